@@ -22,6 +22,7 @@ import {
   type SourceFile,
   tooLong,
   unfinished,
+  wrongTitles,
 } from "./support/tidy.ts";
 
 /** The one list of exceptions. Each names a rule, a place and a reason. */
@@ -167,6 +168,9 @@ describe("the folders beside src", () => {
     expect(personified(others)).toEqual([]);
     expect(others.flatMap(questions)).toEqual([]);
   });
+  test("have tests with titles that are statements", () => {
+    expect(others.flatMap(wrongTitles)).toEqual([]);
+  });
 });
 
 describe("the page", () => {
@@ -262,7 +266,7 @@ describe("the checkers notice", () => {
     expect(names.sort().join("")).toBe("abcdefg");
   });
 
-  test("what is allowed", () => {
+  test("accepted imports", () => {
     const good = [
       file("src/backends/sim/executors/x.ts", 'import { r } from "../../../algorithms/nccl/r.ts";'),
       file("src/cli/main.ts", 'import { sim } from "../backends/sim/index.ts";'),
@@ -355,6 +359,14 @@ describe("the checkers notice", () => {
     const bad = ["/** What it is. */", "/**\n * Whether it is.\n */", "  /** How. */"];
     for (const text of bad) expect(questions(file("src/x.ts", text)), text).toHaveLength(1);
     expect(questions(file("src/x.ts", "/** It is. What it was. */\n// What it is."))).toEqual([]);
+  });
+
+  test("titles with persons, and titles that are questions", () => {
+    const bad =
+      'test("who is told", f); describe.each(rows)("what is left", f); test.skip(`asked`, f);';
+    expect(wrongTitles(file("test/x.test.ts", bad))).toHaveLength(3);
+    expect(wrongTitles(file("test/x.test.ts", 'test("gives who", f, "who");'))).toHaveLength(1);
+    expect(wrongTitles(file("test/x.test.ts", 'test("refuses it"); f("who");'))).toEqual([]);
   });
 
   test("unfinished work", () => {

@@ -160,7 +160,7 @@ export function conformance(subject: Subject): void {
       });
     });
 
-    test("reads what was there when it was asked, whatever is written later", async () => {
+    test("reads the contents at the moment of the read, whatever is written later", async () => {
       await use(least, async (ranks) => {
         const needed = [
           [1, 1, 1],
@@ -187,7 +187,7 @@ export function conformance(subject: Subject): void {
       });
     });
 
-    test("tells ranks that disagree, writes nothing, and goes on", async () => {
+    test("fails ranks that disagree, writes nothing, and goes on", async () => {
       if (most === 1) return;
       await useCompared(most, async (ranks) => {
         // Of two ranks the first one's value is the norm.
@@ -215,7 +215,7 @@ export function conformance(subject: Subject): void {
       });
     });
 
-    test("tells communicators of the same color apart by name, alike on all ranks", async () => {
+    test("names communicators of the same color differently, alike on all ranks", async () => {
       await use(most, async (ranks) => {
         const names = await ranks.each("splitNames");
         expect(new Set(names[0]).size).toBe(3);

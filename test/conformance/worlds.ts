@@ -62,7 +62,7 @@ function aWorldConforms({ name, backend, sizes }: WorldCandidate, inWorld: UseWo
   const most = sizes.at(-1) as number;
 
   describe(`a world of ${name}`, () => {
-    test("says that it can be used, and is of the backend that was asked for", async () => {
+    test("is available, and names the requested backend", async () => {
       const probe = await backend().probe({ size: least, name: "world" });
       expect(probe).toMatchObject({ ok: true, reason: expect.any(String) });
       await inWorld(least, async (world) => {
@@ -70,7 +70,7 @@ function aWorldConforms({ name, backend, sizes }: WorldCandidate, inWorld: UseWo
       });
     });
 
-    test("tells the others when a rank throws or leaves, and goes on", async () => {
+    test("fails the other ranks when one throws or leaves, and goes on", async () => {
       if (most === 1) return;
       await inWorld(most, async (world) => {
         const thrown = world.run((comm) => {

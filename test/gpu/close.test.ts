@@ -26,7 +26,7 @@ async function closed(
 }
 
 describe("a rank that closes while the others are stuck", () => {
-  test("waits for its open call as long as it was told to, then aborts it", async () => {
+  test("waits for its open call until its deadline, then aborts it", async () => {
     const patienceMs = 5000;
     const { first, text } = await closed("open", patienceMs, 20_000);
     expect(first.tookMs, text).toBeGreaterThan(patienceMs - 100);
@@ -47,7 +47,7 @@ describe("a rank that closes while the others are stuck", () => {
   });
 });
 
-test("a job whose processes end without closing ends well", async () => {
+test("a job of processes that end without closing ends well", async () => {
   const began = performance.now();
   const { status, results, text } = await runJob<{ readonly sum: number }>(
     size,
@@ -58,7 +58,7 @@ test("a job whose processes end without closing ends well", async () => {
   expect(results, text).toMatchObject(Array.from({ length: size }, () => ({ sum: 3 })));
 });
 
-test("a job that was closed opens anew, whoever closed it last", async () => {
+test("a closed job opens again, whichever rank closed it last", async () => {
   const { status, results, text } = await runJob<{ readonly sums: unknown }>(
     size,
     "opens-again.mjs",

@@ -95,7 +95,7 @@ describe("a lost rank", () => {
     return job;
   }
 
-  test("when NCCL starts is told at once, and those who are left come to their end", async () => {
+  test("when NCCL starts is reported at once, and the remaining ranks end", async () => {
     for (const victim of [0, size - 1]) {
       const { status, results, text } = await startsWithout("kill", victim);
       expect(status, text).toBe(137);
@@ -153,7 +153,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
   };
 
   for (const where of ["connectInBackground", "registerWindowInBackground", "splitInBackground"]) {
-    test(`in ${where}: killed, the others are told and go on without it`, async () => {
+    test(`in ${where}: killed, the others fail by name and go on without it`, async () => {
       const job = await runJob<Told>(size, "lost-in-nccl.mjs", "kill", where, String(victim));
       const ended = performance.timeOrigin + performance.now();
       expect(job.status, job.text).toBe(137);
@@ -168,7 +168,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
       }
     });
 
-    test(`in ${where}: failing, all are told in time and go on`, async () => {
+    test(`in ${where}: failing, all fail in time and go on`, async () => {
       const job = await runJob<Told>(size, "lost-in-nccl.mjs", "fail", where, String(victim));
       expect(job.status, job.text).toBe(0);
       const sum = sumWithout(undefined);
@@ -201,7 +201,7 @@ describe("a rank that ends the communicator where others wait without a deadline
   ] as const;
 
   for (const [how, code, message, mostMs] of ways) {
-    test(`${how}: the others are told who, and wait no longer`, async () => {
+    test(`${how}: the error of the others names it, and they wait no longer`, async () => {
       const victim = size - 1;
       const { results, status, text } = await runJob<Told>(size, "gives-up.mjs", how, `${victim}`);
       expect(status, text).toBe(0);

@@ -111,7 +111,7 @@ describe.each(backends)("on backend %#", (backend) => {
   });
 });
 
-test("what NCCL found wrong in the background is told with the call that hears of it", async () => {
+test("a background fault of NCCL is reported by the call that finds it", async () => {
   const gpus = fakeGpus();
   const world = await createWorld({ backend: gpus.backend(), size: 1 });
   await world.run(async (comm) => {

@@ -60,7 +60,7 @@ const backends = {
 };
 
 describe.each(Object.entries(backends))("by %s", (_, backend) => {
-  test("every rank is told of the root's output of a reduce", async () => {
+  test("every rank sees the root's output of a reduce", async () => {
     const question = { collective: "reduce", dtype: "float32", op: "sum", root, count } as const;
     const plans = await inWorld(
       ranks,
@@ -77,7 +77,7 @@ describe.each(Object.entries(backends))("by %s", (_, backend) => {
     for (const plan of plans) expect(plan).toEqual({ rank: root, chunks: plans[0]?.chunks });
   });
 
-  test("each rank is told of its own block of a reduce-scatter", async () => {
+  test("each rank sees its own block of a reduce-scatter", async () => {
     const question = { collective: "reduceScatter", dtype: "float32", op: "sum", count } as const;
     await inWorld(
       ranks,
@@ -95,7 +95,7 @@ describe.each(Object.entries(backends))("by %s", (_, backend) => {
     );
   });
 
-  test("each rank is told of its own block of a reduce-scatterv", async () => {
+  test("each rank sees its own block of a reduce-scatterv", async () => {
     const counts = [3, 0, 11, 5];
     const begins = [0, 3, 3, 14];
     const question: Question = {
@@ -116,7 +116,7 @@ describe.each(Object.entries(backends))("by %s", (_, backend) => {
   });
 });
 
-test("ranks without an output are told of the root's of a gather, others of their own", async () => {
+test("ranks without an output see the root's of a gather, others their own", async () => {
   await inWorld(ranks, async (comm) => {
     const gather = comm.explain({ collective: "gather", dtype: "int8", root, count: 1 });
     expect(gather.rank).toBe(root);

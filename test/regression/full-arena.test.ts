@@ -130,7 +130,7 @@ describe("without addresses for its memory", () => {
   });
 });
 
-test("a length whose bytes cannot be counted is refused with the largest that can", async () => {
+test("a length with too many bytes to count is refused with the largest that is allowed", async () => {
   const world = await createWorld({ backend: sim(), size: 1 });
   await world.run(async (comm) => {
     expect(() => comm.alloc("float32", 2 ** 52)).toThrow(

@@ -68,7 +68,7 @@ const rows = (name: string, place: string): string =>
     "",
   ].join("\n");
 
-describe("SIGINT on a hang prints who waits where, and ends", () => {
+describe("SIGINT on a hang prints the waiting ranks and their lines, and ends", () => {
   test("a program", async () => {
     const text = `${imports}${sayWhenHeld}
       const world = await createWorld({ backend: sim(), size: 3 });

@@ -129,7 +129,7 @@ describe("TypedArrays of all ranks", () => {
     expectFlat(await steps(16), await steps(160));
   });
 
-  test("that overlap are told by the first pair", async () => {
+  test("that overlap are reported by the first pair", async () => {
     const shared = new Float32Array(12);
     // Ranks 3 and 4 overlap, and so do 1 and 5, which come first.
     const begins = [0, 4, 2, 6, 7, 5];

@@ -77,7 +77,7 @@ test("silent strangers drove out a rank that had said hello and not proven itsel
   expect(isEnded).not.toHaveBeenCalled();
 });
 
-test("a rank whose connection ended before it had joined gave up", async () => {
+test("a rank gave up after its connection ended before it had joined", async () => {
   const at = await place(2);
   // Of the two connections of an attempt the first one speaks: hello, proof, join.
   const speaking: Socket[] = [];
@@ -101,7 +101,7 @@ test("a rank whose connection ended before it had joined gave up", async () => {
   expect([first.rank, second.rank, cuts]).toEqual([0, 1, 3]);
 });
 
-test("a rank waited seconds for a connection whose request was lost", async () => {
+test("a rank waited seconds for a connection with a lost request", async () => {
   const at = await place(1);
   lostConnects = 1;
   // The handshake has 5 seconds: within this deadline there is no second attempt behind one that waits for its end.
@@ -169,7 +169,7 @@ function freshFolder(): string {
   return folder;
 }
 
-describe("a stale file whose lock cannot be taken away was waited for until the deadline", () => {
+describe("a stale file with a lock that cannot be taken away was waited for until the deadline", () => {
   test.each([
     ["a folder", (lock: string) => mkdirSync(lock)],
     ["a symbolic link", (lock: string) => symlinkSync(`${lock}-nowhere`, lock)],
@@ -254,13 +254,13 @@ describe("other users could block the file in the folder for temporary files", (
     expect(error.message).toContain(`twinccl-${other} belongs to user ${other - 1}\n`);
   });
 
-  test("a folder that cannot be created is told", async () => {
+  test("a folder that cannot be created is reported", async () => {
     const error = await errorOf(byDefault(join(freshFolder(), "missing")).join(asked));
     expect(error.message).toMatch(/the folder .* cannot be created: ENOENT/);
   });
 });
 
-test("what a rank starts inherited the secret of its job", async () => {
+test("a process that a rank starts inherited the secret of its job", async () => {
   const file = (name: string) => new URL(`../../dist/${name}`, import.meta.url).href;
   const rendezvousModule = file("backends/nccl/rendezvous/index.js");
   const path = script(

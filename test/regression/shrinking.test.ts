@@ -81,7 +81,7 @@ describe("shrinking ends at the least that fails", () => {
   });
 });
 
-test("what is drawn for a seed has not changed with it", () => {
+test("the cases of a seed have not changed with it", () => {
   const sample = <T>(cases: fc.Arbitrary<T>): T[] => fc.sample(cases, { seed: 5, numRuns: 12 });
   expect(sample(countsUpTo())).toMatchInlineSnapshot(`
     [

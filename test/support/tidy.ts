@@ -237,6 +237,9 @@ const PERSONS = /\b(who|whom|whose|told|tells|asked|nobody|somebody|whoever|anew
 /** A docstring that begins with a question word. */
 const QUESTION = /^\/\*\*[\s*]*(What|Whether|How|Which|Who|Whose)\b/;
 
+/** A title that begins with a question word. */
+const QUESTION_WORD = /^(what|whether|how|which|who|whose|whom)\b/i;
+
 function commentsOf({ text }: SourceFile): string[] {
   return text.match(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/.*$/gm) ?? [];
 }
@@ -268,6 +271,31 @@ export function questions(file: SourceFile): string[] {
   return commentsOf(file)
     .filter((comment) => QUESTION.test(comment))
     .map((comment) => `${file.path}: ${comment.split("\n")[0]}`);
+}
+
+/** Literal titles of tests and groups that name a person or begin as a question. */
+export function wrongTitles({ path, text }: SourceFile): string[] {
+  const titles: string[] = [];
+  const visit = (node: ts.Node): void => {
+    if (ts.isCallExpression(node) && ["test", "describe"].includes(rootOf(node.expression))) {
+      const [title] = node.arguments;
+      if (title !== undefined && (ts.isStringLiteralLike(title) || ts.isTemplateExpression(title)))
+        titles.push(title.getText().slice(1, -1));
+    }
+    ts.forEachChild(node, visit);
+  };
+  visit(ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true));
+  return titles
+    .filter((title) => title.search(PERSONS) >= 0 || QUESTION_WORD.test(title))
+    .map((title) => `${path}: ${title}`);
+}
+
+/** The name that a call begins with: `test` of `test.each(rows)(…)`. */
+function rootOf(node: ts.Expression): string {
+  if (ts.isIdentifier(node)) return node.text;
+  if (ts.isPropertyAccessExpression(node) || ts.isCallExpression(node))
+    return rootOf(node.expression);
+  return ts.isTaggedTemplateExpression(node) ? rootOf(node.tag) : "";
 }
 
 /** Files that no entry reaches, and imports of files that do not exist. */

@@ -66,7 +66,7 @@ test("a recording is disposable", () => {
 });
 
 describe("arrays of bits", () => {
-  test("name no dtype, and have to be told theirs", () => {
+  test("name no dtype, and need theirs as an argument", () => {
     const bits = new Uint16Array(4);
     comm.allReduce({ send: asDType(bits, "float16"), op: "sum" });
     comm.allToAll({ send: bf16, recv: asDType(bits, "bfloat16") });
@@ -80,7 +80,7 @@ describe("arrays of bits", () => {
   });
 });
 
-test("what is left out may be undefined", () => {
+test("an argument that may be left out may be undefined", () => {
   const some: { readonly timeoutMs?: number; readonly seed?: number } = {};
   const recvCounts = comm.rank === 0 ? [1, 2] : undefined;
   comm.gather({ send: i32, recvCounts, root: 0, timeoutMs: some.timeoutMs });

@@ -101,7 +101,7 @@ describe("the places that name an algorithm", () => {
   });
 });
 
-describe("what is derived from the catalogue", () => {
+describe("tables derived from the catalogue", () => {
   test("names are types", () => {
     expectTypeOf<AlgorithmName<"allReduce">>().toEqualTypeOf<
       "ring" | "chain" | "double-tree" | "halving-doubling" | "recursive-doubling" | "linear"

@@ -119,7 +119,7 @@ describe("the call", () => {
 });
 
 describe("the animation", () => {
-  test("begins by itself, advances, and stops when told to", async () => {
+  test("begins by itself, advances, and stops on request", async () => {
     await on("", async (page) => {
       expect(await timeOf(page)).toBeGreaterThan(0);
       await playSlowly(page);
@@ -276,7 +276,7 @@ describe("the address", () => {
       expect(await timeOf(page)).toBe(paused);
     });
   });
-  test("that is wrong is told, and the rest of it used", async () => {
+  test("that is wrong is reported, and the rest of it used", async () => {
     await on(
       "ranks=99&dtype=float12&count=64&bandwidth=1e300&latency=-1",
       async (page) => {

@@ -48,7 +48,7 @@ describeWebgpu("on a device that fails", () => {
     await world.close();
   });
 
-  test("a machine without the adapter that was asked for", async () => {
+  test("a machine without the requested adapter", async () => {
     const executor = webgpu({ dawn: ["adapter=there is no such adapter"] });
     const opened = createWorld({ backend: sim({ executor }), size: 1 });
     await expect(opened).rejects.toBeInstanceOf(BackendUnavailableError);
@@ -75,7 +75,7 @@ describeWebgpu("on a device that fails", () => {
     device.destroy();
   });
 
-  test("a caller's own device that is lost says whose it is, also to a world that is opened later", async () => {
+  test("a lost device of the caller is named as such, also to a world that is opened later", async () => {
     const device = await ownDevice();
     const executor = webgpu({ device });
     const world = await createWorld({ backend: sim({ executor }), size: 2 });

@@ -62,7 +62,7 @@ describeWebgpu("a device's own addition", () => {
 
   if (adapter.reason.includes("SwiftShader")) {
     // It flushes subnormals, which no sum of halves meets in float32.
-    test("what SwiftShader is trusted with", async () => {
+    test("limits of SwiftShader", async () => {
       expect(await nativeAddsOf(foreignDevice(await sharedDevice(), {}))).toEqual({
         float32: "normal",
         bfloat16: "normal",

@@ -28,7 +28,7 @@ async function run(writes: "lent" | "other" | "nothing"): Promise<number[]> {
 }
 
 describeWebgpu("strict lending on a device", () => {
-  test("a write to a lent buffer is told", async () => {
+  test("a write to a lent buffer is reported", async () => {
     await expect(run("lent")).rejects.toThrow(/rank 0/);
   });
 

@@ -231,7 +231,7 @@ describe("time", () => {
     expect(Array.from(timeOf(outcast).sentElements)).toEqual([15, 0, 0, 0]);
   });
 
-  test("tells every message with both ports' times", () => {
+  test("shows every message with both ports' times", () => {
     const program = buildProgram("broadcast", catalogue.broadcast.binomial, 4, 0);
     const events: string[] = [];
     const model = { latency: 7, occupancy: () => 2 };

@@ -40,7 +40,7 @@ describe("the verifier notices", () => {
     );
   });
 
-  test("what is said to be repeated and is not", () => {
+  test("a stated repetition that is none", () => {
     const write: Algorithm["write"] = (program) => {
       const { ranks } = program;
       program.everyRank((lane, rank) => {

@@ -50,7 +50,7 @@ describe("the verifier", () => {
     }
   });
 
-  test("wants an order of folding from whoever folds", () => {
+  test("requires an order of folding from every algorithm that folds", () => {
     const { order: _, ...silent } = catalogue.allReduce.ring;
     const { problems } = verifyAlgorithm("allReduce", silent, 4);
     expect(problems).toEqual([

@@ -104,7 +104,7 @@ test("a deadlock names each rank's line, in its table and in its facts", async (
   expect(error.message).toContain(`for ranks 1, 2  ${error.waits[0]?.place}`);
 });
 
-test("who called the function that made the call is there too", async () => {
+test("the caller of the function that made the call is there too", async () => {
   const world = await open(2, true);
   let caller = 0;
   const [error] = await failuresOf(world, async (comm) => {
@@ -117,7 +117,7 @@ test("who called the function that made the call is there too", async () => {
   expect(framesOf(error as Error).filter((frame) => frame.includes("/src/"))).toEqual([]);
 });
 
-test("calls that are repeated are told apart by their lines", async () => {
+test("repeated calls are distinguished by their lines", async () => {
   const world = await open(2, true);
   const [error] = await failuresOf(world, async (comm) => {
     for (let round = 0; round < 20; round++) await first(comm);
@@ -126,7 +126,7 @@ test("calls that are repeated are told apart by their lines", async () => {
   expect(lineIn(framesOf(error as Error)[0])).toBe(secondLine);
 });
 
-test("a call that is refused has the stack of whoever made it", async () => {
+test("a refused call has the stack of its caller", async () => {
   const world = await open(1, true);
   let line = 0;
   const [error] = await failuresOf(world, async (comm) => {
@@ -137,7 +137,7 @@ test("a call that is refused has the stack of whoever made it", async () => {
   expect(lineIn(framesOf(error as Error)[0])).toBe(line);
 });
 
-test("hooks are told, of each call of a group too", async () => {
+test("hooks get it, of each call of a group too", async () => {
   const world = await open(2, true);
   const told: (string | undefined)[] = [];
   let line = 0;
@@ -151,7 +151,7 @@ test("hooks are told, of each call of a group too", async () => {
 });
 
 describe("off", () => {
-  test.each([undefined, false])("%s: nothing is kept or told", async (callSites) => {
+  test.each([undefined, false])("%s: nothing is kept or reported", async (callSites) => {
     const world = await open(2, callSites);
     const [error] = (await failuresOf(world, async (comm) => {
       if (comm.rank === 0) await first(comm);
@@ -162,7 +162,7 @@ describe("off", () => {
   });
 });
 
-test("what is neither true nor false is refused", async () => {
+test("a value that is neither true nor false is refused", async () => {
   await expect(
     createWorld({ backend: sim(), size: 1, callSites: "yes" as never }),
   ).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "callSites" });

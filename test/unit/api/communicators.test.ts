@@ -34,7 +34,7 @@ describe("a world keeps", () => {
     await world.close();
   });
 
-  test("what was aborted no longer than its calls are under way", async () => {
+  test("an aborted one no longer than its calls are under way", async () => {
     const world = await openWorld(2);
     await world.run(async (comm) => {
       for (let split = 0; split < 50; split++) {
@@ -68,7 +68,7 @@ describe("a world keeps", () => {
     await world.close();
   });
 
-  test("no wrong call of a closed one from the run: it is still told", async () => {
+  test("no wrong call of a closed one from the run: it is still reported", async () => {
     const world = await openWorld(2);
     const run = world.run(async (comm) => {
       const sub = await comm.split({ color: 0 });

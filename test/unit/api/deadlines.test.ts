@@ -89,7 +89,7 @@ describe("deadlines", () => {
     expect(timers.made).toBeLessThanOrEqual(2);
   });
 
-  test("that pass while later calls are done are found, whoever is done first", async () => {
+  test("that pass while later calls are done are found, whichever is done first", async () => {
     const watched = new Watched();
     const [first, second, third, other] = watched.watch(30, 30, 30, 60);
     completeOp(third!, undefined);
@@ -170,7 +170,7 @@ describe("calls that are late together", () => {
     return { asked, answers, calls };
   }
 
-  test("are asked about one after the other, as long as they are open", async () => {
+  test("are queried one after the other, as long as they are open", async () => {
     const { asked, answers, calls } = asking();
     const [, , third, fourth] = calls;
     vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
@@ -216,7 +216,7 @@ describe("the timer", () => {
     expect(watched.late).toEqual([[20, 230]]);
   });
 
-  test("is set anew for a deadline that comes earlier, also when it rests", async () => {
+  test("is set again for a deadline that comes earlier, also when it rests", async () => {
     const watched = new Watched();
     const [long] = watched.watch(500);
     watched.watch(40);
@@ -231,7 +231,7 @@ describe("the timer", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test("tells nobody when it rests", async () => {
+  test("calls nothing when it rests", async () => {
     const alarm = new Alarm();
     const ring = vi.fn();
     alarm.ringBy(performance.now() + 10, performance.now(), ring);

@@ -113,7 +113,7 @@ const operations: readonly {
 
 describe("hooks", () => {
   test.each(operations)(
-    "tell of $name before and after",
+    "report $name before and after",
     async ({ name, call, count, dtype = "int8" }) => {
       const seen: string[] = [];
       await inWorld(async (comm) => {
@@ -150,7 +150,7 @@ describe("hooks", () => {
     ]);
   });
 
-  test("tell of every part of a group and of every replay, with the numbers of their calls", async () => {
+  test("report every part of a group and every replay, with the numbers of their calls", async () => {
     const seen: string[] = [];
     await inWorld(async (comm) => {
       if (comm.rank === 0) {
@@ -195,7 +195,7 @@ describe("diagnostics channels", () => {
     return messages;
   }
 
-  test.each(operations)("tell of $name on its own channel", async ({ name, call, count }) => {
+  test.each(operations)("report $name on its own channel", async ({ name, call, count }) => {
     const messages = await listen(name, call);
     const both = name === "send" || name === "recv" ? 1 : size;
     expect(messages.map(([what]) => what).sort()).toEqual([
@@ -210,7 +210,7 @@ describe("diagnostics channels", () => {
     expect(mine[1]).toEqual(["asyncEnd", expect.objectContaining({ collective: name, call: 0 })]);
   });
 
-  test("tell of a failure, before the end, with its error", async () => {
+  test("report a failure, before the end, with its error", async () => {
     const messages = await listen("allGather", async (comm) => {
       const length = comm.rank + 1;
       await comm
@@ -231,7 +231,7 @@ describe("diagnostics channels", () => {
     expect(others).toEqual([]);
   });
 
-  test("tell of a group on its own channel: once, with the number of its calls", async () => {
+  test("report a group on its own channel: once, with the number of its calls", async () => {
     const messages = await listen("group", (comm) =>
       comm.group(() => {
         void comm.barrier();
@@ -247,7 +247,7 @@ describe("diagnostics channels", () => {
     expect(messages).toHaveLength(2 * size);
   });
 
-  test("tell of a group's calls on their channels too, and of its failure", async () => {
+  test("report a group's calls on their channels too, and its failure", async () => {
     const wrong = (comm: Communicator) =>
       comm
         .group(() => {
@@ -262,7 +262,7 @@ describe("diagnostics channels", () => {
     expect(await ofRank1("allGather")).toEqual(["start", "error", "asyncEnd"]);
   });
 
-  test("tell of no halves of a sendRecv", async () => {
+  test("report no halves of a sendRecv", async () => {
     const both = (comm: Communicator) =>
       comm.sendRecv({ send: i8(3), recv: i8(3), to: 1 - comm.rank, from: 1 - comm.rank });
     expect(await listen("send", both)).toEqual([]);
@@ -281,7 +281,7 @@ describe("stats", () => {
     expect(stats).toEqual({ ...counted, virtualNs: expect.any(Number) });
   });
 
-  test("tell the time on the virtual clock of the rank", async () => {
+  test("report the time on the virtual clock of the rank", async () => {
     const times = await inWorld(async (comm) => {
       comm.work(comm.rank === 0 ? 250 : 1.5);
       const own = comm.stats().virtualNs;

@@ -39,7 +39,7 @@ test("a call of two halves that both fail is one that failed", () => {
   expect(failures.count(1)).toBe(2);
 });
 
-test("one that nobody has looked at is held against its rank alone, until somebody has", async () => {
+test("an unobserved one is held against its rank alone, until it is observed", async () => {
   const { failures, op } = books();
   const cause = new Error("gone");
   const failed = op(0);
@@ -50,7 +50,7 @@ test("one that nobody has looked at is held against its rank alone, until somebo
   expect(failures.poison(0)).toBeUndefined();
 });
 
-test("who has told is told no more in that run, and again in the next one", async () => {
+test("a reported one is reported no more in that run, and again in the next one", async () => {
   const { failures, op } = books();
   for (const run of [0, 1]) {
     failures.add(op(0), new Error(`in run ${run}`));

@@ -54,7 +54,7 @@ const sum = (comm: Communicator, data = new Int32Array(1)) =>
   comm.allReduce({ send: data, op: "sum" });
 
 describe("failAt", () => {
-  test.each([0, 1, 4])("fails call %i of one rank; the peers are told who threw", async (call) => {
+  test.each([0, 1, 4])("fails call %i of one rank; the peers' error names it", async (call) => {
     let made = 0;
     const outcomes = await struck(3, [failAt(1, call)], async (comm) => {
       for (let step = 0; step < 5; step++) {
@@ -264,7 +264,7 @@ describe("after a rebuild", () => {
     await third.close();
   });
 
-  test("a fault that is still to come strikes its own rank, whose calls are counted on", async () => {
+  test("a fault that is still to come strikes its own rank, which goes on counting its calls", async () => {
     const faults = [failAt(2, 3), failAt(0, 0), failAt(3, 5)];
     const world = await createWorld({ backend: sim({ faults }), size: 4 });
     expect(await outcome(world)).toContainEqual([0, "ERR_COMM_FAULT"]);
@@ -282,7 +282,7 @@ describe("after a rebuild", () => {
     await third.close();
   });
 
-  test("another world of the same backend value has its faults anew", async () => {
+  test("another world of the same backend value starts with all its faults", async () => {
     const backend = sim({ faults: [failAt(0, 0)] });
     for (let world = 0; world < 2; world++) {
       const opened = await createWorld({ backend, size: 2 });

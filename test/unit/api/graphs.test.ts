@@ -181,7 +181,7 @@ describe("capture and replay", () => {
     expect(results).toEqual([0, 1].map((rank) => [0, calls, rank, 1, { capture: 1, replay: 1 }]));
   });
 
-  test("an empty recording waits for nobody when it is replayed, and is no call", async () => {
+  test("an empty recording waits for no rank when it is replayed, and is no call", async () => {
     const results = await inWorld(2, async (comm) => {
       const empty = await comm.capture(() => undefined);
       if (comm.rank === 0) for (let i = 0; i < 3; i++) await empty.replay();
@@ -190,7 +190,7 @@ describe("capture and replay", () => {
     expect(results).toEqual([{ capture: 1 }, { capture: 1 }]);
   });
 
-  test("an empty recording replays at once; replays that nobody awaits in between stay in order", async () => {
+  test("an empty recording replays at once; replays without an await in between stay in order", async () => {
     const results = await inWorld(2, async (comm) => {
       const empty = await comm.capture(() => undefined);
       await empty.replay();

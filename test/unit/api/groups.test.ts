@@ -238,7 +238,7 @@ describe("a group", () => {
   ];
 
   test.each(wholes)(
-    "tells with `enqueued` of %s that it was submitted, before it is done",
+    "settles `enqueued` of %s when it was submitted, before it is done",
     async (_, earlier, post) => {
       const finish: (() => void)[] = [];
       const execute = () => new Promise<void>((resolve) => void finish.push(resolve));
@@ -270,7 +270,7 @@ describe("a group", () => {
     },
   );
 
-  test("one of whose parts is wrong was never submitted: `enqueued` rejects, and that is enough", async () => {
+  test("with a wrong part was never submitted: `enqueued` rejects, and that is enough", async () => {
     const results = await inWorld(2, async (comm) => {
       const whole = comm.group(() => {
         void comm.allReduce({ send: new Int32Array(comm.rank + 1), op: "sum" });
@@ -286,7 +286,7 @@ describe("a group", () => {
     expect(results).toEqual(new Array(2).fill("ERR_COMM_MISMATCH"));
   });
 
-  test("that nobody awaits but its inner group: the inner one's failure was seen", async () => {
+  test("that only its inner group awaits: the inner one's failure was seen", async () => {
     const results = await inWorld(2, async (comm) => {
       let inner: PromiseLike<unknown> = comm.barrier();
       void comm.group(() => {
@@ -305,7 +305,7 @@ describe("a group", () => {
   });
 });
 
-test("whoever awaits a group has asked for the calls of a group inside it", async () => {
+test("an await of a group observes the calls of a group inside it", async () => {
   await inWorld(2, async (comm) => {
     const outer = comm.group(() => {
       void comm.group(() => {
@@ -355,7 +355,7 @@ describe("a group that fails while its calls are posted", () => {
     }
   }
 
-  test.each(Object.entries(ways))("%s is one failure of who awaits it", async (way, make) => {
+  test.each(Object.entries(ways))("%s is one failure of its awaiting caller", async (way, make) => {
     const failures = await inFaultyWorld(way, async (comm) => {
       await expect(make(comm)).rejects.toThrow();
       await comm.barrier();
@@ -364,7 +364,7 @@ describe("a group that fails while its calls are posted", () => {
     expect(failures).toEqual([1]);
   });
 
-  test.each(Object.entries(ways))("%s is told of when nobody awaits it", async (way, make) => {
+  test.each(Object.entries(ways))("%s is reported when it is not awaited", async (way, make) => {
     let failures: number | undefined;
     const run = inFaultyWorld(way, async (comm) => {
       expect(make(comm).status).toBe("failed");

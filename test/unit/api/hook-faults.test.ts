@@ -22,7 +22,7 @@ const swap = (comm: Communicator, signal?: AbortSignal): CommOp => {
   return comm.sendRecv({ send, recv, to: peer, from: peer, ...(signal && { signal }) });
 };
 
-describe.each([1, 2])("what an after hook of %i ranks throws", (size) => {
+describe.each([1, 2])("an error of an after hook of %i ranks", (size) => {
   const calls = {
     "a call": (comm: Communicator) => comm.barrier(),
     "a call in halves": (comm: Communicator) => swap(comm),
@@ -51,7 +51,7 @@ describe.each([1, 2])("what an after hook of %i ranks throws", (size) => {
     expect(outcomes).toEqual(outcomes.map(() => ["too late", 1]));
   });
 
-  test.each(Object.entries(calls))("fails %s that nobody awaits, and the run", async (_, call) => {
+  test.each(Object.entries(calls))("fails %s that is not awaited, and the run", async (_, call) => {
     const counts: number[] = [];
     const run = inWorld(size, async (comm) => {
       const off = comm.hooks.after(tooLate);
@@ -77,7 +77,7 @@ describe.each([1, 2])("what an after hook of %i ranks throws", (size) => {
   });
 });
 
-test("an operation that failed before its hooks were told keeps its error", async () => {
+test("an operation that failed before its hooks ran keeps its error", async () => {
   const outcomes = await inWorld(2, async (comm) => {
     comm.hooks.after(tooLate);
     const send = new Int8Array(comm.rank + 1);
@@ -89,7 +89,7 @@ test("an operation that failed before its hooks were told keeps its error", asyn
   expect(outcomes).toEqual(outcomes.map(() => ["ERR_COMM_MISMATCH", 1]));
 });
 
-test("what a callback of whenSettled throws counts as what a hook throws", async () => {
+test("an error of a callback of whenSettled counts as that of a hook", async () => {
   const outcomes = await inWorld(2, async (comm) => {
     const op = comm.barrier();
     if (comm.rank === 0) op.whenSettled(tooLate);
@@ -127,7 +127,7 @@ test.each([
   });
 });
 
-describe("a hook that throws keeps nobody else from being told", () => {
+describe("all other observers run after a hook that throws", () => {
   /** The reports of the hooks and the channel of `name` on one rank, where the second of three hooks of a kind throws. */
   async function heard(
     kind: "before" | "after",

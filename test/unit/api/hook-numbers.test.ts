@@ -123,7 +123,7 @@ describe("the number of a call", () => {
     expect(infos.map(({ call }) => call)).toEqual([1, 0, 0, 1]);
   });
 
-  test("of one that is refused for what became of the communicator is told both times", async () => {
+  test("of one that is refused for the end of the communicator is reported both times", async () => {
     const { lines } = await toldOf(async (comm) => {
       await sum(comm);
       const sub = await comm.split({ color: 0 });
@@ -136,7 +136,7 @@ describe("the number of a call", () => {
   });
 });
 
-describe("what is told of a call", () => {
+describe("the report of a call", () => {
   test("is the same object in before and after, and another call's is another", async () => {
     const { infos } = await toldOf(async (comm) => {
       const calls = [sum(comm), swap(comm), sum(comm)];

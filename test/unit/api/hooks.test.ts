@@ -27,7 +27,7 @@ async function toldWhileOpen(
 
 describe("a hook", () => {
   test.each(["before", "after"] as const)(
-    "%s that is added twice is told twice, and taken off once at a time",
+    "%s that is added twice runs twice, and is taken off once at a time",
     async (kind) => {
       await inWorld(1, async (comm) => {
         let told = 0;
@@ -48,7 +48,7 @@ describe("a hook", () => {
     },
   );
 
-  test("of an abort that is added twice is told twice", async () => {
+  test("of an abort that is added twice runs twice", async () => {
     const told: unknown[] = [];
     const run = inWorld(1, (comm) => {
       const hook = (reason: unknown): void => void told.push(reason);
@@ -63,7 +63,7 @@ describe("a hook", () => {
   });
 
   test.each(["before", "after"] as const)(
-    "%s that adds itself again is told of the next operation",
+    "%s that adds itself again runs at the next operation",
     async (kind) => {
       await inWorld(1, async (comm) => {
         let told = 0;
@@ -83,7 +83,7 @@ describe("a hook", () => {
     },
   );
 
-  test("of an abort that adds itself again is told once", async () => {
+  test("of an abort that adds itself again runs once", async () => {
     let told = 0;
     const run = inWorld(1, (comm) => {
       const arm = (): void => {
@@ -98,7 +98,7 @@ describe("a hook", () => {
     expect(told).toBe(1);
   });
 
-  test("that is taken off by one before it is told of this operation for the last time", async () => {
+  test("that is taken off by one before it runs at this operation for the last time", async () => {
     const told: string[] = [];
     await inWorld(1, async (comm) => {
       let off: Unhook = () => undefined;
@@ -111,7 +111,7 @@ describe("a hook", () => {
   });
 });
 
-describe("what is no function", () => {
+describe("a value that is no function", () => {
   const found: [unknown, string][] = [
     [3, "3"],
     [null, "null"],
@@ -133,7 +133,7 @@ describe("what is no function", () => {
   });
 });
 
-describe("who is told of the end of an operation", () => {
+describe("the end of an operation", () => {
   const nothing = (): void => undefined;
   const others: Record<string, (comm: Communicator) => void> = {
     nobody: nothing,
@@ -141,14 +141,14 @@ describe("who is told of the end of an operation", () => {
     "a hook after": (comm) => void comm.hooks.after(nothing),
   };
 
-  test.each(Object.entries(others))("is nobody who was added since, beside %s", async (_, add) => {
+  test.each(Object.entries(others))("skips those added since, beside %s", async (_, add) => {
     const told = await toldWhileOpen(add, (comm, seen) => {
       comm.hooks.after(() => seen.push("after"));
     });
     expect(told).toEqual([]);
   });
 
-  test("is whoever was there when it was posted, though taken off since", async () => {
+  test("reaches those present when it was posted, though taken off since", async () => {
     let off: Unhook = nothing;
     const told = await toldWhileOpen(
       (comm, seen) => {
@@ -159,7 +159,7 @@ describe("who is told of the end of an operation", () => {
     expect(told).toEqual(["after"]);
   });
 
-  test("is nobody whom a hook added that was told of its beginning", async () => {
+  test("skips one added by a hook at its beginning", async () => {
     const told = await toldWhileOpen((comm, seen) => {
       comm.hooks.before(() => {
         comm.hooks.after(() => seen.push("after"));
@@ -168,7 +168,7 @@ describe("who is told of the end of an operation", () => {
     expect(told).toEqual([]);
   });
 
-  test("is nobody who listens since to a channel that was silent when it was posted", async () => {
+  test("skips listeners added since to a channel that was silent when it was posted", async () => {
     const told: string[] = [];
     const listen = (): void => void told.push("end");
     const channel = "tracing:twinccl:barrier:asyncEnd";

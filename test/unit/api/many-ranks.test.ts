@@ -48,7 +48,7 @@ test("a deadlock: ranks that wait for the same share a line", async () => {
   expect(waits.map(({ rank }) => rank)).toEqual(Array.from({ length: size }, (_, rank) => rank));
 });
 
-test("a mismatch: ranks whose calls are equal share a line", async () => {
+test("a mismatch: ranks with equal calls share a line", async () => {
   const error = await failureOf(size, async (comm) => {
     const send = comm.alloc("float32", comm.rank === 7 ? 7 : 8);
     await comm.allReduce({ send, op: "sum" });

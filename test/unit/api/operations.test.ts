@@ -42,7 +42,7 @@ describe("an operation", () => {
     });
   });
 
-  test("tells with `enqueued` that every rank has made the call", async () => {
+  test("settles `enqueued` when every rank has made the call", async () => {
     const results = await inWorld(2, async (comm) => {
       const order: string[] = [];
       if (comm.rank === 1) await pause();

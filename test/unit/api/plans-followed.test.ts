@@ -103,7 +103,7 @@ describe("a name that cannot be followed is refused", () => {
     expect(error.message).toMatch(/9 ranks, has 8 GPUs/);
   });
 
-  test("a version whose rules are not known", async () => {
+  test("a version with unknown rules", async () => {
     expect(await failure({ like: "nccl-2.29" })).toMatchObject({ ...unsupported, field: "like" });
   });
 

@@ -257,7 +257,7 @@ describe("virtual time of a message", () => {
     );
   });
 
-  test("a late message of a group leaves the ports to the others, whoever comes first", async () => {
+  test("a late message of a group leaves the ports to the others, whichever comes first", async () => {
     for (const late of [1, 2]) {
       for (let seed = 0; seed < 6; seed++) {
         const times = await timesAfter(

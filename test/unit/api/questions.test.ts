@@ -68,7 +68,7 @@ test.each(["allReduce", "reduce", "reduceScatter", "reduceScatterv"] as const)(
   },
 );
 
-test("what moves as it is has no plan to explain", async () => {
+test("data that moves unchanged has no plan to explain", async () => {
   const world = await createWorld({ backend: sim(), size: 2 });
   expect(() => world.explain({ collective: "send", dtype: "int8", count: 4 })).toThrow(
     expect.objectContaining({

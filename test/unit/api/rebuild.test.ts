@@ -38,7 +38,7 @@ describe("rebuild", () => {
     await next.close();
   });
 
-  test("without anything opens the same ranks anew; again and again counts generations", async () => {
+  test("without options reopens the same ranks; repeatedly, it counts generations", async () => {
     let world = await createWorld({ backend: sim(), size: 3 });
     for (const [options, size, initialRanks] of [
       [undefined, 3, [0, 1, 2]],

@@ -86,7 +86,7 @@ test("is one call in a trace, with the messages of all its reduces", async () =>
 describe("explain", () => {
   const question = { collective: "reduceScatterv", dtype: "float32", op: "avg" } as const;
 
-  test("tells the reduces, their plans and their sums", async () => {
+  test("shows the reduces, their plans and their sums", async () => {
     const world = await createWorld({ backend: sim(), size: 6 });
     const plan = world.explain({ ...question, counts: [[10, 1_100_000, 0, 3, 0, 7]] });
     const alone = world.explain({ ...question, collective: "reduce", count: 10, root: 0 });

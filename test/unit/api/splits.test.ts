@@ -75,7 +75,7 @@ describe("split", () => {
     expect(results).toEqual(["none", [0, 1, 5], [0, 1, 5]]);
   });
 
-  test("nobody needs to join", async () => {
+  test("no rank needs to join", async () => {
     const results = await inWorld(3, (comm) => comm.split({ color: undefined }));
     expect(results).toEqual([undefined, undefined, undefined]);
   });

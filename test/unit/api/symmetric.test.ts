@@ -163,7 +163,7 @@ describe("windows", () => {
   });
 });
 
-describe("what NCCL computes wrongly", () => {
+describe("calls that NCCL computes wrongly", () => {
   const unsupported = { code: "ERR_COMM_UNSUPPORTED", collective: "allReduce" };
 
   test("is refused on every rank, with the reason", async () => {
@@ -206,7 +206,7 @@ describe("what NCCL computes wrongly", () => {
     expect(ok).toBe(true);
   });
 
-  test("is answered by supports and told by explain", async () => {
+  test("is answered by supports and shown by explain", async () => {
     const [answers] = await onRanks(2, async (comm) => {
       const question = {
         collective: "allReduce",

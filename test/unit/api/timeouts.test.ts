@@ -92,7 +92,7 @@ describe("a rank that never comes", () => {
     expect(results[2]).toBe("away");
   });
 
-  test("the earlier of two deadlines fires, whoever came first", async () => {
+  test("the earlier of two deadlines fires, whichever call came first", async () => {
     for (const early of [0, 1]) {
       const results = await judged(3, (comm) => {
         if (comm.rank === 2) return "away";
@@ -158,7 +158,7 @@ describe("a rank that never comes", () => {
 
 describe("a rank that comes too late", () => {
   test.each(calls.slice(0, 4))(
-    "makes %s time out on those who set a deadline",
+    "makes %s time out on the ranks with a deadline",
     async (name, call) => {
       const results = await judged(3, (comm) => {
         if (comm.rank === 2) comm.work(10 * ms);
@@ -178,7 +178,7 @@ describe("a rank that comes too late", () => {
     expect(results).toEqual(new Array(3).fill({ name: "ok" }));
   });
 
-  test("aborts the communicator: later calls of everybody fail", async () => {
+  test("aborts the communicator: later calls of every rank fail", async () => {
     const results = await judged(2, async (comm) => {
       if (comm.rank === 1) comm.work(10 * ms);
       const first = await seen(comm.barrier(comm.rank === 0 ? { timeoutMs: 5 } : {}));
@@ -299,7 +299,7 @@ describe("a rank that comes too late", () => {
   });
 });
 
-describe("the clock of a rank whose call fails", () => {
+describe("the clock of a rank with a failed call", () => {
   /** Milliseconds on each rank's clock after a program. */
   async function clocksAfter(size: number, program: (comm: Communicator) => PromiseLike<unknown>) {
     const trace = new Trace();
@@ -348,7 +348,7 @@ describe("the clock of a rank whose call fails", () => {
     expect(message).toEqual([10, 10, 30]);
   });
 
-  test("has come to when the last rank made the call whose submission it awaits", async () => {
+  test("reaches the time of the last rank's call when it awaits the submission", async () => {
     const clocks = await clocksAfter(2, (comm) => {
       if (comm.rank === 1) comm.work(10 * ms);
       const whole = comm.group(() => {

@@ -23,7 +23,7 @@ async function warnings(body: string): Promise<string> {
 }
 
 describe.concurrent("a process that ends without close", () => {
-  test("warns of a failure that nobody awaited, and of its cause", async () => {
+  test("warns of a failure that was not awaited, and of its cause", async () => {
     const told = await warnings("wrong();");
     expect(told).toMatch(
       /TwincclUnseenFailure: rank 0: a call on "world" failed and was never awaited/,
@@ -32,7 +32,7 @@ describe.concurrent("a process that ends without close", () => {
     expect(told.match(/UnseenFailure/g)).toHaveLength(1);
   });
 
-  test("tells each once, also where the runtime goes on after its last turn, and watches for them in one place", async () => {
+  test("reports each once, also where the runtime goes on after its last turn, and watches for them in one place", async () => {
     const told = await warnings(`
       wrong();
       const others = [];

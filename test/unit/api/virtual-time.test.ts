@@ -156,7 +156,7 @@ describe("a rank's clock", () => {
     await world.close();
   });
 
-  test("is told in lines, whatever names and labels hold", async () => {
+  test("is written in lines, whatever names and labels hold", async () => {
     const trace = new Trace();
     const name = "one\ntwo";
     const world = await createWorld({ backend: sim({ link, trace }), size: 1, name });

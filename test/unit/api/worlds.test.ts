@@ -22,7 +22,7 @@ function missing(name: string, reason: string): Backend {
 }
 
 describe("firstAvailable", () => {
-  test("opens the first backend whose probe succeeds, and tells what was tried", async () => {
+  test("opens the first available backend, and lists the tries", async () => {
     const later: Backend = {
       ...missing("later", ""),
       probe: () => {
@@ -225,7 +225,7 @@ const later: readonly (readonly [string, (comm: Communicator) => PromiseLike<unk
   ["capture", (comm) => comm.capture(() => undefined)],
 ];
 
-describe("what is not built yet", () => {
+describe("calls that are not built yet", () => {
   test.each(later)(
     "%s fails with UnsupportedError on every rank or on none",
     async (name, call) => {
@@ -275,7 +275,7 @@ describe("explain and supports", () => {
     await comm.close();
   });
 
-  test("tell the chunks, their order, steps, bytes and time of a ring, without running anything", async () => {
+  test("show the chunks, their order, steps, bytes and time of a ring, without running anything", async () => {
     const world = await createWorld({
       backend: sim({
         link: { latencyNs: 500, gigabytesPerSecond: 8 },

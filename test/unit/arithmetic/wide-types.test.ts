@@ -73,7 +73,7 @@ describe.each(floats)("%s", (dtype) => {
     });
   }
 
-  test("fused sums whose terms lie in every relation to each other", () => {
+  test("fused sums with terms in every relation to each other", () => {
     // Exponents close together in pairs, everywhere in the range: ties, borders, subnormals.
     const exponentBits = dtype === "float32" ? 23n : 52n;
     const next = randomWords(99);

@@ -107,7 +107,7 @@ test("a row for each number of elements, and none for sizes that hold not one", 
   expect(await rows({ sizes, collective: "barrier" })).toEqual(["none 0"]);
 });
 
-describe("how calls are issued", () => {
+describe("the issuing of calls", () => {
   /** The order of events in a world of two ranks: p0 and p1 for posted calls, x for executed ones. */
   const watched = async (virtualTime: boolean, wish: Partial<BenchOptions>): Promise<string> => {
     const backend = sim();
@@ -181,7 +181,7 @@ describe("how calls are issued", () => {
   });
 });
 
-test("one rank of a job tells the others its figures and measures the same", async () => {
+test("one rank of a job sends the others its figures and measures the same", async () => {
   const options = { ...quick, ranks: 1, backend: sim(), connected: true };
   const { processes, results } = await bench({ ...options, collective: "reduceScatter" });
   expect(processes).toBe(1);
@@ -217,7 +217,7 @@ describe("refuses", () => {
   ])("%s", async (_, wrong) => {
     await expect(bench({ ...good, ...wrong })).rejects.toThrow(InvalidArgumentError);
   });
-  test("what the backend does not do", async () => {
+  test("calls that the backend refuses", async () => {
     const backend = sim();
     const lacking = {
       ...backend,

@@ -27,7 +27,7 @@ test.each([
   expect(row.shape(1000, 8, skew)).toMatchObject({ count, sizeElements: size });
 });
 
-test("a size is never more than was asked for when blocks are alike", () => {
+test("a size is never more than the requested one when blocks are alike", () => {
   for (const row of measuredCollectives.filter(({ moves }) => moves)) {
     expect(row.shape(1003, 8, skew).sizeElements).toBeLessThanOrEqual(1003 + 8);
   }

@@ -198,7 +198,7 @@ test("main threads of the same rank share a processor, far from the others", asy
   expect(pinnedText(found)).toBe(`on processors ${found.processors[0]}`);
 });
 
-test("a peer whose process cannot start says so", async () => {
+test("a peer with a process that cannot start says so", async () => {
   const missing = { file: "/nowhere/program", args: [], env: {} };
   const peer = await new Peer("missing", [missing]).open();
   expect(peer.failure).toContain("ENOENT");

@@ -18,7 +18,7 @@ test("is the middle ratio of neighbouring turns", () => {
   expect(ratioOf(row([4, 9, 2], [2, 3, 4]), "ours", "theirs")).toBe(2);
 });
 
-test("favours nobody where there are two in the middle", () => {
+test("favours neither where there are two in the middle", () => {
   const ratio = ratioOf(row([1, 8, 2, 90], [1, 2, 2, 3]), "ours", "theirs");
   const inverse = ratioOf(row([1, 2, 2, 3], [1, 8, 2, 90]), "ours", "theirs");
   expect(ratio).toBeCloseTo(2, 12);

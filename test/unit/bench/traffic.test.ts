@@ -7,7 +7,7 @@ describe("skewedTraffic", () => {
   test("spread 0 gives every pair the same", () => {
     expect(skewedTraffic(64, 4, 0, 1)).toEqual(Array.from({ length: 4 }, () => [16, 16, 16, 16]));
   });
-  test("is about as heavy as asked for, and deterministic", () => {
+  test("is about as heavy as requested, and deterministic", () => {
     for (const spread of [0.25, 0.5, 1]) {
       const traffic = skewedTraffic(100_000, 8, spread, 3);
       expect(Math.abs(heaviestRank(traffic) - 100_000)).toBeLessThanOrEqual(8);

@@ -130,7 +130,7 @@ describe("an algorithm in a file", () => {
   });
 });
 
-describe("which algorithm of a file is meant", () => {
+describe("the choice among a file's algorithms", () => {
   const two = `export const up = { ...line, name: "upward" };
     export const down = { ...line, name: "downward" };`;
   const nameIn = async (path: string): Promise<string> =>
@@ -167,7 +167,7 @@ describe("which algorithm of a file is meant", () => {
     expect(await nameIn(`${file("table.mjs", table)}#line`)).toBe("line");
   });
 
-  test("one that is not named out of several is nobody's guess", async () => {
+  test("no name among several is refused without a guess", async () => {
     const path = file("several.mjs", two);
     expect(await refused(`explain ${call} --algorithm ${path}`)).toContain(
       `--algorithm: ${path} has 2 algorithms; name one: ${path}#up or ${path}#down`,
@@ -187,7 +187,7 @@ describe("which algorithm of a file is meant", () => {
   });
 });
 
-describe("what cannot be used is refused before anything runs", () => {
+describe("an unusable file is refused before anything runs", () => {
   test.each<[what: string, text: string, message: string | RegExp]>([
     [
       "nothing exported",
@@ -253,7 +253,7 @@ describe("what cannot be used is refused before anything runs", () => {
     );
   });
 
-  test("one for another collective, which is told", async () => {
+  test("one for another collective, which is named", async () => {
     const path = file("other.mjs", `${star}\nexport default star;`);
     for (const command of ["explain", "trace", "bench", "predict"]) {
       expect(await refused(`${command} all-reduce --algorithm ${path}`)).toMatch(
@@ -288,7 +288,7 @@ describe("what cannot be used is refused before anything runs", () => {
     );
   });
 
-  test("a name that is nobody's says that a file may be named", async () => {
+  test("an unknown name is refused with the hint that a file may be named", async () => {
     expect(await refused(`explain ${call} --algorithm magic`)).toMatch(
       /--algorithm: found "magic", needs one of ring, .*linear, or a file with one of your own, such as \.\/line\.mjs\n/,
     );

@@ -80,7 +80,7 @@ test("a wrong element is counted and makes the exit status 1", async () => {
 });
 
 describe("graphs, latency and processes", () => {
-  test("a graph and symmetric memory are told in the head", async () => {
+  test("a graph and symmetric memory stand in the head", async () => {
     const line = `bench all-reduce -b 64 -e 64 ${quick} --mode graph --symmetric`;
     const { status, out } = await cli(line);
     expect(status).toBe(0);
@@ -99,7 +99,7 @@ describe("graphs, latency and processes", () => {
       err: expect.stringContaining("needs --backend nccl"),
     });
   });
-  test("--processes starts one process for each rank, whose errors are the command's", () => {
+  test("--processes starts one process for each rank, and fails with their errors", () => {
     const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
     const args = [main, "bench", "all-reduce", "--backend", "nccl", "--processes", "-g", "2"];
     const env = { ...process.env, TWINCCL_CUDART_LIBRARY: join(folder, "libcudart.so") };

@@ -228,7 +228,7 @@ test.each(["bench all-reduce", `run ${program}`, "explain all-reduce", "verify -
   },
 );
 
-test("doctor tells what is there and what is not", async () => {
+test("doctor lists present and missing parts", async () => {
   vi.stubEnv("TWINCCL_CUDART_LIBRARY", nowhere);
   const { status, out } = await cli("doctor");
   expect(status).toBe(0);

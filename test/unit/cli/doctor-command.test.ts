@@ -109,7 +109,7 @@ describe.skipIf(reason !== "")(`on machines of the echoing library${reason}`, ()
     echo.machine(devices, switched);
   }
 
-  test("GPUs are listed with what CUDA and NVML say, and who reaches whom", async () => {
+  test("GPUs are listed with the answers of CUDA and NVML, and with peer access", async () => {
     here(3);
     const { status, out } = await cli("doctor");
     expect(status).toBe(0);
@@ -183,7 +183,7 @@ describe.skipIf(reason !== "")(`on machines of the echoing library${reason}`, ()
     expect(out).toMatch(/^firstAvailable.* +sim, for 1 rank$/m);
   });
 
-  test("what NVML does not know is unknown, and what CUDA refuses is named", async () => {
+  test("a value that NVML lacks is unknown, and a refusal of CUDA is named", async () => {
     here(2);
     vi.stubEnv("TWINCCL_NVML_LIBRARY", "/nowhere/libnvml.so");
     vi.stubEnv("TWINCCL_CUDA_LIBRARY", "/nowhere/libcuda.so");

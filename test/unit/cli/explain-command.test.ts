@@ -47,7 +47,7 @@ test("a large program is predicted without its folds, and shown by its first and
 describe("programs that are too large to be made", { timeout: 60_000 }, () => {
   const ranks = "explain all-reduce --ranks 100000";
 
-  test("are told by their closed form", async () => {
+  test("are shown by their closed form", async () => {
     const { status, out, err } = await cli(`${ranks} --count 100000`);
     expect({ status, err }).toEqual({ status: 0, err: "" });
     expect(out).toContain("199998 steps, about 799992 bytes sent per rank: the algorithm's closed");
@@ -61,7 +61,7 @@ describe("programs that are too large to be made", { timeout: 60_000 }, () => {
     expect(err).toContain("UnsupportedError: allReduce by ring on 100000 ranks: a program of more");
   });
 
-  test("nor have those whose folds would not fit", async () => {
+  test("nor have those with folds that would not fit", async () => {
     const { status, err } = await cli("explain broadcast --ranks 5000 --element 3");
     expect(status).toBe(2);
     expect(err).toContain("1 lanes a rank, with folds read up to 4,096 ranks");
@@ -98,7 +98,7 @@ describe("NCCL's plans", () => {
     expect(out).toContain("--element I shows where an element lies");
   });
 
-  test("an element is told hop by hop, as the simulation folds it", async () => {
+  test("an element is shown hop by hop, as the simulation folds it", async () => {
     for (const collective of ["allReduce", "reduceScatter", "allGather", "broadcast", "reduce"]) {
       const line = `explain ${collective} --like nccl-2.28 --count 70000 --ranks 5`;
       const plan = await createWorld({ backend: sim({ like: "nccl-2.28" }), size: 5 });
@@ -168,7 +168,7 @@ describe("NCCL's plans", () => {
     expect(JSON.parse((await cli(gather)).out)).toMatchObject({ block: 3, element: 3, order: [3] });
   });
 
-  test("--against tells how many elements differ, and the first under both", async () => {
+  test("--against counts the elements that differ, and shows the first under both", async () => {
     const { status, out } = await cli(`${twin} --against maxChannels=4`);
     expect(status).toBe(0);
     expect(out).toMatch(

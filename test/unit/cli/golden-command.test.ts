@@ -38,7 +38,7 @@ describe("check", () => {
     );
   });
 
-  test("a mismatch is told by field, and makes the exit status 1", async () => {
+  test("a mismatch is reported by field, and makes the exit status 1", async () => {
     const { status, out } = await cli(`golden check ${damaged}`);
     expect(status).toBe(1);
     expect(out).toMatch(
@@ -47,7 +47,7 @@ describe("check", () => {
     expect(out.endsWith("\ngolden: 39 of 40 identical\n")).toBe(true);
   });
 
-  test("only so many are told in full", async () => {
+  test("only a limited number are reported in full", async () => {
     const backends = { sim: () => corrupting(sim({ like: "nccl-2.28" }), 0) };
     const { status, out } = await cli(`golden check ${good} --show 2`, { backends });
     expect(status).toBe(1);
@@ -144,7 +144,7 @@ describe("record", () => {
     expect(err).toBe("golden: 40 of 40 recorded\n");
   });
 
-  test("what could not be recorded is told, and makes the exit status 1", async () => {
+  test("a case that could not be recorded is reported, and makes the exit status 1", async () => {
     const path = file("nine.jsonl", [
       some.find((line) => line.includes("allReduce"))!.replace(/"n":\d/, '"n":9'),
       some[1]!,

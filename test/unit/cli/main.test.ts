@@ -81,14 +81,14 @@ describe("run", () => {
     expect(readFileSync(trace, "utf8")).toMatch(/post rank=2 .*barrier/);
   });
 
-  test("whose file ends the process before there are ranks is no success", () => {
+  test("with a file that ends the process before there are ranks is no success", () => {
     const path = program("early", "process.exit(0); export default () => 0;");
     const { status, stderr } = run("run", path);
     expect(status).toBe(1);
     expect(stderr).toContain("ended with status 0 before the run was over: no rank was at work");
   });
 
-  test("whose file waits for ever before there are ranks is no success", () => {
+  test("with a file that waits for ever before there are ranks is no success", () => {
     const path = program("never", "await new Promise(() => {}); export default () => 0;");
     const { status, stderr } = run("run", path);
     expect(status).toBe(1);
@@ -145,7 +145,7 @@ describe.each([
   ["verify", ["--against", "sim"]],
   ["trace", []],
 ] as const)("%s", (command, more) => {
-  test("of a program whose rank ends the process is no success", () => {
+  test("of a program in which a rank ends the process is no success", () => {
     const path = join(folder, `exits-in-${command}.mjs`);
     writeFileSync(
       path,
@@ -182,7 +182,7 @@ test.each([
   ["bad.mjs", "export default async (comm) => {\n  const a = ;\n};\n", "2: Unexpected token ';'\n"],
   ["end.mjs", "export default (", "1: Unexpected end of input\n"],
   ["name.mjs", 'import { nope } from "node:fs";', "1: The requested module 'node:fs' does not"],
-])("a syntax error in %s is told by file and line", (name, text, message) => {
+])("a syntax error in %s is reported by file and line", (name, text, message) => {
   const path = join(folder, name);
   writeFileSync(path, text);
   for (const line of [["run"], ["trace"], ["verify", "--against", "sim"]]) {
@@ -197,7 +197,7 @@ describe("an algorithm of a file", () => {
   const explained = (...args: readonly string[]) =>
     run("explain", "all-reduce", "--ranks", "3", "--count", "3", "--algorithm", ...args);
 
-  test("which imports the package itself, and may have # in its name", () => {
+  test("that imports the package itself, and may have # in its name", () => {
     const [path, other] = [join(folder, "own#.mjs"), join(folder, "own.cjs")];
     const line = new URL("../../../examples/line.mjs", import.meta.url).href;
     writeFileSync(path, `import line from "${line}"; export { line as up }; export const one = 1;`);
@@ -210,7 +210,7 @@ describe("an algorithm of a file", () => {
     expect(explained(`${other}#down`).stderr).toContain(`${other}#down: name: found undefined`);
   });
 
-  test("with a syntax error is told by file and line", () => {
+  test("with a syntax error is reported by file and line", () => {
     const path = join(folder, "own-syntax.mjs");
     writeFileSync(path, "\nexport default {;\n");
     const { status, stdout, stderr } = explained(path);
@@ -228,7 +228,7 @@ test("one in a file that it imports names that file", () => {
   expect(stderr).toMatch(/inner\.mjs:1: /);
 });
 
-test("an import that is not there is told without a stack", () => {
+test("a missing import is reported without a stack", () => {
   const path = join(folder, "gone.mjs");
   writeFileSync(path, 'import "./no-such.mjs";\n');
   const { status, stderr } = run("run", path);
@@ -237,7 +237,7 @@ test("an import that is not there is told without a stack", () => {
   expect(stderr).not.toMatch(/^ {4}at /m);
 });
 
-test("what a program throws while it is loaded is a bug of that program, with its stack", () => {
+test("an error that a program throws while it is loaded is a bug of that program, with its stack", () => {
   const path = join(folder, "parse.mjs");
   writeFileSync(path, 'JSON.parse("{");\n');
   const { status, stderr } = run("run", path);
@@ -245,14 +245,14 @@ test("what a program throws while it is loaded is a bug of that program, with it
   expect(stderr).toMatch(/SyntaxError: [\s\S]*parse\.mjs:1:6/);
 });
 
-test("a place that holds no more is told in one line", () => {
+test("a full disk is reported in one line", () => {
   const line = `"${process.execPath}" "${main}" explain all-reduce -n 2 > /dev/full`;
   const { status, stderr } = spawnSync("sh", ["-c", line], { encoding: "utf8" });
   expect(status).toBe(1);
   expect(stderr).toMatch(/^twinccl: cannot write: ENOSPC.*\n$/);
 });
 
-test("a standard error that nobody reads ends no command", () => {
+test("an unread standard error ends no command", () => {
   const line = `("${process.execPath}" "${main}" bogus; echo $?) 2>&1 >&3 | true`;
   const { stdout } = spawnSync("bash", ["-c", `{ ${line}; } 3>&1`], { encoding: "utf8" });
   expect(stdout).toBe("2\n");

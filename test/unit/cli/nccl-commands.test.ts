@@ -31,7 +31,7 @@ function watched(gpus = 8) {
 }
 
 describe("the name of a variant", () => {
-  test("tells GPUs and pinned plans", async () => {
+  test("gives GPUs and pinned plans", async () => {
     const { seen, backends } = watched();
     await variantBackend(
       backends,
@@ -83,7 +83,7 @@ test("run takes a pinned ring", async () => {
   expect((await cli(`run ${file} --processes`)).err).toContain("--processes: needs --backend nccl");
 });
 
-test("a rank of a job whose program makes a wrong call has failed, which is no wrong usage", async () => {
+test("a rank of a job with a wrong call in its program has failed, which is no wrong usage", async () => {
   const { backends } = watched();
   const file = join(folder, "wrong.mjs");
   const call = `{ send: comm.alloc("float32", 4), op: "summ" }`;

@@ -62,7 +62,7 @@ describe("predict", () => {
     expect(one["chain"]).toBeGreaterThan(free["chain"]!);
   });
 
-  test("what is too large is left out, and said to be", async () => {
+  test("a size that is too large is left out, with a note", async () => {
     const line = "all-reduce --ranks 1048576 -b 8 -e 8 --algorithm ring,recursive-doubling";
     expect(await times(line)).toEqual({ ring: null, "recursive-doubling": expect.any(Number) });
     expect((await cli(`predict ${line}`)).out).toMatch(/ - +22\.\d+\*\n# -: a program too large/);

@@ -77,7 +77,7 @@ describe("a file", () => {
     expect(out).toContain("barrier dissemination");
   });
 
-  test("whose call is late shows which one, in every format", async () => {
+  test("a late call is named, in every format", async () => {
     const late = "if (comm.rank === 0) await comm.barrier({ timeoutMs: 1 }).catch(() => {});";
     const path = program("overdue", late);
     const { out } = await cli(`trace ${path} --ranks 2`);

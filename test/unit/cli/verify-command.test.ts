@@ -171,7 +171,7 @@ describe("a file", () => {
 });
 
 describe("as JSON", () => {
-  test("programs are told by row, with what was judged and what is sound", async () => {
+  test("programs are listed by row, with the judged and the sound ones", async () => {
     const { status, out } = await cli("verify --programs --ranks 3 --collective gather --json");
     expect(status).toBe(0);
     expect(JSON.parse(out)).toEqual({
@@ -202,7 +202,7 @@ describe("as JSON", () => {
     expect(row.first_difference).toMatch(/rank 1/);
   });
 
-  test("a file is told rank by rank", async () => {
+  test("a file is listed rank by rank", async () => {
     const file = join(folder, "told.mjs");
     writeFileSync(file, "export default async (comm) => comm.rank;\n");
     const { status, out } = await cli(`verify ${file} --against sim:seed=3 --ranks 2 --json`);
@@ -228,7 +228,7 @@ describe("programs", () => {
     expect(out).toMatch(/\nverify: (\d+) of \1 sound\n$/);
   });
 
-  test("a problem is told, with its rank count", () => {
+  test("a problem is reported, with its rank count", () => {
     const algorithm = { ...catalogue.allReduce.ring, credits: () => 0 };
     const report = verifyPrograms({ collective: "allReduce", algorithm }, 3);
     expect(report).toMatchObject({ programs: 3, sound: 1 });
@@ -254,7 +254,7 @@ describe("programs", () => {
     expect(line.out).toMatch(/^ {2}allReduce +line +4 +4 +6 +0 .*\nverify: 4 of 4 sound\n/m);
   });
 
-  test("one that is not sound is told by ranks, also where it throws", async () => {
+  test("one that is not sound is reported by ranks, also where it throws", async () => {
     const path = join(folder, "thrower.mjs");
     const { href } = new URL("../../../examples/line.mjs", import.meta.url);
     const write = `(program) => {

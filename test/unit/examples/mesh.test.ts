@@ -39,7 +39,7 @@ test("examples/mesh.mjs takes other meshes, stages and schedules", () => {
   }
 }, 120_000);
 
-test("examples/mesh.mjs tells its options, and refuses others by name", () => {
+test("examples/mesh.mjs lists its options, and refuses others by name", () => {
   expect(run("--help")).toContain("--zero 1|2|3");
   for (const [options, fault] of [
     [["--mesh", "2x2"], '--mesh: found "2x2", needs three extents'],

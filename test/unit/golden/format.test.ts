@@ -30,19 +30,19 @@ test("optional fields survive as well", () => {
   expect(cases.map(lineOf)).toEqual([text]);
 });
 
-test("a first line tells what the file is about; blank lines do not count", () => {
+test("a first line names the subject of the file; blank lines do not count", () => {
   const file = readRecords(`${head}\n\n${line}\n`, "f");
   expect(file).toMatchObject({ head: { library: "nccl-2.28.9" }, lines: [3] });
 });
 
-test("fields that mean nothing here are told, not dropped in silence", () => {
+test("fields that mean nothing here are reported, not dropped in silence", () => {
   expect(readRecords(changed({ colour: "blue" }), "f").unknownFields).toEqual(["colour"]);
   const unfinished = readCases(changed({ h: undefined, colour: 1 }), "f");
   expect(unfinished.unknownFields).toEqual(["colour"]);
   expect(readCases(line, "f").unknownFields).toEqual([]);
 });
 
-describe("what is not in the format is refused by file, line and field", () => {
+describe("a line outside the format is refused by file, line and field", () => {
   const twice = "a list of 2 times 16 hexadecimal digits, one for each rank";
   test.each([
     ["{", "f: line 1: is no JSON: ", undefined],

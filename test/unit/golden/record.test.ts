@@ -19,7 +19,7 @@ const real = ["nccl-2.28.9-h200x8.jsonl", "nccl-2.28.9-h200x8-settings.jsonl"].f
   return small.filter((_, at) => at % Math.ceil(small.length / 60) === 0);
 });
 
-test("what is recorded from the simulation is what NCCL gave", async () => {
+test("a recording of the simulation holds NCCL's results", async () => {
   expect(real.length).toBeGreaterThan(100);
   const { records, failures } = await record(real, { backendFor: twin });
   expect(failures).toEqual([]);
@@ -69,7 +69,7 @@ test("a mismatch names rank, element and both bits: from the file's bits", async
   expect(element?.have).not.toBe(element?.want);
 });
 
-test("of an all-reduce another rank that is right tells the bits", async () => {
+test("of an all-reduce another rank that is right gives the bits", async () => {
   const golden = await recorded({ dtype: "float32" }, 0);
   expect(golden.bits).toBeUndefined();
   const { mismatches } = await check([golden], broken(1));
@@ -83,7 +83,7 @@ test("with hashes alone the element is not made up", async () => {
   expect(mismatches[0]).toMatchObject({ rank: 0, wantHash: golden.hashes, element: undefined });
 });
 
-test("another plan than the reported one is told", async () => {
+test("another plan than the reported one is an error", async () => {
   const plan = { algorithm: "Ring", protocol: "LL", channels: 2 };
   const golden = { ...(await recorded({}, 0)), plan };
   const report = await check([golden], twin);
@@ -120,7 +120,7 @@ test("after a call that failed the next one has a world of its own", async () =>
   expect(worlds).toBe(2);
 });
 
-test("an all-reduce whose ranks disagree is no record", async () => {
+test("an all-reduce on which ranks disagree is no record", async () => {
   const good = await recorded({}, 0);
   const { records, failures } = await record([good], { backendFor: broken(1) });
   expect(records).toEqual([]);

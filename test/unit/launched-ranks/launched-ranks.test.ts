@@ -58,23 +58,26 @@ describe("a job", () => {
     ["neverReturns", [/rank 1: no answer in ([2-9]|\d{2,})\.\d s/]],
   ] as const;
 
-  test.each(wrong)("whose rank 1 %s fails, says so, and is over", async (part, told) => {
-    const ranks = await opened();
-    const pids = (await ranks.each("place")).map(({ pid }) => pid);
-    if (part.startsWith("never")) ranks.partMs = 2000;
-    const began = performance.now();
-    const failure = await ranks.each(part).catch((error: unknown) => error);
-    expect(performance.now() - began).toBeLessThan(25_000);
-    expect(failure).toBeInstanceOf(Error);
-    const { message } = failure as Error;
-    // The launcher stops rank 0 for what became of rank 1: on a busy machine both are seen to be gone at once.
-    const stopped =
-      part === "exits" || part === "isKilled" ? "(rank 0: its process is gone\n)?" : "";
-    expect(message).toMatch(new RegExp(`^part "${part}" on 2 ranks failed\n${stopped}rank 1: `));
-    for (const each of told) expect(message).toMatch(each);
-    expect(pids.map(isRunning)).toEqual([false, false]);
-    await expect(ranks.each("place")).rejects.toThrow("the job has ended");
-  });
+  test.each(wrong)(
+    "with rank 1 in the part %s reports the failure and is over",
+    async (part, told) => {
+      const ranks = await opened();
+      const pids = (await ranks.each("place")).map(({ pid }) => pid);
+      if (part.startsWith("never")) ranks.partMs = 2000;
+      const began = performance.now();
+      const failure = await ranks.each(part).catch((error: unknown) => error);
+      expect(performance.now() - began).toBeLessThan(25_000);
+      expect(failure).toBeInstanceOf(Error);
+      const { message } = failure as Error;
+      // The launcher stops rank 0 for what became of rank 1: on a busy machine both are seen to be gone at once.
+      const stopped =
+        part === "exits" || part === "isKilled" ? "(rank 0: its process is gone\n)?" : "";
+      expect(message).toMatch(new RegExp(`^part "${part}" on 2 ranks failed\n${stopped}rank 1: `));
+      for (const each of told) expect(message).toMatch(each);
+      expect(pids.map(isRunning)).toEqual([false, false]);
+      await expect(ranks.each("place")).rejects.toThrow("the job has ended");
+    },
+  );
 
   test("that ends before all have come does not open", async () => {
     const opening = LaunchedRanks.open({ ...job, args: ["early"] });
@@ -86,7 +89,7 @@ describe("a job", () => {
     await expect(opening).rejects.toThrow(/rank 1: no answer in ([3-9]|\d{2,})\.\d s\n/);
   });
 
-  test("whose rank does not end well does not close well", async () => {
+  test("with a rank that does not end well does not close well", async () => {
     const ranks = await LaunchedRanks.open({ ...job, args: ["late"] });
     await expect(ranks.close()).rejects.toThrow(/^closing 2 ranks: status 5\n/);
   });

@@ -217,7 +217,7 @@ describe("a deadlock", () => {
     await world.close();
   });
 
-  test("is found when a rank waits for `enqueued` of a call that nobody joins", async () => {
+  test("is found when a rank waits for `enqueued` of a call that no other rank joins", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const run = world.run(async (comm) => {
       if (comm.rank === 1) return "away";
@@ -281,7 +281,7 @@ describe.concurrent("a stall", () => {
     return reports;
   }
 
-  test("is reported once, with who waits and what is alive, and never becomes an error", async () => {
+  test("is reported once, with the waiting ranks and the live resources, and never becomes an error", async () => {
     const reports = await stalls(async (comm, released) => {
       if (comm.rank === 1) return;
       const timer = setTimeout(() => undefined, 60_000);
@@ -309,7 +309,7 @@ describe.concurrent("a stall", () => {
     expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier .*\n {2}rank 1 {2}runs/);
   }, 30_000);
 
-  test("whose listener throws aborts the world, also where a hook throws too", async () => {
+  test("with a listener that throws aborts the world, also where a hook throws too", async () => {
     const warned: string[] = [];
     const warn = vi.spyOn(process, "emitWarning").mockImplementation((text) => {
       warned.push(String(text));

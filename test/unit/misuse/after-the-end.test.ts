@@ -30,7 +30,7 @@ describe("a communicator", () => {
     for (const comm of kept) expect(await codeOf(comm.barrier())).toBe("ERR_COMM_CLOSED");
   });
 
-  test("refuses the calls of a rank whose program has returned", async () => {
+  test("refuses the calls of a rank with a program that has returned", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const late: { op?: Promise<string> } = {};
     await world.run(async (comm) => {
@@ -47,7 +47,7 @@ describe("a communicator", () => {
     await world.close();
   });
 
-  test("refuses calls after its close, whose own calls are finished first", async () => {
+  test("refuses calls after its close, and finishes its own before", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
       const op = comm.barrier();
@@ -175,7 +175,7 @@ describe("abort", () => {
     await world.close();
   });
 
-  test("between runs: the next run is refused, and tells the reason", async () => {
+  test("between runs: the next run is refused with the reason", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const reason = new Error("enough");
     world.abort(reason);
@@ -186,7 +186,7 @@ describe("abort", () => {
     await world.close();
   });
 
-  test("tells every rank's hooks once", async () => {
+  test("runs every rank's hooks once", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const told: unknown[] = [];
     await world.run((comm) => {

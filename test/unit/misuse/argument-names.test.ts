@@ -140,12 +140,12 @@ test("also behind the same call without it", () =>
     await expect(comm.allReduce(wrong)).rejects.toMatchObject({ field: "sendCounts" });
   }));
 
-test("options are told with the nearest name first", () => {
+test("options are listed with the nearest name first", () => {
   expect(() => sim({ sead: 7 } as Wrong)).toThrow("needs one of seed, algorithms, like");
   expect(() => sim({ fault: [] } as Wrong)).toThrow("needs one of faults, seed, algorithms, like");
 });
 
-test("a split without a color is refused, and one whose color is undefined joins none", () =>
+test("a split without a color is refused, and one with an undefined color joins none", () =>
   onEveryRank(async (comm) => {
     await expect(comm.split({} as Wrong)).rejects.toMatchObject({
       code: "ERR_COMM_ARG",

@@ -345,7 +345,7 @@ describe("ranks that disagree", () => {
     ["of which one rank has none", (rank: number) => (rank === 1 ? 0 : 2), ["2", "0", "2"], [1]],
     ["of which the first rank has most", (rank: number) => 5 - rank, ["5", "4", "3"], [1, 2]],
   ])(
-    "in how many calls they recorded, %s: every rank's number is told",
+    "in the number of their recorded calls, %s: every rank's number is reported",
     async (_, count, values, ranks) => {
       const world = await createWorld({ backend: sim(), size: 3 });
       const failure = await world

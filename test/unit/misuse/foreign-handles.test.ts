@@ -61,7 +61,7 @@ describe("a handle of another rank", () => {
     expect(await within(10_000, run)).toEqual([code, code, code]);
   });
 
-  test("names who really waits, for whom, and whose communicator it called", async () => {
+  test("names the ranks that really wait, their peers, and the owner of the called communicator", async () => {
     const world = await createWorld({ backend: sim(), size: 3, name: "job" });
     const handles: Communicator[] = [];
     const errors = await within(

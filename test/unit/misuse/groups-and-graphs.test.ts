@@ -547,7 +547,7 @@ describe("a recording", () => {
     await world.close();
   });
 
-  test("whose buffer one rank disposed fails there; the others are told that it threw", () =>
+  test("with a buffer that one rank disposed fails there; the error of the others names it", () =>
     expectPlanted({
       wrong: "",
       size: 3,

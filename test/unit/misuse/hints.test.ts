@@ -67,7 +67,7 @@ describe("a hint", () => {
   });
 });
 
-test("a block of another length than its count is told with the count", async () => {
+test("a block of another length than its count is reported with the count", async () => {
   const scatter = (send: number, recv: number) => () =>
     failure(2, (comm) =>
       comm.reduceScatterv({ send: ints(send), recv: ints(recv), op: "sum", sendCounts: [2, 2] }),
@@ -86,7 +86,7 @@ test("a block of another length than its count is told with the count", async ()
   );
 });
 
-describe("the reason of an abort is told, whatever has a text:", () => {
+describe("the reason of an abort is reported, whatever has a text:", () => {
   const reasons: readonly (readonly [unknown, string])[] = [
     ["my reason", ": my reason"],
     ["two\nlines", ": two"],

@@ -134,7 +134,7 @@ describe("strict lending", () => {
     expect(results).toEqual(new Array(4).fill(new Array(8).fill(10)));
   });
 
-  test("is off unless asked for", async () => {
+  test("is off by default", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const codes = await world.run(async (comm) => {
       if (comm.rank === 1) await new Promise((resolve) => setTimeout(resolve, 3));
@@ -147,7 +147,7 @@ describe("strict lending", () => {
     await world.close();
   });
 
-  test("tells every rank with an error of its own", async () => {
+  test("fails every rank with an error of its own", async () => {
     const ranks = await strictly(3, async (comm, turn) => {
       await turn;
       const send = new Int32Array(2);
@@ -239,7 +239,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("tells of a sendRecv with an error of each rank's own, and knows the call", async () => {
+  test("fails a sendRecv with an error of each rank's own, and knows the call", async () => {
     const results = await strictly(2, async (comm, turn) => {
       await turn;
       const peer = 1 - comm.rank;
@@ -298,7 +298,7 @@ test("a host array that is transferred away while it is lent fails the call ever
   await world.close();
 });
 
-test("a message whose host array is transferred away fails on both ends", async () => {
+test("a message with a transferred host array fails on both ends", async () => {
   const world = await createWorld({ backend: sim(), size: 2 });
   const found = await within(
     3000,

@@ -124,7 +124,7 @@ test("an option that is left out as undefined is none", async () => {
   webgpu(wrong({ limits: none, dawn: none, device: none }));
 });
 
-test("a backend that was not called is told to be", async () => {
+test("a backend that was not called gets the hint to call it", async () => {
   const error = await createWorld({ backend: wrong(sim), size: 2 }).catch((thrown) => thrown);
   expect(error.message).toContain("found the function sim, needs a backend value");
   expect(error.message).toContain("call it: sim()");

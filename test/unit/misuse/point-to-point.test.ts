@@ -225,7 +225,7 @@ const doNotFit: readonly Planted[] = [
 describe("sends and receives that never meet", () => {
   test.each(neverMeet)("$wrong", (planted) => expectPlanted(planted));
 
-  test("are reported in fields: who is in which call, and who is missing", async () => {
+  test("are reported in fields: the ranks by call, and the missing ranks", async () => {
     const world = await createWorld({ backend: sim(), size: 3, name: "ring" });
     const error = await world
       .run((comm) => comm.send({ send: new Int8Array(1), peer: next(comm) }))

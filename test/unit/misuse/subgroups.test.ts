@@ -254,7 +254,7 @@ describe("a subgroup", () => {
     await world.close();
   });
 
-  test("whose calls fail leaves the world's own calls alone", async () => {
+  test("with failing calls leaves the world's own calls alone", async () => {
     const world = await createWorld({ backend: sim(), size: 4 });
     const results = await world.run(async (comm) => {
       const sub = await subgroup(comm, comm.rank % 2);
@@ -333,7 +333,7 @@ describe("a subgroup", () => {
     expect(results).toEqual(["ERR_COMM_ABORTED", "ok", "ERR_COMM_ABORTED", "ok"]);
   });
 
-  test("aborted: its onAbort hooks are told, once a rank", async () => {
+  test("aborted: its onAbort hooks run, once a rank", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const told: unknown[] = [];
     await world.run(async (comm) => {
@@ -388,7 +388,7 @@ describe("abort of a subgroup", () => {
     await world.close();
   });
 
-  test("fails an open call that nobody awaits, and the run tells it", async () => {
+  test("fails an open call that is not awaited, and the run reports it", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const run = world.run(async (comm) => {
       const sub = await subgroup(comm, 0);
@@ -402,7 +402,7 @@ describe("abort of a subgroup", () => {
     await world.close();
   });
 
-  test("tells hooks once: not again for a second abort, nor for the world's", async () => {
+  test("runs hooks once: not again for a second abort, nor for the world's", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const told: string[] = [];
     await world.run(async (comm) => {
@@ -424,7 +424,7 @@ describe("abort of a subgroup", () => {
     await world.close();
   });
 
-  test("throws what a hook threw, after every rank was told", async () => {
+  test("throws a hook's error, after every rank's hooks have run", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const told: number[] = [];
     const results = await world.run(async (comm) => {

@@ -147,7 +147,7 @@ describe("the field and the method that are named are those of the caller:", () 
     expect(typo).toMatch(/needs one of count, counts, collective,/);
   });
 
-  test("the communicator whose rank is none", async () => {
+  test("the communicator with a rank that is none", async () => {
     const world = await createWorld({ backend, size: 3 });
     const messages = await world.run(async (comm) => {
       const half = await comm.split({ color: Math.min(comm.rank, 1) });

@@ -30,7 +30,7 @@ function child(body: string): { readonly status: number | null; readonly printed
   return { status, printed: `${stdout}${stderr}`.trim().split("\n") };
 }
 
-describe("a failure that nobody awaits", () => {
+describe("a failure that is not awaited", () => {
   test.concurrent.each([
     [
       "a wrong argument",
@@ -86,7 +86,7 @@ describe("a failure that nobody awaits", () => {
     expect(outcome).toEqual({ status: 0, printed: [...printed, "exit 0"] });
   });
 
-  test("is told by the next call of that rank, then by the run", async () => {
+  test("is reported by the next call of that rank, then by the run", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const seen: unknown[] = [];
     const run = world.run(async (comm) => {
@@ -106,7 +106,7 @@ describe("a failure that nobody awaits", () => {
     await world.close();
   });
 
-  test("is told by close", async () => {
+  test("is reported by close", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world
       .run(async (comm) => {
@@ -122,7 +122,7 @@ describe("a failure that nobody awaits", () => {
     await world.close();
   });
 
-  test("is told by the run when there is no next call", async () => {
+  test("is reported by the run when there is no next call", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const run = world.run((comm) => {
       if (comm.rank === 2) comm.allReduce({ send: new Int8Array(1), op: "plus" as never });

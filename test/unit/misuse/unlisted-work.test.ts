@@ -84,7 +84,7 @@ describe.runIf(process.platform === "linux")("work that no list shows", () => {
     }
   });
 
-  test("is told as a stall when it takes long; what never ends is a deadlock after it", async () => {
+  test("is reported as a stall when it takes long; an endless wait is a deadlock after it", async () => {
     const stalls: string[] = [];
     const world = await worldOfTwo(({ text }) => void stalls.push(text));
     const run = world.run(async (comm) => {
@@ -103,7 +103,7 @@ describe("worlds that are deadlocked", () => {
   const alone = (comm: Communicator) => (comm.rank === 0 ? comm.barrier() : undefined);
   const deadlock = { failures: [{ error: { code: "ERR_COMM_DEADLOCK" } }] };
 
-  test("all at once are all told, none as a stall before", async () => {
+  test("all at once are all reported, none as a stall before", async () => {
     const stalls: string[] = [];
     const worlds = await Promise.all(
       // One after another, at 50 ms each, they would be stalls first; a busy machine must not make them so.
@@ -121,7 +121,7 @@ describe("worlds that are deadlocked", () => {
     await Promise.all(worlds.map((world) => world.close()));
   });
 
-  test("are no stall before, however soon one is told", async () => {
+  test("are no stall before, however soon one is reported", async () => {
     const stalls: string[] = [];
     const world = await createWorld({
       ...{ backend: sim(), size: 2, stallMs: 1 },

@@ -40,7 +40,7 @@ const made = (comm: Communicator, args: Args, times: number): CommOp[] =>
 const outcomes = (ops: readonly CommOp[]): Promise<string[]> => Promise.all(ops.map(outcome));
 const done = (times: number): string[] => new Array(times).fill("done");
 
-describe("a callback that is told of a row", () => {
+describe("a callback in a row", () => {
   test("may make a call: it comes behind those that are no row yet", async () => {
     const numbers = await order(async (comm, args) => {
       const ops = made(comm, args, comm.rank === 0 ? 5 : 3);

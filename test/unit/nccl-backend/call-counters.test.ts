@@ -15,7 +15,7 @@ function halves(...texts: string[]): RemoteTransfer[] {
 /** Pairs of ranks by number: 0>1 is 1, 0>2 is 2, 1>0 is 3, 2>0 is 6. */
 const [to1, to2, from1] = [1, 2, 3];
 
-test("those that were handed over count, and wait for nobody", () => {
+test("those that were handed over count, and wait for no rank", () => {
   const made = new CallCounters(3);
   expect(made.messageCounts()).toEqual({ posted: [], waiting: [] });
   made.messagesSubmitted(halves("send 1 #0", "recv 1 #0", "send 1 #1"));

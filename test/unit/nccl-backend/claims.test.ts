@@ -100,7 +100,7 @@ test("one other GPU among known ones is enough", () => {
   expect(claimOf([9, 12])).toMatch(/not for 12\.0/);
 });
 
-describe("what a process settles that changes plans", () => {
+describe("settings of a process that change plans", () => {
   const unusualWith = (env: NodeJS.ProcessEnv, nvls = false): string | undefined => {
     const settings = new ProcessSettings(env);
     settings.settleNvls(nvls);
@@ -126,7 +126,7 @@ describe("what a process settles that changes plans", () => {
     expect(unusualWith({ [name]: "1" })).toBe(`${name} is set`);
   });
 
-  test("is in-switch reduction that was asked for", () => {
+  test("is requested in-switch reduction", () => {
     expect(unusualWith({}, true)).toBe("in-switch reduction is on");
   });
 

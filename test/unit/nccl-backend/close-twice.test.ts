@@ -25,7 +25,7 @@ test("a split's communicator is closed for both when its calls are done", async 
   expect(orders).toEqual([0, 1].map(() => ["call", "first", "second"]));
 });
 
-test("a world is closed for both when everything is given back; the first is told what went wrong", async () => {
+test("a world is closed for both when everything is given back; the first close reports the fault", async () => {
   const gpus = fakeGpus();
   const world = await createWorld({ backend: gpus.backend(), size: 2 });
   await world.run((comm) => void comm.alloc("float32", 8));

@@ -17,7 +17,7 @@ function call(threads: CommLock): { end(error?: Error): Promise<unknown> } {
   };
 }
 
-test("what waits is done when the last of them has ended, once, whether or not it failed", async () => {
+test("a deferred act runs when the last of them has ended, once, whether or not it failed", async () => {
   const threads = new CommLock();
   const [first, second] = [call(threads), call(threads)];
   const done: string[] = [];

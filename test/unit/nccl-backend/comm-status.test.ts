@@ -30,8 +30,8 @@ async function joined(size: number, gpus = cleanGpus()): Promise<Joined[]> {
   return ranks;
 }
 
-describe.each(waits)("who waits in %s", (_, wait) => {
-  test("is told that another rank has aborted the communicator, and why", async () => {
+describe.each(waits)("a wait in %s", (_, wait) => {
+  test("fails when another rank has aborted the communicator, with the reason", async () => {
     const [a, b] = (await joined(2)) as [Joined, Joined];
     const heard: unknown[] = [];
     b.comm.hooks.onAbort((reason) => void heard.push(reason));
@@ -47,7 +47,7 @@ describe.each(waits)("who waits in %s", (_, wait) => {
     await closeAll([a, b]);
   });
 
-  test("is told that another rank's deadline has passed", async () => {
+  test("fails when another rank's deadline has passed", async () => {
     // Host memory that one frees is no other one's where each has a process of its own.
     const ranks = await joined(3, fakeGpus());
     const [a, b, c] = ranks as [Joined, Joined, Joined];
@@ -80,7 +80,7 @@ test("one communicator that is ended elsewhere leaves the others as they are", a
   await closeAll(ranks);
 });
 
-test("who waits for a call that another rank will not make is told once that one has closed", async () => {
+test("a wait for a call that another rank will not make fails once that one has closed", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   try {
     const [a, b] = (await joined(2)) as [Joined, Joined];
@@ -97,14 +97,14 @@ test("who waits for a call that another rank will not make is told once that one
   }
 }, 40_000);
 
-describe("who was left out when the others rebuilt", () => {
+describe("a rank that was left out when the others rebuilt", () => {
   const withoutTwoAndThree = (ranks: readonly Joined[]) =>
     onAll(ranks.slice(0, 2), ({ comm }) => comm.rebuild({ without: [2, 3] }));
 
   test.each([
     ["is in a call then", true],
     ["comes to a call later", false],
-  ])("and %s is told so, and by whom", async (_, isEarly) => {
+  ])("and %s fails with the ranks that went on", async (_, isEarly) => {
     const ranks = await joined(4, fakeGpus());
     const [, , c, d] = ranks as [Joined, Joined, Joined, Joined];
     const halves = (await onAll(ranks, ({ comm }) =>

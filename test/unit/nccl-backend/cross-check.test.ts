@@ -46,7 +46,7 @@ async function expectSum(comms: readonly Communicator[]): Promise<void> {
 }
 
 describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) => {
-  test("a count that differs is told on every rank; the next call is in step, whoever was wrong", async () => {
+  test("a count that differs fails on every rank; the next call is in step, whichever rank was wrong", async () => {
     const comms = await connected(3, compareCalls);
     // Of what was agreed on once, a rank that does otherwise learns later: see below.
     for (const wrong of compareCalls === "once" ? [2] : [2, 0]) {
@@ -82,7 +82,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     }
   });
 
-  test("the lines of calls are told to other processes, where they are kept", async () => {
+  test("the lines of calls are sent to other processes, where they are kept", async () => {
     const comms = await connected(2, compareCalls, cleanGpus(), { callSites: true });
     const wrong = await outcomes(comms, (comm) =>
       comm.rank === 0
@@ -95,7 +95,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     expect(lines?.slice(1)).toEqual([lines?.[1], (lines?.[1] ?? Number.NaN) + 1]);
   });
 
-  test("another collective, operator or root is told too", async () => {
+  test("another collective, operator or root fails too", async () => {
     const comms = await connected(2, compareCalls);
     const send = comms.map((comm) => comm.alloc("int32", 2));
     const buffer = ({ rank }: Communicator) => send[rank] as NonNullable<(typeof send)[0]>;
@@ -117,7 +117,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     await expectSum(comms);
   });
 
-  test("counts that are no transposes are told, also inside of a recording", async () => {
+  test("counts that are no transposes fail, also inside of a recording", async () => {
     const comms = await connected(2, compareCalls);
     const exchange = (comm: Communicator, expected: readonly number[]) =>
       comm.allToAllv({
@@ -149,7 +149,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
 
   // A rank that does otherwise than was agreed on once learns later: see below.
   if (compareCalls === "always")
-    test("symmetric memory that is used in another order, or at another place, is told", async () => {
+    test("symmetric memory in another order, or at another place, fails", async () => {
       const comms = await connected(2, compareCalls);
       const [a, b] = [0, 1].map(() =>
         comms.map((comm) => comm.alloc("float32", 64, { symmetric: true })),
@@ -200,7 +200,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
       await expectSum(comms);
     });
 
-  test("recordings are told apart, however many others each process has made elsewhere", async () => {
+  test("recordings are distinguished, however many others each process has made elsewhere", async () => {
     const comms = await connected(2, compareCalls);
     const alone = await createWorld({ backend: sim(), size: 1 });
     onTestFinished(() => alone.close());
@@ -263,7 +263,7 @@ test.each(["once", "always"] as const)(
   },
 );
 
-test("once, a rank that makes another call than was agreed on before is told who went on", async () => {
+test("once, a rank that makes another call than the agreed one gets an error with the ranks that went on", async () => {
   const comms = await connected(3, "once");
   const reduce = (comm: Communicator, count: number) =>
     comm.allReduce({ send: comm.alloc("int32", count), op: "sum" });
@@ -315,7 +315,7 @@ test.each([
   ["off", []],
   ["once", ["a 0", "b 1", "b 3"]],
   ["always", ["a 0", "b 1", "a 2", "b 3", "b 4"]],
-] as const)("%s: what is asked of the other ranks", async (compareCalls, asked) => {
+] as const)("%s: queries to the other ranks", async (compareCalls, asked) => {
   const told: string[] = [];
   const { crossCheck } = alone(compareCalls, (key, words) => {
     told.push(`${words} ${key.split(" ").at(-1)}`);

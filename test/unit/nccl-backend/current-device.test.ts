@@ -24,7 +24,7 @@ test.each([1, 2] as const)("is each rank's own by %i names of the library", (lib
   expect([zero, one, zero, zero, one].map(home)).toEqual([0, 1, 0, 0, 1]);
 });
 
-test("is set anew by the next event of the loop, whoever set it in between", async () => {
+test("is set again by the next event of the loop, whatever code set it in between", async () => {
   const { machine, devices, home } = setUp(1);
   const [zero] = devices;
   expect(home(zero)).toBe(0);

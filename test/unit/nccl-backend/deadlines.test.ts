@@ -127,7 +127,7 @@ describe("calls made again with a deadline", () => {
 });
 
 describe("mixed deadlines", () => {
-  test("abort in the name of the earliest end, whoever called first", async () => {
+  test("abort in the name of the earliest end, whichever rank called first", async () => {
     for (const timeoutsMs of [
       [40_000, 40, 20_000],
       [20_000, 40_000, 40],
@@ -178,7 +178,7 @@ describe("mixed deadlines", () => {
 });
 
 describe("a late call", () => {
-  test("that was submitted names nobody who has not made a later one", async () => {
+  test("that was submitted names no rank for a missing later one", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
     const [first] = await within(
@@ -195,7 +195,7 @@ describe("a late call", () => {
     expect(first).toMatchObject({ code: "ERR_COMM_TIMEOUT", call: 0, ranks: [] });
   });
 
-  test("is a message that nobody receives, whatever came before", async () => {
+  test("is a message without a receiver, whatever came before", async () => {
     const gpus = cleanGpus();
     // Without a timer that lives until then, the wait would be a deadlock before the deadline.
     let end = (): void => undefined;

@@ -30,7 +30,7 @@ async function twoInFlight(ranks: readonly Joined[], bytes: number, timeoutMs?: 
 }
 
 describe("a buffer that was disposed of between two calls", () => {
-  test("stays while the second one waits for another process, whose deadline is heard", async () => {
+  test("stays while the second one waits for another process, and its deadline is noticed", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     const { two } = await twoInFlight(ranks, 32, 300);
@@ -51,7 +51,7 @@ describe("a buffer that was disposed of between two calls", () => {
     await closeAll(ranks);
   });
 
-  test("stays also where the device has less left than that, and serves who needs as much", async () => {
+  test("stays also where the device has less left than that, and serves an alloc of that size", async () => {
     const gpus = cleanGpus({ memoryBytes: 1 << 20 });
     const ranks = await joinAll(2, undefined, gpus);
     const [{ comm }] = ranks as [Joined];
@@ -115,7 +115,7 @@ test.each([
   [false, "is given back", 1],
   [true, "stays", 0],
 ])(
-  "what is more than the device has left, behind work that waits for others: %s, %s",
+  "an alloc of more than the device has left, behind work that waits for others: %s, %s",
   async (spansProcesses, _, given) => {
     const machine = new Machine({ memoryBytes: 1 << 10 });
     const cuda = fakeCuda(machine);
@@ -147,7 +147,7 @@ test.each([
   },
 );
 
-test("what waits when a world closes is given back once", async () => {
+test("memory that waits when a world closes is given back once", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 2, async (world) => {
     await world.run(async (comm) => {

@@ -6,7 +6,7 @@ import { outcome } from "./again.ts";
 import { cleanGpus, inWorld, seen, turns } from "./gpus.ts";
 import { joinAll } from "./joined.ts";
 
-test("where the ranks cannot end one together, it is aborted, and who closes is told", async () => {
+test("where the ranks cannot end one together, it is aborted, and close reports it", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
   const planned = ncclError("ncclCommFinalize", 3, "ncclInternalError");

@@ -53,7 +53,7 @@ describe("ranks that are all in close()", () => {
   });
 });
 
-test("a window that cannot be given back keeps no rank waiting, and is told", async () => {
+test("a window that cannot be given back keeps no rank waiting, and is reported", async () => {
   const gpus = fakeGpus();
   const ranks = await joinAll(2, "off", gpus);
   await onAll(ranks, ({ comm }) =>
@@ -164,7 +164,7 @@ describe("an end that waits for another rank", () => {
   });
 });
 
-test("who was in none of a split's communicators but its own says nothing of the others' end", async () => {
+test("a rank that was in none of a split's communicators but its own says nothing of the others' end", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   onTestFinished(() => warn.mockRestore());
   const ranks = await joinAll(4, "off", fakeGpus());

@@ -177,7 +177,7 @@ test("a recording that learns of a rank that has left ends its communicator", as
   await closeRest(ranks);
 });
 
-test("a rank that has left is told by its number on the communicator", async () => {
+test("a rank that has left is reported by its number on the communicator", async () => {
   const ranks = await joinAll(3);
   const parts = await onAll(ranks, ({ comm }) =>
     comm.split({ color: comm.rank > 0 ? 0 : undefined, key: -comm.rank }),

@@ -80,18 +80,15 @@ test.each(calls)(
   },
 );
 
-test.each(calls)(
-  "%s is made without asking where there is nobody to ask any more",
-  async (_, call) => {
-    const ranks = await joinAll(2);
-    const gone = new RendezvousError({ headline: "the store is gone" }, { address: "nowhere" });
-    for (const { membership } of ranks) membership.awaitBarriers = () => Promise.reject(gone);
-    expect(await onAll(ranks, ({ comm }) => codeOf(call(comm)))).toEqual(["done", "done"]);
-    await closeAll(ranks);
-  },
-);
+test.each(calls)("%s is made without a query where no rank is left to answer", async (_, call) => {
+  const ranks = await joinAll(2);
+  const gone = new RendezvousError({ headline: "the store is gone" }, { address: "nowhere" });
+  for (const { membership } of ranks) membership.awaitBarriers = () => Promise.reject(gone);
+  expect(await onAll(ranks, ({ comm }) => codeOf(call(comm)))).toEqual(["done", "done"]);
+  await closeAll(ranks);
+});
 
-test("a message whose buffer is disposed while it waits is refused by name", async () => {
+test("a message with a buffer that is disposed while it waits is refused by name", async () => {
   const ranks = await joinAll(2);
   const [a, b] = ranks as [Joined, Joined];
   const send = bytes(a.comm);

@@ -47,7 +47,7 @@ const codeOf = (op: PromiseLike<unknown>): Promise<CommError | undefined> =>
     ),
   );
 
-describe("all ranks had made it, but did not come together, as every rank that waits is told:", () => {
+describe("all ranks made the call, but did not meet in the barrier, and every waiting rank gets that error:", () => {
   test.each(cases)("%s", async (_, call) => {
     const ranks = await joinAll(3, "off", cleanGpus());
     // Deadlines one after another: a rank that queries after another has given up gets the same error.
@@ -64,7 +64,7 @@ describe("all ranks had made it, but did not come together, as every rank that w
     await closeRest(ranks);
   });
 
-  test("who comes when another has given it up is told that this may be why", async () => {
+  test("a rank that comes after another has given up gets this as a possible cause", async () => {
     const ranks = await joinAll(2, "off", cleanGpus());
     const all: Call = (comm, options) =>
       comm.allToAll({ send: bytes(comm), recv: bytes(comm), ...options });

@@ -88,7 +88,7 @@ test("an all-to-all leaves nothing to meet for, alone, recorded, or as messages"
   await closeAll(ranks);
 });
 
-test("a recording meets all whom its replays need, once", async () => {
+test("a recording meets all ranks that its replays need, once", async () => {
   const ranks = await joinAll(2);
   const graphs = await onAll(ranks, ({ comm }) => {
     const data = comm.alloc("float32", 8, { symmetric: true });
@@ -178,7 +178,7 @@ test("a ring's messages in one group meet at once", async () => {
 test.each([
   ["receives first and sends afterwards", ["recv", "send"]],
   ["sends first and receives afterwards", ["send", "recv"]],
-] as const)("a first sendRecv meets who %s", async (_, order) => {
+] as const)("a first sendRecv meets the peer that %s", async (_, order) => {
   const ranks = await joinAll(2);
   const got = await within(
     5000,
@@ -202,7 +202,7 @@ test.each([
   await closeAll(ranks);
 });
 
-test("messages to different peers that nobody awaits wait one after the other", async () => {
+test("messages to different peers without an await wait one after the other", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(3, "off", gpus);
   const [a, b, c] = ranks as [Joined, Joined, Joined];

@@ -88,7 +88,7 @@ const cases: Case[] = [
 ];
 
 describe.each(["world", "split"] as const)("a rank that does not come, on a %s,", (where) => {
-  test.each(cases)("is named by those who wait: $what", async ({ absent, call, before }) => {
+  test.each(cases)("is named by the waiting ranks: $what", async ({ absent, call, before }) => {
     const timeoutMs = 100;
     // A recording takes no deadline of its own, but has that of its session.
     const gpus = cleanGpus({ timeoutMs: 250 });

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { cleanGpus, inWorld } from "./gpus.ts";
 
-test("the thread's device is set again for every call, whoever switched it in between", async () => {
+test("the thread's device is set again for every call, whatever code switched it in between", async () => {
   const gpus = cleanGpus();
   // A stream of the caller: it lives before and after the world.
   const { cuda } = gpus.setup.libraries;

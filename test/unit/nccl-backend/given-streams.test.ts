@@ -72,7 +72,7 @@ describe("a given stream", () => {
     release();
   });
 
-  test("is our own, and told, when none is given", async () => {
+  test("is our own, and reported, when none is given", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       const streams = await world.run((comm) => comm.stream);

@@ -145,7 +145,7 @@ test("a disposed recording is given back after a replay under way, although a la
   });
 });
 
-test("what was recorded ends with the communicator that it was recorded on", async () => {
+test("a recording ends with its communicator", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 2, async (world) => {
     const graphs = await world.run(async (comm) => {
@@ -172,7 +172,7 @@ test("what was recorded ends with the communicator that it was recorded on", asy
   });
 });
 
-test("a recording that cannot be given back is told when the world closes", async () => {
+test("a recording that cannot be given back is reported when the world closes", async () => {
   const gpus = cleanGpus();
   const planned = cudaError("cudaGraphExecDestroy", 1, "cudaErrorInvalidValue");
   const closing = inWorld(gpus, 1, async (world) => {

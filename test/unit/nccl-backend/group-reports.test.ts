@@ -34,7 +34,7 @@ async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
 }
 
 describe.each([1, 3])("groups that %i ranks of one process make again", (size) => {
-  test("tell that they are submitted, and each of their calls, before they are done", async () => {
+  test("report that they are submitted, and each of their calls, before they are done", async () => {
     await watch(size, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
@@ -173,7 +173,7 @@ test("a call behind a group that was refused half way has a deadline of its own"
   );
 });
 
-test("who is told of a call of a group may make another one, which comes behind it", async () => {
+test("a hook of a group's call may make another one, which comes behind it", async () => {
   await watch(1, async ({ world, again }) => {
     await world.run(async (comm) => {
       const [a, b] = await known(comm);
@@ -192,7 +192,7 @@ test("who is told of a call of a group may make another one, which comes behind 
   });
 });
 
-describe.each([1, 3])("calls of %i ranks whose signal fires", (size) => {
+describe.each([1, 3])("calls of %i ranks with a signal that fires", (size) => {
   test("before their group is submitted are not", async () => {
     await watch(size, async ({ world, again }) => {
       await world.run(async (comm) => {
@@ -212,7 +212,7 @@ describe.each([1, 3])("calls of %i ranks whose signal fires", (size) => {
     });
   });
 
-  test("while hooks are told of them fail, and are not forgotten", async () => {
+  test("while their hooks run fail, and are not forgotten", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
         const [a] = await known(comm);
@@ -227,27 +227,30 @@ describe.each([1, 3])("calls of %i ranks whose signal fires", (size) => {
   });
 });
 
-describe.each([1, 2])("calls of %i ranks of one process whose options are read", (size) => {
-  test.each(["signal", "timeoutMs"] as const)(
-    "and whose %s gives memory back fail",
-    async (which) => {
-      await watch(size, async ({ gpus, world }) => {
-        const codes = await world.run(async (comm) => {
-          const [a, b] = await known(comm, false);
-          const args = Object.defineProperty({ ...b }, which, {
-            enumerable: true,
-            get: () => void b.send.dispose(),
+describe.each([1, 2])(
+  "calls of %i ranks of one process during the reading of their options",
+  (size) => {
+    test.each(["signal", "timeoutMs"] as const)(
+      "and with a %s that gives memory back fail",
+      async (which) => {
+        await watch(size, async ({ gpus, world }) => {
+          const codes = await world.run(async (comm) => {
+            const [a, b] = await known(comm, false);
+            const args = Object.defineProperty({ ...b }, which, {
+              enumerable: true,
+              get: () => void b.send.dispose(),
+            });
+            const found = await outcome(comm.allReduce(args));
+            await comm.allReduce(a);
+            return found;
           });
-          const found = await outcome(comm.allReduce(args));
-          await comm.allReduce(a);
-          return found;
+          expect(codes).toEqual(codes.map(() => "ERR_COMM_CLOSED"));
+          expect(gpus.machine.complaints).toEqual([]);
         });
-        expect(codes).toEqual(codes.map(() => "ERR_COMM_CLOSED"));
-        expect(gpus.machine.complaints).toEqual([]);
-      });
-    },
-  );
-});
+      },
+    );
+  },
+);
 
 test("an error of an option that another call was made to read names its own call", async () => {
   await watch(1, async ({ world }) => {

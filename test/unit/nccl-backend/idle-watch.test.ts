@@ -23,8 +23,8 @@ async function open(size = 2) {
   return { gpus, machine: gpus.machine, world };
 }
 
-describe("while nobody waits", () => {
-  test("a fault ends its communicator before the next call, which tells it, and no other", async () => {
+describe("while no call waits", () => {
+  test("a fault ends its communicator before the next call, which reports it, and no other", async () => {
     const { gpus, machine, world } = await open();
     const failure = remote();
     const outcomes = await world.run(async (comm) => {
@@ -49,7 +49,7 @@ describe("while nobody waits", () => {
     await world.close();
   });
 
-  test("there is a look every second, and none by the timer while somebody waits", async () => {
+  test("there is a poll every second, and none by the timer while a call waits", async () => {
     const { machine, world } = await open(1);
     vi.advanceTimersByTime(3 * everyMs);
     expect(machine.count("checkAsync")).toBe(3);

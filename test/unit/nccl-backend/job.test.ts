@@ -53,7 +53,7 @@ describe("a status query", () => {
     expect(await missing(there, comm, 5)).toEqual([0, 1]);
   });
 
-  test("tells of a rank that waits to meet others who have all made the call", async () => {
+  test("reports a rank that waits in a barrier after all have made the call", async () => {
     const [asker, meets, there] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
     for (const job of [asker, meets]) made(job, comm, 4);
@@ -68,7 +68,7 @@ describe("a status query", () => {
     expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: false });
   });
 
-  test("tells communicators apart, and counts one that was never called on as missing", async () => {
+  test("distinguishes communicators, and counts one that was never called on as missing", async () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     // Alike in name and ranks, and another one.
     const [first, second] = [0, 1].map((call) => {
@@ -112,7 +112,7 @@ describe("a status query", () => {
     expect(await missing(asker, first, 0)).toEqual([1]);
   });
 
-  test("tells of messages: who has not made its end, until it is there", async () => {
+  test("reports messages: the rank that has not made its end, until it is there", async () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const comm = world(2);
     const half = { direction: "send", peer: 1, number: 4, call: call(0) } as const;
@@ -126,7 +126,7 @@ describe("a status query", () => {
     expect(await asker.missingEnds(comm, [half])).toEqual([1]);
   });
 
-  test("is answered to each of those who ask at the same moment, about what they ask", async () => {
+  test("is answered separately for simultaneous queries about different calls", async () => {
     const [first, second, other] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
     made(other, comm, 7);
@@ -151,7 +151,7 @@ describe("a status query", () => {
     expect(await missing(asker, many, 0)).toEqual([]);
   });
 
-  test("is one for all who ask the same at the same moment", async () => {
+  test("is one for all simultaneous queries about the same call", async () => {
     const members = await (await place(12)).joinAll();
     const sets = members.map((member) => vi.spyOn(member, "set"));
     const all = members.map((member) => new Job(member, never));

@@ -203,7 +203,7 @@ describe("devices that are named", () => {
   });
 });
 
-test("a rank whose list is too short is told how many it sees", async () => {
+test("the error of a rank with too short a list shows the number of visible devices", async () => {
   const gpus = cleanGpus();
   const [error] = await errorsOf([new Process(gpus, "0,1").connect(new Job(4), 3)]);
   expect(error).toMatchObject({ rank: 3, field: "devices" });
@@ -246,7 +246,7 @@ test("the secret leaves the environment with the first connect, and serves later
   }
 });
 
-test("NCCL is told to connect the ranks of a job before it is first used, and nobody else's", async () => {
+test("NCCL connects the ranks of a job by a setting before its first use, and no other ranks", async () => {
   vi.stubEnv("NCCL_RUNTIME_CONNECT", undefined);
   const gpus = cleanGpus();
   const told: (string | undefined)[] = [];

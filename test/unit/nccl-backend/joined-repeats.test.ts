@@ -8,7 +8,7 @@ describe("calls made again in a job", () => {
   test.each([
     ["a new call", ({ comm }: Joined, options: CallOptions = {}) => comm.barrier(options)],
     ["one more of them", (joined: Joined, options?: CallOptions) => allReduce(joined, options)],
-  ])("count when a deadline asks who is missing in %s", async (_, call) => {
+  ])("count in a deadline's query for missing ranks in %s", async (_, call) => {
     const ranks = await joinAll(3);
     for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
     // Rank 2 stays away from call 3.

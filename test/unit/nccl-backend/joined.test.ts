@@ -135,7 +135,7 @@ async function inFastTime<T>(begin: () => Promise<T>): Promise<T> {
 }
 
 describe("ranks of several processes", () => {
-  test("reduce, and exchange messages whose ends are in different processes", async () => {
+  test("reduce, and exchange messages with ends in different processes", async () => {
     const gpus = cleanGpus();
     const job = new Job(gpus, 3);
     const comms = await job.connectAll();
@@ -225,7 +225,7 @@ describe("ranks of several processes", () => {
     await inFastTime(() => b.close());
   });
 
-  test("that close nothing are not waited for either, and a warning tells", async () => {
+  test("that close nothing are not waited for either, with a warning", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll();
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -265,7 +265,7 @@ describe("ranks of several processes", () => {
     await inFastTime(() => Promise.all([a.close(), b.close()]));
   });
 
-  test("whose calls stay open are given up when closing has waited long enough", async () => {
+  test("with open calls are given up when closing has waited long enough", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll(100);
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -284,7 +284,7 @@ describe("ranks of several processes", () => {
     await inFastTime(() => b.close());
   });
 
-  test("whose hook throws when they are given up tell it where they are closed, and not the process", async () => {
+  test("with a hook that throws when they are given up report it in close, and not in the process", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll(100);
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -343,7 +343,7 @@ describe("ranks of several processes", () => {
   });
 
   test.each([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])(
-    "whose start ends %i steps before it is given up leave nothing",
+    "with a start that ends %i steps before it is given up leave nothing",
     async (steps) => {
       const gpus = cleanGpus();
       const { initRankInBackground } = gpus.nccl.calls;

@@ -86,7 +86,7 @@ describe.each(["first messages", "later messages"])("%s that are late", (when) =
     await closeRest(ranks);
   });
 
-  test("name a rank whose end NCCL refused", async () => {
+  test("name a rank with an end that NCCL refused", async () => {
     const gpus = cleanGpus();
     const ranks = await joinedAll(2, when, gpus);
     const [asker, refused] = ranks as [Joined, Joined];
@@ -133,7 +133,7 @@ test("first messages of a ring all name the rank that does not take part", async
   await closeRest(ranks);
 });
 
-describe("a message whose other end was made, and is not done", () => {
+describe("a message with its other end made, and not done", () => {
   const why =
     /: rank 1 had made it too: it is slow, was given up there, or waits behind other calls$/m;
 
@@ -222,7 +222,7 @@ test("both halves of a call wait for the other rank's", async () => {
   await closeRest(ranks);
 });
 
-test("a half to the rank itself that nobody receives is not told to be there", async () => {
+test("a half to the rank itself without a receiver does not count as made", async () => {
   const ranks = await joinAll(2);
   const [asker, there] = ranks as [Joined, Joined];
   const other = ends(there, [["send", 0]], 200);

@@ -24,7 +24,7 @@ describe("a world", () => {
     expectClean(gpus);
   });
 
-  test("closes once, whoever asks and how often", async () => {
+  test("closes once, for any number of callers", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
     await Promise.all([world.close(), world.close(), gpus.sessions[0]?.close()]);
@@ -78,7 +78,7 @@ describe("a world", () => {
     await a.close();
   });
 
-  test("leaves the devices of ranks where they were asked for", async () => {
+  test("leaves the devices of ranks where they were requested", async () => {
     const gpus = cleanGpus();
     await inWorld(
       gpus,

@@ -59,7 +59,7 @@ describe("the kind of a link", () => {
     expect(kindsOf([undefined, []], 50)[0]).toEqual(["X", null]);
   });
 
-  test("needs no kind of what lies at the place of a GPU, as older drivers tell none", () => {
+  test("needs no kind of the part at the place of a GPU, as older drivers give none", () => {
     const at = (index: number): LinkEnd => ({ kind: undefined, place: places[index] });
     expect(kindsOf([[at(2)], [at(2)], [at(0), at(1)]], 20)).toEqual([
       ["X", "PXB", "NV1"],
@@ -75,7 +75,7 @@ function gpus(multicast: readonly (boolean | null)[], reach = true) {
   return multicast.map((each, index) => ({ index, peers: peers(index), multicast: each }));
 }
 
-describe("what NCCL may use", () => {
+describe("links that NCCL may use", () => {
   test.each([
     [[true, true], "these GPUs have multicast"],
     [[true], "this GPU has multicast"],

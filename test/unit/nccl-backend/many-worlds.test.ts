@@ -36,7 +36,7 @@ const launched = (size: number): Record<string, string> => ({
   TWINCCL_JOB_ID: "test",
 });
 
-test("one of four processes is told what to use, once", async () => {
+test("one of four processes warns with the alternative, once", async () => {
   const calls = await said(launched(4));
   expect(calls).toEqual([
     [
@@ -46,7 +46,7 @@ test("one of four processes is told what to use, once", async () => {
   ]);
 });
 
-test("torchrun's are told as well", async () => {
+test("torchrun's warn as well", async () => {
   const place = { RANK: "1", WORLD_SIZE: "2", LOCAL_RANK: "1" };
   const master = { MASTER_ADDR: "127.0.0.1", MASTER_PORT: "29500" };
   expect(await said({ ...place, ...master })).toHaveLength(1);
@@ -57,6 +57,6 @@ test.each([
   ["the only one of a job", launched(1), undefined],
   ["one that says which GPUs it has", launched(4), [0, 1]],
   ["one with half of a launcher's variables", { RANK: "0", WORLD_SIZE: "4" }, undefined],
-])("%s is told nothing", async (_, variables, devices) => {
+])("%s gives no warning", async (_, variables, devices) => {
   expect(await said(variables, devices)).toEqual([]);
 });

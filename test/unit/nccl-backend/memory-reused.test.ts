@@ -7,7 +7,7 @@ import { closeAll, joinAll, onAll } from "./joined.ts";
 
 const live = ({ machine }: FakeGpus): number => machine.memory.live.length;
 
-describe("what ranks tell each other takes memory for as long as that", () => {
+describe("messages between ranks take memory for as long as they live", () => {
   test("of how much an all-to-allv sends", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {

@@ -16,12 +16,12 @@ const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
     (error: CommError) => error,
   );
 
-describe("a rank whose call NCCL refused", () => {
+describe("a rank with a call that NCCL refused", () => {
   test.each([
     ["the first time", 0],
     ["made again", 2],
     ["made as a list", 70],
-  ])("has not made it, as others are told: %s", async (_, before) => {
+  ])("has not made it, in the errors of the others: %s", async (_, before) => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus);
     const [a, b] = ranks as [Joined, Joined];
@@ -60,7 +60,7 @@ describe("a rank whose call NCCL refused", () => {
 describe.each(["once", "always"] as const)(
   "a call that is compared (%s) and not done in time",
   (compareCalls) => {
-    test("names the rank that has not come, not those whose calls are compared too", async () => {
+    test("names the rank that has not come, not those with calls that are compared too", async () => {
       const ranks = await joinAll(3, compareCalls);
       const [a, , c] = ranks as [Joined, Joined, Joined];
       const waiting = thrown(a.comm.barrier({ timeoutMs: 1000 }));
@@ -186,7 +186,7 @@ describe("a call on the communicator of a split that is not done in time", () =>
   });
 });
 
-test("many ranks are asked without a warning of Node.js", async () => {
+test("many ranks are queried without a warning of Node.js", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   try {
     const size = 12;

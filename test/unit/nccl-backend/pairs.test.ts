@@ -42,7 +42,7 @@ const sum = (counts: readonly number[]): number => counts.reduce((all, count) =>
 const column = (matrix: readonly (readonly number[])[], to: number): number[] =>
   matrix.map((row) => row[to] as number);
 
-describe("every rank names those with whom it has a block that is not empty:", () => {
+describe("every rank names its peers with a block that is not empty:", () => {
   test("of an all-to-allv", () =>
     holds(
       squares,
@@ -102,7 +102,7 @@ describe("every rank names those with whom it has a block that is not empty:", (
       100,
     ));
 
-  test("of calls whose blocks have one length", () =>
+  test("of calls with blocks of one length", () =>
     holds(
       fc.tuple(sizes, few, fc.nat()),
       ([size, count, drawn]) => {

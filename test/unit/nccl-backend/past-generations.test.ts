@@ -75,7 +75,7 @@ function livingIntervals(): () => number {
   return () => living.size;
 }
 
-test("a life that was rebuilt leaves no timer and is kept by nobody", async () => {
+test("a past generation leaves no timer and is not referenced", async () => {
   const noted = new Noted();
   const intervals = livingIntervals();
   let comms = await begin(noted);

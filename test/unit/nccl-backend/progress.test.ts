@@ -25,8 +25,8 @@ function setUp() {
   return { machine, devices, progress: new Progress(() => undefined), told, waiting };
 }
 
-describe("those who wait", () => {
-  test("are told when the streams of all their devices have come so far", async () => {
+describe("waits", () => {
+  test("settle when the streams of all their devices have come so far", async () => {
     const { machine, devices, progress, told, waiting } = setUp();
     const [first, second] = devices;
     progress.whenDone([first], undefined, waiting("first"));
@@ -44,7 +44,7 @@ describe("those who wait", () => {
   test.each([
     ["before their work is marked", 0],
     ["while their work is under way", 2],
-  ])("for one owner are told %s that it was given up", async (_, before) => {
+  ])("for one owner that is given up %s settle", async (_, before) => {
     const { machine, devices, progress, told, waiting } = setUp();
     const [one, other, last] = [{}, {}, {}];
     progress.whenDone(devices, one, waiting("one"));
@@ -66,7 +66,7 @@ describe("those who wait", () => {
     expect(told).toEqual([["other"], ["nobody's"]]);
   });
 
-  test("are all told when the devices are lost, once", async () => {
+  test("all fail when the devices are lost, once", async () => {
     const { machine, devices, progress, told, waiting } = setUp();
     progress.whenDone(devices, {}, waiting("one"));
     await turns(2);
@@ -83,7 +83,7 @@ describe("those who wait", () => {
     expect(machine.events.size).toBe(0);
   });
 
-  test("are told when the devices are closed before that", async () => {
+  test("fail when the devices are closed before that", async () => {
     const { machine, devices, progress, told, waiting } = setUp();
     progress.whenDone(devices, undefined, waiting("one"));
     await turns(2);

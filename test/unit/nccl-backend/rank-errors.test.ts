@@ -14,7 +14,7 @@ const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
 describe("an error of NCCL or CUDA", () => {
   const planned = ncclError("ncclAllReduce", 3, "ncclInternalError");
 
-  test("is each rank's own: whose call failed, where, and what it was", async () => {
+  test("is each rank's own: its call, its place, and its cause", async () => {
     const gpus = cleanGpus();
     const errors: CommError[] = [];
     await inWorld(
@@ -103,7 +103,7 @@ describe("an error of NCCL or CUDA", () => {
     ["copyFrom", "copy", (buffer: DeviceBuffer<"int8">) => buffer.copyFrom(new Int8Array(4))],
     ["toHost", "copy", (buffer: DeviceBuffer<"int8">) => buffer.toHost()],
     ["fill", "set", (buffer: DeviceBuffer<"int8">) => buffer.fill(0)],
-  ])("names the rank whose memory is copied or filled: %s", async (_, name, work) => {
+  ])("names the rank that copies or fills memory: %s", async (_, name, work) => {
     const gpus = cleanGpus();
     const lost = cudaError("cudaMemcpyAsync", 700, "cudaErrorIllegalAddress");
     await inWorld(gpus, 2, (world) =>
@@ -118,7 +118,7 @@ describe("an error of NCCL or CUDA", () => {
   });
 
   test.each(["set", "setDevice"])(
-    "names the rank whose new memory fails in %s, and keeps none",
+    "names the rank with new memory that fails in %s, and keeps none",
     async (name) => {
       const gpus = cleanGpus();
       const failure = cudaError("cudaSetDevice", 719, "cudaErrorLaunchFailure");
@@ -136,7 +136,7 @@ describe("an error of NCCL or CUDA", () => {
     },
   );
 
-  test("names the rank whose communicator has ended, and what ended it", async () => {
+  test("names the rank with a communicator that has ended, and the cause", async () => {
     const gpus = cleanGpus();
     const errors: CommError[] = [];
     const planned = ncclError("ncclCommGetAsyncError", 6, "ncclRemoteError");

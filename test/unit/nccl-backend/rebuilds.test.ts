@@ -51,7 +51,7 @@ async function expectSum(ranks: readonly Joined[]): Promise<void> {
 const placesOf = (ranks: readonly Joined[]) =>
   ranks.map(({ comm }) => [comm.rank, comm.generation, comm.initialRanks]);
 
-describe("a job whose next life does not open", () => {
+describe("a job with a next generation that does not open", () => {
   test.each([
     ["the first rank", 0],
     ["another rank", 1],
@@ -101,7 +101,7 @@ describe("a job whose next life does not open", () => {
     },
   );
 
-  test("is left by who closes, which the others learn at once", async () => {
+  test("is left by a close, which the others learn at once", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, undefined, gpus);
     breakDevice(gpus, 1);
@@ -127,7 +127,7 @@ describe("a job whose next life does not open", () => {
     expect(error).toMatchObject({ code: "ERR_COMM_CLOSED" });
   });
 
-  test("is left by who closed it while it was tried", async () => {
+  test("is left by a rank that closed it during a try", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     breakDevice(gpus, 1);
@@ -169,7 +169,7 @@ describe("a job whose next life does not open", () => {
     await closeAll(next);
   });
 
-  test("since something could not be given back is told once, and goes on", async () => {
+  test("warns once of resources that could not be given back, and goes on", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     const planned = ncclError("cudaStreamDestroy", 2, "ncclSystemError");
@@ -222,7 +222,7 @@ describe("a job whose next life does not open", () => {
   });
 });
 
-describe("a world whose next generation does not open", () => {
+describe("a world with a next generation that does not open", () => {
   test("may be rebuilt until it does, with fewer ranks too", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 3 });

@@ -17,7 +17,7 @@ function blame(gpus: FakeGpus, device: number): void {
   }
 }
 
-test("a rank hears who has aborted the communicator", async () => {
+test("the error names the rank that aborted the communicator", async () => {
   const gpus = cleanGpus();
   const [a, b] = (await joinAll(2, "off", gpus)) as [Joined, Joined];
   await onAll([a, b], ({ comm }) => comm.barrier());
@@ -31,7 +31,7 @@ test("a rank hears who has aborted the communicator", async () => {
   await closeAll([a, b]);
 });
 
-test.each(["the world", "a split"])("a rank hears who has closed %s", async (which) => {
+test.each(["the world", "a split"])("the error names the rank that closed %s", async (which) => {
   // Host memory that one frees is no other one's where each has a process of its own.
   const gpus = fakeGpus();
   const ranks = await joinAll(2, "off", gpus);
@@ -76,7 +76,7 @@ test("a rank hears which one is gone", async () => {
   await closeAll(ranks);
 });
 
-test("a rank hears NCCL's own words where nobody knows more, and the others hear them of it", async () => {
+test("a rank gets NCCL's own words where the cause is unknown, and passes them to the others", async () => {
   // Host memory that one frees is no other one's where each has a process of its own.
   const gpus = fakeGpus();
   const ranks = await joinAll(2, "off", gpus);
@@ -199,16 +199,19 @@ describe("where NCCL refuses a rank's part for it,", () => {
   const some = refused.filter(([what]) => ["a call", "messages", "a split"].includes(what));
   const connecting = refused.filter(([what]) => what === "messages that connect ranks");
 
-  test.each([...some, ...connecting])("%s fails with who has aborted it", async (...row) => {
-    const { ranks, b, waiting } = await begun(row);
-    await turns();
-    b.comm.abort(new Error("enough of this"));
-    const error = (await waiting[0]) as CommError;
-    expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [1] });
-    expect(error.message).toContain("enough of this");
-    await Promise.all(waiting);
-    await closeAll(ranks);
-  });
+  test.each([...some, ...connecting])(
+    "%s fails with the rank that has aborted it",
+    async (...row) => {
+      const { ranks, b, waiting } = await begun(row);
+      await turns();
+      b.comm.abort(new Error("enough of this"));
+      const error = (await waiting[0]) as CommError;
+      expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [1] });
+      expect(error.message).toContain("enough of this");
+      await Promise.all(waiting);
+      await closeAll(ranks);
+    },
+  );
 
   test.each([...some, ...connecting])("%s fails with a deadline behind it", async (...row) => {
     const { ranks, a, waiting } = await begun(row);
@@ -223,7 +226,7 @@ describe("where NCCL refuses a rank's part for it,", () => {
   });
 
   test.each([...some, ...connecting])(
-    "%s fails with NCCL's words where nobody knows more",
+    "%s fails with NCCL's words where the cause is unknown",
     async (...row) => {
       const { ranks, waiting } = await begun(row);
       const began = performance.now();

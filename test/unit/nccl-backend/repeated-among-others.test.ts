@@ -242,7 +242,7 @@ test("arrays are copied for every call", async () => {
   );
 });
 
-test("a recording with messages makes operators and copies arrays anew at every replay", async () => {
+test("a recording with messages makes operators and copies arrays again at every replay", async () => {
   await watch(
     2,
     async ({ gpus, world, again }) => {

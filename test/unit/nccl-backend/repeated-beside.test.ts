@@ -38,7 +38,7 @@ const unwatched = (size: number, use: (world: World) => Promise<void>): Promise<
   inWorld(cleanGpus(), size, use);
 
 describe.each([1, 2])("with %i ranks in the process", (size) => {
-  test("an argument whose getter makes a call comes after it", async () => {
+  test("an argument with a getter that makes a call comes after that call", async () => {
     await watch(size, async ({ world }) => {
       await world.run(async (comm) => {
         const [a, b] = [await known(comm), doubling(comm)];
@@ -74,7 +74,7 @@ describe.each([1, 2])("with %i ranks in the process", (size) => {
     });
   });
 
-  test("a reading is told of the calls before it, and hides no failure of one after it", async () => {
+  test("a reading gets the failures of the calls before it, and hides no failure of one after it", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
@@ -93,7 +93,7 @@ describe.each([1, 2])("with %i ranks in the process", (size) => {
     });
   });
 
-  test("nobody keeps the operations of a turn that is over", async () => {
+  test("the operations of a turn that is over are not referenced", async () => {
     await unwatched(size, async (world) => {
       await world.run(async (comm) => {
         const args = await known(comm);
@@ -135,7 +135,7 @@ test("a reading waits for the calls before it, not for those after it", async ()
   });
 });
 
-test("what calls agreed on keeps no buffers of later ones", async () => {
+test("the agreement of calls keeps no buffers of later ones", async () => {
   await unwatched(2, async (world) => {
     const refs: WeakRef<object>[] = [];
     await world.run(async (comm) => {

@@ -51,7 +51,7 @@ describe.each(failures)("one that fails, among %i in %s after %i", (size, failin
     });
   });
 
-  test("is told to whoever reads its buffer", async () => {
+  test("fails a reading of its buffer", async () => {
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const args = doubling(comm);
@@ -65,7 +65,7 @@ describe.each(failures)("one that fails, among %i in %s after %i", (size, failin
     });
   });
 
-  test("is told by all that follows when nobody awaits it, and by the run", async () => {
+  test("fails all later calls when it is not awaited, and the run", async () => {
     await watch(size, async ({ gpus, world }) => {
       const told: unknown[] = [];
       const running = world.run(async (comm) => {

@@ -64,7 +64,7 @@ describe.each([1, 3])("replays among %i", (size) => {
     });
   });
 
-  test("are told to hooks that were added since", async () => {
+  test("run hooks that were added since", async () => {
     await watch(size, async ({ world }) => {
       const seen = await world.run(async (comm) => {
         const { graph } = await recorded(comm);

@@ -39,7 +39,7 @@ describe.each(sizes)("a call that is made again, among %i", (size) => {
     });
   });
 
-  test("is known in a later run of the world, whose calls count from 0", async () => {
+  test("is known in a later run of the world, which counts its calls from 0", async () => {
     await watch(size, async ({ world, again }) => {
       const kept: ReturnType<typeof doubling>[] = [];
       for (let run = 0; run < 3; run++) {
@@ -56,7 +56,7 @@ describe.each(sizes)("a call that is made again, among %i", (size) => {
     });
   });
 
-  test("is told to hooks that were added since, and no longer to those that were taken off", async () => {
+  test("runs hooks that were added since, and no longer those that were taken off", async () => {
     await watch(size, async ({ world, again }) => {
       const told = await world.run(async (comm) => {
         const seen: string[] = [];
@@ -81,7 +81,7 @@ describe.each(sizes)("a call that is made again, among %i", (size) => {
     });
   });
 
-  test("is told on a channel that was subscribed to since", async () => {
+  test("is published on a channel that was subscribed to since", async () => {
     await watch(size, async ({ world }) => {
       const seen: string[] = [];
       const channel = tracingChannel("twinccl:allReduce");

@@ -107,7 +107,7 @@ describe("rows of calls", () => {
     });
   });
 
-  test("are told apart by every rank's arguments", async () => {
+  test("are distinguished by every rank's arguments", async () => {
     await pair(async (comm) => {
       const recv = comm.alloc("int32", 2);
       const [ten, twenty] = [10, 20].map((value) => comm.alloc("int32", 1).fill(value));
@@ -199,7 +199,7 @@ describe("rows of calls", () => {
 });
 
 describe("a row that goes wrong", () => {
-  test("is told as ever when its calls differ, and the next ones are rows again", async () => {
+  test("fails as ever when its calls differ, and the next ones are rows again", async () => {
     await pair(async (comm, args, counts) => {
       const max = { ...args, op: "max" } as const;
       await comm.allReduce(max);
@@ -281,7 +281,7 @@ describe("a row that goes wrong", () => {
     });
   });
 
-  test("is waited for in vain no longer than its deadline, and who is missing is named", async () => {
+  test("is waited for in vain no longer than its deadline, and the missing rank is named", async () => {
     await pair(async (comm) => {
       const { child, again } = await childOf(comm, { timeoutMs: 60 });
       const ops = made(child, again, comm.rank === 0 ? 2 : 1);

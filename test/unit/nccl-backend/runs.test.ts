@@ -113,7 +113,7 @@ describe("a run goes on only with the same calls", () => {
     });
   });
 
-  test("not with one to which somebody listens since", async () => {
+  test("not with one that has a listener since", async () => {
     await counted(async (comm) => {
       const args = await known(comm);
       void comm.allReduce(args);
@@ -238,7 +238,7 @@ describe("a run goes on only with the same calls", () => {
     });
   });
 
-  test("and who reads memory waits for the last of all calls with it, by whatever buffer", async () => {
+  test("and a reading of memory waits for the last of all calls with it, by whatever buffer", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
     await watch(1, async ({ gpus, world }) => {
       await world.run(async (comm) => {
@@ -292,7 +292,7 @@ describe("a run that goes wrong", () => {
     });
   });
 
-  test("tells whoever reads a buffer of the call that could not be made, and of no other", async () => {
+  test("fails a reading of a buffer of the call that could not be made, and of no other", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
     await watch(1, async ({ gpus, world }) => {
       await world.run(async (comm) => {
@@ -312,7 +312,7 @@ describe("a run that goes wrong", () => {
     });
   });
 
-  test("has been looked at by those who read every buffer of it", async () => {
+  test("has been observed once every buffer of it was read", async () => {
     const planned = ncclError("streamDone", 1, "ncclUnhandledCudaError");
     await watch(1, async ({ gpus, world }) => {
       await world.run(async (comm) => {

@@ -16,7 +16,7 @@ test.each(["1", "0"])("a variable that is set stays what it is: %j", (value) => 
   expect(env).toEqual({ NCCL_RUNTIME_CONNECT: value });
 });
 
-test("a worker thread is told that it cannot say so", async () => {
+test("a worker thread gets a warning that it cannot set the variable", async () => {
   const dist = new URL("../../../dist/backends/nccl/process/start-variables.js", import.meta.url)
     .href;
   const script = `

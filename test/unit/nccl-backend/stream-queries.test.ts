@@ -40,7 +40,7 @@ function clock(stepUs: number) {
   return () => spy.mockRestore();
 }
 
-describe("streams are asked", () => {
+describe("streams are queried", () => {
   test("for 50 µs, all together, and then marked", async () => {
     const { machine, devices, progress, told, waiting, put, asked } = setUp();
     put(devices[0], 2);
@@ -96,7 +96,7 @@ describe("streams are asked", () => {
     expect(machine.complaints).toEqual([]);
   });
 
-  test("not while somebody waits for others: who comes later is told later", async () => {
+  test("not while a call waits for others: a later wait settles later", async () => {
     const { machine, devices, progress, told, waiting, put, asked } = setUp();
     machine.hold();
     put(devices[0], 1);
@@ -117,7 +117,7 @@ describe("streams are asked", () => {
     progress.release();
   });
 
-  test("again by those who put more on them when they are told", async () => {
+  test("again by callbacks that put more on them", async () => {
     const { machine, devices, progress, told, waiting } = setUp();
     const again = () => progress.whenDone(devices, {}, waiting("second"));
     progress.whenDone(devices, {}, waiting("first", again));
@@ -141,7 +141,7 @@ describe("work that is awaited call after call, each done at once", () => {
     expect(machine.count("eventCreate")).toBe(0);
   });
 
-  test("is told of in the next turn where this one is long, and again at once in that one", async () => {
+  test("is reported in the next turn where this one is long, and again at once in that one", async () => {
     const { devices, progress, told, waiting, asked } = setUp();
     await turns(2);
     let nowMs = 0;
@@ -169,7 +169,7 @@ describe("work that is awaited call after call, each done at once", () => {
     progress.release();
   });
 
-  test("can be given up before it is told of", async () => {
+  test("can be given up before it is reported", async () => {
     const { devices, progress, told, waiting } = setUp();
     const owner = {};
     // A turn with an age that no query has read yet.
@@ -193,8 +193,8 @@ describe("work that is awaited call after call, each done at once", () => {
   });
 });
 
-describe("streams that cannot be asked", () => {
-  test.each([0, 1])("fail all who wait, once; device %i", async (which) => {
+describe("streams that cannot be queried", () => {
+  test.each([0, 1])("fail all waits, once; device %i", async (which) => {
     const { machine, devices, progress, told, waiting, asked } = setUp();
     machine.failNext("streamDone", lost, which);
     progress.whenDone(devices, {}, waiting("one"));
@@ -210,7 +210,7 @@ describe("streams that cannot be asked", () => {
     await progress.after(devices);
   });
 
-  test("fail nobody whose work was found done before", async () => {
+  test("fail no wait for work that was found done before", async () => {
     const { machine, devices, progress, told, waiting, put } = setUp();
     machine.hold();
     put(devices[0], 1);

@@ -125,7 +125,7 @@ const elsewhere = {
     comm.allToAll({ send: comm.alloc("int8", 2), recv: comm.alloc("int8", 2) }),
 };
 
-describe("memory is disposed whose communicator is in NCCL on another thread", () => {
+describe("memory is disposed while its communicator is in NCCL on another thread", () => {
   /** Two ranks with a window each, of which rank 0 is in there: the other comes when it is let, or fails. */
   async function underWay(name: keyof typeof elsewhere) {
     const gpus = cleanGpus();
@@ -180,7 +180,7 @@ describe("memory is disposed whose communicator is in NCCL on another thread", (
   );
 });
 
-test("a window that cannot be given back keeps its memory, and is told when the world closes", async () => {
+test("a window that cannot be given back keeps its memory, and is reported when the world closes", async () => {
   const gpus = cleanGpus();
   const planned = ncclError("ncclCommWindowDeregister", 1, "ncclUnhandledCudaError");
   const closing = inWorld(gpus, 2, async (world) => {

@@ -216,7 +216,7 @@ test("nothing is lost when a communicator with calls in line is aborted", async 
   await closed(ends, 1);
 });
 
-test("the communicator whose turn it is may be aborted, and those behind it go on", async () => {
+test("the communicator at the head may be aborted, and those behind it go on", async () => {
   const gpus = cleanGpus();
   const { ends, handed } = await open(2, "off", gpus);
   const [[, b, c], [, , otherC]] = ends.map(({ comms }) => comms) as [

@@ -102,7 +102,7 @@ describe("completion", () => {
     });
   });
 
-  test("of failures that nobody awaited is told by the run", async () => {
+  test("of failures without an await is reported by the run", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       const planned = ncclError("ncclAllReduce", 5, "ncclInvalidUsage");
@@ -302,7 +302,7 @@ describe("failures in the background", () => {
   });
 
   test.each(["streamDone", "eventRecord", "eventDone"])(
-    "of the devices that %s tells reject everything, and the world still closes",
+    "of the devices that %s reports reject everything, and the world still closes",
     async (failing) => {
       const gpus = cleanGpus();
       const world = await createWorld({ backend: gpus.backend(), size: 2 });
@@ -381,7 +381,7 @@ describe("aborts and deadlines", () => {
     });
   });
 
-  test("an abort that hangs keeps nobody: closing is bounded", async () => {
+  test("a hanging abort delays no one: closing is bounded", async () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     try {
       const { fakeGpus } = await import("../../support/fake-gpus/index.ts");

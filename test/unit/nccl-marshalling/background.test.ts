@@ -52,7 +52,7 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     }
   });
 
-  test("are not made where the device cannot be had, which is told as CUDA's error", async () => {
+  test("are not made where the device cannot be had, with CUDA's error", async () => {
     echo.begin({ status: 101, failing: 1 });
     const given = nccl.initRankInBackground(deviceOf(cuda, 3), 9, id, 4, {});
     const error = await given.catch((thrown: unknown) => thrown);
@@ -94,7 +94,7 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     expect(held).toEqual({ code: 0, signal: null });
   });
 
-  test("are waited for by who has a deadline", async () => {
+  test("are waited for until a deadline", async () => {
     const held = await endOf(
       `setTimeout(() => held.hold(0), 300);
        const deadline = setTimeout(() => process.exit(3), 20_000);

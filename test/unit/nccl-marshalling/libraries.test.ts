@@ -153,7 +153,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     },
   );
 
-  test("a report tells how repeated calls are made, where there is an NCCL", async () => {
+  test("a report states the form of repeated calls, where there is an NCCL", async () => {
     const paths = { nccl: echo.path, cudart: echo.path };
     const off = await examine(paths, { TWINCCL_CALL_LISTS: "0" });
     expect(off.repeated_calls).toBe("their NCCL calls are made one by one: TWINCCL_CALL_LISTS=0");
@@ -187,7 +187,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     );
   });
 
-  test("what an old library lacks is named with the version that brought it", async () => {
+  test("a function that an old library lacks is named with the version that brought it", async () => {
     const calls = ncclCalls(await bind(old.path, ncclTable));
     expect(calls).toMatchObject({ hasWindows: false, hasAllToAll: false });
     const slot = new BigUint64Array(1);

@@ -53,7 +53,7 @@ describe("places of lists", () => {
     expect(asked.length).toBe(1 + 3 * 20);
   });
 
-  test("lie where they are also after an address could not be told", () => {
+  test("stay in place also after an unknown address", () => {
     let fails = false;
     const starts = new Map<ArrayBuffer, bigint>();
     const list = new ListMemory((buffer) => {

@@ -159,7 +159,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     expect(echo.calls()).toBe(calls);
   });
 
-  test("tell of the call that failed, not of its group's end that fails as well", () => {
+  test("report the call that failed, not its group's end that fails as well", () => {
     const list = listOf([reduce(1n), reduce(2n)]);
     echo.begin({ status: 5, failing: -3 });
     expect(thrownBy(() => list.run())).toMatchObject({ cCall: "ncclAllReduce", status: 5 });

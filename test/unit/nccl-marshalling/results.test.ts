@@ -347,7 +347,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     expect(echo.clearings() - before, "the last error is cleared").toBe(1);
   });
 
-  test("a comm's last error is asked of that comm; without one the status speaks", async () => {
+  test("a comm's last error comes from that comm; without one the status speaks", async () => {
     echo.lastError(true);
     echo.begin({ status: 5 });
     const own = await thrownBy(() => nccl.allReduce(a, b, 1, 0, 0, 1234n, d));

@@ -82,7 +82,7 @@ const start = [
 ];
 
 describe("the lines of a start", () => {
-  test("tell channels, rings and chains, whatever the order of the ranks", () => {
+  test("give channels, rings and chains, whatever the order of the ranks", () => {
     expect(communicatorOfLines(start)).toEqual({
       channels: 2,
       rings: [
@@ -96,7 +96,7 @@ describe("the lines of a start", () => {
     });
   });
 
-  test("of one rank alone tell no chains", () => {
+  test("of one rank alone give no chains", () => {
     const own = start.filter(
       (text) => !text.includes("[1]") || text.includes("[1] NCCL") === false,
     );
@@ -104,7 +104,7 @@ describe("the lines of a start", () => {
     expect(communicatorOfLines(alone)?.chains).toEqual([[], []]);
   });
 
-  test("are none where no channels are told", () => {
+  test("are none without channels", () => {
     expect(communicatorOfLines([allReduce])).toBeUndefined();
   });
 });

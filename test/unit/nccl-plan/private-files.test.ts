@@ -32,7 +32,7 @@ test("for the graphs of a pinned ring", () => {
   expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(told);
 });
 
-test("and graphs that NCCL did not write are told", () => {
+test("and graphs that NCCL did not write are reported", () => {
   const start = () => ({ destroy: () => undefined });
   expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(
     expect.objectContaining({

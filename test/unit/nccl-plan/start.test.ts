@@ -85,7 +85,7 @@ describe("variables", () => {
     expect(order).toEqual(["long", "pinned"]);
   });
 
-  test("that somebody else gives a value meanwhile keep that", async () => {
+  test("that other code sets meanwhile keep that value", async () => {
     process.env["NCCL_PROTO"] = "Simple";
     await startWithVariables({ NCCL_ALGO: "Ring", NCCL_PROTO: "LL" }, async () => {
       process.env["NCCL_ALGO"] = "Tree";
@@ -113,7 +113,7 @@ describe("variables", () => {
     expect(await without).toBeUndefined();
   });
 
-  test("that others have for too long are told of, and keep nobody for ever", async () => {
+  test("that others hold for too long are reported, and block no start for ever", async () => {
     const [long, end] = held();
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => long);
     for (const hasOwn of [false, true]) {
@@ -177,7 +177,7 @@ function fakeStarts(found: string) {
   };
 }
 
-test("what is told by variables is known", () => {
+test("settings by variables are known", () => {
   const told = [{ algorithm: "Ring" }, { protocol: "LL" }, { rings: [1, 0] }] as const;
   expect(told.map(needsVariables)).toEqual([true, true, true]);
   expect([{}, { minChannels: 2 }, { buffSize: 4096 }].map(needsVariables)).not.toContain(true);
@@ -189,7 +189,7 @@ describe("a pinned ring", () => {
   const places = ["0000:1B:00.0", "0000:43:00.0", "0000:52:00.0"];
   const pin = { algorithm: "Ring", rings: [0, 2, 1] } as const;
 
-  test("is told by a file that is NCCL's own with another order", () => {
+  test("is given by a file that is NCCL's own with another order", () => {
     const fake = fakeStarts(found);
     startPinned(pin, places, fake.start);
     const [first, pinned] = fake.seen;
@@ -238,7 +238,7 @@ describe("a pinned ring", () => {
     expect(graphTopology(fake.seen[1]?.["xml"] as string)(3).channels[0]?.ring).toEqual([0, 2, 1]);
   });
 
-  test("of a job leaves no communicator behind whose graphs are not heard of", async () => {
+  test("of a job leaves no communicator behind when its graphs are missing", async () => {
     const fake = fakeStarts(found);
     const starting = startPinnedJob(pin, places, {
       agreeOnId: async () => new Uint8Array(1),
@@ -342,7 +342,7 @@ describe("two jobs of two processes, of which one is pinned", () => {
   });
 });
 
-describe("what a process settles", () => {
+describe("settings of a process", () => {
   test("in-switch reduction is off unless the first world asks for it", () => {
     const env: NodeJS.ProcessEnv = { NCCL_NVLS_ENABLE: "1" };
     const settings = new ProcessSettings(env);
@@ -360,7 +360,7 @@ describe("what a process settles", () => {
     { NCCL_NVLS_ENABLE: "1" },
     { NCCL_NVLS_ENABLE: "2" },
     { NCCL_NVLS_ENABLE: "0x2" },
-  ])("in-switch reduction that is asked for is NCCL's own choice where it has %j", (given) => {
+  ])("requested in-switch reduction is NCCL's own choice where it has %j", (given) => {
     const env: NodeJS.ProcessEnv = { ...given };
     const settings = new ProcessSettings(env);
     settings.settleNvls(true);
@@ -370,7 +370,7 @@ describe("what a process settles", () => {
   });
 
   test.each(["0", " 00", "0x0", "off"])(
-    "in-switch reduction that is asked for is refused where the variable is %j",
+    "requested in-switch reduction is refused where the variable is %j",
     (given) => {
       const env: NodeJS.ProcessEnv = { NCCL_NVLS_ENABLE: given };
       const settings = new ProcessSettings(env);
@@ -421,7 +421,7 @@ describe("what a process settles", () => {
     expect(() => pinned.settle({}, false)).toThrow(/plan.buffSize: found 8388608.* with 4096/);
   });
 
-  test("a log is asked for before NCCL's first use, or refused", () => {
+  test("a log is requested before NCCL's first use, or refused", () => {
     const env: NodeJS.ProcessEnv = {};
     const log = new PlanLogFile();
     try {

@@ -57,7 +57,7 @@ function pinned(pin: NcclPin, fails = false) {
 
 const pin: NcclPin = { algorithm: "Tree", protocol: "LL", minChannels: 3, maxChannels: 3 };
 
-test("NCCL is told at the start and at a split, and nothing stays behind", async () => {
+test("NCCL gets the plan at the start and at a split, and nothing stays behind", async () => {
   const { backend, told, read } = pinned(pin);
   const world = await createWorld({ backend, size: 2, name: "pinned" });
   expect(process.env).not.toHaveProperty("NCCL_ALGO");

@@ -73,7 +73,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
     },
   );
 
-  test("a rank that joins again is told at its deadline who has not left", async () => {
+  test("a rank that joins again gets an error at its deadline with the ranks that have not left", async () => {
     const meet = await meetAt(3);
     const members = await Promise.all([0, 1, 2].map((rank) => joining(meet, rank, 3)));
     await members[1]!.leave();
@@ -142,7 +142,7 @@ describe("at a place of the launcher", () => {
 describe("real processes", () => {
   // Each asks to be in the next life while rank 0 ends its store of the one before, a little earlier or later every time.
   test.each(["file", "port"])(
-    "whose rank 0 hosts the %s join and leave many times",
+    "with rank 0 hosting the %s join and leave many times",
     async (how) => {
       const path = script(
         `lives-by-${how}.mjs`,

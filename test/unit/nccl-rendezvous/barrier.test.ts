@@ -21,7 +21,7 @@ function watch(promise: Promise<unknown>): { over: boolean } {
 }
 
 describe("a meeting", () => {
-  test("lets its ranks go when all have come, and nobody else is asked", async () => {
+  test("releases its ranks when all have come, without other queries", async () => {
     const [zero, one, two] = await (await place(4)).joinAll();
     const first = zero!.awaitBarriers([of(0, 2)]);
     const seen = watch(first);
@@ -40,7 +40,7 @@ describe("a meeting", () => {
     await one!.awaitBarriers([of(0, 1)]);
   });
 
-  test("is not over for one of its ranks while another waits for somebody else", async () => {
+  test("is not over for one of its ranks while another waits for a third", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const waits = [zero!.awaitBarriers([of(0, 1)]), one!.awaitBarriers([of(0, 1), of(2, 1)])];
     const seen = waits.map(watch);
@@ -49,7 +49,7 @@ describe("a meeting", () => {
     await Promise.all([...waits, two!.awaitBarriers([of(2, 1)])]);
   });
 
-  test("is given up at the deadline, which names who has not come, and the others wait on", async () => {
+  test("is given up at the deadline, which names the missing ranks, and the others wait on", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const all = of(0, 1, 2);
     const patient = one!.awaitBarriers([all]);
@@ -81,7 +81,7 @@ describe("a meeting", () => {
     expect(await given).toBe(true);
   });
 
-  test("has a bound on how many a rank waits for, which it is told", async () => {
+  test("has a bound on the number of awaited ranks, with an error", async () => {
     const [zero] = await (await place(2)).joinAll();
     const many = (from: number, count: number): Barrier[] =>
       Array.from({ length: count }, (_, at) => ({ key: `${from + at}`, ranks: [0, 1] }));
@@ -97,7 +97,7 @@ describe("a meeting", () => {
     expect(await open).toBe(false);
   });
 
-  test("fails for those who wait for a rank that leaves, or that was lost before, and for nobody else", async () => {
+  test("fails for waits on a rank that leaves, or that was lost before, and for no other", async () => {
     const [zero, one, two, three] = await (await place(4)).joinAll();
     const waiting = errorOf(zero!.awaitBarriers([of(0, 1)]));
     const others = two!.awaitBarriers([of(2, 3)]);
@@ -141,7 +141,7 @@ const step = fc.record({
   leaves: fc.boolean(),
 });
 
-test("those go who lack nobody, and they go together", () => {
+test("ranks without a missing peer are released together", () => {
   let gone = 0;
   fc.assert(
     fc.property(fc.array(step, { minLength: 10, maxLength: 40 }), (steps) => {

@@ -60,7 +60,7 @@ test("its signal has no listeners any more when it is in", async () => {
   await member.leave();
 });
 
-test("a connection on which nobody answers is closed at the deadline", async () => {
+test("a silent connection is closed at the deadline", async () => {
   const { port, open } = await listening((socket) => socket.resume());
   const rendezvous = tcpRendezvous({ port, host: "other" });
   const error = await errorOf(rendezvous.join({ jobId: "j", rank: 0, size: 1, deadlineMs: 60 }));

@@ -24,7 +24,7 @@ function written(name: string, of: unknown = record): string {
   return path;
 }
 
-test("what was created is read, and created once", () => {
+test("a created file is read, and created once", () => {
   const path = scratch("created");
   expect(readRecord(path)).toEqual({ kind: "absent" });
   expect(createRecord(path, record)).toBe(true);
@@ -51,7 +51,7 @@ test("another user's is not believed", () => {
   expect(readRecord(path)).toEqual({ kind: "refused", reason: `belongs to user ${own}` });
 });
 
-test("a pipe, at which opening would wait for somebody who writes, is refused at once", () => {
+test("a pipe, which would block until it has a writer, is refused at once", () => {
   const path = scratch("pipe");
   expect(spawnSync("sh", ["-c", 'mkfifo -m 600 "$0"', path]).status).toBe(0);
   const module = new URL("../../../dist/backends/nccl/rendezvous/file-record.js", import.meta.url);
@@ -66,7 +66,7 @@ test("a pipe, at which opening would wait for somebody who writes, is refused at
 });
 
 test.each(["host", "boot", "namespace", "pid", "started", "atMs"])(
-  "a creator whose %s is none is nobody, and the record not complete",
+  "a creator with an invalid %s is none, and the record not complete",
   (name) => {
     const creator = { ...record.creator, [name]: null };
     const path = written("nobody", { ...record, creator });

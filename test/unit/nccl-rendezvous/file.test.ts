@@ -141,7 +141,7 @@ describe("meeting at a file", () => {
   });
 });
 
-describe("what is not believed", () => {
+describe("distrusted files", () => {
   test.each(["symbolic link", "readable by others", "a device", "too large"])(
     "%s",
     async (kind) => {
@@ -233,7 +233,7 @@ describe("a file that an earlier run left behind", () => {
     expect(members.map(({ size }) => size)).toEqual([2, 2]);
   });
 
-  test("is named to a rank whose rank 0 never comes", async () => {
+  test("is named to a rank when rank 0 never comes", async () => {
     const path = freshPath();
     await leftBehind(path, "job");
     const error = await errorOf(join(path, 1, { deadlineMs: 80 }));
@@ -243,7 +243,7 @@ describe("a file that an earlier run left behind", () => {
     expect(other.message).toContain('the file belongs to the job "yesterday"');
   });
 
-  test("is stale too when its number runs again, or its machine started anew", async () => {
+  test("is stale too when its number is in use again, or its machine restarted", async () => {
     const path = freshPath();
     await leftBehind(path, "job");
     const record = recordAt(path);
@@ -322,7 +322,7 @@ describe("a file that an earlier run left behind", () => {
     expect(existsSync(`${path}.lock`)).toBe(false);
   });
 
-  test("waits for who is about to take it away, unless that one was killed meanwhile", async () => {
+  test("waits for a process that is about to take it away, unless that one was killed meanwhile", async () => {
     const path = freshPath();
     await leftBehind(path, "job");
     write(`${path}.lock`, "");

@@ -90,7 +90,7 @@ describe("where the store is silent and keeps the connection", () => {
   });
 });
 
-test("who leaves has lost nobody, although its connection ends before the farewell", async () => {
+test("a rank that leaves has lost no peer, although its connection ends before the farewell", async () => {
   const at = await place(1);
   const { port, cut } = await relay(at.server.port, (chunk, from) => {
     if (isLeaving && from === "rank") cut();

@@ -334,7 +334,7 @@ describe("after the proof", () => {
     await expectHealthy(at);
   });
 
-  test("of requests for what is over, or was never asked, comes no harm", async () => {
+  test("of requests for past or unknown things does no harm", async () => {
     const at = await place(2);
     const healthy = at.join(1);
     const unasked: Request[] = [

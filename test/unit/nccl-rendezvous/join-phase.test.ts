@@ -132,7 +132,7 @@ describe("a rank that goes", () => {
   });
 });
 
-describe("survivors that name nobody", () => {
+describe("survivors that name no lost rank", () => {
   test("wait for one more as long as was said after the last that came", () => {
     const peers = noting(4);
     const { made, seen } = gathering({
@@ -148,7 +148,7 @@ describe("survivors that name nobody", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test("that all go wait for nobody", () => {
+  test("that all go do not wait", () => {
     const peers = noting(2);
     const { made, seen } = gathering({
       ...{ kind: "rejoin", from: generation(2, peers), without: undefined },

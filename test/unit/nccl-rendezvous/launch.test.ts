@@ -64,7 +64,7 @@ describe("a job", () => {
     ["5", "2", ["0: 0 of 3", "0: 1 of 3", "0: 2 of 3", "1: 0 of 2", "1: 1 of 2"]],
     ["3", "3", ["0: 0 of 1", "1: 0 of 1", "2: 0 of 1"]],
     ["2", "1", ["none: 0 of 2", "none: 1 of 2"]],
-  ])("of %s ranks on %s imitated hosts tells each its own", async (ranks, hosts, told) => {
+  ])("of %s ranks on %s imitated hosts gives each its own", async (ranks, hosts, told) => {
     const path = script(
       "hosts.mjs",
       `const { NCCL_HOSTID = "host none", TWINCCL_LOCAL_RANK, TWINCCL_LOCAL_SIZE } = process.env;
@@ -131,21 +131,21 @@ describe("a job", () => {
     expect(new Set(lines).size).toBe(40_000);
   });
 
-  test("runs a script whose name begins with a dash, and Node takes none of its words", async () => {
+  test("runs a script with a name that begins with a dash, and Node takes none of its words", async () => {
     const path = script("-dash.mjs", "console.log(process.execArgv, process.argv.slice(2));");
     const inFolder = ["sh", "-c", `cd "${dirname(path)}" && exec "$@"`, "sh"];
     const { lines } = await launch(["-n", "1", "--", "-dash.mjs", "--", "x"], {}, inFolder).ended;
     expect(lines).toEqual(["[0] [] [ '--', 'x' ]"]);
   });
 
-  test("ends when nobody reads its errors any more", async () => {
+  test("ends when its errors are no longer read", async () => {
     const path = script("ticks.mjs", `setInterval(() => console.error("tick"), 50);`);
     const job = launch(["-n", "2", path]);
     setTimeout(() => job.process.stderr?.destroy(), 1_000);
     expect((await job.ended).status).toBe(143);
   });
 
-  test("whose output is read late loses none of it", async () => {
+  test("with output that is read late loses none of it", async () => {
     const text = "x".repeat(99);
     const path = script("late.mjs", `process.stdout.write("${text}\\n".repeat(2000) + "end\\n");`);
     // Longer than the time for output that a rank's own offspring holds open.
@@ -154,7 +154,7 @@ describe("a job", () => {
     expect({ lines: lines.length, first: lines[0] }).toEqual({ lines: 2001, first: "[0] end" });
   });
 
-  test("whose output nobody reads is over with the second signal, and the launcher with the third", async () => {
+  test("with unread output is over with the second signal, and the launcher with the third", async () => {
     const path = script(
       "unread.mjs",
       `process.on("SIGTERM", () => { console.error("told"); process.exit(3); });
@@ -216,7 +216,7 @@ describe("a failure", () => {
     expect(err).toMatch(/rank 0 failed first after \d+\.\d s: SIGKILL; rank 1 stopped/);
   });
 
-  test("of processes for which no file handles are left is told by rank, and stops the others", async () => {
+  test("of processes without file handles left is reported by rank, and stops the others", async () => {
     const waits = script("waits.mjs", `console.log("pid " + process.pid); await pause(60_000);`);
     // So many begin at once that whatever else runs would have to wait.
     const limited = 'ulimit -n 200; exec nice -n 19 "$@"';
@@ -227,7 +227,7 @@ describe("a failure", () => {
     await expectGone(pidsOf(lines));
   });
 
-  test("of a script that does not even start is told apart by rank", async () => {
+  test("of a script that does not even start is reported by rank", async () => {
     const path = script("throws.mjs", `throw new Error("not today");`);
     const { status, err } = await launch(["-n", "1", path]).ended;
     expect(status).toBe(1);
@@ -265,7 +265,7 @@ describe("a failure", () => {
   });
 });
 
-describe("nobody is left", () => {
+describe("no process is left", () => {
   const lasting = `
     import { spawn } from "node:child_process";
     const helper = spawn("sleep", ["1000"], { stdio: "ignore" });
@@ -347,7 +347,7 @@ describe("wrong usage", () => {
   });
 
   test.each(["0,1", "", "0,-1,1,2", "GPU-a, GPU-b"])(
-    "more ranks than CUDA_VISIBLE_DEVICES=%s lists, where one GPU each is asked for",
+    "more ranks than CUDA_VISIBLE_DEVICES=%s lists, with one GPU each",
     async (list) => {
       const env = { CUDA_VISIBLE_DEVICES: list };
       const { status, err } = await launch(["-n", "3", "--one-gpu-each", path], env).ended;

@@ -211,13 +211,13 @@ describe("where to meet", () => {
     expect(other.address).not.toBe(address);
   });
 
-  test("TCP, when ranks are on several machines or somebody chose the network", () => {
+  test("TCP, when ranks are on several machines or the network was chosen", () => {
     expect(rendezvousFor(read(torchrun)).address).toBe("gpu1:29501");
     const env = { ...openmpi, TWINCCL_ADDRESS: "::1", TWINCCL_PORT: "4000" };
     expect(rendezvousFor(read(env)).address).toBe("[::1]:4000");
   });
 
-  test("an address that nobody gave is asked for by name", async () => {
+  test("a missing address is named", async () => {
     const env = { ...openmpi, OMPI_COMM_WORLD_LOCAL_SIZE: undefined };
     const error = await errorOf((async () => rendezvousFor(read(env)))());
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "TWINCCL_ADDRESS" });
@@ -225,7 +225,7 @@ describe("where to meet", () => {
   });
 });
 
-describe("a simulation, whose ranks live in one process", () => {
+describe("a simulation, which has all ranks in one process", () => {
   afterEach(() => vi.unstubAllEnvs());
 
   const stub = (env: Variables): void => {

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
 import { fragile, place, relay } from "./stores.ts";
 
-test("a rank that is lost as the others are told of their next life is told there", async () => {
+test("a rank that is lost during the news of the next generation is reported there", async () => {
   const at = await place(3);
   let held: Buffer[] | undefined;
   let near: Socket | undefined;
@@ -46,7 +46,7 @@ async function fragileFrom(at: Awaited<ReturnType<typeof place>>, ranks: readonl
   );
 }
 
-test("the loss of the store is told in the last life alone", async () => {
+test("the loss of the store is reported in the last generation alone", async () => {
   const [rank] = await fragile(await place(1), 1);
   const before = rank!.member;
   const next = await before.rejoin({ without: [] });

@@ -44,7 +44,7 @@ test("localhost needs none, and is this machine alone", async () => {
   expect(server.host).toBe("localhost");
 });
 
-describe("what leads to this machine here", () => {
+describe("addresses of this machine", () => {
   test.each([
     ["node0", "127.0.1.1", true],
     ["node0.example.org", "127.0.1.1", true],

@@ -14,7 +14,7 @@ test("this one runs, and one of its number that started at another time has ende
   expect(stateOf({ ...identity, started: "" })).toBe("runs");
 });
 
-test("its name may look like the rest of what the system tells of it", async () => {
+test("its name may look like the rest of the system's text about it", async () => {
   const path = scratch("a) S 1 (b");
   copyFileSync("/bin/sleep", path);
   const child = spawn(path, ["100"]);

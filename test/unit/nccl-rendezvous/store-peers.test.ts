@@ -112,7 +112,7 @@ describe("ranks that mean the same", () => {
 });
 
 describe("a rank that gives up", () => {
-  test("its way into the next generation is waited for anew", () => {
+  test("its way into the next generation is waited for again", () => {
     const { store, peers } = joined(2);
     const [zero, one] = peers as [Noting, Noting];
     ask(store, zero, rejoin(2, 0, []));
@@ -125,7 +125,7 @@ describe("a rank that gives up", () => {
   });
 });
 
-describe("what is asked of a generation that is over", () => {
+describe("requests to a generation that is over", () => {
   test("reaches none of the next one", () => {
     const { store, peers } = joined(1);
     const [zero] = peers as [Noting];
@@ -148,7 +148,7 @@ describe("what is asked of a generation that is over", () => {
   });
 });
 
-test("who waits in a generation that others leave behind is told who went on", () => {
+test("a wait in a generation that others leave behind fails with the ranks that went on", () => {
   const { store, peers } = joined(3);
   const [zero, one, two] = peers as [Noting, Noting, Noting];
   const barriers = [{ key: "m", ranks: [0, 1] }];
@@ -167,7 +167,7 @@ test("who waits in a generation that others leave behind is told who went on", (
 });
 
 describe("the end of the store", () => {
-  test("is told to all who wait for something in it", () => {
+  test("fails all waits in it", () => {
     const { store, peers } = joined(2);
     const [zero, one] = peers as [Noting, Noting];
     ask(store, zero, { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: [1] });

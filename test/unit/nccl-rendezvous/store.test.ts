@@ -27,7 +27,7 @@ describe("keys", () => {
     expect(text(await one!.get("k"))).toBe("first");
   });
 
-  test("that nobody sets are a timeout", async () => {
+  test("without a value are a timeout", async () => {
     const [zero] = await (await place(1)).joinAll();
     const error = await errorOf(zero!.get("k", { timeoutMs: 30 }));
     expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
@@ -93,7 +93,7 @@ describe("keys", () => {
     expect(replies.at(-1)).toMatchObject({ kind: "failed", code: "limit", id: most });
   });
 
-  test("what exchanges have held is free again, completed or given up", async () => {
+  test("memory of exchanges is free again, completed or given up", async () => {
     const [zero, one] = await (await place(2)).joinAll();
     const large = new Uint8Array(2 ** 20);
     for (let at = 0; at < 40; at += 1) {
@@ -118,7 +118,7 @@ describe("exchange", () => {
       expect(values.map(text)).toEqual(["of 0", "of 1", "of 2", "of 3"]);
   });
 
-  test("holds: nobody leaves before the last has come", async () => {
+  test("holds: no rank leaves before the last has come", async () => {
     const members = await (await place(3)).joinAll();
     let last = false;
     const early = [0, 1].map(async (rank) => {
@@ -139,7 +139,7 @@ describe("exchange", () => {
     expect(seen).toEqual(["ax", "by", "cz"]);
   });
 
-  test("names at its deadline who gave nothing, and takes the value back", async () => {
+  test("names at its deadline the ranks that gave nothing, and takes the value back", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const waiting = one!.exchange("k", bytes("1"));
     const error = await errorOf(zero!.exchange("k", bytes("0"), { timeoutMs: 60 }));
@@ -169,7 +169,7 @@ describe("exchange", () => {
 });
 
 describe("leaving", () => {
-  test("is no loss to the others, but what waits for the one who left fails", async () => {
+  test("is no loss to the others, but waits for the departed rank fail", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const waiting = errorOf(zero!.exchange("k", bytes("v")));
     await two!.leave();

@@ -26,7 +26,7 @@ const originsOf = async (members: readonly Membership[]): Promise<string[]> => {
 };
 
 describe("a lost rank", () => {
-  test("is told to the others by name, with the time", async () => {
+  test("is reported to the others by name, with the time", async () => {
     const [zero, one, two] = await fragile(await place(3), 3);
     const began = Date.now();
     one!.cut();
@@ -38,7 +38,7 @@ describe("a lost rank", () => {
     }
   });
 
-  test("is told to a listener that comes later, and not to one that was taken away", async () => {
+  test("is reported to a later listener, and not to one that was taken away", async () => {
     const [zero, one, two] = await fragile(await place(3), 3);
     const seen: unknown[] = [];
     const forget = zero!.member.onLost((peer) => seen.push(peer.rank));
@@ -149,7 +149,7 @@ describe("survivors", () => {
     expect(await originsOf(third)).toEqual(["01", "01"]);
   });
 
-  test("that name nobody form it as soon as all that are left have asked", async () => {
+  test("that name no rank form it as soon as all that are left have joined", async () => {
     const ranks = await fragile(await place(4), 4);
     const early = ranks[0]!.member.rejoin({ settleMs: 20_000 });
     ranks[2]!.cut();
@@ -202,7 +202,7 @@ describe("survivors", () => {
     expect(again.map(({ initialRanks }) => initialRanks.join(""))).toEqual(["01", "01"]);
   });
 
-  test("that disagree are told both lists", async () => {
+  test("that disagree get both lists", async () => {
     const members = await (await place(4)).joinAll();
     const errors = await Promise.all([
       errorOf(members[0]!.rejoin({ without: [3] })),
@@ -218,7 +218,7 @@ describe("survivors", () => {
     expect(fine).toHaveLength(2);
   });
 
-  test("say at the deadline who did not ask", async () => {
+  test("name at the deadline the ranks that did not join", async () => {
     const members = await (await place(3)).joinAll();
     const error = await errorOf(members[0]!.rejoin({ without: [2], deadlineMs: 80 }));
     expect(error).toMatchObject({ code: "ERR_COMM_RENDEZVOUS", joined: [0], missing: [1] });

@@ -39,7 +39,7 @@ describe("joining", () => {
     expect((await member.exchange("k", bytes("v"))).map(text)).toEqual(["v"]);
   });
 
-  test("says at the deadline who is missing", async () => {
+  test("names at the deadline the missing ranks", async () => {
     const { join } = await place(4);
     const options = { deadlineMs: 1_500 };
     const late = [0, 1, 3].map((rank) => errorOf(join(rank, options)));
@@ -90,7 +90,7 @@ describe("joining", () => {
   });
 });
 
-describe("who does not belong", () => {
+describe("clients outside the job", () => {
   test("a second process with a taken rank is refused, and the first stays", async () => {
     const { join } = await place(2);
     const first = join(0);
@@ -125,7 +125,7 @@ describe("who does not belong", () => {
     await joinAll();
   });
 
-  test("what is no store is named so", async () => {
+  test("an address without a store is named so", async () => {
     const server = createServer((socket) =>
       socket.resume().end("HTTP/1.1 400 Bad Request\r\n\r\n"),
     );

@@ -44,7 +44,7 @@ describe.each(files)("by %s", (name) => {
   }
 });
 
-test("explain tells it, by the bytes of all blocks, where there is something to choose", async () => {
+test("explain shows it, by the bytes of all blocks, where there is a choice", async () => {
   const world = await createWorld({ backend: sim(), size: 4 });
   try {
     const question = { collective: "allReduce", dtype: "float32", op: "sum" } as const;

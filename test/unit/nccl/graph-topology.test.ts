@@ -154,7 +154,7 @@ describe("a world", () => {
     ),
   );
 
-  test("folds along the rings of the file, and says whose they are", async () => {
+  test("folds along the rings of the file, and names the file", async () => {
     const world = await createWorld({
       backend: sim({ like: "nccl-2.28", topology: { xml } }),
       size: 3,
@@ -181,7 +181,7 @@ describe("a world", () => {
     });
   });
 
-  test("refuses the reductions of a part whose ring is not in the file", async () => {
+  test("refuses the reductions of a part without a ring in the file", async () => {
     const world = await createWorld({
       backend: sim({ like: "nccl-2.28", topology: { xml } }),
       size: 3,
@@ -199,7 +199,7 @@ describe("a world", () => {
   });
 });
 
-describe("what does not fit is refused with its line", () => {
+describe("a line that does not fit is refused with its number", () => {
   const good = file(graph(0, 4, 30, [[0, 1]]), graph(1, 1, 30, [[0, 1]]));
   const errorOf = (xml: string): CommError => {
     try {

@@ -101,7 +101,7 @@ describe("rounding", () => {
   });
 });
 
-describe("what is refused", () => {
+describe("refused calls", () => {
   test("versions that are not known", () => {
     for (const version of ["2.27", "2.28.3", "2.29", "2.29.7", "3", ""]) {
       expect(() => plan(4, 1, { version }), version).toThrow(UnsupportedError);

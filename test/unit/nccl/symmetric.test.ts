@@ -162,7 +162,7 @@ describe("the defect of misaligned loads", () => {
   });
 });
 
-describe("what takes them", () => {
+describe("calls that take them", () => {
   const algorithm = (op: "sum" | "avg" | "max", dtype: "float32" | "float64" | "int32"): string =>
     ncclPlan({
       version: "2.28",

@@ -40,7 +40,7 @@ test("copies keep every byte", async () => {
   expect(results).toEqual([0, 1, 2].map((rank) => [all, all, bits(1), bits((rank + 2) % 3)]));
 });
 
-test("a reduction is the fold that explain tells", async () => {
+test("a reduction is the fold that explain shows", async () => {
   const settings: SimOptions[] = [
     {},
     { algorithms: { allReduce: "chain" } },

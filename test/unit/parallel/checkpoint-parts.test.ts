@@ -106,7 +106,7 @@ describe("a save", () => {
     });
   });
 
-  test("takes parts whose names come in another order on another rank", async () => {
+  test("takes parts with names in another order on another rank", async () => {
     const files = memoryFiles();
     await run(3, async (comm) => {
       const model = modelOf(2);

@@ -140,7 +140,7 @@ describe("a checkpoint", () => {
     expect((await load(files, size, { save: 1 }))[0]).toMatchObject({ step: 1, number: 10 });
   });
 
-  test("that nobody saved is none, and a number that was never saved is refused", async () => {
+  test("of no save is none, and a number that was never saved is refused", async () => {
     expect((await load(memoryFiles(), 2)).map(({ step }) => step)).toEqual([undefined, undefined]);
     const error = await failure(load(memoryFiles(), 2, { save: 3 }), 2);
     expect(error.message).toMatch(/load: "save-00000003" is not there/);
@@ -252,7 +252,7 @@ describe("a save that is interrupted", () => {
     expect(struck).toBeGreaterThan(5);
   });
 
-  test("is refused by name when it is asked for", async () => {
+  test("is refused by name on request", async () => {
     const files = memoryFiles();
     await saveTwo(files, 2);
     await files.remove("save-00000002/manifest.json");
@@ -328,7 +328,7 @@ describe("a damaged checkpoint is refused by name", () => {
   });
 });
 
-describe("what ranks do not agree on", () => {
+describe("differences between ranks", () => {
   test.each<[string, RegExp, (parts: Everything) => void]>([
     [
       "a value of a parameter",
@@ -380,7 +380,7 @@ describe("what ranks do not agree on", () => {
   });
 });
 
-test("what JSON would change is refused before anything is written", async () => {
+test("a value that JSON would change is refused before anything is written", async () => {
   const refused = async (value: number, name = "p"): Promise<string> => {
     const part: Stateful = {
       state: () => ({ values: { deep: [{ value }] }, tensors: {} }),

@@ -156,7 +156,7 @@ describe("a norm beyond float64", () => {
   });
 });
 
-describe("what a rank has not sent", () => {
+describe("the unsent rest of a rank", () => {
   const wire = { topK: 0.1 };
   /** The state after a step that sent one element of six, and owes the rest. */
   const owing = (comm: Communicator): Promise<State> =>

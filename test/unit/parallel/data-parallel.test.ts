@@ -233,7 +233,7 @@ describe("buckets", () => {
 });
 
 describe("the mean", () => {
-  test("weighs ranks by their samples, also none, and tells loss, norm and samples", async () => {
+  test("weighs ranks by their samples, also none, and gives loss, norm and samples", async () => {
     const results = await run(3, async (comm) => {
       const model = await trainer(comm);
       // Sums over samples: rank 0 has one of 1, rank 1 three of 5 in two micro-batches, rank 2 none.
@@ -266,7 +266,7 @@ describe("the mean", () => {
     }
   });
 
-  test("is told with the time that this rank's step took", async () => {
+  test("is reported with the time that this rank's step took", async () => {
     const times = await run(2, async (comm) => {
       let nowMs = 1000;
       const model = await trainer(comm, { now: () => nowMs });
@@ -333,7 +333,7 @@ describe("the mean", () => {
   );
 });
 
-describe("what is refused on all ranks, and leaves them in step", () => {
+describe("arguments that are refused on all ranks, and leave them in step", () => {
   /** A step that fails, its errors by rank, and a good one after it. */
   const recovers = async (
     options: DataParallelOptions,
@@ -392,13 +392,13 @@ describe("what is refused on all ranks, and leaves them in step", () => {
     expect(fine).toBe(40_000);
   });
 
-  test("a step in which nobody has a sample", async () => {
+  test("a step without a sample on any rank", async () => {
     const errors = await recovers({}, (_, model) => model.step([], gradients({})));
     for (const error of errors) expect((error as Error).message).toMatch(/no rank had a sample/);
   });
 });
 
-test("unused parameters are zeros by choice, and those that nobody used are told", async () => {
+test("unused parameters are zeros by choice, and those without any use are reported", async () => {
   const results = await run(2, async (comm) => {
     const model = await trainer(comm, { unused: "zeros", bucketBytes: 4 });
     const stats = await model.step(one, gradients(comm.rank === 0 ? { a: 4 } : { a: 2, b: 6 }));
@@ -407,7 +407,7 @@ test("unused parameters are zeros by choice, and those that nobody used are told
   expect(results).toEqual(new Array(2).fill(["c", 3, 3, 3, 0, 0, 0]));
 });
 
-describe("what is refused on the rank that does it", () => {
+describe("arguments that are refused on the rank that gives them", () => {
   const refused: [string, RegExp, (ready: Ready) => unknown][] = [
     ["an unknown parameter", /"d": no parameter/, (ready) => ready("d", new Float32Array(1))],
     [

@@ -353,7 +353,7 @@ describe("refused is", () => {
     ["experts[1]", new Float32Array(2), routes([3, 3], 2)],
     ["choices", new Float32Array(2), routes([1], 0)],
     ["weights[0]", new Float32Array(2), { ...routes([1]), weights: Float32Array.of(Number.NaN) }],
-  ])("what does not fit: %s", async (field, tokens, wrong) => {
+  ])("a shape that does not fit: %s", async (field, tokens, wrong) => {
     const [error] = await onRanks(1, async (comm) => {
       const experts = await ExpertParallel.create(comm, { experts: 4, width: 2 });
       return experts.dispatch(tokens, wrong).catch((each: unknown) => each);

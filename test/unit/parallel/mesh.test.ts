@@ -111,7 +111,7 @@ describe("refuses", () => {
       expect(error).toMatch(/2 +b 2 × a 2/);
     }
   });
-  test("axes whose names hold others, on all ranks", async () => {
+  test("axes with names that hold others, on all ranks", async () => {
     const errors = await onRanks(6, (comm) =>
       Mesh.create<string>(comm, comm.rank === 0 ? { "a 1 × b": 6 } : { a: 1, b: 6 }).then(
         () => "made",

@@ -78,7 +78,7 @@ describe.each(Object.keys(cases))("%s", (name) => {
     }
   });
 
-  test("tells each gradient once, last used first", () => {
+  test("reports each gradient once, last used first", () => {
     const { model, batch } = shaken(name);
     const told: string[] = [];
     model.backward(batch, (each) => told.push(each));

@@ -143,7 +143,7 @@ test("a request before the last one was answered is refused, and the last one is
   expect(value).toBe(7);
 });
 
-test("who has waited longest goes first, also when a later answer made it possible", async () => {
+test("the longest waiting worker goes first, also when a later answer made it possible", async () => {
   const order: string[] = [];
   let turn = 0;
   const pass = () => new Promise<void>((resolve) => setImmediate(resolve));

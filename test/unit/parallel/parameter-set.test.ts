@@ -50,7 +50,7 @@ test.each<[string, ParameterDeclaration[], RegExp]>([
   expect(() => new ParameterSet(wrong)).toThrow(message);
 });
 
-test("a name that nobody has is refused with the names there are", () => {
+test("an unknown name is refused with the names there are", () => {
   const set = new ParameterSet(declarations);
   expect(() => set.get("c")).toThrow(/"c": no parameter has this name\nhint: .*B, a10, a9, b/);
   expect([set.has("b"), set.has("c")]).toEqual([true, false]);

@@ -105,7 +105,7 @@ describe("the schedule", () => {
       }
     }
   });
-  test("tells what the last stage told; samples count as their weight where none is told", async () => {
+  test("gives the last stage's result; samples count as their weight where none is given", async () => {
     const weights = [undefined, 0.5, 4];
     const told = await onRanks(2, async (comm) => {
       const stage = addingStage(comm);
@@ -123,7 +123,7 @@ describe("the schedule", () => {
     });
     expect(told).toEqual(new Array(2).fill({ loss: 111, samples: 9, weight: 3 + 0.5 + 4 }));
   });
-  test("of no micro-batch tells nothing", async () => {
+  test("of no micro-batch gives nothing", async () => {
     const told = await onRanks(3, async (comm) => {
       const pipeline = await PipelineParallel.create(comm, addingStage(comm));
       return pipeline.backward([], () => {});
@@ -415,7 +415,7 @@ describe("gradients", () => {
     });
     return { told, outcome };
   };
-  test("are added up over micro-batches and told once, those that the last one did not bring at the end", async () => {
+  test("are added up over micro-batches and reported once, those that the last one did not bring at the end", async () => {
     const { told } = await toldBy([
       [
         ["a", [1]],
@@ -432,7 +432,7 @@ describe("gradients", () => {
       ["b", [2, 3]],
     ]);
   });
-  test("of another length than before, or told twice, are refused", async () => {
+  test("of another length than before, or reported twice, are refused", async () => {
     expect((await toldBy([[["a", [1]]], [["a", [1, 2]]]])).outcome).toMatch(
       /a: found a gradient of 2 elements, needs 1/,
     );

@@ -115,7 +115,7 @@ test.each<[string, Uint8Array, RegExp]>([
   expect(() => decodeTensors(bytes)).toThrow(InvalidArgumentError);
 });
 
-test("what is no tensor is not written", () => {
+test("a value that is no tensor is not written", () => {
   const data = Uint8Array.of(1);
   const encode = (name: string, shape: number[]): Uint8Array =>
     encodeTensors({ tensors: { [name]: { dtype: "uint8", shape, data } }, metadata: {} });
@@ -123,7 +123,7 @@ test("what is no tensor is not written", () => {
   expect(() => encode("t", [2])).toThrow(/t: found 1 bytes, needs 2/);
 });
 
-test("what other programs could not read is not written", () => {
+test("a tensor that other programs could not read is not written", () => {
   const encode = (file: unknown) => () =>
     encodeTensors(file as Parameters<typeof encodeTensors>[0]);
   const tensor = { dtype: "float32", shape: [2], data: new Float32Array(2) };

@@ -57,7 +57,7 @@ test("cosine stays at its minimum", () => {
   expect(cosine({ peak: 2, minimum: 1, steps: 0 })(0)).toBe(1);
 });
 
-test("what is no rate, share or number of steps is refused by name", () => {
+test("a value that is no rate, share or number of steps is refused by name", () => {
   expect(() => constant(-1)).toThrow(
     "constant: learningRate: found -1, needs a number of at least 0",
   );

@@ -369,7 +369,7 @@ describe("refused is", () => {
     expect(found[1]).toMatchObject({ code: "ERR_COMM_ARG", field: "passes" });
     expect(String(found[1])).toContain("step([[]], …) in place of step([], …)");
   });
-  test("passes told twice, or that come back before they go", async () => {
+  test("passes reported twice, or that come back before they go", async () => {
     const order = (passes: readonly ("forward" | "backward")[]) =>
       stepped((trainer) =>
         trainer.step([0], async (_, __, visit) => {
@@ -385,7 +385,7 @@ describe("refused is", () => {
     const [twice] = await order(["forward", "backward"]);
     expect(String(twice)).toContain("found passes told on the way");
   });
-  test("a pipeline at stage 3 that is not told the visits", async () => {
+  test("a pipeline at stage 3 without the visits", async () => {
     const found = await outcomes((comm) =>
       trained(comm, { ...plan, visits: false, options: { stage: 3 } }),
     );

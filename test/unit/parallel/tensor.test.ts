@@ -389,7 +389,7 @@ describe("the shard protocol", () => {
     );
     for (const error of errors) expect(error).toContain("samples: found 0 on all ranks");
   });
-  test("joins norms whose squares would overflow", async () => {
+  test("joins norms with squares that would overflow", async () => {
     const steps = await onRanks(2, (comm) =>
       new TensorParallel(comm, { step: () => ({ ...part(0), gradientNorm: 3e200 }) }).step(0),
     );

@@ -103,7 +103,7 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
     });
   });
 
-  test("tells why values could not be gathered", async () => {
+  test("gives the reason when values could not be gathered", async () => {
     await inWorld(2, async (comm) => {
       const line = await comm.split({ color: 0 });
       const trainer = await sharded(line, stage);

@@ -52,7 +52,7 @@ test("a rebuilt world opens its executor again", async () => {
   expect(log).toEqual(["open 3", "close", "open 2", "close"]);
 });
 
-test("a simulation whose executor cannot be opened is passed over", async () => {
+test("a simulation with an executor that cannot be opened is passed over", async () => {
   const log: string[] = [];
   const backend = firstAvailable(sim({ executor: writing(log, false) }), sim());
   const world = await createWorld({ backend, size: 1 });
@@ -61,7 +61,7 @@ test("a simulation whose executor cannot be opened is passed over", async () => 
   expect(log).toEqual([]);
 });
 
-test("a fingerprint tells contents and ranges apart", () => {
+test("a fingerprint distinguishes contents and ranges", () => {
   const memory = new HostMemory("sim:0", 0n, new ArrayBuffer(16), false);
   const [low, high] = [memory.fingerprint(0, 8), memory.fingerprint(8, 8)];
   memory.write(8, Uint8Array.of(1));

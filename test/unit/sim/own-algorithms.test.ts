@@ -116,7 +116,7 @@ describe("an algorithm that is not sound", () => {
     }
   });
 
-  test("is told with what it threw", async () => {
+  test("is reported with its error", async () => {
     const thrown = new Error("three is too many");
     const write: Algorithm["write"] = (program) => {
       if (program.ranks === 3) throw thrown;
@@ -135,12 +135,12 @@ test.each<[lacks: string, found: object]>([
   ["write", { ...line, write: "send" }],
   ["order", { ...line, order: undefined }],
   ["name", []],
-])("what lacks a %s is no algorithm", (lacks, found) => {
+])("an object without a %s is no algorithm", (lacks, found) => {
   const make = () => sim({ algorithms: { allReduce: found as Algorithm } });
   expect(make).toThrow(new RegExp(`sim: algorithms\\.allReduce\\.${lacks}: found`));
 });
 
-test("one whose program is too large to be verified is refused by the limit", async () => {
+test("one with a program that is too large to be verified is refused by the limit", async () => {
   const backend = sim({ algorithms: { allReduce: line } });
   const world = await createWorld({ backend, size: 9000 });
   const call = { collective: "allReduce", dtype: "float32", op: "sum", count: 1 } as const;

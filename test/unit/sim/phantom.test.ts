@@ -116,7 +116,7 @@ describe("phantom data", () => {
     await world.close();
   });
 
-  test("is told by the capabilities", async () => {
+  test("is shown by the capabilities", async () => {
     const world = await createWorld({ backend: sim({ phantom: true }), size: 1 });
     const [capabilities] = await world.run(async (comm) => comm.capabilities);
     expect(capabilities).toEqual({

@@ -7,7 +7,7 @@ import { type Mark, marks, pipeline, threeSteps } from "../../support/marks.ts";
 const schedules = ["fair", "random", "virtual-time"] as const satisfies readonly ScheduleName[];
 
 describe("the schedule virtual-time", () => {
-  test("resumes the rank whose clock shows the least time, so that a slow rank is late", async () => {
+  test("resumes the rank with the least time on its clock, so that a slow rank is late", async () => {
     for (let seed = 0; seed < 8; seed++) {
       const order = await marks({ schedule: "virtual-time", seed, size: 3 }, async (comm, mark) => {
         const own = await comm.split({ color: comm.rank });

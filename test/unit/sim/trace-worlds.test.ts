@@ -43,7 +43,7 @@ test("a rebuilt world has processes of its own, named by generation and by what 
   for (const { pid } of traceEvents) expect(shown).toContain(pid);
 });
 
-test("lines and messages tell the generation, but for the first", async () => {
+test("lines and messages show the generation, but for the first", async () => {
   const trace = new Trace();
   await threeGenerations(trace);
   const lines = trace.toText().split("\n").slice(0, -1);
@@ -61,7 +61,7 @@ test("lines and messages tell the generation, but for the first", async () => {
   expect(new Set([...generations].map(([, generation]) => generation))).toEqual(new Set([1, 2, 3]));
 });
 
-test("another world that is given the same trace is told apart too", async () => {
+test("another world with the same trace is distinguished too", async () => {
   const trace = new Trace();
   for (let time = 0; time < 2; time++) {
     const world = await createWorld({ backend: sim({ trace }), size: 2 });
@@ -80,7 +80,7 @@ test("another world that is given the same trace is told apart too", async () =>
   expect(text).toMatch(/^0 work rank=1 world=2 generation=2 until=5000 work of 1$/m);
 });
 
-test("a trace that has forgotten everything begins anew with whoever goes on", async () => {
+test("an emptied trace begins again with the next event", async () => {
   const trace = new Trace();
   const world = await createWorld({ backend: sim({ trace }), size: 3 });
   await world.run(program);
@@ -96,7 +96,7 @@ test("a trace that has forgotten everything begins anew with whoever goes on", a
   expect(measureBubble(traceEvents).busyNs).toEqual([5, 5]);
 });
 
-test("who computed is told by process, where some of a trace are left out", async () => {
+test("computing ranks are shown by process, where some of a trace are left out", async () => {
   const trace = new Trace();
   await threeGenerations(trace);
   const last = trace.toChrome().traceEvents.filter(({ pid }) => pid >= 7);

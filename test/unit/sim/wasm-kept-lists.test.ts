@@ -79,7 +79,7 @@ describe.each(dtypes)("%s", (dtype) => {
   });
 });
 
-test("from the third time on nothing is written anew", async () => {
+test("from the third time on nothing is written again", async () => {
   const executor = new WasmExecutor({ threads: 1 });
   const run = vi.spyOn(Runner.prototype, "run");
   const runKept = vi.spyOn(Runner.prototype, "runKept");

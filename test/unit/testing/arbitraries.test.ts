@@ -160,7 +160,7 @@ describe("programs", () => {
     expect(communicatorsOf(example)).toEqual([[0, 1, 2, 3], [1], [2, 0]]);
   });
 
-  test("keep to the kinds and sizes asked for", () => {
+  test("keep to the requested kinds and sizes", () => {
     const only = programs({
       kinds: ["gather"],
       sizes: fc.constant(3),

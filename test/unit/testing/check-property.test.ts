@@ -26,7 +26,7 @@ async function messageOf(running: Promise<void>): Promise<string> {
 afterEach(() => vi.unstubAllEnvs());
 
 describe("checkProperty", () => {
-  test("passes, runs as often as asked, and always on the same cases", async () => {
+  test("passes, runs the requested number of cases, and always the same ones", async () => {
     const seen: number[][] = [[], []];
     for (const list of seen) {
       await checkProperty(fc.nat(), (value) => void list.push(value), { runs: 30 });

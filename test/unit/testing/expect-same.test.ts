@@ -59,19 +59,22 @@ describe("expectSame", () => {
     ["float8e5m2", 0x7bn, 0x7cn, 0x7dn, 0xffn],
   ] as const;
 
-  test.each(edges)("%s: tells NaN from the largest numbers", (dtype, finite, top, nan1, nan2) => {
-    const call: ProgramCall = { ...sum, dtype, count: 1 };
-    const one = (bits: bigint): ProgramRun => {
-      const outcome = { sent: new Uint8Array(0), bytes: bytesFromBits(dtype, [bits]) };
-      return {
-        backend: "x",
-        outcomes: [{ label: "0", comm: 0, call, round: 0, ranks: [outcome] }],
+  test.each(edges)(
+    "%s: distinguishes NaN from the largest numbers",
+    (dtype, finite, top, nan1, nan2) => {
+      const call: ProgramCall = { ...sum, dtype, count: 1 };
+      const one = (bits: bigint): ProgramRun => {
+        const outcome = { sent: new Uint8Array(0), bytes: bytesFromBits(dtype, [bits]) };
+        return {
+          backend: "x",
+          outcomes: [{ label: "0", comm: 0, call, round: 0, ranks: [outcome] }],
+        };
       };
-    };
-    expect(() => expectSame(one(nan1), one(nan2))).not.toThrow();
-    expect(() => expectSame(one(top), one(nan1))).toThrow("element 0");
-    expect(() => expectSame(one(finite), one(top))).toThrow("element 0");
-  });
+      expect(() => expectSame(one(nan1), one(nan2))).not.toThrow();
+      expect(() => expectSame(one(top), one(nan1))).toThrow("element 0");
+      expect(() => expectSame(one(finite), one(top))).toThrow("element 0");
+    },
+  );
 
   test("other counts, calls, lengths and members", () => {
     const a = run("a", sum, 1, 2);

@@ -82,7 +82,7 @@ describe("runProgram", () => {
     await expect(runProgram(spoiling(-8), program)).rejects.toThrow("which is no part of recv");
   });
 
-  test("leaves a wrong element to the oracle and to expectSame, who both find it", async () => {
+  test("leaves a wrong element to the oracle and to expectSame, which both find it", async () => {
     const run = await runProgram(spoiling(-1), program, { label: "spoiled" });
     expect(() => judgeRun(program, run)).toThrow(/call 0 \(allGather uint8\), rank 1: element 5/);
     const healthy = await runProgram(sim(), program);

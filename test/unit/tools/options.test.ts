@@ -27,7 +27,7 @@ test("most scripts take options", () => {
 });
 
 describe.each(scripts)("%s", (path) => {
-  test("tells with --help what it takes, and in one line what it does not", () => {
+  test("lists its options with --help, and refuses others in one line", () => {
     const help = script(path, "--help");
     expect(help).toMatchObject({ status: 0, stderr: "" });
     expect(help.stdout).toMatch(/^\S+ \[options\].*\n\n\S.*\.\n\n( {2}--\S+ .*\n)+$/);

@@ -23,7 +23,7 @@ test("zeros of different signs differ, and one bit is enough", () => {
   expect(compare(one, other, "float64")).toEqual({ equal: 2, of: 4, first });
 });
 
-test("what is missing is not equal", () => {
+test("a missing value is not equal", () => {
   const { equal, of, first } = compare(outcome(Uint16Array.of(1, 2)), outcome(), "float16");
   expect([equal, of, first]).toEqual([0, 2, { rank: 0, element: 0 }]);
 });

@@ -64,7 +64,7 @@ test.each([
   ["latency", "-1"],
   ["root", "8"],
   ["lanes", "queues"],
-])("tells that %s cannot be %s", (key, text) => {
+])("reports that %s cannot be %s", (key, text) => {
   const { state, faults } = readState([[key, text]]);
   expect(state).toEqual(defaults);
   expect(faults).toHaveLength(1);
