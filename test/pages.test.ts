@@ -18,7 +18,7 @@ const folders = new Set(
 );
 const sources = tracked.filter((path) => /^(src|test|tools|bench)\/.*\.(ts|mjs)$/.test(path));
 const pages = tracked.filter((path) =>
-  /^([A-Z]+|docs\/.*|src\/.*README|test\/.*README)\.md$/.test(path),
+  /^([A-Z]+|docs\/.*|(src|test|tools|web|bench)\/(.*\/)?README)\.md$/.test(path),
 );
 
 /** Inline code of a page, without its fenced blocks. */
