@@ -124,7 +124,7 @@ test("ranks of several processes that wait long for each other listen once at a 
         return [1];
       },
       waits: {
-        on: (_: CommInfo, ask: (bounds: object) => Promise<unknown>) =>
+        run: (_: CommInfo, ask: (bounds: object) => Promise<unknown>) =>
           ask({ signal: controller.signal }),
       } as unknown as StoreWaits,
     },

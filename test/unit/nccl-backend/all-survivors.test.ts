@@ -60,7 +60,9 @@ test("where one of them cannot give all of the old life back", async () => {
     const seen = await lives(ranks.map(({ comm }) => comm.rebuild()));
     expect(seen).toEqual(["rank 0 of 2", "rank 1 of 2"]);
     const [[text, how] = []] = warn.mock.calls;
-    expect(text).toMatch(/^rebuild: not all of the life before .* cudaStreamDestroy/);
+    expect(text).toMatch(
+      /^rebuild: not all resources of the last generation were released: .* cudaStreamDestroy/,
+    );
     expect(how).toEqual({ type: "TwincclClose" });
   } finally {
     warn.mockRestore();

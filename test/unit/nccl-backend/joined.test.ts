@@ -179,7 +179,9 @@ describe("ranks of several processes", () => {
     const second = connect({ backend: job.backend(1) });
     const told = expect(second).rejects.toMatchObject({
       ...{ code: "ERR_COMM_REMOTE", rank: 1, ranks: [0] },
-      message: expect.stringMatching(/rank 0 of generation 1 could not open its end: .*as planned/),
+      message: expect.stringMatching(
+        /rank 0 of generation 1 could not open its session: .*as planned/,
+      ),
     });
     await expect(first).rejects.toEqual(
       seen(planned, { rank: 0, size: 2, comm: "world", device: "cuda:0" }),

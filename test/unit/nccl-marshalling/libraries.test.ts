@@ -48,14 +48,14 @@ describe("places", () => {
       { path: "libtwin.so", why: "loader path" },
       { path: join(home, "lib64", "libtwin.so.2"), why: "CUDA folder" },
       { path: join(home, "lib64", "libtwin.so"), why: "CUDA folder" },
-      { path: join(home, "lib"), why: "CUDA folder", lacks: "no such folder" },
+      { path: join(home, "lib"), why: "CUDA folder", fault: "no such folder" },
       {
         ...{ path: join(home, "other", "lib64"), why: "CUDA folder" },
-        lacks: expect.stringContaining("ENOTDIR"),
+        fault: expect.stringContaining("ENOTDIR"),
       },
       {
         ...{ path: join(home, "other", "lib"), why: "CUDA folder" },
-        lacks: "holds no libtwin.so.2, libtwin.so",
+        fault: "holds no libtwin.so.2, libtwin.so",
       },
     ]);
     // No machine has such a library there.

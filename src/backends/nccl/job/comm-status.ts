@@ -1,9 +1,9 @@
 /**
- * Ends of communicators in other processes, after which waits there never end.
+ * Communicators that another process has ended, in the job's store.
  *
- * A process that aborts one sets a key of the job's store, and so does one that closed it without the others, with
- * the calls that it had made there. Waiting processes query the key. Once others have formed the next generation without this process,
- * all keys are gone, and all communicators are over. All ranks here are those of the job.
+ * A process that aborts a communicator sets a key. A process that closes one without the others sets a key with the calls it has
+ * submitted there. Processes that wait query the keys. Once others have formed the next generation without this process, the
+ * keys are gone and all communicators are over. Ranks are those of the job.
  */
 import type { CommInfo, RemoteEnd } from "../../../api/index.ts";
 import type { CallCounters } from "../calls/call-counters.ts";
@@ -13,20 +13,20 @@ import { type Membership, WentOnError } from "../rendezvous/index.ts";
 /** A missing key is not waited for. */
 const now = { timeoutMs: 1, idle: true } as const;
 
-/** The first that aborted it. */
+/** The first process that aborted a communicator. */
 interface AbortRecord {
   readonly rank: number;
   readonly why: string;
 }
 
-/** One that closed it, and what it had made by then. */
+/** A process that closed a communicator, with its counters. */
 interface CloseRecord {
   readonly rank: number;
   readonly submitted: number;
   readonly posted: readonly (readonly [pair: number, count: number])[];
 }
 
-/** Says and looks on behalf of one process; `keyOf` names a communicator alike in every process. */
+/** The reports and the queries of one process. `keyOf` gives a communicator the same name in every process. */
 export class CommStatus {
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
@@ -39,22 +39,22 @@ export class CommStatus {
   /** This process has aborted its end. */
   reportAborted(comm: CommInfo, reason: unknown): void {
     const why = firstLine(reason).slice(0, 1000);
-    const said: AbortRecord = { rank: this.#membership.rank, why };
-    // One was faster, or there is no store to say it to.
-    this.#set(`aborted ${this.#keyOf(comm)}`, said).catch(() => undefined);
+    const record: AbortRecord = { rank: this.#membership.rank, why };
+    // Another report came first, or the store is gone.
+    this.#set(`aborted ${this.#keyOf(comm)}`, record).catch(() => undefined);
   }
 
-  /** This process has closed its end, and the others did not come to it. */
-  async reportClosed(comm: CommInfo, made: CallCounters): Promise<void> {
+  /** This process has closed the communicator without the others. */
+  async reportClosed(comm: CommInfo, counters: CallCounters): Promise<void> {
     const { rank, size } = this.#membership;
-    const said: CloseRecord = {
+    const record: CloseRecord = {
       rank,
-      submitted: made.submitted,
-      posted: made.messageCounts().posted,
+      submitted: counters.submitted,
+      posted: counters.messageCounts().posted,
     };
     for (let index = 0; index < size; index++) {
       try {
-        await this.#set(closedKey(this.#keyOf(comm), index), said);
+        await this.#set(closedKey(this.#keyOf(comm), index), record);
         return;
       } catch (error) {
         if ((error as { field?: string }).field !== "key") return;
@@ -62,7 +62,7 @@ export class CommStatus {
     }
   }
 
-  /** The end of a communicator without calls that this process waits for. */
+  /** The remote end that keeps calls of this process from completing. */
   async endOf(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
     try {
       return await this.#findEnd(comm, own);
@@ -86,31 +86,31 @@ export class CommStatus {
     return undefined;
   }
 
-  /** True where another process has ended a communicator alone, or the others went on without this process. */
+  /** True where another process has ended the communicator alone, or the job continues without this process. */
   async isEndedElsewhere(comm: CommInfo): Promise<boolean> {
     const key = this.#keyOf(comm);
-    const said = [this.#get(`aborted ${key}`), this.#get(closedKey(key, 0))];
+    const records = [this.#get(`aborted ${key}`), this.#get(closedKey(key, 0))];
     try {
-      return (await Promise.all(said)).some((words) => words !== undefined);
+      return (await Promise.all(records)).some((record) => record !== undefined);
     } catch (error) {
       if (error instanceof WentOnError) return true;
       throw error;
     }
   }
 
-  #set(key: string, words: AbortRecord | CloseRecord): Promise<void> {
-    return this.#membership.set(key, new TextEncoder().encode(JSON.stringify(words)));
+  #set(key: string, record: AbortRecord | CloseRecord): Promise<void> {
+    return this.#membership.set(key, new TextEncoder().encode(JSON.stringify(record)));
   }
 
   /**
-   * The words at the key, if there are any, and the store answers.
+   * The record at a key; `undefined` where there is none, or the store does not answer.
    *
    * @throws WentOnError when the others are in the next generation and this process is not.
    */
-  async #get<Words>(key: string): Promise<Words | undefined> {
+  async #get<Record>(key: string): Promise<Record | undefined> {
     try {
       const found = await this.#membership.get(key, now);
-      return JSON.parse(new TextDecoder().decode(found)) as Words;
+      return JSON.parse(new TextDecoder().decode(found)) as Record;
     } catch (error) {
       const isLeftBehind =
         error instanceof WentOnError && !error.ranks.includes(this.#membership.rank);
@@ -120,7 +120,7 @@ export class CommStatus {
   }
 }
 
-/** Ranks that close one take these one after another. */
+/** Ranks that close the same communicator take the indexes from 0 on. */
 function closedKey(comm: string, index: number): string {
   return `closed ${index} ${comm}`;
 }

@@ -1,4 +1,4 @@
-/** Compares the calls of ranks in different processes before NCCL sees them: they tell each other through the job's store. */
+/** Compares the calls of ranks in different processes before NCCL gets them, by an exchange in the job's store. */
 import { numbersText, rankRows, ranksText } from "../../../api/error-text.ts";
 import {
   type CallDigest,
@@ -13,16 +13,16 @@ import type { Membership } from "../rendezvous/index.ts";
 /** When the ranks of several processes compare their calls. */
 export type CompareCalls = "off" | "once" | "always";
 
-/** The first and the longest interval of queries for ranks that have let a call through. */
-const [firstAskMs, mostAskMs] = [500, 600_000];
+/** The first and the longest interval of queries for ranks that have submitted a call. */
+const [firstPollMs, longestPollMs] = [500, 600_000];
 
 /** The job's side of comparisons. */
 interface CrossCheckHost {
-  /** A name for the communicator that all processes give it, and give no other. */
+  /** The unique name of a communicator, the same in every process. */
   readonly keyOf: (comm: CommInfo) => string;
-  /** Notes that this rank compares a call with the others': they may ask. */
+  /** Called before this rank compares a call, for queries of other ranks. */
   readonly onCompare: (comm: CommInfo, number: number) => void;
-  /** World ranks that have not handed a call over, or do not say. */
+  /** Ranks of the job that have not submitted a call, or do not answer. */
   readonly notSubmitted: (comm: CommInfo, number: number) => Promise<readonly number[]>;
   readonly waits: StoreWaits;
 }
@@ -32,7 +32,7 @@ export class CrossCheck {
   readonly #membership: Pick<Membership, "rank" | "size" | "exchange">;
   readonly #mode: CompareCalls;
   readonly #job: CrossCheckHost;
-  /** Kinds of calls that the ranks of a communicator have agreed on: the same ones in every process. */
+  /** Kinds of calls that matched on a communicator: the same ones in every process. */
   readonly #matched = new WeakMap<CommInfo, Set<string>>();
 
   constructor(
@@ -50,54 +50,54 @@ export class CrossCheck {
     return this.#mode !== "off";
   }
 
-  /** `Session.compare`. All ranks of the job meet in the store: on a communicator of some of them nothing is compared. */
+  /** `Session.compare`. The exchange is among all ranks of the job: calls on a communicator of some of them are not compared. */
   compare<Fault>(
     comm: CommInfo,
     number: number,
     own: () => CallDigest,
-    judge: (words: readonly string[]) => Fault | undefined,
+    judge: (details: readonly string[]) => Fault | undefined,
   ): Promise<Fault | undefined> | undefined {
     if (!this.isEnabled || comm.ranks.length !== this.#membership.size) return undefined;
     const { kind, details } = own();
-    const agreed = this.#matchedKinds(comm);
-    if (this.#mode === "once" && agreed.has(kind)) return undefined;
-    return this.#exchangeDetails(comm, number, details).then((told) => {
-      const fault = judge(told);
-      // Only what all ranks know to be agreed on may be let through by each of them.
-      if (fault === undefined) agreed.add(kind);
+    const matched = this.#matchedKinds(comm);
+    if (this.#mode === "once" && matched.has(kind)) return undefined;
+    return this.#exchangeDetails(comm, number, details).then((all) => {
+      const fault = judge(all);
+      // A kind is skipped from now on only where every rank has seen it match.
+      if (fault === undefined) matched.add(kind);
       return fault;
     });
   }
 
   #matchedKinds(comm: CommInfo): Set<string> {
-    let agreed = this.#matched.get(comm);
-    if (agreed === undefined) {
-      agreed = new Set();
-      this.#matched.set(comm, agreed);
+    let kinds = this.#matched.get(comm);
+    if (kinds === undefined) {
+      kinds = new Set();
+      this.#matched.set(comm, kinds);
     }
-    return agreed;
+    return kinds;
   }
 
-  /** The words of all ranks, by rank of the communicator. */
-  async #exchangeDetails(comm: CommInfo, number: number, words: string): Promise<string[]> {
+  /** The details of all ranks, by rank of the communicator. */
+  async #exchangeDetails(comm: CommInfo, number: number, details: string): Promise<string[]> {
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
     this.#job.onCompare(comm, number);
-    const asking = this.#job.waits.run(comm, (bounds) => {
-      const exchange = this.#membership.exchange(key, new TextEncoder().encode(words), bounds);
+    const exchanging = this.#job.waits.run(comm, (bounds) => {
+      const exchange = this.#membership.exchange(key, new TextEncoder().encode(details), bounds);
       if (this.#mode === "always") return exchange;
       exchange.catch(() => undefined);
       return Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
     });
-    const told = await asking.catch((error) => Promise.reject(peerLostError(comm, error)));
-    return comm.ranks.map((rank) => new TextDecoder().decode(told[rank]));
+    const all = await exchanging.catch((error) => Promise.reject(peerLostError(comm, error)));
+    return comm.ranks.map((rank) => new TextDecoder().decode(all[rank]));
   }
 
-  /** Rejects once another rank has let its call through: it agreed on that one before, and this rank's is another. */
+  /** Rejects once another rank has submitted a call of a kind that matched before, other than the call of this rank. */
   async #watchOthers(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
-    for (let askMs = firstAskMs; ; askMs = Math.min(2 * askMs, mostAskMs)) {
-      await pause(askMs, over, { unref: true });
+    for (let pollMs = firstPollMs; ; pollMs = Math.min(2 * pollMs, longestPollMs)) {
+      await pause(pollMs, over, { unref: true });
       const behind = over.aborted ? [] : await this.#job.notSubmitted(comm, number);
-      // No caller is left.
+      // The call has ended.
       if (over.aborted) return new Promise<never>(() => undefined);
       const own = comm.ranks.indexOf(this.#membership.rank);
       const ahead = comm.ranks.flatMap((worldRank, rank) =>
@@ -115,8 +115,8 @@ function aheadError(
   ahead: readonly number[],
 ): CollectiveMismatchError {
   const values = comm.ranks.map((_, rank) => {
-    if (rank === own) return "one that is new on the communicator";
-    return ahead.includes(rank) ? "one that was agreed on before" : "no news";
+    if (rank === own) return "a kind that is new on the communicator";
+    return ahead.includes(rank) ? "a kind that matched before" : "unknown";
   });
   const rows = values.map((value, rank) => ({ rank, cells: [value] }));
   return new CollectiveMismatchError(
@@ -132,18 +132,18 @@ function aheadError(
   );
 }
 
-/** Bounds of such a wait: by itself it lasts as long as a timer can. Deadlines of calls, closing and losses end it. */
+/** Bounds of a wait in the store. It has no deadline of its own: deadlines of calls, closing and losses end it. */
 interface StoreWait {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
 
-/** The waits of one process. */
+/** Waits of calls in the store, which end with their communicator. */
 export class StoreWaits {
-  /** By the communicator's number: that of all ranks is one object to the session and another to its callers. */
+  /** By communicator number: the world has one `CommInfo` in the session and another in its callers. */
   readonly #open = new Map<number, Set<AbortController>>();
 
-  /** Waits on behalf of a communicator; what is left of it ends with `wait`. */
+  /** Runs a wait of a communicator; the signal fires when the wait ends or the communicator is over. */
   async run<T>({ id }: CommInfo, wait: (bounds: StoreWait) => Promise<T>): Promise<T> {
     const over = new AbortController();
     const open = this.#open.get(id) ?? new Set();
@@ -157,13 +157,13 @@ export class StoreWaits {
     }
   }
 
-  /** The communicator is over. */
+  /** Ends the waits of a communicator. */
   cancel({ id }: CommInfo): void {
     for (const wait of this.#open.get(id) ?? []) wait.abort();
   }
 }
 
-/** The store names ranks of the job; the error of a call names those of its communicator. Any other error stays as it was. */
+/** The error of a call that waited for a lost rank, with ranks of the communicator; any other error as it is. */
 export function peerLostError(comm: CommInfo, error: unknown): unknown {
   const { code, ranks = [] } = error as Partial<CommError>;
   if (code !== "ERR_COMM_REMOTE") return error;

@@ -1,11 +1,11 @@
 /**
- * The ranks that a call connects for the first time come together in the job's store, and are connected, before NCCL is given
- * the call.
+ * First contacts: ranks that a call connects for the first time wait at a barrier of the job's store and are connected, before
+ * NCCL gets the call.
  *
  * NCCL connects two ranks in the first message between them, and registers symmetric memory in the first call that uses it.
- * It waits there for the other ranks on the thread that makes the call: on JavaScript's no deadline, no signal and no loss
- * would be heard meanwhile. So a byte goes between them first, and memory is registered, on other threads. That they have
- * been there before keeps a missing rank from holding the others in NCCL, where only an abort ends the wait.
+ * It blocks the calling thread until the other ranks do the same: on JavaScript's thread no deadline, signal or loss would be
+ * noticed meanwhile. So other threads exchange a byte first, and register memory. The barrier before keeps a missing rank from
+ * blocking the others in NCCL, where only an abort ends the wait.
  */
 import type {
   CallSet,
@@ -23,41 +23,41 @@ import type { Barrier, Membership } from "../rendezvous/index.ts";
 import type { ConnectEnd } from "../result/nccl.ts";
 import { peerLostError } from "./cross-check.ts";
 
-/** The ranks that this process's rank of a communicator has met: all, or some, by rank. They are connected both ways. */
+/** The ranks with connections to and from the rank of this process: all, or some. */
 interface ConnectedPeers {
   all: boolean;
   readonly peers: Set<number>;
 }
 
-/** A connection: its threads, its ranks, and the calls that may use memory that is not registered. */
+/** New connections of a communicator, and the calls that may use memory without a window. */
 interface FirstContact {
   readonly comm: NcclCommunicator;
   /** The rank of this process in the communicator. */
   readonly rank: number;
-  readonly fresh: ConnectedPeers;
+  readonly added: ConnectedPeers;
   readonly rows: readonly RankCall[];
-  /** Of the collective call that it is part of. */
+  /** The number of the collective call; left out for messages. */
   readonly number?: number;
 }
 
-/** The first uses of one process's connections. */
+/** The first contacts of one process. */
 export class FirstContacts {
   readonly #membership: Pick<Membership, "awaitBarriers">;
   readonly #keyOf: (comm: CommInfo) => string;
   readonly #connected = new WeakMap<CommInfo, ConnectedPeers>();
 
-  /** `keyOf` names a communicator alike in every process. */
+  /** `keyOf` gives a communicator the same name in every process. */
   constructor(membership: Pick<Membership, "awaitBarriers">, keyOf: (comm: CommInfo) => string) {
     this.#membership = membership;
     this.#keyOf = keyOf;
   }
 
-  /** `Session.peerBarrier`: nothing on a communicator that is over. A rank that waits counts as having made the call. */
+  /** `Session.peerBarrier`; nothing for a communicator that is over. A rank at the barrier counts as having submitted the call. */
   forCall(
     comm: NcclCommunicator | undefined,
     { collective, calls, number }: CallSet,
   ): PeerBarrier | undefined {
-    // A recording has met all peers of its replays.
+    // The recording has connected all peers of its replays.
     if (comm === undefined || comm.size === 1 || collective === "replay") return undefined;
     const { info, size, windows } = comm;
     const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
@@ -65,18 +65,18 @@ export class FirstContacts {
     const peers = all ? [] : rows.flatMap((call) => [...peersOf(call, size)]);
     const lacksWindows = rows.some((call) => windows.needsRegistration(call));
     if (!all && peers.length === 0 && !lacksWindows) return undefined;
-    // It is refused when it is handed over; the others are not to wait in NCCL for memory that is gone.
+    // The submission refuses the call; the others must not wait in NCCL for memory that is gone.
     if (lacksWindows && rows.some(isDisposed)) return undefined;
     const { rank } = calls[0] as RankCall;
-    const fresh = this.#unconnected(info, all, peers);
-    const barriers = this.#barriers(info, rank, fresh);
+    const added = this.#unconnected(info, all, peers);
+    const barriers = this.#barriers(info, rank, added);
     if (lacksWindows) {
       barriers.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
     }
     if (barriers.length === 0) return undefined;
     comm.countSubmitted(number);
-    const first: FirstContact = { comm, rank, fresh, rows, number };
-    return (givenUp) => this.#connect(first, barriers, givenUp);
+    const first: FirstContact = { comm, rank, added, rows, number };
+    return (cancelled) => this.#connect(first, barriers, cancelled);
   }
 
   /** `Session.exchangeBarrier`. */
@@ -86,26 +86,26 @@ export class FirstContacts {
   ): PeerBarrier | undefined {
     if (comm === undefined) return undefined;
     const { info } = comm;
-    const met = this.#connected.get(info);
+    const connected = this.#connected.get(info);
     const isFirst = ({ call, peer }: RemoteTransfer): boolean =>
-      // One without elements is not sent.
-      call.count > 0 && peer !== call.rank && !isConnected(met, peer);
+      // A message without elements is not sent.
+      call.count > 0 && peer !== call.rank && !isConnected(connected, peer);
     const first = halves.filter(isFirst);
     const [some] = first;
     if (some === undefined) return undefined;
     comm.counters?.awaitPeers(halves);
     const { rank } = some.call;
-    const fresh: ConnectedPeers = { all: false, peers: new Set(first.map(({ peer }) => peer)) };
-    const use: FirstContact = { comm, rank, fresh, rows: [] };
-    const barriers = this.#barriers(info, rank, fresh);
-    return (givenUp) => this.#connect(use, barriers, givenUp);
+    const added: ConnectedPeers = { all: false, peers: new Set(first.map(({ peer }) => peer)) };
+    const use: FirstContact = { comm, rank, added, rows: [] };
+    const barriers = this.#barriers(info, rank, added);
+    return (cancelled) => this.#connect(use, barriers, cancelled);
   }
 
-  /** Ranks that this rank has not met before. */
+  /** Ranks without a connection to this rank. */
   #unconnected(comm: CommInfo, all: boolean, peers: readonly number[]): ConnectedPeers {
-    const met = this.#connected.get(comm);
-    const isNew = all && met?.all !== true;
-    return { all: isNew, peers: new Set(peers.filter((peer) => !isConnected(met, peer))) };
+    const connected = this.#connected.get(comm);
+    const isNew = all && connected?.all !== true;
+    return { all: isNew, peers: new Set(peers.filter((peer) => !isConnected(connected, peer))) };
   }
 
   #barriers(comm: CommInfo, rank: number, { all, peers }: ConnectedPeers): Barrier[] {
@@ -113,7 +113,7 @@ export class FirstContacts {
     const key = this.#keyOf(comm);
     const barriers = Array.from(peers, (peer): Barrier => {
       const [low, high] = [Math.min(rank, peer), Math.max(rank, peer)];
-      // Without direction: the first sender may be the one that makes the other's receive only afterwards.
+      // The key has no direction: the sender may post its own receive only afterwards.
       return {
         key: `pair ${key} ${low}-${high}`,
         ranks: [ranks[low] as number, ranks[high] as number],
@@ -123,19 +123,19 @@ export class FirstContacts {
   }
 
   async #connect(
-    { comm, rank, fresh, rows, number }: FirstContact,
+    { comm, rank, added, rows, number }: FirstContact,
     barriers: readonly Barrier[],
-    givenUp: AbortSignal,
+    cancelled: AbortSignal,
   ): Promise<boolean> {
     const { info, counters } = comm;
     if (counters !== undefined) counters.atBarrier = number;
-    if (!(await this.#awaitBarriers(info, barriers, givenUp))) return false;
+    if (!(await this.#awaitBarriers(info, barriers, cancelled))) return false;
     if (counters !== undefined) counters.atBarrier = undefined;
-    if (!(await connectAndRegister(comm, { ...fresh, rank, rows }, givenUp))) return false;
-    const met = this.#connected.get(info) ?? { all: false, peers: new Set() };
-    this.#connected.set(info, met);
-    met.all ||= fresh.all;
-    for (const peer of fresh.peers) met.peers.add(peer);
+    if (!(await connectAndRegister(comm, { ...added, rank, rows }, cancelled))) return false;
+    const connected = this.#connected.get(info) ?? { all: false, peers: new Set() };
+    this.#connected.set(info, connected);
+    connected.all ||= added.all;
+    for (const peer of added.peers) connected.peers.add(peer);
     return true;
   }
 
@@ -148,58 +148,58 @@ export class FirstContacts {
       return await this.#membership.awaitBarriers(barriers, { timeoutMs: longestTimerMs, signal });
     } catch (error) {
       if (signal.aborted) return false;
-      // Without the store no rank can be queried: NCCL gets the call as it is.
+      // Without the store there is no barrier: NCCL gets the call as it is.
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
       throw peerLostError(comm, error);
     }
   }
 }
 
-function isConnected(met: ConnectedPeers | undefined, peer: number): boolean {
-  return met !== undefined && (met.all || met.peers.has(peer));
+function isConnected(connected: ConnectedPeers | undefined, peer: number): boolean {
+  return connected !== undefined && (connected.all || connected.peers.has(peer));
 }
 
-/** Longest time in which ranks that have met are connected when one of them has given up: the others are at it too. */
+/** Longest time to complete connections after a cancellation: the other ranks are connecting too. */
 const graceMs = 1000;
 
-/** A first use. */
+/** Connections to make and memory to register. */
 interface ConnectRequest {
   /** The rank of this process. */
   readonly rank: number;
-  /** True where it connects all ranks; else this rank with these. */
+  /** True to connect all ranks; else this rank with `peers`. */
   readonly all: boolean;
   readonly peers: ReadonlySet<number>;
-  /** Calls that may use symmetric memory that is not registered. */
+  /** Calls that may use symmetric memory without a window. */
   readonly rows: readonly RankCall[];
 }
 
-/** Connects ranks and registers memory. True when that is done; false when it was given up, and is left alone. */
+/** Connects ranks and registers memory. True when done; false when cancelled, with the work left to its threads. */
 function connectAndRegister(
   comm: NcclCommunicator,
-  first: ConnectRequest,
-  givenUp: AbortSignal,
+  request: ConnectRequest,
+  cancelled: AbortSignal,
 ): Promise<boolean> {
-  let isLeft = false;
-  const isOver = (): boolean => isLeft || comm.isOver;
+  let isAbandoned = false;
+  const isOver = (): boolean => isAbandoned || comm.isOver;
   const work = comm
-    .connect(endsOf(comm.size, first))
-    .then(() => comm.windows.registerInBackground(first.rows, isOver));
+    .connect(endsOf(comm.size, request))
+    .then(() => comm.windows.registerInBackground(request.rows, isOver));
   const inTime = async (): Promise<boolean> => {
-    await untilFired(work, givenUp);
-    isLeft = givenUp.aborted && !(await settlesWithin(graceMs, work));
-    return !isLeft && work;
+    await untilFired(work, cancelled);
+    isAbandoned = cancelled.aborted && !(await settlesWithin(graceMs, work));
+    return !isAbandoned && work;
   };
-  const leftOpen = async (error: unknown): Promise<boolean> => {
+  const untilOver = async (error: unknown): Promise<boolean> => {
     const over = comm.rejectAtEnd(error);
-    return (await settlesWithin(longestTimerMs, over, givenUp)) && over;
+    return (await settlesWithin(longestTimerMs, over, cancelled)) && over;
   };
-  return keepAlive(inTime().catch(leftOpen));
+  return keepAlive(inTime().catch(untilOver));
 }
 
-/** This rank's ends of a byte each way between it and each of its new peers. */
+/** The ends of one byte in each direction between this rank and each new peer. */
 function endsOf(size: number, { rank, all, peers }: ConnectRequest): ConnectEnd[] {
-  const met = all ? Array.from({ length: size }, (_, each) => each) : [...peers];
-  return met
+  const connected = all ? Array.from({ length: size }, (_, each) => each) : [...peers];
+  return connected
     .filter((peer) => peer !== rank)
     .flatMap((peer): ConnectEnd[] => [
       { direction: "send", peer },

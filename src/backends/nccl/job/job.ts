@@ -1,4 +1,4 @@
-/** A process as a member of a job: its rank, the news about the others, and the way to the next life of the job. */
+/** One process of a job: its rank, queries to the other processes, losses, and the rebuild. */
 
 import { createHash } from "node:crypto";
 import {
@@ -19,30 +19,34 @@ import { FirstContacts } from "./first-contact.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";
 import { type GenerationOpener, rebuildJob } from "./rebuild.ts";
 
-/** Of so many communicators that are over it is remembered what was made on them. */
+/** Counters are kept of this many communicators that are over. */
 const mostRetired = 64;
 
-/** A membership as a session sees it. */
+/** A membership, for a session. */
 export class Job implements PeerProcesses, RemoteEnds {
   readonly #membership: Membership;
-  /** That of this life, until one of a later life was tried. */
+  /** The membership of this generation, or of the last one that a rebuild tried. */
   #newest: Membership;
   readonly #opener: GenerationOpener;
   readonly #missingRanks: MissingRankFinder;
   readonly #keys = new CommunicatorKeys();
-  /** The calls that this process has made: by communicator, and by its key. */
+  /** Calls submitted by this process: by communicator, and by its key. */
   readonly #counters = new WeakMap<CommInfo, CallCounters>();
   readonly #countersByKey = new Map<string, CallCounters>();
   readonly #retired: string[] = [];
   #isRebuilding = false;
-  /** This process is to be in the job no more, unless a later life has begun. */
+  /** This process leaves the job, unless a later generation has begun. */
   #isLeaving = false;
   readonly #commStatus: CommStatus;
   readonly crossCheck: CrossCheck;
   readonly firstContacts: FirstContacts;
   readonly #waits = new StoreWaits();
 
-  constructor(membership: Membership, lives: GenerationOpener, compareCalls: CompareCalls = "off") {
+  constructor(
+    membership: Membership,
+    opener: GenerationOpener,
+    compareCalls: CompareCalls = "off",
+  ) {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
     this.crossCheck = new CrossCheck(membership, compareCalls, {
       keyOf,
@@ -54,74 +58,74 @@ export class Job implements PeerProcesses, RemoteEnds {
     this.#commStatus = new CommStatus(membership, keyOf);
     this.#membership = membership;
     this.#newest = membership;
-    this.#opener = lives;
+    this.#opener = opener;
     this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#countersByKey);
   }
 
-  /** The calls that this process has made on a communicator, by the same object every time. */
+  /** The counters of a communicator, the same object every time. */
   countersOf(comm: CommInfo): CallCounters {
-    let made = this.#counters.get(comm);
-    if (made === undefined) {
-      made = new CallCounters(comm.ranks.length);
-      this.#counters.set(comm, made);
-      this.#countersByKey.set(this.#keys.of(comm), made);
+    let counters = this.#counters.get(comm);
+    if (counters === undefined) {
+      counters = new CallCounters(comm.ranks.length);
+      this.#counters.set(comm, counters);
+      this.#countersByKey.set(this.#keys.of(comm), counters);
     }
-    return made;
+    return counters;
   }
 
-  /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
+  /** Names the children that call `number` of the parent made, in the order of every process. */
   addChildren(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
     this.#keys.add(parent, number, children);
   }
 
-  /** A communicator takes no more calls: what they wait for ends. Others may ask what was made on it, if it is one of the last. */
+  /** A communicator takes no more calls: their waits in the store end. Its counters still answer queries, for a while. */
   retire(comm: CommInfo): void {
     this.#waits.cancel(comm);
-    const made = this.#counters.get(comm);
-    if (made !== undefined) made.isOver = true;
+    const counters = this.#counters.get(comm);
+    if (counters !== undefined) counters.isOver = true;
     this.#retired.push(this.#keys.of(comm));
     if (this.#retired.length > mostRetired)
       this.#countersByKey.delete(this.#retired.shift() as string);
   }
 
-  /** A call is compared with those of the others. */
+  /** Counts a compared call. */
   #noteCompared(comm: CommInfo, number: number): void {
-    const made = this.#countersByKey.get(this.#keys.of(comm));
-    if (made !== undefined) made.compared = number + 1;
+    const counters = this.#countersByKey.get(this.#keys.of(comm));
+    if (counters !== undefined) counters.compared = number + 1;
   }
 
-  /** Ranks that have not come to a call, by their own words. */
+  /** Ranks that a call waits for. */
   missingRanks(comm: CommInfo, number: number): Promise<MissingRanks> {
     return this.#missingRanks.forCall(comm, number);
   }
 
-  /** World ranks without which messages that were made together cannot go on; `undefined` where no rank can be queried. */
+  /** Ranks of the job that messages wait for; `undefined` where the store does not answer. */
   missingEnds(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
     return this.#missingRanks.forMessages(comm, halves);
   }
 
-  /** This process's end of a communicator was aborted. */
+  /** This process has aborted a communicator. */
   aborted(comm: CommInfo, why: unknown): void {
     this.#commStatus.reportAborted(comm, why);
   }
 
-  /** This process has closed its end of a communicator, and the others did not come to it. */
+  /** This process has closed a communicator without the others. */
   async reportClosedAlone(comm: CommInfo): Promise<void> {
-    const made = this.#counters.get(comm);
-    if (made !== undefined) await this.#commStatus.reportClosed(comm, made);
+    const counters = this.#counters.get(comm);
+    if (counters !== undefined) await this.#commStatus.reportClosed(comm, counters);
   }
 
-  /** True where another process has ended a communicator alone, so that calls of this process never end. */
+  /** True where another process has ended the communicator alone. */
   isEndedElsewhere(comm: CommInfo): Promise<boolean> {
     return this.#commStatus.isEndedElsewhere(comm);
   }
 
-  /** The end of a communicator without calls that this process waits for. */
+  /** The remote end that keeps calls of this process from completing. */
   async remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined> {
     const own = this.#countersByKey.get(this.#keys.of(comm));
     const ended = await this.#commStatus.endOf(comm, own);
     if (ended !== undefined || own?.disconnected !== true) return ended;
-    // A rank that closed it, without waiting for the others, has left no word.
+    // A rank that closed it with work of its own done leaves no record.
     const rank = await this.#missingRanks.findCloser(comm, own);
     return rank === undefined ? undefined : { rank, aborted: undefined };
   }
@@ -142,35 +146,35 @@ export class Job implements PeerProcesses, RemoteEnds {
   /** Reports every rank with a lost process. */
   onLost(listener: (rank: number, reason: string) => void): void {
     this.#membership.onLost(({ rank, reason }) => {
-      // Without the place itself the ranks still work; only a rebuild would miss it.
+      // Without a store the ranks still work; only a rebuild needs it.
       if (rank !== undefined) listener(rank, reason);
     });
   }
 
-  /** The membership goes on in the next life, so that closing the session does not end it. */
+  /** Keeps the membership when the session closes: the next generation uses it. */
   beginRebuild(): void {
     if (this.#isRebuilding) {
       throw new CommClosedError({
-        headline: "rebuild: this life of the job was rebuilt already, or is about to be",
+        headline: "rebuild: this generation of the job was rebuilt already, or is being rebuilt",
         hint: "use the communicator that the first rebuild() gives",
       });
     }
     this.#isRebuilding = true;
   }
 
-  /** Opens the next life once this one is closed. Where that fails the membership is this life's again: it may try again. */
+  /** Opens the next generation once this one is closed. After a failure it may be called again. */
   async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
     const { initialRanks } = this;
-    const given = closed.catch(warnOfLeftovers);
+    const released = closed.catch(warnOfLeftovers);
     try {
       return await rebuildJob(this.#opener, {
-        ...{ from: this.#newest, without: this.#inNewest(without), initialRanks, closed: given },
+        ...{ from: this.#newest, without: this.#inNewest(without), initialRanks, closed: released },
         onMembership: (membership) => {
           this.#newest = membership;
         },
       });
     } catch (error) {
-      await given;
+      await released;
       this.#isRebuilding = false;
       if (this.#isLeaving) await this.leave();
       throw error;
@@ -184,7 +188,7 @@ export class Job implements PeerProcesses, RemoteEnds {
     await this.#newest.leave();
   }
 
-  /** Ranks of this life in the numbers of the newest membership: without those that are not in it. */
+  /** Ranks of this generation as ranks of the newest membership, without those that are not in it. */
   #inNewest(ranks: readonly number[] | undefined): readonly number[] | undefined {
     if (this.#newest === this.#membership) return ranks;
     const { initialRanks } = this.#newest;
@@ -194,9 +198,9 @@ export class Job implements PeerProcesses, RemoteEnds {
   }
 }
 
-/** Parts of a life that could not be given back stay; its ranks go on. */
+/** Resources that could not be released do not stop the rebuild. */
 function warnOfLeftovers(error: unknown): void {
-  process.emitWarning(`rebuild: not all of the life before could be given back: ${error}`, {
+  process.emitWarning(`rebuild: not all resources of the last generation were released: ${error}`, {
     type: "TwincclClose",
   });
 }
@@ -205,23 +209,23 @@ function isRank(found: number): boolean {
   return found >= 0;
 }
 
-/** Names stand in keys of the store, which are short. */
+/** Longest name: keys of the store are short. */
 const mostLength = 64;
 
 /**
- * The names that one process gives.
+ * Unique names of communicators, the same in every process.
  *
  * @internal
  */
 export class CommunicatorKeys {
   readonly #keys = new WeakMap<CommInfo, string>();
 
-  /** The name of a communicator: it says which call of which other one made it. */
+  /** The name of a communicator: the name of its parent and the call that made it. */
   of(comm: CommInfo): string {
     return this.#keys.get(comm) ?? "world";
   }
 
-  /** Communicators that call `number` of their parent made: all of them, in the order that every process has. */
+  /** Names the children that call `number` of the parent made, in the order of every process. */
   add(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
     for (const [index, child] of children.entries()) {
       this.#keys.set(child, short(`${this.of(parent)}/${number}.${index}`));
@@ -229,7 +233,7 @@ export class CommunicatorKeys {
   }
 }
 
-/** A long name, of splits of splits of splits, by its hash. */
+/** A name, or the hash of one that is too long. */
 function short(name: string): string {
   if (name.length <= mostLength) return name;
   return `#${createHash("sha256").update(name).digest("hex").slice(0, 32)}`;

@@ -1,4 +1,4 @@
-/** The ranks that keep a rank waiting: ranks of other processes are queried for their calls. All ranks here are those of the job. */
+/** Finds the ranks that a call or message waits for, by queries to the other processes. Ranks are those of the job. */
 import type { CommInfo, MissingRanks, RemoteTransfer } from "../../../api/index.ts";
 import {
   CallCounters,
@@ -9,35 +9,35 @@ import {
 import type { Membership } from "../rendezvous/index.ts";
 import { type RankAnswers, StatusQuery } from "./status-query.ts";
 
-/** A process's words about a communicator, by its key: an answer, or a farewell for all communicators. */
+/** The reports of a process by communicator key: one in an answer, all in its final status. */
 type CommReports = Readonly<Record<string, Partial<MessageCounts & CallCounts>>>;
 
-/** Collective calls, and whether any follow: see `Made`. */
+/** Counters of collective calls: see `CallCounters`. */
 type CallCounts = Pick<CallCounters, "submitted" | "compared" | "atBarrier" | "isOver">;
 
-/** Asks, and answers others, on behalf of one process. */
+/** The queries and answers of one process. */
 export class MissingRankFinder {
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
   readonly #counters: ReadonlyMap<string, CallCounters>;
   readonly #statusQuery: StatusQuery;
 
-  /** `keyOf` names a communicator alike in every process; `made` are those that this one has made something on, by name. */
+  /** `keyOf` gives a communicator the same name in every process; `counters` are those of this process, by that name. */
   constructor(
     membership: Membership,
     keyOf: (comm: CommInfo) => string,
-    made: ReadonlyMap<string, CallCounters>,
+    counters: ReadonlyMap<string, CallCounters>,
   ) {
     this.#membership = membership;
     this.#keyOf = keyOf;
-    this.#counters = made;
+    this.#counters = counters;
     this.#statusQuery = new StatusQuery(membership, (about) => JSON.stringify(this.#report(about)));
   }
 
   /**
-   * Ranks of a communicator that keep this one waiting with call `number`, or do not answer. Where this rank compares a call
-   * with theirs, that one keeps it and all behind it; those that compare it too have come. All have, and one waits, or
-   * waited, to come together for it: another gave it up before, or what they connect or register is not alike.
+   * Ranks that call `number` waits for, or that do not answer. Where this rank compares a call with theirs, only ranks that do not
+   * compare it yet are missing. With no rank missing and one at the barrier of the call, the ranks have diverged: one of them
+   * cancelled, or their connections or windows differ.
    */
   async forCall(comm: CommInfo, number: number): Promise<MissingRanks> {
     const own = this.#counters.get(this.#keyOf(comm)) ?? new CallCounters(comm.ranks.length);
@@ -51,12 +51,12 @@ export class MissingRankFinder {
     return { ranks, haveDiverged: haveDiverged && ranks.length === 0 };
   }
 
-  /** Ranks that have not handed call `number` over, compared or not, or do not answer. */
+  /** Ranks that have not submitted call `number`, or do not answer. */
   notSubmitted(comm: CommInfo, number: number): Promise<number[]> {
     return this.#ranksFailing(comm, ({ submitted }) => submitted > number);
   }
 
-  /** The other ranks for which a condition does not hold, or that do not answer. */
+  /** Other ranks with counters that fail a condition, or without an answer. */
   async #ranksFailing(
     comm: CommInfo,
     holds: (counts: Omit<CallCounts, "isOver">) => boolean,
@@ -64,24 +64,24 @@ export class MissingRankFinder {
     const { rank, size } = this.#membership;
     const others = comm.ranks.filter((each) => each !== rank && each < size);
     const key = this.#keyOf(comm);
-    const lacking = await this.#statusQuery.query(`calls ${key}`, async (answers) => {
-      const asked = others.map(async (each) => {
+    const failing = await this.#statusQuery.query(`calls ${key}`, async (answers) => {
+      const checks = others.map(async (each) => {
         const { submitted = 0, compared = 0, atBarrier } = await reportOf(answers, each, key);
         return holds({ submitted, compared, atBarrier }) ? [] : [each];
       });
-      return (await Promise.all(asked)).flat();
+      return (await Promise.all(checks)).flat();
     });
-    return lacking ?? others;
+    return failing ?? others;
   }
 
-  /** Ranks without which messages that were made together cannot go on; `undefined` where the store does not answer. */
+  /** Ranks that a batch of messages waits for; `undefined` where the store does not answer. */
   forMessages(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
     const { ranks } = comm;
     const key = this.#keyOf(comm);
     return this.#statusQuery.query(`messages ${key}`, async (answers) => {
       const of = async (rank: number): Promise<MessageCounts> => {
-        const words = await reportOf(answers, ranks[rank] as number, key);
-        return { posted: [], waiting: [], ...words };
+        const report = await reportOf(answers, ranks[rank] as number, key);
+        return { posted: [], waiting: [], ...report };
       };
       const own = ranks.indexOf(this.#membership.rank);
       const together = messagesOf(ranks.length, halves);
@@ -90,21 +90,21 @@ export class MissingRankFinder {
     });
   }
 
-  /** A rank that has closed a communicator without what this one has made there; `undefined` where none says so. */
+  /** A rank that has closed the communicator while calls of this rank depend on it; `undefined` where there is none. */
   findCloser(comm: CommInfo, own: CallCounters): Promise<number | undefined> {
     const { rank, size } = this.#membership;
     const key = this.#keyOf(comm);
     return this.#statusQuery.query(`all ${key}`, async (answers) => {
-      const asked = comm.ranks.map(async (each, at) => {
+      const checks = comm.ranks.map(async (each, at) => {
         if (each === rank || each >= size) return [];
         const { submitted = 0, posted = [], isOver } = await reportOf(answers, each, key);
         return isOver === true && own.dependsOn(at, { submitted, posted }) ? [each] : [];
       });
-      return (await Promise.all(asked)).flat()[0];
+      return (await Promise.all(checks)).flat()[0];
     });
   }
 
-  /** Stops answering. The calls that this process has made by now are left for later questions. */
+  /** Stops answering, and stores a final report for later queries. */
   end(): void {
     this.#statusQuery.end();
   }
@@ -113,14 +113,14 @@ export class MissingRankFinder {
     const all = [...this.#counters];
     if (about === undefined) {
       return Object.fromEntries(
-        all.map(([key, made]) => [key, { ...reportFrom(made), isOver: true }]),
+        all.map(([key, counters]) => [key, { ...reportFrom(counters), isOver: true }]),
       );
     }
-    const [subject, asked] = about.split(" ", 2);
-    const made = asked === undefined ? undefined : this.#counters.get(asked);
-    if (asked === undefined || made === undefined) return {};
-    if (subject === "all") return { [asked]: reportFrom(made) };
-    return { [asked]: subject === "calls" ? countsOf(made) : made.messageCounts() };
+    const [subject, key] = about.split(" ", 2);
+    const counters = key === undefined ? undefined : this.#counters.get(key);
+    if (key === undefined || counters === undefined) return {};
+    if (subject === "all") return { [key]: reportFrom(counters) };
+    return { [key]: subject === "calls" ? countsOf(counters) : counters.messageCounts() };
   }
 }
 
@@ -128,59 +128,63 @@ function countsOf({ submitted, compared, atBarrier, isOver }: CallCounters): Cal
   return { submitted, compared, atBarrier, isOver };
 }
 
-function reportFrom(made: CallCounters): CallCounts & MessageCounts {
-  return { ...countsOf(made), ...made.messageCounts() };
+function reportFrom(counters: CallCounters): CallCounts & MessageCounts {
+  return { ...countsOf(counters), ...counters.messageCounts() };
 }
 
-/** A rank's words about a communicator. */
+/** A rank's report about a communicator. */
 async function reportOf(
   answers: RankAnswers,
   rank: number,
   key: string,
 ): Promise<CommReports[string]> {
-  const words = await answers(rank);
-  return words === undefined ? {} : ((JSON.parse(words) as CommReports)[key] ?? {});
+  const answer = await answers(rank);
+  return answer === undefined ? {} : ((JSON.parse(answer) as CommReports)[key] ?? {});
 }
 
-/** A message with a wait, and the rank at its other end. */
+/** A message that waits, and the rank of its other end. */
 interface AwaitedMessage {
   readonly message: Message;
   readonly by: number;
 }
 
 /**
- * Ranks of a communicator of so many that have not made the other ends of messages that `rank` has made together. Where all
- * have, those that keep one of these waiting until they have come together. `of` gives what a rank says.
+ * Ranks that a batch of messages of `rank` waits for: those without the other ends; where all have posted them, the ranks that
+ * the batches of these wait for, and so on. `countsOfRank` gives the counters of a rank.
  *
  * @internal
  */
 export async function blockingRanks(
   size: number,
-  of: (rank: number) => Promise<MessageCounts>,
+  countsOfRank: (rank: number) => Promise<MessageCounts>,
   rank: number,
-  together: readonly Message[],
+  batch: readonly Message[],
 ): Promise<number[]> {
-  const wantedBy = (asker: number, messages: readonly Message[]): AwaitedMessage[] =>
-    messages.map((message) => ({ message, by: otherOf(size, message[0], asker) }));
-  const heard = new Map<number, RankMessages>();
-  let wanted = wantedBy(rank, together);
-  while (wanted.length > 0) {
-    const fresh = new Set(wanted.map(({ by }) => by).filter((by) => !heard.has(by)));
-    const told = await Promise.all(Array.from(fresh, async (by) => [by, await of(by)] as const));
-    for (const [by, { posted, waiting }] of told) heard.set(by, { made: new Map(posted), waiting });
+  const awaitedBy = (waiter: number, messages: readonly Message[]): AwaitedMessage[] =>
+    messages.map((message) => ({ message, by: otherOf(size, message[0], waiter) }));
+  const known = new Map<number, RankMessages>();
+  let awaited = awaitedBy(rank, batch);
+  while (awaited.length > 0) {
+    const fresh = new Set(awaited.map(({ by }) => by).filter((by) => !known.has(by)));
+    const answers = await Promise.all(
+      Array.from(fresh, async (by) => [by, await countsOfRank(by)] as const),
+    );
+    for (const [by, { posted, waiting }] of answers) {
+      known.set(by, { posted: new Map(posted), waiting });
+    }
     const lacks = ({ message: [pair, number], by }: AwaitedMessage): boolean =>
-      (heard.get(by)?.made.get(pair) ?? 0) <= number;
-    const missing = new Set(wanted.filter(lacks).map(({ by }) => by));
+      (known.get(by)?.posted.get(pair) ?? 0) <= number;
+    const missing = new Set(awaited.filter(lacks).map(({ by }) => by));
     if (missing.size > 0) return [...missing].sort((a, b) => a - b);
     const next = [...fresh].filter((by) => by !== rank);
-    wanted = next.flatMap((by) => wantedBy(by, heard.get(by)?.waiting ?? []));
+    awaited = next.flatMap((by) => awaitedBy(by, known.get(by)?.waiting ?? []));
   }
   return [];
 }
 
-/** The words of a rank. */
+/** The message counters of a rank. */
 interface RankMessages {
-  readonly made: ReadonlyMap<number, number>;
+  readonly posted: ReadonlyMap<number, number>;
   readonly waiting: readonly Message[];
 }
 

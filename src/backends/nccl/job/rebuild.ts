@@ -1,7 +1,8 @@
 /**
- * The way to the next life of a job: its survivors come together and open it. Where that fails, on whichever rank, all of
- * them meet again, in a generation of its own, and try again: parts of the life before may be in the way for
- * a while.
+ * Opens a generation of a job on all of its ranks, or on none; and the next generation with the survivors of a loss.
+ *
+ * NCCL reports a failed start on its own rank alone: the others would wait inside of theirs until the deadline. So a rank that fails
+ * sets a key of the job's store, which all ranks watch until every start has succeeded.
  */
 import {
   BackendUnavailableError,
@@ -15,61 +16,59 @@ import { pause } from "../common/async.ts";
 import { firstLine } from "../common/text.ts";
 import type { Membership } from "../rendezvous/index.ts";
 
-/**
- * Pauses before a life is tried again; after the last of them no more. There are few, because NCCL's start cannot be called
- * off: one that hangs keeps one of Node's four threads.
- */
+/** Pauses before the second and the third attempt. There are few: NCCL's start cannot be cancelled, and one that hangs keeps a thread. */
 const pausesMs = [250, 1_000];
 
-/** The opening of this process's sessions. */
+/** Opens the session of this process in a generation. */
 export interface GenerationOpener {
-  /** Opens the session in one life of the job, within that time. */
+  /** Opens the session of one generation within a time. */
   open(membership: Membership, timeoutMs: number): Promise<Session>;
-  /** Longest time for all tries to open the next life, from the survivors' first meeting. */
+  /** Longest time for all attempts, from the first rejoin on. */
   readonly timeoutMs: number;
 }
 
-/** The survivors, and their generation. */
+/** The generation that is left, and the ranks to go on without. */
 interface RebuildRequest {
   /** The newest generation that this process is in. */
   readonly from: Membership;
   /** Ranks of it to go on without. */
   readonly without: readonly number[] | undefined;
-  /** The ranks of the life that is rebuilt, as they were at first: errors number ranks as it does. */
+  /** The initial ranks of the generation that is rebuilt: errors number ranks as it does. */
   readonly initialRanks: readonly number[];
-  /** Resolves when the life before is given back on this process. */
+  /** Resolves when this process has released the resources of the last generation. */
   readonly closed: Promise<void>;
-  /** Gets each membership on the way, of which the last is the newest. */
+  /** Called with the membership of each attempt. */
   readonly onMembership: (membership: Membership) => void;
 }
 
-/** A process that is there, but in a call, hears of the rebuild within two seconds; it may be busy for some more. */
+/** Wait for one more survivor: a process in a call notices the rebuild within two seconds, and may be busy for some more. */
 const settleMs = 10_000;
 
 /**
- * Goes from one generation to the next that opens.
+ * Opens the next generation with the survivors. Where that fails on any rank, all rejoin in a further generation and try again:
+ * resources of the last generation may not be released yet.
  *
- * The survivors hear at once that this process is one of them, however long it takes to give the life before back: the
- * next one begins with an exchange, at which each is waited for.
+ * This process rejoins before its old resources are released: the next generation begins with an exchange that waits for
+ * every rank.
  *
- * Rejects as `rejoin` does where the survivors do not come together at first.
+ * Rejects as `rejoin` does where the first rejoin fails.
  *
- * @throws BackendUnavailableError when they came together and no try opened; its cause is that of the last.
- *   InvalidArgumentError at once: what is wrong with an argument stays wrong.
+ * @throws BackendUnavailableError when no attempt succeeded; its cause is that of the last. InvalidArgumentError at once,
+ *   because another attempt would fail with the same argument.
  */
 export async function rebuildJob(
-  lives: GenerationOpener,
+  opener: GenerationOpener,
   { from, without, initialRanks, closed, onMembership }: RebuildRequest,
 ): Promise<Session> {
   let membership = await from.rejoin({ without, settleMs });
   onMembership(membership);
   await closed;
-  const end = performance.now() + lives.timeoutMs;
+  const end = performance.now() + opener.timeoutMs;
   const leftMs = (): number => Math.max(1, end - performance.now());
   const failures: unknown[] = [];
   for (;;) {
     try {
-      return await lives.open(membership, leftMs());
+      return await opener.open(membership, leftMs());
     } catch (error) {
       if (error instanceof InvalidArgumentError) throw error;
       failures.push(error);
@@ -79,7 +78,7 @@ export async function rebuildJob(
       throw notOpened(failures, membership, initialRanks);
     await pause(pauseMs);
     try {
-      // All present ranks take part, however late they notice.
+      // Every rank of the generation takes part, however late it notices the failure.
       membership = await membership.rejoin({ settleMs: leftMs(), deadlineMs: leftMs() });
       onMembership(membership);
     } catch (error) {
@@ -88,51 +87,51 @@ export async function rebuildJob(
   }
 }
 
-/** The final error. Its ranks are those to blame, as far as this rank knows. */
+/** The error after the last attempt. Its ranks are those of its cause, or this rank. */
 function notOpened(
   failures: readonly unknown[],
   membership: Membership,
   initialRanks: readonly number[],
-  apart?: unknown,
+  rejoinError?: unknown,
 ): CommError {
   const tries = failures.length === 1 ? "1 try" : `${failures.length} tries`;
-  const cause = apart ?? failures.at(-1);
+  const cause = rejoinError ?? failures.at(-1);
   const before = (rank: number): number =>
     initialRanks.indexOf(membership.initialRanks[rank] as number);
-  const told = (cause as Partial<CommError>).ranks ?? [];
+  const culprits = (cause as Partial<CommError>).ranks ?? [];
   const rank = before(membership.rank);
   const rows = failures.map((error, at) => [`try ${at + 1}`, firstLine(error)]);
   return new BackendUnavailableError(
     {
-      headline: `rebuild: the next life of "${membership.jobId}" was not opened in ${tries}`,
-      table: apart === undefined ? rows : [...rows, ["then", firstLine(apart)]],
+      headline: `rebuild: the next generation of "${membership.jobId}" was not opened in ${tries}`,
+      table: rejoinError === undefined ? rows : [...rows, ["then", firstLine(rejoinError)]],
       hint: "call rebuild() again once the cause is gone, without ranks that keep failing; or close()",
     },
     {
       ...{ rank, size: initialRanks.length, comm: membership.jobId, cause },
-      ranks: told.length > 0 ? told.map(before) : [rank],
+      ranks: culprits.length > 0 ? culprits.map(before) : [rank],
     },
   );
 }
 
 const failureKey = "opening failed";
 
-/** A failure as the others get it. */
+/** A failure in the store, for the other ranks. */
 interface OpeningFailure {
   readonly rank: number;
   readonly code: string | undefined;
   readonly text: string;
 }
 
-/** One rank's end. */
+/** The opening of one rank. */
 interface RankOpening<T> {
-  /** Opens it; rejects soon when it is given up. */
+  /** Rejects soon after the signal fires. */
   open(givenUp: AbortSignal): Promise<T>;
-  /** Gives back what was opened, since not all ranks could. */
+  /** Releases an opening after another rank failed. */
   undo(opened: T): Promise<void>;
 }
 
-/** Opens this rank's end. Rejects on every rank as soon as one cannot open its own, or is lost meanwhile. */
+/** Opens this rank. Rejects on every rank as soon as one of them fails to open or is lost. */
 export async function openOnAllRanks<T>(
   membership: Membership,
   leftMs: () => number,
@@ -158,7 +157,7 @@ export async function openOnAllRanks<T>(
   }
 }
 
-/** Rejects when another rank says that it failed, or is lost; else it is never heard of. */
+/** Rejects when another rank reports a failure or is lost; else it stays pending. */
 function remoteFailure(
   membership: Membership,
   timeoutMs: number,
@@ -175,28 +174,28 @@ function remoteFailure(
   });
 }
 
-/** The first failure counts; it is not waited for. */
+/** The first failure stays in the store. Nothing waits for the write. */
 function reportFailure(membership: Membership, error: unknown): void {
   const { code } = error as Partial<CommError>;
-  const told: OpeningFailure = {
+  const failure: OpeningFailure = {
     rank: membership.rank,
     code,
     text: firstLine(error).slice(0, 1000),
   };
-  const value = new TextEncoder().encode(JSON.stringify(told));
+  const value = new TextEncoder().encode(JSON.stringify(failure));
   membership.set(failureKey, value).catch(() => undefined);
 }
 
 function errorOf(value: Uint8Array, { rank: own, size, jobId, generation }: Membership): CommError {
   const { rank, code, text } = JSON.parse(new TextDecoder().decode(value)) as OpeningFailure;
   const words = {
-    headline: `connect: rank ${rank} of generation ${generation + 1} could not open its end: ${text}`,
+    headline: `connect: rank ${rank} of generation ${generation + 1} could not open its session: ${text}`,
     hint: `look at the output of rank ${rank}`,
   };
   const facts = { rank: own, size, comm: jobId, ranks: [rank] };
-  // What is wrong with an argument stays wrong, and is not tried again on any rank.
+  // An argument error stays one, so that no rank tries again.
   if (code === "ERR_COMM_ARG") return new InvalidArgumentError(words, facts);
-  // The deadline of one rank is about to be that of all.
+  // All ranks share the deadline.
   if (code === "ERR_COMM_TIMEOUT") return new CommTimeoutError(words, facts);
   return new RemoteRankError(words, facts);
 }

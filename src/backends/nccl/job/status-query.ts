@@ -1,43 +1,42 @@
 /**
- * Queries among the processes of a job when a deadline passes.
+ * Status queries among the processes of a job, sent when a deadline passes.
  *
- * Every process waits for the next question at a key of the job's store, and answers in words about what it has made until
- * then. One that leaves says so for good: it may have given up the call that others are still waiting for. A process that is
- * blocked or gone does not answer.
+ * Every process waits for the next query at a key of the job's store, and answers with its status. A process that leaves stores
+ * a final status: it may have abandoned a call that others still wait for. A process that is blocked or gone does not answer.
  */
 import { setMaxListeners } from "node:events";
 import type { GetOptions, Membership } from "../rendezvous/index.ts";
 
-/** Longest wait for an answer in the store, and for all of them where the store itself is busy or silent. */
+/** Longest wait for one answer, and for all of them where the store is busy. */
 const [answerMs, allMs] = [1000, 3000];
 
-/** The age up to which a question is new; where clocks differ by more, each process sends its own. */
+/** Queries up to this age are shared; where clocks differ by more, each process sends its own. */
 const newMs = 250;
 
-/** The length of a wait for a question, which is then repeated: any rank may send one, whatever ranks are lost. */
+/** The wait for a query, repeated without end. Any rank may send one, whichever ranks are lost. */
 const queryWait: GetOptions = { timeoutMs: 600_000, idle: true, needs: [] };
 
-/** The answers of ranks to a question; `undefined` of one without an answer. */
+/** The answer of a rank; `undefined` where there is none. */
 export type RankAnswers = (rank: number) => Promise<string | undefined>;
 
-/** Asks and answers on behalf of one process. */
+/** Sends and answers the queries of one process. */
 export class StatusQuery {
   readonly #membership: Membership;
   readonly #status: (about?: string) => string;
   readonly #end = new AbortController();
   #next = 0;
 
-  /** `words` are what this process says to a question, and when it leaves. */
-  constructor(membership: Membership, words: (about?: string) => string) {
+  /** `status` gives the answer to a query, or the final status. */
+  constructor(membership: Membership, status: (about?: string) => string) {
     this.#membership = membership;
-    this.#status = words;
+    this.#status = status;
     void this.#answerQueries();
   }
 
-  /** Asks all; what `hear` makes of the answers. `undefined` where the store does not answer. */
+  /** Sends a query; gives what `evaluate` makes of the answers. `undefined` where the store does not answer. */
   async query<T>(
     about: string,
-    hear: (answers: RankAnswers) => Promise<T>,
+    evaluate: (answers: RankAnswers) => Promise<T>,
   ): Promise<T | undefined> {
     const over = new AbortController();
     const timer = setTimeout(() => over.abort(), allMs).unref();
@@ -47,14 +46,14 @@ export class StatusQuery {
     try {
       const key = await this.#post(about, signal);
       if (key === undefined) return undefined;
-      return await hear(async (rank) => {
+      return await evaluate(async (rank) => {
         if (rank === this.#membership.rank) return this.#status(about);
-        // One that is lost says nothing; the others go on, and so do their answers.
-        const its = { needs: [rank] };
-        const words = [`${key} ${rank}`, finalStatusKey(rank)].map((at) =>
-          this.#get(at, signal, its),
+        // A lost rank ends the wait for its own answer only.
+        const bounds = { needs: [rank] };
+        const keys = [`${key} ${rank}`, finalStatusKey(rank)].map((at) =>
+          this.#get(at, signal, bounds),
         );
-        return Promise.any(words).catch(() => undefined);
+        return Promise.any(keys).catch(() => undefined);
       });
     } finally {
       clearTimeout(timer);
@@ -62,7 +61,7 @@ export class StatusQuery {
     }
   }
 
-  /** Stops answering. The calls that this process has made by now are left for later questions. */
+  /** Stops answering, and stores the final status for later queries. */
   end(): void {
     if (this.#end.signal.aborted) return;
     this.#end.abort();
@@ -70,8 +69,8 @@ export class StatusQuery {
   }
 
   /**
-   * The key of a new question: other ranks may send the same at this moment, and the answers serve all of them.
-   * `undefined` where that cannot be done.
+   * Posts a query and gives its key. An equal query that another rank posts at this moment is shared. `undefined` where the
+   * store does not answer.
    */
   async #post(about: string, signal: AbortSignal): Promise<string | undefined> {
     const ended = new Promise<undefined>((resolve) => {
@@ -98,19 +97,19 @@ export class StatusQuery {
       try {
         const about = await this.#get(key, signal, queryWait);
         this.#next++;
-        // Where the store takes no more this question stays without an answer.
+        // A store that is full leaves the query without this answer.
         await this.#set(`${key} ${this.#membership.rank}`, this.#status(about)).catch(
           () => undefined,
         );
       } catch (error) {
-        // The generation is over, or no question came for a long time.
+        // Any other error than the timeout of an idle wait ends the generation.
         if ((error as { code?: string }).code !== "ERR_COMM_TIMEOUT") return;
       }
     }
   }
 
-  #set(key: string, words: string): Promise<void> {
-    return this.#membership.set(key, new TextEncoder().encode(words));
+  #set(key: string, text: string): Promise<void> {
+    return this.#membership.set(key, new TextEncoder().encode(text));
   }
 
   async #get(key: string, signal: AbortSignal, how: GetOptions = {}): Promise<string> {
@@ -119,17 +118,17 @@ export class StatusQuery {
   }
 }
 
-/** True when a question is the same and new: one that was sent while this thread was busy has answers of then. */
-function isSameQuery(asked: string, about: string): boolean {
-  const at = asked.lastIndexOf(" ");
-  return asked.slice(0, at) === about && Math.abs(Date.now() - Number(asked.slice(at))) < newMs;
+/** True for an equal and recent query. An older one has answers of an earlier time. */
+function isSameQuery(posted: string, about: string): boolean {
+  const at = posted.lastIndexOf(" ");
+  return posted.slice(0, at) === about && Math.abs(Date.now() - Number(posted.slice(at))) < newMs;
 }
 
 function queryKey(number: number): string {
   return `query ${number}`;
 }
 
-/** Where a process that leaves says what it has made. */
+/** The key of the final status of a process. */
 function finalStatusKey(rank: number): string {
   return `final status ${rank}`;
 }
