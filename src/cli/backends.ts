@@ -1,16 +1,60 @@
-/** The backends that `--backend` can name. The library itself has no such table: there a backend is a value. */
+/** The backends and executors that options can name. The library itself has no such table: there a backend is a value. */
+
 import type { AlgorithmChoice } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
 import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
-import { type ScheduleName, type SimOptions, sim, Trace } from "../backends/sim/index.ts";
+import { webgpu } from "../backends/sim/executors/webgpu/index.ts";
+import {
+  cpu,
+  type Executor,
+  type ScheduleName,
+  type SimOptions,
+  sim,
+  Trace,
+  wasm,
+} from "../backends/sim/index.ts";
 import { scheduleNames } from "../backends/sim/schedule.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
-import { namedAlgorithm } from "./algorithm-choice.ts";
+import { namedAlgorithm } from "./algorithms.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
-import { namedExecutor } from "./executors.ts";
 import { isNcclSetting, joined, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
 import { oneOf } from "./options.ts";
+
+const executors: Readonly<Record<string, () => Executor>> = {
+  cpu,
+  wasm,
+  // Commands open many worlds, and kernels are compiled for a device.
+  webgpu: () => webgpu({ keepDevice: true }),
+};
+
+/** The option's row in a command's table. */
+export const executorOption = {
+  executor: {
+    value: "NAME",
+    help: `sim: moves the data: ${Object.keys(executors).join(", ")} (wasm where it can)`,
+  },
+} as const;
+
+/** One of each for all worlds of a command: each `wasm()` has a memory of its own. */
+const made = new Map<string, Executor>();
+
+/**
+ * The executor of that name.
+ *
+ * @throws UsageError for a name that this version lacks.
+ */
+function namedExecutor(name: string): Executor {
+  const make = Object.hasOwn(executors, name) ? executors[name] : undefined;
+  const executor = made.get(name) ?? make?.();
+  if (executor !== undefined) {
+    made.set(name, executor);
+    return executor;
+  }
+  throw new UsageError(
+    `executor: found "${name}", needs one of ${Object.keys(executors).join(", ")}`,
+  );
+}
 
 /** Every name, with how to get the backend. */
 export const backends: BackendTable = {

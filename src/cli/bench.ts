@@ -1,4 +1,7 @@
 /** `twinccl bench`: measures a collective with nccl-tests' flags, and checks every result. */
+
+import { fileURLToPath } from "node:url";
+import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import {
   type BenchDocument,
   type BenchOptions,
@@ -6,21 +9,85 @@ import {
   environment,
   environmentText,
   type MeasuredCollective,
+  measuredCollectives,
   tableFoot,
   tableHead,
   tableRow,
   tally,
   toCsv,
 } from "../bench/index.ts";
-import { algorithmChoice } from "./algorithm-choice.ts";
-import { variantBackend } from "./backends.ts";
-import { benchHelp, benchOptions } from "./bench-options.ts";
-import { placeOf, startRanks } from "./bench-ranks.ts";
+import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
+import {
+  mostRanks,
+  sizesOf,
+  sweepOptions,
+  wantedCollective,
+  wantedDtypes,
+  wantedOps,
+  wantedRoots,
+} from "./args.ts";
+import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
-import { oneOf, type Parsed, parseOptions } from "./options.ts";
-import { Progress } from "./progress.ts";
-import { sizesOf, wantedCollective, wantedDtypes, wantedOps, wantedRoots } from "./wanted.ts";
+import { runJob } from "./launch/job.ts";
+import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { Progress } from "./output.ts";
+
+/** nccl-tests' letters; long names as there where they are words. */
+export const benchOptions = {
+  ...sweepOptions,
+  ranks: { short: "g", value: "N", help: "number of ranks (8)" },
+  iters: { short: "n", value: "N", help: "timed calls of each row (20)" },
+  warmup: { short: "w", value: "N", help: "calls before them (5)" },
+  check: { short: "c", value: "0|1", help: "compare every result with a naive oracle (1)" },
+  dtype: {
+    short: "d",
+    value: "TYPE",
+    help: "element type, nccl-tests' name for it, or all (float32)",
+  },
+  op: { short: "o", value: "OP", help: "sum, prod, max, min, avg or all (sum)" },
+  root: { short: "r", value: "RANK", help: "root, or all (0)" },
+  seed: { value: "N", help: "fixes data, traffic and the order of ranks (0)" },
+  algorithm: { value: "NAME|FILE", help: algorithmHelp },
+  spread: { value: "0..1", help: "how unequal the blocks of a v-form are (0.5)" },
+  backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
+  ...executorOption,
+  mode: { value: "eager|graph", help: "graph: the timed calls as one recorded graph (eager)" },
+  symmetric: { help: "buffers in symmetric memory, for which NCCL has other kernels" },
+  latency: { help: "each call alone, until its promise settles: median and 99th percentile" },
+  processes: { help: "nccl: start one process for each rank instead of one for all" },
+  json: { help: "print one JSON document instead of the table" },
+  csv: { help: "print CSV instead of the table" },
+  out: { value: "FILE", help: "also write the document (JSON; CSV with --csv) to FILE" },
+} as const;
+
+/** `twinccl bench --help`. */
+const benchHelp: string = `Usage: twinccl bench COLLECTIVE [options]
+
+Measures a collective as nccl-tests does, in its columns, and checks every result bit for bit.
+COLLECTIVE: ${measuredCollectives.map(({ collective }) => collective).join(" ")}
+(all-reduce, all_reduce and allreduce are allReduce, and so on)
+
+${optionLines(benchOptions)}
+${algorithmFileHelp}
+${variantHelp}
+Times are of all ranks' calls together, until the slowest has its result. On the simulation they
+are this process's, not a network's; the last column is the time predicted on the virtual clock.
+On GPUs the calls of a row are issued back to back and the last one is awaited, as nccl-tests does;
+without --processes one process drives all GPUs. Started by twinccl launch, torchrun, mpirun or
+srun, every process is one rank, and rank 0 prints. --mode graph records all timed calls in a graph.
+
+Examples:
+  twinccl bench all-reduce -b 8 -e 16M
+  twinccl bench all-to-allv -b 1M -e 1M -g 16 --spread 0.9 --json
+  twinccl bench all-reduce -b 8 -e 512M -f 4 --backend nccl --processes -g 4
+  twinccl bench all-reduce -b 8 -e 64K -g 4 --backend nccl --processes --symmetric --mode graph
+  twinccl bench all-reduce -b 1K -e 1K -n 500 -g 4 --backend nccl --latency
+  twinccl bench all-reduce -g 4 --algorithm ./line.mjs
+  twinccl bench reduce-scatter -b 1K -e 1M -d all --backend sim:like=nccl-2.28
+
+Exit status: 0 when every element is right, 1 when one is wrong, 2 for wrong usage.
+`;
 
 type Format = "table" | "json" | "csv";
 
@@ -119,4 +186,44 @@ function headLines(
 
 function documentText(document: BenchDocument, format: Format): string {
   return format === "csv" ? toCsv(document.results) : `${JSON.stringify(document, null, 2)}\n`;
+}
+
+/** The part of this process. */
+interface BenchPlace {
+  readonly ranks: number;
+  /** It only starts the processes of the ranks. */
+  readonly isLauncher: boolean;
+  /** It is one rank of a job. */
+  readonly connected: boolean;
+  /** It prints, and writes files. */
+  readonly isFirst: boolean;
+}
+
+/** The role of this process by the options and a launcher's variables. */
+function placeOf(backend: string, parsed: Parsed<typeof benchOptions>): BenchPlace {
+  const isLauncher = parsed.has("processes");
+  if (isLauncher && backend !== "nccl") {
+    throw new UsageError("--processes: needs --backend nccl; simulated ranks share one process");
+  }
+  const here = backend === "nccl" && !isLauncher ? launcherEnvironment(process.env) : undefined;
+  const ranks = parsed.integer("ranks", here?.size ?? 8, 1, mostRanks);
+  return {
+    ranks,
+    isLauncher,
+    connected: here !== undefined,
+    isFirst: here === undefined || here.rank === 0,
+  };
+}
+
+/** Starts this command line once for each rank. Lines of rank 0 are as they are; others tell their rank. */
+export function startRanks(
+  name: "bench" | "run",
+  args: readonly string[],
+  size: number,
+  context: Context,
+): Promise<number> {
+  const main = fileURLToPath(new URL("main.js", import.meta.url));
+  const command = [main, name, ...args.filter((arg) => arg !== "--processes")];
+  const prefix = (rank: number): string => (rank === 0 ? "" : `[${rank}] `);
+  return runJob({ size, command, onFailure: "kill", graceMs: 5_000, prefix }, context);
 }

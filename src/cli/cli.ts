@@ -10,13 +10,13 @@ import {
   UnsupportedError,
   WorldError,
 } from "../api/index.ts";
+import { meantBy } from "./args.ts";
 import { benchCommand } from "./bench.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { doctorCommand } from "./doctor.ts";
 import { explainCommand } from "./explain.ts";
 import { goldenCommand } from "./golden.ts";
 import { launchCommand } from "./launch.ts";
-import { meantBy } from "./meant-command.ts";
 import { predictCommand } from "./predict.ts";
 import { runCommand } from "./run.ts";
 import { startCommand } from "./start.ts";

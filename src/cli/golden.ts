@@ -1,20 +1,23 @@
 /** `twinccl golden`: recorded results of NCCL, replayed and compared bit by bit, and recorded. */
-
 import type { Backend } from "../api/index.ts";
 import type { NcclBackend } from "../backends/nccl/index.ts";
-import { type CheckReport, check } from "../golden/check.ts";
+import { type CheckReport, check, type Mismatch } from "../golden/check.ts";
 import { GoldenFormatError } from "../golden/fields.ts";
-import { type GoldenHead, type GoldenPlan, headLine, lineOf } from "../golden/format.ts";
+import {
+  type GoldenHead,
+  type GoldenPlan,
+  type GoldenRecord,
+  headLine,
+  lineOf,
+} from "../golden/format.ts";
 import { type GoldenFile, readCases, readRecords } from "../golden/read.ts";
 import { record } from "../golden/record.ts";
 import type { BackendFor } from "../golden/replay.ts";
-import { namedBackend } from "./backends.ts";
+import { executorOption, namedBackend } from "./backends.ts";
 import { type BackendSettings, type Command, type Context, UsageError } from "./context.ts";
-import { executorOption } from "./executors.ts";
 import { outputFile, readText } from "./files.ts";
-import { reportText } from "./golden-report.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { Progress } from "./progress.ts";
+import { Progress } from "./output.ts";
 
 const options = {
   backend: { value: "NAME", help: "sim or nccl (check: sim; record: must be named)" },
@@ -159,4 +162,70 @@ function refuse(
 
 function jsonText(path: string, { head }: GoldenFile<unknown>, report: CheckReport): string {
   return `${JSON.stringify({ file: path, ...head, ...report }, null, 2)}\n`;
+}
+
+/** Everything that was found; the last line counts. */
+function reportText(
+  path: string,
+  backend: string,
+  { head, cases, lines, unknownFields }: GoldenFile<GoldenRecord>,
+  report: CheckReport,
+  show: number,
+): string {
+  const { identical, mismatches, planDifferences } = report;
+  const text = [
+    `# ${path}: ${cases.length} calls of ${head.library} on ${head.topology}, replayed on ${backend}`,
+  ];
+  if (unknownFields.length > 0) text.push(`# not looked at: ${unknownFields.join(", ")}`);
+  for (const mismatch of mismatches.slice(0, show)) {
+    const line = lines[mismatch.index] ?? 0;
+    text.push(...mismatchLines(mismatch, line, cases[mismatch.index]?.count ?? 0));
+  }
+  if (mismatches.length > show) text.push(`# ${mismatches.length - show} more are not identical`);
+  for (const line of refusalLines(report)) text.push(line);
+  if (report.plans > 0) {
+    const agreeing = report.plans - planDifferences.length;
+    text.push(`# plans: ${agreeing} of ${report.plans} as ${head.library} reported them`);
+    for (const difference of planDifferences.slice(0, show)) {
+      const { plan, recordedPlan } = difference;
+      text.push(`#   ${difference.case}: ${planText(plan)}; reported: ${planText(recordedPlan)}`);
+    }
+  }
+  text.push(`golden: ${identical} of ${cases.length} identical`, "");
+  return text.join("\n");
+}
+
+function mismatchLines(mismatch: Mismatch, line: number, count: number): string[] {
+  const { element, wantHash, haveHash, plan, recordedPlan } = mismatch;
+  const reported = recordedPlan === undefined ? "" : `; reported: ${planText(recordedPlan)}`;
+  const where =
+    element === undefined
+      ? `unknown: the file holds a hash of all ${count}, not their bits`
+      : `${element.element} of ${element.length}`;
+  const bits = (text: string | undefined, hash: string): string =>
+    text === undefined ? `hash ${hash}` : `${text} (hash ${hash})`;
+  return [
+    `# not identical: ${mismatch.case}, line ${line}`,
+    `#   rank     ${mismatch.rank}`,
+    `#   element  ${where}`,
+    `#   want     ${bits(element?.want, wantHash)}`,
+    `#   have     ${bits(element?.have, haveHash)}`,
+    `#   plan     ${planText(plan)}${reported}`,
+  ];
+}
+
+/** One line a reason: many cases need the same. */
+function refusalLines({ refusals }: CheckReport): string[] {
+  const counts = new Map<string, number>();
+  for (const { reason } of refusals) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+  return [...counts].map(([reason, count]) => {
+    const first = refusals.find((each) => each.reason === reason)?.case;
+    return `# ${count} could not be replayed, first ${first}: ${reason}`;
+  });
+}
+
+function planText(plan: GoldenPlan | undefined): string {
+  if (plan === undefined) return "unknown";
+  const { algorithm, protocol, channels } = plan;
+  return `${algorithm} ${protocol} over ${channels} ${channels === 1 ? "channel" : "channels"}`;
 }

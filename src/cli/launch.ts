@@ -3,7 +3,7 @@ import { statSync } from "node:fs";
 import { parseVisibleDevices } from "../backends/nccl/process/visible-devices.ts";
 import { limits } from "../backends/nccl/rendezvous/index.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { runJob } from "./launch/run-job.ts";
+import { runJob } from "./launch/job.ts";
 import {
   type OptionTable,
   oneOf,

@@ -2,7 +2,7 @@
 /** The executable: gives the command line its process. */
 import { backends } from "./backends.ts";
 import { runCli } from "./cli.ts";
-import { reserveOutput, standardOutput } from "./standard-output.ts";
+import { reserveOutput, standardOutput } from "./output.ts";
 
 // A reader that has seen enough (`| head`) is no failure of ours; a full disk is, and one line says it.
 for (const stream of [standardOutput, process.stderr]) {

@@ -1,5 +1,7 @@
 /** `twinccl predict`: which algorithm is fastest, on so many ranks of such a machine, at which size. Sizes only. */
 import {
+  type Algorithm,
+  algorithmsOf,
   builtCollectives,
   fatTree,
   isTooLarge,
@@ -13,28 +15,28 @@ import { linkBounds } from "../algorithms/plans/link.ts";
 import { bytesOf, type SpecifiedCollective } from "../api/index.ts";
 import { sizeText } from "../bench/index.ts";
 import { callSizes } from "../bench/sizes.ts";
-import { algorithmFileHelp } from "./algorithm-choice.ts";
-import { benchOptions } from "./bench-options.ts";
+import {
+  algorithmFileHelp,
+  type ChosenAlgorithm,
+  type JudgedWorlds,
+  judge,
+  namedAlgorithm,
+  ownText,
+} from "./algorithms.ts";
+import { sizesOf, sweepOptions, wantedCollective, wantedDtype } from "./args.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { algorithmsWanted } from "./predict-algorithms.ts";
-import { predictionDocument, predictionTable } from "./predict-table.ts";
-import { Progress } from "./progress.ts";
-import { sizesOf, wantedCollective, wantedDtype } from "./wanted.ts";
+import { Progress } from "./output.ts";
 
 /** Ranks that are predicted at most. */
 const mostPredicted = 2 ** 20;
 
 const topologies = ["crossbar", "fat-tree", "torus", "ring"] as const;
 
-const { minbytes, stepfactor, stepbytes } = benchOptions;
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, up to 1048576 (8)" },
-  minbytes,
-  maxbytes: { ...benchOptions.maxbytes },
-  stepfactor,
-  stepbytes,
+  ...sweepOptions,
   dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
   root: { short: "r", value: "RANK", help: "root (0)" },
   algorithm: {
@@ -213,4 +215,131 @@ function decimal(
   const value = text === undefined ? fallback : Number(text);
   if (text?.trim() !== "" && value >= least && value <= most) return value;
   throw new UsageError(`--${name}: found "${text}", needs a number in ${least}..${most}`);
+}
+
+/** The compared algorithms. */
+interface Compared {
+  /** Those of the catalogue in its order, then the user's own. */
+  readonly algorithms: readonly Algorithm[];
+  /** Where the user's own came from, and for how many ranks they were found sound. */
+  readonly own: readonly OwnRow[];
+}
+
+/** One of the user's own. */
+interface OwnRow {
+  readonly algorithm: string;
+  readonly file: string;
+  readonly soundOn: number;
+  /** All that in a line. */
+  readonly text: string;
+}
+
+/**
+ * The algorithms of names and files with commas between, or all of the catalogue. The user's own are judged.
+ *
+ * @throws UsageError for what cannot be meant, and for two of one name. InvalidArgumentError for one that is not sound.
+ */
+async function algorithmsWanted(
+  collective: SpecifiedCollective,
+  text: string | undefined,
+  worlds: JudgedWorlds,
+): Promise<Compared> {
+  const all = algorithmsOf(collective);
+  if (text === undefined) return { algorithms: all, own: [] };
+  const wanted: ChosenAlgorithm[] = [];
+  for (const word of text.split(",")) {
+    wanted.push(await namedAlgorithm("--algorithm", collective, word));
+  }
+  const owned = wanted.flatMap(({ own }) => own ?? []);
+  const known = all.filter((each) => wanted.some(({ choice }) => choice === each.name));
+  const algorithms = [...known, ...owned.map(({ algorithm }) => algorithm)];
+  const names = algorithms.map(({ name }) => name);
+  const twice = names.find((name, at) => names.indexOf(name) !== at);
+  if (twice !== undefined) {
+    throw new UsageError(`--algorithm: two are called "${twice}"; give yours another name`);
+  }
+  const own = owned.map((each) => {
+    const soundOn = judge(each, worlds);
+    const { algorithm, file } = each;
+    return { algorithm: algorithm.name, file, soundOn, text: ownText(each, soundOn, worlds.ranks) };
+  });
+  return { algorithms, own };
+}
+
+/** The predictions. */
+interface Predictions {
+  readonly machine: Readonly<Record<string, string | number>>;
+  /** Names of the algorithms, in the order of `found`. */
+  readonly names: readonly string[];
+  /** The note on the user's own among them. */
+  readonly own: readonly OwnRow[];
+  readonly rows: readonly {
+    readonly size: number;
+    readonly count: number;
+    /** By algorithm; `undefined` where the program was too large. */
+    readonly found: readonly (Prediction | undefined)[];
+  }[];
+  /** Bus bandwidth over algorithm bandwidth. */
+  readonly bus: number;
+}
+
+/** Place of the fastest; of equal ones the first. */
+function bestOf(found: readonly (Prediction | undefined)[]): number {
+  let best = -1;
+  found.forEach((each, at) => {
+    if (each !== undefined && each.timePs < (found[best]?.timePs ?? Infinity)) best = at;
+  });
+  return best;
+}
+
+/** One document: the request, and a result a size with every algorithm's time in microseconds. */
+function predictionDocument({ machine, names, own, rows, bus }: Predictions): object {
+  const results = rows.map(({ size, count, found }) => ({
+    size,
+    count,
+    best: names[bestOf(found)] ?? null,
+    predictions: names.map((algorithm, at) => {
+      const each = found[at];
+      if (each === undefined) return { algorithm, time: null, reason: "too large" };
+      const { timePs, messages, sentElements, engine } = each;
+      const time = timePs / 1e6;
+      const bus_bw = timePs === 0 ? null : (bus * size * 1000) / timePs;
+      return { algorithm, time, bus_bw, messages, sent_elements: sentElements, engine };
+    }),
+  }));
+  const told = own.map(({ algorithm, file, soundOn }) => ({ algorithm, file, sound_on: soundOn }));
+  return { predicted: true, ...machine, ...(told.length > 0 && { own: told }), results };
+}
+
+/** Times in microseconds, a row a size; `*` marks the fastest, `-` a program that is too large. */
+function predictionTable({ machine, names, own, rows }: Predictions): string {
+  const facts = Object.entries(machine).map(([name, value]) => `${name} ${value}`);
+  const cells = rows.map(({ size, found }) => {
+    const best = bestOf(found);
+    const times = found.map((each, at) => {
+      if (each === undefined) return "- ";
+      return `${timeText(each.timePs / 1e6)}${at === best ? "*" : " "}`;
+    });
+    return [`${size === 0 ? "0" : sizeText(size)} `, ...times];
+  });
+  const head = ["size ", ...names.map((name) => `${name} `)];
+  const widths = head.map((title, at) =>
+    Math.max(title.length, ...cells.map((row) => (row[at] ?? "").length)),
+  );
+  const line = (row: readonly string[]): string =>
+    row.map((cell, at) => cell.padStart((widths[at] ?? 0) + 2)).join("");
+  return [
+    `# predicted, not measured: ${facts.join(", ")}`,
+    ...own.map(({ text }) => `# ${text}`),
+    `#${line(head).slice(1).trimEnd()}   (us, * fastest)`,
+    ...cells.map((row) => line(row).trimEnd()),
+    ...(rows.some(({ found }) => found.includes(undefined))
+      ? ["# -: a program too large to be timed; take a size that the ranks divide, or fewer ranks"]
+      : []),
+    "",
+  ].join("\n");
+}
+
+function timeText(us: number): string {
+  return us >= 1000 ? us.toFixed(0) : us.toPrecision(4);
 }

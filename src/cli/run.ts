@@ -10,15 +10,19 @@ import {
 import { worldError } from "../api/world/world-errors.ts";
 import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { scheduleIn, scheduleOption, variantBackend, variantHelp } from "./backends.ts";
-import { startRanks } from "./bench-ranks.ts";
+import { mostRanks } from "./args.ts";
+import {
+  executorOption,
+  scheduleIn,
+  scheduleOption,
+  variantBackend,
+  variantHelp,
+} from "./backends.ts";
+import { startRanks } from "./bench.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { tellingEarlyEnd, type Watch } from "./early-end.ts";
-import { executorOption } from "./executors.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
-import { loadProgram, type RankProgram } from "./program-file.ts";
-import { mostRanks } from "./wanted.ts";
+import { loadProgram, type RankProgram, tellingEarlyEnd, type Watch } from "./program-file.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },

@@ -16,7 +16,7 @@ import {
 import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
 import { parseOptions } from "./options.ts";
-import { Progress } from "./progress.ts";
+import { Progress } from "./output.ts";
 import { type Comparison, sweep } from "./verify/sweep.ts";
 
 const ranks = 8;

@@ -5,15 +5,13 @@ import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts"
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
-import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithm-choice.ts";
+import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
+import { collectiveHint, mostRanks, refuseUnused, rootOf, wantedDtype } from "./args.ts";
 import { namedBackend, scheduleIn, scheduleOption } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { tellingEarlyEnd, type Watch } from "./early-end.ts";
 import { outputFile } from "./files.ts";
-import { collectiveHint } from "./meant-command.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { loadProgram, type RankProgram } from "./program-file.ts";
-import { mostRanks, refuseUnused, rootOf, wantedDtype } from "./wanted.ts";
+import { loadProgram, type RankProgram, tellingEarlyEnd, type Watch } from "./program-file.ts";
 
 const formats = ["text", "chrome", "svg"] as const;
 

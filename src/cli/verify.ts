@@ -1,16 +1,14 @@
 /** `twinccl verify`: two backends against each other, bit by bit, or the catalogue's programs against their meaning. */
 import { createWorld } from "../api/index.ts";
 import { measuredCollectives } from "../bench/index.ts";
-import { algorithmFileHelp, namedAlgorithm } from "./algorithm-choice.ts";
-import { variantBackend, variantHelp } from "./backends.ts";
+import { algorithmFileHelp, namedAlgorithm } from "./algorithms.ts";
+import { mostRanks, wantedCollective, wantedDtypes, wantedOps } from "./args.ts";
+import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { tellingEarlyEnd } from "./early-end.ts";
-import { executorOption } from "./executors.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { loadProgram, type RankProgram } from "./program-file.ts";
-import { Progress } from "./progress.ts";
+import { Progress } from "./output.ts";
+import { loadProgram, type RankProgram, tellingEarlyEnd } from "./program-file.ts";
 import { readBack, resultDifference } from "./verify/file-results.ts";
-import { Findings } from "./verify/findings.ts";
 import {
   type CatalogueRow,
   catalogueRows,
@@ -19,7 +17,6 @@ import {
   verifyPrograms,
 } from "./verify/programs.ts";
 import { type Comparison, type Side, sweep } from "./verify/sweep.ts";
-import { mostRanks, wantedCollective, wantedDtypes, wantedOps } from "./wanted.ts";
 
 const options = {
   backend: { value: "BACKEND", help: "the first backend (sim)" },
@@ -259,4 +256,45 @@ async function runPrograms(parsed: VerifyOptions, context: Context): Promise<num
     findings.row(programsLine(report), document, report.sound, report.programs);
   }
   return findings.end("sound");
+}
+
+/** Takes what was found, and says whether it is good. */
+class Findings {
+  readonly #out: Context["out"];
+  readonly #json: boolean;
+  readonly #rows: object[] = [];
+  readonly #facts: object;
+  #good = 0;
+  #all = 0;
+
+  /** `facts` are what the document says of the whole. */
+  constructor({ out }: Pick<Context, "out">, json: boolean, facts: object) {
+    this.#out = out;
+    this.#json = json;
+    this.#facts = facts;
+  }
+
+  /** Text that only people read. */
+  text(text: string): void {
+    if (!this.#json) this.#out(text);
+  }
+
+  /** One row: of `all` that were judged, `good` are. */
+  row(text: string, row: object, good: number, all: number): void {
+    this.text(text);
+    this.#rows.push(row);
+    this.#good += good;
+    this.#all += all;
+  }
+
+  /** Ends it; gives the exit status. `word` is what the good ones are. */
+  end(word: "identical" | "sound"): number {
+    const [good, all] = [this.#good, this.#all];
+    if (this.#json) {
+      const document = { ...this.#facts, rows: this.#rows, judged: all, [word]: good };
+      this.#out(`${JSON.stringify(document, null, 2)}\n`);
+    } else this.#out(`verify: ${good} of ${all} ${word}\n`);
+    // Where nothing could be compared, nothing was shown.
+    return good === all && all > 0 ? 0 : 1;
+  }
 }

@@ -1,14 +1,109 @@
-/** The processes of a job: starts them, watches them, stops them. */
+/** The processes of a job: starts them beside a store, watches them, stops them, and reports how they ended. */
+
 import { type ChildProcess, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { constants } from "node:os";
 import type { Readable } from "node:stream";
-import { standardOutput } from "../standard-output.ts";
+import { StoreServer } from "../../backends/nccl/rendezvous/index.ts";
+import type { Context } from "../context.ts";
+import { standardOutput } from "../output.ts";
 import { Guardian } from "./guardian.ts";
 import { LinePrefixer, ThrottledSink } from "./lines.ts";
-import type { RankEnd } from "./rank-end.ts";
-import { endOf } from "./report.ts";
+
+/** Signals that end a launcher, and are the ranks' affair. */
+const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/** Starts the processes, on as many imitated hosts, and resolves to 0 or the status of the rank that failed first. */
+export async function runJob(
+  { hosts = 1, ...wanted }: Omit<JobOptions, "variables"> & { readonly hosts?: number },
+  context: Pick<Context, "err">,
+): Promise<number> {
+  const { size } = wanted;
+  const jobId = `launch-${randomBytes(8).toString("hex")}`;
+  const secret = randomBytes(32).toString("hex");
+  const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
+  const variables = (rank: number): NodeJS.ProcessEnv => {
+    const { host, localRank, localSize } = hostPlace(rank, size, hosts);
+    return {
+      ...process.env,
+      TWINCCL_RANK: String(rank),
+      TWINCCL_SIZE: String(size),
+      TWINCCL_LOCAL_RANK: String(localRank),
+      TWINCCL_LOCAL_SIZE: String(localSize),
+      TWINCCL_JOB_ID: jobId,
+      TWINCCL_STORE: "launcher",
+      TWINCCL_ADDRESS: server.host,
+      TWINCCL_PORT: String(server.port),
+      TWINCCL_SECRET: secret,
+      ...(hosts > 1 && { NCCL_HOSTID: `${jobId}-host${host}` }),
+    };
+  };
+  const job = new Job({ ...wanted, variables });
+  const watch = watchReasonsToStop(job);
+  try {
+    const ends = await job.ended;
+    context.err(summary(ends, watch.reason()));
+    return firstFailure(ends)?.status ?? 0;
+  } finally {
+    watch.over();
+    await server.close();
+  }
+}
+
+/** Stops the job for a signal, and when its output has no reader any more. */
+interface Watch {
+  /** Why it was stopped; `undefined` when it was not. */
+  reason(): string | undefined;
+  /**
+   * The job has ended: signals mean this process from here on. The reader of the end may send one at once, which would be lost
+   * if the listeners went while it is on its way: they stay, and do what would have been done without them.
+   */
+  over(): void;
+}
+
+function watchReasonsToStop(job: Job): Watch {
+  let reason: string | undefined;
+  let isOver = false;
+  const onSignal = (signal: NodeJS.Signals): void => {
+    if (isOver) {
+      for (const each of forwarded) process.removeListener(each, onSignal);
+      process.kill(process.pid, signal);
+      return;
+    }
+    reason ??= `${signal} was handed on`;
+    job.stop(signal);
+  };
+  const onClosed = (): void => {
+    reason ??= "the output has no reader any more";
+    job.stop("SIGTERM");
+  };
+  for (const signal of forwarded) process.on(signal, onSignal);
+  for (const stream of [standardOutput, process.stderr]) stream.once("error", onClosed);
+  const over = (): void => {
+    isOver = true;
+    for (const stream of [standardOutput, process.stderr]) stream.removeListener("error", onClosed);
+  };
+  return { reason: () => reason, over };
+}
+
+/** The place of a rank on imitated hosts: consecutive ranks share one, and each has as many as the next, or one more. */
+interface HostPlace {
+  readonly host: number;
+  readonly localRank: number;
+  /** Ranks on its host. */
+  readonly localSize: number;
+}
+
+/** The place of a rank of a job of `size` on so many hosts. */
+function hostPlace(rank: number, size: number, hosts: number): HostPlace {
+  const firstOn = (host: number): number => Math.ceil((host * size) / hosts);
+  const host = Math.floor((rank * hosts) / size);
+  const first = firstOn(host);
+  return { host, localRank: rank - first, localSize: firstOn(host + 1) - first };
+}
 
 /** The processes to start. */
-export interface JobOptions {
+interface JobOptions {
   readonly size: number;
   /** The script and its arguments. */
   readonly command: readonly string[];
@@ -27,7 +122,7 @@ const outputMs = 1_000;
 const outputParts = 20;
 
 /** A running job. */
-export class Job {
+class Job {
   /** The end of each rank, in that order. Resolves when all have ended. */
   readonly ended: Promise<readonly RankEnd[]>;
   readonly #options: JobOptions;
@@ -155,4 +250,56 @@ async function readingTime({ stdout, stderr }: ChildProcess, over: AbortSignal):
 
 function unreferenced(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms).unref());
+}
+
+/** The end of a process as a status and in words. */
+function endOf(
+  code: number | null,
+  signal: NodeJS.Signals | null,
+): Pick<RankEnd, "status" | "how"> {
+  if (signal !== null) return { status: 128 + constants.signals[signal], how: signal };
+  return { status: code ?? 1, how: `exit status ${code}` };
+}
+
+/** The rank to blame: the first that failed by itself, else the first that a signal of ours made fail. */
+function firstFailure(ends: readonly RankEnd[]): RankEnd | undefined {
+  const failed = ends.filter(({ status }) => status !== 0);
+  return failed.find(({ isStopped }) => !isStopped) ?? failed[0];
+}
+
+/** The summary of a job that failed; empty for one that did not. `cause` is what made the launcher stop it. */
+export function summary(ends: readonly RankEnd[], cause: string | undefined): string {
+  const first = firstFailure(ends);
+  if (first === undefined) return "";
+  const others = ends.filter((end) => end !== first).sort((a, b) => a.rank - b.rank);
+  const stopped = others.filter(({ isStopped, status }) => isStopped && status !== 0);
+  const failed = others.filter(({ isStopped, status }) => !isStopped && status !== 0);
+  const well = others.filter(({ status }) => status === 0);
+  const seconds = (first.afterMs / 1_000).toFixed(1);
+  const verb = first.isStopped ? "was stopped" : "failed first";
+  const parts = [
+    ...(cause === undefined ? [] : [cause]),
+    `rank ${first.rank} ${verb} after ${seconds} s: ${first.how}`,
+    ...failed.map(({ rank, how }) => `rank ${rank} failed too: ${how}`),
+    ...(stopped.length === 0 ? [] : [`${ranks(stopped)} stopped`]),
+    ...(well.length === 0 ? [] : [`${ranks(well)} ended well`]),
+  ];
+  return `twinccl launch: ${parts.join("; ")}\n`;
+}
+
+function ranks(ends: readonly RankEnd[]): string {
+  const numbers = ends.map(({ rank }) => rank);
+  return `${numbers.length === 1 ? "rank" : "ranks"} ${numbers.join(", ")}`;
+}
+
+/** The end of a rank's process. */
+interface RankEnd {
+  readonly rank: number;
+  /** Its exit status, or what stands for one: 128 and the signal, 127 for a process that could not start. */
+  readonly status: number;
+  /** In words. */
+  readonly how: string;
+  /** True when it ended because of a signal that the launcher sent. */
+  readonly isStopped: boolean;
+  readonly afterMs: number;
 }

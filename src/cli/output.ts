@@ -1,4 +1,6 @@
-/** One line on standard error that says what is being done, and leaves no trace. */
+/** The output of a command: a line of progress on standard error, and standard output for its document alone. */
+
+import { syncBuiltinESMExports } from "node:module";
 import { escaped } from "../api/error-text.ts";
 import type { Context } from "./context.ts";
 
@@ -32,4 +34,21 @@ export class Progress {
     const { control, err } = this.#context;
     (control ?? err)(`\r\x1b[K${text}`);
   }
+}
+
+/** Standard output of the process, also after `reserveOutput`. */
+export const standardOutput = process.stdout;
+
+/**
+ * Reserves standard output for writes to `standardOutput`: from here on `process.stdout` and `console` write to standard
+ * error. A child process that inherits the descriptor, and a C library, still reach it.
+ */
+export function reserveOutput(): void {
+  Object.defineProperty(process, "stdout", {
+    configurable: true,
+    enumerable: true,
+    get: () => process.stderr,
+  });
+  // Named imports of node:process are copies.
+  syncBuiltinESMExports();
 }

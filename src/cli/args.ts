@@ -1,5 +1,12 @@
-/** The parts of a command line, by their usual names: collectives, sizes, dtypes, operators and roots. */
-import { type DType, dtypes, type NamedReduceOp, namedReduceOps } from "../api/index.ts";
+/** The arguments of commands by their usual names: collectives, sizes, dtypes, operators and roots; guesses at misspelt ones. */
+import {
+  type CollectiveName,
+  type DType,
+  dtypes,
+  type NamedReduceOp,
+  namedReduceOps,
+} from "../api/index.ts";
+import { nearest } from "../api/nearest.ts";
 import {
   findCollective,
   type MeasuredCollective,
@@ -7,9 +14,7 @@ import {
   parseSize,
   type SizeSweep,
 } from "../bench/index.ts";
-import type { benchOptions } from "./bench-options.ts";
 import { UsageError } from "./context.ts";
-import { collectiveHint } from "./meant-command.ts";
 import { oneOf, type Parsed } from "./options.ts";
 
 /** nccl-tests' names where they differ. */
@@ -84,8 +89,15 @@ export function refuseUnused(
   }
 }
 
-/** The options of a sweep over sizes. */
-type SweepOptions = Pick<typeof benchOptions, "minbytes" | "maxbytes" | "stepfactor" | "stepbytes">;
+/** The options of a sweep over sizes: nccl-tests' letters. */
+export const sweepOptions = {
+  minbytes: { short: "b", value: "SIZE", help: "smallest size, such as 8, 1K or 16M (8)" },
+  maxbytes: { short: "e", value: "SIZE", help: "largest size (16M, or SIZE of -b if larger)" },
+  stepfactor: { short: "f", value: "N", help: "each size is N times the one before (2)" },
+  stepbytes: { short: "i", value: "SIZE", help: "add SIZE from one size to the next instead" },
+} as const;
+
+type SweepOptions = typeof sweepOptions;
 
 /** The sweep of `-b -e -f -i`. */
 export function sizesOf(parsed: Parsed<SweepOptions>): SizeSweep {
@@ -113,4 +125,43 @@ function size(
   const bytes = text === undefined ? fallback : parseSize(text);
   if (bytes !== undefined) return bytes;
   throw new UsageError(`--${name}: found "${text}", needs a size such as 8, 1K or 16M`);
+}
+
+/** The words to write behind `twinccl` instead; `undefined` where nothing is near. */
+export function meantBy(word: string, names: readonly string[]): string | undefined {
+  const collective = meantCollective(word);
+  if (collective !== undefined) return `bench ${collective}, with nccl-tests' options`;
+  if (/\.[cm]?[jt]s$/.test(word)) return `run ${word}, or launch -n N ${word}`;
+  const near = names
+    .map((name) => ({ name, apart: distance(word.toLowerCase(), name) }))
+    .filter(({ name, apart }) => apart <= Math.min(2, name.length - 2))
+    .sort((a, b) => a.apart - b.apart);
+  return near[0]?.name;
+}
+
+/** The collective of a program of nccl-tests, such as `all_reduce_perf`, or that which is named in any spelling. */
+function meantCollective(word: string): CollectiveName | undefined {
+  return findCollective(word.replace(/_perf(_mpi)?$/, ""))?.collective;
+}
+
+/** A hint at the collectives, of those that a command takes, that a word which names none may have been meant for. */
+export function collectiveHint(word: string, names: readonly string[]): string {
+  const meant = meantCollective(word);
+  const near = meant === undefined ? nearest(word.replace(/[-_]/g, ""), names) : [meant];
+  const [first] = near.filter((name) => names.includes(name));
+  return first === undefined ? "" : `\nhint: write ${first}`;
+}
+
+/** Letters to insert, delete or replace that make one word of the other. */
+function distance(a: string, b: string): number {
+  let above = Array.from({ length: b.length + 1 }, (_, at) => at);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const [left, up, corner] = [row[j - 1], above[j], above[j - 1]] as [number, number, number];
+      row.push(Math.min(left + 1, up + 1, corner + (a[i - 1] === b[j - 1] ? 0 : 1)));
+    }
+    above = row;
+  }
+  return above[b.length] as number;
 }

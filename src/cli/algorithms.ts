@@ -1,0 +1,260 @@
+/** The algorithms that `--algorithm` names: of the catalogue, or of a user's file, which is verified before a command uses it. */
+
+import { existsSync } from "node:fs";
+import { type Algorithm, algorithmsOf, builtCollectives, isTooLarge } from "../algorithms/index.ts";
+import { assertAlgorithm, soundProgram } from "../algorithms/plans/catalogue-planner.ts";
+import {
+  type CollectiveName,
+  InvalidArgumentError,
+  type SpecifiedCollective,
+  specifications,
+} from "../api/index.ts";
+import { type NamedAlgorithms, UsageError } from "./context.ts";
+import { importFile } from "./program-file.ts";
+
+/** The option's values, for help texts. */
+export const algorithmHelp = "of the catalogue, or a FILE's (up to 8 ranks NCCL's plan)";
+
+/** The meaning of FILE, for help texts. */
+export const algorithmFileHelp = `A FILE such as ./line.mjs exports an algorithm of your own, by default or as its only one;
+FILE#NAME is one of several. It is verified first: docs/algorithms.md tells how to write one.
+`;
+
+/** The chosen algorithm. */
+export interface ChosenAlgorithm {
+  readonly algorithm: Algorithm;
+  /** The backend's setting: a name, or an algorithm of the user's own. */
+  readonly choice: string | Algorithm;
+  /** Of one of the user's own where it came from; `undefined` for those of the catalogue. */
+  readonly own: OwnAlgorithm | undefined;
+}
+
+/** The choice of algorithm for a backend. */
+interface AlgorithmChosen {
+  /** Empty when none was named. */
+  readonly algorithms: NamedAlgorithms;
+  /** The note on an algorithm of the user's own: the judged ranks, and that nothing is claimed. */
+  readonly note: string | undefined;
+  /** Ranks of the world that one of the user's own was judged for. */
+  readonly judged: number | undefined;
+}
+
+/**
+ * The algorithm that `--algorithm` names for a call, for a backend. One of the user's own is judged first.
+ *
+ * @throws UsageError for a name or file that cannot be meant. InvalidArgumentError for an algorithm that is not sound.
+ */
+export async function algorithmChoice(
+  collective: CollectiveName,
+  text: string | undefined,
+  worlds: JudgedWorlds,
+): Promise<AlgorithmChosen> {
+  if (text === undefined) return { algorithms: {}, note: undefined, judged: undefined };
+  const { choice, own } = await namedAlgorithm("--algorithm", collective, text);
+  const algorithms = { [collective]: choice };
+  if (own === undefined) return { algorithms, note: undefined, judged: undefined };
+  const judged = judge(own, worlds);
+  return { algorithms, note: ownText(own, judged, worlds.ranks), judged };
+}
+
+/** The algorithm of a name or a file; one of a file is complete, but not verified yet. */
+export async function namedAlgorithm(
+  option: string,
+  collective: CollectiveName,
+  text: string,
+): Promise<ChosenAlgorithm> {
+  const built = builtCollectives.find((each) => each === collective);
+  if (built === undefined) throw new UsageError(`${option}: ${collective} has none to choose`);
+  if (isFile(text)) return fromFile(option, built, text);
+  const known = algorithmsOf(built);
+  const algorithm = known.find(({ name }) => name === text);
+  if (algorithm !== undefined) return { algorithm, choice: text, own: undefined };
+  const names = known.map(({ name }) => name).join(", ");
+  throw new UsageError(
+    `${option}: found "${text}", needs one of ${names}, or a file with one of your own, such as ./line.mjs`,
+  );
+}
+
+async function fromFile(
+  option: string,
+  collective: SpecifiedCollective,
+  file: string,
+): Promise<ChosenAlgorithm> {
+  const algorithm = await loadAlgorithm(option, collective, file);
+  const own = { collective, algorithm, file, option };
+  assertWhole(own);
+  return { algorithm, choice: algorithm, own };
+}
+
+/** The note on an algorithm of the user's own beside its results. */
+export function ownText(
+  { collective, algorithm, file }: OwnAlgorithm,
+  judged: number,
+  ranks: number,
+): string {
+  const where = `sound on ${judged} ${judged === 1 ? "rank" : "ranks"}`;
+  const not = judged === ranks ? "" : `, not judged on ${ranks}`;
+  const claim = specifications[collective].reduces
+    ? "no claim is made about NCCL's bits"
+    : "copies bytes, as every plan does";
+  return `${algorithm.name} of ${file}: ${where}${not}; ${claim}`;
+}
+
+/** True for what names a file, and no algorithm of the catalogue: it has a slash, or the ending of a script. */
+function isFile(text: string): boolean {
+  return /[/\\]|\.[cm]?[jt]s(#|$)/.test(text);
+}
+
+/**
+ * The algorithm that a file exports: under the name behind `#`; else by default, under the name of the collective, or as
+ * the only one. It is not verified yet.
+ *
+ * @throws UsageError when there is no such file, Node cannot load it, or it is not clear what in it is meant.
+ */
+async function loadAlgorithm(
+  option: string,
+  collective: SpecifiedCollective,
+  text: string,
+): Promise<Algorithm> {
+  const { path, name } = partsOf(text);
+  const exported = await importFile(path, option);
+  const found = algorithmsIn(exported);
+  if (found.size === 0) throw new UsageError(`${option}: ${nothingIn(path, exported)}`);
+  const different = new Set(found.values());
+  const which = [...found.keys()].map((key) => `${path}#${key}`).join(" or ");
+  if (name === undefined) {
+    const only = different.size === 1 ? [...different][0] : undefined;
+    const meant = found.get("default") ?? found.get(collective) ?? only;
+    if (meant !== undefined) return meant;
+    throw new UsageError(`${option}: ${path} has ${different.size} algorithms; name one: ${which}`);
+  }
+  const meant = found.get(name) ?? [...different].find((each) => each.name === name);
+  if (meant !== undefined) return meant;
+  throw new UsageError(`${option}: ${path} has no algorithm "${name}"; name one: ${which}`);
+}
+
+/** By the names of the exports, and by those in a default export that is a table, as files of CommonJS have it. */
+function algorithmsIn(exported: Readonly<Record<string, unknown>>): Map<string, Algorithm> {
+  const { default: table } = exported;
+  const inner = isObject(table) && !isAlgorithm(table) ? Object.entries(table) : [];
+  const all = new Map([...inner, ...Object.entries(exported)]);
+  return new Map([...all].filter((entry): entry is [string, Algorithm] => isAlgorithm(entry[1])));
+}
+
+/** A file, and what in it is meant; the name of a file that exists may hold a # of its own. */
+function partsOf(text: string): { readonly path: string; readonly name: string | undefined } {
+  const at = text.lastIndexOf("#");
+  if (at < 0 || existsSync(text)) return { path: text, name: undefined };
+  return { path: text.slice(0, at), name: text.slice(at + 1) };
+}
+
+/** An export that should be an algorithm; it is checked later, so that the error names the missing part. */
+function isAlgorithm(found: unknown): boolean {
+  const marks = ["write", "cost", "credits", "chunksPerBlock"];
+  return isObject(found) && marks.some((mark) => mark in found);
+}
+
+function isObject(found: unknown): found is object {
+  return typeof found === "object" && found !== null;
+}
+
+function nothingIn(path: string, exported: Readonly<Record<string, unknown>>): string {
+  const kinds = Object.entries(exported).map(([name, value]) => `${name} is ${kindOf(value)}`);
+  const found = kinds.length === 0 ? "it exports nothing" : kinds.join(", ");
+  const needs = "export default { name, summary, write, … }; docs/algorithms.md tells how";
+  return `${path} exports no algorithm: ${found}; needs ${needs}`;
+}
+
+function kindOf(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  if (Array.isArray(value)) return "an array";
+  return typeof value === "object" ? "an object" : `a ${typeof value}`;
+}
+
+/** An algorithm, and where it was found. */
+interface OwnAlgorithm {
+  readonly collective: SpecifiedCollective;
+  readonly algorithm: Algorithm;
+  /** The output of a command line. */
+  readonly file: string;
+  /** The option in which it did. */
+  readonly option: string;
+}
+
+/** The worlds that it is judged for. */
+export interface JudgedWorlds {
+  readonly ranks: number;
+  /** Those of its calls; they count only where the collective has one. */
+  readonly roots: readonly number[];
+}
+
+/** Programs of more ranks take seconds to judge; algorithms that go wrong do so on fewer. */
+const mostJudged = 1024;
+
+/** So many ranks tell one collective from another. */
+const [leastTelling, mostTelling] = [2, 8];
+
+/** @throws InvalidArgumentError when it lacks what an algorithm needs; UsageError when it is whole for another collective. */
+function assertWhole(own: OwnAlgorithm): void {
+  orElsewhere(own, mostTelling, () =>
+    assertAlgorithm(own.collective, own.algorithm, `${whereOf(own)}: `),
+  );
+}
+
+/**
+ * Verifies an algorithm, and returns for how many ranks: half of them, and again half, where the program would be too
+ * large. Halves stay powers of two where the ranks are one.
+ *
+ * @throws InvalidArgumentError when it is not sound; UsageError when it is sound for another collective.
+ */
+export function judge(own: OwnAlgorithm, { ranks, roots }: JudgedWorlds): number {
+  let judged = ranks;
+  while (judged > mostJudged) judged = Math.floor(judged / 2);
+  for (;;) {
+    try {
+      orElsewhere(own, judged, () => assertSound(own, judged, roots));
+      return judged;
+    } catch (error) {
+      if (!isTooLarge(error) || judged === 1) throw error;
+      judged = Math.floor(judged / 2);
+    }
+  }
+}
+
+function assertSound(own: OwnAlgorithm, ranks: number, roots: readonly number[]): void {
+  const { collective, algorithm } = own;
+  const { rooted } = specifications[collective];
+  const distinct = new Set(rooted ? roots.map((root) => Math.min(root, ranks - 1)) : [-1]);
+  for (const root of distinct) {
+    soundProgram(collective, algorithm, ranks, root, `${whereOf(own)}: `);
+  }
+}
+
+/** Where something is wrong, another collective for which nothing is wrong is the likely mistake. */
+function orElsewhere(own: OwnAlgorithm, ranks: number, assert: () => void): void {
+  try {
+    assert();
+  } catch (error) {
+    if (!(error instanceof InvalidArgumentError)) throw error;
+    const telling = Math.min(Math.max(ranks, leastTelling), mostTelling);
+    if (isSound(own, own.collective, telling)) throw error;
+    const others = builtCollectives.filter((other) => isSound(own, other, telling));
+    if (others.length === 0) throw error;
+    const sound = `"${own.algorithm.name}" is sound as ${others.join(", ")}, not as ${own.collective}`;
+    throw new UsageError(`${error.message}\n${sound}: name that collective, or mend the algorithm`);
+  }
+}
+
+function isSound({ algorithm }: OwnAlgorithm, collective: SpecifiedCollective, ranks: number) {
+  try {
+    assertAlgorithm(collective, algorithm);
+    soundProgram(collective, algorithm, ranks, specifications[collective].rooted ? 0 : -1);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function whereOf({ option, file }: OwnAlgorithm): string {
+  return `${option} ${file}`;
+}
