@@ -10,7 +10,6 @@ export {
   measuredCollectives,
   type Skew,
 } from "./collectives.ts";
-export { toCsv } from "./csv.ts";
 export {
   averageBusBandwidth,
   type BenchDocument,
@@ -23,5 +22,5 @@ export { type Environment, environment, environmentText, type Machine } from "./
 export type { Issue } from "./issue.ts";
 export type { BenchOptions } from "./options.ts";
 export { parseSize, type SizeSweep, sizeText, sweepSizes } from "./sizes.ts";
-export { type TableStyle, tableFoot, tableHead, tableRow, tallyText } from "./table.ts";
+export { type TableStyle, tableFoot, tableHead, tableRow, tallyText, toCsv } from "./table.ts";
 export { heaviestRank, skewedTraffic, type TrafficMatrix, transposed } from "./traffic.ts";

@@ -8,7 +8,7 @@ import {
   type Explanation,
   type Question,
 } from "../api/index.ts";
-import type { RankFigures } from "./figures.ts";
+import type { RankFigures } from "./document.ts";
 
 /** Ranks that run a trial together. */
 export interface Job {

@@ -3,7 +3,7 @@
 import type { Communicator, DeviceBuffer, DType, NamedReduceOp } from "../api/index.ts";
 import { type CallShape, type MeasuredCollective, recvLength } from "./collectives.ts";
 import type { Measurement } from "./document.ts";
-import { figuresOf, measurementOf, type RankFigures } from "./figures.ts";
+import { figuresOf, measurementOf, type RankFigures } from "./document.ts";
 import { type Issue, timeCalls } from "./issue.ts";
 import type { Job } from "./job.ts";
 import type { Oracle } from "./oracle.ts";

@@ -2,7 +2,6 @@
 import type { Backend } from "../api/index.ts";
 import type { NcclBackend } from "../backends/nccl/index.ts";
 import { type CheckReport, check, type Mismatch } from "../golden/check.ts";
-import { GoldenFormatError } from "../golden/fields.ts";
 import {
   type GoldenHead,
   type GoldenPlan,
@@ -10,7 +9,7 @@ import {
   headLine,
   lineOf,
 } from "../golden/format.ts";
-import { type GoldenFile, readCases, readRecords } from "../golden/read.ts";
+import { type GoldenFile, GoldenFormatError, readCases, readRecords } from "../golden/read.ts";
 import { record } from "../golden/record.ts";
 import type { BackendFor } from "../golden/replay.ts";
 import { executorOption, namedBackend } from "./backends.ts";

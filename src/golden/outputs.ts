@@ -1,7 +1,12 @@
-/** Outputs as files hold them: hashes and hexadecimal bytes, one for all ranks or one for each. */
+/**
+ * Outputs as files hold them: in a canonical form, as hashes and as hexadecimal bytes, one for all ranks or one for each.
+ *
+ * The canonical form of a reduction's result has one NaN for each type and, after a minimum or maximum, one zero. These
+ * two are all that libraries may differ in.
+ */
 import { createHash } from "node:crypto";
 import { bytesOfView } from "../api/bits.ts";
-import type { HostArray } from "../api/index.ts";
+import { type DType, dtypeInfo, type HostArray } from "../api/index.ts";
 import type { GoldenCase } from "./case.ts";
 
 /** Outputs of one call by rank. */
@@ -43,4 +48,62 @@ export function shared(
 /** All bytes in hexadecimal. */
 export function hexOf(output: HostArray): string {
   return Buffer.from(bytesOfView(output)).toString("hex");
+}
+
+/** Magnitude of infinity (or of the largest number, where there is none) and the one NaN, of narrow floats. */
+const narrow: Partial<Record<DType, readonly [last: number, nan: number]>> = {
+  float16: [0x7c00, 0x7e00],
+  bfloat16: [0x7f80, 0x7fc0],
+  float8e4m3: [0x7e, 0x7f],
+  float8e5m2: [0x7c, 0x7e],
+};
+
+/** Rewrites an array in place and gives it back; integers stay as they are. */
+export function canonicalForm<A extends HostArray>(array: A, dtype: DType, op: string): A {
+  if (dtypeInfo[dtype].kind !== "float") return array;
+  const { buffer, byteOffset, length } = array;
+  const dropsSignOfZero = op === "min" || op === "max";
+  const [last, nan] = narrow[dtype] ?? [0, 0];
+  if (dtype === "float32") floats(new Int32Array(buffer, byteOffset, length), dropsSignOfZero);
+  else if (dtype === "float64") {
+    doubles(new Int32Array(buffer, byteOffset, 2 * length), dropsSignOfZero);
+  } else if (dtypeInfo[dtype].bytes === 2) {
+    halves(new Uint16Array(buffer, byteOffset, length), last, nan, dropsSignOfZero);
+  } else bytes(new Uint8Array(buffer, byteOffset, length), last, nan, dropsSignOfZero);
+  return array;
+}
+
+function floats(words: Int32Array, dropsSignOfZero: boolean): void {
+  for (let i = 0; i < words.length; i++) {
+    const magnitude = (words[i] as number) & 0x7fff_ffff;
+    if (magnitude > 0x7f80_0000) words[i] = 0x7fc0_0000;
+    else if (magnitude === 0 && dropsSignOfZero) words[i] = 0;
+  }
+}
+
+function doubles(words: Int32Array, dropsSignOfZero: boolean): void {
+  for (let i = 0; i < words.length; i += 2) {
+    const low = words[i] as number;
+    const high = (words[i + 1] as number) & 0x7fff_ffff;
+    if (high > 0x7ff0_0000 || (high === 0x7ff0_0000 && low !== 0)) {
+      words[i] = 0;
+      words[i + 1] = 0x7ff8_0000;
+    } else if (high === 0 && low === 0 && dropsSignOfZero) words[i + 1] = 0;
+  }
+}
+
+function halves(words: Uint16Array, last: number, nan: number, dropsSignOfZero: boolean): void {
+  for (let i = 0; i < words.length; i++) {
+    const magnitude = (words[i] as number) & 0x7fff;
+    if (magnitude > last) words[i] = nan;
+    else if (magnitude === 0 && dropsSignOfZero) words[i] = 0;
+  }
+}
+
+function bytes(words: Uint8Array, last: number, nan: number, dropsSignOfZero: boolean): void {
+  for (let i = 0; i < words.length; i++) {
+    const magnitude = (words[i] as number) & 0x7f;
+    if (magnitude > last) words[i] = nan;
+    else if (magnitude === 0 && dropsSignOfZero) words[i] = 0;
+  }
 }

@@ -13,7 +13,6 @@ import {
   type World,
   WorldError,
 } from "../api/index.ts";
-import { canonicalForm } from "./canonical.ts";
 import {
   type GoldenCase,
   isSymmetric,
@@ -24,6 +23,7 @@ import {
 } from "./case.ts";
 import type { GoldenPlan } from "./format.ts";
 import { inputOf } from "./inputs.ts";
+import { canonicalForm } from "./outputs.ts";
 
 /** A backend that is set up as NCCL is for a case. */
 export type BackendFor = (setup: NcclSetup) => Backend;

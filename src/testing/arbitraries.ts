@@ -19,9 +19,9 @@ import {
   type OptionKinds,
   textOf,
 } from "../api/option-kinds.ts";
+import { assertAllAmong, assertAmong, assertWhole } from "./argument-checks.ts";
 import { payloadBytes } from "./payload.ts";
 import { type PayloadClass, payloadClasses } from "./program.ts";
-import { assertAllAmong, assertAmong, assertWhole } from "./refuse.ts";
 
 /**
  * Cases of `drawn` that shrink to each of `simpler`, simplest first. An arbitrary that favours some values shrinks among

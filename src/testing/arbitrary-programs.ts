@@ -8,6 +8,8 @@ import fc from "fast-check";
 import { bytesOf, type DType, dtypeInfo, type ReduceOp } from "../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { choices, countsUpTo, dtypesOf, scalarsOf, seeds, worldSizes } from "./arbitraries.ts";
+import { assertAllAmong, assertAmong, assertWhole } from "./argument-checks.ts";
+import { randomWords } from "./element-bits.ts";
 import {
   type BlockOrder,
   communicatorsOf,
@@ -21,8 +23,6 @@ import {
   type ProgramStep,
   payloadClasses,
 } from "./program.ts";
-import { assertAllAmong, assertAmong, assertWhole } from "./refuse.ts";
-import { randomWords } from "./words.ts";
 
 /** The parts that programs may contain. */
 export interface ProgramConstraints {

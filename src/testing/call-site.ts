@@ -9,8 +9,15 @@ import {
   type Data,
   type ReduceOp,
 } from "../api/index.ts";
-import { CallMemory, hostBytes } from "./call-memory.ts";
-import { type CollectiveDataCall, hasOffsets, type Layout, layoutOf, offsetsOf } from "./layout.ts";
+import {
+  CallMemory,
+  type CollectiveDataCall,
+  hasOffsets,
+  hostBytes,
+  type Layout,
+  layoutOf,
+  offsetsOf,
+} from "./call-memory.ts";
 import { payloadBytes } from "./payload.ts";
 import type { ProgramCall, ProgramDataCall } from "./program.ts";
 

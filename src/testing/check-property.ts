@@ -6,7 +6,7 @@
  */
 import fc from "fast-check";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
-import { assertWhole } from "./refuse.ts";
+import { assertWhole } from "./argument-checks.ts";
 
 /** Where a failure is found again. */
 export interface Replay {

@@ -1,9 +1,9 @@
 /** Compares what a program left on two backends, and says where they differ first. */
 import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
-import { floatFormat, floatKind } from "./float-format.ts";
+import { assertAmong } from "./argument-checks.ts";
+import { floatFormat, floatKind } from "./element-bits.ts";
 import type { ProgramCall } from "./program.ts";
-import { assertAmong } from "./refuse.ts";
 import type { CallOutcome, ProgramRun } from "./run-program.ts";
 
 /**

@@ -11,8 +11,8 @@ import {
   type World,
 } from "../api/index.ts";
 import { assertOptions } from "../api/option-kinds.ts";
+import { assertWhole } from "./argument-checks.ts";
 import { environmentReplay } from "./check-property.ts";
-import { assertWhole } from "./refuse.ts";
 
 /** The expected state of a world. */
 export interface LifeCycleModel {

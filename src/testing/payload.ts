@@ -6,9 +6,17 @@
  * representable partial sums or products. A result that differs on exact contents is wrong whatever the plan.
  */
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
-import { type FloatFormat, floatFormat, halves, smallFloat } from "./float-format.ts";
+import {
+  type Bits,
+  dataView,
+  type FloatFormat,
+  floatFormat,
+  halves,
+  randomWords,
+  smallFloat,
+  writeBits,
+} from "./element-bits.ts";
 import type { PayloadClass } from "./program.ts";
-import { type Bits, dataView, randomWords, writeBits } from "./words.ts";
 
 /** The use of contents. */
 export interface PayloadRequest {

@@ -1,7 +1,7 @@
 // Makes one call on a rank, and compares what both backends gave.
 import { firstDifference } from "../../dist/api/bits.js";
 import { orderEndingAt, partingText } from "../../dist/cli/verify/parting.js";
-import { canonicalForm } from "../../dist/golden/canonical.js";
+import { canonicalForm } from "../../dist/golden/outputs.js";
 import { bytes } from "./arrays.mjs";
 import { operatorOf } from "./draw.mjs";
 

@@ -6,7 +6,7 @@
 import { foldFor, lanesOf, type ScalarRounding } from "../../algorithms/index.ts";
 import { firstDifference } from "../../api/bits.ts";
 import type { DType, HostArray, ReduceOp } from "../../api/index.ts";
-import { canonicalForm } from "../../golden/canonical.ts";
+import { canonicalForm } from "../../golden/outputs.ts";
 
 /** One element, and how it is folded. */
 export interface FoldedElement {

@@ -23,7 +23,7 @@ import { bitsOfArray, encodeBits, hostArray } from "../../bench/encode.ts";
 import { Oracle } from "../../bench/oracle.ts";
 import { buffersOf } from "../../bench/trial.ts";
 import { mixedBits } from "../../bench/values.ts";
-import { canonicalForm } from "../../golden/canonical.ts";
+import { canonicalForm } from "../../golden/outputs.ts";
 import { orderEndingAt, partingText } from "./parting.ts";
 
 /** One of the two backends, and the name it goes by. */

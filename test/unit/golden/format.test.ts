@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { GoldenFormatError } from "../../../src/golden/fields.ts";
+import { GoldenFormatError } from "../../../src/golden/read.ts";
 import { lineOf } from "../../../src/golden/format.ts";
 import { readCases, readRecords } from "../../../src/golden/read.ts";
 

@@ -1,4 +1,4 @@
-/** Refuses what the kit was called with by name: a wrong number or a misspelt word would make a law pass that was never tried. */
+/** Checks of the arguments of the kit: a wrong number or a misspelt word would make an untested law pass. */
 import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Needs a whole number within bounds, both included. */
