@@ -89,7 +89,7 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "a fact about NCCL, stated and tested by itself",
   },
   {
-    path: "src/backends/sim/clock.ts",
+    path: "src/backends/sim/virtual-time.ts",
     rule: "crumb",
     reason: "virtual time: the one class that other clocks replace",
   },

@@ -34,7 +34,7 @@ import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 
 /** nccl-tests' letters; long names as there where they are words. */
-export const benchOptions = {
+const benchOptions = {
   ...sweepOptions,
   ranks: { short: "g", value: "N", help: "number of ranks (8)" },
   iters: { short: "n", value: "N", help: "timed calls of each row (20)" },

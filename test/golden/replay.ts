@@ -11,10 +11,10 @@ import { ncclPlan } from "../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
 import { h200x8 } from "../../src/algorithms/nccl/topology.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";
-import { canonicalForm } from "../../src/golden/outputs.ts";
 import { isSymmetric, operatorOf, sentBlocks, setupOf } from "../../src/golden/case.ts";
 import type { GoldenRecord } from "../../src/golden/format.ts";
 import { inputOf } from "../../src/golden/inputs.ts";
+import { canonicalForm } from "../../src/golden/outputs.ts";
 import { readRecords } from "../../src/golden/read.ts";
 
 /** The records of a file beside this one. */

@@ -85,3 +85,101 @@ function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined 
 function overlaps({ send, recv }: RankCall): boolean {
   return send !== undefined && recv !== undefined && overlapBytes(send, recv) > 0;
 }
+
+/** The reduces of a complete reduce-scatter. */
+export function reducesOf(set: CallSet): CallSet[] {
+  const counts = set.calls[0]?.sendCounts ?? [];
+  return counts.flatMap((count, root) => {
+    if (count === 0) return [];
+    return {
+      ...set,
+      collective: "reduce",
+      calls: set.calls.map((call) => reduceOf(call, root, count)),
+    };
+  });
+}
+
+/** Has `predict` move the times of each reduce: a rank begins one when it is done with the one before it. */
+export function inTurn(
+  set: CallSet,
+  parts: readonly CallSet[],
+  predict: (part: CallSet, number: number) => void,
+): void {
+  parts.forEach((part, number) => {
+    const hand = (from: readonly RankCall[], to: readonly RankCall[]): void => {
+      from.forEach(({ finishedAtPs }, rank) => {
+        (to[rank] as RankCall).finishedAtPs = finishedAtPs;
+      });
+    };
+    hand(set.calls, part.calls);
+    predict(part, number);
+    hand(part.calls, set.calls);
+  });
+}
+
+function reduceOf(call: RankCall, root: number, count: number): RankCall {
+  const offset = call.sendOffsets?.[root] ?? 0;
+  return {
+    ...call,
+    collective: "reduce",
+    root,
+    count,
+    send: call.send?.subarray(offset, offset + count),
+    recv: call.rank === root ? call.recv : undefined,
+    sendCounts: undefined,
+    sendOffsets: undefined,
+  };
+}
+
+/** Recorded calls of all ranks; what is worked out for one of them stays with it. */
+export class Recording {
+  readonly sets: readonly CallSet[];
+  /** The executor's work for all calls; known from the first replay on, where it is the same each time. */
+  bound: readonly BoundCall[] | undefined;
+  /** By rank, from the first rank's replay on: when it was made, when its calls could begin, and when they were done. */
+  readonly #posted: Float64Array;
+  readonly #began: Float64Array;
+  readonly #ended: Float64Array;
+
+  constructor(sets: readonly CallSet[]) {
+    const ranks = sets[0]?.calls.length ?? 0;
+    this.sets = sets;
+    this.#posted = new Float64Array(ranks).fill(Number.NaN);
+    this.#began = new Float64Array(ranks);
+    this.#ended = new Float64Array(ranks);
+  }
+
+  /**
+   * Moves `finishedAtPs` of every rank's replay from where its calls can begin to where they are done, if ranks begin as far
+   * apart as they did the last time: times are only added and compared, so they end as far apart too.
+   */
+  foretell(replays: readonly RankCall[]): boolean {
+    const firstPs = first(replays);
+    for (let i = 0; i < replays.length; i++) {
+      const { postedAtPs, finishedAtPs } = replays[i] as RankCall;
+      if (this.#posted[i] !== postedAtPs - firstPs) return false;
+      if (this.#began[i] !== finishedAtPs - firstPs) return false;
+    }
+    for (let i = 0; i < replays.length; i++) {
+      (replays[i] as RankCall).finishedAtPs = firstPs + (this.#ended[i] as number);
+    }
+    return true;
+  }
+
+  /** Notes when the ranks of a replay were done, for calls that could begin at these times, by rank. */
+  note(replays: readonly RankCall[], beganPs: readonly number[]): void {
+    const firstPs = first(replays);
+    for (let i = 0; i < replays.length; i++) {
+      const { postedAtPs, finishedAtPs } = replays[i] as RankCall;
+      this.#posted[i] = postedAtPs - firstPs;
+      this.#began[i] = (beganPs[i] as number) - firstPs;
+      this.#ended[i] = finishedAtPs - firstPs;
+    }
+  }
+}
+
+function first(replays: readonly RankCall[]): number {
+  let firstPs = Infinity;
+  for (const { postedAtPs } of replays) firstPs = Math.min(firstPs, postedAtPs);
+  return firstPs;
+}

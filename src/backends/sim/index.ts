@@ -10,7 +10,6 @@ import { SimSession } from "./session.ts";
 import { WorldTrace } from "./world-trace.ts";
 
 export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
-export type { ChromeEvent } from "./chrome-event.ts";
 export type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
 export { type WasmOptions, wasm } from "./executors/wasm/wasm.ts";
@@ -18,6 +17,7 @@ export { type Fault, failAt } from "./faults.ts";
 export { HostMemory } from "./memory.ts";
 export type { SimOptions } from "./options.ts";
 export type { ScheduleName } from "./schedule.ts";
+export type { ChromeEvent } from "./timeline.ts";
 export { Trace, type TracedMessage } from "./trace.ts";
 export type { TransferTimes } from "./transfers.ts";
 

@@ -3,7 +3,7 @@ import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../al
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
-import { assertPhantom } from "./phantom.ts";
+import { assertPhantom } from "./memory.ts";
 import { type ScheduleName, scheduleNames } from "./schedule.ts";
 import { Trace } from "./trace.ts";
 

@@ -31,20 +31,20 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
-import { bind, planQuestion, shapeOf } from "./bind.ts";
-import { SimClock } from "./clock.ts";
-import { type CallTimes, Durations } from "./durations.ts";
+import { bind, inTurn, planQuestion, Recording, reducesOf, shapeOf } from "./bind.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
-import { allocateHost, HostMemory } from "./memory.ts";
-import { PhantomMemory } from "./phantom.ts";
-import { purpose, randomOrder } from "./random.ts";
-import { Recording } from "./recording.ts";
-import { inTurn, reducesOf } from "./reduces.ts";
-import { type RunSchedule, type ScheduleName, scheduleOf } from "./schedule.ts";
-import { Streams } from "./streams.ts";
+import { allocateHost, HostMemory, PhantomMemory } from "./memory.ts";
+import {
+  purpose,
+  type RunSchedule,
+  randomOrder,
+  type ScheduleName,
+  scheduleOf,
+} from "./schedule.ts";
 import { StrictLending } from "./strict.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
+import { type CallTimes, Durations, SimClock, Streams } from "./virtual-time.ts";
 import type { WorldTrace } from "./world-trace.ts";
 
 /** The options of `sim()`, checked. */

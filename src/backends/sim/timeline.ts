@@ -4,7 +4,6 @@
  * A self-contained SVG that follows the reader's light or dark preference.
  */
 import { largest } from "../../api/largest.ts";
-import type { ChromeEvent } from "./chrome-event.ts";
 
 /** Where time begins, at least; processes with longer names have more room. */
 const least = 64;
@@ -134,4 +133,20 @@ function fixed(value: number): string {
 
 function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+/** An event of the Chrome trace format; times in microseconds. */
+export interface ChromeEvent {
+  readonly name: string;
+  readonly ph: "X" | "s" | "f" | "M";
+  readonly pid: number;
+  readonly tid: number;
+  readonly ts?: number;
+  readonly dur?: number;
+  readonly id?: number;
+  readonly bp?: "e";
+  readonly cat?: string;
+  /** A color that chrome://tracing has a name for. */
+  readonly cname?: "terrible";
+  readonly args?: Readonly<Record<string, unknown>>;
 }

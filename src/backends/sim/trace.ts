@@ -7,7 +7,7 @@
 
 import type { MessageEvent } from "../../algorithms/index.ts";
 import { escaped } from "../../api/error-text.ts";
-import type { ChromeEvent } from "./chrome-event.ts";
+import type { ChromeEvent } from "./timeline.ts";
 import { timelineSvg } from "./timeline.ts";
 import type { WorldTrace } from "./world-trace.ts";
 

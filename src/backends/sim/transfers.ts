@@ -2,7 +2,7 @@
 import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
 import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
-import type { Together } from "./streams.ts";
+import type { Together } from "./virtual-time.ts";
 
 /** When a message takes the sender's port and the receiver's, in picoseconds. */
 export interface TransferTimes {

@@ -268,7 +268,7 @@ function firstFailure(ends: readonly RankEnd[]): RankEnd | undefined {
 }
 
 /** The summary of a job that failed; empty for one that did not. `cause` is what made the launcher stop it. */
-export function summary(ends: readonly RankEnd[], cause: string | undefined): string {
+function summary(ends: readonly RankEnd[], cause: string | undefined): string {
   const first = firstFailure(ends);
   if (first === undefined) return "";
   const others = ends.filter((end) => end !== first).sort((a, b) => a.rank - b.rank);

@@ -1,8 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { GoldenFormatError } from "../../../src/golden/read.ts";
 import { lineOf } from "../../../src/golden/format.ts";
-import { readCases, readRecords } from "../../../src/golden/read.ts";
+import { GoldenFormatError, readCases, readRecords } from "../../../src/golden/read.ts";
 
 const files = ["nccl-2.28.9-h200x8.jsonl", "nccl-2.28.9-h200x8-settings.jsonl"];
 

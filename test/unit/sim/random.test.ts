@@ -2,7 +2,7 @@
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { randomOrder } from "../../../src/backends/sim/random.ts";
+import { randomOrder } from "../../../src/backends/sim/schedule.ts";
 
 /** Orders for many keys, as one text: equal for two seeds only when they are the same seed. */
 function orders(seed: number): string {

@@ -1,7 +1,7 @@
 /** The text of kernels: nothing in it depends on a device. A changed kernel shows as a changed snapshot. */
 import { expect, test } from "vitest";
 import { arithmeticOf } from "../../../src/backends/sim/executors/webgpu/wgsl/arithmetic.ts";
-import type { NativeAdd } from "../../../src/backends/sim/executors/webgpu/wgsl/float-native.ts";
+import type { NativeAdd } from "../../../src/backends/sim/executors/webgpu/wgsl/float-sum.ts";
 import { copyKernel, foldKernel } from "../../../src/backends/sim/executors/webgpu/wgsl/kernel.ts";
 import type { Operation } from "../../../src/backends/sim/executors/webgpu/wgsl/operation.ts";
 

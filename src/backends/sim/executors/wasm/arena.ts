@@ -5,8 +5,8 @@
  * again after each growth, and must not be kept beyond an allocation.
  */
 import { Allocator } from "./allocator.ts";
+import type { WasmLinearMemory, WasmModule } from "./module.ts";
 import { compiled, instantiate, type Kernels, mostPages, newMemory } from "./module.ts";
-import type { WasmLinearMemory, WasmModule } from "./web-assembly.ts";
 
 const pageBytes = 65_536;
 /** The last page stays free: loads reach a little beyond a buffer's end. */

@@ -1,12 +1,6 @@
 /** The compiled module: whether this runtime can run it, and its instances. */
 import { BackendUnavailableError } from "../../../../api/index.ts";
 import { memoryFlagsAt, wasmBase64 } from "./binary.js";
-import {
-  type WasmLinearMemory,
-  type WasmModule,
-  type WasmRuntime,
-  webAssembly,
-} from "./web-assembly.ts";
 
 /** The exports of the module. */
 export interface Kernels {
@@ -95,3 +89,32 @@ function binary(shared: boolean): Uint8Array {
   bytes[memoryFlagsAt] = shared ? memoryFlags.shared : memoryFlags.own;
   return bytes;
 }
+
+/** A compiled module; threads may share it. */
+export interface WasmModule {
+  readonly [Symbol.toStringTag]: string;
+}
+
+/** Memory of a module; its buffer is another one after it grew. */
+export interface WasmLinearMemory {
+  readonly buffer: ArrayBufferLike;
+  grow(pages: number): number;
+}
+
+/** The object itself. */
+interface WasmRuntime {
+  validate(bytes: Uint8Array): boolean;
+  compile(bytes: Uint8Array): Promise<WasmModule>;
+  readonly Module: new (bytes: Uint8Array) => WasmModule;
+  readonly Instance: new (module: WasmModule, imports: object) => { readonly exports: object };
+  readonly Memory: new (limits: {
+    readonly initial: number;
+    readonly maximum: number;
+    readonly shared: boolean;
+  }) => WasmLinearMemory;
+}
+
+/** `undefined` in a runtime without WebAssembly. */
+const webAssembly: WasmRuntime | undefined = (
+  globalThis as unknown as { readonly WebAssembly?: WasmRuntime }
+).WebAssembly;

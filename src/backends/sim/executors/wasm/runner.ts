@@ -12,10 +12,9 @@ import {
 import type { BoundCall } from "../../executor.ts";
 import { Arena } from "./arena.ts";
 import { type Addresses, Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
-import { KeptList } from "./kept-list.ts";
+import { KeptList, type Written, writeGroups } from "./kept-list.ts";
 import { canShare } from "./module.ts";
 import { Threads } from "./threads.ts";
-import { type Written, writeGroups } from "./written.ts";
 
 /** Words of a list, unless one group alone needs more. */
 const listWords = 2 ** 16;

@@ -1,18 +1,21 @@
 /** The executor: binds calls to device memory, plans each of them once, and submits it whole. */
-import type { DeviceBuffer, Probe } from "../../../../api/index.ts";
-import { CommClosedError, InvalidArgumentError } from "../../../../api/index.ts";
-import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
+import {
+  CommClosedError,
+  type DeviceBuffer,
+  InvalidArgumentError,
+  type Probe,
+} from "../../../../api/index.ts";
+import type { BoundBuffer, BoundCall, Executor, SimMemory } from "../../executor.ts";
+import { HostMemory } from "../../memory.ts";
 import type { AdapterWish } from "./adapter.ts";
 import { Bindings } from "./bindings.ts";
 import { foreignDevice, type LimitWish, type OpenDevice, openDevice } from "./device.ts";
-import { Handles } from "./handles.ts";
-import { HostOrder } from "./host-order.ts";
 import { Machine } from "./machine.ts";
-import { WebgpuMemory } from "./memory.ts";
+import { Handles, WebgpuMemory } from "./memory.ts";
 import { nativeAddsOf } from "./probe.ts";
-import { Recordings } from "./recordings.ts";
+import { Recordings } from "./recording.ts";
 import { type Stretch, stretchesOf } from "./slabs.ts";
-import type { NativeAdds } from "./wgsl/float-native.ts";
+import type { NativeAdds } from "./wgsl/float-sum.ts";
 
 /** Options of an executor. */
 export interface ExecutorSettings extends AdapterWish {
@@ -229,4 +232,46 @@ async function submitted(
   } finally {
     bindings.close();
   }
+}
+
+/** The calls under way on one device. */
+class HostOrder {
+  /** The last call that writes a memory, until it has. */
+  readonly #writers = new Map<SimMemory, Promise<void>>();
+  /** Fulfilled when the last call that had to wait is submitted. */
+  #waiting: Promise<void> | undefined;
+
+  /** Has `submit` run the calls: at once, where nothing that they need is still to come. */
+  run(calls: readonly BoundCall[], submit: () => Promise<void>): Promise<void> {
+    const written = hostMemories(calls.flatMap(({ outputs }) => outputs));
+    const read = hostMemories(calls.flatMap(({ inputs }) => inputs));
+    const before = [...written, ...read].flatMap((memory) => this.#writers.get(memory) ?? []);
+    if (this.#waiting !== undefined) before.push(this.#waiting);
+    const done = before.length === 0 ? submit() : this.#after(before).then(submit);
+    for (const memory of written) this.#writers.set(memory, done);
+    const settled = (): void => {
+      for (const memory of written) {
+        if (this.#writers.get(memory) === done) this.#writers.delete(memory);
+      }
+    };
+    if (written.size > 0) done.then(settled, settled);
+    return done;
+  }
+
+  /** A failure has reached the caller of its own call. */
+  #after(before: readonly Promise<void>[]): Promise<void> {
+    const ready = Promise.allSettled(before).then(() => {
+      if (this.#waiting === ready) this.#waiting = undefined;
+    });
+    this.#waiting = ready;
+    return ready;
+  }
+}
+
+function hostMemories(buffers: readonly (BoundBuffer | undefined)[]): Set<SimMemory> {
+  const found = new Set<SimMemory>();
+  for (const buffer of buffers) {
+    if (buffer?.memory instanceof HostMemory) found.add(buffer.memory);
+  }
+  return found;
 }

@@ -6,9 +6,9 @@ import { WebgpuExecutor } from "./executor.ts";
 
 export type { PowerPreference } from "./adapter.ts";
 export type { DeviceLimits, LimitWish } from "./device.ts";
-export { WebgpuError, type WebgpuErrorFacts, type WebgpuFault } from "./errors.ts";
+export { WebgpuError, type WebgpuErrorFacts, type WebgpuFault } from "./device.ts";
 export { type BufferPlace, type ExecutorSettings, WebgpuExecutor } from "./executor.ts";
-export type { NativeAdd, NativeAdds } from "./wgsl/float-native.ts";
+export type { NativeAdd, NativeAdds } from "./wgsl/float-sum.ts";
 
 /** Options of `webgpu`. */
 export interface WebgpuOptions {

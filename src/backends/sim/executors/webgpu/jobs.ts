@@ -4,13 +4,11 @@
  * Jobs of one level may run at once; a later level sees what an earlier one wrote. A fold that others need leaves its
  * value in scratch memory, and they come one level later.
  */
-
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
-import { bytesOf } from "../../../../api/index.ts";
+import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
 import type { BoundCall } from "../../executor.ts";
-import { scalarWords } from "./scalar-words.ts";
 import type { Slab } from "./slabs.ts";
 import type { operandKind } from "./wgsl/kernel.ts";
 
@@ -21,7 +19,7 @@ export interface Spot {
 }
 
 /** An operand of a job: where it lies, what it is, and the words of its scalar. */
-export interface JobOperand {
+interface JobOperand {
   readonly spot: Spot;
   readonly kind: keyof typeof operandKind;
   readonly scalar: readonly [number, number];
@@ -154,4 +152,99 @@ class Group {
     const base = outputs[rank];
     return base && moved(base, (layout.out[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype));
   }
+}
+
+interface Interval {
+  readonly begin: number;
+  readonly end: number;
+  readonly job: Job;
+}
+
+/** Level of the copies: before every other one. */
+const first = -1;
+
+/** The same jobs, reading copies where reading the inputs themselves would be a hazard. */
+export function withoutHazards(jobs: readonly Job[], scratch: Scratch): readonly Job[] {
+  if (!isHazardous(jobs)) return jobs;
+  const copies: Job[] = [];
+  const rerouted = jobs.map((job) => ({
+    ...job,
+    operands: job.operands.map((operand) => {
+      if (operand.kind === "running") return operand;
+      const spot = scratch(job.bytes);
+      copies.push(copyOf(operand.spot, spot, job.bytes));
+      return { ...operand, spot };
+    }),
+  }));
+  return [...copies, ...rerouted];
+}
+
+/** A job that copies bytes at a level. */
+export function copyOf(from: Spot, to: Spot, bytes: number, level = first): Job {
+  const operands = [{ spot: from, kind: "contribution", scalar: [0, 0] }] as const;
+  return { level, copy: true, operands, targets: [to], bytes, place: 0, final: false };
+}
+
+function isHazardous(jobs: readonly Job[]): boolean {
+  const written = writesOf(jobs);
+  return jobs.some((job) =>
+    job.operands.some(({ kind, spot }) => {
+      const writes = kind === "running" ? undefined : written.get(spot.slab);
+      return writes !== undefined && isOverwritten(job, spot, writes);
+    }),
+  );
+}
+
+/** The written ranges of every slab, by their beginning. */
+function writesOf(jobs: readonly Job[]): Map<object, Interval[]> {
+  const written = new Map<object, Interval[]>();
+  for (const job of jobs) {
+    for (const { slab, offset } of job.targets) {
+      const interval = { begin: offset, end: offset + job.bytes, job };
+      const known = written.get(slab);
+      if (known === undefined) written.set(slab, [interval]);
+      else known.push(interval);
+    }
+  }
+  for (const intervals of written.values()) intervals.sort((a, b) => a.begin - b.begin);
+  return written;
+}
+
+function isOverwritten(job: Job, { offset }: Spot, writes: readonly Interval[]): boolean {
+  const end = offset + job.bytes;
+  // Writes do not overlap each other, so their ends ascend too.
+  for (let i = firstEndingAfter(writes, offset); i < writes.length; i++) {
+    const write = writes[i] as Interval;
+    if (write.begin >= end) return false;
+    const own = write.job === job && write.begin === offset;
+    const later = write.job.level > job.level;
+    if (!own && !later) return true;
+  }
+  return false;
+}
+
+function firstEndingAfter(writes: readonly Interval[], at: number): number {
+  let low = 0;
+  let high = writes.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((writes[middle] as Interval).end <= at) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+const bytes = new DataView(new ArrayBuffer(8));
+
+/** Two words, low one first. */
+export function scalarWords({ dtype, terms }: Fold): readonly [number, number] {
+  const { scalar } = terms;
+  if (dtypeInfo[dtype].kind !== "float")
+    bytes.setBigUint64(0, BigInt.asUintN(64, BigInt(scalar)), true);
+  else if (dtype === "float64") bytes.setFloat64(0, Number(scalar), true);
+  else {
+    bytes.setFloat32(0, Number(scalar), true);
+    bytes.setUint32(4, 0, true);
+  }
+  return [bytes.getUint32(0, true), bytes.getUint32(4, true)];
 }

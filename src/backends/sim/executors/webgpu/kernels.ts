@@ -2,7 +2,7 @@
 
 import type { Access } from "./wgsl/access.ts";
 import { arithmeticOf } from "./wgsl/arithmetic.ts";
-import { type NativeAdd, type NativeAdds, nativeFor } from "./wgsl/float-native.ts";
+import { type NativeAdd, type NativeAdds, nativeFor } from "./wgsl/float-sum.ts";
 import { copyKernel, foldKernel, pieceBytes } from "./wgsl/kernel.ts";
 import { type Operation, operationKey } from "./wgsl/operation.ts";
 

@@ -5,8 +5,7 @@
  * operands gathered in scratch memory first, and its result handed out from there.
  */
 import type { DeviceLimits } from "./device.ts";
-import { copyOf } from "./hazards.ts";
-import { type Job, moved, type Scratch, type Spot } from "./jobs.ts";
+import { copyOf, type Job, moved, type Scratch, type Spot } from "./jobs.ts";
 import type { Slab } from "./slabs.ts";
 import type { Access } from "./wgsl/access.ts";
 

@@ -1,13 +1,23 @@
 /** A planned collective as commands: which kernels run on which bindings. Made once, run by one submit each time. */
+
+import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
+import type { BoundCall } from "../../executor.ts";
 import { alignment, type OpenDevice, usage } from "./device.ts";
-import { withoutHazards } from "./hazards.ts";
-import type { Job, Scratch } from "./jobs.ts";
+import {
+  type Job,
+  jobsOf,
+  type Scratch,
+  type Spot,
+  type Spots,
+  scalarWords,
+  withoutHazards,
+} from "./jobs.ts";
 import type { Kernel, Kernels } from "./kernels.ts";
 import { type Piece, piecesOf, type Window } from "./pieces.ts";
-import { type Range, type Slabs, type Stretch, stretchesOf } from "./slabs.ts";
+import { type Range, type Slab, type Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
-import type { NativeAdds } from "./wgsl/float-native.ts";
-import type { Operation } from "./wgsl/operation.ts";
+import type { NativeAdds } from "./wgsl/float-sum.ts";
+import { type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
 
 /** The parts that jobs are recorded with. */
 export interface Recorder {
@@ -18,7 +28,7 @@ export interface Recorder {
 }
 
 /** Jobs and what they compute; copies alone need neither operation nor divisor. */
-export interface Task {
+interface Task {
   readonly operation: Operation | undefined;
   /** The divisor of an integer average. */
   readonly divisor: number;
@@ -159,4 +169,84 @@ function bound(
       ],
     }),
   );
+}
+
+/** Recordings kept; the one that was used longest ago goes first. */
+const mostRecordings = 128;
+
+/** The recordings of one device. */
+export class Recordings {
+  readonly #recorder: Recorder;
+  readonly #kept = new Map<string, Recording>();
+  readonly #numbers = new WeakMap<object, number>();
+  #nextNumber = 0;
+
+  constructor(recorder: Recorder) {
+    this.#recorder = recorder;
+  }
+
+  /** The recording of a collective's calls with buffers at that place, by call. */
+  of(calls: readonly BoundCall[], spots: readonly Spots[]): Recording {
+    const tasks = calls.map((call, i) => taskOf(call, spots[i] as Spots));
+    const key = calls
+      .map((call, i) => this.#key(call, spots[i] as Spots, tasks[i]?.operation))
+      .join("\n");
+    const recording = this.#kept.get(key) ?? new Recording(this.#recorder, tasks);
+    this.#kept.delete(key);
+    this.#kept.set(key, recording);
+    if (this.#kept.size > mostRecordings) this.#dropOldest();
+    return recording;
+  }
+
+  /** Gives their memory back. */
+  close(): void {
+    for (const recording of this.#kept.values()) recording.close();
+    this.#kept.clear();
+  }
+
+  #dropOldest(): void {
+    const oldest = this.#kept.entries().next();
+    if (oldest.done) return;
+    const [key, recording] = oldest.value;
+    this.#kept.delete(key);
+    recording.close();
+  }
+
+  #key(
+    { dtype, plan, layout, folds }: BoundCall,
+    spots: Spots,
+    operation: Operation | undefined,
+  ): string {
+    const place = (spot: Spot | undefined): string =>
+      spot === undefined ? "-" : `${this.#number(spot.slab)}:${spot.offset}`;
+    const shape = `${dtype} ${this.#number(plan)} ${this.#number(layout)}`;
+    const arithmetic =
+      operation === undefined ? "" : `${operationKey(operation)} ${folds[0]?.terms.divisor}`;
+    const scalars = distinct(folds).map((fold) => scalarWords(fold).join(":"));
+    const places = [...spots.inputs, ...spots.outputs].map(place);
+    return [shape, arithmetic, scalars.join(" "), ...places].join("|");
+  }
+
+  #number(object: Slab | object): number {
+    let number = this.#numbers.get(object);
+    if (number === undefined) {
+      number = this.#nextNumber++;
+      this.#numbers.set(object, number);
+    }
+    return number;
+  }
+}
+
+function taskOf(call: BoundCall, spots: Spots): Task {
+  const [fold] = call.folds;
+  return {
+    operation: fold && operationOf(fold, call.separate?.[0]),
+    divisor: fold?.terms.divisor ?? 1,
+    plan: (scratch) => jobsOf(call, spots, scratch),
+  };
+}
+
+/** One fold where all ranks share it. */
+function distinct(folds: readonly Fold[]): readonly Fold[] {
+  return folds.every((fold) => fold === folds[0]) ? folds.slice(0, 1) : folds;
 }

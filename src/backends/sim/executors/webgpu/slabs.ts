@@ -3,8 +3,7 @@
  *
  * A slab is one GPUBuffer, or several end to end where it holds a range that is larger than the device's largest. Ranges start at multiples of 256 bytes and are as long. What was used before is cleared when it is given out again.
  */
-import { alignment, type OpenDevice, usage } from "./device.ts";
-import { WebgpuError } from "./errors.ts";
+import { alignment, type OpenDevice, usage, WebgpuError } from "./device.ts";
 
 /** Memory under addresses of its own; `failure` is set when the device had none for it. */
 export interface Slab {

@@ -13,15 +13,20 @@
  */
 
 import { bytesOf, type DType } from "../../../../../api/index.ts";
-import { float64Text, wordFloatText } from "./float-arithmetic.ts";
+import { float64Text, narrowing, rounding, wordFloatText } from "./float-arithmetic.ts";
 import { hex, parts32, type WordFloat, wordFormats } from "./float-format.ts";
-import { directivesOf, type NativeAdd, nativeAddition } from "./float-native.ts";
-import { narrowing, rounding } from "./float-round.ts";
-import { addsPairs, halfSum } from "./half-sum.ts";
-import { integerSums, wordDivision, wordExtreme, wordSums } from "./integers.ts";
-import { pairDivision, pairExtreme, pairSums } from "./integers64.ts";
+import { addsPairs, directivesOf, halfSum, type NativeAdd, nativeAddition } from "./float-sum.ts";
+import {
+  integerSums,
+  pairDivision,
+  pairExtreme,
+  pairSums,
+  wordDivision,
+  wordExtreme,
+  wordSums,
+} from "./integers.ts";
 import type { Fusing, Operation } from "./operation.ts";
-import { words64 } from "./words64.ts";
+import { words64 } from "./wide-words.ts";
 
 /** The text of an operation and what a kernel needs to know to call it. */
 export interface Arithmetic {
