@@ -88,11 +88,6 @@ const EXCEPTIONS: readonly Exception[] = [
     rule: "crumb",
     reason: "a fact about NCCL, stated and tested by itself",
   },
-  {
-    path: "src/backends/sim/virtual-time.ts",
-    rule: "crumb",
-    reason: "virtual time: the one class that other clocks replace",
-  },
 ];
 
 const root = new URL("../", import.meta.url);
