@@ -9,9 +9,9 @@ import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
 
 const stopped = vi.hoisted(() => ({ workers: 0 }));
 
-vi.mock("../../src/backends/sim/executors/wasm/threads.ts", async (original) => {
+vi.mock("../../src/backends/sim/executors/wasm/spawn.ts", async (original) => {
   const { spawn, ...others } =
-    await original<typeof import("../../src/backends/sim/executors/wasm/threads.ts")>();
+    await original<typeof import("../../src/backends/sim/executors/wasm/spawn.ts")>();
   return {
     ...others,
     spawn: (...given: Parameters<typeof spawn>) => {

@@ -7,10 +7,10 @@
  */
 import type { Arena } from "./arena.ts";
 import { workerSource } from "./binary.js";
-import type { WasmLinearMemory, WasmModule } from "./module.ts";
+import { spawn, type WorkerHandle } from "./spawn.ts";
 
 /** A list of groups in the arena. */
-interface List {
+export interface List {
   readonly address: number;
   readonly groups: number;
   /** Bytes of all groups together. */
@@ -179,82 +179,4 @@ export class Threads {
       }
     }
   }
-}
-
-/** Data of a worker at its start. */
-interface WorkerData {
-  readonly module: WasmModule;
-  readonly memory: WasmLinearMemory;
-  /** Address of the control block. */
-  readonly controlAt: number;
-  /** Its number; the calling thread is 0. */
-  readonly thread: number;
-}
-
-/** A worker that runs. */
-interface WorkerHandle {
-  stop(): void;
-}
-
-interface NodeWorker {
-  unref(): void;
-  on(event: "error", listener: () => void): void;
-  terminate(): Promise<unknown>;
-}
-
-interface NodeThreads {
-  readonly Worker: new (source: string, options: object) => NodeWorker;
-}
-
-interface BrowserWorker {
-  postMessage(data: WorkerData): void;
-  terminate(): void;
-}
-
-/** The parts of the runtime that are looked up; any of them may be absent. */
-interface Runtime {
-  readonly process?: { getBuiltinModule?: (name: string) => unknown };
-  readonly navigator?: { readonly hardwareConcurrency?: number };
-  readonly Worker?: new (url: string) => BrowserWorker;
-  readonly Blob?: new (parts: readonly string[], options: { readonly type: string }) => object;
-  readonly URL?: { createObjectURL(blob: object): string; revokeObjectURL(url: string): void };
-}
-
-const runtime = globalThis as unknown as Runtime;
-
-/** Starts a worker that does not keep the runtime alive; `undefined` where there are none. */
-function spawn(source: string, data: WorkerData): WorkerHandle | undefined {
-  const threads = builtin("node:worker_threads") as NodeThreads | undefined;
-  if (threads !== undefined) return spawnInNode(threads, source, data);
-  const { Worker, Blob, URL } = runtime;
-  if (Worker === undefined || Blob === undefined || URL === undefined) return undefined;
-  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-  const worker = new Worker(url);
-  worker.postMessage(data);
-  return {
-    stop: () => {
-      worker.terminate();
-      URL.revokeObjectURL(url);
-    },
-  };
-}
-
-/** Number of threads that the machine runs at once. */
-export function processors(): number {
-  const os = builtin("node:os") as { availableParallelism?: () => number } | undefined;
-  return os?.availableParallelism?.() ?? runtime.navigator?.hardwareConcurrency ?? 1;
-}
-
-function spawnInNode(threads: NodeThreads, source: string, data: WorkerData): WorkerHandle {
-  // No flags of this process: a loader for its tests is none of the worker's business.
-  const options = { eval: true, workerData: data, execArgv: [], name: "twinccl-wasm" };
-  const worker = new threads.Worker(source, options);
-  worker.unref();
-  // A worker that cannot start takes no work, and what it should have done the others do.
-  worker.on("error", () => {});
-  return { stop: () => void worker.terminate() };
-}
-
-function builtin(name: string): unknown {
-  return runtime.process?.getBuiltinModule?.(name);
 }

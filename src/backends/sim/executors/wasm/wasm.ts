@@ -10,8 +10,8 @@ import type { Arena } from "./arena.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
 import { collect, makeRoom, noteIdle, noteReuse, Pressure } from "./pressure.ts";
 import { Runner, type RunnerSettings } from "./runner.ts";
+import { processors } from "./spawn.ts";
 import { addressesOf, runStaged } from "./staging.ts";
-import { processors } from "./threads.ts";
 import { WasmMemory } from "./wasm-memory.ts";
 
 /** Options of `wasm`. */

@@ -1,0 +1,80 @@
+/** Worker threads of the runtime at hand: Node's, or a browser's. Nothing of Node is imported. */
+import type { WasmLinearMemory, WasmModule } from "./module.ts";
+
+/** Data of a worker at its start. */
+export interface WorkerData {
+  readonly module: WasmModule;
+  readonly memory: WasmLinearMemory;
+  /** Address of the control block. */
+  readonly controlAt: number;
+  /** Its number; the calling thread is 0. */
+  readonly thread: number;
+}
+
+/** A worker that runs. */
+export interface WorkerHandle {
+  stop(): void;
+}
+
+interface NodeWorker {
+  unref(): void;
+  on(event: "error", listener: () => void): void;
+  terminate(): Promise<unknown>;
+}
+
+interface NodeThreads {
+  readonly Worker: new (source: string, options: object) => NodeWorker;
+}
+
+interface BrowserWorker {
+  postMessage(data: WorkerData): void;
+  terminate(): void;
+}
+
+/** The parts of the runtime that are looked up; any of them may be absent. */
+interface Runtime {
+  readonly process?: { getBuiltinModule?: (name: string) => unknown };
+  readonly navigator?: { readonly hardwareConcurrency?: number };
+  readonly Worker?: new (url: string) => BrowserWorker;
+  readonly Blob?: new (parts: readonly string[], options: { readonly type: string }) => object;
+  readonly URL?: { createObjectURL(blob: object): string; revokeObjectURL(url: string): void };
+}
+
+const runtime = globalThis as unknown as Runtime;
+
+/** Starts a worker that does not keep the runtime alive; `undefined` where there are none. */
+export function spawn(source: string, data: WorkerData): WorkerHandle | undefined {
+  const threads = builtin("node:worker_threads") as NodeThreads | undefined;
+  if (threads !== undefined) return spawnInNode(threads, source, data);
+  const { Worker, Blob, URL } = runtime;
+  if (Worker === undefined || Blob === undefined || URL === undefined) return undefined;
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  const worker = new Worker(url);
+  worker.postMessage(data);
+  return {
+    stop: () => {
+      worker.terminate();
+      URL.revokeObjectURL(url);
+    },
+  };
+}
+
+/** Number of threads that the machine runs at once. */
+export function processors(): number {
+  const os = builtin("node:os") as { availableParallelism?: () => number } | undefined;
+  return os?.availableParallelism?.() ?? runtime.navigator?.hardwareConcurrency ?? 1;
+}
+
+function spawnInNode(threads: NodeThreads, source: string, data: WorkerData): WorkerHandle {
+  // No flags of this process: a loader for its tests is none of the worker's business.
+  const options = { eval: true, workerData: data, execArgv: [], name: "twinccl-wasm" };
+  const worker = new threads.Worker(source, options);
+  worker.unref();
+  // A worker that cannot start takes no work, and what it should have done the others do.
+  worker.on("error", () => {});
+  return { stop: () => void worker.terminate() };
+}
+
+function builtin(name: string): unknown {
+  return runtime.process?.getBuiltinModule?.(name);
+}
