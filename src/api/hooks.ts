@@ -96,7 +96,7 @@ interface Added<A extends readonly unknown[]> {
 }
 
 /** Calls the callbacks of one moment, also behind one that throws; then throws the first error. */
-type Tell<A extends readonly unknown[]> = (...args: A) => void;
+type Notify<A extends readonly unknown[]> = (...args: A) => void;
 
 /** Callbacks of one kind, in the order in which they were added. */
 class Callbacks<A extends readonly unknown[]> {
@@ -132,12 +132,12 @@ class Callbacks<A extends readonly unknown[]> {
   }
 
   /** Calls the callbacks that are present now. */
-  now(): Tell<A> {
+  now(): Notify<A> {
     const present = this.#present;
-    return (...args) => this.#tell(present, args);
+    return (...args) => this.#notify(present, args);
   }
 
-  #tell(present: readonly Added<A>[], args: A): void {
+  #notify(present: readonly Added<A>[], args: A): void {
     let fault: { readonly error: unknown } | undefined;
     for (const { callback } of present) {
       try {
@@ -177,16 +177,16 @@ export class HookList implements Hooks {
     return this.#onAbort.add(callback);
   }
 
-  posting(info: OpInfo): void {
+  notifyBefore(info: OpInfo): void {
     this.#before.now()(info);
   }
 
   /** Calls at the end of an operation the callbacks that are present now, when it is posted. */
-  atEnd(): Tell<[info: OpInfo, error: unknown]> {
+  afterNotifier(): Notify<[info: OpInfo, error: unknown]> {
     return this.#after.now();
   }
 
-  aborted(reason: unknown): void {
+  notifyAborted(reason: unknown): void {
     this.#onAbort.now()(reason);
   }
 
@@ -195,14 +195,14 @@ export class HookList implements Hooks {
     callback: (...args: A) => unknown,
   ): Unhook {
     const unhook = callbacks.add(callback);
-    this.#look();
+    this.#update();
     return () => {
       unhook();
-      this.#look();
+      this.#update();
     };
   }
 
-  #look(): void {
+  #update(): void {
     this.idle = this.#before.areNone && this.#after.areNone;
   }
 }

@@ -103,11 +103,11 @@ export { asDType, type Float16Host, type NamedArrays, type TypedHost } from "./h
 export type { LiveResources } from "./ledger/deadlock/runtime.ts";
 export type { Memory } from "./memory.ts";
 export {
+  type CallContext,
   CommOp,
   type OpDeadline,
-  type OpMaker,
+  type OpObserver,
   type OpStatus,
-  type OpWatcher,
   type Resumption,
 } from "./op.ts";
 export {

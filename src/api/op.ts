@@ -12,11 +12,11 @@ import { CommError } from "./errors.ts";
 export type OpStatus = "waiting" | "submitted" | "done" | "failed";
 
 /** Called when a rank starts and ends waiting for an operation. */
-export interface OpWatcher {
+export interface OpObserver {
   /** `then` was called for the first time. */
-  observed(op: CommOp): void;
+  awaited(op: CommOp): void;
   /** The operation settled after it was observed. */
-  woken(op: CommOp): void;
+  resumed(op: CommOp): void;
 }
 
 /** Resumes the programs that await settled operations, one at a time. */
@@ -26,7 +26,7 @@ export interface Resumption {
 }
 
 /** The rank of operations: one object for all calls of a rank. */
-export interface OpMaker {
+export interface CallContext {
   /** Rank in the communicator. */
   readonly rank: number;
   /** The rank in its world; for the watcher. */
@@ -35,14 +35,14 @@ export interface OpMaker {
    * The world rank with the program that makes the calls, and waits for them: another one than `worldRank` when a program uses
    * the communicator of that rank.
    */
-  readonly asker: number;
-  readonly watcher: OpWatcher;
+  readonly callingRank: number;
+  readonly observer: OpObserver;
   /** Present where ranks resume one at a time. */
-  readonly ready?: Resumption | undefined;
+  readonly resumption?: Resumption | undefined;
   /** True where operations keep the place of their call. */
   readonly callSites?: boolean;
   /** Called for an operation that would be done, and failed with the error of one of its callbacks. */
-  faulted?(op: CommOp): void;
+  onCallbackError?(op: CommOp): void;
 }
 
 /** The deadline of an operation. */
@@ -110,26 +110,26 @@ export class CommOp<T = unknown> implements Promise<T> {
   /** `undefined` as long as both are 0, which they stay where time is real. */
   #times: Times | undefined;
   #extras: Extras | undefined;
-  readonly #maker: OpMaker;
+  readonly #context: CallContext;
 
-  constructor(maker: OpMaker) {
-    this.#maker = maker;
-    if (maker.callSites === true) this.#more().site = new CallSite();
+  constructor(maker: CallContext) {
+    this.#context = maker;
+    if (maker.callSites === true) this.#ensureExtras().site = new CallSite();
   }
 
   /** Rank in the communicator. */
   get rank(): number {
-    return this.#maker.rank;
+    return this.#context.rank;
   }
 
   /** The rank in its world. */
   get worldRank(): number {
-    return this.#maker.worldRank;
+    return this.#context.worldRank;
   }
 
   /** The world rank with the program that made the call. */
-  get asker(): number {
-    return this.#maker.asker;
+  get callingRank(): number {
+    return this.#context.callingRank;
   }
 
   get [Symbol.toStringTag](): string {
@@ -150,7 +150,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   set finishedAtPs(ps: number) {
-    if (ps !== this.finishedAtPs) this.#virtual().finishedPs = ps;
+    if (ps !== this.finishedAtPs) this.#ensureTimes().finishedPs = ps;
   }
 
   /** Virtual time at which the last rank had made the call, in picoseconds. */
@@ -159,7 +159,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   set submittedAtPs(ps: number) {
-    if (ps !== this.submittedAtPs) this.#virtual().submittedPs = ps;
+    if (ps !== this.submittedAtPs) this.#ensureTimes().submittedPs = ps;
   }
 
   /** The state of the operation. `submitted` may show as late as the end of the turn in which it was. */
@@ -194,11 +194,11 @@ export class CommOp<T = unknown> implements Promise<T> {
    * Rejects with the operation's error when it never was.
    */
   get enqueued(): Promise<void> {
-    const extras = this.#more();
+    const extras = this.#ensureExtras();
     if (extras.enqueued === undefined) {
-      extras.enqueued = new CommOp<void>(this.#maker);
-      if (this.#status === "failed") this.#refuseSubmission();
-      else if (this.#status !== "waiting") this.#tellSubmission();
+      extras.enqueued = new CommOp<void>(this.#context);
+      if (this.#status === "failed") this.#failEnqueued();
+      else if (this.#status !== "waiting") this.#completeEnqueued();
     }
     return extras.enqueued;
   }
@@ -211,7 +211,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   ): Promise<A | B> {
     if (!this.#observed) {
       this.#observed = true;
-      this.#maker.watcher.observed(this);
+      this.#context.observer.awaited(this);
     }
     return this.#promise().then(onDone, onFailed);
   }
@@ -232,7 +232,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   whenSettled(callback: (error: unknown) => void): void {
     if (!this.pending) callback(this.error);
     else {
-      const extras = this.#more();
+      const extras = this.#ensureExtras();
       extras.onSettled ??= [];
       extras.onSettled.push(callback);
     }
@@ -245,7 +245,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   whenFinal(callback: (error: unknown) => void): void {
     if (!this.pending) callback(this.error);
     else {
-      const extras = this.#more();
+      const extras = this.#ensureExtras();
       extras.onFinal ??= [];
       extras.onFinal.push(callback);
     }
@@ -258,7 +258,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   whenSubmitted(callback: () => void): void {
     if (this.#status === "submitted" || this.#status === "done") callback();
     else {
-      const extras = this.#more();
+      const extras = this.#ensureExtras();
       extras.onSubmitted ??= [];
       extras.onSubmitted.push(callback);
     }
@@ -271,7 +271,7 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   /** This operation, or the one it is part of, is a part of `whole`: reading the outcome of that one reads this one too. */
   partOf(whole: CommOp): this {
-    const extras = this.#more();
+    const extras = this.#ensureExtras();
     if (extras.whole === undefined) extras.whole = whole;
     else if (extras.whole !== whole) extras.whole.partOf(whole);
     return this;
@@ -279,7 +279,7 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   /** This operation is one half of the call `whole`: a call counts once, however many halves it has. */
   halfOf(whole: CommOp): this {
-    this.#more().half = true;
+    this.#ensureExtras().half = true;
     return this.partOf(whole);
   }
 
@@ -300,7 +300,7 @@ export class CommOp<T = unknown> implements Promise<T> {
         this.#extras.fault ??= { error };
       }
     }
-    this.#tellSubmission();
+    this.#completeEnqueued();
   }
 
   #submitAs(call: number): void {
@@ -318,9 +318,9 @@ export class CommOp<T = unknown> implements Promise<T> {
     this.#submit();
     this.#status = "done";
     this.#outcome = value;
-    this.#leaveDeadline();
-    if (this.#extras !== undefined) this.#tellDone(this.#extras);
-    if (this.#observed) this.#maker.watcher.woken(this);
+    this.#clearDeadline();
+    if (this.#extras !== undefined) this.#notifyDone(this.#extras);
+    if (this.#observed) this.#context.observer.resumed(this);
     if (this.#native !== undefined) this.#resume(this.#native);
   }
 
@@ -328,38 +328,38 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (!this.pending) return;
     this.#status = "failed";
     this.#outcome = error;
-    this.#leaveDeadline();
+    this.#clearDeadline();
     const site = this.#extras?.site;
     if (site !== undefined && error instanceof CommError) showCallSite(error, site);
-    this.#refuseSubmission();
+    this.#failEnqueued();
     if (this.#extras !== undefined) {
-      tellSettled(this.#extras, error);
-      tellFinal(this.#extras, error);
+      notifySettled(this.#extras, error);
+      notifyFinal(this.#extras, error);
     }
-    if (this.#observed) this.#maker.watcher.woken(this);
+    if (this.#observed) this.#context.observer.resumed(this);
     if (this.#native !== undefined) this.#resume(this.#native);
   }
 
   /** It holds the call, which must not stay in memory for as long as the operation. */
-  #leaveDeadline(): void {
+  #clearDeadline(): void {
     if (this.deadline === undefined) return;
     this.deadline.settled();
     this.deadline = undefined;
   }
 
-  #more(): Extras {
+  #ensureExtras(): Extras {
     this.#extras ??= {};
     return this.#extras;
   }
 
-  #tellSubmission(): void {
+  #completeEnqueued(): void {
     const enqueued = this.#extras?.enqueued;
     if (enqueued === undefined) return;
     enqueued.finishedAtPs = this.submittedAtPs;
     enqueued.#complete(undefined);
   }
 
-  #refuseSubmission(): void {
+  #failEnqueued(): void {
     const enqueued = this.#extras?.enqueued;
     if (enqueued?.pending !== true) return;
     enqueued.finishedAtPs = this.finishedAtPs;
@@ -367,20 +367,20 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /** The error of a callback, now or at the submission, becomes the outcome. */
-  #tellDone(extras: Extras): void {
-    const fault = tellSettled(extras, undefined);
+  #notifyDone(extras: Extras): void {
+    const fault = notifySettled(extras, undefined);
     if (fault !== undefined) {
       this.#status = "failed";
       this.#outcome = fault.error;
-      this.#maker.faulted?.(this);
+      this.#context.onCallbackError?.(this);
     }
-    tellFinal(extras, this.error);
+    notifyFinal(extras, this.error);
   }
 
   /** The program that awaits the operation goes on: at once, or when it is its rank's turn. */
   #resume(native: NativePromise<T>): void {
-    const { ready, worldRank } = this.#maker;
-    if (ready !== undefined) ready.add(worldRank, () => this.#deliver(native));
+    const { resumption, worldRank } = this.#context;
+    if (resumption !== undefined) resumption.add(worldRank, () => this.#deliver(native));
     else this.#deliver(native);
   }
 
@@ -389,7 +389,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     else native.reject(this.#outcome);
   }
 
-  #virtual(): Times {
+  #ensureTimes(): Times {
     this.#times ??= { submittedPs: 0, finishedPs: 0 };
     return this.#times;
   }
@@ -404,8 +404,8 @@ export class CommOp<T = unknown> implements Promise<T> {
 
   #promise(): Promise<T> {
     if (this.#native !== undefined) return this.#native.promise;
-    const { ready } = this.#maker;
-    if (ready === undefined) {
+    const { resumption } = this.#context;
+    if (resumption === undefined) {
       if (this.#status === "done") return Promise.resolve(this.#outcome as T);
       if (this.#status === "failed") return Promise.reject(this.#outcome);
     }
@@ -418,7 +418,7 @@ export class CommOp<T = unknown> implements Promise<T> {
 const none: Extras = {};
 
 /** Calls all callbacks; returns the first error, or that of a callback of the submission. */
-function tellSettled({ fault, onSettled }: Extras, error: unknown): Fault | undefined {
+function notifySettled({ fault, onSettled }: Extras, error: unknown): Fault | undefined {
   let first = fault;
   if (onSettled === undefined) return first;
   for (const callback of onSettled) {
@@ -431,7 +431,7 @@ function tellSettled({ fault, onSettled }: Extras, error: unknown): Fault | unde
   return first;
 }
 
-function tellFinal({ onFinal }: Extras, error: unknown): void {
+function notifyFinal({ onFinal }: Extras, error: unknown): void {
   if (onFinal === undefined) return;
   for (const callback of onFinal) callback(error);
 }

@@ -202,7 +202,7 @@ describe("the report of an error that all ranks get", () => {
       await stepsPer(20, laidOut, () => ring(20)),
       await stepsPer(200, laidOut, () => ring(200)),
     );
-    const asked = () => vi.spyOn(CommOp.prototype, "asker", "get");
+    const asked = () => vi.spyOn(CommOp.prototype, "callingRank", "get");
     expectFlat(
       await stepsPer(20, asked, () => ring(20)),
       await stepsPer(200, asked, () => ring(200)),

@@ -36,6 +36,6 @@ export function prepareAllGather<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ["count", send.length],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

@@ -38,6 +38,6 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ...countFields("recvCounts", recvCounts),
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

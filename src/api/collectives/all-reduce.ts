@@ -36,6 +36,6 @@ export function prepareAllReduce<S extends Data, R extends Data | undefined>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

@@ -39,6 +39,6 @@ export function prepareAllToAll<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ["count", send.length / size],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

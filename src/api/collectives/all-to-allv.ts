@@ -7,7 +7,7 @@ import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { largest } from "../largest.ts";
-import { UnservedError } from "../ledger/failures.ts";
+import { PerRankError } from "../ledger/failures.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { Validator } from "../member/validate.ts";
 import { allToAllSpec } from "./all-to-all.ts";
@@ -51,7 +51,7 @@ export function prepareAllToAllv<S extends Data, R extends Data | undefined>(
       ["dtype", send.dtype],
       ["recvCounts", given === undefined ? "exchanged" : "given"],
     ],
-    resultOf: (call: RankCall) => ({
+    toResult: (call: RankCall) => ({
       recv: (result ?? call.recv) as Received<R, DeviceBuffer<DTypeOf<S>>>,
       recvCounts: call.recvCounts ?? [],
       recvOffsets: call.recvOffsets ?? [],
@@ -104,16 +104,12 @@ function receiveBlocks(
   return { recvCounts, recvOffsets };
 }
 
-function tooShort(
-  set: CallSet,
-  needed: readonly number[],
-  ranks: readonly number[],
-): UnservedError {
+function tooShort(set: CallSet, needed: readonly number[], ranks: readonly number[]): PerRankError {
   const values = set.calls.map(({ recv }, index) =>
     recv === undefined ? "allocated" : `${recv.length} of ${needed[index]} needed`,
   );
   const rows = values.map((value, at) => ({ rank: set.calls[at]?.rank ?? at, cells: [value] }));
-  return new UnservedError(
+  return new PerRankError(
     (rank) =>
       new CollectiveMismatchError(
         {

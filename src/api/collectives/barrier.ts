@@ -21,6 +21,6 @@ export function prepareBarrier(check: Validator): Prepared<void> {
   return {
     call: { count: 0 },
     signature: [["collective", "barrier"]],
-    resultOf: () => undefined,
+    toResult: () => undefined,
   };
 }

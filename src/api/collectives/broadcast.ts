@@ -40,6 +40,6 @@ export function prepareBroadcast<S extends Data, R extends Data | undefined>(
       ["dtype", recv.dtype],
       ["count", recv.length],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

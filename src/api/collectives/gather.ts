@@ -44,7 +44,7 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
       ["root", root],
       ["dtype", send.dtype],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }
 

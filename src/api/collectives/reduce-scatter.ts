@@ -38,6 +38,6 @@ export function prepareReduceScatter<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ["count", recv.length],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

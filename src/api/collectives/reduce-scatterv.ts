@@ -44,6 +44,6 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ...countFields("sendCounts", sendCounts),
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

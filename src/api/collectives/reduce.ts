@@ -47,6 +47,6 @@ export function prepareReduce<S extends Data, R extends Data | undefined>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }

@@ -44,7 +44,7 @@ export function prepareScatter<S extends Data, R extends Data>(
       ["root", root],
       ["dtype", recv.dtype],
     ],
-    resultOf: () => result,
+    toResult: () => result,
   };
 }
 

@@ -22,12 +22,12 @@ export function prepareSplit(
   return {
     call: { count: 0, split: { color, key } },
     signature: [["collective", "split"]],
-    resultOf: childOf,
+    toResult: childOf,
   };
 }
 
 /** The color and key of one rank of a communicator in a split. */
-export interface SplitWish {
+export interface SplitRequest {
   readonly rank: number;
   /** `undefined` joins nothing. */
   readonly color: number | undefined;
@@ -35,18 +35,20 @@ export interface SplitWish {
 }
 
 /** The colors and keys of the ranks of this process. */
-export function splitWishes({ calls }: CallSet): SplitWish[] {
+export function splitRequests({ calls }: CallSet): SplitRequest[] {
   return calls.map(({ rank, split }) => ({ rank, color: split?.color, key: split?.key ?? 0 }));
 }
 
 /** The communicators that a split makes, by ascending color; members by key, then by rank. */
-export function splitGroups(wishes: readonly SplitWish[]): { color: number; ranks: number[] }[] {
-  const groups = new Map<number, SplitWish[]>();
-  for (const wish of wishes) {
-    if (wish.color === undefined) continue;
-    const group = groups.get(wish.color);
-    if (group === undefined) groups.set(wish.color, [wish]);
-    else group.push(wish);
+export function splitGroups(
+  requests: readonly SplitRequest[],
+): { color: number; ranks: number[] }[] {
+  const groups = new Map<number, SplitRequest[]>();
+  for (const request of requests) {
+    if (request.color === undefined) continue;
+    const group = groups.get(request.color);
+    if (group === undefined) groups.set(request.color, [request]);
+    else group.push(request);
   }
   return [...groups]
     .sort(([a], [b]) => a - b)

@@ -8,12 +8,12 @@ import { ranksText } from "../error-text.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import type { Memory } from "../memory.ts";
 import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
-import { UnservedError } from "./failures.ts";
-import type { Batch, Meeting } from "./messages.ts";
+import { PerRankError } from "./failures.ts";
+import type { MatchedPair, MessageBatch } from "./messages.ts";
 import type { Posting } from "./posting.ts";
 
 /** A rank, and the number of its call, for the error. */
-interface Told {
+interface CallRef {
   readonly comm: CommInfo;
   readonly collective: RankCall["collective"];
   readonly rank: number;
@@ -21,46 +21,50 @@ interface Told {
 }
 
 /** Refuses a call with buffers that were disposed, or transferred away, after the rank made it: they were lent until it settles. */
-export function assertLent(set: CallSet): void {
-  if (!set.calls.some(isGone)) return;
-  const careless = set.calls.filter(isGone);
-  throw new UnservedError((rank) => goneError(toldIn(set, rank), careless));
+export function assertLive(set: CallSet): void {
+  if (!set.calls.some(isReleased)) return;
+  const careless = set.calls.filter(isReleased);
+  throw new PerRankError((rank) => releasedError(refIn(set, rank), careless));
 }
 
 /** Refuses a call with buffers that were written after the rank made it. */
-export function refuseWritten(set: CallSet, fault: WriteFault): UnservedError {
-  return new UnservedError((rank) => writtenError(toldIn(set, rank), fault));
+export function writeError(set: CallSet, fault: WriteFault): PerRankError {
+  return new PerRankError((rank) => writtenError(refIn(set, rank), fault));
 }
 
 /** The error of a transfer with a buffer that was disposed or transferred away while it was lent; `undefined` when both are alive. */
-export function disposedTransfer(
+export function releasedPairError(
   comm: CommInfo,
-  { send, recv }: Meeting,
+  { send, recv }: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  const careless = [send.call, recv.call].find(isGone);
+  const careless = [send.call, recv.call].find(isReleased);
   if (careless === undefined) return undefined;
-  return (posting) => goneError(toldOf(comm, posting), [careless]);
+  return (posting) => releasedError(refOf(comm, posting), [careless]);
 }
 
 /** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
-export function disposedHalf(comm: CommInfo, half: Posting): CommError {
-  return goneError(toldOf(comm, half), [half.call]);
+export function releasedRemoteError(comm: CommInfo, end: Posting): CommError {
+  return releasedError(refOf(comm, end), [end.call]);
 }
 
 /** The error of a transfer with a buffer that was written while it was lent. */
-export function writtenTransfer(
+export function writtenPairError(
   comm: CommInfo,
   fault: WriteFault,
 ): (posting: Posting) => CommError {
-  return (posting) => writtenError(toldOf(comm, posting), fault);
+  return (posting) => writtenError(refOf(comm, posting), fault);
 }
 
 /** True when a buffer of a call was disposed, or transferred away. */
-export function isGone({ send, recv, recorded }: RankCall): boolean {
-  return isLost(send) || isLost(recv) || recorded?.buffers.some(isLost) === true;
+export function isReleased({ send, recv, recorded }: RankCall): boolean {
+  return (
+    isBufferReleased(send) ||
+    isBufferReleased(recv) ||
+    recorded?.buffers.some(isBufferReleased) === true
+  );
 }
 
-function isLost(buffer: DeviceBuffer | undefined): boolean {
+function isBufferReleased(buffer: DeviceBuffer | undefined): boolean {
   if (buffer === undefined) return false;
   return buffer.disposed || buffer.allocation.memory.detached === true;
 }
@@ -73,38 +77,38 @@ function isDisposed({ send, recv, recorded }: RankCall): boolean {
   );
 }
 
-function toldIn({ comm, collective, number }: CallSet, rank: number): Told {
+function refIn({ comm, collective, number }: CallSet, rank: number): CallRef {
   return { comm, collective, rank, call: number };
 }
 
-function toldOf(comm: CommInfo, { op, call }: Posting): Told {
+function refOf(comm: CommInfo, { op, call }: Posting): CallRef {
   return { comm, collective: call.collective, rank: op.rank, call: op.call };
 }
 
-function goneError(told: Told, careless: readonly RankCall[]): CommClosedError {
+function releasedError(ref: CallRef, careless: readonly RankCall[]): CommClosedError {
   const ranks = careless.map(({ rank }) => rank);
   const did = careless.some(isDisposed) ? "disposed" : "transferred";
   const doing = did === "disposed" ? "disposing" : "transferring";
   return new CommClosedError(
     {
-      headline: `${told.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
+      headline: `${ref.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
       hint: `await the operation before ${doing} its buffers`,
     },
-    factsOf(told, ranks),
+    factsOf(ref, ranks),
   );
 }
 
-function writtenError(told: Told, { rank, field }: WriteFault): InvalidArgumentError {
+function writtenError(ref: CallRef, { rank, field }: WriteFault): InvalidArgumentError {
   return new InvalidArgumentError(
     {
-      headline: `${told.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
+      headline: `${ref.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
       hint: "await the operation before writing its buffers",
     },
-    { ...factsOf(told, [rank]), field },
+    { ...factsOf(ref, [rank]), field },
   );
 }
 
-function factsOf({ comm, collective, rank, call }: Told, ranks: readonly number[]) {
+function factsOf({ comm, collective, rank, call }: CallRef, ranks: readonly number[]) {
   return { rank, size: comm.ranks.length, comm: comm.name, collective, call, ranks };
 }
 
@@ -117,26 +121,26 @@ function factsOf({ comm, collective, rank, call }: Told, ranks: readonly number[
 type HostWriter = RankCall & { readonly recv: DeviceBuffer };
 
 /** Refuses a call in which a rank writes memory that another rank reads or writes. */
-export function assertTargetsApart({ calls, comm, number }: CallSet): void {
+export function assertNoAliasing({ calls, comm, number }: CallSet): void {
   const writers = calls.filter(writesHostMemory);
   if (writers.length === 0) return;
   const uses = usesOf(calls);
   const writer = writers.find((call) => isShared(call, uses));
-  const other = writer && calls.find((call) => collides(writer, call));
+  const other = writer && calls.find((call) => aliases(writer, call));
   if (writer === undefined || other === undefined) return;
-  throw new UnservedError((rank) => sharedTarget(comm, writer, other, rank, number));
+  throw new PerRankError((rank) => aliasingError(comm, writer, other, rank, number));
 }
 
 /**
  * Finds a message's error when it would arrive in memory which another rank reads or writes in the same exchange: in a call
  * at the head of its line, even if that part of the call is done. There is none when the memory is the receiver's own.
  */
-export function sharedTargets(
+export function aliasingErrors(
   comm: CommInfo,
-  meetings: readonly Meeting[],
-  sharers: (memory: Memory) => readonly Batch[],
-): (meeting: Meeting) => ((posting: Posting) => InvalidArgumentError) | undefined {
-  const written = meetings.map(({ recv }) => recv.call).filter(writesHostMemory);
+  pairs: readonly MatchedPair[],
+  sharers: (memory: Memory) => readonly MessageBatch[],
+): (pair: MatchedPair) => ((posting: Posting) => InvalidArgumentError) | undefined {
+  const written = pairs.map(({ recv }) => recv.call).filter(writesHostMemory);
   const memories = new Set(written.map(({ recv }) => recv.allocation.memory));
   const batches = new Set([...memories].flatMap(sharers));
   if (batches.size === 0) return () => undefined;
@@ -145,9 +149,9 @@ export function sharedTargets(
   const uses = usesOf(calls);
   return ({ recv: { call: writer } }) => {
     if (!writesHostMemory(writer) || !isShared(writer, uses)) return undefined;
-    const other = calls.find((call) => collides(writer, call));
+    const other = calls.find((call) => aliases(writer, call));
     if (other === undefined) return undefined;
-    return ({ op }) => sharedTarget(comm, writer, other, op.rank, op.call);
+    return ({ op }) => aliasingError(comm, writer, other, op.rank, op.call);
   };
 }
 
@@ -168,16 +172,16 @@ function writesHostMemory(call: RankCall): call is HostWriter {
   return call.recv?.allocation.memory.borrowed === true;
 }
 
-function collides(writer: HostWriter, { rank, send, recv }: RankCall): boolean {
-  return rank !== writer.rank && (meets(writer.recv, send) || meets(writer.recv, recv));
+function aliases(writer: HostWriter, { rank, send, recv }: RankCall): boolean {
+  return rank !== writer.rank && (overlaps(writer.recv, send) || overlaps(writer.recv, recv));
 }
 
-function meets(written: DeviceBuffer, other: DeviceBuffer | undefined): boolean {
+function overlaps(written: DeviceBuffer, other: DeviceBuffer | undefined): boolean {
   return other !== undefined && overlapBytes(written, other) > 0;
 }
 
 /** The error of call number `call` on `rank`. */
-function sharedTarget(
+function aliasingError(
   comm: CommInfo,
   { rank: writer, collective }: RankCall,
   other: RankCall,

@@ -8,12 +8,12 @@ import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
-import type { Meeting } from "./messages.ts";
+import type { MatchedPair } from "./messages.ts";
 import type { Posting, SignatureField } from "./posting.ts";
-import type { Slot } from "./queues.ts";
+import type { PendingCollective } from "./queues.ts";
 
 /** A call in a few words. */
-interface CallWords {
+interface CallSummary {
   /** The operation and its sizes. */
   readonly call: string;
   /** Where it was made, as `file:line:column`, if that is kept. */
@@ -28,15 +28,15 @@ export interface Mismatch {
   /** Each rank's value, by rank. */
   readonly values: readonly string[];
   /** Each rank's call, where ranks of other processes are compared. */
-  readonly calls?: readonly CallWords[];
+  readonly calls?: readonly CallSummary[];
   /** The law, where it is not equality, and the way to meet it. */
-  readonly law?: string;
-  readonly cure?: string;
+  readonly rule?: string;
+  readonly remedy?: string;
 }
 
 /** The first difference between the postings of a complete slot; `undefined` when they agree. */
-export function mismatchOf(slot: Slot): Mismatch | undefined {
-  const { posted, postings } = slot;
+export function mismatchOf(pending: PendingCollective): Mismatch | undefined {
+  const { posted, postings } = pending;
   // Of one rank there is nothing to compare.
   const differs =
     posted.length === 1
@@ -75,19 +75,19 @@ function differingField(
 }
 
 /** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
-function differing(field: string, values: readonly string[]): Mismatch | undefined {
+function differenceOf(field: string, values: readonly string[]): Mismatch | undefined {
   if (values.every((value) => value === values[0])) return undefined;
   return { field, values, ranks: outliers(values) };
 }
 
 /** The field of a call that holds the lengths of its blocks. */
-type Lengths = Pick<
+type CallLengths = Pick<
   RankCall,
   "collective" | "rank" | "count" | "root" | "sendCounts" | "recvCounts"
 >;
 
 /** Lengths that must fit each other across ranks without being equal. */
-function transposeFault(calls: readonly Lengths[]): Mismatch | undefined {
+function transposeFault(calls: readonly CallLengths[]): Mismatch | undefined {
   const root = calls[calls[0]?.root ?? -1];
   switch (calls[0]?.collective) {
     case "allToAllv":
@@ -102,7 +102,7 @@ function transposeFault(calls: readonly Lengths[]): Mismatch | undefined {
 }
 
 /** With counts given on both sides, what i sends to j must be what j expects from i. */
-function allToAllvFault(calls: readonly Lengths[]): Mismatch | undefined {
+function allToAllvFault(calls: readonly CallLengths[]): Mismatch | undefined {
   for (let from = 0; from < calls.length; from++) {
     for (let to = 0; to < calls.length; to++) {
       const sent = calls[from]?.sendCounts?.[to];
@@ -115,8 +115,9 @@ function allToAllvFault(calls: readonly Lengths[]): Mismatch | undefined {
           if (rank === from) return `sends ${sent} to rank ${to}`;
           return rank === to ? `expects ${expected} from rank ${from}` : "-";
         }),
-        law: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
-        cure: "recvCounts say what the others send; leave them out on all ranks to have them exchanged",
+        rule: `sendCounts[${to}] of rank ${from} must equal recvCounts[${from}] of rank ${to}`,
+        remedy:
+          "recvCounts say what the others send; leave them out on all ranks to have them exchanged",
       };
     }
   }
@@ -125,8 +126,8 @@ function allToAllvFault(calls: readonly Lengths[]): Mismatch | undefined {
 
 /** Each rank's length must be what the root has for it. */
 function rootedFault(
-  calls: readonly Lengths[],
-  root: Lengths | undefined,
+  calls: readonly CallLengths[],
+  root: CallLengths | undefined,
   field: "recvCounts" | "sendCounts",
   verb: string,
 ): Mismatch | undefined {
@@ -137,8 +138,8 @@ function rootedFault(
     field: `${field}[${rank}]`,
     ranks: [rank],
     values: calls.map((call) => `${verb} ${call.count}, the root has ${counts[call.rank]}`),
-    law: `the count of rank ${rank} must equal ${field}[${rank}] of the root, rank ${root.rank}`,
-    cure: `lengths that differ are the root's to say: ${field}, one a rank`,
+    rule: `the count of rank ${rank} must equal ${field}[${rank}] of the root, rank ${root.rank}`,
+    remedy: `lengths that differ are the root's to say: ${field}, one a rank`,
   };
 }
 
@@ -146,42 +147,42 @@ const sameCalls = "make the same call on every rank, with equal arguments";
 
 /** The error that each rank gets for a mismatch. All say the same. */
 export function mismatchErrors(
-  slot: Slot,
+  pending: PendingCollective,
   mismatch: Mismatch,
 ): (rank: number) => CollectiveMismatchError {
-  const { field, ranks, values, law, cure = sameCalls } = mismatch;
-  const { calls = slot.postings.map(callWords) } = mismatch;
-  const { name } = slot.comm;
+  const { field, ranks, values, rule, remedy = sameCalls } = mismatch;
+  const { calls = pending.postings.map(summaryOf) } = mismatch;
+  const { name } = pending.comm;
   const rows = values.map((value, rank) => {
     const { call = "-", place = "" } = calls[rank] ?? {};
     return { rank, cells: [call, value, place] };
   });
   const heading = calls.some(({ place }) => place !== undefined) ? ["made at"] : [];
   const text: ErrorText = {
-    headline: `call ${slot.number} on "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
-      law === undefined ? "" : `: ${law}`
+    headline: `call ${pending.number} on "${name}": ${ranksText(ranks)} ${ranks.length === 1 ? "differs" : "differ"} in ${field}${
+      rule === undefined ? "" : `: ${rule}`
     }`,
     table: [["rank", "call", field, ...heading], ...rankRows(rows, numbersText)],
-    hint: `nothing was written; ${cure}`,
+    hint: `nothing was written; ${remedy}`,
   };
   return (rank) =>
     new CollectiveMismatchError(text, {
       ...{ rank, size: calls.length, comm: name },
-      collective: slot.postings[rank]?.call.collective,
-      ...{ call: slot.number, ranks, field, values },
+      collective: pending.postings[rank]?.call.collective,
+      ...{ call: pending.number, ranks, field, values },
     });
 }
 
 /** The error of a send and a receive that do not fit; `undefined` when they do. */
 export function transferMismatch(
   comm: CommInfo,
-  { send, recv }: Meeting,
+  { send, recv }: MatchedPair,
 ): ((posting: Posting) => CollectiveMismatchError) | undefined {
   const from = send.call;
   const to = recv.call;
   const field = from.dtype !== to.dtype ? "dtype" : "count";
   const values = [`${from[field]}`, `${to[field]}`];
-  const cure =
+  const remedy =
     field === "dtype"
       ? `receive into ${from.dtype}, as it is sent`
       : "lengths are a law: take a subarray of the longer side";
@@ -198,7 +199,7 @@ export function transferMismatch(
           [from.rank, `send to ${to.rank}`, values[0] as string, places[0] ?? ""],
           [to.rank, `receive from ${from.rank}`, values[1] as string, places[1] ?? ""],
         ],
-        hint: `nothing was written; ${cure}`,
+        hint: `nothing was written; ${remedy}`,
       },
       {
         rank: op.rank,
@@ -214,7 +215,7 @@ export function transferMismatch(
 }
 
 /** The cells of a call in the table of a mismatch. */
-function callWords(posting: Posting | undefined): CallWords {
+function summaryOf(posting: Posting | undefined): CallSummary {
   if (posting === undefined) return { call: "-", place: undefined };
   const { call, op } = posting;
   const { collective, dtype, count } = call;
@@ -228,60 +229,61 @@ function callWords(posting: Posting | undefined): CallWords {
 // symmetric memory that the call would use.
 
 /** A rank's words about its call. */
-interface Told {
-  readonly call: CallWords;
+interface DigestDetails {
+  readonly call: CallSummary;
   readonly signature: readonly SignatureField[];
   /** Of the call, or of each that it records, where lengths are transposes; `null` elsewhere. */
-  readonly lengths: readonly (Lengths | null)[];
+  readonly lengths: readonly (CallLengths | null)[];
   readonly windows: readonly SignatureField[];
 }
 
 /** Parts of dispatch that a comparison needs. */
-interface Comparing {
+interface CompareHost {
   readonly session: Session;
   readonly comm: CommInfo;
-  readonly windows: Windows;
+  readonly windows: SymmetricWindows;
 }
 
 /** Compares a call with those of other processes, where there are any and comparisons are on. */
-export function comparedAcross(
-  { session, comm, windows }: Comparing,
-  slot: Slot,
+export function compareAcrossProcesses(
+  { session, comm, windows }: CompareHost,
+  pending: PendingCollective,
 ): Promise<Mismatch | undefined> | undefined {
-  const [own] = slot.posted;
-  if (own === undefined || slot.posted.length === slot.postings.length) return undefined;
-  return session.compare?.(comm, slot.number, () => ownWords(own, windows), judgeWords);
+  const [own] = pending.posted;
+  if (own === undefined || pending.posted.length === pending.postings.length) return undefined;
+  return session.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
 }
 
 /** A rank's own words. */
-function ownWords(posting: Posting, windows: Windows): CallDigest {
+function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
   const { call, prepared } = posting;
   const { signature } = prepared;
-  const calls = callsOf(call);
+  const calls = callsIn(call);
   const fields = windows.fieldsOf(calls, (index) => prefixOf(call, index));
-  const told: Told = {
-    ...{ call: callWords(posting), signature },
+  const digests: DigestDetails = {
+    ...{ call: summaryOf(posting), signature },
     ...{ lengths: calls.map(lengthsOf), windows: fields },
   };
-  return { kind: JSON.stringify([signature, fields]), details: JSON.stringify(told) };
+  return { kind: JSON.stringify([signature, fields]), details: JSON.stringify(digests) };
 }
 
 /** The mismatch of the calls of all ranks, given their words by rank. */
-function judgeWords(words: readonly string[]): Mismatch | undefined {
-  const told = words.map((each) => JSON.parse(each) as Told);
-  const differs = faultOf(told);
-  return differs && { ...differs, calls: told.map(({ call }) => call) };
+function compareDigests(details: readonly string[]): Mismatch | undefined {
+  const digests = details.map((each) => JSON.parse(each) as DigestDetails);
+  const differs = faultOf(digests);
+  return differs && { ...differs, calls: digests.map(({ call }) => call) };
 }
 
-function faultOf(told: readonly Told[]): Mismatch | undefined {
-  const differs = signatureMismatch(told.map(({ signature }) => signature)) ?? lengthsFault(told);
+function faultOf(digests: readonly DigestDetails[]): Mismatch | undefined {
+  const differs =
+    signatureMismatch(digests.map(({ signature }) => signature)) ?? lengthsFault(digests);
   if (differs !== undefined) return differs;
-  const apart = signatureMismatch(told.map(({ windows }) => windows));
-  return apart && { ...apart, law: windowLaw };
+  const apart = signatureMismatch(digests.map(({ windows }) => windows));
+  return apart && { ...apart, rule: windowRule };
 }
 
 /** The call itself, or those that it records. */
-export function callsOf(call: RankCall): readonly RankCall[] {
+export function callsIn(call: RankCall): readonly RankCall[] {
   return call.collective === "capture" ? (call.recorded?.calls ?? []) : [call];
 }
 
@@ -289,19 +291,19 @@ function prefixOf({ collective }: Pick<RankCall, "collective">, index: number): 
   return collective === "capture" ? `calls[${index}].` : "";
 }
 
-function lengthsOf({ collective, rank, count, root, ...call }: RankCall): Lengths | null {
+function lengthsOf({ collective, rank, count, root, ...call }: RankCall): CallLengths | null {
   const { sendCounts, recvCounts } = call;
   const isTransposed = ["allToAllv", "gather", "scatter"].includes(collective);
   return isTransposed ? { collective, rank, count, root, sendCounts, recvCounts } : null;
 }
 
 /** The signatures agree by now, so that all ranks mean the same collectives. */
-function lengthsFault(told: readonly Told[]): Mismatch | undefined {
-  const [first] = told;
+function lengthsFault(digests: readonly DigestDetails[]): Mismatch | undefined {
+  const [first] = digests;
   const collective = first?.signature[0]?.[1] as RankCall["collective"];
   for (const index of first?.lengths.keys() ?? []) {
-    const calls = told.flatMap(({ lengths }) => lengths[index] ?? []);
-    const fault = calls.length < told.length ? undefined : transposeFault(calls);
+    const calls = digests.flatMap(({ lengths }) => lengths[index] ?? []);
+    const fault = calls.length < digests.length ? undefined : transposeFault(calls);
     if (fault !== undefined) {
       return { ...fault, field: prefixOf({ collective }, index) + fault.field };
     }
@@ -323,14 +325,14 @@ export function recordedSets({ comm, number, calls }: CallSet): CallSet[] | unde
 }
 
 /** The mismatch of the recorded calls of all ranks, beside their signatures; makes their windows. */
-export function recordedFault(
+export function recordedMismatch(
   captures: readonly RankCall[],
-  windows: Windows,
+  windows: SymmetricWindows,
 ): Mismatch | undefined {
   const length = captures[0]?.recorded?.calls.length ?? 0;
   for (let index = 0; index < length; index++) {
     const calls = captures.map(({ recorded }) => recorded?.calls[index] as RankCall);
-    const fault = transposeFault(calls) ?? windows.join(calls);
+    const fault = transposeFault(calls) ?? windows.assign(calls);
     if (fault !== undefined) return { ...fault, field: `calls[${index}].${fault.field}` };
   }
   return undefined;
@@ -348,25 +350,25 @@ type Side = "send" | "recv";
 const sides: readonly Side[] = ["send", "recv"];
 
 /** Numbers the windows of one communicator. */
-export class Windows {
+export class SymmetricWindows {
   readonly #numbers = new WeakMap<Allocation, number>();
-  #made = 0;
+  #count = 0;
 
   /** The reason why the buffers of a complete call lie in no common windows; makes new windows when there is none. */
-  join(calls: readonly RankCall[]): Mismatch | undefined {
+  assign(calls: readonly RankCall[]): Mismatch | undefined {
     if (!calls.some(isSymmetric)) return undefined;
     const places = calls.map(symmetricPlace);
     const reached = reachedBuffers((calls[0] as RankCall).collective);
     for (const side of sides) {
       const windows = calls.map((call, i) => (places[i] ? this.#window(call, side) : "none"));
-      const fault = differing(`symmetric ${side}`, windows);
-      if (fault !== undefined) return { ...fault, law: windowLaw };
+      const fault = differenceOf(`symmetric ${side}`, windows);
+      if (fault !== undefined) return { ...fault, rule: windowRule };
       if (reached?.[side] !== true) continue;
       const offsets = places.map((place) => `byte ${place?.[side]} of it`);
-      const apart = differing(`place of ${side}`, offsets);
-      if (apart !== undefined) return { ...apart, law: placeLaw };
+      const apart = differenceOf(`place of ${side}`, offsets);
+      if (apart !== undefined) return { ...apart, rule: placeRule };
     }
-    for (const side of sides) this.#make(calls, side);
+    for (const side of sides) this.#open(calls, side);
     return undefined;
   }
 
@@ -378,8 +380,8 @@ export class Windows {
     calls: readonly RankCall[],
     prefixOf: (index: number) => string,
   ): readonly SignatureField[] {
-    const trial = new Windows();
-    trial.#made = this.#made;
+    const trial = new SymmetricWindows();
+    trial.#count = this.#count;
     return calls.flatMap((call, index): SignatureField[] => {
       const place = symmetricPlace(call);
       const prefix = prefixOf(index);
@@ -391,13 +393,13 @@ export class Windows {
         const at: SignatureField = [`${prefix}place of ${side}`, `byte ${place[side]} of it`];
         return reached?.[side] === true ? [window, at] : [window];
       });
-      for (const side of sides) trial.#make([call], side);
+      for (const side of sides) trial.#open([call], side);
       return fields;
     });
   }
 
   /** Takes over the number that a buffer's allocation has in another numbering. */
-  #adopt(other: Windows, call: RankCall, side: Side): void {
+  #adopt(other: SymmetricWindows, call: RankCall, side: Side): void {
     const allocation = call[side]?.allocation;
     const number = allocation && other.#numbers.get(allocation);
     if (allocation !== undefined && number !== undefined) this.#numbers.set(allocation, number);
@@ -412,21 +414,21 @@ export class Windows {
     return `a new window of ${allocation.memory.byteLength} bytes`;
   }
 
-  #make(calls: readonly RankCall[], side: Side): void {
+  #open(calls: readonly RankCall[], side: Side): void {
     const isNew = calls.some(({ [side]: buffer }) => {
       return buffer !== undefined && !this.#numbers.has(buffer.allocation);
     });
     if (!isNew) return;
     for (const { [side]: buffer } of calls) {
-      if (buffer !== undefined) this.#numbers.set(buffer.allocation, this.#made);
+      if (buffer !== undefined) this.#numbers.set(buffer.allocation, this.#count);
     }
-    this.#made++;
+    this.#count++;
   }
 }
 
 /** The required windows of all ranks. */
-const windowLaw = "ranks use symmetric memory together, in the same order and equally long";
-const placeLaw = "ranks reach it at the same place of everyone's window";
+const windowRule = "ranks use symmetric memory together, in the same order and equally long";
+const placeRule = "ranks reach it at the same place of everyone's window";
 
 function isSymmetric(call: RankCall): boolean {
   return symmetricPlace(call) !== undefined;

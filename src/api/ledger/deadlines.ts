@@ -10,7 +10,7 @@ import type { CommInfo, Session } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommTimeoutError } from "../errors.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { headWait, type Lines } from "./queues.ts";
+import { headWait, type RankQueues } from "./queues.ts";
 
 /** Deals with a call that was not done in time; resolves when it has. */
 type Expire = (posting: Posting) => Promise<void>;
@@ -22,26 +22,26 @@ class Deadline {
   readonly dueMs: number;
   readonly #deadlines: Deadlines;
   /** `undefined` once it has left. */
-  line: Line | undefined;
+  queue: TimeoutQueue | undefined;
   before: Deadline | undefined;
   after: Deadline | undefined;
 
-  constructor(deadlines: Deadlines, posting: Posting, dueMs: number, line: Line) {
+  constructor(deadlines: Deadlines, posting: Posting, dueMs: number, queue: TimeoutQueue) {
     this.#deadlines = deadlines;
     this.posting = posting;
     this.dueMs = dueMs;
-    this.line = line;
-    this.before = line.last;
+    this.queue = queue;
+    this.before = queue.last;
   }
 
   /** The call has settled. */
   settled(): void {
-    this.#deadlines.leave(this);
+    this.#deadlines.remove(this);
   }
 }
 
 /** Open deadlines with one timeout, the earliest first. */
-interface Line {
+interface TimeoutQueue {
   readonly timeoutMs: number;
   first: Deadline | undefined;
   last: Deadline | undefined;
@@ -52,9 +52,9 @@ export class Deadlines {
   readonly #expire: Expire;
   readonly #alarm = new Alarm();
   /** Lines with an open deadline, by timeout. */
-  readonly #lines = new Map<number, Line>();
+  readonly #queues = new Map<number, TimeoutQueue>();
   /** Where the last call stood: the next one mostly has the same timeout. */
-  #recent: Line = { timeoutMs: 0, first: undefined, last: undefined };
+  #recent: TimeoutQueue = { timeoutMs: 0, first: undefined, last: undefined };
 
   constructor(expire: Expire) {
     this.#expire = expire;
@@ -64,57 +64,57 @@ export class Deadlines {
   watch(posting: Posting): void {
     const { op, calledAtPs, deadlinePs } = posting;
     if (deadlinePs === undefined) return;
-    const line = this.#line((deadlinePs - calledAtPs) / 1e9);
+    const queue = this.#queueOf((deadlinePs - calledAtPs) / 1e9);
     const nowMs = performance.now();
-    const deadline = new Deadline(this, posting, nowMs + line.timeoutMs, line);
-    if (line.last === undefined) line.first = deadline;
-    else line.last.after = deadline;
-    line.last = deadline;
+    const deadline = new Deadline(this, posting, nowMs + queue.timeoutMs, queue);
+    if (queue.last === undefined) queue.first = deadline;
+    else queue.last.after = deadline;
+    queue.last = deadline;
     op.deadline = deadline;
-    this.#alarm.ringBy(deadline.dueMs, nowMs, this.#look);
+    this.#alarm.ringBy(deadline.dueMs, nowMs, this.#check);
   }
 
   /** A deadline is open no longer. */
-  leave(deadline: Deadline): void {
-    const { line, before, after } = deadline;
-    if (line === undefined) return;
-    if (before === undefined) line.first = after;
+  remove(deadline: Deadline): void {
+    const { queue, before, after } = deadline;
+    if (queue === undefined) return;
+    if (before === undefined) queue.first = after;
     else before.after = after;
-    if (after === undefined) line.last = before;
+    if (after === undefined) queue.last = before;
     else after.before = before;
-    deadline.line = undefined;
+    deadline.queue = undefined;
     deadline.before = undefined;
     deadline.after = undefined;
-    if (line.first !== undefined) return;
-    this.#lines.delete(line.timeoutMs);
-    if (this.#lines.size === 0) this.#alarm.rest();
+    if (queue.first !== undefined) return;
+    this.#queues.delete(queue.timeoutMs);
+    if (this.#queues.size === 0) this.#alarm.rest();
   }
 
-  #line(timeoutMs: number): Line {
+  #queueOf(timeoutMs: number): TimeoutQueue {
     if (this.#recent.timeoutMs !== timeoutMs) {
-      const known = this.#lines.get(timeoutMs);
+      const known = this.#queues.get(timeoutMs);
       this.#recent = known ?? { timeoutMs, first: undefined, last: undefined };
     }
-    const line = this.#recent;
-    if (line.first === undefined) this.#lines.set(timeoutMs, line);
-    return line;
+    const queue = this.#recent;
+    if (queue.first === undefined) this.#queues.set(timeoutMs, queue);
+    return queue;
   }
 
-  readonly #look = (): void => {
+  readonly #check = (): void => {
     const nowMs = performance.now();
     const due: Deadline[] = [];
     let nextMs = Infinity;
-    for (const line of this.#lines.values()) {
-      for (let first = line.first; first !== undefined; first = line.first) {
+    for (const queue of this.#queues.values()) {
+      for (let first = queue.first; first !== undefined; first = queue.first) {
         if (first.dueMs > nowMs) {
           nextMs = Math.min(nextMs, first.dueMs);
           break;
         }
-        this.leave(first);
+        this.remove(first);
         due.push(first);
       }
     }
-    if (nextMs < Infinity) this.#alarm.ringBy(nextMs, nowMs, this.#look);
+    if (nextMs < Infinity) this.#alarm.ringBy(nextMs, nowMs, this.#check);
     const expire = (): void => {
       void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
     };
@@ -213,10 +213,10 @@ function wake(timer: Timer | number | undefined): void {
 
 /** Calls that are not done: those in the ranks' lines, and those that the session has. */
 interface OpenCalls {
-  readonly lines: Lines;
-  readonly queued: { beside(posting: Posting): readonly Posting[] };
+  readonly queues: RankQueues;
+  readonly submitted: { submittedWith(posting: Posting): readonly Posting[] };
   /** A call of another communicator is what the process does first. */
-  readonly areHeld: boolean;
+  readonly areBlocked: boolean;
 }
 
 /** The call that must be done first; `undefined` when none has a deadline. */
@@ -226,70 +226,76 @@ export function firstDue(postings: readonly Posting[]): Posting | undefined {
 }
 
 /** The ranks of world ranks on a communicator that they are members of. */
-export function ownRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
+export function commRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
   const own = new Map(ranks.map((worldRank, rank) => [worldRank, rank]));
   return worldRanks.map((worldRank) => own.get(worldRank) ?? -1);
 }
 
 /** The ranks that a late call waited for, and the words about them. */
-export interface Holdup {
+export interface TimeoutCause {
   readonly ranks: readonly number[];
   readonly why: string;
   /** The remedy, where it is neither to look at those ranks nor to wait longer. */
-  readonly next?: string;
+  readonly remedy?: string;
 }
 
 /** Ranks that have not made a call; where there are none its work takes long. */
-export function absent(ranks: readonly number[]): Holdup {
+export function missingRanks(ranks: readonly number[]): TimeoutCause {
   const why = ranks.length > 0 ? `${ranksText(ranks)} had not made it` : "all ranks had made it";
   return { ranks, why };
 }
 
 /** The cause of a call's wait when its deadline passed: in a job of several processes by their own words. */
-export async function holdupOf(
+export async function timeoutCause(
   session: Session,
   comm: CommInfo,
   posting: Posting,
-  { lines, queued, areHeld }: OpenCalls,
-): Promise<Holdup> {
+  { queues, submitted, areBlocked }: OpenCalls,
+): Promise<TimeoutCause> {
   const { op } = posting;
   const isWaiting = op.status === "waiting";
-  const here = isWaiting ? (headWait(comm, lines, op.rank)?.missing ?? []) : [];
-  if (comm.local.length === comm.ranks.length) return absent(ownRanks(comm, here));
-  const isInLine = isWaiting && (areHeld || !lines.isAtHead(op));
+  const here = isWaiting ? (headWait(comm, queues, op.rank)?.missing ?? []) : [];
+  if (comm.local.length === comm.ranks.length) return missingRanks(commRanks(comm, here));
+  const isBehind = isWaiting && (areBlocked || !queues.isAtHead(op));
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
     const { ranks, haveDiverged } = (await session.peers?.missingRanks(comm, op.call)) ?? {
       ranks: here,
     };
-    if (haveDiverged === true) return apart;
-    return ranks.length === 0 && isInLine ? inLine : absent(ownRanks(comm, ranks));
+    if (haveDiverged === true) return diverged;
+    return ranks.length === 0 && isBehind
+      ? behindEarlierCall
+      : missingRanks(commRanks(comm, ranks));
   }
-  if (comm.local.includes(peer) && isWaiting && !isInLine) return absent([peer]);
-  const together = [...lines.beside(posting), ...queued.beside(posting)] as TransferPosting[];
-  const halves = together.filter((half) => !comm.local.includes(half.peer));
-  const told = await session.peers?.missingEnds(comm, halves);
-  const missing = told && ownRanks(comm, told);
+  if (comm.local.includes(peer) && isWaiting && !isBehind) return missingRanks([peer]);
+  const together = [
+    ...queues.batchOf(posting),
+    ...submitted.submittedWith(posting),
+  ] as TransferPosting[];
+  const remote = together.filter((end) => !comm.local.includes(end.peer));
+  const missingWorldRanks = await session.peers?.missingEnds(comm, remote);
+  const missing = missingWorldRanks && commRanks(comm, missingWorldRanks);
   // One that is in line here is not made yet: for the others this rank is the one that lacks.
   const isUpToUs = missing?.every((rank) => rank === op.rank) === true;
-  return isUpToUs && isInLine ? inLine : holdupOfMessage(peer, missing);
+  return isUpToUs && isBehind ? behindEarlierCall : messageTimeoutCause(peer, missing);
 }
 
-const inLine: Holdup = {
+const behindEarlierCall: TimeoutCause = {
   ranks: [],
   why: "an earlier call of this rank kept it waiting",
-  next: "give that one a deadline of its own, and its error names the missing ranks",
+  remedy: "give that one a deadline of its own, and its error names the missing ranks",
 };
 
-const apart: Holdup = {
+const diverged: TimeoutCause = {
   ranks: [],
   why: "all ranks had made it, but did not come together: one gave it up before, or their counts or new symmetric buffers are not alike",
-  next: 'where nobody gave it up, compare its counts and buffers; nccl({ compareCalls: "always" }) says what differs before anything happens',
+  remedy:
+    'where nobody gave it up, compare its counts and buffers; nccl({ compareCalls: "always" }) says what differs before anything happens',
 };
 
 /** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where they are unknown. */
-function holdupOfMessage(peer: number, missing: readonly number[] | undefined): Holdup {
-  if (missing === undefined) return absent([peer]);
+function messageTimeoutCause(peer: number, missing: readonly number[] | undefined): TimeoutCause {
+  if (missing === undefined) return missingRanks([peer]);
   if (missing.length === 0) {
     const why = `rank ${peer} had made it too: it is slow, was given up there, or waits behind other calls`;
     return { ranks: [peer], why };
@@ -297,7 +303,7 @@ function holdupOfMessage(peer: number, missing: readonly number[] | undefined): 
   const isPeer = missing.length === 1 && missing[0] === peer;
   // Messages that were made together wait for each other, and may wait for ranks that wait for third ones.
   return isPeer
-    ? absent(missing)
+    ? missingRanks(missing)
     : { ranks: missing, why: `${ranksText(missing)} kept it waiting` };
 }
 
@@ -305,12 +311,12 @@ function holdupOfMessage(peer: number, missing: readonly number[] | undefined): 
 export function timeoutError(
   comm: CommInfo,
   posting: Posting,
-  { ranks, why, next = nextStep(comm, ranks) }: Holdup,
+  { ranks, why, remedy = nextStep(comm, ranks) }: TimeoutCause,
   isVirtual: boolean,
 ): CommTimeoutError {
   const { op, call, calledAtPs, deadlinePs = 0 } = posting;
   const allowed = `${(deadlinePs - calledAtPs) / 1e9} ms`;
-  const step = isVirtual ? "virtual time counts on the simulation" : next;
+  const step = isVirtual ? "virtual time counts on the simulation" : remedy;
   return new CommTimeoutError(
     {
       headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,

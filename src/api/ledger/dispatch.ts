@@ -6,66 +6,69 @@
 import type { CallSet, PeerBarrier, RankCall, RemoteTransfer, Transfer } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
-import { isGiven } from "../member/prepared.ts";
+import { hasReceiveCounts } from "../member/prepared.ts";
 import {
-  disposedHalf,
-  disposedTransfer,
-  isGone,
-  refuseWritten,
-  sharedTargets,
-  writtenTransfer,
+  aliasingErrors,
+  isReleased,
+  releasedPairError,
+  releasedRemoteError,
+  writeError,
+  writtenPairError,
 } from "./buffer-checks.ts";
 import {
-  callsOf,
-  comparedAcross,
+  callsIn,
+  compareAcrossProcesses,
   type Mismatch,
   mismatchErrors,
   mismatchOf,
-  recordedFault,
+  recordedMismatch,
   transferMismatch,
 } from "./compare.ts";
 import { exchangeCounts } from "./exchanges.ts";
-import { errorByCall } from "./failures.ts";
-import { Agreement } from "./matched-call.ts";
-import { type Meeting, openHalves, takeMeetings } from "./messages.ts";
+import { errorsByCall } from "./failures.ts";
+import { MatchedCall } from "./matched-call.ts";
+import { type MatchedPair, remoteEnds, takePairs } from "./messages.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import type { Lines, Slot } from "./queues.ts";
+import type { PendingCollective, RankQueues } from "./queues.ts";
 import {
   abandon,
   attempt,
+  type DispatchHost,
+  type DispatchResult,
   failAll,
   failAt,
-  failServed,
+  failDispatched,
   isPending,
-  lastComing,
+  lastPostedAtPs,
+  markSubmitted,
   queued,
-  type ServeHost,
-  submitted,
-  type Work,
-  wake,
+  settle,
 } from "./settle.ts";
-import { PostedCall, type QueuedCall } from "./submission.ts";
+import { PostedSubmission, type Submission } from "./submission.ts";
 
-/** Serves a complete collective call. A promise means that the session is still at it. */
-export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
-  const postings = slot.posted;
-  const givenUp = postings.find((posting) => !isPending(posting));
-  if (givenUp !== undefined) {
-    // Ranks of other processes do not hear of it, and go on with the call.
-    if (postings.length < slot.postings.length) return abandon(host, givenUp);
-    const cancelled = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
-    failAll(host, postings, ({ op }) => cancelError(slot, cancelled, op.rank));
+/** Dispatches a complete collective call. A promise: the session still executes it. */
+export function dispatchCollective(
+  host: DispatchHost,
+  pending: PendingCollective,
+): void | Promise<void> {
+  const postings = pending.posted;
+  const cancelled = postings.find((posting) => !isPending(posting));
+  if (cancelled !== undefined) {
+    // Ranks of other processes are not notified, and go on with the call.
+    if (postings.length < pending.postings.length) return abandon(host, cancelled);
+    const ranks = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
+    failAll(host, postings, ({ op }) => cancelError(pending, ranks, op.rank));
     return;
   }
-  const apart = comparedAcross(host, slot);
-  if (apart === undefined) return serveHere(host, slot, postings);
+  const compared = compareAcrossProcesses(host, pending);
+  if (compared === undefined) return dispatchCompared(host, pending, postings);
   const serve = (mismatch: Mismatch | undefined): void | Promise<void> => {
-    if (mismatch !== undefined) return differ(host, slot, mismatch);
+    if (mismatch !== undefined) return failMismatch(host, pending, mismatch);
     const late = postings.find((posting) => !isPending(posting));
-    return late === undefined ? serveHere(host, slot, postings) : abandon(host, late);
+    return late === undefined ? dispatchCompared(host, pending, postings) : abandon(host, late);
   };
-  return apart.then(serve, (error) => {
-    const errorOf = errorByCall(error, host);
+  return compared.then(serve, (error) => {
+    const errorOf = errorsByCall(error, host);
     for (const posting of postings) {
       host.fail(posting, errorOf(posting));
       abandon(host, posting);
@@ -73,71 +76,75 @@ export function serveSlot(host: ServeHost, slot: Slot): void | Promise<void> {
   });
 }
 
-/** Dispatches a call on which ranks of other processes agree, as far as calls are compared. */
-function serveHere(
-  host: ServeHost,
-  slot: Slot,
+/** Dispatches a call that is equal in all processes, as far as calls are compared. */
+function dispatchCompared(
+  host: DispatchHost,
+  pending: PendingCollective,
   postings: readonly Posting[],
 ): void | Promise<void> {
-  const known = Agreement.known(postings);
-  return known === undefined
-    ? serveNew(host, slot, postings)
-    : serveKnown(host, slot, postings, known);
+  const matched = MatchedCall.lookup(postings);
+  return matched === undefined
+    ? dispatchNew(host, pending, postings)
+    : dispatchMatched(host, pending, postings, matched);
 }
 
-/** Serves a call that was not made before. */
-function serveNew(host: ServeHost, slot: Slot, postings: readonly Posting[]): void | Promise<void> {
-  const calls = postings.map(callOf);
-  const mismatch = disagreement(host, slot, calls);
-  if (mismatch !== undefined) return differ(host, slot, mismatch);
-  return perform(host, slot, postings, calls, Agreement.reached(postings, calls));
-}
-
-/** Serves a call that all ranks have made before with the same arguments. */
-function serveKnown(
-  host: ServeHost,
-  slot: Slot,
+/** Dispatches a call that was not made before. */
+function dispatchNew(
+  host: DispatchHost,
+  pending: PendingCollective,
   postings: readonly Posting[],
-  known: Agreement,
+): void | Promise<void> {
+  const calls = postings.map(callOf);
+  const mismatch = findMismatch(host, pending, calls);
+  if (mismatch !== undefined) return failMismatch(host, pending, mismatch);
+  return runSet(host, pending, postings, calls, MatchedCall.store(postings, calls));
+}
+
+/** Dispatches a call that all ranks have made before with the same arguments. */
+function dispatchMatched(
+  host: DispatchHost,
+  pending: PendingCollective,
+  postings: readonly Posting[],
+  matched: MatchedCall,
 ): void | Promise<void> {
   const { enqueueRepeated, bufferGuard } = host.session;
   const again =
-    known.planned !== undefined && enqueueRepeated !== undefined && bufferGuard === undefined;
-  if (again && known.stillLives()) {
-    return serveAgain(host, new PostedCall(postings), known, slot.number);
+    matched.planned !== undefined && enqueueRepeated !== undefined && bufferGuard === undefined;
+  if (again && matched.buffersLive()) {
+    return submitRepeated(host, new PostedSubmission(postings), matched, pending.number);
   }
-  return perform(host, slot, postings, postings.map(callOf), known);
+  return runSet(host, pending, postings, postings.map(callOf), matched);
 }
 
-/** Has a session queue a call again that it has worked out before; its buffers are all there. */
-export function serveAgain(
-  host: ServeHost,
-  call: QueuedCall,
-  known: Agreement,
+/** Queues a call again that the session has planned before; its buffers live. */
+export function submitRepeated(
+  host: DispatchHost,
+  call: Submission,
+  matched: MatchedCall,
   number: number,
 ): void {
   try {
-    host.queueAgain(call, known, number);
+    host.enqueueRepeated(call, matched, number);
   } catch (error) {
-    failServed(host, call.postings, error);
+    failDispatched(host, call.postings, error);
   }
 }
 
-function differ(host: ServeHost, slot: Slot, mismatch: Mismatch): void {
-  const errorOf = mismatchErrors(slot, mismatch);
-  failAll(host, slot.posted, ({ op }) => errorOf(op.rank));
+function failMismatch(host: DispatchHost, pending: PendingCollective, mismatch: Mismatch): void {
+  const errorOf = mismatchErrors(pending, mismatch);
+  failAll(host, pending.posted, ({ op }) => errorOf(op.rank));
 }
 
-/** The reason why a complete call cannot be served; `undefined` when all ranks agree. */
-function disagreement(
-  { windows }: ServeHost,
-  slot: Slot,
+/** The mismatch of a complete call; `undefined` when the calls of all ranks are equal. */
+function findMismatch(
+  { windows }: DispatchHost,
+  pending: PendingCollective,
   calls: readonly RankCall[],
 ): Mismatch | undefined {
-  const fault = mismatchOf(slot) ?? windows.join(calls);
+  const fault = mismatchOf(pending) ?? windows.assign(calls);
   if (fault !== undefined || calls[0]?.collective !== "capture") return fault;
-  if (slot.arrived === slot.postings.length) return recordedFault(calls, windows);
-  for (const call of calls.flatMap(callsOf)) windows.join([call]);
+  if (pending.arrived === pending.postings.length) return recordedMismatch(calls, windows);
+  for (const call of calls.flatMap(callsIn)) windows.assign([call]);
   return undefined;
 }
 
@@ -145,14 +152,14 @@ function callOf({ call }: Posting): RankCall {
   return call;
 }
 
-function perform(
-  host: ServeHost,
-  slot: Slot,
+function runSet(
+  host: DispatchHost,
+  pending: PendingCollective,
   postings: readonly Posting[],
   calls: readonly RankCall[],
-  cache: Agreement,
+  cache: MatchedCall,
 ): void | Promise<void> {
-  const { comm, number } = slot;
+  const { comm, number } = pending;
   const set: CallSet = {
     comm,
     number,
@@ -163,27 +170,31 @@ function perform(
   return attempt(
     host,
     postings,
-    () => execute(host, set, postings),
+    () => runAfterBarrier(host, set, postings),
     () => {
       const order = host.session.wakeOrder(set);
-      wake(host, [order.map((rank) => postings[rank] as Posting)]);
+      settle(host, [order.map((rank) => postings[rank] as Posting)]);
     },
   );
 }
 
-function execute(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
-  const convening = host.session.peerBarrier?.(set);
-  if (convening === undefined) return carryOut(host, set, postings);
-  const go = (): Work => carryOut(host, set, postings);
-  const anyway = (): void => handOver(host, set);
-  const done = onceTogether<unknown>(host, convening, postings, { go, anyway });
+function runAfterBarrier(
+  host: DispatchHost,
+  set: CallSet,
+  postings: readonly Posting[],
+): DispatchResult {
+  const barrier = host.session.peerBarrier?.(set);
+  if (barrier === undefined) return prepareAndSubmit(host, set, postings);
+  const proceed = (): DispatchResult => prepareAndSubmit(host, set, postings);
+  const submitAnyway = (): void => submitAbandoned(host, set);
+  const done = afterBarrier<unknown>(host, barrier, postings, { proceed, submitAnyway });
   return done.then((left) => (postings.every(isPending) ? left : queued));
 }
 
-/** Hands over a call that no rank of this process waits for any more. */
-function handOver(host: ServeHost, set: CallSet): void {
+/** Submits a call that no rank of this process awaits any more: its peers are blocked in it. */
+function submitAbandoned(host: DispatchHost, set: CallSet): void {
   const { session } = host;
-  if (set.collective === "capture" || set.calls.some(isGone)) return;
+  if (set.collective === "capture" || set.calls.some(isReleased)) return;
   const { cache: _, ...once } = set;
   const isUnknown = set.calls.some((call) => call.recvCounts === undefined);
   if (set.collective === "allToAllv" && isUnknown) {
@@ -194,131 +205,146 @@ function handOver(host: ServeHost, set: CallSet): void {
   void Promise.resolve(session.execute(once)).catch(() => undefined);
 }
 
-function carryOut(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
-  const organised = host.organise(set);
-  if (organised instanceof Promise) return organised;
-  if (organised !== false) return submitted([postings], host.session.onControlCall?.(set));
-  if (set.calls.every(isGiven)) return begin(host, set, postings);
-  // What is exchanged or allocated for the call is another time another.
+function prepareAndSubmit(
+  host: DispatchHost,
+  set: CallSet,
+  postings: readonly Posting[],
+): DispatchResult {
+  const controlled = host.runControlCall(set);
+  if (controlled instanceof Promise) return controlled;
+  if (controlled !== false) return markSubmitted([postings], host.session.onControlCall?.(set));
+  if (set.calls.every(hasReceiveCounts)) return checkAndSubmit(host, set, postings);
+  // Exchanged counts and allocated memory differ from one call to the next.
   const { cache: _, ...once } = set;
   const unknown = set.calls.some((call) => call.recvCounts === undefined);
   const exchanged = unknown ? exchangeCounts(host.session, once) : undefined;
   if (exchanged instanceof Promise)
-    return exchanged.then<unknown>(() => begin(host, once, postings));
-  return begin(host, once, postings);
+    return exchanged.then<unknown>(() => checkAndSubmit(host, once, postings));
+  return checkAndSubmit(host, once, postings);
 }
 
-/** Hands a set that has all it needs to the session. */
-function begin(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
+/** Submits a set with counts and receive buffers, after the checks of its memory. */
+function checkAndSubmit(
+  host: DispatchHost,
+  set: CallSet,
+  postings: readonly Posting[],
+): DispatchResult {
   host.prepare(set);
   const written = host.session.bufferGuard?.findWrite(set.calls);
-  if (written !== undefined) throw refuseWritten(set, written);
+  if (written !== undefined) throw writeError(set, written);
   return submit(host, set, postings);
 }
 
-/** Hands a checked set to the session. */
-function submit(host: ServeHost, set: CallSet, postings: readonly Posting[]): Work {
+/** Submits a checked set. */
+function submit(host: DispatchHost, set: CallSet, postings: readonly Posting[]): DispatchResult {
   const { session } = host;
   if (session.enqueue !== undefined) {
-    host.queue(postings, (waiting) => session.enqueue?.(set, waiting));
+    host.enqueue(postings, (waiting) => session.enqueue?.(set, waiting));
     return queued;
   }
-  return submitted([postings], session.execute(set));
+  return markSubmitted([postings], session.execute(set));
 }
 
-function cancelError(slot: Slot, ranks: readonly number[], rank: number): CommAbortedError {
+function cancelError(
+  pending: PendingCollective,
+  ranks: readonly number[],
+  rank: number,
+): CommAbortedError {
   return new CommAbortedError(
     {
-      headline: `call ${slot.number} on "${slot.comm.name}": ${ranksText(ranks)} cancelled it`,
+      headline: `call ${pending.number} on "${pending.comm.name}": ${ranksText(ranks)} cancelled it`,
       hint: "nothing was written; the communicator is still in step",
     },
-    { rank, size: slot.postings.length, comm: slot.comm.name, call: slot.number, ranks },
+    { rank, size: pending.postings.length, comm: pending.comm.name, call: pending.number, ranks },
   );
 }
 
 // Messages: sends and receives at the heads of their ranks' queues.
 
-/** Serves those that meet, and halves with their other end elsewhere. `undefined`: there are none; true: served. */
-export function serveTransfers(host: ServeHost, lines: Lines): true | Promise<void> | undefined {
-  if (!lines.haveTransfers) return undefined;
-  const halvesNow = (): TransferPosting[] => openHalves(host.comm, () => lines.batches());
-  const givenUp = halvesNow().find((half) => !isPending(half));
-  // Ranks of other processes do not hear of it, and would take the next message for it.
-  if (givenUp !== undefined) abandon(host, givenUp);
-  // Settled transfers meet no others. In a world of one process only a cancellation settles one that has arrived.
+/** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
+export function dispatchMessages(
+  host: DispatchHost,
+  queues: RankQueues,
+): true | Promise<void> | undefined {
+  if (!queues.haveMessages) return undefined;
+  const remoteNow = (): TransferPosting[] => remoteEnds(host.comm, () => queues.batches());
+  const cancelled = remoteNow().find((end) => !isPending(end));
+  // Ranks of other processes are not notified, and would match the next message with it.
+  if (cancelled !== undefined) abandon(host, cancelled);
+  // Settled transfers match no others. In a world of one process only a cancellation settles one that has arrived.
   const isAlone = host.comm.local.length === host.comm.ranks.length;
-  const { arrived } = lines;
-  const changed = new Set(isAlone ? arrived : lines.batches());
+  const { arrived } = queues;
+  const changed = new Set(isAlone ? arrived : queues.batches());
   for (const batch of changed) batch.closeSettled();
-  for (const op of lines.takeCancelled()) {
-    const batch = lines.batch(op.rank);
+  for (const op of queues.takeCancelled()) {
+    const batch = queues.batch(op.rank);
     if (batch?.close(op)) changed.add(batch);
   }
-  const halves = halvesNow();
-  const coming = comeTogether(host, lines, halves);
-  if (coming !== undefined) return coming;
-  for (const { op } of halves) {
-    const batch = lines.batch(op.rank);
+  const remote = remoteNow();
+  const waiting = awaitExchangePeers(host, queues, remote);
+  if (waiting !== undefined) return waiting;
+  for (const { op } of remote) {
+    const batch = queues.batch(op.rank);
     if (batch?.close(op)) changed.add(batch);
   }
-  lines.compared(arrived);
-  const meetings = takeMeetings(arrived, (rank) => lines.batch(rank));
-  for (const { sendBatch, recvBatch } of meetings) changed.add(sendBatch).add(recvBatch);
+  queues.markCompared(arrived);
+  const matched = takePairs(arrived, (rank) => queues.batch(rank));
+  for (const { sendBatch, recvBatch } of matched) changed.add(sendBatch).add(recvBatch);
   const leave = (): boolean => {
-    const done = [...changed].filter((batch) => batch.isDone && lines.batch(batch.rank) === batch);
-    for (const { rank } of done) lines.leave(rank);
+    const done = [...changed].filter((batch) => batch.isDone && queues.batch(batch.rank) === batch);
+    for (const { rank } of done) queues.shift(rank);
     return done.length > 0;
   };
-  if (meetings.length + halves.length === 0) return leave() ? true : undefined;
-  const served = serveMeetings(host, lines, meetings, halves);
+  if (matched.length + remote.length === 0) return leave() ? true : undefined;
+  const served = dispatchPairs(host, queues, matched, remote);
   if (served instanceof Promise) return served.then(() => void leave());
   leave();
   return true;
 }
 
 /**
- * Connects the ranks of messages for the first time, and serves them; `undefined` where all are
- * connected. Until then the messages stand in their lines, where the end of the communicator finds them.
+ * Connects the ranks of messages for the first time, then dispatches the messages; `undefined` where all are connected. Until
+ * then the messages stay in their queues, so that the end of the communicator fails them.
  */
-function comeTogether(
-  host: ServeHost,
-  lines: Lines,
-  halves: readonly TransferPosting[],
+function awaitExchangePeers(
+  host: DispatchHost,
+  queues: RankQueues,
+  remote: readonly TransferPosting[],
 ): Promise<void> | undefined {
   const { comm, session } = host;
   if (session.exchangeBarrier === undefined) return undefined;
-  const convening = session.exchangeBarrier(comm, halves);
-  if (convening === undefined) return undefined;
-  const go = (): unknown => serveTransfers(host, lines);
-  const anyway = (): void => {
-    const left = halves.filter(({ call }) => !isGone(call));
+  const barrier = session.exchangeBarrier(comm, remote);
+  if (barrier === undefined) return undefined;
+  const proceed = (): unknown => dispatchMessages(host, queues);
+  const submitAnyway = (): void => {
+    const left = remote.filter(({ call }) => !isReleased(call));
     void Promise.resolve(session.exchange(comm, [], left)).catch(() => undefined);
   };
-  return onceTogether(host, convening, halves, { go, anyway }).then(() => undefined);
+  return afterBarrier(host, barrier, remote, { proceed, submitAnyway }).then(() => undefined);
 }
 
-/** Serves sends with the receives they met, and halves, as one exchange. */
-function serveMeetings(
-  host: ServeHost,
-  lines: Lines,
-  meetings: readonly Meeting[],
-  halves: readonly TransferPosting[],
+/** Dispatches matched pairs, and messages with the other end in another process, as one exchange. */
+function dispatchPairs(
+  host: DispatchHost,
+  queues: RankQueues,
+  matched: readonly MatchedPair[],
+  remote: readonly TransferPosting[],
 ): void | Promise<void> {
-  const sharedTransfer = sharedTargets(host.comm, meetings, (memory) => lines.sharers(memory));
-  const fitting = meetings.filter((meeting) => {
-    const errorOf = transferFault(host, meeting) ?? sharedTransfer(meeting);
+  const aliasingError = aliasingErrors(host.comm, matched, (memory) => queues.sharersOf(memory));
+  const fitting = matched.filter((pair) => {
+    const errorOf = pairError(host, pair) ?? aliasingError(pair);
     if (errorOf === undefined) return true;
-    host.later(() => {
-      const pair = [meeting.send, meeting.recv];
-      const atPs = lastComing(pair);
-      for (const posting of pair) failAt(host, posting, errorOf(posting), atPs);
+    host.settleLater(() => {
+      const ends = [pair.send, pair.recv];
+      const atPs = lastPostedAtPs(ends);
+      for (const posting of ends) failAt(host, posting, errorOf(posting), atPs);
     }, 2);
     return false;
   });
-  const kept = keptHalves(host, halves);
+  const kept = liveRemoteEnds(host, remote);
   if (fitting.length === 0 && kept.length === 0) return;
   const pairs = fitting.map(({ send, recv }) => [send, recv]);
-  const messages = [...pairs, ...kept.map((half) => [half])];
+  const messages = [...pairs, ...kept.map((end) => [end])];
   const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
     send: send.call,
     recv: recv.call,
@@ -329,107 +355,107 @@ function serveMeetings(
   return attempt(
     host,
     messages.flat(),
-    () => submitTransfers(host, transfers, kept, messages),
-    () => wake(host, messages),
+    () => submitMessages(host, transfers, kept, messages),
+    () => settle(host, messages),
   );
 }
 
-/** Halves with living buffers. One without fails, and the communicator with it: its other end may be under way. */
-function keptHalves(host: ServeHost, halves: readonly TransferPosting[]): TransferPosting[] {
-  const gone = halves.filter(({ call }) => isGone(call));
-  if (gone.length === 0) return [...halves];
-  for (const half of gone) host.fail(half, disposedHalf(host.comm, half));
-  host.later(() => abandon(host, gone[0] as TransferPosting), 1);
-  return halves.filter(({ call }) => !isGone(call));
+/** Remote messages with live buffers. Any other fails, and the communicator with it: its other end may be under way. */
+function liveRemoteEnds(host: DispatchHost, remote: readonly TransferPosting[]): TransferPosting[] {
+  const gone = remote.filter(({ call }) => isReleased(call));
+  if (gone.length === 0) return [...remote];
+  for (const end of gone) host.fail(end, releasedRemoteError(host.comm, end));
+  host.settleLater(() => abandon(host, gone[0] as TransferPosting), 1);
+  return remote.filter(({ call }) => !isReleased(call));
 }
 
-/** The reason why a send and the receive it met are not served, for either side. */
-function transferFault(
-  { comm, session }: ServeHost,
-  meeting: Meeting,
+/** The error of a pair that cannot be dispatched, for either side. */
+function pairError(
+  { comm, session }: DispatchHost,
+  pair: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  const fault = transferMismatch(comm, meeting) ?? disposedTransfer(comm, meeting);
+  const fault = transferMismatch(comm, pair) ?? releasedPairError(comm, pair);
   if (fault !== undefined) return fault;
-  const written = session.bufferGuard?.findWrite([meeting.send.call, meeting.recv.call]);
-  return written && writtenTransfer(comm, written);
+  const written = session.bufferGuard?.findWrite([pair.send.call, pair.recv.call]);
+  return written && writtenPairError(comm, written);
 }
 
-/** Hands checked transfers to the session; `calls` are their postings, together where they meet. */
-function submitTransfers(
-  host: ServeHost,
+/** Submits checked transfers; `calls` are their postings, matched pairs together. */
+function submitMessages(
+  host: DispatchHost,
   transfers: readonly Transfer[],
-  halves: readonly RemoteTransfer[],
+  remote: readonly RemoteTransfer[],
   calls: readonly (readonly Posting[])[],
-): Work {
+): DispatchResult {
   const { session, comm } = host;
   if (session.enqueueExchange !== undefined) {
-    host.queue(calls.flat(), (waiting) => {
-      session.enqueueExchange?.(comm, transfers, halves, waiting);
+    host.enqueue(calls.flat(), (waiting) => {
+      session.enqueueExchange?.(comm, transfers, remote, waiting);
     });
     return queued;
   }
-  return submitted(calls, session.exchange(comm, transfers, halves));
+  return markSubmitted(calls, session.exchange(comm, transfers, remote));
 }
 
 // The barrier of processes before a call that connects their ranks for the first time.
 //
 // Submitting such a call would block this process until its peers submit it: no deadline, signal or loss would be noticed.
 
-/** The action on it then. */
-interface Then<T> {
-  readonly go: () => T;
-  /** For others that have come, and are blocked until they meet this process, when no rank here waits for the call any more. */
-  readonly anyway: () => void;
+/** The continuations of a barrier. */
+interface AfterBarrier<T> {
+  readonly proceed: () => T;
+  /** Runs where the peers are blocked in the call and no rank of this process awaits it any more. */
+  readonly submitAnyway: () => void;
 }
 
 /**
- * Waits for the others, and goes on. Where a rank of this process has given the call up by then, or one of the others will
- * not come, the communicator is over here.
+ * Waits for the peers, then proceeds. Where a rank of this process has cancelled the call by then, or a peer is lost, the
+ * communicator ends in this process.
  */
-async function onceTogether<T>(
-  host: ServeHost,
-  convening: PeerBarrier,
+async function afterBarrier<T>(
+  host: DispatchHost,
+  barrier: PeerBarrier,
   postings: readonly Posting[],
-  { go, anyway }: Then<T>,
+  { proceed, submitAnyway }: AfterBarrier<T>,
 ): Promise<T | undefined> {
   let together = false;
   try {
-    together = await host.coming.wait(convening);
+    together = await host.barrier.wait(barrier);
   } catch (error) {
-    const errorOf = errorByCall(error, host);
+    const errorOf = errorsByCall(error, host);
     for (const posting of postings) host.fail(posting, errorOf(posting));
   }
-  const givenUp = postings.find((posting) => !isPending(posting));
-  if (together && givenUp === undefined) return go();
+  const cancelled = postings.find((posting) => !isPending(posting));
+  if (together && cancelled === undefined) return proceed();
   try {
-    if (together) anyway();
+    if (together) submitAnyway();
   } catch {
     // Its own call has failed before.
   }
-  abandon(host, givenUp ?? (postings[0] as Posting));
+  abandon(host, cancelled ?? (postings[0] as Posting));
   return undefined;
 }
 
-/** The meetings of a communicator's calls: one after the other. */
-export class ComingTogether {
+/** The barriers of a communicator's calls, one at a time. */
+export class BarrierWait {
   #open: AbortController | undefined;
 
-  /** A call is waiting. */
+  /** A call waits for its peers. */
   get isOpen(): boolean {
     return this.#open !== undefined;
   }
 
-  /** It has been given up: the others hear of it, unless they have come by then. */
-  giveUp(): void {
+  /** Cancels the wait, unless all peers have arrived by then. */
+  cancel(): void {
     this.#open?.abort();
   }
 
-  /** Waits for the others; says whether they have come. */
-  async wait(convening: PeerBarrier): Promise<boolean> {
+  /** Waits for the peers; true when all have arrived. */
+  async wait(barrier: PeerBarrier): Promise<boolean> {
     const open = new AbortController();
     this.#open = open;
     try {
-      return await convening(open.signal);
+      return await barrier(open.signal);
     } finally {
       this.#open = undefined;
     }

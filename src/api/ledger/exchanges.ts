@@ -6,7 +6,7 @@
 import type { CallSet, RankCall, Session } from "../backend.ts";
 import { type Allocation, DeviceBuffer } from "../buffer.ts";
 import { runningSum } from "../collectives/blocks.ts";
-import { type SplitWish, splitWishes } from "../collectives/split.ts";
+import { type SplitRequest, splitRequests } from "../collectives/split.ts";
 import { rankCall } from "../member/prepared.ts";
 
 // The counts of an all-to-allv without receive counts: an all-to-all of one int64 a pair.
@@ -38,14 +38,14 @@ export function exchangeCounts(session: Session, set: CallSet): void | Promise<v
   });
   const exchange: CallSet = { comm: set.comm, number: set.number, collective: "allToAll", calls };
   return andThen(session.execute(exchange), () =>
-    phantom ? tellAll(set, calls) : readAll(set, calls),
+    phantom ? fillCounts(set, calls) : readCounts(set, calls),
   );
 }
 
 /** Gives every rank the counts of the others, without any memory. */
-function tellAll(set: CallSet, calls: readonly RankCall[]): void {
+function fillCounts(set: CallSet, calls: readonly RankCall[]): void {
   set.calls.forEach((call, index) => {
-    finish(
+    setCounts(
       call,
       calls[index] as RankCall,
       set.calls.map(({ sendCounts = [] }) => sendCounts[call.rank] ?? 0),
@@ -54,7 +54,7 @@ function tellAll(set: CallSet, calls: readonly RankCall[]): void {
 }
 
 /** The counts of a rank when the exchange is done. */
-function finish(call: RankCall, answered: RankCall, recvCounts: readonly number[]): void {
+function setCounts(call: RankCall, answered: RankCall, recvCounts: readonly number[]): void {
   call.recvCounts = recvCounts;
   call.recvOffsets = runningSum(recvCounts);
   call.finishedAtPs = answered.finishedAtPs;
@@ -62,14 +62,14 @@ function finish(call: RankCall, answered: RankCall, recvCounts: readonly number[
   answered.recv?.dispose();
 }
 
-function readAll(set: CallSet, calls: readonly RankCall[]): void | Promise<void> {
+function readCounts(set: CallSet, calls: readonly RankCall[]): void | Promise<void> {
   const waiting: Promise<void>[] = [];
   set.calls.forEach((call, index) => {
     const answered = calls[index] as RankCall;
     const counts = new BigInt64Array(set.comm.ranks.length);
     const bytes = new Uint8Array(counts.buffer);
     const read = answered.recv?.allocation.memory.read(0, bytes);
-    const take = (): void => finish(call, answered, Array.from(counts, Number));
+    const take = (): void => setCounts(call, answered, Array.from(counts, Number));
     if (read instanceof Promise) waiting.push(read.then(take));
     else take();
   });
@@ -94,8 +94,11 @@ function exchangeBuffer(session: Session, worldRank: number, size: number): Devi
 const width = 3;
 
 /** The wishes of all ranks, by rank. */
-export function allWishes(session: Session, set: CallSet): SplitWish[] | Promise<SplitWish[]> {
-  const own = splitWishes(set);
+export function gatherSplitRequests(
+  session: Session,
+  set: CallSet,
+): SplitRequest[] | Promise<SplitRequest[]> {
+  const own = splitRequests(set);
   const size = set.comm.ranks.length;
   if (own.length === size) return own;
   const calls = own.map(({ rank, color, key }): RankCall => {
@@ -107,18 +110,21 @@ export function allWishes(session: Session, set: CallSet): SplitWish[] | Promise
     return rankCall("allGather", rank, { dtype: "int64", count: width, send, recv }, 0);
   });
   const gather: CallSet = { comm: set.comm, number: set.number, collective: "allGather", calls };
-  return andThen(session.execute(gather), () => readWishes(calls, size));
+  return andThen(session.execute(gather), () => readSplitRequests(calls, size));
 }
 
-async function readWishes(calls: readonly RankCall[], size: number): Promise<SplitWish[]> {
-  const told = new BigInt64Array(width * size);
-  await calls[0]?.recv?.allocation.memory.read(0, new Uint8Array(told.buffer));
+async function readSplitRequests(
+  calls: readonly RankCall[],
+  size: number,
+): Promise<SplitRequest[]> {
+  const received = new BigInt64Array(width * size);
+  await calls[0]?.recv?.allocation.memory.read(0, new Uint8Array(received.buffer));
   for (const { send, recv } of calls) {
     send?.dispose();
     recv?.dispose();
   }
   return Array.from({ length: size }, (_, rank) => {
-    const [joins, color, key] = told.subarray(width * rank, width * (rank + 1));
+    const [joins, color, key] = received.subarray(width * rank, width * (rank + 1));
     return { rank, color: joins === 1n ? Number(color) : undefined, key: Number(key) };
   });
 }

@@ -9,55 +9,55 @@ import type { Posting } from "./posting.ts";
 export class Failures {
   readonly #comm: CommInfo;
   /** Called for an unobserved failure. */
-  readonly #onUnseen: () => void;
+  readonly #onUnobserved: () => void;
   readonly #counts: number[];
   /** By rank, a later call that was refused for a failure before it; `true` once closing has reported. */
-  #told: (CommOp | true | undefined)[] = [];
-  #unseen: CommOp[][];
+  #reported: (CommOp | true | undefined)[] = [];
+  #unobserved: CommOp[][];
   /** True when no rank has an unobserved failure; kept, because every call reads it. */
-  #allSeen = true;
+  #allObserved = true;
   /** Calls of which one half has failed already. */
   readonly #halfFailed = new WeakSet<CommOp>();
 
   constructor(comm: CommInfo, onUnseen: () => void) {
     this.#comm = comm;
-    this.#onUnseen = onUnseen;
+    this.#onUnobserved = onUnseen;
     this.#counts = comm.ranks.map(() => 0);
-    this.#unseen = comm.ranks.map(() => []);
+    this.#unobserved = comm.ranks.map(() => []);
   }
 
   /** An operation failed; one that is over already did not. */
-  add(op: CommOp, error: unknown): void {
+  fail(op: CommOp, error: unknown): void {
     if (!op.pending) return;
-    this.note(op);
+    this.record(op);
     failOp(op, error);
   }
 
   /** Enters an operation that failed, or is about to. */
-  note(op: CommOp): void {
+  record(op: CommOp): void {
     if (!this.#halfFailed.has(op.callOp)) this.#counts[op.rank] = this.count(op.rank) + 1;
     if (op.callOp !== op) this.#halfFailed.add(op.callOp);
     if (!op.isObserved) {
-      this.#unseen[op.rank]?.push(op);
-      this.#allSeen = false;
-      this.#onUnseen();
+      this.#unobserved[op.rank]?.push(op);
+      this.#allObserved = false;
+      this.#onUnobserved();
     }
   }
 
   /** Fails a call that is refused for an earlier failure: its error reports that one. */
   refuse(op: CommOp, error: unknown): void {
-    if (!this.#isTold(op.rank)) this.#told[op.rank] = op;
-    this.add(op, error);
+    if (!this.#isReported(op.rank)) this.#reported[op.rank] = op;
+    this.fail(op, error);
   }
 
   /** The end of a rank reported its failures. */
-  tell(rank: number): void {
-    this.#told[rank] = true;
+  markReported(rank: number): void {
+    this.#reported[rank] = true;
   }
 
   /** `poison` of a rank with failures that neither later calls nor closing have reported. */
-  untold(rank: number): CommAbortedError | undefined {
-    return this.#isTold(rank) ? undefined : this.poison(rank);
+  unreported(rank: number): CommAbortedError | undefined {
+    return this.#isReported(rank) ? undefined : this.poison(rank);
   }
 
   /** Number of a rank's calls that have failed, since the communicator was made. */
@@ -67,12 +67,12 @@ export class Failures {
 
   /** The error that an unobserved failure gives to all later calls of its rank. */
   poison(rank: number): CommAbortedError | undefined {
-    if (this.#allSeen) return undefined;
-    const unseen = this.#unseen[rank] as CommOp[];
+    if (this.#allObserved) return undefined;
+    const unseen = this.#unobserved[rank] as CommOp[];
     if (unseen.length === 0) return undefined;
     const still = unseen.filter((op) => !op.isObserved);
-    this.#unseen[rank] = still;
-    this.#allSeen = this.#unseen.every((ops) => ops.length === 0);
+    this.#unobserved[rank] = still;
+    this.#allObserved = this.#unobserved.every((ops) => ops.length === 0);
     const first = still[0];
     if (first === undefined) return undefined;
     const { name, ranks } = this.#comm;
@@ -87,14 +87,14 @@ export class Failures {
   }
 
   /** Nothing is held against anybody any more; the counts go on. */
-  forgive(): void {
-    this.#unseen = this.#comm.ranks.map(() => []);
-    this.#allSeen = true;
-    this.#told = [];
+  clear(): void {
+    this.#unobserved = this.#comm.ranks.map(() => []);
+    this.#allObserved = true;
+    this.#reported = [];
   }
 
-  #isTold(rank: number): boolean {
-    const told = this.#told[rank];
+  #isReported(rank: number): boolean {
+    const told = this.#reported[rank];
     return told === true || told?.isObserved === true;
   }
 }
@@ -102,7 +102,7 @@ export class Failures {
 // Errors that differ from rank to rank.
 
 /** Thrown while a set is being prepared; never seen by callers, which get the error made for their rank. */
-export class UnservedError extends Error {
+export class PerRankError extends Error {
   readonly forRank: (rank: number, posting: Posting) => CommError;
 
   constructor(forRank: (rank: number, posting: Posting) => CommError) {
@@ -112,14 +112,14 @@ export class UnservedError extends Error {
 }
 
 /** Where a call failed. */
-interface Place {
+interface FailedOn {
   readonly session: Session;
   readonly comm: CommInfo;
 }
 
 /** The error of each rank's call: one made for ranks, or what went wrong as the rank sees it. */
-export function errorByCall(error: unknown, place: Place): (posting: Posting) => unknown {
-  if (error instanceof UnservedError) return (posting) => error.forRank(posting.op.rank, posting);
+export function errorsByCall(error: unknown, place: FailedOn): (posting: Posting) => unknown {
+  if (error instanceof PerRankError) return (posting) => error.forRank(posting.op.rank, posting);
   if (!(error instanceof CommError)) return () => error;
   const { session, comm } = place;
   return ({ op, call: { collective } }) =>
@@ -136,7 +136,7 @@ export function errorByCall(error: unknown, place: Place): (posting: Posting) =>
 // The end of a communicator.
 
 /** A call that fails because its communicator has ended. */
-export interface FailedCall {
+export interface CallLabel {
   readonly collective: string;
   /** -1 for one that was made too late to be numbered. */
   readonly call: number;
@@ -145,29 +145,29 @@ export interface FailedCall {
 }
 
 /** Makes the error of a call on an ended communicator; `asker` is the world rank of the program that gets it. */
-export type Death = (rank: number, asker: number, failed?: FailedCall) => CommError;
+export type Termination = (rank: number, asker: number, failed?: CallLabel) => CommError;
 
 /** The facts of the call for an error about communicator `comm`; the number counts on the call's own one alone. */
-export function callFacts(failed: FailedCall | undefined, comm: string): CommErrorFacts {
+export function callFacts(failed: CallLabel | undefined, comm: string): CommErrorFacts {
   if (failed === undefined) return {};
   const { collective, call } = failed;
   return failed.comm === comm ? { collective, call } : { collective };
 }
 
 /** A call that its signal takes back. */
-export interface Cancelled {
+export interface Cancellation {
   readonly wasSubmitted: boolean;
   /** Ranks elsewhere go on with the call, so that the communicator ends here. */
   readonly endsAll: boolean;
 }
 
 /** The end that a rank's call has brought, which cannot be taken back; `what` says how. */
-export function deathAfter(
+export function terminationAfter(
   { name, ranks }: CommInfo,
   op: CommOp,
   cause: CommError,
   what: string,
-): Death {
+): Termination {
   const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
   return (rank, _, failed) =>
     new CommAbortedError(
@@ -177,7 +177,11 @@ export function deathAfter(
 }
 
 /** Ranks of other processes may wait for this one's part: they learn why it does not come. */
-export function tellOthers(others: PeerProcesses | undefined, comm: CommInfo, death: Death): void {
+export function announceAbort(
+  others: PeerProcesses | undefined,
+  comm: CommInfo,
+  death: Termination,
+): void {
   if (others === undefined) return;
   const [rank = 0] = comm.local;
   const error = death(rank, comm.ranks[rank] as number);

@@ -7,11 +7,11 @@
 import type { PlanCache, RankCall } from "../backend.ts";
 import { disposalsSoFar } from "../buffer.ts";
 import type { Prepared } from "../member/prepared.ts";
-import { isGone } from "./buffer-checks.ts";
+import { isReleased } from "./buffer-checks.ts";
 import type { Posting } from "./posting.ts";
 
 /** An agreement; as `CallSet.cache` it is what backends know it as. */
-export class Agreement implements PlanCache {
+export class MatchedCall implements PlanCache {
   planned: object | undefined;
   /** The calls, by rank: those of this process. */
   readonly calls: readonly RankCall[];
@@ -19,7 +19,7 @@ export class Agreement implements PlanCache {
   readonly prepared: readonly Prepared<unknown>[];
 
   /** Number of disposals when the buffers of its calls were last seen to live. */
-  #seenAt = -1;
+  #checkedAt = -1;
 
   private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
     this.calls = calls;
@@ -27,17 +27,17 @@ export class Agreement implements PlanCache {
   }
 
   /** The agreement that these calls have come to before; `undefined` when they have to be compared. */
-  static known(postings: readonly Posting[]): Agreement | undefined {
-    const known = postings[0]?.prepared.agreement;
+  static lookup(postings: readonly Posting[]): MatchedCall | undefined {
+    const known = postings[0]?.prepared.matched;
     if (known === undefined) return undefined;
     return known.#covers(postings) ? known : undefined;
   }
 
   /** Notes that these calls agree. */
-  static reached(postings: readonly Posting[], calls: readonly RankCall[]): Agreement {
-    const agreement = new Agreement(postings, calls);
+  static store(postings: readonly Posting[], calls: readonly RankCall[]): MatchedCall {
+    const agreement = new MatchedCall(postings, calls);
     const [first] = postings;
-    if (first !== undefined) first.prepared.agreement = agreement;
+    if (first !== undefined) first.prepared.matched = agreement;
     return agreement;
   }
 
@@ -45,11 +45,11 @@ export class Agreement implements PlanCache {
    * True when no buffer of its calls was disposed: they are checked only after disposals. Memory that
    * can be transferred away belongs to sessions that lend it, and those repeat no calls.
    */
-  stillLives(): boolean {
+  buffersLive(): boolean {
     const disposals = disposalsSoFar();
-    if (this.#seenAt === disposals) return true;
-    if (this.calls.some(isGone)) return false;
-    this.#seenAt = disposals;
+    if (this.#checkedAt === disposals) return true;
+    if (this.calls.some(isReleased)) return false;
+    this.#checkedAt = disposals;
     return true;
   }
 

@@ -6,17 +6,17 @@ import { Fifo } from "./fifo.ts";
 import type { TransferPosting } from "./posting.ts";
 
 /** A send and the receive it meets. */
-export interface Meeting {
+export interface MatchedPair {
   readonly send: TransferPosting;
   readonly recv: TransferPosting;
-  readonly sendBatch: Batch;
-  readonly recvBatch: Batch;
+  readonly sendBatch: MessageBatch;
+  readonly recvBatch: MessageBatch;
 }
 
 type Direction = TransferPosting["direction"];
 
 /** The messages that one rank posted together. */
-export class Batch {
+export class MessageBatch {
   readonly rank: number;
   readonly transfers: readonly TransferPosting[];
   /** Those that have not met their counterpart, in the order posted. */
@@ -96,9 +96,9 @@ function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memo
 }
 
 /** The open sends and receives with their other end in another process: their pairs are unknown here. */
-export function openHalves(
+export function remoteEnds(
   { local, ranks }: CommInfo,
-  batches: () => readonly Batch[],
+  batches: () => readonly MessageBatch[],
 ): TransferPosting[] {
   if (local.length === ranks.length) return [];
   return batches().flatMap(({ open }) => open.filter(({ peer }) => !local.includes(peer)));
@@ -108,26 +108,26 @@ export function openHalves(
  * Takes every send that meets a receive out of the batches that stand first in their ranks' lines, in the order of ranks
  * and sends. `arrived` are those that were not compared before: two of the others have nothing left that meets.
  */
-export function takeMeetings(
-  arrived: readonly Batch[],
-  batchOf: (rank: number) => Batch | undefined,
-): Meeting[] {
-  const meetings: Meeting[] = [];
+export function takePairs(
+  arrived: readonly MessageBatch[],
+  batchOf: (rank: number) => MessageBatch | undefined,
+): MatchedPair[] {
+  const pairs: MatchedPair[] = [];
   for (const batch of arrived) {
-    for (const peer of batch.peers("send")) takeBetween(batch, batchOf(peer), meetings);
-    for (const peer of batch.peers("recv")) takeBetween(batchOf(peer), batch, meetings);
+    for (const peer of batch.peers("send")) takePairsBetween(batch, batchOf(peer), pairs);
+    for (const peer of batch.peers("recv")) takePairsBetween(batchOf(peer), batch, pairs);
   }
   // Messages of a rank are numbered in the order posted.
-  return meetings.sort(
+  return pairs.sort(
     (a, b) => a.sendBatch.rank - b.sendBatch.rank || a.send.op.call - b.send.op.call,
   );
 }
 
 /** Takes the sends of one batch that meet receives of the other. */
-function takeBetween(
-  sendBatch: Batch | undefined,
-  recvBatch: Batch | undefined,
-  meetings: Meeting[],
+function takePairsBetween(
+  sendBatch: MessageBatch | undefined,
+  recvBatch: MessageBatch | undefined,
+  pairs: MatchedPair[],
 ): void {
   if (sendBatch === undefined || recvBatch === undefined) return;
   for (;;) {
@@ -136,6 +136,6 @@ function takeBetween(
     if (send === undefined || recv === undefined) return;
     sendBatch.close(send.op);
     recvBatch.close(recv.op);
-    meetings.push({ send, recv, sendBatch, recvBatch });
+    pairs.push({ send, recv, sendBatch, recvBatch });
   }
 }

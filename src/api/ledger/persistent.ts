@@ -8,32 +8,32 @@
 import type { CommInfo, RankCall, Session } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import { assignOp, type CommOp, completeOp, submitOp, submitOpAs } from "../op.ts";
-import { serveAgain } from "./dispatch.ts";
-import type { Agreement } from "./matched-call.ts";
+import { submitRepeated } from "./dispatch.ts";
+import type { MatchedCall } from "./matched-call.ts";
 import { deadlineFrom, type Posting } from "./posting.ts";
 import type { CallNumbers } from "./queues.ts";
-import { failServed, type ServeHost } from "./settle.ts";
-import { QueuedCall } from "./submission.ts";
+import { type DispatchHost, failDispatched } from "./settle.ts";
+import { Submission } from "./submission.ts";
 
 /** Calls under way, as long as no other call enters the ledger and their rank may make calls. */
-export interface Going {
+export interface OpenBatch {
   /** Stands for it in objects that outlive it. */
   readonly key: object;
   /** True where a call with such a deadline can be appended now. */
-  takes(timeoutMs: number | undefined): boolean;
+  accepts(timeoutMs: number | undefined): boolean;
   /** Takes a call that was checked before; false for one that has to be posted. */
-  goOn(prepared: Prepared<unknown>, op: CommOp): boolean;
+  append(prepared: Prepared<unknown>, op: CommOp): boolean;
 }
 
 /** One rank's. */
-export interface Track {
-  readonly current: Going | undefined;
+export interface CurrentBatch {
+  readonly current: OpenBatch | undefined;
 }
 
 /** All of a ledger's. */
-export interface Goings {
+export interface CallBatches {
   /** A rank's, for as long as the ledger lives. */
-  trackOf(rank: number): Track;
+  ofRank(rank: number): CurrentBatch;
   /** A call that was made before, which is the rank's next one, is there to be gone on with; false where it cannot be. */
   begin(rank: number, posting: Posting, timeoutMs: number | undefined): boolean;
   /** Nothing goes on any more. */
@@ -41,24 +41,24 @@ export interface Goings {
 }
 
 /** Runs where one rank lives here, rows where there are more. */
-export function goingsOf(comm: CommInfo, host: RowsHost): Goings {
-  return comm.local.length === 1 ? new Runs(host) : new Rows(comm, host);
+export function callBatches(comm: CommInfo, host: MultiRankHost): CallBatches {
+  return comm.local.length === 1 ? new SingleRankBatches(host) : new MultiRankBatches(comm, host);
 }
 
 /** True for a session that queues calls again and asks for nothing more about each: whether to refuse it, or when in virtual time. */
-export function repeatsFreely(session: Session): boolean {
+export function supportsRepeats(session: Session): boolean {
   const { enqueueRepeated, compare, onPosted, bufferGuard, clock } = session;
   if (enqueueRepeated === undefined) return false;
   return (compare ?? onPosted ?? bufferGuard ?? clock) === undefined;
 }
 
 /** The posting of a call as it was made before, where time is real. */
-export function repeated(
+export function repeatedPosting(
   prepared: Prepared<unknown>,
   op: CommOp,
   timeoutMs: number | undefined,
 ): Posting {
-  const call = prepared.made as RankCall;
+  const call = prepared.rankCall as RankCall;
   const deadlinePs = deadlineFrom(0, timeoutMs);
   return { call, prepared, op, calledAtPs: 0, deadlinePs, cancellable: false };
 }
@@ -66,34 +66,34 @@ export function repeated(
 // One rank in this process.
 
 /** The ledger's side. */
-interface RunsHost {
-  readonly serve: ServeHost;
+interface BatchHost {
+  readonly dispatch: DispatchHost;
   readonly numbers: CallNumbers;
   /** A call has to be done in time. */
-  watch(posting: Posting): void;
+  watchDeadline(posting: Posting): void;
 }
 
 /**
  * Calls in a row of the only rank that a process has on a communicator, handed to the session one right behind the other: one
  * entry in the queue, and one `Completion`, for any number of them.
  */
-class Run extends QueuedCall implements Going {
+class SingleRankBatch extends Submission implements OpenBatch {
   readonly key = {};
   readonly rank: number;
   /** The deadline of every one of them: all are done at once, so the deadline of the first is that of all. */
   readonly timeoutMs: number | undefined;
   /** Number of the call that comes next. */
   next: number;
-  readonly #runs: Runs;
+  readonly #batches: SingleRankBatches;
   /** Every call asks it. */
   readonly #session: Session;
   readonly #ops: CommOp[] = [];
   /** The prepared calls. */
   readonly #prepared: Prepared<unknown>[] = [];
 
-  constructor(runs: Runs, rank: number, first: number, timeoutMs: number | undefined) {
+  constructor(runs: SingleRankBatches, rank: number, first: number, timeoutMs: number | undefined) {
     super();
-    this.#runs = runs;
+    this.#batches = runs;
     this.#session = runs.session;
     this.timeoutMs = timeoutMs;
     this.rank = rank;
@@ -108,7 +108,7 @@ class Run extends QueuedCall implements Going {
 
   get postings(): readonly Posting[] {
     return this.#ops.map((op, at) =>
-      repeated(this.#prepared[at] as Prepared<unknown>, op, this.timeoutMs),
+      repeatedPosting(this.#prepared[at] as Prepared<unknown>, op, this.timeoutMs),
     );
   }
 
@@ -118,22 +118,22 @@ class Run extends QueuedCall implements Going {
 
   complete(): void {
     for (let at = 0; at < this.#ops.length; at++) {
-      const { made, resultOf } = this.#prepared[at] as Prepared<unknown>;
-      completeOp(this.#ops[at] as CommOp, resultOf(made as RankCall));
+      const { rankCall, toResult } = this.#prepared[at] as Prepared<unknown>;
+      completeOp(this.#ops[at] as CommOp, toResult(rankCall as RankCall));
     }
   }
 
-  takes(timeoutMs: number | undefined): boolean {
+  accepts(timeoutMs: number | undefined): boolean {
     return this.acceptsMore && this.timeoutMs === timeoutMs;
   }
 
-  goOn(prepared: Prepared<unknown>, op: CommOp): boolean {
-    const { agreement: known, made } = prepared;
-    if (known?.planned === undefined || made === undefined) return false;
+  append(prepared: Prepared<unknown>, op: CommOp): boolean {
+    const { matched, rankCall } = prepared;
+    if (matched?.planned === undefined || rankCall === undefined) return false;
     try {
-      this.#session.appendRepeated?.(known, this.next);
+      this.#session.appendRepeated?.(matched, this.next);
     } catch (error) {
-      this.#runs.lose(this, repeated(prepared, op, this.timeoutMs), error);
+      this.#batches.failAppended(this, repeatedPosting(prepared, op, this.timeoutMs), error);
       return true;
     }
     this.add(prepared, op);
@@ -144,43 +144,43 @@ class Run extends QueuedCall implements Going {
 }
 
 /** Begins runs, and appends to the last one as long as no other call enters the ledger. */
-class Runs implements Goings, Track {
-  readonly #host: RunsHost;
+class SingleRankBatches implements CallBatches, CurrentBatch {
+  readonly #host: BatchHost;
   /** The one that goes on. */
-  current: Run | undefined;
+  current: SingleRankBatch | undefined;
 
-  constructor(host: RunsHost) {
+  constructor(host: BatchHost) {
     this.#host = host;
   }
 
   get session(): Session {
-    return this.#host.serve.session;
+    return this.#host.dispatch.session;
   }
 
-  trackOf(): Track {
+  ofRank(): CurrentBatch {
     return this;
   }
 
   begin(rank: number, posting: Posting, timeoutMs: number | undefined): boolean {
     this.seal();
     const { prepared, op } = posting;
-    const { agreement: known } = prepared;
-    if (known?.planned === undefined) return false;
-    const { serve, numbers } = this.#host;
-    this.#host.watch(posting);
-    const number = numbers.collective(rank, op);
-    const run = new Run(this, rank, number + 1, timeoutMs);
+    const { matched } = prepared;
+    if (matched?.planned === undefined) return false;
+    const { dispatch, numbers } = this.#host;
+    this.#host.watchDeadline(posting);
+    const number = numbers.assignCollective(rank, op);
+    const run = new SingleRankBatch(this, rank, number + 1, timeoutMs);
     run.add(prepared, op);
-    serveAgain(serve, run, known, number);
+    submitRepeated(dispatch, run, matched, number);
     if (run.queue !== undefined) this.current = run;
     return true;
   }
 
   /** A call of a run could not be made: it fails, and its number is used up. */
-  lose(run: Run, posting: Posting, error: unknown): void {
+  failAppended(run: SingleRankBatch, posting: Posting, error: unknown): void {
     assignOp(posting.op, run.next++);
     this.seal();
-    failServed(this.#host.serve, [posting], error);
+    failDispatched(this.#host.dispatch, [posting], error);
   }
 
   seal(): void {
@@ -188,7 +188,7 @@ class Runs implements Goings, Track {
     if (run === undefined) return;
     this.current = undefined;
     run.acceptsMore = false;
-    this.#host.numbers.advance(run.rank, run.next);
+    this.#host.numbers.setNextCollective(run.rank, run.next);
   }
 }
 
@@ -200,73 +200,73 @@ class Runs implements Goings, Track {
 // at the end of the turn. Calls without a complete row by then, or when any other call enters the ledger, are posted.
 
 /** The calls that a rank's next call can be appended to. */
-interface RankTrack {
-  current: Lane | undefined;
+interface CurrentRankCalls {
+  current: RankCalls | undefined;
 }
 
 /** The lanes of the ranks of one communicator that live in this process. */
-class Rows implements Goings {
-  readonly #host: RowsHost;
+class MultiRankBatches implements CallBatches {
+  readonly #host: MultiRankHost;
   readonly #local: readonly number[];
   /** By rank. */
-  readonly #tracks: readonly RankTrack[];
+  readonly #current: readonly CurrentRankCalls[];
   /** `undefined` before its first call. */
-  #turn: TurnOfRows | undefined;
+  #batch: MultiRankBatch | undefined;
 
-  constructor({ ranks, local }: CommInfo, host: RowsHost) {
+  constructor({ ranks, local }: CommInfo, host: MultiRankHost) {
     this.#host = host;
     this.#local = local;
-    this.#tracks = ranks.map(() => ({ current: undefined }));
+    this.#current = ranks.map(() => ({ current: undefined }));
   }
 
-  trackOf(rank: number): Track {
-    return this.#track(rank);
+  ofRank(rank: number): CurrentBatch {
+    return this.#currentOf(rank);
   }
 
-  #track(rank: number): RankTrack {
-    return this.#tracks[rank] as RankTrack;
+  #currentOf(rank: number): CurrentRankCalls {
+    return this.#current[rank] as CurrentRankCalls;
   }
 
   begin(rank: number, { prepared, op }: Posting, timeoutMs: number | undefined): boolean {
     // No row can begin with it: a turn need not be opened.
-    if (rank === this.#local[0] && prepared.agreement?.planned === undefined) return false;
-    this.#turn ??= this.#open(rank, timeoutMs);
-    const lane = this.#turn?.lanes[this.#local.indexOf(rank)];
-    if (lane?.takes(timeoutMs) !== true) return false;
-    this.#track(rank).current = lane;
-    return lane.goOn(prepared, op);
+    if (rank === this.#local[0] && prepared.matched?.planned === undefined) return false;
+    this.#batch ??= this.#open(rank, timeoutMs);
+    const column = this.#batch?.columns[this.#local.indexOf(rank)];
+    if (column?.accepts(timeoutMs) !== true) return false;
+    this.#currentOf(rank).current = column;
+    return column.append(prepared, op);
   }
 
   /** Every rank has a lane from here on; `undefined` where their next calls are not one row. */
-  #open(rank: number, timeoutMs: number | undefined): TurnOfRows | undefined {
+  #open(rank: number, timeoutMs: number | undefined): MultiRankBatch | undefined {
     const { numbers } = this.#host;
-    const first = numbers.next(rank);
-    if (this.#local.some((each) => numbers.next(each) !== first)) return undefined;
+    const first = numbers.nextCollective(rank);
+    if (this.#local.some((each) => numbers.nextCollective(each) !== first)) return undefined;
     queueMicrotask(() => this.seal());
-    return new TurnOfRows(this.#host, this.#local, first, timeoutMs, () => this.seal());
+    return new MultiRankBatch(this.#host, this.#local, first, timeoutMs, () => this.seal());
   }
 
   seal(): void {
-    const turn = this.#turn;
+    const turn = this.#batch;
     if (turn === undefined) return;
-    this.#turn = undefined;
-    for (const lane of turn.lanes) {
-      lane.isOver = true;
-      this.#track(lane.rank).current = undefined;
-      this.#host.numbers.advance(lane.rank, turn.first + lane.ops.length);
+    this.#batch = undefined;
+    for (const column of turn.columns) {
+      column.isOver = true;
+      this.#currentOf(column.rank).current = undefined;
+      this.#host.numbers.setNextCollective(column.rank, turn.first + column.ops.length);
     }
     turn.end();
   }
 }
 
 /** The ledger's side. */
-interface RowsHost extends RunsHost {
+interface MultiRankHost extends BatchHost {
   /** Takes a rank's call, which has its number, as one that was posted. */
-  place(rank: number, posting: Posting, number: number): void;
+  enqueue(rank: number, posting: Posting, number: number): void;
 }
 
 /** One rank's calls of a turn. */
-class Lane implements Going {
+class RankCalls implements OpenBatch {
   readonly key = {};
   readonly rank: number;
   /** Its place among the lanes. */
@@ -276,54 +276,54 @@ class Lane implements Going {
   readonly early = new Map<number, Prepared<unknown>>();
   /** The turn is over, or another call entered the ledger. */
   isOver = false;
-  readonly #turn: TurnOfRows;
+  readonly #batch: MultiRankBatch;
   readonly #first: number;
   readonly #timeoutMs: number | undefined;
 
-  constructor(turn: TurnOfRows, at: number, rank: number) {
-    this.#turn = turn;
+  constructor(turn: MultiRankBatch, at: number, rank: number) {
+    this.#batch = turn;
     this.at = at;
     this.rank = rank;
     this.#first = turn.first;
     this.#timeoutMs = turn.timeoutMs;
   }
 
-  takes(timeoutMs: number | undefined): boolean {
+  accepts(timeoutMs: number | undefined): boolean {
     return !this.isOver && this.#timeoutMs === timeoutMs;
   }
 
-  goOn(prepared: Prepared<unknown>, op: CommOp): boolean {
+  append(prepared: Prepared<unknown>, op: CommOp): boolean {
     const row = this.ops.length;
-    if (prepared.made === undefined || !this.#turn.admits(this, row, prepared)) return false;
+    if (prepared.rankCall === undefined || !this.#batch.admits(this, row, prepared)) return false;
     assignOp(op, this.#first + row);
     this.ops.push(op);
-    this.#turn.came(row);
+    this.#batch.arrived(row);
     return true;
   }
 }
 
 /** The rows of one turn. */
-class TurnOfRows implements RowTable {
-  readonly lanes: readonly Lane[];
-  readonly agreements: Agreement[] = [];
+class MultiRankBatch implements RowTable {
+  readonly columns: readonly RankCalls[];
+  readonly matched: MatchedCall[] = [];
   /** Number of the first row. */
   readonly first: number;
   readonly timeoutMs: number | undefined;
-  readonly #host: RowsHost;
+  readonly #host: MultiRankHost;
   /** Ends the turn. */
   readonly #seal: () => void;
   /** Numbers of ranks that have come to each row. */
-  readonly #came: number[] = [];
+  readonly #arrived: number[] = [];
   /** Some call has come before the first lane's. */
   #hasEarly = false;
   /** Number of rows that were handed to the session. */
-  #handed = 0;
+  #submittedRows = 0;
   /** In the order in which the session took them; further rows go behind the last of them. */
-  readonly #taken: HandedRows[] = [];
-  #last: HandedRows | undefined;
+  readonly #submissions: SubmittedRows[] = [];
+  #last: SubmittedRows | undefined;
 
   constructor(
-    host: RowsHost,
+    host: MultiRankHost,
     local: readonly number[],
     first: number,
     timeoutMs: number | undefined,
@@ -333,67 +333,67 @@ class TurnOfRows implements RowTable {
     this.first = first;
     this.timeoutMs = timeoutMs;
     this.#seal = seal;
-    this.lanes = local.map((rank, at) => new Lane(this, at, rank));
+    this.columns = local.map((rank, at) => new RankCalls(this, at, rank));
   }
 
   /** Lets a call into a row, unless it is none that was made before with the others there, as far as those have come. */
-  admits(lane: Lane, row: number, prepared: Prepared<unknown>): boolean {
-    const known = this.agreements[row];
-    if (known !== undefined) return known.prepared[lane.at] === prepared;
-    if (lane.at === 0) return this.#begins(row, prepared);
-    lane.early.set(row, prepared);
+  admits(column: RankCalls, row: number, prepared: Prepared<unknown>): boolean {
+    const matched = this.matched[row];
+    if (matched !== undefined) return matched.prepared[column.at] === prepared;
+    if (column.at === 0) return this.#beginsRow(row, prepared);
+    column.early.set(row, prepared);
     this.#hasEarly = true;
     return true;
   }
 
   /** The agreement of calls is kept with the first lane's. */
-  #begins(row: number, { agreement }: Prepared<unknown>): boolean {
-    if (agreement?.planned === undefined) return false;
+  #beginsRow(row: number, { matched }: Prepared<unknown>): boolean {
+    if (matched?.planned === undefined) return false;
     if (this.#hasEarly) {
-      for (const { at, early } of this.lanes) {
-        if (early.has(row) && early.get(row) !== agreement.prepared[at]) return false;
+      for (const { at, early } of this.columns) {
+        if (early.has(row) && early.get(row) !== matched.prepared[at]) return false;
       }
     }
-    this.agreements.push(agreement);
+    this.matched.push(matched);
     return true;
   }
 
   /** A call has come to a row: where it was the last one, the row is handed over. */
-  came(row: number): void {
-    const came = (this.#came[row] ?? 0) + 1;
-    this.#came[row] = came;
-    if (came === this.lanes.length) this.#hand(this.agreements[row] as Agreement, row);
+  arrived(row: number): void {
+    const came = (this.#arrived[row] ?? 0) + 1;
+    this.#arrived[row] = came;
+    if (came === this.columns.length) this.#submitRow(this.matched[row] as MatchedCall, row);
   }
 
-  #hand(known: Agreement, row: number): void {
-    if (!known.stillLives()) {
+  #submitRow(matched: MatchedCall, row: number): void {
+    if (!matched.buffersLive()) {
       this.#seal();
       return;
     }
-    this.#handed = row + 1;
-    if (this.#last?.acceptsMore === true) this.#handBehind(this.#last, known, row);
-    else this.#handApart(known, row);
+    this.#submittedRows = row + 1;
+    if (this.#last?.acceptsMore === true) this.#appendRow(this.#last, matched, row);
+    else this.#submitFirstRow(matched, row);
   }
 
-  #handBehind(rows: HandedRows, known: Agreement, row: number): void {
-    const { serve } = this.#host;
+  #appendRow(rows: SubmittedRows, matched: MatchedCall, row: number): void {
+    const { dispatch } = this.#host;
     try {
-      serve.session.appendRepeated?.(known, this.first + row);
+      dispatch.session.appendRepeated?.(matched, this.first + row);
     } catch (error) {
       this.#seal();
-      failServed(serve, this.#postings(row), error);
+      failDispatched(dispatch, this.#postings(row), error);
       return;
     }
     rows.to = row + 1;
   }
 
-  #handApart(known: Agreement, row: number): void {
-    const { serve, watch } = this.#host;
-    const rows = new HandedRows(this, row, this.timeoutMs);
-    for (const posting of rows.postings) watch(posting);
-    serveAgain(serve, rows, known, this.first + row);
+  #submitFirstRow(matched: MatchedCall, row: number): void {
+    const { dispatch, watchDeadline } = this.#host;
+    const rows = new SubmittedRows(this, row, this.timeoutMs);
+    for (const posting of rows.postings) watchDeadline(posting);
+    submitRepeated(dispatch, rows, matched, this.first + row);
     if (rows.queue === undefined) return;
-    this.#taken.push(rows);
+    this.#submissions.push(rows);
     this.#last = rows;
   }
 
@@ -402,21 +402,21 @@ class TurnOfRows implements RowTable {
    * their callbacks may make calls.
    */
   end(): void {
-    for (let row = this.#handed; row < this.#came.length; row++) {
+    for (let row = this.#submittedRows; row < this.#arrived.length; row++) {
       for (const posting of this.#postings(row)) {
-        this.#host.place(posting.op.rank, posting, this.first + row);
+        this.#host.enqueue(posting.op.rank, posting, this.first + row);
       }
     }
-    for (const rows of this.#taken) rows.tell();
+    for (const rows of this.#submissions) rows.markSubmitted();
   }
 
   /** Those of the ranks that have come to a row. */
   #postings(row: number): readonly Posting[] {
-    return this.lanes.flatMap(({ ops, early, at }) => {
+    return this.columns.flatMap(({ ops, early, at }) => {
       const op = ops[row];
-      const prepared = this.agreements[row]?.prepared[at] ?? early.get(row);
+      const prepared = this.matched[row]?.prepared[at] ?? early.get(row);
       if (op === undefined || prepared === undefined) return [];
-      return [repeated(prepared, op, this.timeoutMs)];
+      return [repeatedPosting(prepared, op, this.timeoutMs)];
     });
   }
 }
@@ -424,13 +424,13 @@ class TurnOfRows implements RowTable {
 /** The calls of a turn as they came: rows across the ranks that live in this process. */
 interface RowTable {
   /** Each rank's operations, by row. */
-  readonly lanes: readonly { readonly ops: readonly CommOp[] }[];
+  readonly columns: readonly { readonly ops: readonly CommOp[] }[];
   /** The agreement of the calls of each row. */
-  readonly agreements: readonly Agreement[];
+  readonly matched: readonly MatchedCall[];
 }
 
 /** Those that were handed to the session one right behind the other: a further row is one number more. */
-class HandedRows extends QueuedCall {
+class SubmittedRows extends Submission {
   readonly #table: RowTable;
   readonly #from: number;
   readonly #timeoutMs: number | undefined;
@@ -446,13 +446,13 @@ class HandedRows extends QueuedCall {
   }
 
   get postings(): readonly Posting[] {
-    const { lanes, agreements } = this.#table;
+    const { columns, matched } = this.#table;
     const postings: Posting[] = [];
     for (let row = this.#from; row < this.to; row++) {
-      const { prepared } = agreements[row] as Agreement;
-      for (const [at, { ops }] of lanes.entries()) {
+      const { prepared } = matched[row] as MatchedCall;
+      for (const [at, { ops }] of columns.entries()) {
         const made = prepared[at] as Prepared<unknown>;
-        postings.push(repeated(made, ops[row] as CommOp, this.#timeoutMs));
+        postings.push(repeatedPosting(made, ops[row] as CommOp, this.#timeoutMs));
       }
     }
     return postings;
@@ -463,19 +463,19 @@ class HandedRows extends QueuedCall {
   }
 
   /** Submits the operations of these rows. */
-  tell(): void {
+  markSubmitted(): void {
     for (let row = this.#from; row < this.to; row++) {
-      for (const { ops } of this.#table.lanes) submitOp(ops[row] as CommOp);
+      for (const { ops } of this.#table.columns) submitOp(ops[row] as CommOp);
     }
   }
 
   complete(): void {
-    const { lanes, agreements } = this.#table;
+    const { columns, matched } = this.#table;
     for (let row = this.#from; row < this.to; row++) {
-      const { prepared } = agreements[row] as Agreement;
-      for (let at = 0; at < lanes.length; at++) {
-        const { made, resultOf } = prepared[at] as Prepared<unknown>;
-        completeOp(lanes[at]?.ops[row] as CommOp, resultOf(made as RankCall));
+      const { prepared } = matched[row] as MatchedCall;
+      for (let at = 0; at < columns.length; at++) {
+        const { rankCall, toResult } = prepared[at] as Prepared<unknown>;
+        completeOp(columns[at]?.ops[row] as CommOp, toResult(rankCall as RankCall));
       }
     }
   }

@@ -8,56 +8,56 @@ import { invariant } from "../invariant.ts";
 import type { Memory } from "../memory.ts";
 import { assignOp, type CommOp } from "../op.ts";
 import { Fifo } from "./fifo.ts";
-import { Batch } from "./messages.ts";
+import { MessageBatch } from "./messages.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 
 /** A call in a rank's line. */
-type Entry = Slot | Batch;
+type QueueEntry = PendingCollective | MessageBatch;
 
 /** The lines of the ranks of one communicator that live in this process. */
-export class Lines {
+export class RankQueues {
   readonly #comm: CommInfo;
   /** By rank; those of other processes stay empty. */
-  readonly #lines: readonly Fifo<Entry>[];
-  readonly #local: readonly Fifo<Entry>[];
+  readonly #queues: readonly Fifo<QueueEntry>[];
+  readonly #local: readonly Fifo<QueueEntry>[];
   /** Entries of all lines, and those among them that are batches. */
   #entries = 0;
   #batches = 0;
-  #left = 0;
+  #dispatchedCount = 0;
   /** Ranks with a batch as first call that was not compared with those of the other ranks. */
   readonly #arrived = new Set<number>();
   /** The compared batches at the head of their lines, by the host memory that they use. */
-  readonly #hostUsers = new Map<Memory, Set<Batch>>();
+  readonly #hostUsers = new Map<Memory, Set<MessageBatch>>();
   /** Operations that were cancelled and may still be open in a batch. */
   #cancelled: CommOp[] = [];
 
   constructor(comm: CommInfo) {
     const { ranks, local } = comm;
     this.#comm = comm;
-    this.#lines = ranks.map(() => new Fifo());
-    this.#local = local.map((rank) => this.#lines[rank] as Fifo<Entry>);
+    this.#queues = ranks.map(() => new Fifo());
+    this.#local = local.map((rank) => this.#queues[rank] as Fifo<QueueEntry>);
   }
 
-  join(rank: number, entry: Entry): void {
-    const line = this.#lines[rank];
-    line?.push(entry);
+  push(rank: number, entry: QueueEntry): void {
+    const queue = this.#queues[rank];
+    queue?.push(entry);
     this.#entries++;
-    if (!(entry instanceof Batch)) return;
+    if (!(entry instanceof MessageBatch)) return;
     this.#batches++;
-    if (line?.first === entry) this.#arrived.add(rank);
+    if (queue?.first === entry) this.#arrived.add(rank);
   }
 
-  head(rank: number): Entry | undefined {
-    return this.#lines[rank]?.first;
+  head(rank: number): QueueEntry | undefined {
+    return this.#queues[rank]?.first;
   }
 
   /** Takes a rank's first call off its line. */
-  leave(rank: number): void {
-    const left = this.#lines[rank]?.shift();
+  shift(rank: number): void {
+    const left = this.#queues[rank]?.shift();
     if (left === undefined) return;
     this.#entries--;
-    this.#left++;
-    if (left instanceof Batch) {
+    this.#dispatchedCount++;
+    if (left instanceof MessageBatch) {
       this.#batches--;
       for (const memory of left.hostMemories) {
         const users = this.#hostUsers.get(memory);
@@ -68,14 +68,14 @@ export class Lines {
   }
 
   /** Takes every rank's first call, a collective one, off its line. */
-  allLeave(): void {
+  shiftAll(): void {
     const { local } = this.#comm;
     for (let at = 0; at < local.length; at++) {
-      const line = this.#local[at] as Fifo<Entry>;
-      if (line.shift() === undefined) continue;
+      const queue = this.#local[at] as Fifo<QueueEntry>;
+      if (queue.shift() === undefined) continue;
       this.#entries--;
-      this.#left++;
-      if (line.first instanceof Batch) this.#arrived.add(local[at] as number);
+      this.#dispatchedCount++;
+      if (queue.first instanceof MessageBatch) this.#arrived.add(local[at] as number);
     }
   }
 
@@ -92,53 +92,53 @@ export class Lines {
   }
 
   /** Number of entries that have left their lines so far. */
-  get left(): number {
-    return this.#left;
+  get dispatchedCount(): number {
+    return this.#dispatchedCount;
   }
 
   /** True when sends or receives stand in some line. */
-  get haveTransfers(): boolean {
+  get haveMessages(): boolean {
     return this.#batches > 0;
   }
 
   /** True when a collective call is what every rank would do next. */
-  allAt(slot: Slot): boolean {
-    for (const line of this.#local) {
-      if (line.first !== slot) return false;
+  isAtAllHeads(pending: PendingCollective): boolean {
+    for (const queue of this.#local) {
+      if (queue.first !== pending) return false;
     }
     return true;
   }
 
   /** True when an operation is what its rank would do next. */
   isAtHead({ rank, callOp }: CommOp): boolean {
-    const { first } = this.#lines[rank] ?? {};
+    const { first } = this.#queues[rank] ?? {};
     if (first === undefined) return false;
     return postingsOf(first, rank).some(({ op }) => op.callOp === callOp);
   }
 
   /** The sends and receives that stand in their rank's line with one of them. */
-  beside({ op }: Posting): readonly TransferPosting[] {
-    for (const entry of this.#lines[op.rank]?.items() ?? []) {
-      if (!(entry instanceof Batch)) continue;
+  batchOf({ op }: Posting): readonly TransferPosting[] {
+    for (const entry of this.#queues[op.rank]?.items() ?? []) {
+      if (!(entry instanceof MessageBatch)) continue;
       if (entry.transfers.some((transfer) => transfer.op === op)) return entry.transfers;
     }
     return [];
   }
 
   /** The batch at the head of a rank's line; `undefined` where there is none. */
-  batch(rank: number): Batch | undefined {
-    const first = this.#lines[rank]?.first;
-    return first instanceof Batch ? first : undefined;
+  batch(rank: number): MessageBatch | undefined {
+    const first = this.#queues[rank]?.first;
+    return first instanceof MessageBatch ? first : undefined;
   }
 
   /** The batches at the heads of all lines. */
-  batches(): Batch[] {
-    return this.#local.flatMap(({ first }) => (first instanceof Batch ? [first] : []));
+  batches(): MessageBatch[] {
+    return this.#local.flatMap(({ first }) => (first instanceof MessageBatch ? [first] : []));
   }
 
   /** The batches that came to the head of their lines since the last `compared`. */
-  get arrived(): readonly Batch[] {
-    const arrived: Batch[] = [];
+  get arrived(): readonly MessageBatch[] {
+    const arrived: MessageBatch[] = [];
     for (const rank of this.#arrived) {
       const batch = this.batch(rank);
       if (batch !== undefined) arrived.push(batch);
@@ -147,7 +147,7 @@ export class Lines {
   }
 
   /** These batches are compared with those of the other ranks from now on. */
-  compared(arrived: readonly Batch[]): void {
+  markCompared(arrived: readonly MessageBatch[]): void {
     this.#arrived.clear();
     for (const batch of arrived) {
       for (const memory of batch.hostMemories) {
@@ -159,25 +159,25 @@ export class Lines {
   }
 
   /** The compared batches at the head of their lines that use host memory, where several do. */
-  sharers(memory: Memory): readonly Batch[] {
+  sharersOf(memory: Memory): readonly MessageBatch[] {
     const users = this.#hostUsers.get(memory);
     return users === undefined || users.size < 2 ? [] : [...users];
   }
 
   /** A rank's open postings, oldest first. */
   postings(rank: number): Posting[] {
-    const line = this.#lines[rank]?.items() ?? [];
-    return line.flatMap((entry) => postingsOf(entry, rank));
+    const queue = this.#queues[rank]?.items() ?? [];
+    return queue.flatMap((entry) => postingsOf(entry, rank));
   }
 
   /** All ranks' calls that have not settled. */
-  open(): Posting[] {
-    return this.#lines.flatMap((_, rank) => this.postings(rank)).filter(({ op }) => op.pending);
+  openPostings(): Posting[] {
+    return this.#queues.flatMap((_, rank) => this.postings(rank)).filter(({ op }) => op.pending);
   }
 
   /** Forgets everything. */
   clear(): void {
-    for (const line of this.#lines) line.clear();
+    for (const queue of this.#queues) queue.clear();
     this.#entries = 0;
     this.#batches = 0;
     this.#arrived.clear();
@@ -191,14 +191,14 @@ export class Lines {
 }
 
 /** The open calls that a rank posted together with an entry. */
-function postingsOf(entry: Entry, rank: number): readonly Posting[] {
-  if (entry instanceof Batch) return entry.open;
+function postingsOf(entry: QueueEntry, rank: number): readonly Posting[] {
+  if (entry instanceof MessageBatch) return entry.open;
   const posting = entry.postings[rank];
   return posting === undefined ? [] : [posting];
 }
 
 /** Gathers the postings of one call number: those of the ranks that live in this process. */
-export class Slot {
+export class PendingCollective {
   readonly number: number;
   readonly comm: CommInfo;
   readonly postings: (Posting | undefined)[];
@@ -225,9 +225,9 @@ export class Slot {
 }
 
 /** Calls that some rank has made. */
-export class Slots {
+export class PendingCollectives {
   readonly #comm: CommInfo;
-  readonly #slots = new Fifo<Slot>();
+  readonly #open = new Fifo<PendingCollective>();
   #firstNumber = 0;
 
   constructor(comm: CommInfo) {
@@ -235,31 +235,31 @@ export class Slots {
   }
 
   /** The oldest. */
-  get first(): Slot | undefined {
-    return this.#slots.first;
+  get first(): PendingCollective | undefined {
+    return this.#open.first;
   }
 
   /** The call of that number; made where no rank has come to it before. */
-  numbered(number: number): Slot {
-    if (this.#slots.length === 0) this.#firstNumber = number;
-    const slot = this.#slots.at(number - this.#firstNumber) ?? this.#next(number);
-    invariant(slot.number === number, "ranks make calls in turn");
-    return slot;
+  at(number: number): PendingCollective {
+    if (this.#open.length === 0) this.#firstNumber = number;
+    const pending = this.#open.at(number - this.#firstNumber) ?? this.#next(number);
+    invariant(pending.number === number, "ranks make calls in turn");
+    return pending;
   }
 
   /** The oldest is about to be served. */
   shift(): void {
-    if (this.#slots.shift() !== undefined) this.#firstNumber++;
+    if (this.#open.shift() !== undefined) this.#firstNumber++;
   }
 
   clear(): void {
-    this.#slots.clear();
+    this.#open.clear();
   }
 
-  #next(number: number): Slot {
-    const slot = new Slot(number, this.#comm);
-    this.#slots.push(slot);
-    return slot;
+  #next(number: number): PendingCollective {
+    const pending = new PendingCollective(number, this.#comm);
+    this.#open.push(pending);
+    return pending;
   }
 }
 
@@ -275,37 +275,37 @@ export interface OpenWait {
 }
 
 /** The wait of a rank at the head of its line; `undefined` when it has no open call. */
-export function headWait(comm: CommInfo, lines: Lines, rank: number): OpenWait | undefined {
-  const head = lines.head(rank);
-  const posting = head instanceof Batch ? head.open[0] : head?.postings[rank];
+export function headWait(comm: CommInfo, queues: RankQueues, rank: number): OpenWait | undefined {
+  const head = queues.head(rank);
+  const posting = head instanceof MessageBatch ? head.open[0] : head?.postings[rank];
   if (head === undefined || posting === undefined) return undefined;
-  return { posting, comm: comm.name, missing: missingAt(comm, lines, head) };
+  return { posting, comm: comm.name, missing: missingAt(comm, queues, head) };
 }
 
 /** World ranks without which a call at the head of a line cannot go on. */
-function missingAt({ ranks }: CommInfo, lines: Lines, head: Entry): readonly number[] {
-  if (head instanceof Batch) {
+function missingAt({ ranks }: CommInfo, queues: RankQueues, head: QueueEntry): readonly number[] {
+  if (head instanceof MessageBatch) {
     return [...new Set(head.open.map(({ peer }) => ranks[peer] as number))];
   }
-  return ranks.filter((_, member) => lines.head(member) !== head);
+  return ranks.filter((_, member) => queues.head(member) !== head);
 }
 
 /** The waits through every rank's end: one for each program that has called there. */
-export function openWaits(comm: CommInfo, lines: Lines): OpenWait[] {
+export function openWaits(comm: CommInfo, queues: RankQueues): OpenWait[] {
   // Ranks that wait in one collective call lack the same ranks, and share one list of them.
-  const missingOf = new Map<Entry, readonly number[]>();
+  const missingOf = new Map<QueueEntry, readonly number[]>();
   return comm.ranks.flatMap((_, rank) => {
-    const head = lines.head(rank);
-    if (head === undefined || (head instanceof Batch && head.isDone)) return [];
-    const postings = lines.postings(rank).filter(({ op }) => op.pending);
+    const head = queues.head(rank);
+    if (head === undefined || (head instanceof MessageBatch && head.isDone)) return [];
+    const postings = queues.postings(rank).filter(({ op }) => op.pending);
     if (postings.length === 0) return [];
-    const missing = missingOf.get(head) ?? missingAt(comm, lines, head);
+    const missing = missingOf.get(head) ?? missingAt(comm, queues, head);
     missingOf.set(head, missing);
     const askers = new Set<number>();
     return postings.flatMap((posting) => {
-      const { asker } = posting.op;
-      if (askers.has(asker)) return [];
-      askers.add(asker);
+      const { callingRank } = posting.op;
+      if (askers.has(callingRank)) return [];
+      askers.add(callingRank);
       return { posting, comm: comm.name, missing };
     });
   });
@@ -329,7 +329,7 @@ export class CallNumbers {
   }
 
   /** Numbers a rank's next collective call. */
-  collective(rank: number, op: CommOp): number {
+  assignCollective(rank: number, op: CommOp): number {
     const number = this.#collective[rank] as number;
     this.#collective[rank] = number + 1;
     assignOp(op, number);
@@ -337,7 +337,7 @@ export class CallNumbers {
   }
 
   /** The number of a rank's next collective call. */
-  next(rank: number): number {
+  nextCollective(rank: number): number {
     return this.#collective[rank] as number;
   }
 
@@ -347,12 +347,12 @@ export class CallNumbers {
   }
 
   /** A rank has made the collective calls before `number`. */
-  advance(rank: number, number: number): void {
+  setNextCollective(rank: number, number: number): void {
     this.#collective[rank] = number;
   }
 
   /** Numbers a rank's next sends and receives; both halves of a call have the same number of a call. */
-  messages(rank: number, transfers: readonly TransferPosting[]): void {
+  assignMessages(rank: number, transfers: readonly TransferPosting[]): void {
     const { local, ranks } = this.#comm;
     const isHere = local.length === ranks.length;
     for (const transfer of transfers) {

@@ -3,16 +3,16 @@ import type { Completion, Session } from "../backend.ts";
 import { completeOp, submitOp } from "../op.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
 import { Fifo } from "./fifo.ts";
-import type { Agreement } from "./matched-call.ts";
+import type { MatchedCall } from "./matched-call.ts";
 import type { Posting } from "./posting.ts";
 
 /** A call in a queue, linked with those before and after it: most leave in the order in which they came. */
-export abstract class QueuedCall implements Completion {
+export abstract class Submission implements Completion {
   acceptsMore = false;
   /** `undefined` while it is in none. */
-  queue: CallQueue | undefined;
-  before: QueuedCall | undefined;
-  after: QueuedCall | undefined;
+  queue: SubmissionQueue | undefined;
+  before: Submission | undefined;
+  after: Submission | undefined;
 
   /** The posted calls of its ranks. */
   abstract readonly postings: readonly Posting[];
@@ -29,7 +29,7 @@ export abstract class QueuedCall implements Completion {
 }
 
 /** A call of those of its ranks that live in this process. */
-export class PostedCall extends QueuedCall {
+export class PostedSubmission extends Submission {
   readonly postings: readonly Posting[];
 
   constructor(postings: readonly Posting[]) {
@@ -42,26 +42,26 @@ export class PostedCall extends QueuedCall {
   }
 
   complete(): void {
-    for (const { op, call, prepared } of this.postings) completeOp(op, prepared.resultOf(call));
+    for (const { op, call, prepared } of this.postings) completeOp(op, prepared.toResult(call));
   }
 }
 
 /** Called when a queued call has left; the error is `undefined` where it is done. */
-type Left = (call: QueuedCall, error: unknown) => void;
+type OnDone = (call: Submission, error: unknown) => void;
 
 /** The queued calls of one communicator. */
-export class CallQueue {
+export class SubmissionQueue {
   readonly #session: Session;
   readonly #monitor: Monitor;
-  readonly #left: Left;
-  #first: QueuedCall | undefined;
-  #last: QueuedCall | undefined;
+  readonly #onDone: OnDone;
+  #first: Submission | undefined;
+  #last: Submission | undefined;
   #size = 0;
 
-  constructor(session: Session, monitor: Monitor, left: Left) {
+  constructor(session: Session, monitor: Monitor, left: OnDone) {
     this.#session = session;
     this.#monitor = monitor;
-    this.#left = left;
+    this.#onDone = left;
   }
 
   get size(): number {
@@ -70,8 +70,8 @@ export class CallQueue {
 
   /** Has calls handed over, and settled when they are done. What `hand` throws was not queued. */
   add(postings: readonly Posting[], hand: (waiting: Completion) => void): void {
-    const call = new PostedCall(postings);
-    this.#join(call);
+    const call = new PostedSubmission(postings);
+    this.#append(call);
     try {
       hand(call);
     } catch (error) {
@@ -82,8 +82,8 @@ export class CallQueue {
   }
 
   /** Has the session queue a call again that it has worked out before. What it throws was not queued. */
-  addAgain(call: QueuedCall, known: Agreement, number: number): void {
-    this.#join(call);
+  addRepeated(call: Submission, known: MatchedCall, number: number): void {
+    this.#append(call);
     try {
       this.#session.enqueueRepeated?.(known, number, call);
     } catch (error) {
@@ -94,9 +94,9 @@ export class CallQueue {
   }
 
   /** A queued call is done, or failed. */
-  settled(call: QueuedCall, error: unknown): void {
+  settled(call: Submission, error: unknown): void {
     this.#remove(call);
-    this.#left(call, error);
+    this.#onDone(call, error);
   }
 
   /** The queued calls of every rank, oldest first. */
@@ -109,14 +109,14 @@ export class CallQueue {
   }
 
   /** The calls that were handed over with a posting, and the posting; nothing where it is not queued. */
-  beside(posting: Posting): readonly Posting[] {
+  submittedWith(posting: Posting): readonly Posting[] {
     for (let call = this.#first; call !== undefined; call = call.after) {
       if (call.postings.includes(posting)) return call.postings;
     }
     return [];
   }
 
-  #join(call: QueuedCall): void {
+  #append(call: Submission): void {
     call.queue = this;
     call.before = this.#last;
     if (this.#last === undefined) this.#first = call;
@@ -126,7 +126,7 @@ export class CallQueue {
     this.#monitor.executing(1);
   }
 
-  #remove(call: QueuedCall): void {
+  #remove(call: Submission): void {
     const { before, after } = call;
     if (before === undefined) this.#first = after;
     else before.after = after;
@@ -146,55 +146,55 @@ export class CallQueue {
 // submit the two in the other order, and on the streams of the ranks each would wait behind the other for ever.
 
 /** Serves the next call of one communicator; a promise means that it is at it. */
-type Turn = () => undefined | Promise<void>;
+type DispatchNext = () => undefined | Promise<void>;
 
 /** The order of turns among the communicators of one world. */
-export class Turns {
-  readonly #waiting = new Fifo<Turn>();
-  readonly #onTaken: () => void;
-  #taken = false;
-  #serving = false;
+export class SubmissionOrder {
+  readonly #waiting = new Fifo<DispatchNext>();
+  readonly #onBlocked: () => void;
+  #blocked = false;
+  #dispatching = false;
 
   /** `onTaken` is called when a call keeps the later ones waiting. */
   private constructor(onTaken: () => void) {
-    this.#onTaken = onTaken;
+    this.#onBlocked = onTaken;
   }
 
   /** `undefined` where several ranks of a world are in this process: their calls are handed over when all have made them. */
-  static of(session: Session, onTaken: () => void): Turns | undefined {
+  static forSession(session: Session, onTaken: () => void): SubmissionOrder | undefined {
     const { localRanks, size } = session;
-    return localRanks?.length === 1 && size > 1 ? new Turns(onTaken) : undefined;
+    return localRanks?.length === 1 && size > 1 ? new SubmissionOrder(onTaken) : undefined;
   }
 
   /** Some call keeps the later ones waiting. */
-  get taken(): boolean {
-    return this.#taken || this.#serving;
+  get isBlocked(): boolean {
+    return this.#blocked || this.#dispatching;
   }
 
   /** A communicator has one more call to be served: it is, once those that were made before it have been handed over. */
-  take(turn: Turn): void {
+  request(turn: DispatchNext): void {
     this.#waiting.push(turn);
-    if (!this.taken) this.#serve();
+    if (!this.isBlocked) this.#dispatch();
   }
 
-  #serve(): void {
-    this.#serving = true;
-    while (!this.#taken) {
+  #dispatch(): void {
+    this.#dispatching = true;
+    while (!this.#blocked) {
       const turn = this.#waiting.shift();
       if (turn === undefined) break;
       this.#begin(turn);
     }
-    this.#serving = false;
+    this.#dispatching = false;
   }
 
-  #begin(turn: Turn): void {
+  #begin(turn: DispatchNext): void {
     const served = turn();
     if (served === undefined) return;
-    this.#taken = true;
-    this.#onTaken();
+    this.#blocked = true;
+    this.#onBlocked();
     void served.then(() => {
-      this.#taken = false;
-      this.#serve();
+      this.#blocked = false;
+      this.#dispatch();
     });
   }
 }

@@ -21,7 +21,7 @@ const restHops = 64;
 const passed = Promise.resolve();
 
 /** Wakes the ranks of one world. */
-export class Settling {
+export class WakeUps {
   readonly #monitor: Pick<Monitor, "allParked">;
   #work = 0;
   /** Wake-ups that wait until the ranks have come to rest, in order. */
@@ -34,12 +34,12 @@ export class Settling {
   }
 
   /** A run begins. */
-  begin(): void {
+  reset(): void {
     this.#work = 0;
   }
 
   /** Two microtasks from now, when the last rank to post has had its `await` reach the operation. */
-  later(settle: () => void, work: number): void {
+  schedule(settle: () => void, work: number): void {
     this.#work += work;
     let isSecond = false;
     const hop = (): void => {
@@ -76,46 +76,46 @@ export class Settling {
 
 // The end of all work of a ledger.
 
-export class Quiet {
+export class IdleGate {
   readonly #monitor: Monitor;
-  readonly #wake: Settling;
+  readonly #wakeUps: WakeUps;
   readonly #atRest: () => boolean;
   #settling = 0;
   #waiting: (() => void)[] = [];
 
   /** `atRest` is true where no call is at work; the monitor notes that ranks were woken. */
-  constructor(monitor: Monitor, wake: Settling, atRest: () => boolean) {
+  constructor(monitor: Monitor, wake: WakeUps, atRest: () => boolean) {
     this.#monitor = monitor;
-    this.#wake = wake;
+    this.#wakeUps = wake;
     this.#atRest = atRest;
   }
 
   /** Resolves when no call is at work or about to wake its ranks. */
-  reached(): Promise<void> {
-    if (this.#isReached) return Promise.resolve();
+  idle(): Promise<void> {
+    if (this.#isIdle) return Promise.resolve();
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
   /** Something is over. */
-  look(): void {
-    if (this.#waiting.length === 0 || !this.#isReached) return;
+  check(): void {
+    if (this.#waiting.length === 0 || !this.#isIdle) return;
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const resolve of waiting) resolve();
   }
 
   /** Runs `settle` when it is time to wake ranks; `work` says how much their calls had to do. */
-  later(settle: () => void, work: number): void {
+  afterMicrotasks(settle: () => void, work: number): void {
     this.#settling++;
-    this.#wake.later(() => {
+    this.#wakeUps.schedule(() => {
       this.#settling--;
       settle();
-      this.#monitor.moved();
-      this.look();
+      this.#monitor.noteActivity();
+      this.check();
     }, work);
   }
 
-  get #isReached(): boolean {
+  get #isIdle(): boolean {
     return this.#settling === 0 && this.#atRest();
   }
 }

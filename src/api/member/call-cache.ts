@@ -12,11 +12,11 @@ import { hasUnevenBlocks, specifiedCollectives } from "../collectives/call-layou
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { Going } from "../ledger/persistent.ts";
-import { CommOp, type OpMaker } from "../op.ts";
+import type { OpenBatch } from "../ledger/persistent.ts";
+import { type CallContext, CommOp } from "../op.ts";
 import type { Collected } from "./collecting.ts";
-import { type Books, type Channels, channelsOf, type Tally } from "./observers.ts";
-import { lendTo, type Prepared } from "./prepared.ts";
+import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
+import { markInUse, type Prepared } from "./prepared.ts";
 
 /** Lengths and places of the blocks of a v-form. */
 interface Lists {
@@ -35,9 +35,9 @@ interface Arguments extends Lists {
 }
 
 /** A checked call with all that a repetition reads: reading from other objects takes longer. */
-export interface Remembered extends Omit<Arguments, keyof Lists> {
+export interface CachedCall extends Omit<Arguments, keyof Lists> {
   /** Its maker: a buffer may be used on several communicators. */
-  readonly by: Repeats;
+  readonly owner: CallCache;
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown>;
   /** The memory of its buffers. */
@@ -48,7 +48,7 @@ export interface Remembered extends Omit<Arguments, keyof Lists> {
   /** The contents of the lists; `undefined` for a collective that takes none. */
   readonly lists: Lists | undefined;
   /** Where it is counted, and what is sent with it. */
-  readonly tally: Tally;
+  readonly counter: Counter;
   readonly sendBytes: number;
   /** Its channels, where there may be subscribers. */
   readonly channels: Channels | undefined;
@@ -61,26 +61,26 @@ const repeatable: ReadonlySet<CollectiveName> = new Set(specifiedCollectives);
 const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));
 
 /** The calls of one rank on one communicator. */
-export class Repeats {
-  readonly #books: Books;
+export class CallCache {
+  readonly #stats: CallStats;
   readonly #hooks: HookList;
   readonly #ledger: Ledger;
-  readonly #maker: OpMaker | undefined;
+  readonly #context: CallContext | undefined;
   readonly #timeoutMs: number | undefined;
-  #barrier: Remembered | undefined;
+  #barrier: CachedCall | undefined;
 
   /** `maker`: makes the operations of the rank; calls without a deadline have `timeoutMs`. */
   constructor(
-    books: Books,
+    stats: CallStats,
     hooks: HookList,
     ledger: Ledger,
-    maker: OpMaker | undefined,
+    context: CallContext | undefined,
     timeoutMs: number | undefined,
   ) {
-    this.#books = books;
+    this.#stats = stats;
     this.#hooks = hooks;
     this.#ledger = ledger;
-    this.#maker = maker;
+    this.#context = context;
     this.#timeoutMs = timeoutMs;
   }
 
@@ -90,13 +90,17 @@ export class Repeats {
    * the time that scattered code and data take to come to a processor that has just run a driver. Names that the call does
    * not take are not looked for here, where the one before was the same but for them: that would take a tenth longer.
    */
-  goOn(run: Going, collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
-    let known: Remembered | undefined;
+  tryAppend(
+    batch: OpenBatch,
+    collective: CollectiveName,
+    args: CallOptions | undefined,
+  ): CommOp | undefined {
+    let known: CachedCall | undefined;
     let timeoutMs: number | undefined;
     try {
       if (args?.signal !== undefined) return undefined;
       timeoutMs = args?.timeoutMs;
-      known = this.find(collective, args);
+      known = this.lookup(collective, args);
     } catch {
       // An argument that throws when it is read does so again, where that is reported.
       return undefined;
@@ -104,11 +108,15 @@ export class Repeats {
     if (timeoutMs === undefined) timeoutMs = this.#timeoutMs;
     // Comes last: getters of the arguments may make calls of their own.
     if (known === undefined) return undefined;
-    return this.#goOn(run, known, timeoutMs);
+    return this.#append(batch, known, timeoutMs);
   }
 
   /** The same with a call that was kept. */
-  goOnKept(run: Going, kept: Remembered, options: CallOptions | undefined): CommOp | undefined {
+  tryAppendCached(
+    batch: OpenBatch,
+    kept: CachedCall,
+    options: CallOptions | undefined,
+  ): CommOp | undefined {
     let timeoutMs = this.#timeoutMs;
     try {
       if (options?.signal !== undefined) return undefined;
@@ -116,15 +124,15 @@ export class Repeats {
     } catch {
       return undefined;
     }
-    return this.#goOn(run, kept, timeoutMs);
+    return this.#append(batch, kept, timeoutMs);
   }
 
-  #goOn(run: Going, known: Remembered, timeoutMs: number | undefined): CommOp | undefined {
-    if (this.isHeard(known) || !run.takes(timeoutMs)) return undefined;
-    const op = new CommOp(this.#maker as OpMaker);
-    if (!run.goOn(known.prepared, op)) return undefined;
+  #append(batch: OpenBatch, known: CachedCall, timeoutMs: number | undefined): CommOp | undefined {
+    if (this.isObserved(known) || !batch.accepts(timeoutMs)) return undefined;
+    const op = new CommOp(this.#context as CallContext);
+    if (!batch.append(known.prepared, op)) return undefined;
     count(known);
-    useBehind(known, run, op);
+    setLastUse(known, batch, op);
     return op;
   }
 
@@ -132,50 +140,51 @@ export class Repeats {
    * Makes a call again that a callback has collected, behind the one before where that goes on; false where it has to be
    * posted as a new one.
    */
-  makeCollected({ known, options, op }: Collected, run: Going | undefined): boolean {
-    if (known === undefined || options?.signal !== undefined) return false;
-    if (this.isHeard(known) || !areAlive(known)) return false;
+  postCollected({ cached, options, op }: Collected, batch: OpenBatch | undefined): boolean {
+    if (cached === undefined || options?.signal !== undefined) return false;
+    if (this.isObserved(cached) || !areAlive(cached)) return false;
     const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;
-    if (run?.takes(timeoutMs) !== true || !run.goOn(known.prepared, op)) {
-      return this.post(known, op, timeoutMs);
+    if (batch?.accepts(timeoutMs) !== true || !batch.append(cached.prepared, op)) {
+      return this.post(cached, op, timeoutMs);
     }
-    count(known);
-    useBehind(known, run, op);
+    count(cached);
+    setLastUse(cached, batch, op);
     return true;
   }
 
   /** Makes a call again; false where it has to be posted as others are. */
-  post(known: Remembered, op: CommOp, timeoutMs = this.#timeoutMs): boolean {
-    if (!this.#ledger.repeat(known.prepared, op, timeoutMs)) return false;
+  post(known: CachedCall, op: CommOp, timeoutMs = this.#timeoutMs): boolean {
+    if (!this.#ledger.postRepeated(known.prepared, op, timeoutMs)) return false;
     count(known);
-    if (op.pending) lendTo(op, known.prepared.call);
+    if (op.pending) markInUse(op, known.prepared.call);
     return true;
   }
 
   /** True where hooks or channels observe a call. */
-  isHeard({ channels }: Remembered): boolean {
+  isObserved({ channels }: CachedCall): boolean {
     return !this.#hooks.idle || channels?.haveListeners === true;
   }
 
   /** The same call as it was made before; `undefined` when it has to be checked. */
-  find(collective: CollectiveName, args: object | undefined): Remembered | undefined {
+  lookup(collective: CollectiveName, args: object | undefined): CachedCall | undefined {
     if (typeof args !== "object" || args === null) return undefined;
     const { send, recv }: Arguments = args;
     const last = collective === "barrier" ? this.#barrier : lastCallOf(send ?? recv);
-    if (last === undefined || last.by !== this || last.collective !== collective) return undefined;
+    if (last === undefined || last.owner !== this || last.collective !== collective)
+      return undefined;
     return last.send === send && last.recv === recv && isSame(last, args) ? last : undefined;
   }
 
   /** A call without arguments that may change, for its keeper. */
-  keep(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes: number): Remembered {
-    return { ...this.#remembered(collective, none, prepared), sendBytes };
+  create(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes: number): CachedCall {
+    return { ...this.#entry(collective, none, prepared), sendBytes };
   }
 
   /** Remembers a call that was checked. */
-  note(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
+  store(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
     if (!repeatable.has(collective)) return;
     if (collective === "barrier") {
-      this.#barrier = this.#remembered(collective, none, prepared);
+      this.#barrier = this.#entry(collective, none, prepared);
       return;
     }
     const given = (args ?? none) as Arguments;
@@ -183,24 +192,20 @@ export class Repeats {
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
     if (recv !== undefined && !(recv instanceof DeviceBuffer)) return;
-    buffer.lastCall = this.#remembered(collective, given, prepared);
+    buffer.lastCall = this.#entry(collective, given, prepared);
   }
 
-  #remembered(
-    collective: CollectiveName,
-    given: Arguments,
-    prepared: Prepared<unknown>,
-  ): Remembered {
+  #entry(collective: CollectiveName, given: Arguments, prepared: Prepared<unknown>): CachedCall {
     const { send, recv, op, root } = given;
     const { call } = prepared;
     return {
-      by: this,
+      owner: this,
       ...{ collective, send, recv, op, root, prepared },
       sends: call.send?.allocation,
       recvs: call.recv?.allocation,
       lastUse: undefined,
       lists: listed.has(collective) ? listsOf(given) : undefined,
-      tally: this.#books.of(collective),
+      counter: this.#stats.counterOf(collective),
       sendBytes: call.send?.byteLength ?? 0,
       channels: channelsOf(collective),
     };
@@ -210,12 +215,12 @@ export class Repeats {
 const none: Arguments = {};
 
 /** The call that was last made with a buffer. What is no buffer has none, or one that was made with something else. */
-function lastCallOf(buffer: unknown): Remembered | undefined {
-  return (buffer as { readonly lastCall?: Remembered } | null | undefined)?.lastCall;
+function lastCallOf(buffer: unknown): CachedCall | undefined {
+  return (buffer as { readonly lastCall?: CachedCall } | null | undefined)?.lastCall;
 }
 
 /** A call with the same buffers would be the same again, and they live. */
-function isSame(last: Remembered, given: Arguments): boolean {
+function isSame(last: CachedCall, given: Arguments): boolean {
   return (
     last.op === given.op &&
     last.root === given.root &&
@@ -225,21 +230,21 @@ function isSame(last: Remembered, given: Arguments): boolean {
 }
 
 /** The buffers of a call live. */
-function areAlive({ sends, recvs }: Remembered): boolean {
+function areAlive({ sends, recvs }: CachedCall): boolean {
   return sends?.disposed !== true && recvs?.disposed !== true;
 }
 
-function count({ tally, sendBytes }: Remembered): void {
-  tally.calls++;
-  tally.sendBytes += sendBytes;
+function count({ counter, sendBytes }: CachedCall): void {
+  counter.calls++;
+  counter.sendBytes += sendBytes;
 }
 
 /** Until the run is done, the last of the same calls in it has their memory. */
-function useBehind(known: Remembered, run: Going, op: CommOp): void {
+function setLastUse(known: CachedCall, batch: OpenBatch, op: CommOp): void {
   let { lastUse } = known;
-  if (lastUse?.key === run.key) lastUse.op = op;
+  if (lastUse?.key === batch.key) lastUse.op = op;
   else {
-    lastUse = new LastUse(run.key, op);
+    lastUse = new LastUse(batch.key, op);
     known.lastUse = lastUse;
   }
   const { sends, recvs } = known;

@@ -1,12 +1,12 @@
 /** Calls that their own signals take back. */
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
-import type { Cancelled } from "../ledger/failures.ts";
+import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 
 /** Has a call taken back as soon as its signal fires, while it is open. */
-export function cancelBy(
+export function cancelOnSignal(
   signal: AbortSignal,
   ledger: Pick<Ledger, "cancel">,
   facts: CommErrorFacts,
@@ -69,7 +69,7 @@ export function cancelledError(
   collective: CollectiveName,
   call: number,
   { reason }: AbortSignal,
-  { wasSubmitted, endsAll }: Cancelled = { wasSubmitted: false, endsAll: false },
+  { wasSubmitted, endsAll }: Cancellation = { wasSubmitted: false, endsAll: false },
 ): CommAbortedError {
   const when = wasSubmitted ? "after" : "before";
   const hint = endsAll

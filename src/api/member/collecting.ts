@@ -3,7 +3,7 @@ import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import { type CommOp, completeOp, failOp, submitOp } from "../op.ts";
-import type { Remembered } from "./call-cache.ts";
+import type { CachedCall } from "./call-cache.ts";
 import type { Poster } from "./poster.ts";
 import type { Prepared, PreparedTransfer } from "./prepared.ts";
 
@@ -14,7 +14,7 @@ export interface Collected {
   readonly options: CallOptions | undefined;
   readonly op: CommOp;
   /** The same call as it was made before, where it was. */
-  readonly known?: Remembered | undefined;
+  readonly cached?: CachedCall | undefined;
   /** Virtual time of the call; deadlines count from it. */
   readonly calledAtPs: number;
 }

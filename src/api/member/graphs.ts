@@ -7,7 +7,7 @@ import { CommClosedError, InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
 import { type CommOp, failOp } from "../op.ts";
-import type { Remembered } from "./call-cache.ts";
+import type { CachedCall } from "./call-cache.ts";
 import {
   type Collected,
   completeTogether,
@@ -17,7 +17,7 @@ import {
   type Work,
   workPs,
 } from "./collecting.ts";
-import { tellGroup } from "./observers.ts";
+import { publishGroup } from "./observers.ts";
 import type { Poster } from "./poster.ts";
 import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
 
@@ -39,7 +39,7 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
       undefined,
     );
     if (!poster.collecting)
-      tellGroup(poster.facts, whole, calls.length, () => firstNumber(poster, calls));
+      publishGroup(poster.facts, whole, calls.length, () => firstNumber(poster, calls));
     poster.postTogether(calls);
   } catch (error) {
     const parts = calls.map(({ op }) => op);
@@ -88,7 +88,7 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
     return {
       call: { count: calls.length, recorded },
       signature,
-      resultOf: ({ graph }) =>
+      toResult: ({ graph }) =>
         graph === undefined || recorded === undefined
           ? new RecordedGraph(poster, steps, calls)
           : new NativeGraph(poster, steps, calls, recorded, graph),
@@ -267,7 +267,7 @@ abstract class Recording implements Graph {
   protected assertReplayable(calls: readonly Collected[]): void {
     const { poster } = this;
     if (this.isReplayable) return;
-    if (!this.disposed) throw deadBufferError(poster, calls);
+    if (!this.disposed) throw releasedBufferError(poster, calls);
     throw new CommClosedError(
       {
         headline: "replay: the recording was disposed, needs a live one",
@@ -284,7 +284,7 @@ class NativeGraph extends Recording {
   readonly #work: readonly Work[];
   readonly #graph: object;
   readonly #prepared: Prepared<void>;
-  readonly #kept: Remembered;
+  readonly #cached: CachedCall;
 
   constructor(
     poster: Poster,
@@ -303,16 +303,16 @@ class NativeGraph extends Recording {
         ["collective", "replay"],
         ["graph", graphNumbers.get(graph)],
       ],
-      resultOf: () => undefined,
+      toResult: () => undefined,
     };
-    this.#kept = poster.repeats.keep("replay", this.#prepared, recorded.sendBytes);
+    this.#cached = poster.cache.create("replay", this.#prepared, recorded.sendBytes);
   }
 
   replay(options?: CallOptions): CommOp<void> {
     const { poster } = this;
     assertOutside(poster);
     const isAgain = this.isReplayable && isOptions(options);
-    const op = isAgain ? poster.postAgain(this.#kept, options) : this.#postNew(options);
+    const op = isAgain ? poster.postCached(this.#cached, options) : this.#postNew(options);
     if (op.pending) for (const allocation of this.allocations) allocation.lastUse = op;
     // The calls know how much work comes before them: what is left is that the rank does it.
     if (op.status !== "failed") for (const work of this.#work) poster.work(work);
@@ -368,7 +368,7 @@ class RecordedGraph extends Recording {
     try {
       poster.assertOpen("replay");
       const options = poster.check.options(poster.check.given("replay", given));
-      poster.assertWanted("replay", options);
+      poster.assertNotCancelled("replay", options);
       this.assertReplayable(this.#calls);
       const calledAtPs = poster.nowPs;
       const steps = this.#steps.map((step): Step => {
@@ -406,8 +406,8 @@ function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
   });
 }
 
-function deadBufferError(poster: Poster, calls: readonly Collected[]): CommClosedError {
-  const isDead = ({ allocation }: DeviceBuffer): boolean => isGone(allocation);
+function releasedBufferError(poster: Poster, calls: readonly Collected[]): CommClosedError {
+  const isDead = ({ allocation }: DeviceBuffer): boolean => isReleased(allocation);
   const dead = calls.find((call) => buffersOf([call]).some(isDead));
   const collective = dead?.collective ?? "replay";
   const buffer = dead && buffersOf([dead]).find(isDead);
@@ -421,7 +421,7 @@ function deadBufferError(poster: Poster, calls: readonly Collected[]): CommClose
 }
 
 /** Given back, or moved to another owner of the caller's. */
-function isGone({ disposed, memory }: Allocation): boolean {
+function isReleased({ disposed, memory }: Allocation): boolean {
   return disposed || memory.detached === true;
 }
 

@@ -8,7 +8,7 @@ import type { CommOp } from "../op.ts";
 import { bytesSent } from "./prepared.ts";
 
 /** A call as it was made, not in halves. */
-export type Announced = Pick<Posting, "call" | "op">;
+export type NotifiedCall = Pick<Posting, "call" | "op">;
 
 /** The rank that makes it. */
 interface Caller {
@@ -17,33 +17,33 @@ interface Caller {
 }
 
 /** The message of one operation, at every moment: its number is corrected where others were posted before it. */
-type Told = OpInfo & { call: number };
+type MutableInfo = OpInfo & { call: number };
 
 /**
  * Calls the hooks of the beginning of a call that will be `number`, and at its end those present now; `channel` where there are
  * subscribers. Hooks of the beginning and of the end come in pairs, also where one throws: then the call fails with that error.
  */
-export function tellCall(
+export function notifyPosted(
   hooks: HookList,
   { comm, rank }: Caller,
-  { call, op }: Announced,
+  { call, op }: NotifiedCall,
   number: number,
   channel: Diagnostics | undefined,
 ): void {
   const { collective, dtype, count } = call;
   const { place } = op;
-  const info: Told = { comm, rank, call: number, collective, dtype, count, place };
-  const tellEnd = hooks.atEnd();
+  const info: MutableInfo = { comm, rank, call: number, collective, dtype, count, place };
+  const notifyEnd = hooks.afterNotifier();
   try {
-    hooks.posting(info);
+    hooks.notifyBefore(info);
   } finally {
-    if (channel !== undefined) tellChannel(channel, info, op);
-    op.whenSettled((error) => tellEnd(numbered(info, op), error));
+    if (channel !== undefined) publish(channel, info, op);
+    op.whenSettled((error) => notifyEnd(numbered(info, op), error));
   }
 }
 
 /** Publishes a group with a first call that will be `number`; hooks and counts have its parts. */
-export function tellGroup(
+export function publishGroup(
   { comm, rank }: Caller,
   op: CommOp,
   calls: number,
@@ -52,17 +52,17 @@ export function tellGroup(
   const channel = diagnosticsOf("group");
   if (channel === undefined) return;
   const { place } = op;
-  const told = { comm, rank, collective: "group", dtype: undefined, count: calls, place } as const;
-  tellChannel(channel, { ...told, call: number() }, op);
+  const info = { comm, rank, collective: "group", dtype: undefined, count: calls, place } as const;
+  publish(channel, { ...info, call: number() }, op);
 }
 
-function tellChannel(channel: Diagnostics, info: Told, op: CommOp): void {
+function publish(channel: Diagnostics, info: MutableInfo, op: CommOp): void {
   const end = channel.start(info);
   op.whenFinal((error) => end(numbered(info, op).call, error));
 }
 
 /** With the number that the operation got, if it was posted. */
-function numbered(info: Told, { call }: CommOp): OpInfo {
+function numbered(info: MutableInfo, { call }: CommOp): OpInfo {
   if (call >= 0) info.call = call;
   return info;
 }
@@ -162,38 +162,38 @@ function open(collective: CollectiveName): Channels | "none" {
 // Counters.
 
 /** Calls of one collective. */
-export interface Tally {
+export interface Counter {
   calls: number;
   sendBytes: number;
 }
 
 /** Counts the calls of one rank. */
-export class Books {
-  readonly #tallies = new Map<string, Tally>();
+export class CallStats {
+  readonly #counters = new Map<string, Counter>();
 
   /** A call was posted. */
-  enter(call: RankCall): void {
-    const tally = this.of(call.collective);
-    tally.calls++;
-    tally.sendBytes += bytesSent(call);
+  record(call: RankCall): void {
+    const counter = this.counterOf(call.collective);
+    counter.calls++;
+    counter.sendBytes += bytesSent(call);
   }
 
   /** Where the calls of a collective are counted. */
-  of(collective: string): Tally {
-    let tally = this.#tallies.get(collective);
-    if (tally === undefined) {
-      tally = { calls: 0, sendBytes: 0 };
-      this.#tallies.set(collective, tally);
+  counterOf(collective: string): Counter {
+    let counter = this.#counters.get(collective);
+    if (counter === undefined) {
+      counter = { calls: 0, sendBytes: 0 };
+      this.#counters.set(collective, counter);
     }
-    return tally;
+    return counter;
   }
 
   /** The counts so far. */
   totals(): { calls: Record<string, number>; sendBytes: number } {
     let sendBytes = 0;
-    for (const tally of this.#tallies.values()) sendBytes += tally.sendBytes;
+    for (const counter of this.#counters.values()) sendBytes += counter.sendBytes;
     const counts = Array.from(
-      this.#tallies,
+      this.#counters,
       ([collective, { calls }]) => [collective, calls] as const,
     );
     return { calls: Object.fromEntries(counts.filter(([, calls]) => calls > 0)), sendBytes };

@@ -12,12 +12,12 @@ import { endsOnce } from "../ends-once.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { Track } from "../ledger/persistent.ts";
+import type { CurrentBatch } from "../ledger/persistent.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
-import { CommOp, type OpMaker } from "../op.ts";
+import { type CallContext, CommOp } from "../op.ts";
 import { textOf } from "../option-kinds.ts";
-import { type Remembered, Repeats } from "./call-cache.ts";
-import { cancelBy, cancelledError } from "./cancellation.ts";
+import { type CachedCall, CallCache } from "./call-cache.ts";
+import { cancelledError, cancelOnSignal } from "./cancellation.ts";
 import {
   assertNotForeign,
   type Collected,
@@ -27,10 +27,10 @@ import {
   innermost,
   type Work,
 } from "./collecting.ts";
-import { type Announced, Books, diagnosticsOf, tellCall } from "./observers.ts";
+import { CallStats, diagnosticsOf, type NotifiedCall, notifyPosted } from "./observers.ts";
 import {
-  isGiven,
-  lendTo,
+  hasReceiveCounts,
+  markInUse,
   type Prepared,
   type PreparedCall,
   type PreparedTransfer,
@@ -56,7 +56,7 @@ type Prepare<A, T> = (
 ) => Prepared<T> | PreparedTransfer<T>;
 
 /** Sends and receives that were made as one call. */
-interface Message extends Announced {
+interface PostedMessage extends NotifiedCall {
   readonly prepared: PreparedTransfer<unknown>;
   readonly collected: Collected;
 }
@@ -65,17 +65,17 @@ interface Message extends Announced {
 export class Poster {
   readonly check: Validator;
   readonly hooks: HookList;
-  readonly repeats: Repeats;
+  readonly cache: CallCache;
   readonly worldRank: number;
   readonly facts: { readonly rank: number; readonly size: number; readonly comm: string };
   readonly #session: Session;
   readonly #ledger: Ledger;
   readonly #host: PosterHost;
-  readonly #books = new Books();
+  readonly #stats = new CallStats();
   /** Calls that single calls can be appended to. */
-  readonly #track: Track;
+  readonly #batch: CurrentBatch;
   readonly #timeoutMs: number | undefined;
-  readonly #maker: OpMaker | undefined;
+  readonly #context: CallContext | undefined;
   #end = endsOnce(() => this.#close());
   #closing = false;
   #closed = false;
@@ -90,9 +90,9 @@ export class Poster {
     this.#session = session;
     this.#timeoutMs = session.timeoutMs;
     this.#ledger = ledger;
-    this.#maker = ledger.makers.always(rank);
-    this.#track = ledger.goings.trackOf(rank);
-    this.repeats = new Repeats(this.#books, this.hooks, ledger, this.#maker, this.#timeoutMs);
+    this.#context = ledger.contexts.fixed(rank);
+    this.#batch = ledger.batches.ofRank(rank);
+    this.cache = new CallCache(this.#stats, this.hooks, ledger, this.#context, this.#timeoutMs);
     this.#host = host;
   }
 
@@ -110,34 +110,34 @@ export class Poster {
       this.assertOwn(collective);
       return this.#post(collective, args, prepare);
     }
-    const { current } = this.#track;
-    const again = current && this.repeats.goOn(current, collective, args);
-    return again === undefined ? this.#post(collective, args, prepare) : (again as CommOp<T>);
+    const { current } = this.#batch;
+    const appended = current && this.cache.tryAppend(current, collective, args);
+    return appended === undefined ? this.#post(collective, args, prepare) : (appended as CommOp<T>);
   }
 
   /** Posts a call that `repeats` has kept, and that can be made now: outside of callbacks. */
-  postAgain(kept: Remembered, options: CallOptions | undefined): CommOp<void> {
-    const { collective, prepared } = kept as Remembered & { readonly prepared: Prepared<void> };
-    const { current } = this.#track;
-    const again = current && this.repeats.goOnKept(current, kept, options);
-    return (again ?? this.#post(collective, options, () => prepared, kept)) as CommOp<void>;
+  postCached(kept: CachedCall, options: CallOptions | undefined): CommOp<void> {
+    const { collective, prepared } = kept as CachedCall & { readonly prepared: Prepared<void> };
+    const { current } = this.#batch;
+    const appended = current && this.cache.tryAppendCached(current, kept, options);
+    return (appended ?? this.#post(collective, options, () => prepared, kept)) as CommOp<void>;
   }
 
   #post<T, A extends CallOptions | undefined>(
     collective: CollectiveName,
     args: A,
     prepare: Prepare<A, T>,
-    kept?: Remembered,
+    kept?: CachedCall,
   ): CommOp<T> {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
       const given = this.check.given(collective, args);
       const options = this.check.options(given);
-      const known = kept ?? this.repeats.find(collective, given);
-      if (known !== undefined && this.#repeat(known, options, op)) return op;
+      const known = kept ?? this.cache.lookup(collective, given);
+      if (known !== undefined && this.#postRepeated(known, options, op)) return op;
       const prepared = known?.prepared ?? this.#prepared(collective, given, prepare);
-      this.assertWanted(collective, options);
+      this.assertNotCancelled(collective, options);
       const call = { collective, prepared, options, op, known, calledAtPs: this.nowPs };
       if (this.collecting !== undefined) this.collecting.add([call]);
       else if ("transfers" in prepared) this.submit([call]);
@@ -150,10 +150,10 @@ export class Poster {
   }
 
   /** Repeats a call, where nothing observes it; false where there is more to do. */
-  #repeat(known: Remembered, options: CallOptions | undefined, op: CommOp): boolean {
+  #postRepeated(known: CachedCall, options: CallOptions | undefined, op: CommOp): boolean {
     if (this.collecting !== undefined || options?.signal !== undefined) return false;
-    if (this.repeats.isHeard(known)) return false;
-    return this.repeats.post(known, op, options?.timeoutMs);
+    if (this.cache.isObserved(known)) return false;
+    return this.cache.post(known, op, options?.timeoutMs);
   }
 
   /** The call, checked now. */
@@ -169,19 +169,19 @@ export class Poster {
       return prepared;
     }
     this.check.supported(prepared.call);
-    this.repeats.note(collective, args, prepared);
+    this.cache.store(collective, args, prepared);
     return prepared;
   }
 
   /** Fails an operation that cannot be posted, or not as a whole: others do not go on with calls that failed with it. */
   refuse(op: CommOp, error: unknown): void {
-    this.#ledger.goings.seal();
+    this.#ledger.batches.seal();
     this.#ledger.refuse(op, error);
   }
 
   /** An operation that is settled by its maker. */
   createOp<T>(): CommOp<T> {
-    return new CommOp<T>(this.#maker ?? this.#ledger.makers.now(this.facts.rank));
+    return new CommOp<T>(this.#context ?? this.#ledger.contexts.current(this.facts.rank));
   }
 
   /** Virtual time on this rank's clock, 0 without one. */
@@ -237,44 +237,44 @@ export class Poster {
 
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
   submit(calls: readonly Collected[]): void {
-    const announced: Message[] = [];
-    for (const { collective, options } of calls) this.assertWanted(collective, options);
+    const messages: PostedMessage[] = [];
+    for (const { collective, options } of calls) this.assertNotCancelled(collective, options);
     for (const collected of calls) {
       const { collective, prepared, op } = collected;
       if (!("transfers" in prepared)) {
-        const isMade = this.repeats.makeCollected(collected, this.#track.current);
+        const isMade = this.cache.postCollected(collected, this.#batch.current);
         if (!isMade) this.#submitOne(collected, prepared);
         continue;
       }
-      const call = this.#announce(collective, wholeTransfer(prepared));
-      announced.push({ call, op, prepared, collected });
+      const call = this.#createCall(collective, wholeTransfer(prepared));
+      messages.push({ call, op, prepared, collected });
     }
-    if (announced.length > 0) this.#submitMessages(announced);
+    if (messages.length > 0) this.#submitMessages(messages);
   }
 
   /** Posts sends and receives. All are announced before any is made: a refusal then leaves no half behind. */
-  #submitMessages(messages: readonly Message[]): void {
-    for (const [at, { call, op }] of messages.entries()) this.#tell(call, op, at);
+  #submitMessages(messages: readonly PostedMessage[]): void {
+    for (const [at, { call, op }] of messages.entries()) this.#notify(call, op, at);
     const transfers = messages.flatMap(({ call, prepared, collected }) =>
       this.#transferPostings(call, prepared, collected),
     );
-    this.#ledger.exchange(this.facts.rank, transfers);
-    for (const transfer of transfers) this.#lend(transfer, undefined);
+    this.#ledger.postMessages(this.facts.rank, transfers);
+    for (const transfer of transfers) this.#markInUse(transfer, undefined);
   }
 
   /** Posts a checked collective call. */
   #submitOne(collected: Collected, prepared: Prepared<unknown>): void {
     const { collective, options, op } = collected;
-    const call = this.#announce(collective, prepared.call, prepared.made);
-    if (this.#session.clock === undefined && isGiven(call)) prepared.made = call;
-    this.#tell(call, op);
+    const call = this.#createCall(collective, prepared.call, prepared.rankCall);
+    if (this.#session.clock === undefined && hasReceiveCounts(call)) prepared.rankCall = call;
+    this.#notify(call, op);
     const posting = this.#posting(call, prepared, collected, op);
     this.#ledger.post(this.facts.rank, posting);
-    this.#lend(posting, options?.signal);
+    this.#markInUse(posting, options?.signal);
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {
-    return { ...this.#books.totals(), failures: this.#ledger.failures.count(this.facts.rank) };
+    return { ...this.#stats.totals(), failures: this.#ledger.failures.count(this.facts.rank) };
   }
 
   /** Number of closings, also by the world: earlier recordings are gone. */
@@ -305,7 +305,7 @@ export class Poster {
 
   async #close(): Promise<void> {
     this.#closing = true;
-    this.#ledger.goings.seal();
+    this.#ledger.batches.seal();
     const { rank } = this.facts;
     const { failures } = this.#ledger;
     const poison = failures.poison(rank);
@@ -314,14 +314,14 @@ export class Poster {
     this.#closings++;
     this.discard();
     this.#host.closed(this.#ledger.comm);
-    failures.tell(rank);
+    failures.markReported(rank);
     if (poison !== undefined) throw poison;
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
     if (failed !== undefined) throw failed.reason as CommError;
   }
 
   /** Passes the call to the session, once for all of its halves; the session may refuse it. */
-  #announce(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
+  #createCall(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
     const call = made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
     this.#session.onPosted?.(this.worldRank, call);
     return call;
@@ -334,7 +334,7 @@ export class Poster {
     op: CommOp,
   ): Posting {
     const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
-    watch(this.#session, this.#ledger.comm, call, op);
+    observeForSession(this.#session, this.#ledger.comm, call, op);
     const cancellable = options?.signal !== undefined;
     return { call, prepared, op, calledAtPs, deadlinePs, cancellable };
   }
@@ -349,7 +349,7 @@ export class Poster {
     const single = transfers.length === 1;
     const parts = transfers.map(({ direction, peer, call: prepared }): TransferPosting => {
       const op = single ? whole : this.createOp().halfOf(whole);
-      const part = { call: prepared, signature: [], resultOf: () => (single ? result : undefined) };
+      const part = { call: prepared, signature: [], toResult: () => (single ? result : undefined) };
       const call = rankCall(direction, rank, prepared, postedAtPs);
       return { ...this.#posting(call, part, collected, op), direction, peer, number: -1 };
     });
@@ -361,42 +361,44 @@ export class Poster {
       );
     if (options?.signal !== undefined) {
       for (const { op } of parts)
-        cancelBy(options.signal, this.#ledger, this.facts, collective, op);
+        cancelOnSignal(options.signal, this.#ledger, this.facts, collective, op);
     }
     return parts;
   }
 
   /** Counts a call, and calls its hooks and channels; of messages also with the number of those made before it. */
-  #tell(call: Announced["call"], op: CommOp, behind?: number): void {
-    this.#books.enter(call);
+  #notify(call: NotifiedCall["call"], op: CommOp, behind?: number): void {
+    this.#stats.record(call);
     const channel = diagnosticsOf(call.collective);
     if (this.hooks.idle && channel === undefined) return;
-    tellCall(this.hooks, this.facts, { call, op }, this.nextNumber(behind), channel);
+    notifyPosted(this.hooks, this.facts, { call, op }, this.nextNumber(behind), channel);
   }
 
   /** The number of the next collective call, or of the message that is made behind so many others. */
   nextNumber(behind?: number): number {
-    const { goings, numbers } = this.#ledger;
+    const { batches, callNumbers } = this.#ledger;
     const { rank } = this.facts;
-    goings.seal();
-    return behind === undefined ? numbers.next(rank) : numbers.nextMessage(rank) + behind;
+    batches.seal();
+    return behind === undefined
+      ? callNumbers.nextCollective(rank)
+      : callNumbers.nextMessage(rank) + behind;
   }
 
-  #lend({ call, op }: Posting, signal: AbortSignal | undefined): void {
+  #markInUse({ call, op }: Posting, signal: AbortSignal | undefined): void {
     if (!op.pending) return;
-    lendTo(op, call);
-    if (signal !== undefined) cancelBy(signal, this.#ledger, this.facts, call.collective, op);
+    markInUse(op, call);
+    if (signal !== undefined) cancelOnSignal(signal, this.#ledger, this.facts, call.collective, op);
   }
 
   /** Throws when the signal of a call has fired before it was made. */
-  assertWanted(collective: CollectiveName, options: CallOptions | undefined): void {
+  assertNotCancelled(collective: CollectiveName, options: CallOptions | undefined): void {
     const signal = options?.signal;
     if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
 }
 
 /** Reports a call to its session, as far as that observes calls. */
-function watch(session: Session, comm: CommInfo, call: RankCall, op: CommOp): void {
+function observeForSession(session: Session, comm: CommInfo, call: RankCall, op: CommOp): void {
   const { bufferGuard } = session;
   if (bufferGuard !== undefined) {
     bufferGuard.acquire(comm, call);
@@ -406,7 +408,7 @@ function watch(session: Session, comm: CommInfo, call: RankCall, op: CommOp): vo
   op.whenFinal((error) => {
     // What was refused has no number: it was not posted.
     if (op.status !== "failed" || op.call < 0) return;
-    session.onFailed?.(comm, { call, number: op.call, error, atPs: toldAtPs(session, call, op) });
+    session.onFailed?.(comm, { call, number: op.call, error, atPs: failedAtPs(session, call, op) });
   });
 }
 
@@ -414,7 +416,7 @@ function watch(session: Session, comm: CommInfo, call: RankCall, op: CommOp): vo
  * The time at which a rank got the failure of its call: that of the failure, or, where that has none, as of deadlocks and
  * aborts, the latest time of all ranks.
  */
-function toldAtPs({ clock, size }: Session, { postedAtPs }: RankCall, op: CommOp): number {
+function failedAtPs({ clock, size }: Session, { postedAtPs }: RankCall, op: CommOp): number {
   if (op.finishedAtPs > 0 || clock === undefined) return Math.max(postedAtPs, op.finishedAtPs);
   let latestPs = postedAtPs;
   for (let rank = 0; rank < size; rank++) latestPs = Math.max(latestPs, clock.now(rank));
@@ -438,6 +440,6 @@ function discard(ledger: Ledger, session: Session, rank: number, graph?: object)
 
 /** The replays of a recording that have not settled. */
 function replaysOf(ledger: Ledger, rank: number, graph: object): ReturnType<Ledger["pending"]> {
-  ledger.goings.seal();
+  ledger.batches.seal();
   return ledger.pending(rank).filter(({ call }) => call.graph === graph);
 }

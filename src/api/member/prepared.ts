@@ -3,7 +3,7 @@ import type { RankCall } from "../backend.ts";
 import type { DeviceBuffer } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
-import type { Agreement } from "../ledger/matched-call.ts";
+import type { MatchedCall } from "../ledger/matched-call.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
@@ -34,11 +34,11 @@ export interface PreparedBlocks {
 export interface Prepared<T> {
   readonly call: PreparedCall;
   readonly signature: readonly SignatureField[];
-  readonly resultOf: (call: RankCall) => T;
+  readonly toResult: (call: RankCall) => T;
   /** The ledger's finding when this was last the first rank's call. */
-  agreement?: Agreement;
+  matched?: MatchedCall;
   /** The call as it was made before: where time is real, it is the same again. */
-  made?: RankCall;
+  rankCall?: RankCall;
 }
 
 /** The call of a rank, at a virtual time. */
@@ -71,7 +71,7 @@ export function rankCall(
 }
 
 /** True unless the receiver of an all-to-allv has yet to learn what it gets, and where. */
-export function isGiven({ collective, recv, recvCounts }: RankCall): boolean {
+export function hasReceiveCounts({ collective, recv, recvCounts }: RankCall): boolean {
   return collective !== "allToAllv" || (recv !== undefined && recvCounts !== undefined);
 }
 
@@ -109,7 +109,7 @@ export interface PreparedTransfer<T> {
 }
 
 /** From now until it settles, the operation has the call's memory; reads of it wait. */
-export function lendTo(op: CommOp, { send, recv }: Pick<PreparedCall, "send" | "recv">): void {
+export function markInUse(op: CommOp, { send, recv }: Pick<PreparedCall, "send" | "recv">): void {
   if (send !== undefined) send.allocation.lastUse = op;
   if (recv !== undefined) recv.allocation.lastUse = op;
 }

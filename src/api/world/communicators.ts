@@ -8,28 +8,28 @@ import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import { childInfo, childName, splitGroups } from "../collectives/split.ts";
 import type { CommError } from "../errors.ts";
 import type { Monitor } from "../ledger/deadlock/monitor.ts";
-import { allWishes, andThen } from "../ledger/exchanges.ts";
-import type { FailedCall, Failures } from "../ledger/failures.ts";
+import { andThen, gatherSplitRequests } from "../ledger/exchanges.ts";
+import type { CallLabel, Failures } from "../ledger/failures.ts";
 import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
-import { Turns } from "../ledger/submission.ts";
+import { SubmissionOrder } from "../ledger/submission.ts";
 import { Member, type MemberHost } from "../member/member.ts";
 import { type AbortedWith, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
-interface Circle {
+interface CommEntry {
   readonly ledger: Ledger;
   readonly members: readonly Member[];
   aborted: boolean;
 }
 
 /** An unobserved failure, as the error of its rank's later calls. */
-export type UnseenFailure = readonly [worldRank: number, poison: CommError];
+export type UnobservedFailure = readonly [worldRank: number, poison: CommError];
 
 /** The error of a call on any of the communicators, for the world rank that gets it. */
-type ErrorOf = (worldRank: number, failed: FailedCall | undefined) => CommError;
+type ErrorOf = (worldRank: number, failed: CallLabel | undefined) => CommError;
 
 /** The world's side of the communicators. */
-export interface CirclesHost extends MemberHost, LedgerHost {
+export interface CommHost extends MemberHost, LedgerHost {
   readonly session: Session;
 }
 
@@ -38,31 +38,31 @@ export class Communicators {
   /** Each rank's end of the communicator of all ranks. */
   readonly members: readonly Member[];
   readonly #monitor: Monitor;
-  readonly #host: CirclesHost;
-  readonly #turns: Turns | undefined;
+  readonly #host: CommHost;
+  readonly #order: SubmissionOrder | undefined;
   /** Those in use, oldest first. */
-  readonly #circles = new Map<CommInfo, Circle>();
+  readonly #entries = new Map<CommInfo, CommEntry>();
   /** Ledgers with an operation that failed unobserved, in use or not. */
-  readonly #unseen = new Set<Ledger>();
+  readonly #unobserved = new Set<Ledger>();
   readonly #children = new WeakMap<RankCall, Member>();
   /** Numbers of completed splits of a communicator; each rank of it takes part in all of them. */
   readonly #splits = new WeakMap<CommInfo, number>();
-  #made = 0;
+  #nextId = 0;
 
-  constructor(name: string, monitor: Monitor, host: CirclesHost) {
+  constructor(name: string, monitor: Monitor, host: CommHost) {
     this.#monitor = monitor;
     this.#host = host;
-    this.#turns = Turns.of(host.session, () => {
-      for (const { goings } of this.ledgers) goings.seal();
+    this.#order = SubmissionOrder.forSession(host.session, () => {
+      for (const { batches } of this.ledgers) batches.seal();
     });
     const ranks = Array.from({ length: host.session.size }, (_, rank) => rank);
     const local = host.session.localRanks ?? ranks;
-    this.members = this.#make({ id: this.#made++, name, ranks, local }).members;
+    this.members = this.#make({ id: this.#nextId++, name, ranks, local }).members;
   }
 
   /** The ledgers in use: that of all ranks first, then those of splits, oldest first. */
   get ledgers(): readonly Ledger[] {
-    return Array.from(this.#circles.values(), ({ ledger }) => ledger);
+    return Array.from(this.#entries.values(), ({ ledger }) => ledger);
   }
 
   /** Makes the communicators of a complete split. */
@@ -71,14 +71,14 @@ export class Communicators {
     const { comm: parent } = set;
     const nth = (this.#splits.get(parent) ?? 0) + 1;
     this.#splits.set(parent, nth);
-    return andThen(allWishes(session, set), (wishes) => {
-      const made = splitGroups(wishes).map(({ color, ranks }) => ({
-        comm: childInfo(parent, this.#made++, childName(parent, color, nth), ranks),
+    return andThen(gatherSplitRequests(session, set), (requests) => {
+      const created = splitGroups(requests).map(({ color, ranks }) => ({
+        comm: childInfo(parent, this.#nextId++, childName(parent, color, nth), ranks),
         ranks,
       }));
-      const infos = made.map(({ comm }) => comm);
+      const infos = created.map(({ comm }) => comm);
       return andThen(session.split?.(set, infos), () => {
-        for (const { comm, ranks } of made) this.#open(set, comm, ranks);
+        for (const { comm, ranks } of created) this.#open(set, comm, ranks);
       });
     });
   }
@@ -90,39 +90,39 @@ export class Communicators {
 
   /** A run begins: all as new, but what was aborted or closed stays so. */
   reset(): void {
-    this.#unseen.clear();
-    for (const [comm, circle] of this.#circles) {
-      if (isOver(circle)) this.#circles.delete(comm);
-      else circle.ledger.reset();
+    this.#unobserved.clear();
+    for (const [comm, entry] of this.#entries) {
+      if (isOver(entry)) this.#entries.delete(comm);
+      else entry.ledger.reset();
     }
     for (const member of this.members) member.reopen();
   }
 
   /** A rank has closed its end; when all have, the communicator is forgotten. */
   closed(comm: CommInfo): void {
-    const circle = this.#circles.get(comm);
-    if (circle !== undefined && isOver(circle)) this.#forgetLater(circle);
+    const entry = this.#entries.get(comm);
+    if (entry !== undefined && isOver(entry)) this.#forgetLater(entry);
   }
 
   /** An operation has failed unobserved. */
-  unseen(ledger: Ledger): void {
-    this.#unseen.add(ledger);
+  onUnobservedFailure(ledger: Ledger): void {
+    this.#unobserved.add(ledger);
   }
 
   /** Unobserved failures, by world rank: those of the oldest communicator first. */
-  poisons(): Iterable<UnseenFailure> {
-    return this.#ofUnseen((failures, member) => failures.poison(member));
+  poisons(): Iterable<UnobservedFailure> {
+    return this.#ofUnobserved((failures, member) => failures.poison(member));
   }
 
   /** Those of them that neither a refused call nor closing has reported. */
-  untold(): Iterable<UnseenFailure> {
-    return this.#ofUnseen((failures, member) => failures.untold(member));
+  unreported(): Iterable<UnobservedFailure> {
+    return this.#ofUnobserved((failures, member) => failures.unreported(member));
   }
 
-  *#ofUnseen(
+  *#ofUnobserved(
     ask: (failures: Failures, member: number) => CommError | undefined,
-  ): Iterable<UnseenFailure> {
-    const ledgers = [...this.#unseen].sort((a, b) => a.comm.id - b.comm.id);
+  ): Iterable<UnobservedFailure> {
+    const ledgers = [...this.#unobserved].sort((a, b) => a.comm.id - b.comm.id);
     for (const { comm, failures } of ledgers) {
       for (const [member, worldRank] of comm.ranks.entries()) {
         const poison = ask(failures, member);
@@ -133,12 +133,12 @@ export class Communicators {
 
   /** Aborts one communicator, and calls its hooks. */
   abort(comm: CommInfo, reason: unknown, from: AbortedWith = partOf(comm)): void {
-    const circle = this.#circles.get(comm);
-    if (circle === undefined || circle.aborted) return;
+    const entry = this.#entries.get(comm);
+    if (entry === undefined || entry.aborted) return;
     const named = { name: comm.name, size: comm.ranks.length };
-    circle.ledger.abort((rank, _, failed) => abortedError(named, rank, reason, from, failed));
-    this.#forgetLater(circle);
-    tellAborted([circle], reason);
+    entry.ledger.abort((rank, _, failed) => abortedError(named, rank, reason, from, failed));
+    this.#forgetLater(entry);
+    notifyAborted([entry], reason);
   }
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
@@ -146,11 +146,11 @@ export class Communicators {
     for (const ledger of this.ledgers) {
       ledger.abort((_, asker, failed) => errorOf(asker, failed));
     }
-    tellAborted([...this.#circles.values()], reason);
+    notifyAborted([...this.#entries.values()], reason);
   }
 
   /** Ends every communicator that a lost world rank is a member of. */
-  lose(lost: number, reason: string): void {
+  onRankLost(lost: number, reason: string): void {
     for (const ledger of this.ledgers) {
       const { comm } = ledger;
       const member = comm.ranks.indexOf(lost);
@@ -160,20 +160,20 @@ export class Communicators {
   }
 
   /** Ends a communicator, of which another process has closed its end. */
-  closedBy(comm: CommInfo, closer: number): void {
-    const { ledger } = this.#circles.get(comm) ?? {};
+  onRemoteClose(comm: CommInfo, closer: number): void {
+    const { ledger } = this.#entries.get(comm) ?? {};
     const member = comm.ranks.indexOf(closer);
     ledger?.abort((rank, _asker, failed) => closedElsewhereError(comm, rank, member, failed));
   }
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
-  killAll(errorOf: ErrorOf, member?: number): void {
+  terminateAll(errorOf: ErrorOf, member?: number): void {
     for (const ledger of this.ledgers) {
       const { ranks } = ledger.comm;
       // The first communicator has all ranks of the world, each at its own place.
       const isConcerned = member === undefined || ranks[member] === member;
       if (!isConcerned && !ranks.includes(member)) continue;
-      ledger.kill((_, asker, failed) => errorOf(asker, failed));
+      ledger.terminate((_, asker, failed) => errorOf(asker, failed));
     }
   }
 
@@ -184,14 +184,14 @@ export class Communicators {
 
   /** The world is closed: lets go of all communicators but that of all ranks, which still explains calls. */
   release(): void {
-    for (const comm of this.#circles.keys()) if (comm.id !== 0) this.#circles.delete(comm);
+    for (const comm of this.#entries.keys()) if (comm.id !== 0) this.#entries.delete(comm);
   }
 
   /** Forgets a communicator as soon as nothing of it is under way. */
-  #forgetLater(circle: Circle): void {
-    const { ledger } = circle;
+  #forgetLater(entry: CommEntry): void {
+    const { ledger } = entry;
     void ledger.drained().then(() => {
-      if (!isOver(circle) || ledger.busy || !this.#circles.delete(ledger.comm)) return;
+      if (!isOver(entry) || ledger.busy || !this.#entries.delete(ledger.comm)) return;
       this.#host.session.forget?.(ledger.comm);
     });
   }
@@ -206,13 +206,13 @@ export class Communicators {
     });
   }
 
-  #make(comm: CommInfo): Circle {
-    const ledger = new Ledger(comm, this.#monitor, this.#host, this.#turns);
+  #make(comm: CommInfo): CommEntry {
+    const ledger = new Ledger(comm, this.#monitor, this.#host, this.#order);
     const { session } = this.#host;
     const members = comm.local.map((rank) => new Member(rank, ledger, session, this.#host));
-    const circle = { ledger, members, aborted: false };
-    this.#circles.set(comm, circle);
-    return circle;
+    const entry = { ledger, members, aborted: false };
+    this.#entries.set(comm, entry);
+    return entry;
   }
 }
 
@@ -222,18 +222,18 @@ function partOf({ id }: CommInfo): AbortedWith {
 }
 
 /** True for a split's communicator that no rank can use any more. */
-function isOver({ ledger, members, aborted }: Circle): boolean {
+function isOver({ ledger, members, aborted }: CommEntry): boolean {
   return ledger.comm.id !== 0 && (aborted || members.every((member) => member.closed));
 }
 
 /** Calls the hooks of communicators that were not aborted before; then throws the first error of them. */
-function tellAborted(circles: readonly Circle[], reason: unknown): void {
+function notifyAborted(circles: readonly CommEntry[], reason: unknown): void {
   const faults: unknown[] = [];
-  const told = circles.filter(({ aborted }) => !aborted);
-  for (const circle of told) circle.aborted = true;
-  for (const member of told.flatMap(({ members }) => members)) {
+  const entries = circles.filter(({ aborted }) => !aborted);
+  for (const entry of entries) entry.aborted = true;
+  for (const member of entries.flatMap(({ members }) => members)) {
     try {
-      member.hooks.aborted(reason);
+      member.hooks.notifyAborted(reason);
     } catch (fault) {
       faults.push(fault);
     }

@@ -4,7 +4,7 @@ import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
 import { UnsupportedError } from "../errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
-import { assertAlone, assertBackend } from "./create-world.ts";
+import { assertBackend, assertSingleProcess } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
 import type { RebuildOptions } from "./world.ts";
 import { survivorsOf } from "./world-errors.ts";
@@ -104,7 +104,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   if (backend.join !== undefined) {
     return attach(opening, await backend.join({ name, size, timeoutMs: closeMs, signal }));
   }
-  assertAlone(backend.name, size);
+  assertSingleProcess(backend.name, size);
   return connected(opening, await openWorld(opening, 1));
 }
 

@@ -102,7 +102,7 @@ async function joinFirst(backends: readonly Backend[], request: JoinRequest): Pr
     const probe = backend.join === undefined ? await backend.probe(alone) : undefined;
     if (probe?.ok === false) attempts.push({ backend: backend.name, ...probe });
     if (probe?.ok === false) continue;
-    if (backend.join === undefined) assertAlone(backend.name, size, attempts);
+    if (backend.join === undefined) assertSingleProcess(backend.name, size, attempts);
     try {
       const session = await (backend.join?.(request) ?? backend.open(alone));
       attempts.push({ backend: backend.name, ok: true, reason: probe?.reason ?? "joined" });
@@ -199,7 +199,7 @@ function launch(): { readonly by: string; readonly size: number } | undefined {
  *
  * @throws UnsupportedError that names the number of ranks, and why backends before this one were not taken.
  */
-export function assertAlone(
+export function assertSingleProcess(
   backend: string,
   size: number | undefined,
   attempts: readonly Attempt[] = [],

@@ -6,11 +6,11 @@
  * the call settles, in which a signal arrives that came while a rank computed. After the table the signal is raised again.
  */
 import { escaped } from "../error-text.ts";
-import { later, nextTurn } from "../ledger/deadlock/event-loop.ts";
+import { nextTurn, setOwnTimer } from "../ledger/deadlock/event-loop.ts";
 import type { CommOp } from "../op.ts";
 
 /** A world with ranks at work in this process. */
-export interface AtWork {
+export interface ActiveWorld {
   /** An operation that is open and awaited. */
   readonly awaited: CommOp | undefined;
   /** The waits of its ranks, ready to print. */
@@ -32,14 +32,14 @@ const { process: runtime } = globalThis as { readonly process?: SignalProcess };
 
 /** A world at work, which is not kept in memory from the first look on. */
 class Entry {
-  #fresh: AtWork | undefined;
-  #ref: WeakRef<AtWork> | undefined;
+  #fresh: ActiveWorld | undefined;
+  #ref: WeakRef<ActiveWorld> | undefined;
 
-  constructor(world: AtWork) {
+  constructor(world: ActiveWorld) {
     this.#fresh = world;
   }
 
-  get world(): AtWork | undefined {
+  get world(): ActiveWorld | undefined {
     return this.#fresh ?? this.#ref?.deref();
   }
 
@@ -62,7 +62,7 @@ let held: CommOp | undefined;
  * Prints the waits of a world's ranks when the process is interrupted while they wait; gives a way to stop that. A world that
  * may be `dropped` without it is not kept in memory.
  */
-export function tellWhenInterrupted(world: AtWork, dropped = false): () => void {
+export function reportOnInterrupt(world: ActiveWorld, dropped = false): () => void {
   if (typeof runtime?.kill !== "function") return () => undefined;
   const entry = new Entry(world);
   if (dropped) entry.weaken();
@@ -73,7 +73,7 @@ export function tellWhenInterrupted(world: AtWork, dropped = false): () => void 
 
 function lookLater(): void {
   isLooking = true;
-  later(look, lookMs, false);
+  setOwnTimer(look, lookMs, false);
 }
 
 function look(): void {

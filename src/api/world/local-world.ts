@@ -20,30 +20,30 @@ import {
   type RankFailure,
 } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
-import { assertLent, assertTargetsApart } from "../ledger/buffer-checks.ts";
+import { assertLive, assertNoAliasing } from "../ledger/buffer-checks.ts";
 import { recordedSets } from "../ledger/compare.ts";
-import { absent, ownRanks } from "../ledger/deadlines.ts";
+import { commRanks, missingRanks } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorHost } from "../ledger/deadlock/monitor.ts";
 import {
   deadlockErrors,
   interruptedText,
-  type Situation,
   stallErrors,
   stallText,
+  type WorldSnapshot,
   waitsOf,
 } from "../ledger/deadlock/report.ts";
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
-import type { FailedCall } from "../ledger/failures.ts";
+import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { ReadyQueue, Settling } from "../ledger/wake-ups.ts";
+import { ReadyQueue, WakeUps } from "../ledger/wake-ups.ts";
 import { numberGraph } from "../member/graphs.ts";
 import type { Member } from "../member/member.ts";
 import type { CommOp } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
 import { emitWarning } from "../warnings.ts";
-import { type CirclesHost, Communicators } from "./communicators.ts";
-import { type AtWork, tellWhenInterrupted } from "./interrupts.ts";
-import { endWithOthers, waitBounded, warnOfUnseen } from "./shutdown.ts";
+import { type CommHost, Communicators } from "./communicators.ts";
+import { type ActiveWorld, reportOnInterrupt } from "./interrupts.ts";
+import { waitBounded, warnOfUnobserved, watchRemoteEnds } from "./shutdown.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,
@@ -86,13 +86,13 @@ function warnOfStall({ text }: StallReport): void {
 }
 
 /** All ranks of a job in this process. */
-export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
+export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
   readonly name: string;
   readonly size: number;
   readonly generation: number;
   readonly initialRanks: readonly number[];
-  readonly ready: ReadyQueue | undefined;
-  readonly settling: Settling;
+  readonly readyQueue: ReadyQueue | undefined;
+  readonly wakeUps: WakeUps;
   readonly #opening: Opening;
   readonly #session: Session;
   readonly #onStall: (report: StallReport) => void;
@@ -102,8 +102,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   /** It was closed to be rebuilt, and what follows it did not open. */
   #mayReopen = false;
   #abortReason: unknown;
-  #giveUp: () => void = () => undefined;
-  #stopAsking: () => void = () => undefined;
+  #abandonRun: () => void = () => undefined;
+  #stopWatchingRemote: () => void = () => undefined;
   #failures: RankFailure[] = [];
 
   constructor(
@@ -121,10 +121,10 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     this.#onStall = onStall ?? (stall === "fail" ? () => undefined : warnOfStall);
     this.#monitor = new Monitor(session.size, this, opening.callSites);
     this.initialRanks = initialRanks ?? Array.from({ length: session.size }, (_, rank) => rank);
-    this.settling = new Settling(this.#monitor);
-    this.ready = session.schedule && new ReadyQueue(session.schedule, this.#monitor);
+    this.wakeUps = new WakeUps(this.#monitor);
+    this.readyQueue = session.schedule && new ReadyQueue(session.schedule, this.#monitor);
     this.#communicators = new Communicators(name, this.#monitor, this);
-    session.onLost?.((rank, reason) => this.#communicators.lose(rank, reason));
+    session.onLost?.((rank, reason) => this.#communicators.onRankLost(rank, reason));
   }
 
   get backend(): string {
@@ -148,12 +148,12 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     // What the caller opens right behind this call, such as a timer beside the run, is there before the ranks begin.
     await undefined;
     this.#monitor.start();
-    this.settling.begin();
-    const runsNoMore = tellWhenInterrupted(this);
+    this.wakeUps.reset();
+    const runsNoMore = reportOnInterrupt(this);
     const results = new Array<T>(this.size);
     const order = this.#session.wakeOrder(undefined);
     const given = new Promise<void>((resolve) => {
-      this.#giveUp = resolve;
+      this.#abandonRun = resolve;
     });
     const ranks = Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
     await Promise.race([ranks, given]);
@@ -212,7 +212,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   }
 
   #abortedBy(reason: unknown) {
-    return (rank: number, failed?: FailedCall): CommAbortedError =>
+    return (rank: number, failed?: CallLabel): CommAbortedError =>
       abortedError(this, rank, reason, "world", failed);
   }
 
@@ -225,8 +225,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     this.#communicators.closed(comm);
   }
 
-  unseen(ledger: Ledger): void {
-    this.#communicators.unseen(ledger);
+  onUnobservedFailure(ledger: Ledger): void {
+    this.#communicators.onUnobservedFailure(ledger);
   }
 
   close(): Promise<void> {
@@ -236,8 +236,8 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
 
   readonly #end = endsOnce(async () => {
     this.#state = "closed";
-    this.#stopAsking();
-    this.#communicators.killAll((rank, failed) => closedWorldError(this, rank, failed));
+    this.#stopWatchingRemote();
+    this.#communicators.terminateAll((rank, failed) => closedWorldError(this, rank, failed));
     try {
       await this.#bounded(() => this.#communicators.drained());
     } finally {
@@ -263,9 +263,9 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   /** The single rank's communicator, usable outside of `run`; closing it closes the world. */
   detach(): Communicator {
     this.#state = "detached";
-    const stopWarning = warnOfUnseen(this.#communicators);
-    const worksNoMore = tellWhenInterrupted(this, true);
-    this.#stopAsking = endWithOthers(this.#session.peers, this.#communicators);
+    const stopWarning = warnOfUnobserved(this.#communicators);
+    const worksNoMore = reportOnInterrupt(this, true);
+    this.#stopWatchingRemote = watchRemoteEnds(this.#session.peers, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
     member.end = endsOnce(async () => {
@@ -307,12 +307,12 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   }
 
   prepare(set: CallSet): void {
-    assertLent(set);
-    assertTargetsApart(set);
+    assertLive(set);
+    assertNoAliasing(set);
     if (set.collective === "allToAllv") provideReceiveBuffers(this.#session, set);
   }
 
-  organise(set: CallSet): void | Promise<void> | false {
+  runControlCall(set: CallSet): void | Promise<void> | false {
     if (set.collective === "split") return this.#communicators.split(set);
     if (set.collective !== "capture") return false;
     const recorded = recordedSets(set);
@@ -328,7 +328,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   }
 
   /** Nothing can move: the earliest deadline passes, or, without one, all open calls fail. */
-  deadlocked(): void {
+  onDeadlock(): void {
     const due = this.#communicators.ledgers
       .flatMap((ledger) => {
         const posting = ledger.firstDeadline();
@@ -338,32 +338,32 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     if (due !== undefined) {
       const { ledger, posting } = due;
       const { missing = [] } = ledger.headWait(posting.op.rank) ?? {};
-      ledger.timeOut(posting, absent(ownRanks(ledger.comm, missing)));
+      ledger.timeOut(posting, missingRanks(commRanks(ledger.comm, missing)));
       return;
     }
-    const waits = waitsOf(this.#situation());
-    this.#communicators.killAll(deadlockErrors(waits));
+    const waits = waitsOf(this.#snapshot());
+    this.#communicators.terminateAll(deadlockErrors(waits));
   }
 
   /** The runtime has nothing left to wait for: ranks that have not returned are lost, and the run is over. */
-  abandoned(): void {
+  onAbandoned(): void {
     for (const { rank } of this.#communicators.members) {
       if (this.#monitor.state(rank) === "finished") continue;
       this.#failures.push({ rank, error: neverReturned(this, rank) });
       this.#monitor.finished(rank);
     }
-    this.#giveUp();
+    this.#abandonRun();
   }
 
-  stalled(alive: LiveResources | undefined): void {
-    const waits = waitsOf(this.#situation());
+  onStalled(alive: LiveResources | undefined): void {
+    const waits = waitsOf(this.#snapshot());
     const { stall, stallMs } = this.#opening;
     this.#report({ text: stallText(waits, alive), alive });
-    if (stall === "fail") this.#communicators.killAll(stallErrors(waits, alive, stallMs));
+    if (stall === "fail") this.#communicators.terminateAll(stallErrors(waits, alive, stallMs));
   }
 
   #report(report: StallReport): void {
-    const fails = (error: unknown): void => this.#abortUnheard(error);
+    const fails = (error: unknown): void => this.#abortWithoutReceiver(error);
     try {
       const returned: unknown = this.#onStall(report);
       Promise.resolve(returned).catch(fails);
@@ -381,7 +381,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   interruptedText(): string {
     const waits = this.#communicators.ledgers.flatMap((ledger) => ledger.openWaits());
     const here = this.#communicators.members.map(({ rank }) => rank);
-    const all = waitsOf({ ...this.#situation(), waits });
+    const all = waitsOf({ ...this.#snapshot(), waits });
     return interruptedText(
       this.name,
       all.filter(({ rank }) => here.includes(rank)),
@@ -389,7 +389,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
   }
 
   /** Aborts without a receiver for errors of hooks, or for a late reason: the process is warned of those. */
-  #abortUnheard(reason: unknown): void {
+  #abortWithoutReceiver(reason: unknown): void {
     const unheard = (error: unknown): void => emitWarning(String(error), "TwincclUnseenFailure");
     const isLate = this.#state === "aborted" || this.#state === "closed";
     if (isLate) unheard(reason);
@@ -406,12 +406,12 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     results: T[],
   ): Promise<void> {
     try {
-      if (this.ready !== undefined) await this.ready.turnOf(rank);
+      if (this.readyQueue !== undefined) await this.readyQueue.turnOf(rank);
       const member = this.#communicators.members[rank] as Member;
       results[rank] = await this.#monitor.enter(rank, () => program(member));
     } catch (error) {
       this.#failures.push({ rank, error });
-      this.#communicators.killAll(
+      this.#communicators.terminateAll(
         (survivor, failed) => remoteError(this, survivor, rank, error, failed),
         rank,
       );
@@ -421,7 +421,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
 
   /** Open calls, and unobserved failures, are failures of the run. */
   #endRun(): void {
-    if (this.#communicators.ledgers.some((ledger) => ledger.busy)) this.deadlocked();
+    if (this.#communicators.ledgers.some((ledger) => ledger.busy)) this.onDeadlock();
     const failed = new Set(this.#failures.map(({ rank }) => rank));
     for (const [rank, poison] of this.#communicators.poisons()) {
       if (failed.has(rank)) continue;
@@ -431,7 +431,7 @@ export class LocalWorld implements World, MonitorHost, CirclesHost, AtWork {
     if (this.#state === "running") this.#state = "idle";
   }
 
-  #situation(): Situation {
+  #snapshot(): WorldSnapshot {
     return {
       size: this.size,
       state: (rank) => {

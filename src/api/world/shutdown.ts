@@ -6,7 +6,7 @@ import { onLastTurn } from "../ledger/deadlock/runtime.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
-import type { Communicators, UnseenFailure } from "./communicators.ts";
+import type { Communicators, UnobservedFailure } from "./communicators.ts";
 import { abortedElsewhere, leftBehind } from "./world-errors.ts";
 
 /** The closing object, and the longest wait for open calls. */
@@ -22,7 +22,7 @@ export async function waitBounded(
   wait: () => Promise<void>,
   giveUp: (reason: CommTimeoutError) => void,
 ): Promise<void> {
-  const told: { error: unknown }[] = [];
+  const errors: { error: unknown }[] = [];
   const late = (): void => {
     const reason = new CommTimeoutError(
       {
@@ -35,42 +35,42 @@ export async function waitBounded(
       giveUp(reason);
     } catch (error) {
       // A hook of the caller threw: `close` rejects with it, and the process goes on.
-      told.push({ error });
+      errors.push({ error });
     }
   };
   const timer = setTimeout(late, closeMs);
   await wait().finally(() => {
     clearTimeout(timer);
-    for (const { error } of told) throw error;
+    for (const { error } of errors) throw error;
   });
 }
 
 /** The used part of a world's communicators. */
-interface Telling {
-  untold(): Iterable<UnseenFailure>;
+interface FailureSource {
+  unreported(): Iterable<UnobservedFailure>;
 }
 
 /** Worlds with failures that are reported at the end, as long as they are in memory. */
-const watched = new Set<WeakRef<Telling>>();
-const told = new Set<unknown>();
+const sources = new Set<WeakRef<FailureSource>>();
+const reported = new Set<unknown>();
 let isListening = false;
 
 /** Warns of unobserved failures when the process ends; gives a way to stop that. */
-export function warnOfUnseen(telling: Telling): () => void {
-  for (const each of watched) if (each.deref() === undefined) watched.delete(each);
-  const ref = new WeakRef(telling);
-  watched.add(ref);
-  if (!isListening) onLastTurn(tellUnseen);
+export function warnOfUnobserved(source: FailureSource): () => void {
+  for (const each of sources) if (each.deref() === undefined) sources.delete(each);
+  const ref = new WeakRef(source);
+  sources.add(ref);
+  if (!isListening) onLastTurn(warnUnobserved);
   isListening = true;
-  return () => void watched.delete(ref);
+  return () => void sources.delete(ref);
 }
 
 /** The runtime may go on after its last turn, and come to another one. */
-function tellUnseen(): void {
-  for (const each of watched) {
-    for (const [rank, { message, cause }] of each.deref()?.untold() ?? []) {
-      if (told.has(cause)) continue;
-      told.add(cause);
+function warnUnobserved(): void {
+  for (const each of sources) {
+    for (const [rank, { message, cause }] of each.deref()?.unreported() ?? []) {
+      if (reported.has(cause)) continue;
+      reported.add(cause);
       emitWarning(`rank ${rank}: ${message}\ncause: ${String(cause)}`, "TwincclUnseenFailure");
     }
   }
@@ -83,22 +83,22 @@ function tellUnseen(): void {
 const everyMs = 1_000;
 
 /** Watches the communicators of a world; gives a way to stop that. */
-export function endWithOthers(
+export function watchRemoteEnds(
   others: PeerProcesses | undefined,
   communicators: Communicators,
 ): () => void {
   if (others === undefined) return () => undefined;
   /** The open calls at the last look. */
   let before = new Map<Ledger, CommOp>();
-  const asked = new Set<Ledger>();
+  const pending = new Set<Ledger>();
   const end = (comm: CommInfo, ended: RemoteEnd): void => {
     if ("nextGeneration" in ended)
       communicators.abort(comm, leftBehind(comm, ended.nextGeneration), "job");
-    else if (ended.aborted === undefined) communicators.closedBy(comm, ended.rank);
+    else if (ended.aborted === undefined) communicators.onRemoteClose(comm, ended.rank);
     else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
   };
   const ask = async (ledger: Ledger, op: CommOp): Promise<void> => {
-    asked.add(ledger);
+    pending.add(ledger);
     try {
       const ended = await others.remoteEnd(ledger.comm);
       if (ended !== undefined && op.pending) end(ledger.comm, ended);
@@ -106,7 +106,7 @@ export function endWithOthers(
       // An error of a hook has no other receiver.
       emitWarning(String(error), "TwincclUnseenFailure");
     } finally {
-      asked.delete(ledger);
+      pending.delete(ledger);
     }
   };
   const look = (): void => {
@@ -115,7 +115,7 @@ export function endWithOthers(
       const { oldest } = ledger;
       if (oldest === undefined) continue;
       now.set(ledger, oldest);
-      if (before.get(ledger) === oldest && !asked.has(ledger)) void ask(ledger, oldest);
+      if (before.get(ledger) === oldest && !pending.has(ledger)) void ask(ledger, oldest);
     }
     before = now;
   };

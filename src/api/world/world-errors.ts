@@ -12,7 +12,7 @@ import {
   RemoteRankError,
   WorldError,
 } from "../errors.ts";
-import { callFacts, type FailedCall } from "../ledger/failures.ts";
+import { type CallLabel, callFacts } from "../ledger/failures.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 
 interface Named {
@@ -36,7 +36,7 @@ export function abortedError(
   rank: number | undefined,
   reason: unknown,
   from: AbortedWith = "world",
-  failed?: FailedCall,
+  failed?: CallLabel,
 ): CommAbortedError {
   // A reason of this library has a table and a hint of its own, which its cause shows.
   const isTold = reason instanceof CommError;
@@ -72,7 +72,7 @@ export function lostError(
   rank: number,
   lost: number,
   reason: string,
-  failed: FailedCall | undefined,
+  failed: CallLabel | undefined,
 ): RankLostError {
   return new RankLostError(
     {
@@ -88,7 +88,7 @@ export function closedElsewhereError(
   { name, ranks }: CommInfo,
   rank: number,
   closer: number,
-  failed: FailedCall | undefined,
+  failed: CallLabel | undefined,
 ): RemoteRankError {
   return new RemoteRankError(
     {
@@ -141,7 +141,7 @@ export function remoteError(
   rank: number,
   thrower: number,
   cause: unknown,
-  failed: FailedCall | undefined,
+  failed: CallLabel | undefined,
 ): RemoteRankError {
   const what = thrownText(cause);
   return new RemoteRankError(
@@ -157,7 +157,7 @@ export function remoteError(
 export function closedWorldError(
   { name, size }: Named,
   rank: number,
-  failed: FailedCall | undefined,
+  failed: CallLabel | undefined,
 ): CommClosedError {
   return new CommClosedError(
     { headline: `${callText(failed)}the world "${name}" was closed while a call was open` },

@@ -6,11 +6,11 @@ import { CommOp, completeOp, failOp } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 import { randomWords } from "../../support/seed.ts";
 
-const watcher = { observed: () => undefined, woken: () => undefined };
+const observer = { awaited: () => undefined, resumed: () => undefined };
 
 /** A call that must be done in so many milliseconds from when it is watched. */
 function callWith(timeoutMs: number): Posting {
-  const op = new CommOp({ rank: 0, worldRank: 0, asker: 0, watcher });
+  const op = new CommOp({ rank: 0, worldRank: 0, callingRank: 0, observer });
   return { op, calledAtPs: 0, deadlinePs: timeoutMs * 1e9 } as Posting;
 }
 

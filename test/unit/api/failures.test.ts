@@ -1,7 +1,7 @@
 /** Counts of failed calls: each counts once; unobserved ones are held against their rank, until a new run. */
 import { expect, test } from "vitest";
 import { Failures } from "../../../src/api/ledger/failures.ts";
-import { CommOp, completeOp, type OpMaker } from "../../../src/api/op.ts";
+import { type CallContext, CommOp, completeOp } from "../../../src/api/op.ts";
 
 const comm = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };
 
@@ -10,10 +10,16 @@ function books() {
   const failures = new Failures(comm, () => {
     unseen += 1;
   });
-  const watcher = { observed: () => undefined, woken: () => undefined };
+  const observer = { awaited: () => undefined, resumed: () => undefined };
   const op = (rank: number): CommOp => {
-    const maker = { rank, worldRank: rank, asker: rank, watcher, faulted: () => undefined };
-    return new CommOp(maker as OpMaker);
+    const maker = {
+      rank,
+      worldRank: rank,
+      callingRank: rank,
+      observer,
+      onCallbackError: () => undefined,
+    };
+    return new CommOp(maker as CallContext);
   };
   return { failures, op, unseen: () => unseen };
 }
@@ -22,20 +28,20 @@ test("an operation that is over does not fail any more", () => {
   const { failures, op, unseen } = books();
   const done = op(0);
   completeOp(done, undefined);
-  failures.add(done, new Error("too late"));
+  failures.fail(done, new Error("too late"));
   expect([failures.count(0), unseen(), failures.poison(0)]).toEqual([0, 0, undefined]);
   const failed = op(0);
-  failures.add(failed, new Error("first"));
-  failures.add(failed, new Error("second"));
+  failures.fail(failed, new Error("first"));
+  failures.fail(failed, new Error("second"));
   expect([failures.count(0), unseen()]).toEqual([1, 1]);
 });
 
 test("a call of two halves that both fail is one that failed", () => {
   const { failures, op } = books();
   const whole = op(1);
-  for (const half of [op(1), op(1)]) failures.add(half.halfOf(whole), new Error("gone"));
+  for (const half of [op(1), op(1)]) failures.fail(half.halfOf(whole), new Error("gone"));
   expect([failures.count(0), failures.count(1)]).toEqual([0, 1]);
-  failures.add(op(1), new Error("another"));
+  failures.fail(op(1), new Error("another"));
   expect(failures.count(1)).toBe(2);
 });
 
@@ -43,7 +49,7 @@ test("an unobserved one is held against its rank alone, until it is observed", a
   const { failures, op } = books();
   const cause = new Error("gone");
   const failed = op(0);
-  failures.add(failed, cause);
+  failures.fail(failed, cause);
   expect(failures.poison(1)).toBeUndefined();
   expect(failures.poison(0)).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, cause });
   await expect(failed).rejects.toBe(cause);
@@ -53,19 +59,19 @@ test("an unobserved one is held against its rank alone, until it is observed", a
 test("a reported one is reported no more in that run, and again in the next one", async () => {
   const { failures, op } = books();
   for (const run of [0, 1]) {
-    failures.add(op(0), new Error(`in run ${run}`));
-    expect(failures.untold(0)).toMatchObject({ code: "ERR_COMM_ABORTED" });
-    failures.tell(0);
-    expect(failures.untold(0)).toBeUndefined();
+    failures.fail(op(0), new Error(`in run ${run}`));
+    expect(failures.unreported(0)).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    failures.markReported(0);
+    expect(failures.unreported(0)).toBeUndefined();
     // A later call is refused for it: an observer of that one has seen this one as well.
-    failures.forgive();
+    failures.clear();
     expect(failures.poison(0)).toBeUndefined();
   }
   const later = op(0);
-  failures.add(op(0), new Error("once more"));
+  failures.fail(op(0), new Error("once more"));
   failures.refuse(later, new Error("refused"));
-  expect(failures.untold(0)).toBeDefined();
+  expect(failures.unreported(0)).toBeDefined();
   await expect(later).rejects.toThrow("refused");
-  expect(failures.untold(0)).toBeUndefined();
+  expect(failures.unreported(0)).toBeUndefined();
   expect(failures.count(0)).toBe(4);
 });

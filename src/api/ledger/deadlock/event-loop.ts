@@ -69,7 +69,7 @@ function endTurn(): void {
 }
 
 /** Gives up a step; false where it was not to come. */
-export function giveUpTurn(step: () => void): boolean {
+export function cancelTurn(step: () => void): boolean {
   return steps.delete(step);
 }
 
@@ -108,15 +108,15 @@ function takeTurn(): void {
 }
 
 /** Runs `step` after a while, unless the function that this gives is called before. */
-export function later(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
-  if (keepsAlive) return laterForSure(step, delayMs);
+export function setOwnTimer(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
+  if (keepsAlive) return setKeepAliveTimer(step, delayMs);
   const timer = setOwn(() => set(step, delayMs)) as { unref?: () => void } | number;
   if (typeof timer === "object") timer.unref?.();
   return () => clear(timer as number);
 }
 
 /** The same with a timer that keeps the runtime alive. */
-function laterForSure(step: () => void, delayMs: number): () => void {
+function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
   let isSet = true;
   const end = (): void => {
     if (isSet) ownTimers.Timeout--;
@@ -133,6 +133,6 @@ function laterForSure(step: () => void, delayMs: number): () => void {
   return () => {
     end();
     clear(timer);
-    giveUpTurn(step);
+    cancelTurn(step);
   };
 }

@@ -9,8 +9,8 @@
  * which is reported after a delay and looked at again and again.
  */
 import type { VirtualClock } from "../../backend.ts";
-import type { CommOp, OpWatcher } from "../../op.ts";
-import { giveUpTurn, later, nextTurn, ownTimers } from "./event-loop.ts";
+import type { CommOp, OpObserver } from "../../op.ts";
+import { cancelTurn, nextTurn, ownTimers, setOwnTimer } from "./event-loop.ts";
 import {
   eventsSoFar,
   type LiveResources,
@@ -19,7 +19,7 @@ import {
   onLastTurn,
   openRankContext,
   openStandardStreams,
-  othersWork,
+  otherThreadsWork,
   type RankContext,
   staysAlive,
 } from "./runtime.ts";
@@ -32,11 +32,11 @@ export interface MonitorHost {
   /** A stall is reported after this long. */
   readonly stallMs: number;
   /** Nothing can move any more. */
-  deadlocked(): void;
+  onDeadlock(): void;
   /** Nothing can move any more, and no rank waits for another one. */
-  abandoned(): void;
+  onAbandoned(): void;
   /** Nothing has moved for a while, but a timer or I/O may still wake a rank. */
-  stalled(alive: LiveResources | undefined): void;
+  onStalled(alive: LiveResources | undefined): void;
 }
 
 /** The next look is due after as long as has been waited, and after this long at most. */
@@ -54,7 +54,7 @@ const longestAliveMs = 1_000;
 type RankState = "idle" | "running" | "finished";
 
 /** Counts parked ranks; one per world. */
-export class Monitor implements OpWatcher {
+export class Monitor implements OpObserver {
   /** True where operations keep the place of their call. */
   readonly callSites: boolean;
   readonly #host: MonitorHost;
@@ -92,7 +92,7 @@ export class Monitor implements OpWatcher {
     // waits, and what it has opened. Where time is real that would cost more than small calls take.
     const isVirtual = this.#host.clock !== undefined;
     if (isVirtual && staysAlive(this.#atStart, ownTimers)) this.#context = openRankContext();
-    this.moved();
+    this.noteActivity();
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }
 
@@ -103,7 +103,7 @@ export class Monitor implements OpWatcher {
     this.#context?.close();
     this.#context = undefined;
     // The world need not wait for a turn to be collected.
-    if (this.#step !== undefined && giveUpTurn(this.#step)) this.#looking = false;
+    if (this.#step !== undefined && cancelTurn(this.#step)) this.#looking = false;
     this.#step = undefined;
   }
 
@@ -113,7 +113,7 @@ export class Monitor implements OpWatcher {
   }
 
   /** The world rank of the running program; `undefined` where that is not known. */
-  get asker(): number | undefined {
+  get callingRank(): number | undefined {
     return this.#context?.rank;
   }
 
@@ -123,8 +123,8 @@ export class Monitor implements OpWatcher {
     this.#states[rank] = "finished";
     this.#running--;
     if ((this.#parked[rank] as number) > 0) this.#parkedRanks--;
-    this.moved();
-    this.#consider();
+    this.noteActivity();
+    this.#check();
   }
 
   /** Where a rank's program stands. */
@@ -138,39 +138,39 @@ export class Monitor implements OpWatcher {
   }
 
   /** Something happened: a call was posted or settled. */
-  moved(): void {
+  noteActivity(): void {
     this.#activity++;
-    if (this.#farLook !== undefined) this.#lookAnew(this.#farLook);
+    if (this.#farLook !== undefined) this.#restartLook(this.#farLook);
   }
 
   /** A complete call is being executed and will settle on its own. */
   executing(change: 1 | -1): void {
     this.#executing += change;
-    this.moved();
-    if (change < 0) this.#consider();
+    this.noteActivity();
+    if (change < 0) this.#check();
   }
 
-  observed(op: CommOp): void {
+  awaited(op: CommOp): void {
     if (!op.pending) {
       this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
       return;
     }
-    const rank = op.asker;
+    const rank = op.callingRank;
     const parked = (this.#parked[rank] as number) + 1;
     this.#parked[rank] = parked;
     if (parked === 1 && this.#states[rank] === "running") {
       this.#parkedRanks++;
-      this.#consider();
+      this.#check();
     }
   }
 
-  woken(op: CommOp): void {
-    const rank = op.asker;
+  resumed(op: CommOp): void {
+    const rank = op.callingRank;
     const parked = (this.#parked[rank] as number) - 1;
     this.#parked[rank] = parked;
     if (parked === 0 && this.#states[rank] === "running") this.#parkedRanks--;
     this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
-    this.moved();
+    this.noteActivity();
   }
 
   /** True while every rank with an unfinished program awaits a call. */
@@ -183,7 +183,7 @@ export class Monitor implements OpWatcher {
     return this.#parkedRanks > 0 && this.#executing === 0;
   }
 
-  #consider(): void {
+  #check(): void {
     if (this.#looking || !this.#waiting()) return;
     this.#looking = true;
     const seen = this.#activity;
@@ -201,14 +201,14 @@ export class Monitor implements OpWatcher {
     if (!this.#waiting()) return;
     const now = liveResources();
     const events = eventsSoFar();
-    if (seen !== this.#activity) this.#consider();
+    if (seen !== this.#activity) this.#check();
     else if (!this.allParked || !this.#nothingElse(now)) this.#lookAgain(seen, waitedMs, now);
-    else if (isWorkedNow()) this.#lookAgain(seen, waitedMs, now);
+    else if (otherThreadsWorkNow()) this.#lookAgain(seen, waitedMs, now);
     else if (atRest === undefined) {
       // What others had done by now is an event of the next turn.
       this.#looking = true;
       this.#inTurn(() => this.#decide(seen, waitedMs, { events }));
-    } else if (atRest.events === events) this.#host.deadlocked();
+    } else if (atRest.events === events) this.#host.onDeadlock();
     else this.#lookAgain(seen, waitedMs, now);
   }
 
@@ -221,11 +221,11 @@ export class Monitor implements OpWatcher {
   /** Nothing will ever happen again: ranks that have not returned by then never will. */
   #lastTurn(): void {
     if (this.#waiting()) {
-      this.#host.deadlocked();
+      this.#host.onDeadlock();
       // One more turn, so that ranks which even then do not return are found by the next last one.
       nextTurn(() => undefined);
     } else if (this.#running > 0 && this.#executing === 0) {
-      this.#host.abandoned();
+      this.#host.onAbandoned();
     }
   }
 
@@ -244,29 +244,29 @@ export class Monitor implements OpWatcher {
     const look = (): void => {
       this.#farLook = undefined;
       const same = seen === this.#activity && this.#waiting();
-      if (same && waitedMs < stallMs && waited >= stallMs) this.#host.stalled(alive);
+      if (same && waitedMs < stallMs && waited >= stallMs) this.#host.onStalled(alive);
       this.#decide(seen, waited);
     };
-    const stop = later(look, lookMs, keepsAlive);
+    const stop = setOwnTimer(look, lookMs, keepsAlive);
     // A look that keeps nothing alive may never come: what moves before it looks again at once.
     if (lookMs > shortLookMs || !keepsAlive) this.#farLook = stop;
   }
 
   /** The awaited event has come: later waits begin from zero. */
-  #lookAnew(stop: () => void): void {
+  #restartLook(stop: () => void): void {
     stop();
     this.#farLook = undefined;
     this.#looking = false;
-    this.#consider();
+    this.#check();
   }
 }
 
 /** The result of the first look of this turn: all monitors that look in it need not look again. */
 let found: { readonly othersWork: boolean } | undefined;
 
-function isWorkedNow(): boolean {
+function otherThreadsWorkNow(): boolean {
   if (found === undefined) {
-    found = { othersWork: othersWork() === true };
+    found = { othersWork: otherThreadsWork() === true };
     queueMicrotask(forget);
   }
   return found.othersWork;

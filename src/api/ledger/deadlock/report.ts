@@ -13,12 +13,12 @@ import {
   DeadlockError,
   type RankWait,
 } from "../../errors.ts";
-import type { FailedCall } from "../failures.ts";
+import type { CallLabel } from "../failures.ts";
 import type { OpenWait } from "../queues.ts";
 import type { LiveResources } from "./runtime.ts";
 
 /** The facts of the world for the report. */
-export interface Situation {
+export interface WorldSnapshot {
   readonly size: number;
   state(rank: number): RankWait["state"];
   /** Everything that is waited for, oldest communicator first. */
@@ -26,13 +26,13 @@ export interface Situation {
 }
 
 /** The state of every rank of the world, by rank: of its waits, the one that it awaits first. */
-export function waitsOf({ size, state, waits }: Situation): RankWait[] {
+export function waitsOf({ size, state, waits }: WorldSnapshot): RankWait[] {
   const firstOf: OpenWait[] = [];
   const awaitedOf: OpenWait[] = [];
   for (const wait of waits) {
     const { op } = wait.posting;
-    firstOf[op.asker] ??= wait;
-    if (op.isObserved) awaitedOf[op.asker] ??= wait;
+    firstOf[op.callingRank] ??= wait;
+    if (op.isObserved) awaitedOf[op.callingRank] ??= wait;
   }
   return Array.from({ length: size }, (_, rank): RankWait => {
     const wait = awaitedOf[rank] ?? firstOf[rank];
@@ -79,7 +79,7 @@ function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string)
  */
 export function deadlockErrors(
   waits: readonly RankWait[],
-): (rank: number, failed: FailedCall | undefined) => DeadlockError {
+): (rank: number, failed: CallLabel | undefined) => DeadlockError {
   const ranks = culprits(waits);
   const headline = deadlockHeadline(waits, ranks);
   const text: ErrorText = { headline, table: waitRows(waits), hint: hintFor(waits) };
@@ -88,7 +88,7 @@ export function deadlockErrors(
 }
 
 /** The text for one call: a call that is made later names itself. */
-function textFor(text: ErrorText, failed: FailedCall | undefined): ErrorText {
+function textFor(text: ErrorText, failed: CallLabel | undefined): ErrorText {
   const isLate = failed !== undefined && failed.call < 0;
   return isLate ? { ...text, headline: callText(failed) + text.headline } : text;
 }
@@ -96,7 +96,7 @@ function textFor(text: ErrorText, failed: FailedCall | undefined): ErrorText {
 function factsOf(
   waits: readonly RankWait[],
   rank: number,
-  failed: FailedCall | undefined,
+  failed: CallLabel | undefined,
 ): CommErrorFacts {
   const { comm, collective, call } = failed ?? waits[rank] ?? {};
   return { rank, size: waits.length, comm, collective, call };
@@ -140,7 +140,7 @@ export function stallErrors(
   waits: readonly RankWait[],
   alive: LiveResources | undefined,
   stallMs: number,
-): (rank: number, failed: FailedCall | undefined) => CommTimeoutError {
+): (rank: number, failed: CallLabel | undefined) => CommTimeoutError {
   const hint = `nothing moved for ${stallMs} ms, though this is still alive: ${aliveText(alive)}; allow more with stallMs, or look at what the others did instead`;
   const text = stallReport(waits, hint);
   const ranks = culprits(waits);

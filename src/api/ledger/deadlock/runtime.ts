@@ -37,7 +37,7 @@ function ownOf(kind: string, own: OwnTimers): number | undefined {
 }
 
 /** The resources that programs of ranks have opened during a run, where they are followed. */
-interface Opened {
+interface OpenedResources {
   /** A timer is alive. */
   readonly timers: boolean;
   /** Something else was opened; it may be closed again. */
@@ -54,7 +54,7 @@ export function nothingNew(
   start: LiveResources,
   now: LiveResources,
   own: OwnTimers,
-  opened?: Opened,
+  opened?: OpenedResources,
 ): boolean {
   if (opened?.timers === true) return false;
   for (const [kind, count] of now) {
@@ -88,18 +88,18 @@ export function staysAlive(start: LiveResources | undefined, own: OwnTimers): bo
 /** Callbacks of the last turn: behind one listener, since runtimes warn of many. */
 const listeners = new Set<() => void>();
 
-function tellAll(): void {
+function notifyAll(): void {
   for (const listener of [...listeners]) listener();
 }
 
 /** Calls `listener` when the runtime has nothing left to wait for; gives a way to stop that. */
 export function onLastTurn(listener: () => void): () => void {
   const own = (): void => listener();
-  if (listeners.size === 0) runtimeProcess()?.on?.("beforeExit", tellAll);
+  if (listeners.size === 0) runtimeProcess()?.on?.("beforeExit", notifyAll);
   listeners.add(own);
   return () => {
     if (listeners.delete(own) && listeners.size === 0) {
-      runtimeProcess()?.off?.("beforeExit", tellAll);
+      runtimeProcess()?.off?.("beforeExit", notifyAll);
     }
   };
 }
@@ -178,7 +178,7 @@ export class RankContext {
   }
 
   /** The resources that ranks have opened so far; `undefined` where the runtime does not follow them. */
-  get opened(): Opened | undefined {
+  get opened(): OpenedResources | undefined {
     if (!this.#isFollowed) return undefined;
     return { timers: this.#timers.some(isAlive), others: this.#others };
   }
@@ -224,7 +224,7 @@ interface FileSystem {
   readFileSync(path: string, encoding: "latin1"): string;
 }
 
-interface TellingRuntime {
+interface ThreadRuntime {
   readonly process?: {
     readonly platform?: string;
     readonly getBuiltinModule?: (name: string) => unknown;
@@ -240,8 +240,8 @@ const tasks = "/proc/self/task";
 const restingStates = "SITtXZ";
 
 /** True when another thread than this one works now; `undefined` where the system does not tell. */
-export function othersWork(): boolean | undefined {
-  const { platform, getBuiltinModule } = (globalThis as TellingRuntime).process ?? {};
+export function otherThreadsWork(): boolean | undefined {
+  const { platform, getBuiltinModule } = (globalThis as ThreadRuntime).process ?? {};
   if (platform !== "linux") return undefined;
   const files = getBuiltinModule?.("node:fs") as FileSystem | undefined;
   if (files === undefined) return undefined;
@@ -268,5 +268,5 @@ function works(files: FileSystem, task: string): boolean {
 
 /** Number of events that the loop of this thread has had; `undefined` where it does not count them. */
 export function eventsSoFar(): number | undefined {
-  return (globalThis as TellingRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
+  return (globalThis as ThreadRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
 }
