@@ -10,7 +10,7 @@ import { findCollective, type MeasuredCollective, questionOf, type Skew } from "
 import type { BenchDocument, BenchResult } from "./document.ts";
 import { environment } from "./environment.ts";
 import type { Issue } from "./issue.ts";
-import { type Job, joinJob, openJob } from "./job.ts";
+import { type BenchJob, joinJob, openJob } from "./job.ts";
 import { assertBenchOptions, type BenchOptions } from "./options.ts";
 import { Oracle } from "./oracle.ts";
 import { callSizes, sizeText } from "./sizes.ts";
@@ -88,7 +88,7 @@ function rowsOf(options: BenchOptions): Row[] {
 }
 
 /** True where time is virtual. Refuses a collective that the backend does not do. */
-async function capabilitiesOf(job: Job, [row]: readonly Row[]): Promise<boolean> {
+async function capabilitiesOf(job: BenchJob, [row]: readonly Row[]): Promise<boolean> {
   const answer = await job.ask((comm) => ({
     virtual: comm.capabilities.virtualTime,
     supported: row === undefined || comm.supports({ collective: row.collective.collective }),
@@ -102,7 +102,7 @@ async function capabilitiesOf(job: Job, [row]: readonly Row[]): Promise<boolean>
 }
 
 /** As nccl-tests: the largest and the smallest size before the first row; here also for the JIT compiler. */
-async function warmUp(job: Job, options: BenchOptions, rows: readonly Row[]): Promise<void> {
+async function warmUp(job: BenchJob, options: BenchOptions, rows: readonly Row[]): Promise<void> {
   const bySize = [...rows].sort((a, b) => b.bytes - a.bytes);
   const [largest, smallest] = [bySize[0], bySize.at(-1)];
   if (largest === undefined || smallest === undefined) return;
@@ -134,7 +134,7 @@ function issueOf({ mode = "eager", latency = false, symmetric = false }: BenchOp
 }
 
 async function measureRow(
-  job: Job,
+  job: BenchJob,
   options: BenchOptions,
   row: Row,
   virtual: boolean,
@@ -163,7 +163,7 @@ async function measureRow(
 
 /** The backend's plan. */
 function planOf(
-  job: Job,
+  job: BenchJob,
   { row, shape, dtype, op }: Omit<Trial, "inPlace">,
 ): { readonly algorithm: string; readonly predictedNs: number | undefined } {
   try {

@@ -11,7 +11,7 @@ import {
 import type { RankFigures } from "./document.ts";
 
 /** Ranks that run a trial together. */
-export interface Job {
+export interface BenchJob {
   readonly backend: string;
   /** True when all ranks live in this process. */
   readonly isWhole: boolean;
@@ -24,7 +24,7 @@ export interface Job {
 }
 
 /** All ranks in this process. */
-export async function openJob(backend: Backend, size: number): Promise<Job> {
+export async function openJob(backend: Backend, size: number): Promise<BenchJob> {
   const world = await createWorld({ backend, size, name: "bench" });
   return {
     backend: world.backend,
@@ -37,7 +37,7 @@ export async function openJob(backend: Backend, size: number): Promise<Job> {
 }
 
 /** One rank of a job of processes that a launcher has started. */
-export async function joinJob(backend: Backend, size: number): Promise<Job> {
+export async function joinJob(backend: Backend, size: number): Promise<BenchJob> {
   const comm = await connect({ backend, size, name: "bench" });
   const figures = new FigureExchange(comm);
   return {

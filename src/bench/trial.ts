@@ -5,7 +5,7 @@ import { type CallShape, type MeasuredCollective, recvLength } from "./collectiv
 import type { Measurement } from "./document.ts";
 import { figuresOf, measurementOf, type RankFigures } from "./document.ts";
 import { type Issue, timeCalls } from "./issue.ts";
-import type { Job } from "./job.ts";
+import type { BenchJob } from "./job.ts";
 import type { Oracle } from "./oracle.ts";
 
 /** The measured call and its repetitions. */
@@ -23,23 +23,23 @@ export interface Trial {
 }
 
 /** State that the ranks of one process share, for the check of a barrier. */
-interface Meeting {
+interface BarrierCount {
   entered: number;
 }
 
 /** Runs one trial on all ranks of a job. */
-export async function runTrial(job: Job, trial: Trial): Promise<Measurement> {
+export async function runTrial(job: BenchJob, trial: Trial): Promise<Measurement> {
   // Ranks of other processes cannot be seen entering a barrier.
-  const meeting: Meeting | undefined = job.isWhole ? { entered: 0 } : undefined;
+  const barrier: BarrierCount | undefined = job.isWhole ? { entered: 0 } : undefined;
   const check = trial.check && (trial.row.moves || job.isWhole);
-  const figures = await job.run((comm) => runRank(comm, trial, meeting));
+  const figures = await job.run((comm) => runRank(comm, trial, barrier));
   return measurementOf(figures, { ...trial, check });
 }
 
 async function runRank(
   comm: Communicator,
   trial: Trial,
-  meeting: Meeting | undefined,
+  barrier: BarrierCount | undefined,
 ): Promise<RankFigures> {
   const { row, shape, op, check } = trial;
   const { send, recv, whole } = buffersOf(comm, trial);
@@ -55,8 +55,8 @@ async function runRank(
     await row.call(comm, data);
     wrong = trial.oracle.wrong(comm.rank, await recv.toHost());
     checked = recv.length;
-  } else if (check && meeting !== undefined) {
-    wrong = await checkBarrier(comm, trial, meeting);
+  } else if (check && barrier !== undefined) {
+    wrong = await checkBarrier(comm, trial, barrier);
     checked = 1;
   }
   for (const buffer of whole) buffer.dispose();
@@ -97,13 +97,13 @@ export function buffersOf(
 async function checkBarrier(
   comm: Communicator,
   { row, shape, op }: Trial,
-  meeting: Meeting,
+  barrier: BarrierCount,
 ): Promise<number> {
   await comm.barrier();
   const none = comm.alloc("uint8", 0);
   for (let turn = 0; turn < comm.rank; turn++) await Promise.resolve();
-  meeting.entered++;
+  barrier.entered++;
   await row.call(comm, { shape, send: none, recv: none, op });
   none.dispose();
-  return meeting.entered === comm.size ? 0 : 1;
+  return barrier.entered === comm.size ? 0 : 1;
 }

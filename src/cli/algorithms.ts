@@ -26,11 +26,11 @@ export interface ChosenAlgorithm {
   /** The backend's setting: a name, or an algorithm of the user's own. */
   readonly choice: string | Algorithm;
   /** Of one of the user's own where it came from; `undefined` for those of the catalogue. */
-  readonly own: OwnAlgorithm | undefined;
+  readonly own: UserAlgorithm | undefined;
 }
 
 /** The choice of algorithm for a backend. */
-interface AlgorithmChosen {
+interface AlgorithmSettings {
   /** Empty when none was named. */
   readonly algorithms: NamedAlgorithms;
   /** The note on an algorithm of the user's own: the judged ranks, and that nothing is claimed. */
@@ -47,14 +47,14 @@ interface AlgorithmChosen {
 export async function algorithmChoice(
   collective: CollectiveName,
   text: string | undefined,
-  worlds: JudgedWorlds,
-): Promise<AlgorithmChosen> {
+  worlds: VerifiedWorlds,
+): Promise<AlgorithmSettings> {
   if (text === undefined) return { algorithms: {}, note: undefined, judged: undefined };
   const { choice, own } = await namedAlgorithm("--algorithm", collective, text);
   const algorithms = { [collective]: choice };
   if (own === undefined) return { algorithms, note: undefined, judged: undefined };
-  const judged = judge(own, worlds);
-  return { algorithms, note: ownText(own, judged, worlds.ranks), judged };
+  const judged = verifyUserAlgorithm(own, worlds);
+  return { algorithms, note: userAlgorithmText(own, judged, worlds.ranks), judged };
 }
 
 /** The algorithm of a name or a file; one of a file is complete, but not verified yet. */
@@ -87,8 +87,8 @@ async function fromFile(
 }
 
 /** The note on an algorithm of the user's own beside its results. */
-export function ownText(
-  { collective, algorithm, file }: OwnAlgorithm,
+export function userAlgorithmText(
+  { collective, algorithm, file }: UserAlgorithm,
   judged: number,
   ranks: number,
 ): string {
@@ -172,7 +172,7 @@ function kindOf(value: unknown): string {
 }
 
 /** An algorithm, and where it was found. */
-interface OwnAlgorithm {
+interface UserAlgorithm {
   readonly collective: SpecifiedCollective;
   readonly algorithm: Algorithm;
   /** The output of a command line. */
@@ -182,20 +182,20 @@ interface OwnAlgorithm {
 }
 
 /** The worlds that it is judged for. */
-export interface JudgedWorlds {
+export interface VerifiedWorlds {
   readonly ranks: number;
   /** Those of its calls; they count only where the collective has one. */
   readonly roots: readonly number[];
 }
 
-/** Programs of more ranks take seconds to judge; algorithms that go wrong do so on fewer. */
+/** Programs of more ranks take seconds to verify; algorithms that go wrong do so on fewer. */
 const mostJudged = 1024;
 
 /** So many ranks tell one collective from another. */
 const [leastTelling, mostTelling] = [2, 8];
 
 /** @throws InvalidArgumentError when it lacks what an algorithm needs; UsageError when it is whole for another collective. */
-function assertWhole(own: OwnAlgorithm): void {
+function assertWhole(own: UserAlgorithm): void {
   orElsewhere(own, mostTelling, () =>
     assertAlgorithm(own.collective, own.algorithm, `${whereOf(own)}: `),
   );
@@ -207,7 +207,7 @@ function assertWhole(own: OwnAlgorithm): void {
  *
  * @throws InvalidArgumentError when it is not sound; UsageError when it is sound for another collective.
  */
-export function judge(own: OwnAlgorithm, { ranks, roots }: JudgedWorlds): number {
+export function verifyUserAlgorithm(own: UserAlgorithm, { ranks, roots }: VerifiedWorlds): number {
   let judged = ranks;
   while (judged > mostJudged) judged = Math.floor(judged / 2);
   for (;;) {
@@ -221,7 +221,7 @@ export function judge(own: OwnAlgorithm, { ranks, roots }: JudgedWorlds): number
   }
 }
 
-function assertSound(own: OwnAlgorithm, ranks: number, roots: readonly number[]): void {
+function assertSound(own: UserAlgorithm, ranks: number, roots: readonly number[]): void {
   const { collective, algorithm } = own;
   const { rooted } = specifications[collective];
   const distinct = new Set(rooted ? roots.map((root) => Math.min(root, ranks - 1)) : [-1]);
@@ -231,7 +231,7 @@ function assertSound(own: OwnAlgorithm, ranks: number, roots: readonly number[])
 }
 
 /** Where something is wrong, another collective for which nothing is wrong is the likely mistake. */
-function orElsewhere(own: OwnAlgorithm, ranks: number, assert: () => void): void {
+function orElsewhere(own: UserAlgorithm, ranks: number, assert: () => void): void {
   try {
     assert();
   } catch (error) {
@@ -245,7 +245,7 @@ function orElsewhere(own: OwnAlgorithm, ranks: number, assert: () => void): void
   }
 }
 
-function isSound({ algorithm }: OwnAlgorithm, collective: SpecifiedCollective, ranks: number) {
+function isSound({ algorithm }: UserAlgorithm, collective: SpecifiedCollective, ranks: number) {
   try {
     assertAlgorithm(collective, algorithm);
     soundProgram(collective, algorithm, ranks, specifications[collective].rooted ? 0 : -1);
@@ -255,6 +255,6 @@ function isSound({ algorithm }: OwnAlgorithm, collective: SpecifiedCollective, r
   }
 }
 
-function whereOf({ option, file }: OwnAlgorithm): string {
+function whereOf({ option, file }: UserAlgorithm): string {
   return `${option} ${file}`;
 }

@@ -31,7 +31,7 @@ const otherNames: ReadonlyMap<string, DType> = new Map([
 export const mostRanks = 131_072;
 
 /** The collective of a command's first argument; `names` are those that the command takes. */
-export function wantedCollective(
+export function parseCollective(
   name: string | undefined,
   names: readonly string[] = measuredCollectives.map(({ collective }) => collective),
 ): MeasuredCollective {
@@ -43,7 +43,7 @@ export function wantedCollective(
 }
 
 /** One dtype by either name. */
-export function wantedDtype(text: string): DType {
+export function parseDtype(text: string): DType {
   const dtype = otherNames.get(text) ?? dtypes.find((each) => each === text);
   if (dtype !== undefined) return dtype;
   const names = `one of ${dtypes.join(", ")}; or ${[...otherNames.keys()].join(", ")}, as nccl-tests has them`;
@@ -51,18 +51,18 @@ export function wantedDtype(text: string): DType {
 }
 
 /** The dtypes of `--dtype`. */
-export function wantedDtypes(text = "float32"): readonly DType[] {
-  return text === "all" ? dtypes : text.split(",").map(wantedDtype);
+export function parseDtypes(text = "float32"): readonly DType[] {
+  return text === "all" ? dtypes : text.split(",").map(parseDtype);
 }
 
 /** The operators of `--op`. */
-export function wantedOps(text = "sum"): readonly NamedReduceOp[] {
+export function parseOps(text = "sum"): readonly NamedReduceOp[] {
   if (text === "all") return namedReduceOps;
   return text.split(",").map((op) => oneOf("--op", op, namedReduceOps));
 }
 
 /** The roots of `--root`. */
-export function wantedRoots(text: string | undefined, ranks: number): readonly number[] {
+export function parseRoots(text: string | undefined, ranks: number): readonly number[] {
   if (text === undefined) return [0];
   const every = Array.from({ length: ranks }, (_, rank) => rank);
   if (text === "all") return every;
@@ -128,7 +128,7 @@ function size(
 }
 
 /** The words to write behind `twinccl` instead; `undefined` where nothing is near. */
-export function meantBy(word: string, names: readonly string[]): string | undefined {
+export function suggestedCommand(word: string, names: readonly string[]): string | undefined {
   const collective = meantCollective(word);
   if (collective !== undefined) return `bench ${collective}, with nccl-tests' options`;
   if (/\.[cm]?[jt]s$/.test(word)) return `run ${word}, or launch -n N ${word}`;

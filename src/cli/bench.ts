@@ -19,12 +19,12 @@ import {
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
   mostRanks,
+  parseCollective,
+  parseDtypes,
+  parseOps,
+  parseRoots,
   sizesOf,
   sweepOptions,
-  wantedCollective,
-  wantedDtypes,
-  wantedOps,
-  wantedRoots,
 } from "./args.ts";
 import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
@@ -102,13 +102,13 @@ export const benchCommand: Command = {
 async function runBench(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, benchOptions, 1);
   const name = parsed.text("backend") ?? "sim";
-  const place = placeOf(name, parsed);
+  const place = rankPlacement(name, parsed);
   if (place.isLauncher) return startRanks("bench", args, place.ranks, context);
   const { ranks, isFirst, connected } = place;
-  const row = wantedCollective(parsed.positionals[0]);
+  const row = parseCollective(parsed.positionals[0]);
   const format = formatOf(parsed);
   const seed = parsed.integer("seed", 0);
-  const roots = wantedRoots(parsed.text("root"), ranks);
+  const roots = parseRoots(parsed.text("root"), ranks);
   const worlds = { ranks, roots };
   const chosen = await algorithmChoice(row.collective, parsed.text("algorithm"), worlds);
   const settings = { seed, algorithms: chosen.algorithms, executor: parsed.text("executor") };
@@ -126,8 +126,8 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     collective: row.collective,
     ranks,
     sizes: sizesOf(parsed),
-    dtypes: wantedDtypes(parsed.text("dtype")),
-    ops: wantedOps(parsed.text("op")),
+    dtypes: parseDtypes(parsed.text("dtype")),
+    ops: parseOps(parsed.text("op")),
     roots,
     iterations: parsed.integer("iters", 20, 1),
     warmup: parsed.integer("warmup", 5),
@@ -189,7 +189,7 @@ function documentText(document: BenchDocument, format: Format): string {
 }
 
 /** The part of this process. */
-interface BenchPlace {
+interface RankPlacement {
   readonly ranks: number;
   /** It only starts the processes of the ranks. */
   readonly isLauncher: boolean;
@@ -200,7 +200,7 @@ interface BenchPlace {
 }
 
 /** The role of this process by the options and a launcher's variables. */
-function placeOf(backend: string, parsed: Parsed<typeof benchOptions>): BenchPlace {
+function rankPlacement(backend: string, parsed: Parsed<typeof benchOptions>): RankPlacement {
   const isLauncher = parsed.has("processes");
   if (isLauncher && backend !== "nccl") {
     throw new UsageError("--processes: needs --backend nccl; simulated ranks share one process");

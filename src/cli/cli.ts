@@ -10,7 +10,7 @@ import {
   UnsupportedError,
   WorldError,
 } from "../api/index.ts";
-import { meantBy } from "./args.ts";
+import { suggestedCommand } from "./args.ts";
 import { benchCommand } from "./bench.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { doctorCommand } from "./doctor.ts";
@@ -84,7 +84,7 @@ export async function runCli(args: readonly string[], given: Context): Promise<n
 
 function unknown(name: string, { err }: Context): number {
   const names = commands.map((each) => each.name);
-  const meant = meantBy(name, names);
+  const meant = suggestedCommand(name, names);
   const hint = meant === undefined ? "" : `\nhint: use twinccl ${meant}`;
   err(`twinccl: unknown command "${name}"; commands are ${names.join(", ")}${hint}\n`);
   return status.usage;

@@ -24,7 +24,7 @@ import {
 } from "../api/index.ts";
 import type { MeasuredCollective } from "../bench/index.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
-import { mostRanks, refuseUnused, rootOf, wantedCollective, wantedDtype } from "./args.ts";
+import { mostRanks, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { variantBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import {
@@ -82,7 +82,7 @@ Exit status: 0, or 2 for wrong usage and calls that are too large to be explaine
 
 async function runExplain(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const row = wantedCollective(parsed.positionals[0], builtCollectives);
+  const row = parseCollective(parsed.positionals[0], builtCollectives);
   if (builtCollectives.every((built) => built !== row.collective)) {
     throw new UsageError(`${row.collective} has no plan to explain`);
   }
@@ -148,7 +148,7 @@ function questionOf(row: MeasuredCollective, parsed: ExplainOptions, size: numbe
   const root = rootOf(row, parsed.integer("root", 0), size);
   return {
     collective,
-    dtype: moves ? wantedDtype(parsed.text("dtype") ?? "float32") : undefined,
+    dtype: moves ? parseDtype(parsed.text("dtype") ?? "float32") : undefined,
     op: reduces ? oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps) : undefined,
     count: moves ? parsed.count("count", 1024) : undefined,
     root: rooted ? root : undefined,

@@ -18,12 +18,12 @@ import { callSizes } from "../bench/sizes.ts";
 import {
   algorithmFileHelp,
   type ChosenAlgorithm,
-  type JudgedWorlds,
-  judge,
   namedAlgorithm,
-  ownText,
+  userAlgorithmText,
+  type VerifiedWorlds,
+  verifyUserAlgorithm,
 } from "./algorithms.ts";
-import { sizesOf, sweepOptions, wantedCollective, wantedDtype } from "./args.ts";
+import { parseCollective, parseDtype, sizesOf, sweepOptions } from "./args.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
@@ -93,17 +93,17 @@ Exit status: 0, or 2 for wrong usage.
 
 async function runPredict(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const row = wantedCollective(parsed.positionals[0], predicted);
+  const row = parseCollective(parsed.positionals[0], predicted);
   const { collective, rooted, busFactor } = row;
   const built = predicted.find((name) => name === collective);
   if (built === undefined) throw new UsageError(`${collective} has no algorithms to compare`);
   const ranks = parsed.integer("ranks", 8, 1, mostPredicted);
   const root = parsed.integer("root", 0, 0, ranks - 1);
   if (!rooted && parsed.has("root")) throw new UsageError(`--root: ${collective} has none`);
-  const dtype = wantedDtype(parsed.text("dtype") ?? "float32");
+  const dtype = parseDtype(parsed.text("dtype") ?? "float32");
   const bytesPerElement = bytesOf(dtype);
   const worlds = { ranks, roots: [root] };
-  const { algorithms, own } = await algorithmsWanted(built, parsed.text("algorithm"), worlds);
+  const { algorithms, own } = await selectedAlgorithms(built, parsed.text("algorithm"), worlds);
   const topology = topologyOf(parsed, ranks);
   const link = linkOf({
     latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
@@ -222,11 +222,11 @@ interface Compared {
   /** Those of the catalogue in its order, then the user's own. */
   readonly algorithms: readonly Algorithm[];
   /** Where the user's own came from, and for how many ranks they were found sound. */
-  readonly own: readonly OwnRow[];
+  readonly own: readonly UserRow[];
 }
 
 /** One of the user's own. */
-interface OwnRow {
+interface UserRow {
   readonly algorithm: string;
   readonly file: string;
   readonly soundOn: number;
@@ -239,10 +239,10 @@ interface OwnRow {
  *
  * @throws UsageError for what cannot be meant, and for two of one name. InvalidArgumentError for one that is not sound.
  */
-async function algorithmsWanted(
+async function selectedAlgorithms(
   collective: SpecifiedCollective,
   text: string | undefined,
-  worlds: JudgedWorlds,
+  worlds: VerifiedWorlds,
 ): Promise<Compared> {
   const all = algorithmsOf(collective);
   if (text === undefined) return { algorithms: all, own: [] };
@@ -259,9 +259,14 @@ async function algorithmsWanted(
     throw new UsageError(`--algorithm: two are called "${twice}"; give yours another name`);
   }
   const own = owned.map((each) => {
-    const soundOn = judge(each, worlds);
+    const soundOn = verifyUserAlgorithm(each, worlds);
     const { algorithm, file } = each;
-    return { algorithm: algorithm.name, file, soundOn, text: ownText(each, soundOn, worlds.ranks) };
+    return {
+      algorithm: algorithm.name,
+      file,
+      soundOn,
+      text: userAlgorithmText(each, soundOn, worlds.ranks),
+    };
   });
   return { algorithms, own };
 }
@@ -272,7 +277,7 @@ interface Predictions {
   /** Names of the algorithms, in the order of `found`. */
   readonly names: readonly string[];
   /** The note on the user's own among them. */
-  readonly own: readonly OwnRow[];
+  readonly own: readonly UserRow[];
   readonly rows: readonly {
     readonly size: number;
     readonly count: number;

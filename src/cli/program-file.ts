@@ -104,7 +104,7 @@ export type Watch = (program: RankProgram) => RankProgram;
  * Loads and runs a user's program. When the process ends before that is over, its status is 1, standard error
  * says so with the ranks that were at work, and `onEnd` saves what there is; all in the `exit` event, so nothing may wait.
  */
-export async function tellingEarlyEnd<T>(
+export async function withExitReport<T>(
   command: string,
   { err }: Pick<Context, "err">,
   work: (watch: Watch) => Promise<T>,
@@ -113,7 +113,7 @@ export async function tellingEarlyEnd<T>(
   const atWork = new Set<number>();
   const listener = (status: number): void => {
     process.exitCode = 1;
-    err(`twinccl ${command}: ${earlyEndText(status, [...atWork])}\n`);
+    err(`twinccl ${command}: ${exitText(status, [...atWork])}\n`);
     onEnd?.();
   };
   process.once("exit", listener);
@@ -136,7 +136,7 @@ function watched(program: RankProgram, atWork: Set<number>): RankProgram {
   };
 }
 
-function earlyEndText(status: number, atWork: readonly number[]): string {
+function exitText(status: number, atWork: readonly number[]): string {
   const ended = `the process ended with status ${status} before the run was over`;
   if (atWork.length === 0) return `${ended}: no rank was at work`;
   const ranks = ranksText(atWork.toSorted((a, b) => a - b));

@@ -22,7 +22,7 @@ import { startRanks } from "./bench.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
-import { loadProgram, type RankProgram, tellingEarlyEnd, type Watch } from "./program-file.ts";
+import { loadProgram, type RankProgram, type Watch, withExitReport } from "./program-file.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
@@ -93,7 +93,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     const program = await loadProgram(parsed.positionals[0]);
     await run({ backend, size: ranks, callSites }, watch(program), context).finally(writeTrace);
   };
-  await tellingEarlyEnd("run", context, work, writeTrace);
+  await withExitReport("run", context, work, writeTrace);
   return 0;
 }
 

@@ -6,12 +6,12 @@ import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
-import { collectiveHint, mostRanks, refuseUnused, rootOf, wantedDtype } from "./args.ts";
+import { collectiveHint, mostRanks, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { namedBackend, scheduleIn, scheduleOption } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { loadProgram, type RankProgram, tellingEarlyEnd, type Watch } from "./program-file.ts";
+import { loadProgram, type RankProgram, type Watch, withExitReport } from "./program-file.ts";
 
 const formats = ["text", "chrome", "svg"] as const;
 
@@ -102,7 +102,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
       .finally(writeTrace)
       .finally(() => world.close());
   };
-  await tellingEarlyEnd("trace", context, work, writeTrace);
+  await withExitReport("trace", context, work, writeTrace);
   return 0;
 }
 
@@ -120,7 +120,7 @@ function refuseCallOptions(what: string, parsed: TraceOptions): void {
 /** Makes the call once on every rank. */
 function programOf(row: MeasuredCollective, parsed: TraceOptions, ranks: number): RankProgram {
   refuseUnused(row, parsed);
-  const dtype = row.moves ? wantedDtype(parsed.text("dtype") ?? "float32") : "uint8";
+  const dtype = row.moves ? parseDtype(parsed.text("dtype") ?? "float32") : "uint8";
   const op = oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps);
   const root = rootOf(row, parsed.integer("root", 0), ranks);
   const count = parsed.count("count", 1024);

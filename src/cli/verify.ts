@@ -2,12 +2,12 @@
 import { createWorld } from "../api/index.ts";
 import { measuredCollectives } from "../bench/index.ts";
 import { algorithmFileHelp, namedAlgorithm } from "./algorithms.ts";
-import { mostRanks, wantedCollective, wantedDtypes, wantedOps } from "./args.ts";
+import { mostRanks, parseCollective, parseDtypes, parseOps } from "./args.ts";
 import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
-import { loadProgram, type RankProgram, tellingEarlyEnd } from "./program-file.ts";
+import { loadProgram, type RankProgram, withExitReport } from "./program-file.ts";
 import { readBack, resultDifference } from "./verify/file-results.ts";
 import {
   type CatalogueRow,
@@ -101,7 +101,7 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
     against: b.name,
     ranks,
   });
-  return tellingEarlyEnd("verify", context, async (watch) =>
+  return withExitReport("verify", context, async (watch) =>
     runFile(watch(await loadProgram(file)), ranks, context, findings, [a, b]),
   );
 }
@@ -143,7 +143,7 @@ async function runSweep(
   b: Side,
 ): Promise<number> {
   const wanted = parsed.text("collective");
-  const rows = wanted === undefined ? measuredCollectives : [wantedCollective(wanted)];
+  const rows = wanted === undefined ? measuredCollectives : [parseCollective(wanted)];
   const mostRanks = parsed.integer("ranks", await ranksHere([a, b]), 1);
   const seed = parsed.integer("seed", 0);
   const progress = new Progress(context);
@@ -151,8 +151,8 @@ async function runSweep(
     a,
     b,
     rows,
-    dtypes: wantedDtypes(parsed.text("dtype") ?? "all"),
-    ops: wantedOps(parsed.text("op") ?? "all"),
+    dtypes: parseDtypes(parsed.text("dtype") ?? "all"),
+    ops: parseOps(parsed.text("op") ?? "all"),
     mostRanks,
     elements: wantedCounts(parsed.text("counts")),
     seed,
@@ -232,7 +232,7 @@ async function wantedRows(
     if (name !== undefined) throw new UsageError("--algorithm: name its --collective");
     return { rows: catalogueRows(), whose };
   }
-  const { collective } = wantedCollective(wanted);
+  const { collective } = parseCollective(wanted);
   const rows = catalogueRows().filter((row) => row.collective === collective);
   if (name === undefined) return { rows, whose };
   const { algorithm, own } = await namedAlgorithm("--algorithm", collective, name);

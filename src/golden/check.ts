@@ -2,7 +2,7 @@
 import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type HostArray } from "../api/index.ts";
 import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
-import { hashesOf, wantedOf } from "./outputs.ts";
+import { hashesOf, recordedOutput } from "./outputs.ts";
 import { type BackendFor, type Outcome, replay } from "./replay.ts";
 
 /** A case that did not come out as recorded. */
@@ -98,7 +98,7 @@ function mismatchOf(
   { outputs = [], plan }: Outcome,
 ): Mismatch | undefined {
   const hashes = hashesOf(outputs);
-  const wanted = outputs.map((_, rank) => wantedOf(record, record.hashes, rank));
+  const wanted = outputs.map((_, rank) => recordedOutput(record, record.hashes, rank));
   const rank = hashes.findIndex((hash, at) => hash !== wanted[at]);
   if (rank < 0) return undefined;
   // All ranks of an all-reduce hold the same, so a right one shows the contents of the others.
@@ -123,7 +123,8 @@ function elementOf(
   output: HostArray | undefined,
   right: HostArray | undefined,
 ): ElementDifference | undefined {
-  const recorded = record.bits === undefined ? undefined : wantedOf(record, record.bits, rank);
+  const recorded =
+    record.bits === undefined ? undefined : recordedOutput(record, record.bits, rank);
   const want = recorded === undefined ? right : Buffer.from(recorded, "hex");
   if (want === undefined || output === undefined) return undefined;
   const found = firstDifference(want, output, bytesOf(record.dtype));

@@ -27,7 +27,7 @@ export function hashesOf(outputs: Outputs): (string | undefined)[] {
 }
 
 /** The output of a rank that a file requires; `undefined` where it has no output. */
-export function wantedOf(
+export function recordedOutput(
   { collective, root }: GoldenCase,
   recorded: string | readonly string[],
   rank: number,

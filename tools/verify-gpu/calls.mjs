@@ -1,6 +1,6 @@
 // Makes one call on a rank, and compares what both backends gave.
 import { firstDifference } from "../../dist/api/bits.js";
-import { orderEndingAt, partingText } from "../../dist/cli/verify/parting.js";
+import { divergenceText, orderEndingAt } from "../../dist/cli/verify/divergence.js";
 import { canonicalForm } from "../../dist/golden/outputs.js";
 import { bytes } from "./arrays.mjs";
 import { operatorOf } from "./draw.mjs";
@@ -74,7 +74,7 @@ export function hopText(world, call, { rank, element }, ofGpu, inputs) {
   const question = questionOf(isOwned && !scatters ? { ...call, root: 0 } : call);
   const { chunk, order } = world.explain(question).chunkOf(element);
   const at = (scatters ? rank * call.count : 0) + element;
-  const parting = partingText({
+  const parting = divergenceText({
     dtype: call.dtype,
     op: operatorOf(call),
     order: isOwned ? orderEndingAt(order, rank) : order,

@@ -60,7 +60,7 @@ export interface SimSettings {
 }
 
 /** The part of a call's work that depends on the arguments alone. */
-interface Ready {
+interface SubmittedCall {
   readonly plan: Plan;
   readonly layout: Layout;
   /** Bytes per element. */
@@ -227,7 +227,7 @@ export class SimSession implements Session {
       }
     }
     recording.note(calls, beganPs);
-    const ready = recording.sets.map(({ cache }) => cache?.planned as Ready | undefined);
+    const ready = recording.sets.map(({ cache }) => cache?.planned as SubmittedCall | undefined);
     if (ready.every((each) => each !== undefined)) {
       recording.bound = ready.flatMap(({ bound }) => bound);
     }
@@ -259,8 +259,8 @@ export class SimSession implements Session {
   }
 
   /** The work of a call; the same object when the call is repeated. `undefined`: it is done as several reduces. */
-  #ready(collective: SpecifiedCollective, set: CallSet): Ready | undefined {
-    if (set.cache?.planned !== undefined) return set.cache.planned as Ready;
+  #ready(collective: SpecifiedCollective, set: CallSet): SubmittedCall | undefined {
+    if (set.cache?.planned !== undefined) return set.cache.planned as SubmittedCall;
     const question = planQuestion(collective, set);
     if (this.#settings.planner.reducesEachRoot(question)) return undefined;
     const ready = this.#readied(question, set);
@@ -268,7 +268,7 @@ export class SimSession implements Session {
     return ready;
   }
 
-  #readied(question: PlanQuestion, set: CallSet): Ready {
+  #readied(question: PlanQuestion, set: CallSet): SubmittedCall {
     const plan = planOf(this.#settings.planner, question);
     const layout = plan.layout(shapeOf(set));
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
@@ -290,7 +290,7 @@ export class SimSession implements Session {
     } finally {
       this.#streams.begin(set.comm, set.calls);
       const started = this.#startsFor(set);
-      inTurn(set, parts, (part, i) => this.#predict(part, ready[i] as Ready));
+      inTurn(set, parts, (part, i) => this.#predict(part, ready[i] as SubmittedCall));
       this.#streams.end(set.comm, set.calls);
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);
@@ -343,7 +343,7 @@ export class SimSession implements Session {
   }
 
   /** Sets the time at which each rank is done. */
-  #predict(set: CallSet, { plan, layout, bytes, times }: Ready): void {
+  #predict(set: CallSet, { plan, layout, bytes, times }: SubmittedCall): void {
     const { trace } = this;
     if (trace === undefined) {
       times.predict(set.calls);

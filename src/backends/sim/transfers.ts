@@ -2,7 +2,7 @@
 import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
 import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
-import type { Together } from "./virtual-time.ts";
+import type { ConcurrentCalls } from "./virtual-time.ts";
 
 /** When a message takes the sender's port and the receiver's, in picoseconds. */
 export interface TransferTimes {
@@ -13,7 +13,7 @@ export interface TransferTimes {
 }
 
 /** The sends and receives that each side of a transfer belongs to. */
-export type Joined = (rank: number, batch: object) => Together;
+export type Joined = (rank: number, batch: object) => ConcurrentCalls;
 
 /**
  * Sets when each side is done: the sender when its message has left, the receiver when it is there. None leaves before

@@ -38,7 +38,7 @@ export class SimClock implements VirtualClock {
 }
 
 /** Sends and receives under way that a rank posted together. */
-export interface Together {
+export interface ConcurrentCalls {
   /** When the rank was done with its earlier calls, in picoseconds. */
   readonly beganPs: number;
   readonly sendPort: Port;
@@ -51,7 +51,7 @@ interface Stream {
   freePs: number;
   /** The last batch of sends and receives, some of which may still have to meet their counterparts. */
   batch: object | undefined;
-  together: Together | undefined;
+  together: ConcurrentCalls | undefined;
 }
 
 /** When each rank is done with its calls, by communicator. */
@@ -68,7 +68,7 @@ export class Streams {
   }
 
   /** Joins the batch of sends and receives that a rank is at, or begins it. */
-  join(comm: CommInfo, rank: number, batch: object): Together {
+  join(comm: CommInfo, rank: number, batch: object): ConcurrentCalls {
     const stream = this.#of(comm)[rank] as Stream;
     if (stream.batch !== batch || stream.together === undefined) {
       stream.batch = batch;

@@ -25,7 +25,7 @@ import type { TransferTimes } from "./transfers.ts";
 interface Shown {
   /** Another one once the trace has forgotten it. */
   readonly place: Place;
-  readonly part: Part;
+  readonly part: TracedCall;
   readonly startPs: number;
   readonly made: TraceEvent;
   readonly done: TraceEvent;
@@ -92,7 +92,10 @@ export class WorldTrace {
     for (const [at, call] of calls.entries()) {
       const part = this.#part(comm, call, number, algorithm);
       const startPs = startedPs[call.rank] as number;
-      const [begin, end] = [made(part, startPs), done(part, startPs, call.finishedAtPs)];
+      const [begin, end] = [
+        postedEvent(part, startPs),
+        completedEvent(part, startPs, call.finishedAtPs),
+      ];
       this.#trace.add(begin);
       this.#trace.add(end);
       const owner = asked[at] as RankCall;
@@ -117,13 +120,13 @@ export class WorldTrace {
     const last = begun.at(-1);
     if (last !== undefined) {
       this.#trace.remove(last.done);
-      this.#trace.add(failed(last.part, last.startPs, atPs, error));
+      this.#trace.add(failedEvent(last.part, last.startPs, atPs, error));
       return;
     }
     const part = this.#part(comm, call, number, undefined);
     const startPs = Math.min(Math.max(call.postedAtPs, freePs), atPs);
-    this.#trace.add(made(part, startPs));
-    this.#trace.add(failed(part, startPs, atPs, error));
+    this.#trace.add(postedEvent(part, startPs));
+    this.#trace.add(failedEvent(part, startPs, atPs, error));
   }
 
   /** A message between two ranks of a call. */
@@ -207,7 +210,7 @@ export class WorldTrace {
     return { pid: firstPid + rank, who: `rank=${rank}${whose}${life}` };
   }
 
-  #part(comm: CommInfo, call: RankCall, number: number, algorithm: string | undefined): Part {
+  #part(comm: CommInfo, call: RankCall, number: number, algorithm: string | undefined): TracedCall {
     const { pid, who } = this.#seen(comm.ranks[call.rank] as number);
     return { pid, who, comm: comm.name, number, call, algorithm };
   }
@@ -218,7 +221,7 @@ export class WorldTrace {
 }
 
 /** The rank and the call of a part. */
-interface Part {
+interface TracedCall {
   /** The rank's process in the Chrome trace, and the rank as lines name it. */
   readonly pid: number;
   readonly who: string;
@@ -231,18 +234,18 @@ interface Part {
 }
 
 /** The part was made. */
-function made(part: Part, atPs: number): TraceEvent {
+function postedEvent(part: TracedCall, atPs: number): TraceEvent {
   return { timePs: atPs, class: classes.post, text: line("post", part), chrome: [] };
 }
 
 /** The part is done. */
-function done(part: Part, startPs: number, endPs: number): TraceEvent {
+function completedEvent(part: TracedCall, startPs: number, endPs: number): TraceEvent {
   const chrome = slice(part, startPs, endPs);
   return { timePs: endPs, class: classes.finish, text: line("done", part), chrome: [chrome] };
 }
 
 /** The part has failed, at that time. */
-function failed(part: Part, startPs: number, endPs: number, error: unknown): TraceEvent {
+function failedEvent(part: TracedCall, startPs: number, endPs: number, error: unknown): TraceEvent {
   const code = codeOf(error);
   const { name, args, ...span } = slice(part, startPs, endPs);
   const reason = error instanceof Error ? error.message.split("\n", 1)[0] : String(error);
@@ -251,7 +254,7 @@ function failed(part: Part, startPs: number, endPs: number, error: unknown): Tra
   return { timePs: endPs, class: classes.finish, text: line("fail", part, code), chrome: [chrome] };
 }
 
-function line(event: string, part: Part, error?: string): string {
+function line(event: string, part: TracedCall, error?: string): string {
   const { who, comm, number, algorithm } = part;
   const words = [
     event,
@@ -263,14 +266,14 @@ function line(event: string, part: Part, error?: string): string {
   return [...words, whatOf(part), algorithm].filter((word) => word !== undefined).join(" ");
 }
 
-function slice(part: Part, startPs: number, endPs: number): ChromeEvent {
+function slice(part: TracedCall, startPs: number, endPs: number): ChromeEvent {
   const { pid, comm, number, algorithm } = part;
   const args = { comm, call: number, ...(algorithm === undefined ? {} : { algorithm }) };
   const span = { pid, tid: rows.calls, ts: us(startPs), dur: us(endPs - startPs) };
   return { name: whatOf(part), ph: "X", ...span, args };
 }
 
-function whatOf({ call: { collective, dtype, count } }: Part): string {
+function whatOf({ call: { collective, dtype, count } }: TracedCall): string {
   return dtype === undefined ? collective : `${collective} ${dtype}[${count}]`;
 }
 

@@ -38,7 +38,7 @@ export async function runJob(
       ...(hosts > 1 && { NCCL_HOSTID: `${jobId}-host${host}` }),
     };
   };
-  const job = new Job({ ...wanted, variables });
+  const job = new JobProcesses({ ...wanted, variables });
   const watch = watchReasonsToStop(job);
   try {
     const ends = await job.ended;
@@ -61,7 +61,7 @@ interface Watch {
   over(): void;
 }
 
-function watchReasonsToStop(job: Job): Watch {
+function watchReasonsToStop(job: JobProcesses): Watch {
   let reason: string | undefined;
   let isOver = false;
   const onSignal = (signal: NodeJS.Signals): void => {
@@ -122,13 +122,13 @@ const outputMs = 1_000;
 const outputParts = 20;
 
 /** A running job. */
-class Job {
+class JobProcesses {
   /** The end of each rank, in that order. Resolves when all have ended. */
-  readonly ended: Promise<readonly RankEnd[]>;
+  readonly ended: Promise<readonly RankExit[]>;
   readonly #options: JobOptions;
   readonly #guardian: Guardian;
   readonly #running = new Map<number, ChildProcess>();
-  readonly #ends: RankEnd[] = [];
+  readonly #ends: RankExit[] = [];
   readonly #began = performance.now();
   readonly #sinks = {
     stdout: new ThrottledSink(standardOutput),
@@ -182,11 +182,11 @@ class Job {
       this.#forward(child, "stdout", rank),
       this.#forward(child, "stderr", rank),
     ]);
-    const end = await new Promise<Pick<RankEnd, "status" | "how">>((resolve) => {
+    const end = await new Promise<Pick<RankExit, "status" | "how">>((resolve) => {
       child.once("error", ({ message }) => {
         if (pid === undefined) resolve({ status: 127, how: `it could not start: ${message}` });
       });
-      child.once("exit", (code, signal) => resolve(endOf(code, signal)));
+      child.once("exit", (code, signal) => resolve(exitOf(code, signal)));
     });
     this.#running.delete(rank);
     if (pid !== undefined) {
@@ -200,7 +200,7 @@ class Job {
     child.stderr?.destroy();
   }
 
-  #note(rank: number, end: Pick<RankEnd, "status" | "how">): void {
+  #note(rank: number, end: Pick<RankExit, "status" | "how">): void {
     const afterMs = performance.now() - this.#began;
     const isStopped = this.#isStopping;
     this.#ends.push({ ...end, rank, isStopped, afterMs });
@@ -253,22 +253,22 @@ function unreferenced(ms: number): Promise<void> {
 }
 
 /** The end of a process as a status and in words. */
-function endOf(
+function exitOf(
   code: number | null,
   signal: NodeJS.Signals | null,
-): Pick<RankEnd, "status" | "how"> {
+): Pick<RankExit, "status" | "how"> {
   if (signal !== null) return { status: 128 + constants.signals[signal], how: signal };
   return { status: code ?? 1, how: `exit status ${code}` };
 }
 
 /** The rank to blame: the first that failed by itself, else the first that a signal of ours made fail. */
-function firstFailure(ends: readonly RankEnd[]): RankEnd | undefined {
+function firstFailure(ends: readonly RankExit[]): RankExit | undefined {
   const failed = ends.filter(({ status }) => status !== 0);
   return failed.find(({ isStopped }) => !isStopped) ?? failed[0];
 }
 
 /** The summary of a job that failed; empty for one that did not. `cause` is what made the launcher stop it. */
-function summary(ends: readonly RankEnd[], cause: string | undefined): string {
+function summary(ends: readonly RankExit[], cause: string | undefined): string {
   const first = firstFailure(ends);
   if (first === undefined) return "";
   const others = ends.filter((end) => end !== first).sort((a, b) => a.rank - b.rank);
@@ -287,13 +287,13 @@ function summary(ends: readonly RankEnd[], cause: string | undefined): string {
   return `twinccl launch: ${parts.join("; ")}\n`;
 }
 
-function ranks(ends: readonly RankEnd[]): string {
+function ranks(ends: readonly RankExit[]): string {
   const numbers = ends.map(({ rank }) => rank);
   return `${numbers.length === 1 ? "rank" : "ranks"} ${numbers.join(", ")}`;
 }
 
 /** The end of a rank's process. */
-interface RankEnd {
+interface RankExit {
   readonly rank: number;
   /** Its exit status, or what stands for one: 128 and the signal, 127 for a process that could not start. */
   readonly status: number;

@@ -67,12 +67,16 @@ export function verifyPrograms(
 }
 
 /** The report of a program; of one that an algorithm cannot write, the reason. */
-interface Told {
+interface ProgramVerdict {
   readonly steps: number;
   readonly problems: readonly { readonly pass: string; readonly text: string }[];
 }
 
-function verdictOf({ collective, algorithm }: CatalogueRow, ranks: number, root: number): Told {
+function verdictOf(
+  { collective, algorithm }: CatalogueRow,
+  ranks: number,
+  root: number,
+): ProgramVerdict {
   try {
     return verifyAlgorithm(collective, algorithm, ranks, root);
   } catch (error) {
@@ -113,7 +117,7 @@ function tableLine(collective: string, algorithm: string, figures: readonly stri
 function problemLines(
   { collective, algorithm }: CatalogueRow,
   { ranks, root }: { readonly ranks: number; readonly root: number },
-  { problems }: Told,
+  { problems }: ProgramVerdict,
 ): string[] {
   const head = `${collective} ${algorithm.name} on ${ranks} ranks${root < 0 ? "" : `, root ${root}`}`;
   const lines = problems

@@ -24,7 +24,7 @@ import { Oracle } from "../../bench/oracle.ts";
 import { buffersOf } from "../../bench/trial.ts";
 import { mixedBits } from "../../bench/values.ts";
 import { canonicalForm } from "../../golden/outputs.ts";
-import { orderEndingAt, partingText } from "./parting.ts";
+import { divergenceText, orderEndingAt } from "./divergence.ts";
 
 /** One of the two backends, and the name it goes by. */
 export interface Side {
@@ -259,7 +259,7 @@ function hopText(
   const at = collective === "reduceScatter" ? rank * shape.count + element : element;
   const one = (array: HostArray, index: number): HostArray =>
     array.slice(index, index + 1) as HostArray;
-  const parting = partingText({
+  const parting = divergenceText({
     dtype,
     op,
     order: isOwned ? orderEndingAt(order, rank) : order,

@@ -15,9 +15,9 @@ const mostBytes = 2 ** 16;
 export class KeptList {
   readonly arena: Arena;
   readonly address: number;
-  readonly written: Written;
+  readonly written: WrittenList;
 
-  private constructor(arena: Arena, address: number, written: Written) {
+  private constructor(arena: Arena, address: number, written: WrittenList) {
     this.arena = arena;
     this.address = address;
     this.written = written;
@@ -51,7 +51,7 @@ export class KeptList {
 }
 
 /** The list of one call. */
-export interface Written {
+export interface WrittenList {
   /** Groups of the list: those without bytes are left out. */
   readonly groups: number;
   /** Bytes of all groups together. */
@@ -72,7 +72,7 @@ export function writeGroups(
   words: Uint32Array,
   first: number,
   mostWords: number,
-): Written {
+): WrittenList {
   const written = { groups: 0, bytes: 0, traffic: 0, scratchBytes: 0, next: begin };
   let at = first;
   for (; written.next < groups.length; written.next++) {

@@ -12,7 +12,7 @@ import {
 import type { BoundCall } from "../../executor.ts";
 import { Arena } from "./arena.ts";
 import { type Addresses, Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
-import { KeptList, type Written, writeGroups } from "./kept-list.ts";
+import { KeptList, type WrittenList, writeGroups } from "./kept-list.ts";
 import { canShare } from "./module.ts";
 import { Threads } from "./threads.ts";
 
@@ -173,7 +173,7 @@ export class Runner {
   }
 
   /** Runs a list; false where the arena has no room for its scratch memory. */
-  #do(address: number, written: Written, threads: Threads | undefined): boolean {
+  #do(address: number, written: WrittenList, threads: Threads | undefined): boolean {
     const { groups, bytes, traffic, scratchBytes } = written;
     if (groups === 0) return true;
     if (!this.#scratch.reserve(scratchBytes * this.threads)) return false;
@@ -188,7 +188,7 @@ export class Runner {
     return true;
   }
 
-  #runAlone(address: number, { groups, bytes, traffic }: Written, scratch: number): void {
+  #runAlone(address: number, { groups, bytes, traffic }: WrittenList, scratch: number): void {
     const { runSlice } = this.arena.kernels;
     const turns = Math.ceil(traffic / turnTraffic);
     for (let turn = 0; turn < turns; turn++) {

@@ -26,7 +26,7 @@ interface JobOperand {
 }
 
 /** One fold, or one copy, of `bytes` from every operand to every target. */
-export interface Job {
+export interface FoldJob {
   readonly level: number;
   readonly copy: boolean;
   readonly operands: readonly JobOperand[];
@@ -54,8 +54,8 @@ export function moved({ slab, offset }: Spot, bytes: number): Spot {
 const noScalar = [0, 0] as const;
 
 /** The jobs of a call. */
-export function jobsOf(call: BoundCall, spots: Spots, scratch: Scratch): Job[] {
-  const jobs: Job[] = [];
+export function jobsOf(call: BoundCall, spots: Spots, scratch: Scratch): FoldJob[] {
+  const jobs: FoldJob[] = [];
   for (const group of call.plan.groups) {
     const bytes = lengthOf(call, group) * bytesOf(call.dtype);
     if (bytes > 0) new Group(call, spots, group, bytes).emit(jobs, scratch);
@@ -90,7 +90,7 @@ class Group {
     this.#bytes = bytes;
   }
 
-  emit(jobs: Job[], scratch: Scratch): void {
+  emit(jobs: FoldJob[], scratch: Scratch): void {
     const needed = new Set<number>();
     for (const { operands } of this.#folds) {
       for (const operand of operands) if (operand.kind === "fold") needed.add(operand.fold);
@@ -105,7 +105,7 @@ class Group {
     });
   }
 
-  #job(fold: FusedFold, targets: readonly Spot[]): Job {
+  #job(fold: FusedFold, targets: readonly Spot[]): FoldJob {
     const { operands, final } = fold;
     const copy = this.#isCopy(fold);
     const below = operands.map((operand) =>
@@ -157,16 +157,16 @@ class Group {
 interface Interval {
   readonly begin: number;
   readonly end: number;
-  readonly job: Job;
+  readonly job: FoldJob;
 }
 
 /** Level of the copies: before every other one. */
 const first = -1;
 
 /** The same jobs, reading copies where reading the inputs themselves would be a hazard. */
-export function withoutHazards(jobs: readonly Job[], scratch: Scratch): readonly Job[] {
+export function withoutHazards(jobs: readonly FoldJob[], scratch: Scratch): readonly FoldJob[] {
   if (!isHazardous(jobs)) return jobs;
-  const copies: Job[] = [];
+  const copies: FoldJob[] = [];
   const rerouted = jobs.map((job) => ({
     ...job,
     operands: job.operands.map((operand) => {
@@ -180,12 +180,12 @@ export function withoutHazards(jobs: readonly Job[], scratch: Scratch): readonly
 }
 
 /** A job that copies bytes at a level. */
-export function copyOf(from: Spot, to: Spot, bytes: number, level = first): Job {
+export function copyOf(from: Spot, to: Spot, bytes: number, level = first): FoldJob {
   const operands = [{ spot: from, kind: "contribution", scalar: [0, 0] }] as const;
   return { level, copy: true, operands, targets: [to], bytes, place: 0, final: false };
 }
 
-function isHazardous(jobs: readonly Job[]): boolean {
+function isHazardous(jobs: readonly FoldJob[]): boolean {
   const written = writesOf(jobs);
   return jobs.some((job) =>
     job.operands.some(({ kind, spot }) => {
@@ -196,7 +196,7 @@ function isHazardous(jobs: readonly Job[]): boolean {
 }
 
 /** The written ranges of every slab, by their beginning. */
-function writesOf(jobs: readonly Job[]): Map<object, Interval[]> {
+function writesOf(jobs: readonly FoldJob[]): Map<object, Interval[]> {
   const written = new Map<object, Interval[]>();
   for (const job of jobs) {
     for (const { slab, offset } of job.targets) {
@@ -210,7 +210,7 @@ function writesOf(jobs: readonly Job[]): Map<object, Interval[]> {
   return written;
 }
 
-function isOverwritten(job: Job, { offset }: Spot, writes: readonly Interval[]): boolean {
+function isOverwritten(job: FoldJob, { offset }: Spot, writes: readonly Interval[]): boolean {
   const end = offset + job.bytes;
   // Writes do not overlap each other, so their ends ascend too.
   for (let i = firstEndingAfter(writes, offset); i < writes.length; i++) {

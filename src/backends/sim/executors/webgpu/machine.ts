@@ -1,6 +1,6 @@
 /** An open device with its memory and kernels: everything that worlds on it share. */
 import { messageOf, type OpenDevice, usage } from "./device.ts";
-import type { Job, Scratch, Spot } from "./jobs.ts";
+import type { FoldJob, Scratch, Spot } from "./jobs.ts";
 import { type Kernels, kernelsOf } from "./kernels.ts";
 import { type Recorder, Recording } from "./recording.ts";
 import { type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
@@ -42,7 +42,7 @@ export class Machine implements Recorder {
   }
 
   /** Runs jobs that only copy, once. */
-  runOnce(plan: (scratch: Scratch) => readonly Job[]): void {
+  runOnce(plan: (scratch: Scratch) => readonly FoldJob[]): void {
     const recording = new Recording(this, [{ operation: undefined, divisor: 1, plan }]);
     this.submit((encoder) => recording.encode(encoder));
     recording.close();

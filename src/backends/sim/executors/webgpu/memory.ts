@@ -4,7 +4,7 @@ import { invalid } from "../../../../api/option-kinds.ts";
 import type { SimMemory } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
 import { usage } from "./device.ts";
-import { copyOf, type Job, moved } from "./jobs.ts";
+import { copyOf, type FoldJob, moved } from "./jobs.ts";
 import type { Machine } from "./machine.ts";
 import type { Range, Slab } from "./slabs.ts";
 
@@ -56,7 +56,7 @@ export class WebgpuMemory implements SimMemory {
     }
     const staged = this.machine.slabs.allocate(bytes.length, false);
     this.machine.upload(staged, bytes);
-    this.machine.runOnce((): Job[] => [copyOf(staged, spot, bytes.length)]);
+    this.machine.runOnce((): FoldJob[] => [copyOf(staged, spot, bytes.length)]);
     this.machine.slabs.free(staged);
   }
 

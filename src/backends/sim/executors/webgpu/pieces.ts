@@ -5,7 +5,7 @@
  * operands gathered in scratch memory first, and its result handed out from there.
  */
 import type { DeviceLimits } from "./device.ts";
-import { copyOf, type Job, moved, type Scratch, type Spot } from "./jobs.ts";
+import { copyOf, type FoldJob, moved, type Scratch, type Spot } from "./jobs.ts";
 import type { Slab } from "./slabs.ts";
 import type { Access } from "./wgsl/access.ts";
 
@@ -16,7 +16,7 @@ export interface Window {
 }
 
 /** A job within windows, all its bytes moved in one way. */
-export interface Piece extends Job {
+export interface Piece extends FoldJob {
   readonly access: Access;
 }
 
@@ -28,12 +28,16 @@ export function windowIndex({ offset }: Spot, { windowBytes }: DeviceLimits): nu
 }
 
 /** All places of a job: operands, then targets. */
-export function spotsOf({ operands, targets }: Job): Spot[] {
+export function spotsOf({ operands, targets }: FoldJob): Spot[] {
   return [...operands.map(({ spot }) => spot), ...targets];
 }
 
 /** Cuts jobs into pieces, in the order of their levels. */
-export function piecesOf(jobs: readonly Job[], limits: DeviceLimits, scratch: Scratch): Piece[] {
+export function piecesOf(
+  jobs: readonly FoldJob[],
+  limits: DeviceLimits,
+  scratch: Scratch,
+): Piece[] {
   return jobs
     .map((job) => ({ ...job, level: 3 * job.level + 1 }))
     .flatMap((job) => withinWindows(job, limits))
@@ -44,10 +48,10 @@ export function piecesOf(jobs: readonly Job[], limits: DeviceLimits, scratch: Sc
 }
 
 /** Cuts a job wherever one of its places enters another window. */
-function withinWindows(job: Job, limits: DeviceLimits): Job[] {
+function withinWindows(job: FoldJob, limits: DeviceLimits): FoldJob[] {
   const { windowBytes } = limits;
   const spots = spotsOf(job);
-  const parts: Job[] = [];
+  const parts: FoldJob[] = [];
   for (let at = 0; at < job.bytes; ) {
     const room = spots.map(({ offset }) => windowBytes - ((offset + at) % windowBytes));
     const bytes = room.reduce((least, bytes) => Math.min(least, bytes), job.bytes - at);
@@ -58,7 +62,7 @@ function withinWindows(job: Job, limits: DeviceLimits): Job[] {
 }
 
 /** A stretch of a job. */
-function part(job: Job, at: number, bytes: number): Job {
+function part(job: FoldJob, at: number, bytes: number): FoldJob {
   if (at === 0 && bytes === job.bytes) return job;
   return {
     ...job,
@@ -70,7 +74,7 @@ function part(job: Job, at: number, bytes: number): Job {
 }
 
 /** A job of too many windows as copies in, the fold, and copies out, in scratch memory of one window or two. */
-function gathered(job: Job, limits: DeviceLimits, scratch: Scratch): Job[] {
+function gathered(job: FoldJob, limits: DeviceLimits, scratch: Scratch): FoldJob[] {
   if (windowCount(job, limits) <= limits.windows) return [job];
   const stretch = Math.ceil(job.bytes / wideBytes) * wideBytes;
   const block = stretch * (job.operands.length + 1);
@@ -93,7 +97,7 @@ function gathered(job: Job, limits: DeviceLimits, scratch: Scratch): Job[] {
   return [...copies, { ...job, operands, targets: [result] }, ...out];
 }
 
-function windowCount(job: Job, limits: DeviceLimits): number {
+function windowCount(job: FoldJob, limits: DeviceLimits): number {
   const seen = new Map<Slab, Set<number>>();
   for (const spot of spotsOf(job)) {
     const indexes = seen.get(spot.slab) ?? new Set();
@@ -103,7 +107,7 @@ function windowCount(job: Job, limits: DeviceLimits): number {
 }
 
 /** The middle of a job goes 16 bytes at a time where all places have the same distance to such a multiple. */
-function byAccess(job: Job): Piece[] {
+function byAccess(job: FoldJob): Piece[] {
   const [first, ...rest] = spotsOf(job);
   const residue = (first?.offset ?? 0) % wideBytes;
   const agree = rest.every(({ offset }) => offset % wideBytes === residue);

@@ -9,7 +9,7 @@
 import { type Fold, foldFor, lanesOf } from "../../../../algorithms/arithmetic/index.ts";
 import type { DType } from "../../../../api/index.ts";
 import type { OpenDevice } from "./device.ts";
-import { type Job, moved } from "./jobs.ts";
+import { type FoldJob, moved } from "./jobs.ts";
 import { Machine } from "./machine.ts";
 import { Recording } from "./recording.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
@@ -84,7 +84,7 @@ async function isRight(
   const range = machine.slabs.allocate((count + 1) * bytes, false);
   const target = moved(range, count * bytes);
   const fold = foldFor(dtype, "sum", count, "fused");
-  const job: Job = {
+  const job: FoldJob = {
     level: 0,
     copy: false,
     operands: inputs.map((_, k) => ({

@@ -4,7 +4,7 @@ import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { alignment, type OpenDevice, usage } from "./device.ts";
 import {
-  type Job,
+  type FoldJob,
   jobsOf,
   type Scratch,
   type Spot,
@@ -33,7 +33,7 @@ interface Task {
   /** The divisor of an integer average. */
   readonly divisor: number;
   /** The jobs, with the scratch memory that they ask for. */
-  readonly plan: (scratch: Scratch) => readonly Job[];
+  readonly plan: (scratch: Scratch) => readonly FoldJob[];
 }
 
 interface Step {

@@ -24,7 +24,7 @@ export interface FoldedElement {
 const mostOrdered = 6;
 
 /** Where a result parts from the plan's fold, in words. */
-export function partingText(element: FoldedElement): string {
+export function divergenceText(element: FoldedElement): string {
   const { order, found } = element;
   const isFound = (value: HostArray): boolean =>
     firstDifference(value, found, found.BYTES_PER_ELEMENT) === undefined;

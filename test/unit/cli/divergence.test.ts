@@ -1,13 +1,13 @@
 /** At which hop a result parts from its plan's fold. */
 import { describe, expect, test } from "vitest";
-import { orderEndingAt, partingText } from "../../../src/cli/verify/parting.ts";
+import { divergenceText, orderEndingAt } from "../../../src/cli/verify/divergence.ts";
 
 const f = Math.fround;
 
 /** Beside 2²⁴ a 1 is lost, and beside 1 the last of these. */
 const values = [1e-8, 16_777_216, 1, -16_777_216];
 const text = (found: number, each = values): string =>
-  partingText({
+  divergenceText({
     ...{ dtype: "float32", op: "sum", order: [1, 2, 3, 0] },
     contributions: each.map((value) => Float32Array.of(value)),
     found: Float32Array.of(found),
@@ -26,7 +26,7 @@ describe("the hop is that of", () => {
     const [a, b, c] = [0.1, 0.7, 0.3];
     const thirds = [a, b, c].map((value) => f(f(value) * f(1 / 3)));
     const separate = f(f((thirds[0] as number) + (thirds[1] as number)) + (thirds[2] as number));
-    const found = partingText({
+    const found = divergenceText({
       ...{ dtype: "float32", op: "avg", order: [0, 1, 2] },
       contributions: [a, b, c].map((value) => Float32Array.of(value)),
       found: Float32Array.of(separate),
