@@ -1,52 +1,52 @@
-/** The calls that one process has made on a communicator, in words for queries of other processes. */
+/** Counters of the calls that one process has submitted on a communicator, for queries of other processes. */
 import type { RemoteTransfer } from "../../../api/index.ts";
 
-/** A message: the number of its pair of ranks, and its own among theirs. */
+/** A message: the number of its pair of ranks, and its number within the pair. */
 export type Message = readonly [pair: number, number: number];
 
-/** A process's ends of messages. */
+/** Counters of the message ends of a process. */
 export interface MessageCounts {
-  /** Number of messages made, by pair. */
+  /** Messages posted, by pair. */
   readonly posted: readonly (readonly [pair: number, count: number])[];
-  /** Messages that were made together and waited, or wait still, for all of their peers: the first of each pair. */
+  /** The batch at a barrier, or last at one without success: the first message of each pair. */
   readonly waiting: readonly Message[];
 }
 
-/** Collective calls, and this process's ends of messages; what waits until others have come counts. */
+/** Collective calls and message ends of this process. Calls at a barrier count. */
 export class CallCounters {
-  /** Number of collective calls that were handed over. */
+  /** Collective calls submitted. */
   submitted = 0;
-  /** The number of the last call that this process compares, or has compared, with the other ranks' calls; plus one. */
+  /** Calls compared across ranks so far: the number of the last one, plus one. */
   compared = 0;
-  /** This process makes nothing more on it. */
+  /** True once this process takes no more calls on the communicator. */
   isOver = false;
-  /** NCCL says that another process's end is gone. */
+  /** True once NCCL has reported `ncclRemoteError`. */
   disconnected = false;
-  /** The number of the call for which this process waits, or waited to no end, to come together with others. */
+  /** The number of the call at a barrier, or last at one without success. */
   atBarrier: number | undefined;
   readonly #size: number;
   readonly #posted = new Map<number, number>();
   #waiting: ReadonlyMap<number, number> = new Map();
 
-  /** On a communicator of so many ranks. */
+  /** `size` is the number of ranks of the communicator. */
   constructor(size: number) {
     this.#size = size;
   }
 
-  /** Messages wait until their ranks have come together. */
+  /** Messages wait at a barrier. */
   awaitPeers(halves: readonly RemoteTransfer[]): void {
     const messages = messagesOf(this.#size, halves);
     this.#count(messages);
     this.#waiting = firstOfEachPair(messages);
   }
 
-  /** Messages were handed over. */
+  /** Messages were submitted. */
   messagesSubmitted(halves: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
     this.#count(messagesOf(this.#size, halves));
   }
 
-  /** Messages could not be handed over: of each pair the first one is the next again. */
+  /** Messages failed to submit: the first of each pair is the next one again. */
   messagesFailed(halves: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();
     for (const [pair, number] of firstOfEachPair(messagesOf(this.#size, halves))) {
@@ -54,7 +54,7 @@ export class CallCounters {
     }
   }
 
-  /** True when a message or call made here lacks a rank that left after so many: it will never be done. */
+  /** True where a message or call of this process needs more of a rank than it had posted when it left. */
   dependsOn(
     rank: number,
     there: { readonly submitted: number; readonly posted: MessageCounts["posted"] },
@@ -66,7 +66,7 @@ export class CallCounters {
     return calls > there.submitted || [...this.#posted].some(isAhead);
   }
 
-  /** Its ends of messages. */
+  /** The message ends. */
   messageCounts(): MessageCounts {
     return { posted: [...this.#posted], waiting: [...this.#waiting] };
   }
@@ -76,12 +76,12 @@ export class CallCounters {
   }
 }
 
-/** On a communicator of so many ranks. */
+/** The messages of ends, in a communicator of `size` ranks. */
 export function messagesOf(size: number, halves: readonly RemoteTransfer[]): Message[] {
   return halves.map((half) => [pairNumber(size, pairOf(half)), half.number]);
 }
 
-/** The first of each pair. */
+/** The first message of each pair. */
 function firstOfEachPair(messages: readonly Message[]): Map<number, number> {
   return new Map(messages.toReversed());
 }
@@ -94,7 +94,7 @@ function pairOf({ direction, peer, call }: RemoteTransfer): Pair {
   return direction === "send" ? [call.rank, peer] : [peer, call.rank];
 }
 
-/** A number for a pair of ranks, of so many. */
+/** The number of a pair in a communicator of `size` ranks. */
 function pairNumber(size: number, [from, to]: Pair): number {
   return from * size + to;
 }

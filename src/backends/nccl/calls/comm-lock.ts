@@ -1,20 +1,20 @@
 /**
- * The calls of one communicator on threads other than JavaScript's. NCCL takes no two calls on one communicator at a time: while
- * one is under way there, no call of NCCL is made for the communicator here.
+ * A lock of one communicator for NCCL calls on other threads. NCCL takes one call on a communicator at a time: while another thread
+ * is in one, JavaScript's thread makes none.
  */
 import { runAll } from "../common/async.ts";
 
-/** Those that are under way, and what waits for them. */
+/** The calls in progress on other threads, and the steps that wait for them. */
 export class CommLock {
   #holders = 0;
   #waiting: (() => void)[] = [];
 
-  /** NCCL is at work for the communicator. */
+  /** True while another thread is in a call. */
   get isHeld(): boolean {
     return this.#holders > 0;
   }
 
-  /** Makes a call there. */
+  /** Runs a call on another thread. */
   async run<T>(call: () => Promise<T>): Promise<T> {
     this.#holders += 1;
     try {
@@ -25,12 +25,12 @@ export class CommLock {
     }
   }
 
-  /** Does something when the last of those that are under way has ended, or nothing is to wait for them any more. */
+  /** Runs a step once no call is in progress, or the lock is released. */
   whenFree(step: () => void): void {
     this.#waiting.push(step);
   }
 
-  /** Nothing waits for them any more: the communicator ends under them. */
+  /** Runs the waiting steps: the communicator ends under its calls. */
   release(): void {
     runAll(this.#waiting.splice(0));
   }

@@ -1,16 +1,16 @@
-/** The end of a session's communicators: with the other processes where these take part, else without them. */
+/** Ends the communicators of a session: with the other processes where possible, else by an abort. */
 import type { CommInfo } from "../../../api/index.ts";
 import { settlesWithin } from "../common/async.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 
-/** Longest time until the store has heard of an end, and the interval of queries for others' ends. */
-const [tellMs, askMs] = [1_000, 500];
+/** Longest time to report an end to the store, and the interval of queries for remote ends. */
+const [reportMs, pollMs] = [1_000, 500];
 
-/** Exchanges ends of communicators with the other processes. */
+/** Reports and queries ends of communicators in other processes. */
 export interface RemoteEnds {
-  /** This process has ended one without the others, none of which is gone. */
+  /** This process has ended a communicator without the others, none of which is lost. */
   reportClosedAlone(comm: CommInfo): Promise<void>;
-  /** True where another process has ended its end alone, so that work here never ends. */
+  /** True where another process has ended the communicator alone. */
   isEndedElsewhere(comm: CommInfo): Promise<boolean>;
 }
 
@@ -18,11 +18,11 @@ export interface RemoteEnds {
 export class CommunicatorEnds {
   /** World ranks of lost processes. */
   readonly #lostRanks = new Set<number>();
-  /** Absent where all ranks live here. */
+  /** Left out where all ranks are here. */
   readonly #remote: RemoteEnds | undefined;
-  /** Ended by others without this process. */
+  /** Communicators that another process has ended alone. */
   readonly #endedElsewhere = new Set<NcclCommunicator>();
-  /** Cancels each end that meets the other processes now. */
+  /** Cancels each end that is in progress with the other processes. */
   readonly #ending = new Map<NcclCommunicator, AbortController>();
   #isDetached = false;
 
@@ -30,64 +30,64 @@ export class CommunicatorEnds {
     this.#remote = others;
   }
 
-  /** A rank's process is gone: it comes to no end any more, not to one that waits for it either. */
+  /** A process is lost: ends in progress do not wait for it, and later ones abort. */
   lost(worldRank: number): void {
     this.#lostRanks.add(worldRank);
-    for (const [comm, calledOff] of this.#ending) {
-      if (this.#lacksMember(comm)) calledOff.abort();
+    for (const [comm, cancelled] of this.#ending) {
+      if (this.#lacksMember(comm)) cancelled.abort();
     }
   }
 
-  /** From here on the other processes are met for no end any more, and no end goes on waiting for them. */
+  /** Cancels the ends in progress; later ones abort without the other processes. */
   detach(): void {
     this.#isDetached = true;
-    for (const calledOff of this.#ending.values()) calledOff.abort();
+    for (const cancelled of this.#ending.values()) cancelled.abort();
   }
 
-  /** Ends one; it is aborted where not all processes would come. */
+  /** Ends a communicator; aborts it where a process is lost. */
   async end(comm: NcclCommunicator): Promise<void> {
     if (this.#lacksMember(comm)) return comm.abort();
     if (await this.#endTogether(comm)) return;
-    // A process that is lost, or was there before, has no news of those that are there.
+    // The end needs no report where a process is lost or has ended it before.
     if (this.#lacksMember(comm) || this.#endedElsewhere.has(comm)) return;
     this.#isDetached = true;
-    // This process may be about to leave the job, with which it can say nothing more.
-    const told = this.#remote?.reportClosedAlone(comm.info);
-    if (told !== undefined) await settlesWithin(tellMs, told);
+    // Reported now: this process may be about to leave the job.
+    const reporting = this.#remote?.reportClosedAlone(comm.info);
+    if (reporting !== undefined) await settlesWithin(reportMs, reporting);
   }
 
   #lacksMember(comm: NcclCommunicator): boolean {
     return comm.info.ranks.some((rank) => this.#lostRanks.has(rank));
   }
 
-  /** False when they did not come, or are not to. */
+  /** False when the end was aborted or cancelled. */
   async #endTogether(comm: NcclCommunicator): Promise<boolean> {
     if (this.#isDetached) {
       await comm.abort();
       return false;
     }
-    const calledOff = new AbortController();
-    this.#ending.set(comm, calledOff);
-    const ask = (): void => void this.#checkRemoteEnd(comm, calledOff);
+    const cancelled = new AbortController();
+    this.#ending.set(comm, cancelled);
+    const check = (): void => void this.#checkRemoteEnd(comm, cancelled);
     // A process that has ended one alone may have ended many.
-    if (this.#endedElsewhere.size > 0) ask();
-    const asking = setInterval(ask, askMs);
+    if (this.#endedElsewhere.size > 0) check();
+    const polling = setInterval(check, pollMs);
     try {
-      return await comm.end(calledOff.signal);
+      return await comm.end(cancelled.signal);
     } finally {
-      clearInterval(asking);
+      clearInterval(polling);
       this.#ending.delete(comm);
     }
   }
 
-  /** Calls an end off where another process has ended the communicator alone. */
-  async #checkRemoteEnd(comm: NcclCommunicator, calledOff: AbortController): Promise<void> {
+  /** Cancels an end where another process has ended the communicator alone. */
+  async #checkRemoteEnd(comm: NcclCommunicator, cancelled: AbortController): Promise<void> {
     if ((await this.#remote?.isEndedElsewhere(comm.info)) !== true) return;
     this.#endedElsewhere.add(comm);
-    calledOff.abort();
+    cancelled.abort();
   }
 
-  /** Ends several one after another, as all processes do. Where others do not come to one, they come to none. */
+  /** Ends communicators one after another, in the order of all processes. */
   async endInOrder(comms: readonly NcclCommunicator[]): Promise<void> {
     let failure: { readonly error: unknown } | undefined;
     for (const comm of comms) {
@@ -101,17 +101,17 @@ export class CommunicatorEnds {
   }
 }
 
-/** The communicators of a session that have left, until they have ended. */
+/** Communicators that take no more calls, until they have ended. They may still have windows of symmetric memory. */
 export class EndingCommunicators {
   readonly #ends = new Map<Promise<void>, readonly NcclCommunicator[]>();
   readonly #failed: (error: unknown) => void;
 
-  /** `failed` gets the errors of an end. */
+  /** `failed` is called with the error of an end. */
   constructor(failed: (error: unknown) => void) {
     this.#failed = failed;
   }
 
-  /** They have left, and have ended when the promise settles. */
+  /** Adds communicators that have ended when the promise settles. */
   add(comms: readonly NcclCommunicator[], ending: Promise<void>): void {
     const settled = ending.catch(this.#failed).finally(() => this.#ends.delete(settled));
     this.#ends.set(settled, comms);
@@ -121,7 +121,7 @@ export class EndingCommunicators {
     return [...this.#ends.values()].flat();
   }
 
-  /** Resolves when those that have left by now have ended. */
+  /** Resolves when all of them have ended. */
   async allEnded(): Promise<void> {
     await Promise.all(this.#ends.keys());
   }

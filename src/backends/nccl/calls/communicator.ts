@@ -1,4 +1,4 @@
-/** The NCCL communicators of the ranks of this process, by communicator of the world. */
+/** One communicator of a session: NCCL's handles of its members in this process, their calls and their end. */
 import type { CommInfo, Completion, RankCall } from "../../../api/index.ts";
 import { asPromise, longestTimerMs, runAll, settlesWithin } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
@@ -12,28 +12,28 @@ import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type NcclCallArgs } from "./nccl-steps.ts";
 import { RegisteredWindows } from "./windows.ts";
 
-/** Longest time for NCCL to end a communicator with the other processes, and to abort; memory that it has not freed by then stays. */
+/** Longest time for NCCL to end a communicator with the other processes, and to abort. Memory that is not freed by then stays. */
 const [endMs, abortMs] = [10_000, 10_000];
 
-/** Longest time for a cancelled end to free memory, once all ranks have met for it, or to register it. */
+/** Longest time for a cancelled end to free memory once all ranks have finalized, and for a registration to settle. */
 const graceMs = 1_000;
 
-/** One communicator: its members that live here, by rank. */
+/** One communicator, with the members in this process by rank. */
 export class NcclCommunicator {
   readonly info: CommInfo;
   readonly size: number;
-  /** Some of its members live in other processes. */
+  /** True where some members are in other processes. */
   readonly spansProcesses: boolean;
   readonly members: ReadonlyMap<number, LocalMember>;
-  /** Those of the members that live here. */
+  /** The devices of the members here. */
   readonly devices: readonly Device[];
   readonly lock = new CommLock();
   readonly windows: RegisteredWindows;
   readonly graphs = new Set<CapturedGraph>();
-  /** No more work goes on its ranks' streams: it was given back, or is about to be. Its waits take no more then. */
+  /** True once it takes no more work: it has ended, or is about to end. */
   isOver = false;
   readonly #over = new AbortController();
-  /** The calls that were made here, for queries of other processes. */
+  /** Counters of calls submitted here, for queries of other processes; left out where all ranks are here. */
   counters: CallCounters | undefined;
   readonly #nccl: NcclCalls;
   readonly #remoteErrorGrace = new RemoteErrorGrace();
@@ -48,12 +48,12 @@ export class NcclCommunicator {
     this.#nccl = nccl;
   }
 
-  /** Fires when it is over. */
+  /** Fires when it takes no more work. */
   get overSignal(): AbortSignal {
     return this.#over.signal;
   }
 
-  /** It is about to be given back, for a reason where it is aborted. */
+  /** Takes no more work: it is about to end, with a reason where it is aborted. */
   markOver(reason?: unknown): void {
     this.isOver = true;
     this.#over.abort(reason);
@@ -61,8 +61,8 @@ export class NcclCommunicator {
   }
 
   /**
-   * A call that another process is to blame for stays open until it is over, for which others may tell a reason, or else
-   * `check` throws what went wrong. Throws what is no such fault.
+   * Keeps a call pending that failed with `ncclRemoteError`: the end of the communicator, for which another process may report a
+   * reason, settles it. Throws any other error.
    */
   deferRemoteError(error: unknown, waiting: Completion): void {
     const { counters } = this;
@@ -71,18 +71,18 @@ export class NcclCommunicator {
     counters.disconnected = true;
   }
 
-  /** The same for what is waited for: throws once it is over. */
+  /** The same for a promise: rejects when the communicator ends. */
   rejectAtEnd(error: unknown): Promise<never> {
     const over = asPromise((waiting) => this.deferRemoteError(error, waiting));
     return over.then(() => Promise.reject(error));
   }
 
-  /** Collective call `number` was submitted. A call that could not be was not made: others may query the ranks that keep them waiting. */
+  /** Counts collective call `number` as submitted. A call that failed to submit does not count. */
   countSubmitted(number: number): void {
     if (this.counters !== undefined) this.counters.submitted = number + 1;
   }
 
-  /** A member's call with what NCCL needs to make it; `endOp` comes after. */
+  /** The NCCL arguments of a member's call; `destroyOp` follows the call. */
   callArgs(call: RankCall): NcclCallArgs {
     const { handle, local } = this.members.get(call.rank) as LocalMember;
     const { device, scratch } = local;
@@ -91,7 +91,7 @@ export class NcclCommunicator {
     return { call, send, recv, comm: handle, stream: device.stream, op, size: this.size, scratch };
   }
 
-  /** Has NCCL connect this process's rank with ranks of others, for which it waits on another thread. */
+  /** Connects the rank of this process with ranks of other processes, on another thread. */
   async connect(ends: readonly ConnectEnd[]): Promise<void> {
     if (ends.length === 0) return;
     const [member] = this.members.values();
@@ -106,7 +106,7 @@ export class NcclCommunicator {
     }
   }
 
-  /** The call's operator as NCCL numbers it. A pre-multiplied sum is made for the call: `endOp` ends it. */
+  /** NCCL's number of the operator. A pre-multiplied sum is created for the call: `destroyOp` destroys it. */
   createOp({ op, dtype, rank }: RankCall): number {
     if (op === undefined || dtype === undefined) return 0;
     if (typeof op === "string") return reduceOps[op];
@@ -114,27 +114,26 @@ export class NcclCommunicator {
     return this.#nccl.preMulSum(scalarBytes(dtype, op.preMul), dataTypes[dtype], handle);
   }
 
-  /** Gives back an operator that was made for a call. NCCL has read it once the call was issued. */
-  destroyOp({ op, rank }: RankCall, made: number): void {
+  /** Destroys an operator that was created for a call. NCCL has read it once the call was issued. */
+  destroyOp({ op, rank }: RankCall, created: number): void {
     if (op === undefined || typeof op === "string") return;
-    this.#nccl.destroyOp(made, (this.members.get(rank) as LocalMember).handle);
+    this.#nccl.destroyOp(created, (this.members.get(rank) as LocalMember).handle);
   }
 
   /**
-   * Gives graphs, windows and handles back; nothing of them may be under way. Ranks of other processes are waited for no
-   * longer than a bound: then this process's end is aborted, with a warning. So it is, without one, when the signal fires.
-   * False when either happened.
+   * Ends it: releases graphs, windows and handles, with no work in flight. The wait for other processes is bounded: past the
+   * bound this process aborts, with a warning; when the signal fires, without one. False when either happened.
    */
-  async end(calledOff: AbortSignal): Promise<boolean> {
+  async end(cancelled: AbortSignal): Promise<boolean> {
     if (!this.spansProcesses) {
       await this.#endHere();
       return true;
     }
-    // The others come to the end of the handle, also where something of it could not be given back.
+    // The other ranks finalize too, so this rank does, even where a graph or window was not released.
     const released = (async () => runAll(this.#releases()))();
     const ends = [...this.members.values()].map(async (member) => {
       try {
-        return await this.#endWithOthers(member.handle, calledOff);
+        return await this.#endWithOthers(member.handle, cancelled);
       } catch (error) {
         throw this.#located(member, error);
       }
@@ -142,7 +141,7 @@ export class NcclCommunicator {
     await Promise.allSettled([released, ...ends]);
     await released;
     const inTime = (await Promise.all(ends)).every((each) => each);
-    if (!inTime && !calledOff.aborted) {
+    if (!inTime && !cancelled.aborted) {
       process.emitWarning(
         `close: the other ranks of "${this.info.name}" did not end it within ${endMs} ms, and are not waited for`,
         { type: "TwincclClose", code: "ERR_COMM_TIMEOUT" },
@@ -151,7 +150,7 @@ export class NcclCommunicator {
     return inTime;
   }
 
-  /** NCCL destroys no communicator on which something went wrong: where that is so, all ranks are aborted. */
+  /** Destroys the handles, or aborts them after a background error: NCCL does not destroy such a communicator. */
   async #endHere(): Promise<void> {
     try {
       this.check();
@@ -162,7 +161,7 @@ export class NcclCommunicator {
     this.destroy();
   }
 
-  /** The same at once, for ranks that all live here. They are no group, in which one failure would keep all handles. */
+  /** Destroys the handles of a communicator with all ranks here; without a group, in which one failure would keep all of them. */
   destroy(): void {
     const ends = [...this.members.values()].map((member) => (): void => {
       this.#locatingErrors(member, () => this.#nccl.destroy(member.handle));
@@ -177,33 +176,33 @@ export class NcclCommunicator {
     ];
   }
 
-  /** NCCL's end of a communicator is a meeting of all ranks, of which each step may wait for the others. */
-  async #endWithOthers(handle: bigint, calledOff: AbortSignal): Promise<boolean> {
+  /** Finalizes and destroys a handle; NCCL waits for the other ranks in each step. */
+  async #endWithOthers(handle: bigint, cancelled: AbortSignal): Promise<boolean> {
     const nccl = this.#nccl;
     const abort = (): Promise<boolean> => settlesWithin(abortMs, nccl.abortInBackground(handle));
-    const meeting = nccl.finalizeInBackground(handle);
-    if (!(await settlesWithin(endMs, meeting, calledOff))) {
-      // Nothing else ends a call that has begun on another thread.
+    const finalizing = nccl.finalizeInBackground(handle);
+    if (!(await settlesWithin(endMs, finalizing, cancelled))) {
+      // Only an abort ends a call in progress on another thread.
       await abort();
       return false;
     }
     try {
-      await meeting;
+      await finalizing;
     } catch (error) {
       await abort();
       throw error;
     }
     const destroying = nccl.destroyInBackground(handle);
-    // The handle is being freed: from here on it cannot be aborted.
-    const inTime = await settlesWithin(endMs, destroying, calledOff);
-    if (!inTime && !(calledOff.aborted && (await settlesWithin(graceMs, destroying)))) return false;
+    // The handle is being freed and can no longer be aborted.
+    const inTime = await settlesWithin(endMs, destroying, cancelled);
+    if (!inTime && !(cancelled.aborted && (await settlesWithin(graceMs, destroying)))) return false;
     await destroying;
     return true;
   }
 
-  /** Ends the handles under their running calls, on other threads; done, or given up, within a bound. */
+  /** Aborts the handles with their running calls, on other threads, within a bound. */
   async abort(): Promise<void> {
-    // NCCL waits for graphs that hold its kernels, for ever. One that is lost must not keep the others.
+    // NCCL waits without end for graphs that hold its kernels. A failure of one must not keep the others.
     for (const graph of this.graphs) {
       try {
         graph.release();
@@ -211,7 +210,7 @@ export class NcclCommunicator {
     }
     this.graphs.clear();
     if (!(await this.windows.registrationSettles(graceMs))) {
-      // Aborted there while the other rank is dead, NCCL 2.28.9 corrupts the heap, which ends the process.
+      // NCCL 2.28.9 corrupts the heap when aborted there while the other rank is dead.
       process.emitWarning(
         `abort: ranks of "${this.info.name}" did not register symmetric memory together: what NCCL has of it stays until the process ends`,
         { type: "TwincclClose", code: "ERR_COMM_ABORTED" },
@@ -219,15 +218,15 @@ export class NcclCommunicator {
       this.windows.abandon();
       return;
     }
-    const letGo = this.windows.holdUntilHandlesEnd();
+    const releaseMemory = this.windows.holdUntilHandlesEnd();
     const ends = [...this.members.values()].map(({ handle }) =>
       this.#nccl.abortInBackground(handle),
     );
-    // What NCCL has not let go by then, it may use for ever.
-    if (await settlesWithin(abortMs, Promise.allSettled(ends))) letGo();
+    // Past the bound NCCL may go on using the memory.
+    if (await settlesWithin(abortMs, Promise.allSettled(ends))) releaseMemory();
   }
 
-  /** Throws what went wrong in the background, unless others tell more of it soon. */
+  /** Throws a background error; `ncclRemoteError` only after a grace period, in which others may report its cause. */
   check(): void {
     for (const member of this.members.values()) {
       try {
@@ -244,7 +243,7 @@ export class NcclCommunicator {
     }
   }
 
-  /** Does something for a member: what goes wrong names it. */
+  /** Does work for a member, with its rank and device in errors. */
   #locatingErrors(member: LocalMember, work: () => void): void {
     try {
       work();
@@ -260,12 +259,15 @@ export class NcclCommunicator {
 }
 
 /**
- * The grace period: a waiting process queries the others each second. Time in which no news could arrive, because this
- * process stood still, does not count.
+ * The grace period, and the most that one check adds to it. Waiting processes query the others each second; time in which this
+ * process was stopped does not count.
  */
-const [remoteErrorGraceMs, longestLookMs] = [4_000, 1_000];
+const [remoteErrorGraceMs, longestStepMs] = [4_000, 1_000];
 
-/** Those of one communicator. */
+/**
+ * A grace period for `ncclRemoteError` on one communicator. NCCL sees a closed connection only. Whether the other process was lost
+ * or has ended the communicator is reported a little later, and the calls stay pending until then.
+ */
 class RemoteErrorGrace {
   #elapsedMs = 0;
   #lastCheckMs: number | undefined;
@@ -273,21 +275,21 @@ class RemoteErrorGrace {
   #deferred: Completion[] = [];
   #keepAliveTimer: NodeJS.Timeout | undefined;
 
-  /** The error of the first call that was left open; `undefined` while none was. */
+  /** The error of the first deferred call; `undefined` before. */
   get firstError(): unknown {
     return this.#firstError;
   }
 
-  /** True where a fault is left open for news of other processes: for a while, and for such faults only. */
+  /** True for an `ncclRemoteError` within the grace period. */
   isWithinGrace(error: unknown): boolean {
     if (!isRemoteError(error)) return false;
     const nowMs = performance.now();
-    this.#elapsedMs += Math.min(nowMs - (this.#lastCheckMs ?? nowMs), longestLookMs);
+    this.#elapsedMs += Math.min(nowMs - (this.#lastCheckMs ?? nowMs), longestStepMs);
     this.#lastCheckMs = nowMs;
     return this.#elapsedMs < remoteErrorGraceMs;
   }
 
-  /** Leaves a call open that failed with such a fault; false for others. */
+  /** Defers a call that failed with `ncclRemoteError`; false for other errors. */
   defer(error: unknown, waiting: Completion): boolean {
     if (!isRemoteError(error)) return false;
     this.#firstError ??= error;
@@ -299,7 +301,7 @@ class RemoteErrorGrace {
     return true;
   }
 
-  /** The communicator is over, for a reason where it was aborted. */
+  /** Settles the deferred calls, with the reason of an abort where there is one. */
   end(reason: unknown): void {
     const open = this.#deferred;
     this.#deferred = [];

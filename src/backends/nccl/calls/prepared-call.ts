@@ -1,5 +1,5 @@
 /**
- * The NCCL calls of one call of all ranks, with all their arguments: what `nccl-steps.ts` asks for is noted, and made as often
+ * The NCCL calls of one call of all ranks, with all their arguments: what `nccl-steps.ts` asks for is recorded, and made as often
  * as the same call comes again, without a look at counts, offsets or types. What is repeated often becomes one list.
  */
 
@@ -16,13 +16,13 @@ import type { DataCalls, NcclCallArgs, NcclStep } from "./nccl-steps.ts";
  */
 const listFromRepeat = 64;
 
-/** A call that can be repeated as a further call of a communicator: all of its preparation is done. */
+/** A prepared call, to be replayed as a further call of its communicator. */
 export interface PreparedCall {
   readonly comm: NcclCommunicator;
   replay(number: number): void;
 }
 
-/** A call that can be made again and again. */
+/** The NCCL calls of a collective with their arguments. */
 export class PreparedNcclCall implements PreparedCall {
   readonly comm: NcclCommunicator;
   readonly #nccl: NcclCalls;
@@ -42,15 +42,15 @@ export class PreparedNcclCall implements PreparedCall {
     const { hasAllToAll } = nccl;
     this.#groups = steps
       .map((step) => {
-        const noted: RecordedCall[] = [];
-        const noting = recorder(hasAllToAll, noted);
-        for (const part of parts) step(noting, part);
-        return noted;
+        const recorded: RecordedCall[] = [];
+        const recording = recorder(hasAllToAll, recorded);
+        for (const part of parts) step(recording, part);
+        return recorded;
       })
       .filter(({ length }) => length > 0);
   }
 
-  /** Makes the NCCL calls as a further call of the communicator. */
+  /** Makes the NCCL calls as call `number` of the communicator. */
   replay(number: number): void {
     if (this.#list !== undefined) this.#list.run();
     else this.#replayUnlisted();
@@ -60,11 +60,11 @@ export class PreparedNcclCall implements PreparedCall {
   /** Makes the NCCL calls. */
   submit(): void {
     const nccl = this.#nccl;
-    for (const noted of this.#groups) {
-      if (noted.length === 1) (noted[0] as RecordedCall)(nccl);
+    for (const recorded of this.#groups) {
+      if (recorded.length === 1) (recorded[0] as RecordedCall)(nccl);
       else
         nccl.group(() => {
-          for (const call of noted) call(nccl);
+          for (const call of recorded) call(nccl);
         });
     }
   }
@@ -80,27 +80,27 @@ export class PreparedNcclCall implements PreparedCall {
   }
 }
 
-/** Notes calls with their arguments instead of making them. */
-function recorder(hasAllToAll: boolean, noted: RecordedCall[]): DataCalls {
-  const note = (call: RecordedCall): void => void noted.push(call);
+/** Records calls with their arguments instead of making them. */
+function recorder(hasAllToAll: boolean, recorded: RecordedCall[]): DataCalls {
+  const record = (call: RecordedCall): void => void recorded.push(call);
   return {
     hasAllToAll,
     allReduce: (from, into, count, type, op, comm, stream) =>
-      note((nccl) => nccl.allReduce(from, into, count, type, op, comm, stream)),
+      record((nccl) => nccl.allReduce(from, into, count, type, op, comm, stream)),
     reduce: (from, into, count, type, op, root, comm, stream) =>
-      note((nccl) => nccl.reduce(from, into, count, type, op, root, comm, stream)),
+      record((nccl) => nccl.reduce(from, into, count, type, op, root, comm, stream)),
     reduceScatter: (from, into, count, type, op, comm, stream) =>
-      note((nccl) => nccl.reduceScatter(from, into, count, type, op, comm, stream)),
+      record((nccl) => nccl.reduceScatter(from, into, count, type, op, comm, stream)),
     allGather: (from, into, count, type, comm, stream) =>
-      note((nccl) => nccl.allGather(from, into, count, type, comm, stream)),
+      record((nccl) => nccl.allGather(from, into, count, type, comm, stream)),
     broadcast: (from, into, count, type, root, comm, stream) =>
-      note((nccl) => nccl.broadcast(from, into, count, type, root, comm, stream)),
+      record((nccl) => nccl.broadcast(from, into, count, type, root, comm, stream)),
     allToAll: (from, into, count, type, comm, stream) =>
-      note((nccl) => nccl.allToAll(from, into, count, type, comm, stream)),
+      record((nccl) => nccl.allToAll(from, into, count, type, comm, stream)),
     send: (buffer, count, type, peer, comm, stream) =>
-      note((nccl) => nccl.send(buffer, count, type, peer, comm, stream)),
+      record((nccl) => nccl.send(buffer, count, type, peer, comm, stream)),
     recv: (buffer, count, type, peer, comm, stream) =>
-      note((nccl) => nccl.recv(buffer, count, type, peer, comm, stream)),
+      record((nccl) => nccl.recv(buffer, count, type, peer, comm, stream)),
   };
 }
 

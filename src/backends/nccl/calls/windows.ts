@@ -82,8 +82,7 @@ export class RegisteredWindows {
   }
 
   /**
-   * NCCL gives the windows back with the handles of the communicator. The memory is held until then: the function returned
-   * lets it go.
+   * NCCL releases the windows with the handles of the communicator. The memory is held until the returned function is called.
    */
   holdUntilHandlesEnd(): () => void {
     const taken = [...this.#windows].flatMap(([rank, registered]) => {
