@@ -59,7 +59,7 @@ export async function rankPlaces(
 }
 
 /**
- * A place for every rank: as the options say, or GPU r for rank r. In a world that replaces another the survivors keep
+ * The GPU and stream of every rank: as in the options, or GPU r for rank r. In a rebuilt world the survivors keep
  * theirs.
  *
  * @throws InvalidArgumentError for options that name another number of places than there are ranks.

@@ -1,4 +1,4 @@
-/** `connect` on GPUs: which rank this process is, which GPU is its own, and where it meets the others. */
+/** `connect` on GPUs: the rank, the GPU and the rendezvous of this process. */
 
 import {
   BackendUnavailableError,

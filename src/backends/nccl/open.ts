@@ -67,7 +67,7 @@ export function openLocal(
   }
 }
 
-/** This process's rank in one life of a job. All ranks open theirs, or none does. */
+/** Opens the rank of this process in one generation of a job. All ranks open, or none does. */
 export async function openJoined(
   setup: Setup,
   own: RankPlacement,
@@ -198,7 +198,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
   return { current, progress, locals, capabilities, session, giveBack };
 }
 
-/** Bus ids of the ranks' GPUs; `undefined` where CUDA cannot tell them, which is no hindrance unless rings are pinned. */
+/** Bus ids of the ranks' GPUs; `undefined` where CUDA does not give them, which is an error only with pinned rings. */
 function busIds(
   cuda: Libraries["cuda"],
   found: readonly RankPlacement[],
@@ -263,7 +263,7 @@ function ncclHost(): string {
   return process.env["NCCL_HOSTID"] ?? `${hostname()}#${bootId()}`;
 }
 
-/** A text in which hosts stand, for people. */
+/** A text without the boot ids of hosts. */
 function withHostNames(text: string): string {
   return text.replace(/#\S*/g, "");
 }

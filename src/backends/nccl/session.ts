@@ -343,7 +343,7 @@ export class NcclSession implements Session {
     }
   }
 
-  /** A communicator takes calls. Where other processes may ask, they are counted. */
+  /** Adds a communicator, with counters where it is one of a job. */
   #add(comm: NcclCommunicator): void {
     this.#comms.set(comm.info.id, comm);
     comm.counters = this.#parts.job?.countersOf(comm.info);

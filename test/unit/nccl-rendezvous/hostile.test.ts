@@ -323,7 +323,7 @@ describe("after the proof", () => {
     [
       "that it stands beside a connection that there is not",
       [encodeRequest({ kind: "liveness", nonce: freshNonce() })],
-      "beside no connection",
+      "liveness of no connection",
     ],
     ["a second join", [encodeRequest(join), encodeRequest(late)], undefined],
   ])("one that knows the secret and sends %s is ended", async (_, bodies, reason) => {

@@ -1,4 +1,4 @@
-/** A rank that lives in this process: its device, its memory, and what it lends to calls. */
+/** A rank of this process: its device, its memory, and a pool for calls. */
 import { InvalidArgumentError, type Memory } from "../../../api/index.ts";
 import { runAll } from "../common/async.ts";
 import type { PointerInfo } from "../result/cuda.ts";

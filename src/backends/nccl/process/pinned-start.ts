@@ -6,7 +6,7 @@ import type { ConfigFields } from "../sys/layouts.ts";
 import { privateFolder, withFiles } from "./private-files.ts";
 import { startWithVariables, type Variables, withVariables } from "./start-variables.ts";
 
-/** The limits on channels, as a configuration says them. */
+/** The limits on channels, as fields of its configuration. */
 export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigFields {
   return {
     ...(minChannels !== undefined && { minCTAs: minChannels }),
@@ -15,7 +15,7 @@ export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigField
 }
 
 /**
- * Algorithm and protocol, as variables say them.
+ * Algorithm and protocol, as variables.
  *
  * Tree is set for all-reduces alone: since 2.24 a list that leaves a collective without an algorithm fails it.
  */
@@ -105,7 +105,7 @@ export interface JobStart<C> {
   readonly givenUp?: AbortSignal;
 }
 
-/** The same for the ranks of a job, one in each process. Variables are set only after the ranks have met. */
+/** The same for the ranks of a job, one in each process. Variables are set only after all ranks have agreed on an id. */
 export async function startPinnedJob<C extends JobCommunicator>(
   pin: NcclPin,
   places: readonly string[],

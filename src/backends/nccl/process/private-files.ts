@@ -1,4 +1,4 @@
-/** Files that NCCL and this process hand each other: in private folders, with errors that say what could not be done where. */
+/** Files that NCCL and this process exchange, in private folders. */
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-/** Settings that NCCL reads once in the life of a process: the first communicator fixes them, a later one may not differ. */
+/** Settings that NCCL reads once per process: the first communicator fixes them, a later one may not differ. */
 import type { NcclPin } from "../../../algorithms/index.ts";
 import { InvalidArgumentError, UnsupportedError } from "../../../api/index.ts";
 import { setPlanVariables } from "../discovery/known-versions.ts";

@@ -1,13 +1,12 @@
 /**
- * Ranks of a generation that meet before they go on without the store: each waits for several barriers at once,
- * and all ranks of connected barriers are released at the same moment.
+ * Barriers of a generation. A rank waits at several at once, and all ranks of connected barriers are released together.
  *
- * A released rank may be blocked until those that it has met are too. So no rank is released while one of them still waits for an
- * incomplete barrier: the store itself may live in the process of a blocked rank.
+ * A released rank may block its process until the other ranks of its barriers do the same. So no rank is released while one of them
+ * waits at an incomplete barrier: the store itself may be in the process of a blocked rank.
  */
 import type { Barrier } from "./rendezvous.ts";
 
-/** One rank that waits. */
+/** The wait of one rank. */
 export interface BarrierWait {
   readonly rank: number;
   readonly id: number;
@@ -21,7 +20,7 @@ export class Barriers {
   /** By key and rank. */
   readonly #arrived = new Map<string, Map<number, BarrierWait>>();
 
-  /** A rank waits; returns all ranks that may go now. */
+  /** Adds a wait; returns the waits that are released by it. */
   arrive(wait: BarrierWait): readonly BarrierWait[] {
     this.#all.add(wait);
     for (const { key } of wait.barriers) {
@@ -33,7 +32,7 @@ export class Barriers {
     return together;
   }
 
-  /** A rank waits no longer. */
+  /** Removes a wait. */
   leave(wait: BarrierWait): void {
     clearTimeout(wait.timer);
     this.#all.delete(wait);
@@ -44,7 +43,7 @@ export class Barriers {
     }
   }
 
-  /** Number of barriers that a rank waits for. */
+  /** Number of barriers at which a rank waits. */
   countOf(rank: number): number {
     return this.waiting((each) => each.rank === rank).reduce(
       (sum, { barriers }) => sum + barriers.length,
@@ -52,12 +51,12 @@ export class Barriers {
     );
   }
 
-  /** Waiting ranks with a property. */
+  /** Waits that fulfil a condition. */
   waiting(which: (wait: BarrierWait) => boolean): BarrierWait[] {
     return [...this.#all].filter(which);
   }
 
-  /** Ranks that keep others waiting. */
+  /** Ranks that have not arrived. */
   missing({ barriers }: Pick<BarrierWait, "barriers">): number[] {
     const missing = new Set<number>();
     for (const { key, ranks } of barriers) {
@@ -67,7 +66,7 @@ export class Barriers {
     return [...missing].sort((a, b) => a - b);
   }
 
-  /** One waiting rank and all ranks that its barriers connect, directly or not; none while one of them lacks a rank. */
+  /** A wait and all waits that its barriers connect, directly or not; none while a rank is missing. */
   #releasable(first: BarrierWait): readonly BarrierWait[] {
     const together = new Set([first]);
     for (const { barriers } of together) {

@@ -72,7 +72,7 @@ export function joinArguments(options: JoinOptions): JoinArguments {
 /** Fewer characters are no secret. */
 const leastSecretLength = 16;
 
-/** A host as people write it, behind its port. */
+/** Host and port as text. */
 export function addressText(host: string, port: number): string {
   return isIPv6(host) ? `[${host}]:${port}` : `${host}:${port}`;
 }

@@ -1,4 +1,4 @@
-/** A rank's authenticated connection to the store: requests with their answers, and news. */
+/** The client of a rank: its authenticated session with the store, and its memberships. */
 
 import { hostname } from "node:os";
 import { CommClosedError } from "../../../api/index.ts";
@@ -50,9 +50,9 @@ interface PendingRequest {
 
 /** Longest wait for the store's answer past a deadline, which the store keeps. */
 const graceMs = 2_000;
-/** Longest wait for its answer whether others were released that wait no more for this rank. */
+/** Longest wait for the answer to a cancelled barrier. */
 const withdrawnMs = 1_000;
-/** Longest wait for the store's farewell. */
+/** Longest wait for the answer to `leave`. */
 const farewellMs = 1_000;
 
 /** A session. It keeps the process alive only while a request waits that is not idle. */
@@ -120,7 +120,7 @@ export class RendezvousSession {
         this.#send({ kind: "cancel", id });
         const over = (): void =>
           settle(() => reject(signalError(kind, context, signal as AbortSignal)));
-        // Others that a barrier has let go will not hear of it: the store says whether there are any.
+        // A barrier may have released the others already: the store answers whether it has.
         clearTimeout(timer);
         clearImmediate(turn);
         if (kind === "barrier") timer = setTimeout(over, withdrawnMs).unref();
@@ -150,13 +150,13 @@ export class RendezvousSession {
     });
   }
 
-  /** Says farewell and ends. Bounded and idempotent. */
+  /** Sends `leave` and ends. Bounded and idempotent. */
   leave(): Promise<void> {
     this.#leaving ??= this.#leave();
     return this.#leaving;
   }
 
-  /** Ends at once and says nothing: to the others this rank is lost. */
+  /** Ends without `leave`: to the others this rank is lost. */
   destroy(): void {
     this.#framed.destroy();
     this.#end("left");
@@ -256,7 +256,7 @@ export interface StoreConnection {
   readonly left: () => Promise<void>;
 }
 
-/** Asks the store to join, and waits for all ranks. */
+/** Joins, and waits for all ranks. */
 export async function joinStore(
   connection: StoreConnection,
   { rank, size, generation, deadlineMs, signal }: JoinArguments,

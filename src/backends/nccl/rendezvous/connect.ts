@@ -1,6 +1,6 @@
 /**
- * The way of a rank to the store: connect, and prove both ends, twice: once to speak, and once to be silent; again until the deadline
- * when there is no store yet.
+ * Connects a rank to the store: two connections with a handshake each, one for messages and one for liveness, retried until the
+ * deadline.
  */
 import { createConnection, type Socket } from "node:net";
 import { RendezvousError } from "../../../api/index.ts";
@@ -24,14 +24,14 @@ import { limits, replyFrameBytes } from "./limits.ts";
 import { encodeRequest } from "./protocol.ts";
 import type { Membership } from "./rendezvous.ts";
 
-/** Where the store is and how to prove oneself. */
+/** The address of the store, and the secret. */
 interface Target {
   readonly host: string;
   readonly port: number;
   readonly secret: string;
 }
 
-/** Why an attempt failed; only a fault that waiting may cure is tried again. */
+/** The reason of a failed attempt; a final one is not retried. */
 interface ConnectFault {
   readonly reason: string;
   readonly final: boolean;
@@ -79,7 +79,7 @@ function isCancelled(signal: AbortSignal | undefined): signal is AbortSignal {
 const finalHint =
   "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
 
-/** One way to the store, without another when there is none. */
+/** One attempt. */
 export async function tryConnect(
   target: Target,
   context: ErrorContext,
@@ -105,7 +105,7 @@ export async function tryConnect(
   return session;
 }
 
-/** A connection with ends that have proven to each other that they know the secret. */
+/** A connection after the handshake. */
 interface AuthenticatedSocket {
   readonly framed: FramedSocket;
   readonly incoming: FrameSeal;
@@ -178,7 +178,7 @@ function connectFirst(
   return stop;
 }
 
-/** Proves to the store that this rank knows the secret, and has the store prove the same. */
+/** Runs the handshake: both ends prove that they have the secret. */
 function shakeHands(
   socket: Socket,
   secret: string,
@@ -221,8 +221,8 @@ const firstRetryMs = 10;
 const longestRetryMs = 500;
 
 /**
- * Joins. Tries again until the deadline while other ranks have not left the life before, and when the connection ends before
- * the store has answered: nothing that strangers or the network do to one connection keeps a rank out for good.
+ * Joins. Retries until the deadline while other ranks have not left the last generation, and when the connection ends before
+ * the store has answered.
  *
  * @param reach Gives a session with the store, within that many milliseconds: of another store once the first is gone.
  */
@@ -237,7 +237,7 @@ export async function joinWithRetry(
   for (let pauseMs = firstRetryMs; ; pauseMs = Math.min(2 * pauseMs, longestRetryMs)) {
     const reachMs = leftMs();
     const session = await reach(reachMs).catch((error: unknown) => {
-      // With hardly any time left a missing store is not certain.
+      // With hardly any time left the earlier refusal is the better error.
       throw reachMs < longestRetryMs && error instanceof RendezvousError
         ? (refusal ?? error)
         : error;

@@ -1,4 +1,4 @@
-/** The store's failures, and those of the way to it, as errors of the library. */
+/** Failures of the store, and of the connection to it, as errors of the library. */
 import {
   CommAbortedError,
   CommClosedError,
@@ -10,7 +10,7 @@ import {
 } from "../../../api/index.ts";
 import type { Failure } from "./protocol.ts";
 
-/** The rank of an error. */
+/** The rank and the store that an error names. */
 export interface ErrorContext {
   readonly address: string;
   readonly jobId: string;
@@ -18,7 +18,7 @@ export interface ErrorContext {
   readonly size: number;
 }
 
-/** Others have not left the life of the job that this rank has left: a later request may succeed. */
+/** Others have not left the generation that this rank has left: a later request may succeed. */
 export class StillInUseError extends RendezvousError {
   /** To a caller with a deadline that passes it is one like others. */
   override get name(): string {

@@ -1,4 +1,4 @@
-/** The file at which ranks meet: what is in it, and when it may be believed. */
+/** The rendezvous file: its content, the conditions under which it is trusted, and the identity of its process. */
 import { createHash } from "node:crypto";
 import {
   closeSync,
@@ -18,7 +18,7 @@ import {
 import { hostname, uptime } from "node:os";
 import { join } from "node:path";
 
-/** Where the store of a job is, and how to prove oneself there. */
+/** The address and the secret of a job's store. */
 export interface FileRecord {
   readonly format: typeof format;
   readonly jobId: string;

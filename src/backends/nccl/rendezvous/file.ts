@@ -22,7 +22,7 @@ import {
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs, StoreServer } from "./server.ts";
 
-/** Where to meet. */
+/** Options of a rendezvous at a file. */
 export interface FileOptions {
   /** A file, or a folder that exists; in a folder every job has a file of its own. */
   readonly path: string;
@@ -37,7 +37,7 @@ const pollMs = 20;
 const attemptMs = 1_000;
 
 /**
- * Ranks meet at a file that only their user can read.
+ * A rendezvous at a file that only its user can read.
  *
  * Rank 0 hosts the store on a free port, makes a secret, and writes both into the file, which it creates exclusively and
  * removes when it leaves. No secret has to be handed around, and what holds for the rendezvous over TCP holds here. A file
@@ -133,7 +133,7 @@ async function findStore(
     if (found.kind === "record") {
       problem = recordFault(found.record, jobId) ?? "";
       if (problem === "") {
-        // Once, because the file may tell of another store by then.
+        // Once: the file may name another store by then.
         const outcome = await tryConnect(
           found.record,
           context,

@@ -204,7 +204,7 @@ export class Generation {
     }
   }
 
-  /** A rank is gone: waits that need it fail, and the others hear of a loss. */
+  /** A rank is gone: waits that need it fail, and the others get a notice of a loss. */
   gone(rank: number, state: "lost" | "left", reason: string): void {
     const member = this.members[rank];
     if (member === undefined || member.state !== "here") return;

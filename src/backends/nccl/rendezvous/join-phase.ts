@@ -1,4 +1,4 @@
-/** A generation that is being formed: its requests so far, and when it is complete. */
+/** The join phase of a generation: its requests so far, and the condition that completes it. */
 import { ranksText } from "../../../api/error-text.ts";
 import { after, type Generation, type PartialFailure, type Peer } from "./generation.ts";
 import type { Failure } from "./protocol.ts";

@@ -23,7 +23,7 @@ export interface LauncherEnvironment {
   readonly size: number;
   /** Rank among those on this machine: the index of its GPU. */
   readonly localRank: number;
-  /** Number of ranks on this machine; `undefined` when the launcher does not say. */
+  /** Number of ranks on this machine; `undefined` when the launcher does not set it. */
   readonly localSize: number | undefined;
   readonly jobId: string;
   /** Where the store listens, or is to listen; `TWINCCL_ADDRESS` and `TWINCCL_PORT` count before the launcher's. */
@@ -33,7 +33,7 @@ export interface LauncherEnvironment {
   readonly secret: string | undefined;
   /** The host of the store: `twinccl launch` itself, or rank 0 under other launchers. */
   readonly storeHost: "launcher" | "rank 0";
-  /** `TWINCCL_RENDEZVOUS_FILE`: a file or folder to meet at instead. */
+  /** `TWINCCL_RENDEZVOUS_FILE`: a file or folder for the rendezvous instead. */
   readonly file: string | undefined;
   /** True when the address, the port or the secret was given by a variable of twinccl. */
   readonly isNetworkChosen: boolean;
@@ -348,7 +348,7 @@ export function rendezvousFor(environment: LauncherEnvironment): Rendezvous {
   });
 }
 
-/** With a file, only an address that was chosen for it counts: the file says the rest. */
+/** With a file, only an address that was chosen for it counts: the file holds the rest. */
 function ownAddress({ address, isNetworkChosen, localSize, size }: LauncherEnvironment) {
   return isNetworkChosen || localSize !== size ? address : undefined;
 }

@@ -5,7 +5,7 @@ import type { Barrier } from "./rendezvous.ts";
 /** Length of a nonce. */
 export const nonceBytes = 32;
 
-/** From a rank to the store. `id` comes back with the answer; `generation` is the asker's. */
+/** From a rank to the store. `id` comes back with the answer; `generation` is the one of the sender. */
 export type Request =
   | {
       readonly kind: "join";
@@ -56,7 +56,7 @@ export type Request =
     }
   | { readonly kind: "cancel"; readonly id: number }
   | { readonly kind: "leave" }
-  /** This connection stands silently beside the one on which the store gave this nonce. */
+  /** This connection serves liveness alone, for the connection on which the store gave this nonce. */
   | { readonly kind: "liveness"; readonly nonce: Uint8Array };
 
 /** Why a request failed; each stands for a class of error. */
@@ -71,7 +71,7 @@ export const failureCodes = [
   "went on",
 ] as const;
 
-/** A failed request in the store's words. */
+/** The failure of a request. */
 export interface Failure {
   readonly code: (typeof failureCodes)[number];
   readonly headline: string;
@@ -132,7 +132,7 @@ const replyKinds = [
   "withdrawn",
 ] as const;
 
-/** Longest text that is only for people. */
+/** Longest text of an error. */
 const textBytes = 2 ** 16;
 
 /** A request as bytes. */

@@ -1,6 +1,6 @@
 /** The contract of a rendezvous: the barrier of a job's processes, over any medium. */
 
-/** A place where the processes of a job meet. */
+/** Where the processes of a job find each other. */
 export interface Rendezvous {
   /** Where it is, for messages: `127.0.0.1:4711`, or a file. */
   readonly address: string;
@@ -10,7 +10,7 @@ export interface Rendezvous {
    *
    * A rank with a process that starts late is waited for; a second process that claims a taken rank is refused and the first
    * one stays. Once all ranks have left, the job may be joined again; a rank that has left waits for the others to leave. A
-   * connection that ends before the join is made again until the deadline.
+   * connection that ends before the join is retried until the deadline.
    *
    * @throws RendezvousError at the deadline, with the ranks that joined and those missing, or those that have not left;
    *   at once for a taken rank, another job, another size, a generation that is over, or a secret that differs.
@@ -27,7 +27,7 @@ export interface JoinOptions {
   /** Number of ranks of the job. */
   readonly size: number;
   /**
-   * The number of the job's life, from 0; the default. A later generation is normally reached by `rejoin`. Restarted processes
+   * The generation to join, from 0, the default. A later generation is normally reached by `rejoin`. Restarted processes
    * give the next number, all of them the same, and take the place of the generation before.
    */
   readonly generation?: number | undefined;
@@ -55,7 +55,7 @@ export interface GetOptions extends WaitOptions {
   readonly needs?: readonly number[] | undefined;
 }
 
-/** A barrier of some ranks of a generation. */
+/** A barrier among some ranks of a generation. */
 export interface Barrier {
   /** The name of the barrier on all of its ranks: 1 to 256 bytes. */
   readonly key: string;
@@ -124,7 +124,7 @@ export interface Membership {
 
   /**
    * Gives a value and gets those of all ranks, by rank, its own included. May be repeated under the same key: the k-th
-   * exchange of one rank meets the k-th of the others. The values together have at most 16 MiB.
+   * exchange of one rank pairs with the k-th of the others. The values together have at most 16 MiB.
    *
    * @throws CommTimeoutError at the deadline, which names the ranks that gave nothing. RemoteRankError when a rank that
    *   gave nothing is lost or has left. CommAbortedError by `signal`; in both cases this rank's value is withdrawn.
@@ -136,8 +136,8 @@ export interface Membership {
    * others, are answered at the same moment, so that each of them may block its process until the others have gone on too.
    * A key may be used again once its barrier was held.
    *
-   * Given up by `signal` it gives false, and the others wait for this rank again; or true, when they were let go before
-   * the place knew of it.
+   * False when cancelled by `signal`: the others wait for this rank again. True when they were released before
+   * the store noticed.
    *
    * @throws CommTimeoutError at the deadline, which names the ranks that have not come. RemoteRankError when one that has
    *   not come is lost or has left. InvalidArgumentError for ranks that do not exist, without this one, and for more than

@@ -48,7 +48,7 @@ const closeMs = 2_000;
  * A connection without a proof of the secret within the deadline, with too many bytes, or with bytes that are no message is
  * dropped; the job does not notice. Of each step before the join (no hello yet, no proof yet, no request to join yet) at most
  * 64 connections are open, or 4 a rank in a larger job. One more drops the oldest at the same step: connections without the secret
- * never displace one that has proven it, nor silent ones one that has said hello.
+ * never displace one that has proven it, nor silent ones one that has sent a hello.
  */
 export class StoreServer {
   readonly host: string;
@@ -169,7 +169,7 @@ export class StoreServer {
   }
 
   #count(reason: string): void {
-    // Reasons are few, but a stranger's bytes are in some; what he can make us keep is bounded.
+    // Reasons are few, but some hold bytes of the sender: the number of reasons is bounded.
     const key = this.#dropped.size < 64 || this.#dropped.has(reason) ? reason : "other";
     this.#dropped.set(key, (this.#dropped.get(key) ?? 0) + 1);
   }
@@ -203,7 +203,7 @@ export interface ConnectionHost {
   stepped(connection: ServerConnection): void;
   /** Connections by the nonce that was given on them. */
   readonly given: Map<string, ServerConnection>;
-  /** The connection is over, or stands beside another one; `dropped` says why, when it never was a rank. */
+  /** The connection is over, or serves liveness alone; `dropped` is the reason where it never was a rank. */
   closed(connection: ServerConnection, dropped: string | undefined): void;
 }
 
@@ -303,7 +303,7 @@ export class ServerConnection implements Peer {
 
   #linkLiveness(nonce: Uint8Array): void {
     const spoken = this.#host.given.get(nonceKey(nonce));
-    if (spoken === undefined || spoken === this) throw new WireError("beside no connection");
+    if (spoken === undefined || spoken === this) throw new WireError("liveness of no connection");
     linkLiveness(this.#framed, spoken.#framed);
     this.#close(undefined);
   }

@@ -1,7 +1,6 @@
 /**
- * The place where the ranks of one job meet: forms its generations and serves the latest one.
- *
- * It knows nothing of sockets: its host passes it peers with proven identity.
+ * The store of one job: forms its generations and serves the latest one. It is free of sockets: the server passes it peers that
+ * have proven their identity.
  */
 import { ranksText } from "../../../api/error-text.ts";
 import {
@@ -29,7 +28,7 @@ type Rejoin = Extract<Request, { kind: "rejoin" }>;
 /** One job's store. */
 export class Store {
   readonly #options: StoreOptions;
-  /** Where each peer sits; a peer that is gone has no entry. */
+  /** The generation and rank of each peer; a peer that is gone has no entry. */
   readonly #places = new Map<Peer, { readonly generation: Generation; readonly rank: number }>();
   readonly #joining = new Set<Peer>();
   /** Ranks of the job that have left since it last restarted. */
@@ -41,7 +40,7 @@ export class Store {
     this.#options = options;
   }
 
-  /** A proven peer asks to join; returns whether it may stay. */
+  /** A join request; false when it is refused. */
   join(peer: Peer, jobId: string, rank: number, request: Join): boolean {
     const refusal = this.#refusal(jobId, rank, request);
     if (refusal !== undefined) {
@@ -104,7 +103,7 @@ export class Store {
     if (place !== undefined && place.generation === this.#latest) this.#joinPhase?.check();
   }
 
-  /** The end: all waits fail. */
+  /** Closes the store: all waits fail. */
   close(): void {
     const failure: FailureText = {
       code: "refused",

@@ -278,7 +278,7 @@ interface Launch {
   readonly stream: bigint;
 }
 
-/** Launches that are made again and again. */
+/** A list of launches, to be run any number of times. */
 export interface LaunchList {
   /** @throws CudaError for the first launch that fails; those behind it are not made. */
   run(): void;

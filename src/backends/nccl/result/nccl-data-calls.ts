@@ -138,7 +138,7 @@ export function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiv
 /** A call with its arguments, to be made on any communicator. */
 export type RecordedCall = (nccl: NcclDataCalls) => void;
 
-/** Calls that are made again and again. */
+/** A list of calls, to be run any number of times. */
 export interface NcclList {
   /** @throws NcclError naming the call that failed; those behind it are not made, and the group that it is in is closed. */
   run(): void;
@@ -150,7 +150,7 @@ export interface NcclListCalls {
   listed(groups: readonly (readonly RecordedCall[])[]): NcclList | undefined;
 }
 
-/** A C call of a list, with what an error says of it. */
+/** A C call of a list, with the facts of its error. */
 interface WrittenCall extends ListedCall {
   readonly cCall: string;
   readonly comm?: bigint;

@@ -59,7 +59,7 @@ function enlargeStacks(module: KoffiModule): void {
     const settings = module.config();
     module.config({ ...settings, sync_stack_size: stackBytes, async_stack_size: stackBytes });
   } catch {
-    // Then `hasLargeStacks` says so, and nothing that needs one is run on koffi's threads.
+    // `hasLargeStacks` is false then, and nothing that needs a large stack runs on koffi's threads.
   }
 }
 

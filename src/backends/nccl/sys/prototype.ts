@@ -91,7 +91,7 @@ type Dlopen = (path: string, flags: number) => bigint | null;
 
 let dlopen: Promise<Dlopen | undefined> | undefined;
 
-/** Loads the library once more, never to be unloaded; does nothing where that cannot be said. */
+/** Loads the library once more, never to be unloaded; does nothing where there is no `dlopen`. */
 async function keepLoaded(path: string): Promise<void> {
   if (process.platform !== "linux") return;
   dlopen ??= findDlopen();
