@@ -77,7 +77,7 @@ export async function openJoined(
   const end = performance.now() + timeoutMs;
   const leftMs = (): number => Math.max(1, end - performance.now());
   const { here, world, places } = await openOnAllRanks(membership, leftMs, signal, {
-    open: (givenUp) => openOwn(setup, own, membership, { name, leftMs, timeoutMs, givenUp }),
+    open: (cancelled) => openOwn(setup, own, membership, { name, leftMs, timeoutMs, cancelled }),
     undo: async ({ here: taken, world: made }) => {
       await made.abort();
       taken.giveBack();
@@ -103,7 +103,7 @@ interface OpenBounds {
   readonly name: string;
   readonly leftMs: () => number;
   readonly timeoutMs: number;
-  readonly givenUp: AbortSignal;
+  readonly cancelled: AbortSignal;
 }
 
 /** This rank's device, and its end of the communicator of all. */
@@ -113,13 +113,13 @@ async function openOwn(
   membership: Membership,
   request: OpenBounds,
 ) {
-  const { name, leftMs, givenUp } = request;
+  const { name, leftMs, cancelled } = request;
   const { rank, size } = membership;
   const { nccl, cuda } = setup.libraries;
   const { pin = {} } = setup;
   // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
   const exchange = (what: string, bytes: Uint8Array): Promise<Uint8Array[]> =>
-    membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: givenUp });
+    membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: cancelled });
   const place = `${ncclHost()} ${cuda.pciBusId(own.device)}`;
   const found = await exchange("device", new TextEncoder().encode(place));
   const places = found.map((bytes) => new TextDecoder().decode(bytes));
@@ -139,10 +139,10 @@ async function openOwn(
         share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId()),
       begin: (id) => {
         const begun = initOne(nccl, here.current, info, local, id, setup.config);
-        return abortedIfLate(begun, givenUp);
+        return abortedIfLate(begun, cancelled);
       },
       share: (graphs) => share("graphs", graphs),
-      givenUp,
+      cancelled,
     });
     const world = await withStartDeadline(request, opening, membership);
     return { here, world, places };
@@ -155,9 +155,9 @@ async function openOwn(
 /** A start that is not waited for any more is ended when it is done. */
 function abortedIfLate(
   begun: Promise<NcclCommunicator>,
-  givenUp: AbortSignal,
+  cancelled: AbortSignal,
 ): Promise<NcclCommunicator> {
-  begun.then((made) => (givenUp.aborted ? made.abort() : undefined)).catch(() => undefined);
+  begun.then((made) => (cancelled.aborted ? made.abort() : undefined)).catch(() => undefined);
   return begun;
 }
 
@@ -228,7 +228,7 @@ function refuseShared(places: readonly string[], rank: number): void {
 
 /** NCCL's own initialisation has no deadline: when it takes too long, or is given up, it is left behind. */
 async function withStartDeadline<T extends { abort(): Promise<void> }>(
-  { leftMs, timeoutMs, givenUp }: OpenBounds,
+  { leftMs, timeoutMs, cancelled }: OpenBounds,
   opening: Promise<T>,
   { rank, size }: Membership,
 ): Promise<T> {
@@ -242,10 +242,10 @@ async function withStartDeadline<T extends { abort(): Promise<void> }>(
     over.signal.addEventListener("abort", () => clearTimeout(timer));
     const giveUp = (): void => {
       const text = { headline: "connect: given up while NCCL started" };
-      reject(new CommAbortedError(text, { rank, size, cause: givenUp.reason }));
+      reject(new CommAbortedError(text, { rank, size, cause: cancelled.reason }));
     };
-    if (givenUp.aborted) giveUp();
-    givenUp.addEventListener("abort", giveUp, { signal: over.signal });
+    if (cancelled.aborted) giveUp();
+    cancelled.addEventListener("abort", giveUp, { signal: over.signal });
   });
   try {
     return await Promise.race([opening, stopped]);

@@ -227,7 +227,7 @@ export class NcclSession implements Session {
   /** Makes the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
     const parent = this.#comm(set.comm);
-    const made = createChildren(this.#parts, parent, set, children);
+    const created = createChildren(this.#parts, parent, set, children);
     const open = (comms: readonly NcclCommunicator[]): void => {
       if (parent.isOver) {
         abortAll(comms);
@@ -237,7 +237,7 @@ export class NcclSession implements Session {
       for (const comm of comms) this.#add(comm);
       this.#parts.readPlans?.(children.map(({ name }) => name).join(" and "));
     };
-    return made instanceof Promise ? made.then(open) : open(made);
+    return created instanceof Promise ? created.then(open) : open(created);
   }
 
   /** Ends a communicator under its running calls, which reject; its kernels leave the devices. */
@@ -245,10 +245,10 @@ export class NcclSession implements Session {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#reasons.set(info.id, reason);
-    const told = reason ?? this.#aborted(info);
-    this.#parts.job?.aborted(info, told);
-    this.#retire(comm, told);
-    this.#progress.rejectOwner(comm, told);
+    const error = reason ?? this.#aborted(info);
+    this.#parts.job?.aborted(info, error);
+    this.#retire(comm, error);
+    this.#progress.rejectOwner(comm, error);
     this.#ending.add([comm], comm.abort());
   }
 
@@ -279,9 +279,9 @@ export class NcclSession implements Session {
     // Ranks that are gone, or left out, end nothing with the others.
     this.#ends.detach();
     // Memory that could not be given back is reported once, and delays no rank.
-    const told = this.#closing?.catch(() => undefined);
+    const closing = this.#closing?.catch(() => undefined);
     this.#closing ??= this.#close();
-    return job.rejoin(without, told ?? this.#closing);
+    return job.rejoin(without, closing ?? this.#closing);
   }
 
   close(): Promise<void> {
@@ -420,15 +420,15 @@ function createChildren(
       parent.isOver ? [] : splitLocal(nccl, current, parent, calls, children, config);
     return whenUnpinned(() => withVariables(variables, splitHere));
   }
-  let begun: Promise<NcclCommunicator[]> | undefined;
+  let started: Promise<NcclCommunicator[]> | undefined;
   const begin = (): Promise<NcclCommunicator[]> => {
     const apart = () => splitInJob(nccl, current, parent, children, config);
-    begun = parent.lock.run(apart);
-    return begun;
+    started = parent.lock.run(apart);
+    return started;
   };
   const made = startWithVariables(variables, begin, parent.overSignal).catch((error: unknown) => {
     // Communicators that NCCL still makes have no owner.
-    begun?.then(abortAll, () => undefined);
+    started?.then(abortAll, () => undefined);
     throw error;
   });
   return keepAlive(made.catch((error) => parent.rejectAtEnd(error)));

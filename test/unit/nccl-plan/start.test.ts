@@ -306,14 +306,14 @@ describe("two jobs of two processes, of which one is pinned", () => {
       // Each process has its own library, and so its own order of starts.
       vi.resetModules();
       const own = await import("../../../src/backends/nccl/process/start-variables.ts");
-      return (job: "pinned" | "free", givenUp?: AbortSignal) =>
+      return (job: "pinned" | "free", cancelled?: AbortSignal) =>
         own.startWithVariables(
           job === "pinned" ? { NCCL_ALGO: "Ring" } : {},
           () => {
             begun.push(`${name}: ${job}`);
             return meet(job);
           },
-          givenUp,
+          cancelled,
         );
     };
     return { begun, first: await process_("first"), second: await process_("second") };

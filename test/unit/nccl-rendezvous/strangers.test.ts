@@ -77,7 +77,9 @@ describe("a connection is ended by the store", () => {
     const { nonce } = which === "its own" ? stranger.exchanged : ended.exchanged;
     say(at, stranger)({ kind: "liveness", nonce });
     await within(15_000, stranger.ended);
-    expect([...at.server.dropped.keys()][1]).toBe("sent what is no message: liveness of no connection");
+    expect([...at.server.dropped.keys()][1]).toBe(
+      "sent what is no message: liveness of no connection",
+    );
   });
 });
 

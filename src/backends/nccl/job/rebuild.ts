@@ -126,7 +126,7 @@ interface OpeningFailure {
 /** The opening of one rank. */
 interface RankOpening<T> {
   /** Rejects soon after the signal fires. */
-  open(givenUp: AbortSignal): Promise<T>;
+  open(cancelled: AbortSignal): Promise<T>;
   /** Releases an opening after another rank failed. */
   undo(opened: T): Promise<void>;
 }
@@ -139,12 +139,12 @@ export async function openOnAllRanks<T>(
   { open, undo }: RankOpening<T>,
 ): Promise<T> {
   const over = new AbortController();
-  const givenUp = signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]);
+  const cancelled = signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]);
   const others = remoteFailure(membership, leftMs(), over.signal);
-  const opening = open(givenUp);
+  const opening = open(cancelled);
   try {
     const opened = await Promise.race([opening, others]);
-    const wait = { timeoutMs: leftMs(), signal: givenUp };
+    const wait = { timeoutMs: leftMs(), signal: cancelled };
     await Promise.race([membership.exchange("opened", new Uint8Array(0), wait), others]);
     return opened;
   } catch (error) {

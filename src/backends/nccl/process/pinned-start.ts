@@ -102,20 +102,20 @@ export interface JobStart<C> {
   /** Hands rank 0's bytes to all. */
   readonly share: (own: () => Uint8Array) => Promise<Uint8Array>;
   /** The start is not waited for any more. */
-  readonly givenUp?: AbortSignal;
+  readonly cancelled?: AbortSignal;
 }
 
 /** The same for the ranks of a job, one in each process. Variables are set only after all ranks have agreed on an id. */
 export async function startPinnedJob<C extends JobCommunicator>(
   pin: NcclPin,
   places: readonly string[],
-  { agreeOnId, begin, share, givenUp }: JobStart<C>,
+  { agreeOnId, begin, share, cancelled }: JobStart<C>,
 ): Promise<C> {
   const variables = pinnedVariables(pin);
   const { rings } = pin;
   const start = async (which: "first" | "pinned", under: Variables): Promise<C> => {
     const id = await agreeOnId(which);
-    return startWithVariables(under, () => begin(id), givenUp);
+    return startWithVariables(under, () => begin(id), cancelled);
   };
   if (rings === undefined || places.length === 1) return start("pinned", variables);
   const folder = new GraphFolder();
@@ -129,8 +129,8 @@ export async function startPinnedJob<C extends JobCommunicator>(
         await first.abort();
         throw error;
       });
-      await first.end(givenUp ?? new AbortController().signal);
-      givenUp?.throwIfAborted();
+      await first.end(cancelled ?? new AbortController().signal);
+      cancelled?.throwIfAborted();
       xml = graphsWithRing(new TextDecoder().decode(found), rings, places);
     }
     return await start("pinned", { ...variables, ...folder.takeVariables(xml) });

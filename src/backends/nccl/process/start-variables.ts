@@ -35,14 +35,14 @@ export function withVariables<T>(variables: Variables, body: () => T): T {
 export function startWithVariables<T>(
   variables: Variables,
   body: () => Promise<T>,
-  givenUp?: AbortSignal,
+  cancelled?: AbortSignal,
 ): Promise<T> {
   const hasOwn = Object.keys(variables).length > 0;
   const start = (hasOwn ? starts : pinned).then(async () => {
-    givenUp?.throwIfAborted();
+    cancelled?.throwIfAborted();
     const putBack = setVariables(variables);
     try {
-      return await unlessAborted(body(), givenUp);
+      return await unlessAborted(body(), cancelled);
     } finally {
       putBack();
     }
