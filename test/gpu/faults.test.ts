@@ -235,7 +235,7 @@ describe("a rank that does not come where ranks are connected for the first time
   test("is named in time, and one that is killed there as well", async () => {
     const { results, text } = await runJob<{ told: Readonly<Record<string, Told>> }>(
       size,
-      "first-uses.mjs",
+      "first-contacts.mjs",
     );
     for (const [rank, result] of results.entries()) {
       if (rank === 1) continue;

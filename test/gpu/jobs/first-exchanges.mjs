@@ -1,5 +1,5 @@
 // First messages of ranks 0 and 1, made in different orders on each, and calls that not all ranks make alike; each in a
-// life of the job of its own. Prints `result {…}`.
+// generation of the job of its own. Prints `result {…}`.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 

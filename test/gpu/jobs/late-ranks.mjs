@@ -1,4 +1,4 @@
-// Rank 1 makes no call in time, all rebuild, and what belongs to the life before is refused; prints `result {…}`.
+// Rank 1 makes no call in time, all rebuild, and what belongs to the last generation is refused; prints `result {…}`.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 

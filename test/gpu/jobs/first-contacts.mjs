@@ -1,4 +1,4 @@
-// What connects ranks for the first time in a life of the job, without rank 1: each in a life of its own, the last one
+// What connects ranks for the first time in a generation of the job, without rank 1: each in a generation of its own, the last one
 // without rank 1's process. Prints `result {…}`.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
