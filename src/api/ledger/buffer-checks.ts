@@ -20,7 +20,7 @@ interface CallRef {
   readonly call: number;
 }
 
-/** Refuses a call with buffers that were disposed, or transferred away, after the rank made it: they were lent until it settles. */
+/** Refuses a call with buffers that were disposed, or transferred away, after the rank made it and before it settles. */
 export function assertLive(set: CallSet): void {
   if (!set.calls.some(isReleased)) return;
   const careless = set.calls.filter(isReleased);
@@ -32,7 +32,7 @@ export function writeError(set: CallSet, fault: WriteFault): PerRankError {
   return new PerRankError((rank) => writtenError(refIn(set, rank), fault));
 }
 
-/** The error of a transfer with a buffer that was disposed or transferred away while it was lent; `undefined` when both are alive. */
+/** The error of a transfer with a buffer that was disposed or transferred away while in use; `undefined` when both live. */
 export function releasedPairError(
   comm: CommInfo,
   { send, recv }: MatchedPair,
@@ -47,7 +47,7 @@ export function releasedRemoteError(comm: CommInfo, end: Posting): CommError {
   return releasedError(refOf(comm, end), [end.call]);
 }
 
-/** The error of a transfer with a buffer that was written while it was lent. */
+/** The error of a transfer with a buffer that was written while in use. */
 export function writtenPairError(
   comm: CommInfo,
   fault: WriteFault,
@@ -133,7 +133,7 @@ export function assertNoAliasing({ calls, comm, number }: CallSet): void {
 
 /**
  * Finds a message's error when it would arrive in memory which another rank reads or writes in the same exchange: in a call
- * at the head of its line, even if that part of the call is done. There is none when the memory is the receiver's own.
+ * at the head of its queue, even if that part of the call is done. There is none when the memory is the receiver's own.
  */
 export function aliasingErrors(
   comm: CommInfo,

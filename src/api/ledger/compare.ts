@@ -12,7 +12,7 @@ import type { MatchedPair } from "./messages.ts";
 import type { Posting, SignatureField } from "./posting.ts";
 import type { PendingCollective } from "./queues.ts";
 
-/** A call in a few words. */
+/** A short text about a call. */
 interface CallSummary {
   /** The operation and its sizes. */
   readonly call: string;
@@ -29,12 +29,12 @@ export interface Mismatch {
   readonly values: readonly string[];
   /** Each rank's call, where ranks of other processes are compared. */
   readonly calls?: readonly CallSummary[];
-  /** The law, where it is not equality, and the way to meet it. */
+  /** The rule, where it is not equality, and the remedy. */
   readonly rule?: string;
   readonly remedy?: string;
 }
 
-/** The first difference between the postings of a complete slot; `undefined` when they agree. */
+/** The first difference between the calls of a complete collective; `undefined` when they are equal. */
 export function mismatchOf(pending: PendingCollective): Mismatch | undefined {
   const { posted, postings } = pending;
   // Of one rank there is nothing to compare.
@@ -228,7 +228,7 @@ function summaryOf(posting: Posting | undefined): CallSummary {
 // Ranks of several processes. They compare digests: the signature, the lengths that must be transposes, and the windows of
 // symmetric memory that the call would use.
 
-/** A rank's words about its call. */
+/** The fields of a rank's call that other processes compare. */
 interface DigestDetails {
   readonly call: CallSummary;
   readonly signature: readonly SignatureField[];
@@ -254,7 +254,7 @@ export function compareAcrossProcesses(
   return session.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
 }
 
-/** A rank's own words. */
+/** The digest of a rank's own call. */
 function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
   const { call, prepared } = posting;
   const { signature } = prepared;
@@ -267,7 +267,7 @@ function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
   return { kind: JSON.stringify([signature, fields]), details: JSON.stringify(digests) };
 }
 
-/** The mismatch of the calls of all ranks, given their words by rank. */
+/** The mismatch of the calls of all ranks, given their digests by rank. */
 function compareDigests(details: readonly string[]): Mismatch | undefined {
   const digests = details.map((each) => JSON.parse(each) as DigestDetails);
   const differs = faultOf(digests);
@@ -373,7 +373,7 @@ export class SymmetricWindows {
   }
 
   /**
-   * One rank's words about the windows of its calls, one call after another: ranks with calls in common
+   * Fields about the windows of one rank's calls, one call after another: ranks with calls in common
    * windows say the same. Makes none.
    */
   fieldsOf(

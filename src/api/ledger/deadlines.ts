@@ -211,7 +211,7 @@ function wake(timer: Timer | number | undefined): void {
 
 // The cause of a timeout, and its error. Ranks are those of the communicator.
 
-/** Calls that are not done: those in the ranks' lines, and those that the session has. */
+/** Calls that are not done: queued ones, and those submitted to the session. */
 interface OpenCalls {
   readonly queues: RankQueues;
   readonly submitted: { submittedWith(posting: Posting): readonly Posting[] };
@@ -231,7 +231,7 @@ export function commRanks({ ranks }: CommInfo, worldRanks: readonly number[]): r
   return worldRanks.map((worldRank) => own.get(worldRank) ?? -1);
 }
 
-/** The ranks that a late call waited for, and the words about them. */
+/** The ranks that a late call waited for, and the text about them. */
 export interface TimeoutCause {
   readonly ranks: readonly number[];
   readonly why: string;
@@ -245,7 +245,7 @@ export function missingRanks(ranks: readonly number[]): TimeoutCause {
   return { ranks, why };
 }
 
-/** The cause of a call's wait when its deadline passed: in a job of several processes by their own words. */
+/** The cause of a timeout; in a job of several processes it queries the others. */
 export async function timeoutCause(
   session: Session,
   comm: CommInfo,
@@ -275,7 +275,7 @@ export async function timeoutCause(
   const remote = together.filter((end) => !comm.local.includes(end.peer));
   const missingWorldRanks = await session.peers?.missingEnds(comm, remote);
   const missing = missingWorldRanks && commRanks(comm, missingWorldRanks);
-  // One that is in line here is not made yet: for the others this rank is the one that lacks.
+  // A call behind an earlier one is not dispatched yet: to the others this rank is the missing one.
   const isUpToUs = missing?.every((rank) => rank === op.rank) === true;
   return isUpToUs && isBehind ? behindEarlierCall : messageTimeoutCause(peer, missing);
 }

@@ -5,7 +5,7 @@ import { CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
 import { type CommOp, failOp } from "../op.ts";
 import type { Posting } from "./posting.ts";
 
-/** Fails operations, and keeps the books. */
+/** Fails operations, and records their failures. */
 export class Failures {
   readonly #comm: CommInfo;
   /** Called for an unobserved failure. */
@@ -16,7 +16,7 @@ export class Failures {
   #unobserved: CommOp[][];
   /** True when no rank has an unobserved failure; kept, because every call reads it. */
   #allObserved = true;
-  /** Calls of which one half has failed already. */
+  /** Calls of which one end has failed already. */
   readonly #halfFailed = new WeakSet<CommOp>();
 
   constructor(comm: CommInfo, onUnseen: () => void) {
@@ -94,8 +94,8 @@ export class Failures {
   }
 
   #isReported(rank: number): boolean {
-    const told = this.#reported[rank];
-    return told === true || told?.isObserved === true;
+    const report = this.#reported[rank];
+    return report === true || report?.isObserved === true;
   }
 }
 

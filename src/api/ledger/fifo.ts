@@ -1,9 +1,9 @@
-/** First in, first out, in constant time: a loop leaves thousands of calls in line. */
+/** First in, first out, in constant time: a loop leaves thousands of calls in the queue. */
 
 /** Compacts the array once so many of its slots, and more than half of it, are free. */
 const mostLeft = 64;
 
-/** A line of things, oldest first. */
+/** A queue, oldest first. */
 export class Fifo<T> {
   #places: (T | undefined)[] = [];
   /** Where the oldest is. */
@@ -17,7 +17,7 @@ export class Fifo<T> {
     return this.#places[this.#head];
   }
 
-  /** The one that stands behind so many others. */
+  /** The item behind this many others. */
   at(index: number): T | undefined {
     return this.#places[this.#head + index];
   }

@@ -69,7 +69,7 @@ export class Ledger {
   readonly #supportsRepeats: boolean;
   /** Calls that the session has queued. */
   readonly #submitted: SubmissionQueue;
-  /** Calls that are made again one right behind the other. */
+  /** Batches of repeated calls. */
   readonly batches: CallBatches;
   /** Where time is real. */
   readonly #deadlines: Deadlines | undefined;
@@ -140,7 +140,7 @@ export class Ledger {
     this.#enqueue(rank, posting, this.callNumbers.assignCollective(rank, posting.op));
   }
 
-  /** A rank's call takes its place in line. */
+  /** Pushes a rank's call on its queue. */
   #enqueue(rank: number, posting: Posting, number: number): void {
     const pending = this.#collectives.at(number);
     invariant(pending.postings[rank] === undefined, "a rank posts a call once");
@@ -154,7 +154,7 @@ export class Ledger {
 
   /**
    * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it;
-   * false where it has to be posted as others are. With nothing open it needs no place in line.
+   * false where it has to be posted as others are. With nothing open it needs no place in a queue.
    */
   postRepeated(prepared: Prepared<unknown>, op: CommOp, timeoutMs?: number): boolean {
     const { rankCall } = prepared;
@@ -169,7 +169,7 @@ export class Ledger {
     return true;
   }
 
-  /** Takes sends and receives of a rank that may meet their counterparts in any order. */
+  /** Takes sends and receives of a rank that match their counterparts in any order. */
   postMessages(rank: number, transfers: readonly TransferPosting[]): void {
     this.batches.seal();
     const admitted = transfers.filter((transfer) => this.#admit(rank, transfer));
@@ -282,7 +282,7 @@ export class Ledger {
     return this.#idleGate.idle();
   }
 
-  /** The wait of a rank at the head of its line; `undefined` when it has no open call. */
+  /** The wait of a rank at the head of its queue; `undefined` when it has no open call. */
   headWait(rank: number): OpenWait | undefined {
     return headWait(this.comm, this.#queues, rank);
   }
@@ -330,7 +330,7 @@ export class Ledger {
     if (posting.op.pending) this.timeOut(posting, cause);
   }
 
-  /** An unobserved failure keeps every later call from going on as before. */
+  /** An unobserved failure ends the batches: later calls are refused. */
   #onUnobservedFailure(host: LedgerHost): void {
     this.batches.seal();
     host.onUnobservedFailure(this);
@@ -349,7 +349,7 @@ export class Ledger {
     return refusal === undefined;
   }
 
-  /** One more call can be served, or the one that kept others waiting is over. */
+  /** Dispatches calls, after one more has become complete or the one before them is done. */
   #dispatchReady(): void {
     if (this.#order !== undefined) this.#order.request(this.#dispatchOneMore);
     else this.#dispatchAll();
@@ -366,7 +366,7 @@ export class Ledger {
     this.#onStopped();
   }
 
-  /** One more call may be served, which is this process's alone. */
+  /** Grants one more call its turn in the order across communicators. */
   readonly #dispatchOneMore = (): undefined | Promise<void> => {
     this.#granted++;
     return this.#dispatchGranted();
@@ -385,19 +385,19 @@ export class Ledger {
     return undefined;
   };
 
-  /** `undefined`: there is none to serve; true: served. */
+  /** `undefined`: there is none; true: dispatched. */
   #dispatchNext(): true | Promise<void> | undefined {
     return this.#dispatchCollective() ?? dispatchMessages(this.#dispatch, this.#queues);
   }
 
-  /** Nothing more is served for now. */
+  /** No more calls can be dispatched for now. */
   #onStopped(): void {
     if (this.#executing) return;
     if (this.#termination !== undefined) this.#queues.clear();
     this.#idleGate.check();
   }
 
-  /** `undefined`: there is none to serve; true: served. */
+  /** `undefined`: there is none; true: dispatched. */
   #dispatchCollective(): true | Promise<void> | undefined {
     const pending = this.#collectives.first;
     if (pending === undefined || !pending.complete || !this.#queues.isAtAllHeads(pending))
@@ -445,7 +445,7 @@ export class Ledger {
   }
 }
 
-/** The makers of one communicator's calls. */
+/** The contexts of one communicator's calls. */
 class CallContexts {
   readonly #contexts: readonly CallContext[];
   readonly #monitor: Monitor;
@@ -475,12 +475,12 @@ class CallContexts {
     });
   }
 
-  /** The maker of all calls of a rank; `undefined` where another rank's program may make some, as far as is known. */
+  /** The context of all calls of a rank; `undefined` where another rank's program may make some. */
   fixed(rank: number): CallContext | undefined {
     return this.#isVirtual ? undefined : this.#contexts[rank];
   }
 
-  /** The maker of a rank's next call. */
+  /** The context of a rank's next call. */
   current(rank: number): CallContext {
     const context = this.#contexts[rank] as CallContext;
     const { callingRank } = this.#monitor;

@@ -1,5 +1,5 @@
 /**
- * Calls of all ranks that were compared and agree.
+ * Calls of all ranks that were compared and are equal.
  *
  * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one identity check a
  * rank replaces the comparison, and the backend's work on the arguments comes back with it.
@@ -10,7 +10,7 @@ import type { Prepared } from "../member/prepared.ts";
 import { isReleased } from "./buffer-checks.ts";
 import type { Posting } from "./posting.ts";
 
-/** An agreement; as `CallSet.cache` it is what backends know it as. */
+/** A matched call, which backends get as `CallSet.cache`. */
 export class MatchedCall implements PlanCache {
   planned: object | undefined;
   /** The calls, by rank: those of this process. */
@@ -26,14 +26,14 @@ export class MatchedCall implements PlanCache {
     this.prepared = postings.map(({ prepared }) => prepared);
   }
 
-  /** The agreement that these calls have come to before; `undefined` when they have to be compared. */
+  /** The matched call of these postings; `undefined` when they have to be compared. */
   static lookup(postings: readonly Posting[]): MatchedCall | undefined {
     const known = postings[0]?.prepared.matched;
     if (known === undefined) return undefined;
     return known.#covers(postings) ? known : undefined;
   }
 
-  /** Notes that these calls agree. */
+  /** Caches the result for calls that are equal. */
   static store(postings: readonly Posting[], calls: readonly RankCall[]): MatchedCall {
     const agreement = new MatchedCall(postings, calls);
     const [first] = postings;

@@ -1,11 +1,11 @@
-/** Sends and receives of one rank that may meet their counterparts in any order: one call, or those of a group. */
+/** Sends and receives of one rank that match their counterparts in any order: one call, or those of a group. */
 import type { CommInfo } from "../backend.ts";
 import type { Memory } from "../memory.ts";
 import type { CommOp } from "../op.ts";
 import { Fifo } from "./fifo.ts";
 import type { TransferPosting } from "./posting.ts";
 
-/** A send and the receive it meets. */
+/** A send and the matching receive. */
 export interface MatchedPair {
   readonly send: TransferPosting;
   readonly recv: TransferPosting;
@@ -19,7 +19,7 @@ type Direction = TransferPosting["direction"];
 export class MessageBatch {
   readonly rank: number;
   readonly transfers: readonly TransferPosting[];
-  /** Those that have not met their counterpart, in the order posted. */
+  /** Transfers that are not matched, in the order posted. */
   readonly #open: Map<CommOp, TransferPosting>;
   /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
   readonly #queues = {
@@ -43,7 +43,7 @@ export class MessageBatch {
     }
   }
 
-  /** Those that have not met their counterpart. */
+  /** Transfers that are not matched. */
   get open(): readonly TransferPosting[] {
     return [...this.#open.values()];
   }
@@ -71,7 +71,7 @@ export class MessageBatch {
     return queue?.first;
   }
 
-  /** A transfer is no longer open: it met its counterpart, or was cancelled. False where it was not. */
+  /** A transfer is no longer open: it was matched or cancelled. False where it was not open. */
   close(op: CommOp): boolean {
     return this.#open.delete(op);
   }
@@ -105,8 +105,8 @@ export function remoteEnds(
 }
 
 /**
- * Takes every send that meets a receive out of the batches that stand first in their ranks' lines, in the order of ranks
- * and sends. `arrived` are those that were not compared before: two of the others have nothing left that meets.
+ * Takes every matching send and receive out of the batches at the heads of their ranks' queues, in the order of ranks
+ * and sends. `arrived` are those that were not compared before: two of the others have nothing left that matches.
  */
 export function takePairs(
   arrived: readonly MessageBatch[],
@@ -123,7 +123,7 @@ export function takePairs(
   );
 }
 
-/** Takes the sends of one batch that meet receives of the other. */
+/** Takes the sends of one batch that match receives of the other. */
 function takePairsBetween(
   sendBatch: MessageBatch | undefined,
   recvBatch: MessageBatch | undefined,

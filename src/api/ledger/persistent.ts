@@ -17,7 +17,7 @@ import { Submission } from "./submission.ts";
 
 /** Calls under way, as long as no other call enters the ledger and their rank may make calls. */
 export interface OpenBatch {
-  /** Stands for it in objects that outlive it. */
+  /** Identifies the batch in objects that outlive it. */
   readonly key: object;
   /** True where a call with such a deadline can be appended now. */
   accepts(timeoutMs: number | undefined): boolean;
@@ -25,27 +25,27 @@ export interface OpenBatch {
   append(prepared: Prepared<unknown>, op: CommOp): boolean;
 }
 
-/** One rank's. */
+/** The batch to which a rank's calls can be appended. */
 export interface CurrentBatch {
   readonly current: OpenBatch | undefined;
 }
 
-/** All of a ledger's. */
+/** The batches of a ledger. */
 export interface CallBatches {
-  /** A rank's, for as long as the ledger lives. */
+  /** The current batch of a rank, for as long as the ledger lives. */
   ofRank(rank: number): CurrentBatch;
-  /** A call that was made before, which is the rank's next one, is there to be gone on with; false where it cannot be. */
+  /** Begins a batch with a repeated call, the rank's next one; false where that cannot begin one. */
   begin(rank: number, posting: Posting, timeoutMs: number | undefined): boolean;
-  /** Nothing goes on any more. */
+  /** Closes all batches: no call can be appended. */
   seal(): void;
 }
 
-/** Runs where one rank lives here, rows where there are more. */
+/** Batches for one rank in this process, or for several. */
 export function callBatches(comm: CommInfo, host: MultiRankHost): CallBatches {
   return comm.local.length === 1 ? new SingleRankBatches(host) : new MultiRankBatches(comm, host);
 }
 
-/** True for a session that queues calls again and asks for nothing more about each: whether to refuse it, or when in virtual time. */
+/** True for a session that queues repeated calls, and neither compares, observes nor times each of them. */
 export function supportsRepeats(session: Session): boolean {
   const { enqueueRepeated, compare, onPosted, bufferGuard, clock } = session;
   if (enqueueRepeated === undefined) return false;
@@ -74,7 +74,7 @@ interface BatchHost {
 }
 
 /**
- * Calls in a row of the only rank that a process has on a communicator, handed to the session one right behind the other: one
+ * Consecutive calls of the only rank that a process has on a communicator, appended to one submission: one
  * entry in the queue, and one `Completion`, for any number of them.
  */
 class SingleRankBatch extends Submission implements OpenBatch {
@@ -143,10 +143,10 @@ class SingleRankBatch extends Submission implements OpenBatch {
   }
 }
 
-/** Begins runs, and appends to the last one as long as no other call enters the ledger. */
+/** Begins batches, and appends to the last one as long as no other call enters the ledger. */
 class SingleRankBatches implements CallBatches, CurrentBatch {
   readonly #host: BatchHost;
-  /** The one that goes on. */
+  /** The batch that accepts calls. */
   current: SingleRankBatch | undefined;
 
   constructor(host: BatchHost) {
@@ -204,7 +204,7 @@ interface CurrentRankCalls {
   current: RankCalls | undefined;
 }
 
-/** The lanes of the ranks of one communicator that live in this process. */
+/** The batches of a communicator with several ranks in this process. */
 class MultiRankBatches implements CallBatches {
   readonly #host: MultiRankHost;
   readonly #local: readonly number[];
@@ -237,7 +237,7 @@ class MultiRankBatches implements CallBatches {
     return column.append(prepared, op);
   }
 
-  /** Every rank has a lane from here on; `undefined` where their next calls are not one row. */
+  /** Opens a batch with a column for each rank; `undefined` where their next calls do not have one number. */
   #open(rank: number, timeoutMs: number | undefined): MultiRankBatch | undefined {
     const { numbers } = this.#host;
     const first = numbers.nextCollective(rank);
@@ -269,10 +269,10 @@ interface MultiRankHost extends BatchHost {
 class RankCalls implements OpenBatch {
   readonly key = {};
   readonly rank: number;
-  /** Its place among the lanes. */
+  /** Its index among the columns. */
   readonly at: number;
   readonly ops: CommOp[] = [];
-  /** By row: what the calls were made from that came before the first lane's, and are compared with it when it comes. */
+  /** By row: prepared calls that came before the first column's call, which compares them when it comes. */
   readonly early = new Map<number, Prepared<unknown>>();
   /** The turn is over, or another call entered the ledger. */
   isOver = false;
@@ -314,9 +314,9 @@ class MultiRankBatch implements RowTable {
   readonly #seal: () => void;
   /** Numbers of ranks that have come to each row. */
   readonly #arrived: number[] = [];
-  /** Some call has come before the first lane's. */
+  /** Some call has come before the first column's. */
   #hasEarly = false;
-  /** Number of rows that were handed to the session. */
+  /** Number of rows that were submitted to the session. */
   #submittedRows = 0;
   /** In the order in which the session took them; further rows go behind the last of them. */
   readonly #submissions: SubmittedRows[] = [];
@@ -346,7 +346,7 @@ class MultiRankBatch implements RowTable {
     return true;
   }
 
-  /** The agreement of calls is kept with the first lane's. */
+  /** The matched call is cached with the first column's call. */
   #beginsRow(row: number, { matched }: Prepared<unknown>): boolean {
     if (matched?.planned === undefined) return false;
     if (this.#hasEarly) {
@@ -358,7 +358,7 @@ class MultiRankBatch implements RowTable {
     return true;
   }
 
-  /** A call has come to a row: where it was the last one, the row is handed over. */
+  /** A call has come to a row: the last one submits the row. */
   arrived(row: number): void {
     const came = (this.#arrived[row] ?? 0) + 1;
     this.#arrived[row] = came;
@@ -425,11 +425,11 @@ class MultiRankBatch implements RowTable {
 interface RowTable {
   /** Each rank's operations, by row. */
   readonly columns: readonly { readonly ops: readonly CommOp[] }[];
-  /** The agreement of the calls of each row. */
+  /** The matched call of each row. */
   readonly matched: readonly MatchedCall[];
 }
 
-/** Those that were handed to the session one right behind the other: a further row is one number more. */
+/** Rows of one submission: an appended row is one more number. */
 class SubmittedRows extends Submission {
   readonly #table: RowTable;
   readonly #from: number;
@@ -459,7 +459,7 @@ class SubmittedRows extends Submission {
   }
 
   submitted(): void {
-    // `tell` does it for all of them together.
+    // `markSubmitted` does it for all of them together.
   }
 
   /** Submits the operations of these rows. */

@@ -1,4 +1,4 @@
-/** A rank's call as it stands in the ledger. */
+/** A rank's call in the ledger. */
 import type { RankCall } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import type { CommOp } from "../op.ts";

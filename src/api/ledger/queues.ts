@@ -11,22 +11,22 @@ import { Fifo } from "./fifo.ts";
 import { MessageBatch } from "./messages.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 
-/** A call in a rank's line. */
+/** A call in a rank's queue. */
 type QueueEntry = PendingCollective | MessageBatch;
 
-/** The lines of the ranks of one communicator that live in this process. */
+/** The queues of the ranks of one communicator that live in this process. */
 export class RankQueues {
   readonly #comm: CommInfo;
   /** By rank; those of other processes stay empty. */
   readonly #queues: readonly Fifo<QueueEntry>[];
   readonly #local: readonly Fifo<QueueEntry>[];
-  /** Entries of all lines, and those among them that are batches. */
+  /** Entries of all queues, and those among them that are batches. */
   #entries = 0;
   #batches = 0;
   #dispatchedCount = 0;
   /** Ranks with a batch as first call that was not compared with those of the other ranks. */
   readonly #arrived = new Set<number>();
-  /** The compared batches at the head of their lines, by the host memory that they use. */
+  /** The compared batches at the head of their queues, by the host memory that they use. */
   readonly #hostUsers = new Map<Memory, Set<MessageBatch>>();
   /** Operations that were cancelled and may still be open in a batch. */
   #cancelled: CommOp[] = [];
@@ -51,7 +51,7 @@ export class RankQueues {
     return this.#queues[rank]?.first;
   }
 
-  /** Takes a rank's first call off its line. */
+  /** Removes a rank's first call from its queue. */
   shift(rank: number): void {
     const left = this.#queues[rank]?.shift();
     if (left === undefined) return;
@@ -67,7 +67,7 @@ export class RankQueues {
     if (this.batch(rank) !== undefined) this.#arrived.add(rank);
   }
 
-  /** Takes every rank's first call, a collective one, off its line. */
+  /** Removes every rank's first call, a collective one, from its queue. */
   shiftAll(): void {
     const { local } = this.#comm;
     for (let at = 0; at < local.length; at++) {
@@ -79,7 +79,7 @@ export class RankQueues {
     }
   }
 
-  /** Notes that an operation was cancelled, which may be a transfer in line. */
+  /** Notes that an operation was cancelled, which may be a queued transfer. */
   cancel(op: CommOp): void {
     if (this.#batches > 0) this.#cancelled.push(op);
   }
@@ -91,12 +91,12 @@ export class RankQueues {
     return cancelled;
   }
 
-  /** Number of entries that have left their lines so far. */
+  /** Number of entries that have left their queues so far. */
   get dispatchedCount(): number {
     return this.#dispatchedCount;
   }
 
-  /** True when sends or receives stand in some line. */
+  /** True when some queue holds sends or receives. */
   get haveMessages(): boolean {
     return this.#batches > 0;
   }
@@ -116,7 +116,7 @@ export class RankQueues {
     return postingsOf(first, rank).some(({ op }) => op.callOp === callOp);
   }
 
-  /** The sends and receives that stand in their rank's line with one of them. */
+  /** The sends and receives that were posted together with one of them, while queued. */
   batchOf({ op }: Posting): readonly TransferPosting[] {
     for (const entry of this.#queues[op.rank]?.items() ?? []) {
       if (!(entry instanceof MessageBatch)) continue;
@@ -125,18 +125,18 @@ export class RankQueues {
     return [];
   }
 
-  /** The batch at the head of a rank's line; `undefined` where there is none. */
+  /** The batch at the head of a rank's queue; `undefined` where there is none. */
   batch(rank: number): MessageBatch | undefined {
     const first = this.#queues[rank]?.first;
     return first instanceof MessageBatch ? first : undefined;
   }
 
-  /** The batches at the heads of all lines. */
+  /** The batches at the heads of all queues. */
   batches(): MessageBatch[] {
     return this.#local.flatMap(({ first }) => (first instanceof MessageBatch ? [first] : []));
   }
 
-  /** The batches that came to the head of their lines since the last `compared`. */
+  /** The batches that came to the head of their queues since the last `markCompared`. */
   get arrived(): readonly MessageBatch[] {
     const arrived: MessageBatch[] = [];
     for (const rank of this.#arrived) {
@@ -158,7 +158,7 @@ export class RankQueues {
     }
   }
 
-  /** The compared batches at the head of their lines that use host memory, where several do. */
+  /** The compared batches at the head of their queues that use host memory, where several do. */
   sharersOf(memory: Memory): readonly MessageBatch[] {
     const users = this.#hostUsers.get(memory);
     return users === undefined || users.size < 2 ? [] : [...users];
@@ -247,7 +247,7 @@ export class PendingCollectives {
     return pending;
   }
 
-  /** The oldest is about to be served. */
+  /** Removes the oldest, which is about to be dispatched. */
   shift(): void {
     if (this.#open.shift() !== undefined) this.#firstNumber++;
   }
@@ -274,7 +274,7 @@ export interface OpenWait {
   readonly missing: readonly number[];
 }
 
-/** The wait of a rank at the head of its line; `undefined` when it has no open call. */
+/** The wait of a rank at the head of its queue; `undefined` when it has no open call. */
 export function headWait(comm: CommInfo, queues: RankQueues, rank: number): OpenWait | undefined {
   const head = queues.head(rank);
   const posting = head instanceof MessageBatch ? head.open[0] : head?.postings[rank];
@@ -282,7 +282,7 @@ export function headWait(comm: CommInfo, queues: RankQueues, rank: number): Open
   return { posting, comm: comm.name, missing: missingAt(comm, queues, head) };
 }
 
-/** World ranks without which a call at the head of a line cannot go on. */
+/** World ranks without which a call at the head of a queue cannot complete. */
 function missingAt({ ranks }: CommInfo, queues: RankQueues, head: QueueEntry): readonly number[] {
   if (head instanceof MessageBatch) {
     return [...new Set(head.open.map(({ peer }) => ranks[peer] as number))];
@@ -351,7 +351,7 @@ export class CallNumbers {
     this.#collective[rank] = number;
   }
 
-  /** Numbers a rank's next sends and receives; both halves of a call have the same number of a call. */
+  /** Numbers a rank's next sends and receives; both ends of a call have its number. */
   assignMessages(rank: number, transfers: readonly TransferPosting[]): void {
     const { local, ranks } = this.#comm;
     const isHere = local.length === ranks.length;

@@ -14,7 +14,7 @@ export interface DispatchHost {
   readonly comm: CommInfo;
   readonly windows: SymmetricWindows;
   readonly barrier: BarrierWait;
-  /** Prepares a complete set: allocates what could not be known before. Throws when it cannot be served. */
+  /** Prepares a complete set: checks its memory, allocates receive buffers of exchanged lengths. Throws when it cannot be dispatched. */
   prepare(set: CallSet): void;
   /** Serves a call that changes communicators instead of data; false when it is none. */
   runControlCall(set: CallSet): void | Promise<void> | false;
@@ -24,7 +24,7 @@ export interface DispatchHost {
    * each rank of a small call.
    */
   settleLater(settle: () => void, work: number): void;
-  /** Has calls handed to a session that queues them, and settles them when it is done. */
+  /** Submits calls to a session that queues them, and settles them when they are done. */
   enqueue(postings: readonly Posting[], hand: (waiting: Completion) => void): void;
   /** The same for a call that the session has worked out before. */
   enqueueRepeated(call: Submission, known: MatchedCall, number: number): void;
@@ -34,7 +34,7 @@ export interface DispatchHost {
   timeOut(posting: Posting, missing: readonly number[]): void;
 }
 
-/** The rest of a dispatch when a session has queued the calls: the ledger goes on while they are at work. */
+/** The result of a dispatch when the session has queued the calls: the ledger dispatches others meanwhile. */
 export const queued = Symbol("queued");
 
 /** The rest of a dispatch: nothing, a wait, or queued calls. */
@@ -132,7 +132,7 @@ function isLate({ call, deadlinePs }: Posting): boolean {
   return deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
 }
 
-/** Fails what went wrong while it was served. Where ranks of other processes may be at it, the communicator is over here. */
+/** Fails calls whose dispatch threw. Where ranks of other processes may be in the call, the communicator ends here. */
 export function failDispatched(
   host: DispatchHost,
   postings: readonly Posting[],

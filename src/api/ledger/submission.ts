@@ -68,7 +68,7 @@ export class SubmissionQueue {
     return this.#size;
   }
 
-  /** Has calls handed over, and settled when they are done. What `hand` throws was not queued. */
+  /** Submits calls by `hand`, and settles them when they are done. A call for which `hand` throws was not queued. */
   add(postings: readonly Posting[], hand: (waiting: Completion) => void): void {
     const call = new PostedSubmission(postings);
     this.#append(call);
@@ -108,7 +108,7 @@ export class SubmissionQueue {
     return all;
   }
 
-  /** The calls that were handed over with a posting, and the posting; nothing where it is not queued. */
+  /** The calls submitted together with a posting, and the posting; empty where it is not queued. */
   submittedWith(posting: Posting): readonly Posting[] {
     for (let call = this.#first; call !== undefined; call = call.after) {
       if (call.postings.includes(posting)) return call.postings;
@@ -160,7 +160,7 @@ export class SubmissionOrder {
     this.#onBlocked = onTaken;
   }
 
-  /** `undefined` where several ranks of a world are in this process: their calls are handed over when all have made them. */
+  /** `undefined` where several ranks of a world are in this process: their calls are submitted when all have made them. */
   static forSession(session: Session, onTaken: () => void): SubmissionOrder | undefined {
     const { localRanks, size } = session;
     return localRanks?.length === 1 && size > 1 ? new SubmissionOrder(onTaken) : undefined;
@@ -171,7 +171,7 @@ export class SubmissionOrder {
     return this.#blocked || this.#dispatching;
   }
 
-  /** A communicator has one more call to be served: it is, once those that were made before it have been handed over. */
+  /** Requests the dispatch of one more call: it runs once all calls made before it have been submitted. */
   request(turn: DispatchNext): void {
     this.#waiting.push(turn);
     if (!this.isBlocked) this.#dispatch();

@@ -1,8 +1,7 @@
 /**
- * Repeated calls of a rank with the same arguments, as loops make them: they were checked before, and their prepared call is
- * used again.
+ * A cache of checked calls: a rank that repeats a call with the same arguments, as loops do, uses its prepared call again.
  *
- * A buffer remembers the call that was last made with it. Only calls with fixed arguments are remembered: buffers, a root, an
+ * A buffer holds the call that was last made with it. Only calls with fixed arguments are cached: buffers, a root, an
  * operator with a name, and lists of counts and offsets, which are compared with their earlier values.
  * Only the life of the buffers can have changed besides, and is checked again.
  */
@@ -36,7 +35,7 @@ interface Arguments extends Lists {
 
 /** A checked call with all that a repetition reads: reading from other objects takes longer. */
 export interface CachedCall extends Omit<Arguments, keyof Lists> {
-  /** Its maker: a buffer may be used on several communicators. */
+  /** Its cache: a buffer may be used on several communicators. */
   readonly owner: CallCache;
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown>;
@@ -69,7 +68,7 @@ export class CallCache {
   readonly #timeoutMs: number | undefined;
   #barrier: CachedCall | undefined;
 
-  /** `maker`: makes the operations of the rank; calls without a deadline have `timeoutMs`. */
+  /** `context`: that of the rank's operations; calls without a deadline have `timeoutMs`. */
   constructor(
     stats: CallStats,
     hooks: HookList,
@@ -85,10 +84,9 @@ export class CallCache {
   }
 
   /**
-   * Makes the same call again right behind the one before, which the rank was allowed to make; `undefined` where there is
-   * more to ask. Kept so short that it becomes one piece of machine code with what it calls: a call costs little beside
-   * the time that scattered code and data take to come to a processor that has just run a driver. Names that the call does
-   * not take are not looked for here, where the one before was the same but for them: that would take a tenth longer.
+   * Appends a repeated call to an open batch; `undefined` where it has to be checked and posted. Short enough to be inlined into
+   * one piece of machine code: after a driver call, fetching scattered code and data takes longer than the call itself. Unknown
+   * names of arguments are not detected where the call before was otherwise the same: that would take a tenth longer.
    */
   tryAppend(
     batch: OpenBatch,
@@ -111,7 +109,7 @@ export class CallCache {
     return this.#append(batch, known, timeoutMs);
   }
 
-  /** The same with a call that was kept. */
+  /** The same with a call that its owner has cached. */
   tryAppendCached(
     batch: OpenBatch,
     kept: CachedCall,

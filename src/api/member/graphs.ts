@@ -136,7 +136,7 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
   return { calls, buffers: [...buffers.values()], sendBytes };
 }
 
-/** Throws when a receive among sends and receives that meet freely would overwrite what another one uses. */
+/** Throws when a receive among sends and receives that match in any order would overwrite what another one uses. */
 function assertApart(poster: Poster, calls: readonly Collected[]): void {
   const sends: MemoryUse[] = [];
   const recvs: MemoryUse[] = [];
@@ -349,7 +349,7 @@ export function numberGraph(comm: CommInfo, graph: object): void {
   graphNumbers.set(graph, number);
 }
 
-/** Recorded calls of one rank, which are made again. */
+/** A recording that is replayed call by call. */
 class RecordedGraph extends Recording {
   #steps: readonly Step[];
   #calls: readonly Collected[];

@@ -7,7 +7,7 @@ import type { Posting } from "../ledger/posting.ts";
 import type { CommOp } from "../op.ts";
 import { bytesSent } from "./prepared.ts";
 
-/** A call as it was made, not in halves. */
+/** A call as it was made, not as its send and receive. */
 export type NotifiedCall = Pick<Posting, "call" | "op">;
 
 /** The rank that makes it. */

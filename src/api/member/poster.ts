@@ -179,7 +179,7 @@ export class Poster {
     this.#ledger.refuse(op, error);
   }
 
-  /** An operation that is settled by its maker. */
+  /** An operation that its creator settles. */
   createOp<T>(): CommOp<T> {
     return new CommOp<T>(this.#context ?? this.#ledger.contexts.current(this.facts.rank));
   }
@@ -252,7 +252,7 @@ export class Poster {
     if (messages.length > 0) this.#submitMessages(messages);
   }
 
-  /** Posts sends and receives. All are announced before any is made: a refusal then leaves no half behind. */
+  /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
   #submitMessages(messages: readonly PostedMessage[]): void {
     for (const [at, { call, op }] of messages.entries()) this.#notify(call, op, at);
     const transfers = messages.flatMap(({ call, prepared, collected }) =>
@@ -320,7 +320,7 @@ export class Poster {
     if (failed !== undefined) throw failed.reason as CommError;
   }
 
-  /** Passes the call to the session, once for all of its halves; the session may refuse it. */
+  /** Creates the call and passes it to the session, once for both ends; the session may refuse it. */
   #createCall(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
     const call = made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
     this.#session.onPosted?.(this.worldRank, call);

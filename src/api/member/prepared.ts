@@ -93,7 +93,7 @@ export interface PreparedHalf {
   readonly call: PreparedCall;
 }
 
-/** The call of which sends and receives are the halves: counted as its send, where it has one. */
+/** The whole call of sends and receives: counted as its send, where it has one. */
 export function wholeTransfer({ transfers }: PreparedTransfer<unknown>): PreparedCall {
   const calls = transfers.map(({ call }) => call);
   const [first] = calls;
@@ -102,7 +102,7 @@ export function wholeTransfer({ transfers }: PreparedTransfer<unknown>): Prepare
   return { count: 0, ...first, send, recv };
 }
 
-/** A point-to-point call: its halves, and what the caller gets when they are done. */
+/** A point-to-point call: its sends and receives, and the result for the caller. */
 export interface PreparedTransfer<T> {
   readonly transfers: readonly PreparedHalf[];
   readonly result: T;

@@ -238,7 +238,7 @@ export class Validator {
         throw this.fault(`${field}[${rank}]`, `found ${textOf(count)}`, "an integer of at least 0");
       }
     }
-    // Calls that are made again share it with the results of earlier ones.
+    // Repeated calls share it with the results of earlier ones.
     return Object.freeze(copy as number[]);
   }
 

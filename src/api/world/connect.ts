@@ -144,7 +144,7 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
     endMemoryOf(session);
     const next = await session.rejoin(options.without);
     // From here on the old communicator and its buffers are refused as closed. Errors of giving them back belong
-    // to the rebuild that met them, and must not keep the next life from its owner.
+    // to the rebuild that met them, and must not keep the next generation from its owner.
     await world.close().catch(() => undefined);
     return attach(opening, next);
   };

@@ -208,12 +208,13 @@ export function assertSingleProcess(
   const ranks = size ?? launched?.size ?? 1;
   if (ranks === 1 && (launched?.size ?? 1) === 1) return;
   const several = ranks === 1 ? launched?.size : ranks;
-  const told = launched === undefined ? "" : `${launched.by} started ${launched.size} processes: `;
+  const origin =
+    launched === undefined ? "" : `${launched.by} started ${launched.size} processes: `;
   throw new UnsupportedError(
     {
       headline: `connect: ${backend} with ${several} ranks: all its ranks live in one process`,
       table: attempts.map((attempt) => [attempt.backend, attempt.reason]),
-      hint: `${told}use createWorld, or twinccl run FILE -n RANKS`,
+      hint: `${origin}use createWorld, or twinccl run FILE -n RANKS`,
     },
     { size: several, field: "size" },
   );

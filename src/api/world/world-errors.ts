@@ -58,9 +58,9 @@ function reasonText(reason: unknown): string {
   try {
     if (reason === undefined || reason === null || typeof reason === "function") return "";
     const { message } = reason as { readonly message?: unknown };
-    const told = typeof message === "string" ? message : reason;
-    const isPlain = typeof told === "object" && told.toString === Object.prototype.toString;
-    return isPlain ? "" : (String(told).split("\n", 1)[0] as string);
+    const text = typeof message === "string" ? message : reason;
+    const isPlain = typeof text === "object" && text.toString === Object.prototype.toString;
+    return isPlain ? "" : (String(text).split("\n", 1)[0] as string);
   } catch {
     return "";
   }

@@ -127,7 +127,7 @@ export class Monitor implements OpObserver {
     this.#check();
   }
 
-  /** Where a rank's program stands. */
+  /** The state of a rank's program. */
   state(rank: number): RankState {
     return this.#states[rank] ?? "idle";
   }
