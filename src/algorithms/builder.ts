@@ -40,9 +40,9 @@ export class Lane {
   #end = 0;
   readonly #onStep: (() => void) | undefined;
 
-  constructor(rank: number, onStep?: () => void, brief = false, room: number = firstSteps) {
+  constructor(rank: number, onStep?: () => void, brief = false, capacity: number = firstSteps) {
     this.rank = rank;
-    this.#code = new Int32Array(room * stepWidth);
+    this.#code = new Int32Array(capacity * stepWidth);
     this.#onStep = onStep;
     this.repeats = brief ? [] : undefined;
   }
@@ -220,8 +220,8 @@ export class ProgramBuilder {
     let lane = this.#lanes[index];
     if (lane === undefined) {
       // Lanes of a program have similar lengths.
-      const room = Math.max(firstSteps, this.#latest?.length ?? 0);
-      lane = new Lane(rank, this.#countStep, false, room);
+      const capacity = Math.max(firstSteps, this.#latest?.length ?? 0);
+      lane = new Lane(rank, this.#countStep, false, capacity);
       this.#lanes[index] = lane;
       this.#latest = lane;
     }

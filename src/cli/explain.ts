@@ -321,7 +321,7 @@ function elementLines(plan: NcclPlan, target: Target, rank: number): string {
     plan.algorithm === "Copy"
       ? "one rank alone"
       : plan.algorithm === "Symmetric"
-        ? `stretch ${chunk}`
+        ? `range ${chunk}`
         : channels;
   const [, ...defects] = elementText(plan, target.element, target.block).split("; NCCL ");
   return [

@@ -14,8 +14,8 @@ export function byteSum(average?: {
   readonly ranks: number;
   readonly signed: boolean;
 }): FoldMethods {
-  const gangs = { two: addTwo, four: addFour, fourMore: addFourMore };
-  const sum = methods(copy, add, add, chainByFour(copy, add, gangs));
+  const passes = { two: addTwo, four: addFour, fourMore: addFourMore };
+  const sum = methods(copy, add, add, chainByFour(copy, add, passes));
   if (average === undefined) return sum;
   const { ranks, signed } = average;
   const finish = (acc: Uint8Array, accAt: number, count: number): void =>

@@ -32,7 +32,7 @@ export type Chain<L extends Lanes> = (
  *
  * They get views of exactly one block: V8 reads `a[i]` much faster than `a[at + i]`.
  */
-export interface Gangs<L extends Lanes> {
+export interface ChainPasses<L extends Lanes> {
   /** `acc = a ∘ b`. */
   readonly two: (acc: L, a: L, b: L) => void;
   /** `acc = ((a ∘ b) ∘ c) ∘ d`. */
@@ -69,7 +69,7 @@ export function chainByOne<L extends Lanes>(begin: Hop<L>, add: Hop<L>): Chain<L
 export function chainByFour<L extends Lanes>(
   begin: Hop<L>,
   add: Hop<L>,
-  gangs: Gangs<L>,
+  passes: ChainPasses<L>,
   width = 1,
 ): Chain<L> {
   const byOne = chainByOne(begin, add);
@@ -87,11 +87,11 @@ export function chainByFour<L extends Lanes>(
         return (sources[number] as L).subarray(from, from + size * width) as L;
       };
       let next = sources.length >= 4 ? 4 : Math.min(2, sources.length);
-      if (next === 4) gangs.four(block, view(0), view(1), view(2), view(3));
-      else if (next === 2) gangs.two(block, view(0), view(1));
+      if (next === 4) passes.four(block, view(0), view(1), view(2), view(3));
+      else if (next === 2) passes.two(block, view(0), view(1));
       else begin(acc, at, sources[0] as L, (sourceAts[0] as number) + done, size);
       for (; next + 4 <= sources.length; next += 4) {
-        gangs.fourMore(block, view(next), view(next + 1), view(next + 2), view(next + 3));
+        passes.fourMore(block, view(next), view(next + 1), view(next + 2), view(next + 3));
       }
       for (; next < sources.length; next++) {
         add(acc, at, sources[next] as L, (sourceAts[next] as number) + done, size);

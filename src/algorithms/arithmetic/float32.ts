@@ -12,8 +12,8 @@ const round = Math.fround;
 
 /** Sum of float32. */
 export function float32Sum(): FoldMethods {
-  const gangs = { two: addTwo, four: addFour, fourMore: addFourMore };
-  return methods(add32, chainByFour(copy, add32, gangs));
+  const passes = { two: addTwo, four: addFour, fourMore: addFourMore };
+  return methods(add32, chainByFour(copy, add32, passes));
 }
 
 /** Product of float32. */

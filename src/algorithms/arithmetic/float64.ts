@@ -9,8 +9,8 @@ import { canonicalise64 } from "./nan.ts";
 
 /** Sum of float64. */
 export function float64Sum(): FoldMethods {
-  const gangs = { two: addTwo, four: addFour, fourMore: addFourMore };
-  return methods(add64, chainByFour(copy, add64, gangs));
+  const passes = { two: addTwo, four: addFour, fourMore: addFourMore };
+  return methods(add64, chainByFour(copy, add64, passes));
 }
 
 /** Product of float64. */

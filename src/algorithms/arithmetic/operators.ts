@@ -20,7 +20,7 @@ import { word32Extreme, word32Prod, word32ScaledSum, word32Sum } from "./words32
 import { word64Extreme, word64Prod, word64ScaledSum, word64Sum } from "./words64.ts";
 
 /** Parameters of an operator beside the dtype. */
-export interface Circumstances {
+export interface OperatorContext {
   readonly ranks: number;
   readonly rounding: ScalarRounding;
   /** The scalar of a pre-multiplied sum as given; 1 for every other operator. */
@@ -32,7 +32,7 @@ export type OperatorName = NamedReduceOp | "preMul";
 
 /** The operators of one dtype. */
 export type Operators = {
-  readonly [O in OperatorName]: (circumstances: Circumstances) => FoldMethods;
+  readonly [O in OperatorName]: (context: OperatorContext) => FoldMethods;
 };
 
 /** Every operator of every dtype. */

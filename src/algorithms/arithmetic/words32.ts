@@ -13,8 +13,8 @@ export function word32Sum(average?: {
   readonly ranks: number;
   readonly signed: boolean;
 }): FoldMethods {
-  const gangs = { two: addTwo, four: addFour, fourMore: addFourMore };
-  const sum = methods(copy, add, add, chainByFour(copy, add, gangs));
+  const passes = { two: addTwo, four: addFour, fourMore: addFourMore };
+  const sum = methods(copy, add, add, chainByFour(copy, add, passes));
   if (average === undefined) return sum;
   const { ranks, signed } = average;
   const finish = (acc: Int32Array, accAt: number, count: number): void =>

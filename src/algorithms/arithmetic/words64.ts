@@ -20,8 +20,8 @@ export function word64Sum(average?: {
   readonly ranks: number;
   readonly signed: boolean;
 }): FoldMethods {
-  const gangs = { two: addTwoPairs, four: addFourPairs, fourMore: addFourMorePairs };
-  const sum = methods(copy, addPairs, addPairs, chainByFour(copy, addPairs, gangs, 2));
+  const passes = { two: addTwoPairs, four: addFourPairs, fourMore: addFourMorePairs };
+  const sum = methods(copy, addPairs, addPairs, chainByFour(copy, addPairs, passes, 2));
   if (average === undefined) return sum;
   const { ranks, signed } = average;
   const finish = (acc: Int32Array, accAt: number, count: number): void =>

@@ -33,7 +33,7 @@ export function foldedTiming(
   chunkElements: number,
   model: LinkModel,
 ): FoldedTiming {
-  const rank = new FoldedRank(chunkElements, model);
+  const rank = new RepresentativeRank(chunkElements, model);
   for (const block of blocks) rank.take(block);
   return rank.timing();
 }
@@ -50,7 +50,7 @@ interface State {
   readonly flights: string;
 }
 
-class FoldedRank {
+class RepresentativeRank {
   readonly #chunkElements: number;
   readonly #model: LinkModel;
   #now = 0;

@@ -64,7 +64,7 @@ export function elementText(plan: NcclPlan, element: number, block = 0): string 
     plan.algorithm === "Copy"
       ? "one rank"
       : plan.algorithm === "Symmetric"
-        ? `stretch ${chunk}`
+        ? `range ${chunk}`
         : `channel ${channel}, loop ${loop}, chunk ${chunk}`;
   const range = `elements ${offset}..${offset + length - 1}`;
   return [

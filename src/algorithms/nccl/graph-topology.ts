@@ -7,7 +7,7 @@
  */
 import { UnsupportedError } from "../../api/errors.ts";
 import { parseXml, type XmlElement, xmlFault } from "./graph-file.ts";
-import { at, type ChannelPaths, type SearchResult, type Topology } from "./topology.ts";
+import { type ChannelPaths, ringAt, type SearchResult, type Topology } from "./topology.ts";
 
 /** One graph of the file: the result of the search, and the devices of every channel. */
 interface Graph extends SearchResult {
@@ -52,7 +52,7 @@ function topologyOf(ring: Graph, tree: Graph, devices: readonly number[]): Topol
     const circle = (ring.devices[channel] as readonly number[]).map(rankOf);
     const start = circle.indexOf(0);
     const chain = (tree.devices[channel] as readonly number[]).map(rankOf).reverse();
-    return { ring: circle.map((_, i) => at(circle, start + i)), chain };
+    return { ring: circle.map((_, i) => ringAt(circle, start + i)), chain };
   });
   return {
     name: "Hopper GPUs with the given graph",

@@ -8,8 +8,8 @@ import { UnsupportedError } from "../../api/errors.ts";
 import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
 import type { ChannelPlan, FoldOrder, Piece, PlannedPart, SymmetricPlan } from "./plan-types.ts";
-import { stretchesOf } from "./symmetric.ts";
-import { at, type ChannelPaths } from "./topology.ts";
+import { elementRangesOf } from "./symmetric.ts";
+import { type ChannelPaths, ringAt } from "./topology.ts";
 
 /** The facts that decide the pieces of a plan on channels. */
 type ChannelFacts = Pick<
@@ -99,15 +99,15 @@ export function symmetricPieces(
   const { ranks, collective, protocol, dtype, count } = plan;
   if (count === 0) return [];
   const ascending = Array.from({ length: ranks }, (_, rank) => rank);
-  const orders = ascending.map((first) => ascending.map((step) => at(ascending, first + step)));
+  const orders = ascending.map((first) => ascending.map((step) => ringAt(ascending, first + step)));
   const piece = { channel: 0, loop: 0, chunk: 0 };
   if (collective === "allReduce" && protocol === "LD") {
     const elementBytes = bytesOf(dtype);
-    // Most stretches have 2048 bytes.
+    // Most ranges have 2048 bytes.
     assertPieces("allReduce in symmetric memory", Math.floor((count * elementBytes) / 2048));
     const blocks = plan.channels;
     const question = { ranks, blocks, count, elementBytes, sendOffset: send, recvOffset: recv };
-    return stretchesOf(question).map(({ offset, length, first }, chunk) => {
+    return elementRangesOf(question).map(({ offset, length, first }, chunk) => {
       return { ...piece, block: 0, chunk, offset, length, order: orders[first] as FoldOrder };
     });
   }
@@ -131,7 +131,7 @@ const rotations = new WeakMap<readonly number[], readonly FoldOrder[]>();
 function orderEndingAt(ring: readonly number[], position: number): FoldOrder {
   let known = rotations.get(ring);
   if (known === undefined) {
-    known = ring.map((_, end) => ring.map((_, step) => at(ring, end + 1 + step)));
+    known = ring.map((_, end) => ring.map((_, step) => ringAt(ring, end + 1 + step)));
     rotations.set(ring, known);
   }
   return known[position] as FoldOrder;

@@ -9,7 +9,7 @@
  */
 import type { Lane, ProgramBuilder } from "../builder.ts";
 import { input, output } from "../program.ts";
-import { at } from "./topology.ts";
+import { ringAt } from "./topology.ts";
 
 /** One channel of a program: its ring and its pieces `first` to `end` of each block. */
 export interface RingChannel {
@@ -56,7 +56,8 @@ export function writeRingReduceScatter(channel: RingChannel): void {
   const { ranks, perBlock, first, end, ring } = channel;
   forEachRank(channel, ({ lane, position, previous, next }) => {
     for (let piece = first; piece < end; piece++) {
-      const block = (back: number): number => input(at(ring, position - back) * perBlock + piece);
+      const block = (back: number): number =>
+        input(ringAt(ring, position - back) * perBlock + piece);
       lane.send(block(1), next);
       for (let back = 2; back < ranks; back++) lane.recvReduceSend(previous, block(back), next);
       lane.recvReduceCopy(previous, block(ranks), output(piece), { final: true });
@@ -83,7 +84,8 @@ export function writeRingAllGather(channel: RingChannel): void {
   const { ranks, perBlock, first, end, ring } = channel;
   forEachRank(channel, ({ lane, rank, position, previous, next }) => {
     for (let piece = first; piece < end; piece++) {
-      const block = (back: number): number => output(at(ring, position - back) * perBlock + piece);
+      const block = (back: number): number =>
+        output(ringAt(ring, position - back) * perBlock + piece);
       // In place the copy has equal source and target, so the input is sent first.
       lane.send(input(piece), next).copy(input(piece), output(rank * perBlock + piece));
       for (let back = 1; back < ranks - 1; back++) lane.recvCopySend(previous, block(back), next);
@@ -112,8 +114,8 @@ function forEachRank(
 ): void {
   ring.forEach((rank, position) => {
     const lane = program.lane(rank, channel);
-    const previous = at(ring, position - 1);
-    write({ lane, rank, position, previous, next: at(ring, position + 1) });
+    const previous = ringAt(ring, position - 1);
+    write({ lane, rank, position, previous, next: ringAt(ring, position + 1) });
   });
 }
 

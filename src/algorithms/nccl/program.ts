@@ -107,7 +107,7 @@ function foldScratch(lane: Lane, order: FoldOrder): void {
   });
 }
 
-/** Each stretch is folded by its owner, which then stores the result on every rank. */
+/** Each range is folded by its owner, which then stores the result on every rank. */
 function writeDealt(program: ProgramBuilder, { ranks, pieces }: SymmetricPlan): void {
   program.everyRank((lane, rank) => {
     pieces.forEach(({ order }, piece) => {

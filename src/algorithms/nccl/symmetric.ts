@@ -4,8 +4,8 @@
  * In the low-latency kernel (LL) every rank sends everything and the receiver folds. In the direct one (LD) a rank loads
  * the elements that it folds from all others. NCCL models the time of both and adds a small penalty for every block.
  *
- * The direct all-reduce deals the buffer to the ranks. Most of it goes out in stretches, long ones first, one to each
- * rank in turn. A stretch is folded by its rank, which begins with its own contribution. The rest at both ends goes out
+ * The direct all-reduce deals the buffer to the ranks. Most of it goes out in ranges, long ones first, one to each
+ * rank in turn. A range is folded by its rank, which begins with its own contribution. The rest at both ends goes out
  * in runs of 32 elements.
  *
  * Defect, from 2.27.3 to 2.29.7: the low-latency kernels load packs of 8 bytes wrongly from addresses that are not
@@ -107,15 +107,15 @@ function softplus(z: number): number {
 }
 
 /** A range of elements with folds that begin at one rank. */
-interface Stretch {
+interface ElementRange {
   readonly offset: number;
   readonly length: number;
   /** The rank that folds them, beginning with its own contribution. */
   readonly first: number;
 }
 
-/** The facts of a call that decide its stretches. */
-interface StretchQuestion {
+/** The facts of a call that decide its ranges. */
+interface RangeQuestion {
   readonly ranks: number;
   readonly blocks: number;
   readonly count: number;
@@ -125,17 +125,17 @@ interface StretchQuestion {
   readonly recvOffset: number;
 }
 
-/** Bytes of the stretches of both stages; they are dealt in fours. */
+/** Bytes of the ranges of both stages; they are dealt in fours. */
 const spans = [2048, 512] as const;
 const together = 4;
 const runElements = 32;
 
-/** The stretches of a call, in the order of their elements. */
-export function stretchesOf(question: StretchQuestion): Stretch[] {
+/** The ranges of a call, in the order of their elements. */
+export function elementRangesOf(question: RangeQuestion): ElementRange[] {
   const { ranks, blocks, count, elementBytes, sendOffset } = question;
   const bytes = count * elementBytes;
   const prefix = Math.min((16 - (sendOffset % 16)) % 16, bytes);
-  const dealt: Stretch[] = [];
+  const dealt: ElementRange[] = [];
   let at = prefix;
   for (const span of spans) {
     if (!stageRuns(span, question)) continue;
@@ -154,15 +154,15 @@ export function stretchesOf(question: StretchQuestion): Stretch[] {
 /** The wide stage moves packs of 16 bytes on both sides, the narrow one words of 4. */
 function stageRuns(
   span: (typeof spans)[number],
-  { elementBytes, sendOffset, recvOffset }: StretchQuestion,
+  { elementBytes, sendOffset, recvOffset }: RangeQuestion,
 ): boolean {
   if (span === 2048) return sendOffset % 16 === recvOffset % 16;
   return elementBytes === 4 || sendOffset % 4 === recvOffset % 4;
 }
 
 /** Elements `from` to `to` as runs; `number` counts the remaining elements before them. */
-function runs(from: number, to: number, number: number, ranks: number): Stretch[] {
-  const found: Stretch[] = [];
+function runs(from: number, to: number, number: number, ranks: number): ElementRange[] {
+  const found: ElementRange[] = [];
   for (let offset = from, index = number; offset < to; ) {
     const length = Math.min(runElements - (index % runElements), to - offset);
     found.push({ offset, length, first: Math.floor(index / runElements) % ranks });

@@ -83,7 +83,7 @@ function presetChain(ranks: number, channel: number): readonly number[] {
 }
 
 /** The rank at ring position `i` modulo the length. */
-export function at(ring: readonly number[], i: number): number {
+export function ringAt(ring: readonly number[], i: number): number {
   return ring[((i % ring.length) + ring.length) % ring.length] as number;
 }
 
@@ -93,7 +93,7 @@ export function at(ring: readonly number[], i: number): number {
  */
 export function withRing(topology: Topology, order: readonly number[]): Topology {
   const start = order.indexOf(0);
-  const ring = order.map((_, i) => at(order, start + i));
+  const ring = order.map((_, i) => ringAt(order, start + i));
   return {
     ...topology,
     name: `${topology.name} with rings ${ring.join("-")}`,

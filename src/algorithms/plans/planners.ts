@@ -1,8 +1,8 @@
 /**
- * Planners of worlds: NCCL's twin where it applies, the catalogue for everything else; and questions about calls that
+ * Planners of worlds: NCCL's plans where they apply, the catalogue for everything else; and questions about calls that
  * plans alone decide: the plan of a call, its explanation, its refusal.
  *
- * A twin applies when `like` names it, and without a name in worlds that fit on the devices of its machine. Every plan
+ * NCCL's plans apply when `like` names them, and without a name in worlds that fit on the devices of its machine. Every plan
  * states its claim, or the reason for none.
  */
 import {
@@ -32,7 +32,7 @@ import { explainPlan } from "./explain.ts";
 import { explainReduces } from "./explain-reduces.ts";
 import type { Link } from "./link.ts";
 import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
-import { TwinPlanner } from "./twin.ts";
+import { NcclPlanner } from "./twin.ts";
 
 /** Options that decide the plans. */
 export interface PlanOptions {
@@ -42,7 +42,7 @@ export interface PlanOptions {
   readonly plan?: NcclPin | undefined;
 }
 
-/** The twin that applies without a name. */
+/** The plans that apply without a name. */
 const unnamed = { version: "2.28", topology: "h200x8", ranks: 8 } as const;
 
 /** Planners by size of the world. Throws for invalid options; the returned function throws for a world that is too large. */
@@ -54,8 +54,8 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const topology = pinned(topologyOf(options), rings);
   const version = like === undefined ? unnamed.version : versionOf(like);
   const forced = { algorithm, protocol };
-  const twin = sharedTwin(options, version, () => {
-    return new TwinPlanner({ version, topology, settings, forced });
+  const nccl = sharedNcclPlanner(options, version, () => {
+    return new NcclPlanner({ version, topology, settings, forced });
   });
   const catalogue = new CataloguePlanner(algorithms);
   return (size) => {
@@ -66,7 +66,7 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
     assertRingSize({ rings }, size);
     // Throws for more ranks than the machine has devices.
     topology(size);
-    return new WorldPlanner(algorithms, twin, catalogue);
+    return new WorldPlanner(algorithms, nccl, catalogue);
   };
 }
 
@@ -76,31 +76,31 @@ export function unclaimedPlanner(why: string): Planner {
   return { of: (question) => catalogue.of(question, why, true), reducesEachRoot: () => false };
 }
 
-/** The twins of named machines, with NCCL's default settings. */
-const twins = new Map<string, TwinPlanner>();
+/** The planners of named machines, with NCCL's default settings. */
+const ncclPlanners = new Map<string, NcclPlanner>();
 
 /** Plans of a named machine are the same in every world, so worlds share them; the planner bounds their number. */
-function sharedTwin(
+function sharedNcclPlanner(
   { topology = unnamed.topology, plan }: PlanOptions,
   version: string,
-  make: () => TwinPlanner,
-): TwinPlanner {
+  make: () => NcclPlanner,
+): NcclPlanner {
   if (typeof topology !== "string" || plan !== undefined) return make();
   const key = `${version} ${topology}`;
-  const known = twins.get(key) ?? make();
-  twins.set(key, known);
+  const known = ncclPlanners.get(key) ?? make();
+  ncclPlanners.set(key, known);
   return known;
 }
 
-/** Takes the twin's plans where it has any, else the catalogue's. */
+/** Takes NCCL's plans where there are any, else the catalogue's. */
 class WorldPlanner implements Planner {
   readonly #algorithms: AlgorithmChoice;
-  readonly #twin: TwinPlanner;
+  readonly #nccl: NcclPlanner;
   readonly #catalogue: CataloguePlanner;
 
-  constructor(algorithms: AlgorithmChoice, twin: TwinPlanner, catalogue: CataloguePlanner) {
+  constructor(algorithms: AlgorithmChoice, nccl: NcclPlanner, catalogue: CataloguePlanner) {
     this.#algorithms = algorithms;
-    this.#twin = twin;
+    this.#nccl = nccl;
     this.#catalogue = catalogue;
   }
 
@@ -111,7 +111,7 @@ class WorldPlanner implements Planner {
       return this.#catalogue.of(question, `its algorithm ${how}`);
     }
     if (!question.ordered) return this.#catalogue.of(question, disorder, true);
-    return this.#twin.of(question) ?? this.#catalogue.of(question, "no dtype was given");
+    return this.#nccl.of(question) ?? this.#catalogue.of(question, "no dtype was given");
   }
 
   reducesEachRoot({ collective, ordered }: PlanQuestion): boolean {

@@ -1,5 +1,5 @@
 /**
- * The twin: plans that follow NCCL channel by channel and chunk by chunk, so that calls give NCCL's bits.
+ * The planner of NCCL: plans that follow NCCL channel by channel and chunk by chunk, so that calls give NCCL's bits.
  *
  * It has plans for the collectives with known rules; the others use the catalogue's plans.
  */
@@ -27,8 +27,8 @@ import {
 import type { Program } from "../program.ts";
 import type { Plan, PlanQuestion } from "./plan.ts";
 
-/** The NCCL version, machine and settings that a twin follows. */
-export interface TwinOptions {
+/** The NCCL version, machine and settings that the plans follow. */
+export interface NcclPlannerOptions {
   readonly version: string;
   /** The topology of a number of ranks. Throws for more than there are devices. */
   readonly topology: (ranks: number) => Topology;
@@ -48,11 +48,11 @@ const known = ["allReduce", "reduce", "reduceScatter", "broadcast", "allGather"]
 type KnownCollective = (typeof known)[number];
 
 /** Caches plans of NCCL. */
-export class TwinPlanner {
-  readonly #options: TwinOptions;
+export class NcclPlanner {
+  readonly #options: NcclPlannerOptions;
   readonly #plans = new Map<string, Plan>();
 
-  constructor(options: TwinOptions) {
+  constructor(options: NcclPlannerOptions) {
     this.#options = options;
   }
 
@@ -80,7 +80,7 @@ export class TwinPlanner {
       forced: isTreeless ? { protocol: forced.protocol } : forced,
       symmetric,
     };
-    const plan = new TwinPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));
+    const plan = new NcclCallPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));
     const oldest = this.#plans.keys().next();
     if (this.#plans.size >= mostPlans && !oldest.done) this.#plans.delete(oldest.value);
     this.#plans.set(key, plan);
@@ -92,7 +92,7 @@ function isKnown(collective: string): collective is KnownCollective {
   return (known as readonly string[]).includes(collective);
 }
 
-class TwinPlan implements Plan {
+class NcclCallPlan implements Plan {
   readonly name: string;
   readonly protocol: string | undefined;
   readonly summary: string;

@@ -22,7 +22,7 @@ import {
 import { type Layout, layoutOf } from "../layout.ts";
 import { type Link, linkModel } from "../plans/link.ts";
 import { assertPredictable } from "./check.ts";
-import { fabricOf, foldedFabric, type LinkCost, type Topology } from "./topology.ts";
+import { fabricOf, type LinkCost, representativeFabric, type Topology } from "./topology.ts";
 
 /** A call on a machine. */
 export interface PredictedCall {
@@ -117,7 +117,7 @@ function foldedEvents(
   const fits = symmetry === "rotation" || topology.flips;
   if (!even || !fits || period === ranks || source.channels > 1) return undefined;
   const traffic = trafficOf(source, layout, { period, symmetry });
-  const fabric = foldedFabric(fabricOf(topology, costOf(call), bytesPerElement), topology);
+  const fabric = representativeFabric(fabricOf(topology, costOf(call), bytesPerElement), topology);
   const model = modelOf(call);
   const timing = runEvents(traffic, model, { fabric, credits, onProgress });
   if (timing.waited > 0) return undefined;

@@ -41,7 +41,7 @@ export function fabricOf(topology: Topology, cost: LinkCost, bytesPerElement: nu
 }
 
 /** A fabric in which the ranks below the period of its topology, and their links, represent all. */
-export function foldedFabric(fabric: Fabric, topology: Topology): Fabric {
+export function representativeFabric(fabric: Fabric, topology: Topology): Fabric {
   return {
     ...fabric,
     link: (from, to, hop) => {

@@ -290,8 +290,8 @@ function tableFor({ collective, ranks, root, chunksPerBlock, code }: Program): V
     inputs += chunks;
     leaves = Math.max(leaves, chunks);
   }
-  const room = { values: reduces ? 2 * inputs + code.length / stepWidth : inputs, leaves };
-  return new ValueTable(ranks, room);
+  const capacity = { values: reduces ? 2 * inputs + code.length / stepWidth : inputs, leaves };
+  return new ValueTable(ranks, capacity);
 }
 
 /** First cell of each buffer (in, out, scratch) and rank when all chunks lie in a row, and the number of cells. */

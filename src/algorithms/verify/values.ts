@@ -37,13 +37,13 @@ const field = {
 const valueWidth = 8;
 
 /** Initial capacity of a table. */
-export interface Room {
+export interface TableCapacity {
   readonly values: number;
   /** Leaves of each rank. */
   readonly leaves: number;
 }
 
-const littleRoom: Room = { values: 256, leaves: 4 };
+const initialCapacity: TableCapacity = { values: 256, leaves: 4 };
 
 /** Stores each distinct value once. */
 export class ValueTable {
@@ -56,12 +56,12 @@ export class ValueTable {
   readonly #hash: string[] = [];
   readonly #sets: RankSets;
 
-  constructor(ranks: number, room: Room = littleRoom) {
+  constructor(ranks: number, capacity: TableCapacity = initialCapacity) {
     this.#sets = new RankSets(ranks);
-    this.#values = new Int32Array(Math.max(1, room.values) * valueWidth);
+    this.#values = new Int32Array(Math.max(1, capacity.values) * valueWidth);
     this.#ranks = ranks;
-    this.#leafRoom = room.leaves;
-    this.#leaves = new Int32Array(ranks * room.leaves);
+    this.#leafRoom = capacity.leaves;
+    this.#leaves = new Int32Array(ranks * capacity.leaves);
   }
 
   /** Number of values so far. */
@@ -252,8 +252,8 @@ export class ValueTable {
   }
 }
 
-function longer(column: Int32Array, room: number): Int32Array<ArrayBuffer> {
-  const copy = new Int32Array(room);
+function longer(column: Int32Array, length: number): Int32Array<ArrayBuffer> {
+  const copy = new Int32Array(length);
   copy.set(column);
   return copy;
 }

@@ -1,4 +1,4 @@
-/** The symmetric kernels of nccl-internals 4.7: choice, blocks, stretches, defect, arithmetic. */
+/** The symmetric kernels of nccl-internals 4.7: choice, blocks, ranges, defect, arithmetic. */
 import { describe, expect, test } from "vitest";
 import { lanesOf } from "../../../src/algorithms/arithmetic/index.ts";
 import { resolveSettings } from "../../../src/algorithms/nccl/pin.ts";
@@ -6,7 +6,7 @@ import { ncclPlan } from "../../../src/algorithms/nccl/plan.ts";
 import {
   chooseSymmetric,
   type SymmetricCollective,
-  stretchesOf,
+  elementRangesOf,
 } from "../../../src/algorithms/nccl/symmetric.ts";
 import { symmetricFold } from "../../../src/algorithms/nccl/symmetric-fold.ts";
 import { h200x8 } from "../../../src/algorithms/nccl/topology.ts";
@@ -65,7 +65,7 @@ describe("choice", () => {
   });
 });
 
-describe("stretches", () => {
+describe("ranges", () => {
   const question = { sendOffset: 0, recvOffset: 0, elementBytes: 4 };
   const runLengths = (lengths: readonly number[]): [number, number][] => {
     const runs: [number, number][] = [];
@@ -80,7 +80,7 @@ describe("stretches", () => {
   test("4 ranks, 65,536 floats", () => {
     const { blocks } = chooseSymmetric("allReduce", 4, 4 * 65_536, settings);
     expect(blocks).toBe(5);
-    const found = stretchesOf({ ...question, ranks: 4, blocks, count: 65_536 });
+    const found = elementRangesOf({ ...question, ranks: 4, blocks, count: 65_536 });
     expect(runLengths(found.map(({ length }) => length))).toEqual([
       [512, 80],
       [128, 160],
@@ -93,7 +93,7 @@ describe("stretches", () => {
   test("8 ranks, 4,352 floats", () => {
     const { blocks } = chooseSymmetric("allReduce", 8, 4 * 4352, settings);
     expect(blocks).toBe(1);
-    const found = stretchesOf({ ...question, ranks: 8, blocks, count: 4352 });
+    const found = elementRangesOf({ ...question, ranks: 8, blocks, count: 4352 });
     expect(runLengths(found.map(({ length }) => length))).toEqual([
       [128, 32],
       [32, 8],
@@ -103,7 +103,7 @@ describe("stretches", () => {
   test("8 ranks, 30,011 bfloat16 from element 3 on", () => {
     const { blocks } = chooseSymmetric("allReduce", 8, 60_022, settings);
     expect(blocks).toBe(2);
-    const found = stretchesOf({
+    const found = elementRangesOf({
       ranks: 8,
       blocks,
       count: 30_011,
@@ -122,7 +122,7 @@ describe("stretches", () => {
   test("unequal offsets skip a stage", () => {
     const unequal = { ranks: 4, blocks: 1, count: 65_536, elementBytes: 2, sendOffset: 0 };
     const lengths = (recvOffset: number): Set<number> =>
-      new Set(stretchesOf({ ...unequal, recvOffset }).map(({ length }) => length));
+      new Set(elementRangesOf({ ...unequal, recvOffset }).map(({ length }) => length));
     expect(lengths(0).has(1024)).toBe(true);
     expect([...lengths(4)]).toEqual([256]);
     expect([...lengths(2)]).toEqual([32]);

@@ -289,7 +289,7 @@ describe("checkpoints of all ranks of a mesh", () => {
     for (const error of await load(1)) expect(error).toMatchObject({ code: "ERR_COMM_CHECKPOINT" });
   });
 
-  test("of parts of a parameter are not taken for stretches of it", async () => {
+  test("of parts of a parameter are not taken for ranges of it", async () => {
     const files = memoryFiles();
     const load = (data: number, tensor: number) =>
       onRanks(data * tensor, async (comm) => {
