@@ -1,9 +1,10 @@
-/** A plan's account of one element, for readers. */
+/** A plan in words: the account of one element with its hops, and the outline of all channels and orders. */
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
+import { alignedTable } from "../../api/error-text.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { assertIndex } from "../limits.ts";
 import { isFusedAt } from "./folds.ts";
-import type { NcclPlan, Piece } from "./plan-types.ts";
+import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
 
 /** The rounding of the products of an element's pre-multiplied contributions; `none` where there are none. */
 export type ElementRounding = "none" | "fused" | "separate";
@@ -94,4 +95,141 @@ function before({ block, offset, length }: Piece, element: number, wanted: numbe
 
 function after({ block, offset }: Piece, element: number, wanted: number): boolean {
   return block > wanted || offset > element;
+}
+
+// The hops of one element in words: which rank's contribution is folded when, and what is rounded there.
+
+/** A line for each rank of the fold order, and one more where the end does something. */
+export function elementHops(plan: NcclPlan, element: number, block = 0): string[] {
+  const { order } = elementPlan(plan, element, block).piece;
+  if (plan.op === undefined) return [`copy of r${order[0]}`];
+  const hop = hopText(plan, element, block);
+  return [...order.map((rank, i) => hop(rank, i === 0)), ...endings(plan)];
+}
+
+/** The sign of an operator between two operands. */
+function operatorSign({ op }: NcclPlan): string {
+  if (op === "prod") return "×";
+  return op === "min" || op === "max" ? op : "+";
+}
+
+function hopText(
+  plan: NcclPlan,
+  element: number,
+  block: number,
+): (rank: number, first: boolean) => string {
+  const { dtype, op, accumulator, ranks } = plan;
+  const sign = operatorSign(plan);
+  const joined = (rank: number, first: boolean): string =>
+    first ? `r${rank}` : `${sign} r${rank}`;
+  if (dtypeInfo[dtype].kind !== "float") {
+    const wraps = `exact modulo 2^${8 * bytesOf(dtype)}`;
+    const how = op === "min" || op === "max" ? "exact" : wraps;
+    const factor = typeof op === "object" ? " × scalar" : "";
+    return (rank, first) =>
+      first && factor === "" ? `r${rank}` : `${joined(rank, first)}${factor}: ${how}`;
+  }
+  if (op === "min" || op === "max") {
+    return (rank, first) => (first ? `r${rank}` : `${joined(rank, first)}: exact`);
+  }
+  if (op !== "avg" && typeof op !== "object") {
+    const width = accumulator === "float32" ? "float32" : dtype;
+    return (rank, first) => (first ? `r${rank}` : `${joined(rank, first)}: rounded to ${width}`);
+  }
+  const factor = op === "avg" ? `1/${ranks}` : "scalar";
+  const fused = elementPlan(plan, element, block).rounding === "fused";
+  const how = fused
+    ? `product and sum rounded once to ${dtype}`
+    : `product rounded to ${dtype}, then the sum`;
+  return (rank, first) =>
+    first ? `r${rank} × ${factor}: rounded to ${dtype}` : `+ r${rank} × ${factor}: ${how}`;
+}
+
+/** The step after the last rank. */
+function endings({ dtype, op, accumulator, ranks }: NcclPlan): string[] {
+  if (accumulator === "float32" && dtype !== "float32") return [`rounded to ${dtype}`];
+  const divides = op === "avg" && dtypeInfo[dtype].kind !== "float";
+  return divides ? [`÷ ${ranks}: toward zero`] : [];
+}
+
+// A plan in few lines: its channels, and which orders the elements are folded in.
+
+/** Tables of at most some dozens of lines, however large the call is. */
+export function planOutline(plan: NcclPlan): string[] {
+  const channels = plan.algorithm === "Ring" || plan.algorithm === "Tree" ? channelTable(plan) : [];
+  return [...channels, ...orderTable(plan)];
+}
+
+/** Channels with parts of the same length and chunk share a line. */
+function channelTable(plan: ChannelPlan): string[] {
+  const groups: PlannedPart[][] = [];
+  for (const part of plan.parts) {
+    const group = groups.at(-1);
+    if (group?.[0]?.length === part.length && group[0].chunk === part.chunk) group.push(part);
+    else groups.push([part]);
+  }
+  if (groups.length === 0) return [];
+  const perLoop = plan.collective === "allReduce" && plan.algorithm === "Ring" ? plan.ranks : 1;
+  const rows = groups.map((group) => {
+    const [first, last] = [group[0], group.at(-1)] as [PlannedPart, PlannedPart];
+    const { length, chunk } = first;
+    const largest = Math.min(chunk, perLoop === 1 ? length : lastChunk(plan, length, perLoop));
+    const loops = Math.ceil(length / (perLoop * chunk));
+    return [
+      rangeText(first.channel, last.channel),
+      rangeText(first.offset, last.offset + last.length - 1),
+      `${length}`,
+      `${loops === 1 ? largest : chunk}`,
+      `${perLoop}`,
+      `${loops}`,
+    ];
+  });
+  const of = plan.collective === "allGather" || plan.collective === "reduceScatter";
+  const head = ["channel", of ? "elements of a block" : "elements"];
+  const table = [[...head, "of each", "chunk", "a loop", "loops"], ...rows];
+  return ["", "channels", ...indented(table)];
+}
+
+/** Elements of a chunk in a loop that is not full. */
+function lastChunk({ dtype }: ChannelPlan, length: number, ranks: number): number {
+  const step = 16 / bytesOf(dtype);
+  return Math.ceil(Math.ceil(length / ranks) / step) * step;
+}
+
+function orderTable(plan: NcclPlan): string[] {
+  const rows = new Map<string, { block: number; elements: number; pieces: number; fold: string }>();
+  const sign = plan.op === undefined ? "" : ` ${operatorSign(plan)} `;
+  for (const { block, length, order } of plan.pieces) {
+    if (length === 0) continue;
+    const key = `${block}/${order.join()}`;
+    const row = rows.get(key);
+    const fold = sign === "" ? `copy of r${order[0]}` : order.map((rank) => `r${rank}`).join(sign);
+    if (row === undefined) rows.set(key, { block, elements: length, pieces: 1, fold });
+    else {
+      row.elements += length;
+      row.pieces++;
+    }
+  }
+  if (rows.size === 0) return [];
+  const byBlock = plan.collective === "reduceScatter" || plan.collective === "allGather";
+  const table = [...rows.values()].map(({ block, elements, pieces, fold }) => [
+    ...(byBlock ? [`${block}`] : []),
+    `${elements}`,
+    `${pieces}`,
+    fold,
+  ]);
+  const head = [...(byBlock ? ["block"] : []), "elements", "pieces"];
+  return [
+    "",
+    plan.op === undefined ? "where elements come from" : "fold orders, each from left to right",
+    ...indented([[...head, plan.op === undefined ? "value" : "fold"], ...table]),
+  ];
+}
+
+function rangeText(first: number, last: number): string {
+  return first === last ? `${first}` : `${first}..${last}`;
+}
+
+function indented(rows: readonly (readonly string[])[]): string[] {
+  return alignedTable(rows).map((line) => `  ${line}`);
 }

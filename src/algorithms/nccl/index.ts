@@ -5,17 +5,23 @@ export { type Difference, differenceText, differing } from "./differing.ts";
 export {
   type ElementPlan,
   type ElementRounding,
+  elementHops,
   elementPlan,
   elementText,
   pieceAt,
+  planOutline,
 } from "./explain.ts";
 export { fastestPath, fastestPathText } from "./fastest-path.ts";
-export { type PlanFolds, planFolds, separateMask, takeSeparate } from "./folds.ts";
-export { ncclFused, ncclLayout } from "./fused.ts";
+export {
+  ncclFused,
+  ncclLayout,
+  type PlanFolds,
+  planFolds,
+  separateMask,
+  takeSeparate,
+} from "./folds.ts";
 export { graphFile } from "./graph-file.ts";
 export { graphTopology } from "./graph-topology.ts";
-export { elementHops } from "./hops.ts";
-export { planOutline } from "./outline.ts";
 export { assertRingSize, type NcclPin, type NcclSettings, resolvePin } from "./pin.ts";
 export { ncclPlan } from "./plan.ts";
 export type {

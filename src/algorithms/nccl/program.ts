@@ -7,7 +7,7 @@
  */
 import { type Lane, ProgramBuilder } from "../builder.ts";
 import { input, output, type Program, scratch } from "../program.ts";
-import { piecesPerBlock } from "./fused.ts";
+import { piecesPerBlock } from "./folds.ts";
 import type { ChannelPlan, FoldOrder, NcclPlan, SymmetricPlan } from "./plan-types.ts";
 import {
   type RingChannel,

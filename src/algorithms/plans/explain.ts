@@ -1,5 +1,4 @@
 /** The plan of a call, described without running it: chunks and their folds, cost and predicted time. */
-
 import {
   bytesOf,
   type ChunkPlan,
@@ -7,10 +6,12 @@ import {
   type Explanation,
   InvalidArgumentError,
   type Question,
+  reduceOpName,
   type Specification,
   type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";
+import { largest } from "../../api/largest.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Cost } from "../algorithm.ts";
 import type { FusedFold, Operand } from "../fuse.ts";
@@ -18,7 +19,7 @@ import { allToAllvBlocks, type CallShape, type Layout, rowBlocks } from "../layo
 import { isTooLarge } from "../limits.ts";
 import type { Program } from "../program.ts";
 import { evaluate } from "../timing.ts";
-import { explanationText } from "./explain-text.ts";
+import { explanationText, microseconds } from "./explain-text.ts";
 import { type Link, linkModel } from "./link.ts";
 import type { Plan } from "./plan.ts";
 
@@ -44,7 +45,7 @@ export function explainPlan(
   const timing = once(() => evaluate(plan.program, layout(), start, linkModel(link, bytes)));
   const rounds = once(() => {
     const { finished } = evaluate(plan.program, layout(), start, everyMessageTakesOne);
-    return largest(finished);
+    return largest(finished, 0);
   });
   const refusal = once(() => refusalOf(plan));
   const closed = (): Cost | undefined => refusal() && plan.cost?.(question.count ?? 0);
@@ -64,10 +65,10 @@ export function explainPlan(
     },
     get sentBytes() {
       const cost = closed();
-      return bytes * (cost === undefined ? largest(timing().sentElements) : cost.sentElements);
+      return bytes * (cost === undefined ? largest(timing().sentElements, 0) : cost.sentElements);
     },
     get predictedNs() {
-      return largest(timing().finished) / 1000;
+      return largest(timing().finished, 0) / 1000;
     },
     claim: plan.claim,
     fastest: plan.fastest,
@@ -95,10 +96,6 @@ function once<T>(make: () => T): () => T {
     made ??= { value: make() };
     return made.value;
   };
-}
-
-function largest(values: Float64Array): number {
-  return values.reduce((most, value) => Math.max(most, value), 0);
 }
 
 function shapeOf(question: Question, program: Program): CallShape {
@@ -190,7 +187,7 @@ function operatorSymbol({ op }: Question): string {
 }
 
 /** The chunk that holds an element. */
-export function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan {
+function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan {
   if (!Number.isSafeInteger(element) || element < 0) {
     throw invalid("explain", "element", textOf(element), "an integer of at least 0");
   }
@@ -200,4 +197,98 @@ export function chunkHolding(chunks: readonly ChunkPlan[], element: number): Chu
     { headline: `explain: element ${element} lies in no chunk of the output` },
     { field: "element" },
   );
+}
+
+// The plan of a reduce-scatter of blocks of different lengths, for people: the reduces it consists of.
+
+/** The reduce to one root. */
+interface Part {
+  readonly root: number;
+  readonly count: number;
+  readonly plan: Plan;
+}
+
+/** Names of the plans of such a call. */
+export function namesOf(plans: readonly Plan[]): string {
+  return `${[...new Set(plans.map(({ name }) => name))].join(", ") || "nothing"} per root`;
+}
+
+/** Explains the reduces of all roots, `counts` elements each, done one after another; chunks are those of `rank`. */
+export function explainReduces(
+  question: Question,
+  counts: readonly number[],
+  planOf: (question: Question) => Plan,
+  link: Link,
+  rank: number,
+): Explanation {
+  const { dtype = "float32", op = "sum" } = question;
+  const asked = (root: number): Question => {
+    return { collective: "reduce", dtype, op, root, count: counts[root] ?? 0 };
+  };
+  const every = counts.map((count, root): Part => ({ root, count, plan: planOf(asked(root)) }));
+  const parts = every.filter(({ count }) => count > 0);
+  const plans = parts.map(({ plan }) => plan);
+  const ranks = counts.length;
+  const sums = sumsOf(parts, ranks, linkModel(link, bytesOf(dtype)));
+  let chunks: readonly ChunkPlan[] | undefined;
+  const explanation: Explanation = {
+    collective: "reduceScatterv",
+    algorithm: namesOf(plans),
+    protocol: plans.every(({ protocol }) => protocol === plans[0]?.protocol)
+      ? plans[0]?.protocol
+      : undefined,
+    channels: largest(
+      plans.map(({ channels }) => channels),
+      1,
+    ),
+    ranks,
+    rank,
+    // A rank receives what is reduced to it.
+    get chunks() {
+      chunks ??= explainPlan((every[rank] as Part).plan, asked(rank), link, rank).chunks;
+      return chunks;
+    },
+    steps: sums.steps,
+    sentBytes: largest(sums.sent) * bytesOf(dtype),
+    predictedNs: largest(sums.finished) / 1000,
+    claim: (every[0] as Part).plan.claim,
+    chunkOf: (element) => chunkHolding(explanation.chunks, element),
+    toString: () =>
+      reducesText(explanation, parts, `${dtype}[${counts.join(", ")}] ${reduceOpName(op)}`),
+  };
+  return explanation;
+}
+
+function sumsOf(
+  parts: readonly Part[],
+  ranks: number,
+  model: ReturnType<typeof linkModel>,
+): { steps: number; sent: number[]; finished: Float64Array } {
+  let steps = 0;
+  let finished: Float64Array = new Float64Array(ranks);
+  const sent = new Array<number>(ranks).fill(0);
+  for (const { plan, count } of parts) {
+    const layout = plan.layout({ count });
+    const timing = evaluate(plan.program, layout, finished, model);
+    const unit = { latency: 0, occupancy: () => 1 };
+    steps += largest(evaluate(plan.program, layout, new Float64Array(ranks), unit).finished);
+    finished = timing.finished;
+    for (let rank = 0; rank < ranks; rank++) {
+      sent[rank] = (sent[rank] as number) + (timing.sentElements[rank] as number);
+    }
+  }
+  return { steps, sent, finished };
+}
+
+function reducesText(explanation: Explanation, parts: readonly Part[], what: string): string {
+  const { algorithm, ranks, steps, sentBytes, predictedNs, claim } = explanation;
+  return [
+    `reduceScatterv ${what} on ${ranks} ranks: ${algorithm}`,
+    "  one reduce for each root, one after another",
+    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${microseconds(predictedNs)} µs predicted`,
+    `  ${claim}`,
+    "",
+    "reduces",
+    ...parts.map(({ root, count, plan }) => `  root ${root}  ${count} elements  ${plan.name}`),
+  ].join("\n");
 }

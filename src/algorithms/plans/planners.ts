@@ -28,11 +28,10 @@ import {
   withRing,
 } from "../nccl/index.ts";
 import { CataloguePlanner, checkChoice } from "./catalogue-planner.ts";
-import { explainPlan } from "./explain.ts";
-import { explainReduces } from "./explain-reduces.ts";
+import { explainPlan, explainReduces } from "./explain.ts";
 import type { Link } from "./link.ts";
+import { NcclPlanner } from "./nccl-planner.ts";
 import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
-import { NcclPlanner } from "./twin.ts";
 
 /** Options that decide the plans. */
 export interface PlanOptions {

@@ -1,7 +1,7 @@
 /** Every plan as a program: the verifier's judgement, and the direct folds proven equal to it. */
 import { describe, expect, test } from "vitest";
 import { proveFusion } from "../../../src/algorithms/index.ts";
-import { ncclFused, ncclLayout } from "../../../src/algorithms/nccl/fused.ts";
+import { ncclFused, ncclLayout } from "../../../src/algorithms/nccl/folds.ts";
 import { ncclPlan } from "../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../src/algorithms/nccl/plan-types.ts";
 import { ncclProgram } from "../../../src/algorithms/nccl/program.ts";

@@ -3,7 +3,6 @@
  *
  * It has plans for the collectives with known rules; the others use the catalogue's plans.
  */
-
 import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
