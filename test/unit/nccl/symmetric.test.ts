@@ -5,8 +5,8 @@ import { resolveSettings } from "../../../src/algorithms/nccl/pin.ts";
 import { ncclPlan } from "../../../src/algorithms/nccl/plan.ts";
 import {
   chooseSymmetric,
-  type SymmetricCollective,
   elementRangesOf,
+  type SymmetricCollective,
 } from "../../../src/algorithms/nccl/symmetric.ts";
 import { symmetricFold } from "../../../src/algorithms/nccl/symmetric-fold.ts";
 import { h200x8 } from "../../../src/algorithms/nccl/topology.ts";
