@@ -189,5 +189,5 @@ export { evaluate } from "./timing.ts";
 export { findDeadlock, smallestSafeCredits } from "./verify/credits.ts";
 export { type Execution, execute } from "./verify/execution.ts";
 export type { Problem } from "./verify/matching.ts";
-export { type TableCapacity, type Value, type ValueId, ValueTable } from "./verify/values.ts";
+export { type Room, type Value, type ValueId, ValueTable } from "./verify/values.ts";
 export { type Verdict, verifyAlgorithm, verifyProgram } from "./verify/verify.ts";

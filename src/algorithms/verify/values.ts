@@ -37,13 +37,13 @@ const field = {
 const valueWidth = 8;
 
 /** Initial capacity of a table. */
-export interface TableCapacity {
+export interface Room {
   readonly values: number;
   /** Leaves of each rank. */
   readonly leaves: number;
 }
 
-const initialCapacity: TableCapacity = { values: 256, leaves: 4 };
+const initialCapacity: Room = { values: 256, leaves: 4 };
 
 /** Stores each distinct value once. */
 export class ValueTable {
@@ -56,7 +56,7 @@ export class ValueTable {
   readonly #hash: string[] = [];
   readonly #sets: RankSets;
 
-  constructor(ranks: number, capacity: TableCapacity = initialCapacity) {
+  constructor(ranks: number, capacity: Room = initialCapacity) {
     this.#sets = new RankSets(ranks);
     this.#values = new Int32Array(Math.max(1, capacity.values) * valueWidth);
     this.#ranks = ranks;
