@@ -6,53 +6,51 @@ import { textOf } from "./option-kinds.ts";
 import { warnOfRejection } from "./warnings.ts";
 
 /**
- * One rank's part of an operation, as its hooks get it. `before` and `after` get the same object, so a `WeakMap` can keep data of
- * an operation in between.
+ * One rank's part of an operation, the argument of its hooks. `before` and `after` receive the same object, so that a `WeakMap`
+ * can hold data of the operation.
  */
 export interface OpInfo {
-  /** Name of the communicator, which no other one of the world has. */
+  /** Name of the communicator, unique in its world. */
   readonly comm: string;
-  /** The rank that made the call: its number in the communicator, not in the world. */
+  /** The calling rank: its number in the communicator, not in the world. */
   readonly rank: number;
   /**
-   * Number of the call on its communicator, as `CommOp.call` and errors have it: on all ranks of a collective call the same;
-   * sends and receives are counted apart. In `before` it is the one that the call is about to get. A call that is refused
-   * there, or for what became of the communicator, gets none, and the next one has that number. Where hooks of `before` make
-   * calls of their own, which come first, `after` has the right one. On channels a group has the number of its first call,
-   * and an empty one -1.
+   * Number of the call on its communicator, equal to `CommOp.call` and to the number in errors. All ranks of a collective call
+   * have the same number; sends and receives are counted separately. In `before` it is the next number. A call refused by a
+   * hook, or because its communicator ended, does not use up its number. If hooks of `before` make calls, those come first, and
+   * only `after` has the final number. On channels, a group has the number of its first call; an empty group has -1.
    */
   readonly call: number;
   readonly collective: CollectiveName;
-  /** Of the elements; `undefined` for what moves none: barriers, splits, recordings and groups. */
+  /** Dtype of the elements; `undefined` for calls without elements: barriers, splits, recordings and groups. */
   readonly dtype: DType | undefined;
   /**
-   * Elements of this rank's part, as NCCL counts them: those sent of an all-to-allv, and of a sendRecv. How many calls for a
-   * capture, a replay and, on channels, a group. 0 for a barrier and a split.
+   * Elements of this rank's part, counted as in NCCL; for an all-to-allv and a sendRecv, the elements sent. For a capture, a
+   * replay and, on channels, a group: the number of calls. 0 for a barrier and a split.
    */
   readonly count: number;
-  /** Where the program made the call, as `file:line:column`; `undefined` unless the world keeps `callSites`. */
+  /** Call site in the program, as `file:line:column`; `undefined` unless the world records `callSites`. */
   readonly place: string | undefined;
 }
 
-/** Removes a callback; operations that are open still call it at their end. */
+/** Removes a callback; open operations still call it at their end. */
 export type Unhook = () => void;
 
 /**
- * The hooks of one rank's end of one communicator: they are called for this rank's operations there, and for no other's. Children
- * of `split` inherit none. Those of the communicator of all ranks stay from run to run, and are gone after `rebuild`.
+ * The hooks of one rank on one communicator, called for this rank's operations alone. Children of `split` do not inherit them.
+ * Hooks on the communicator of all ranks stay across runs, until `rebuild`.
  *
- * The callbacks of an operation, and of its end, are those present when it is posted, in the order in which they were added. A
- * callback that is added or removed later, by a hook or while the operation is open, takes effect with the next operation. A
- * function that is added several times is called as often, and each addition is removed by itself. Of a group the calls have
- * hooks, and of a replay as `Graph.replay` says. A call that is refused for its arguments or its signal, or because its rank may
- * make none, has no hooks. One that is refused because the communicator was aborted, or because of an unobserved failure, has
- * those of a failed operation.
+ * An operation calls the callbacks present at its posting, in the order of their addition. A callback added or removed later,
+ * by a hook or during the operation, takes effect with the next operation. A function added several times is called that many
+ * times, and each addition is removed separately. In a group, each call runs its hooks; for a replay see `Graph.replay`. A call
+ * refused for its arguments, its signal or the state of its rank runs no hooks. A call refused because of an abort or an
+ * unobserved failure runs the hooks of a failed operation.
  *
- * A hook that throws makes the operation fail with its error, the first one where several throw; one that failed already keeps
- * its own. All other hooks run nevertheless. A promise that a hook returns is not awaited: its rejection is a process warning of
- * type `TwincclUnseenFailure`, and fails nothing.
+ * A hook that throws fails the operation with its error; with several, the first error counts. An operation that has already
+ * failed keeps its error. All other hooks still run. A promise returned by a hook is not awaited: its rejection is a process
+ * warning of type `TwincclUnseenFailure`, and fails no operation.
  *
- * A callback must be a function; `InvalidArgumentError` with the field `callback` is thrown otherwise.
+ * A callback that is not a function throws an `InvalidArgumentError` with the field `callback`.
  *
  * @example
  * const spans = new WeakMap<OpInfo, Span>();
@@ -64,47 +62,49 @@ export type Unhook = () => void;
  * });
  */
 export interface Hooks {
-  /** Called when an operation is posted, before any rank's data moves. An error thrown here refuses it on this rank. */
+  /**
+   * Called when an operation is posted, before any rank's data moves. An error thrown here refuses the operation on this rank.
+   */
   before(callback: (info: OpInfo) => void): Unhook;
   /**
-   * Called when an operation is settled; `error` is set when it failed. It comes for every operation that had `before`. A
-   * hook that throws here changes nothing on other ranks.
+   * Called when an operation settles; `error` is set if it failed. Every operation with `before` has an `after`. A hook that
+   * throws here has no effect on other ranks.
    */
   after(callback: (info: OpInfo, error: unknown) => void): Unhook;
   /**
-   * Called once when `abort` ends the communicator, with its reason. Also, where time is real, when `close` gives up calls that
-   * were not done within its bound, with the `CommTimeoutError` of that; and when a call of this rank waits and another process
-   * has aborted the communicator, for whatever reason, with a `RemoteRankError` that names rank and reason. Its error is
-   * thrown there, after everything was done and all other hooks ran; of another process's abort it is a process warning.
+   * Called once when `abort` ends the communicator, with the reason. With real time there are two further cases. If `close`
+   * aborts calls that exceed its time limit, the reason is the `CommTimeoutError`. If another process aborts the communicator
+   * during a call of this rank, it is a `RemoteRankError` with rank and reason. An error of the hook is thrown by `abort` or
+   * `close`, after all cleanup and all other hooks. After an abort by another process, it is a process warning.
    *
-   * Other ends have no hook of their own, and show in the calls that fail with them: closing a world with open calls on the
-   * simulation, a rank that throws, a deadlock, a deadline that passes, a signal, and a rank that is lost.
+   * Other ends have no separate hook, and appear as errors of their calls. These are: closing a simulated world with open
+   * calls, a throwing rank, a deadlock, an exceeded deadline, a signal, and a lost rank.
    */
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 
-/** The owner of hooks: one rank's end of a communicator. */
+/** The owner of hooks: one rank of a communicator. */
 interface Owner {
   readonly rank: number;
   readonly size: number;
   readonly comm: string;
 }
 
-/** A callback as it was added: one that is added twice is two. */
+/** One addition of a callback; two additions of one function are two entries. */
 interface Added<A extends readonly unknown[]> {
   readonly callback: (...args: A) => unknown;
 }
 
-/** Calls the callbacks of one moment, also behind one that throws; then throws the first error. */
+/** Calls all callbacks of one event, even after one throws; then throws the first error. */
 type Notify<A extends readonly unknown[]> = (...args: A) => void;
 
-/** Callbacks of one kind, in the order in which they were added. */
+/** Callbacks of one kind, in the order of their addition. */
 class Callbacks<A extends readonly unknown[]> {
   readonly #name: string;
   readonly #owner: Owner;
-  /** The name of one of them in messages. */
+  /** Name of a callback in messages. */
   readonly #one: string;
-  /** A list never changes: operations keep theirs. */
+  /** Immutable list: operations hold the list of their posting. */
   #present: readonly Added<A>[] = [];
 
   constructor(name: keyof Hooks, owner: Owner) {
@@ -131,7 +131,7 @@ class Callbacks<A extends readonly unknown[]> {
     };
   }
 
-  /** Calls the callbacks that are present now. */
+  /** Returns a function that calls the callbacks present now. */
   now(): Notify<A> {
     const present = this.#present;
     return (...args) => this.#notify(present, args);
@@ -150,13 +150,13 @@ class Callbacks<A extends readonly unknown[]> {
   }
 }
 
-/** The callbacks of one communicator, called in the order in which they were added. */
+/** The callbacks of one communicator, called in the order of their addition. */
 export class HookList implements Hooks {
   readonly #before: Callbacks<[info: OpInfo]>;
   readonly #after: Callbacks<[info: OpInfo, error: unknown]>;
   readonly #onAbort: Callbacks<[reason: unknown]>;
 
-  /** True when an operation has no hooks; kept, because every call reads it. */
+  /** True if operations have no hooks; stored, because every call reads it. */
   idle = true;
 
   constructor(owner: Owner) {
@@ -181,7 +181,7 @@ export class HookList implements Hooks {
     this.#before.now()(info);
   }
 
-  /** Calls at the end of an operation the callbacks that are present now, when it is posted. */
+  /** Taken when an operation is posted: calls the present callbacks at its end. */
   afterNotifier(): Notify<[info: OpInfo, error: unknown]> {
     return this.#after.now();
   }

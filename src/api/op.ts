@@ -1,14 +1,14 @@
 /**
- * A posted operation: a promise that knows whether it is awaited.
+ * A posted operation: a promise that records whether it is awaited.
  *
- * It is no native promise on purpose. A call of `then` parks the rank (which makes a deadlock decidable) and observes a failure
- * (an unobserved one poisons the communicator and never becomes an unhandled rejection). The native promise inside is made
- * only on demand.
+ * `CommOp` is not a native promise on purpose. A call of `then` parks the rank, which makes deadlocks decidable. It also
+ * observes a failure; an unobserved failure poisons the communicator and never becomes an unhandled rejection. The native
+ * promise inside is created only on demand.
  */
 import { CallSite, showCallSite } from "./call-site.ts";
 import { CommError } from "./errors.ts";
 
-/** Where an operation stands. */
+/** State of an operation. */
 export type OpStatus = "waiting" | "submitted" | "done" | "failed";
 
 /** Called when a rank starts and ends waiting for an operation. */
@@ -21,7 +21,7 @@ export interface OpObserver {
 
 /** Resumes the programs that await settled operations, one at a time. */
 export interface Resumption {
-  /** Has `resume` run when it is the turn of that world rank. */
+  /** Schedules `resume` for the turn of that world rank. */
   add(worldRank: number, resume: () => void): void;
 }
 
@@ -29,29 +29,29 @@ export interface Resumption {
 export interface CallContext {
   /** Rank in the communicator. */
   readonly rank: number;
-  /** The rank in its world; for the watcher. */
+  /** Rank in the world; read by the observer. */
   readonly worldRank: number;
   /**
-   * The world rank with the program that makes the calls, and waits for them: another one than `worldRank` when a program uses
-   * the communicator of that rank.
+   * World rank of the program that makes the calls and waits for them. It differs from `worldRank` if a program uses another
+   * rank's communicator.
    */
   readonly callingRank: number;
   readonly observer: OpObserver;
-  /** Present where ranks resume one at a time. */
+  /** Present if ranks resume one at a time. */
   readonly resumption?: Resumption | undefined;
-  /** True where operations keep the place of their call. */
+  /** True if operations record their call sites. */
   readonly callSites?: boolean;
-  /** Called for an operation that would be done, and failed with the error of one of its callbacks. */
+  /** Called for a completed operation that fails with the error of one of its callbacks. */
   onCallbackError?(op: CommOp): void;
 }
 
 /** The deadline of an operation. */
 export interface OpDeadline {
-  /** It settled. */
+  /** Called when the operation settles. */
   settled(): void;
 }
 
-/** When things happened in virtual time, in picoseconds. */
+/** Virtual times of an operation, in picoseconds. */
 interface Times {
   submittedPs: number;
   finishedPs: number;
@@ -75,27 +75,27 @@ interface Extras {
   half?: boolean;
 }
 
-// The library's side of an operation. Programs hold operations and cannot settle them, so none of these is a method.
+// The functions below settle operations. They are not methods, because programs hold operations and must not settle them.
 
-/** Gives an operation the number of its call. */
+/** Sets the call number of an operation. */
 export let assignOp: (op: CommOp, call: number) => void;
 
-/** The call of an operation was submitted. */
+/** Marks an operation as submitted. */
 export let submitOp: (op: CommOp) => void;
 
-/** The call of an operation was numbered and submitted at once. */
+/** Sets the call number and marks the operation as submitted. */
 export let submitOpAs: (op: CommOp, call: number) => void;
 
-/** An operation is done, unless it settled before. */
+/** Completes an operation that has not settled. */
 export let completeOp: <T>(op: CommOp<T>, value: T) => void;
 
-/** An operation failed, unless it settled before. */
+/** Fails an operation that has not settled. */
 export let failOp: (op: CommOp, error: unknown) => void;
 
 /**
  * The promise of one call on one rank: await it, and the result is readable.
  *
- * Calls back to back leave as many operations as are under way, so each is kept small.
+ * Each call in progress holds one operation, so that operations are small.
  */
 export class CommOp<T = unknown> implements Promise<T> {
   /** Settles before all callbacks of the operation. */
@@ -107,7 +107,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   #outcome: unknown;
   /** For `then` before the operation settles. */
   #native: NativePromise<T> | undefined;
-  /** `undefined` as long as both are 0, which they stay where time is real. */
+  /** `undefined` while both are 0, always so with real time. */
   #times: Times | undefined;
   #extras: Extras | undefined;
   readonly #context: CallContext;
@@ -127,7 +127,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#context.worldRank;
   }
 
-  /** The world rank with the program that made the call. */
+  /** World rank of the calling program. */
   get callingRank(): number {
     return this.#context.callingRank;
   }
@@ -137,14 +137,14 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /**
-   * Number of the call on its communicator, counted from 0; sends and receives are counted apart from collective
-   * calls. -1 while it was not posted.
+   * Number of the call on its communicator, from 0; sends and receives are counted separately from collective calls. -1 before
+   * posting.
    */
   get call(): number {
     return this.#call;
   }
 
-  /** Virtual time at which the outcome is there, in picoseconds. */
+  /** Virtual time of the outcome, in picoseconds. */
   get finishedAtPs(): number {
     return this.#times?.finishedPs ?? 0;
   }
@@ -153,7 +153,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (ps !== this.finishedAtPs) this.#ensureTimes().finishedPs = ps;
   }
 
-  /** Virtual time at which the last rank had made the call, in picoseconds. */
+  /** Virtual time of the last rank's call, in picoseconds. */
   get submittedAtPs(): number {
     return this.#times?.submittedPs ?? 0;
   }
@@ -162,12 +162,12 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (ps !== this.submittedAtPs) this.#ensureTimes().submittedPs = ps;
   }
 
-  /** The state of the operation. `submitted` may show as late as the end of the turn in which it was. */
+  /** State of the operation. `submitted` may appear only at the end of the turn of the submission. */
   get status(): OpStatus {
     return this.#status;
   }
 
-  /** The place of the call in the program as `file:line:column`, if that is kept. */
+  /** Call site in the program as `file:line:column`, if recorded. */
   get place(): string | undefined {
     return this.#extras?.site?.place;
   }
@@ -177,21 +177,21 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this.#status === "waiting" || this.#status === "submitted";
   }
 
-  /** True once the outcome was read: of this operation, of the one it is part of, or of its submission that failed. */
+  /** True once the outcome of this operation, of its enclosing operation or of its failed submission was read. */
   get isObserved(): boolean {
     if (this.#observed || this.#extras === undefined) return this.#observed;
     const { whole, enqueued } = this.#extras;
     return whole?.isObserved === true || (enqueued?.status === "failed" && enqueued.isObserved);
   }
 
-  /** Why it failed; `undefined` unless it did. */
+  /** Reason of the failure; `undefined` unless failed. */
   get error(): unknown {
     return this.#status === "failed" ? this.#outcome : undefined;
   }
 
   /**
-   * Resolves when every local rank has made the call and it was submitted; device work may follow it from then on.
-   * Rejects with the operation's error when it never was.
+   * Resolves once every local rank has made the call and it is submitted; later device work may follow it. Rejects with the
+   * operation's error if the call is never submitted.
    */
   get enqueued(): Promise<void> {
     const extras = this.#ensureExtras();
@@ -226,8 +226,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /**
-   * Calls `callback` when the operation settles, before programs that await it go on. An error that it throws becomes the error
-   * of an operation that would be done.
+   * Calls `callback` when the operation settles, before awaiting programs continue. If it throws, a completed operation fails
+   * with that error.
    */
   whenSettled(callback: (error: unknown) => void): void {
     if (!this.pending) callback(this.error);
@@ -252,8 +252,8 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /**
-   * Calls `callback` when the operation is submitted, which it never is when it fails before. An error that it throws becomes the
-   * operation's error.
+   * Calls `callback` when the operation is submitted; an operation that fails earlier never calls it. If `callback` throws, the
+   * operation fails with that error.
    */
   whenSubmitted(callback: () => void): void {
     if (this.#status === "submitted" || this.#status === "done") callback();
@@ -269,7 +269,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (this.#extras?.whole?.call === -1) this.#extras.whole.#assign(call);
   }
 
-  /** This operation, or the one it is part of, is a part of `whole`: reading the outcome of that one reads this one too. */
+  /** Makes this operation, or its enclosing one, a part of `whole`: reading the outcome of `whole` reads this one too. */
   partOf(whole: CommOp): this {
     const extras = this.#ensureExtras();
     if (extras.whole === undefined) extras.whole = whole;
@@ -277,13 +277,13 @@ export class CommOp<T = unknown> implements Promise<T> {
     return this;
   }
 
-  /** This operation is one half of the call `whole`: a call counts once, however many halves it has. */
+  /** Makes this operation one half of the call `whole`, which counts as one call. */
   halfOf(whole: CommOp): this {
     this.#ensureExtras().half = true;
     return this.partOf(whole);
   }
 
-  /** The operation of the call as it was made: the whole of a half, else this one. */
+  /** The operation of the program's call: the whole of a half, otherwise this one. */
   get callOp(): CommOp {
     const { half = false, whole } = this.#extras ?? none;
     return half && whole !== undefined ? whole : (this as CommOp);
@@ -340,7 +340,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (this.#native !== undefined) this.#resume(this.#native);
   }
 
-  /** It holds the call, which must not stay in memory for as long as the operation. */
+  /** The deadline references the call, which must not stay in memory as long as the operation. */
   #clearDeadline(): void {
     if (this.deadline === undefined) return;
     this.deadline.settled();
@@ -366,7 +366,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     enqueued.#fail(this.#outcome);
   }
 
-  /** The error of a callback, now or at the submission, becomes the outcome. */
+  /** Runs the callbacks; an error of a callback, now or at the submission, becomes the outcome. */
   #notifyDone(extras: Extras): void {
     const fault = notifySettled(extras, undefined);
     if (fault !== undefined) {
@@ -377,7 +377,7 @@ export class CommOp<T = unknown> implements Promise<T> {
     notifyFinal(extras, this.error);
   }
 
-  /** The program that awaits the operation goes on: at once, or when it is its rank's turn. */
+  /** Resumes the awaiting program: at once, or in its rank's turn. */
   #resume(native: NativePromise<T>): void {
     const { resumption, worldRank } = this.#context;
     if (resumption !== undefined) resumption.add(worldRank, () => this.#deliver(native));
@@ -436,7 +436,7 @@ function notifyFinal({ onFinal }: Extras, error: unknown): void {
   for (const callback of onFinal) callback(error);
 }
 
-/** A promise of the language that is settled from outside. */
+/** A native promise with its two settling functions. */
 export class NativePromise<T> {
   readonly promise: Promise<T>;
   resolve!: (value: unknown) => void;

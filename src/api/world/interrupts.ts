@@ -1,17 +1,18 @@
 /**
- * The table of waits that a program which hangs prints at Ctrl-C, before the process ends by the signal.
+ * Prints the table of waits of a hung program at Ctrl-C, before the signal ends the process.
  *
- * A listener replaces the runtime's own answer to SIGINT, and cannot run while JavaScript does. So there is one only while
- * a call stands still, found open by two looks in a row, and only where the program has none. It is removed two turns after
- * the call settles, in which a signal arrives that came while a rank computed. After the table the signal is raised again.
+ * A listener for SIGINT replaces the default action, and cannot run while JavaScript runs. The module therefore installs one
+ * only for a call that two successive checks find open, and only in programs without a listener. Two turns after the call
+ * settles the listener is removed: a signal sent during a computation arrives within these turns. After printing, the signal is
+ * raised again.
  */
 import { escaped } from "../error-text.ts";
 import { nextTurn, setOwnTimer } from "../ledger/deadlock/event-loop.ts";
 import type { CommOp } from "../op.ts";
 
-/** A world with ranks at work in this process. */
+/** A world with running ranks in this process. */
 export interface ActiveWorld {
-  /** An operation that is open and awaited. */
+  /** One open, awaited operation, if any. */
   readonly awaited: CommOp | undefined;
   /** The waits of its ranks, ready to print. */
   interruptedText(): string;
@@ -30,7 +31,7 @@ const lookMs = 250;
 
 const { process: runtime } = globalThis as { readonly process?: SignalProcess };
 
-/** A world at work, which is not kept in memory from the first look on. */
+/** A reference to an active world; weak from the first check on. */
 class Entry {
   #fresh: ActiveWorld | undefined;
   #ref: WeakRef<ActiveWorld> | undefined;
@@ -43,7 +44,7 @@ class Entry {
     return this.#fresh ?? this.#ref?.deref();
   }
 
-  /** A new WeakRef keeps its target until the end of the turn, so that short runs have none. */
+  /** A new WeakRef holds its target until the end of the turn, so that short runs do without one. */
   weaken(): void {
     if (this.#fresh === undefined) return;
     this.#ref = new WeakRef(this.#fresh);
@@ -53,14 +54,14 @@ class Entry {
 
 const entries = new Set<Entry>();
 let isLooking = false;
-/** Open at the last look. */
+/** Operations open at the last check. */
 let seen = new Set<CommOp>();
-/** The one for which there is a listener. */
+/** The operation that keeps the listener installed. */
 let held: CommOp | undefined;
 
 /**
- * Prints the waits of a world's ranks when the process is interrupted while they wait; gives a way to stop that. A world that
- * may be `dropped` without it is not kept in memory.
+ * Prints the waits of a world's ranks when SIGINT interrupts them. Returns the function that ends this. A world that programs
+ * may drop (`dropped`) is referenced weakly from the start.
  */
 export function reportOnInterrupt(world: ActiveWorld, dropped = false): () => void {
   if (typeof runtime?.kill !== "function") return () => undefined;
@@ -95,7 +96,7 @@ function hold(op: CommOp): void {
   if (runtime === undefined || runtime.listenerCount("SIGINT") > 0) return;
   held = op;
   runtime.on("SIGINT", interrupted);
-  // A signal that came while JavaScript ran is delivered in the next turn.
+  // A signal sent while JavaScript runs is delivered in the next turn.
   op.whenSettled(() =>
     nextTurn(() =>
       nextTurn(() => {
@@ -115,7 +116,7 @@ function interrupted(): void {
   const texts = [...entries].flatMap(({ world }) => {
     return world?.awaited === undefined ? [] : [world.interruptedText()];
   });
-  // A listener that the program has added meanwhile decides what becomes of the process.
+  // If the program has added a listener meanwhile, that listener decides how the process ends.
   const isAlone = runtime?.listenerCount("SIGINT") === 0;
   runtime?.stderr.write(`${escaped(texts.join("\n"))}\n`, () => {
     if (isAlone) runtime.kill(runtime.pid, "SIGINT");

@@ -56,7 +56,7 @@ import {
 
 type State = "idle" | "running" | "detached" | "aborted" | "closed";
 
-/** The opening of a world, which `rebuild` repeats. */
+/** Options of an open world, reused by `rebuild`. */
 export interface Opening {
   readonly backend: Backend;
   readonly name: string;
@@ -64,11 +64,11 @@ export interface Opening {
   readonly stallMs: number;
   readonly stall: "report" | "fail";
   readonly callSites: boolean;
-  /** Longest wait of closing for open calls, where time is real. */
+  /** Longest wait of `close` for open calls, with real time. */
   readonly closeMs: number;
 }
 
-/** Opens a world of its first generation, or the one that follows another. */
+/** Opens a world: of the first generation, or the successor of a closed one. */
 export async function openWorld(
   opening: Opening,
   size: number,
@@ -99,7 +99,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
   readonly #monitor: Monitor;
   readonly #communicators: Communicators;
   #state: State = "idle";
-  /** It was closed to be rebuilt, and what follows it did not open. */
+  /** True after a failed `rebuild`: this world is closed, and its successor did not open. */
   #mayReopen = false;
   #abortReason: unknown;
   #abandonRun: () => void = () => undefined;
@@ -145,7 +145,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     this.#state = "running";
     this.#failures = [];
     this.#communicators.reset();
-    // What the caller opens right behind this call, such as a timer beside the run, is there before the ranks begin.
+    // Resources that the caller opens right after this call, such as timers, exist before the ranks start.
     await undefined;
     this.#monitor.start();
     this.wakeUps.reset();
@@ -247,7 +247,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     }
   });
 
-  /** Waits for open calls; where time is real they are given up after a bound. */
+  /** Waits for open calls; with real time, a limit aborts them. */
   #bounded(wait: () => Promise<void>): Promise<void> {
     if (this.#session.clock !== undefined) return wait();
     const { closeMs } = this.#opening;
@@ -293,7 +293,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     return this.#session;
   }
 
-  /** Communicators that are kept: that of all ranks, and those of splits that may still be used. */
+  /** Number of communicators in memory: the world's, and children of `split` still in use. */
   get openCommunicators(): number {
     return this.#communicators.ledgers.length;
   }
@@ -327,7 +327,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     return this.#communicators.child(call);
   }
 
-  /** Nothing can move: the earliest deadline passes, or, without one, all open calls fail. */
+  /** Resolves a deadlock: the earliest deadline expires or, without deadlines, all open calls fail. */
   onDeadlock(): void {
     const due = this.#communicators.ledgers
       .flatMap((ledger) => {
@@ -345,7 +345,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     this.#communicators.terminateAll(deadlockErrors(waits));
   }
 
-  /** The runtime has nothing left to wait for: ranks that have not returned are lost, and the run is over. */
+  /** Ends a run whose runtime has nothing left to wait for: programs that have not returned are failures. */
   onAbandoned(): void {
     for (const { rank } of this.#communicators.members) {
       if (this.#monitor.state(rank) === "finished") continue;
@@ -388,7 +388,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     );
   }
 
-  /** Aborts without a receiver for errors of hooks, or for a late reason: the process is warned of those. */
+  /** Aborts outside of any call. Errors of hooks, and a late reason, become process warnings. */
   #abortWithoutReceiver(reason: unknown): void {
     const unheard = (error: unknown): void => emitWarning(String(error), "TwincclUnseenFailure");
     const isLate = this.#state === "aborted" || this.#state === "closed";

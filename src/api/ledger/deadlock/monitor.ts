@@ -1,12 +1,12 @@
 /**
- * Watches the ranks of a world and finds the moment after which nothing can happen any more.
+ * Detects deadlocks: the state of a world in which no waiting rank can ever continue.
  *
- * A rank is *parked* while its program awaits an operation that lacks other ranks' calls. Parked ranks can certainly never
- * wake, which is decided without a timeout, in two cases: the runtime has nothing left to wait for
- * at all; or every unfinished rank is parked, two turns of the event loop pass without any activity, nothing is alive that a
- * rank opened in this run, no other thread works, and one more turn brings no event. Where it is not known what ranks have
- * opened, any timer that is alive counts, and everything else that was not there when the run began. Otherwise it is a stall,
- * which is reported after a delay and looked at again and again.
+ * A rank is *parked* while its program awaits an operation that lacks other ranks' calls. A deadlock is proved without a
+ * timeout, in two cases. In the first, the runtime has nothing left to wait for. In the second, every unfinished rank is parked
+ * and two turns of the event loop pass without activity. In addition, no resource that a rank opened in this run is alive, no
+ * other thread works, and one more turn brings no event. Without records of the resources of ranks, every live timer counts,
+ * and every other resource opened since the start of the run. All other waits are stalls: the monitor reports a stall after a
+ * delay and keeps checking.
  */
 import type { VirtualClock } from "../../backend.ts";
 import type { CommOp, OpObserver } from "../../op.ts";
@@ -29,25 +29,25 @@ export interface MonitorHost {
   readonly clock: VirtualClock | undefined;
   /** True when something the runtime does not list, such as a signal, may still end a wait. */
   readonly wakeable: boolean;
-  /** A stall is reported after this long. */
+  /** Delay of the report of a stall. */
   readonly stallMs: number;
-  /** Nothing can move any more. */
+  /** No rank can continue. */
   onDeadlock(): void;
-  /** Nothing can move any more, and no rank waits for another one. */
+  /** No rank can continue, and no rank waits for another one. */
   onAbandoned(): void;
-  /** Nothing has moved for a while, but a timer or I/O may still wake a rank. */
+  /** No activity for `stallMs`, but a timer or I/O may still wake a rank. */
   onStalled(alive: LiveResources | undefined): void;
 }
 
-/** The next look is due after as long as has been waited, and after this long at most. */
+/** Longest interval between two checks. Each interval is as long as the wait so far, up to this limit. */
 const longestLookMs = 250;
 
-/** A look further ahead than this is given up when something moves: what is waited for next is timed from its beginning. */
+/** Activity cancels a check due later than this, so that the next wait is timed from its start. */
 const shortLookMs = 4;
 
 /**
- * So long at most the looks keep the runtime alive. What wakes no rank may end within that time; a runtime that runs empty
- * before the verdict ends tests that are still open.
+ * Longest time for which checks keep the runtime alive. A runtime that runs empty before the verdict would end tests that are
+ * still open.
  */
 const longestAliveMs = 1_000;
 
@@ -55,7 +55,7 @@ type RankState = "idle" | "running" | "finished";
 
 /** Counts parked ranks; one per world. */
 export class Monitor implements OpObserver {
-  /** True where operations keep the place of their call. */
+  /** True if operations record their call sites. */
   readonly callSites: boolean;
   readonly #host: MonitorHost;
   readonly #states: RankState[];
@@ -65,9 +65,9 @@ export class Monitor implements OpObserver {
   #executing = 0;
   #activity = 0;
   #looking = false;
-  /** Stops a look far ahead, while it is due. */
+  /** Cancels the pending check that activity may cancel. */
   #farLook: (() => void) | undefined;
-  /** The action in the next turn, while it is looking. */
+  /** The action of the next turn during a check. */
   #step: (() => void) | undefined;
   #atStart: LiveResources | undefined;
   #stopListening: (() => void) | undefined;
@@ -80,7 +80,7 @@ export class Monitor implements OpObserver {
     this.#parked = new Array<number>(size).fill(0);
   }
 
-  /** A run begins: all ranks are running. */
+  /** Begins a run: all ranks are running. */
   start(): void {
     this.#states.fill("running");
     this.#parked.fill(0);
@@ -88,21 +88,21 @@ export class Monitor implements OpObserver {
     this.#parkedRanks = 0;
     openStandardStreams();
     this.#atStart = liveResources();
-    // Where nothing else keeps the runtime alive the last turn finds every deadlock; elsewhere it must be known which rank
-    // waits, and what it has opened. Where time is real that would cost more than small calls take.
+    // If nothing else keeps the runtime alive, the last turn finds every deadlock. Otherwise the proof needs the waiting ranks
+    // and their open resources. With real time, such records would cost more than a small call.
     const isVirtual = this.#host.clock !== undefined;
     if (isVirtual && staysAlive(this.#atStart, ownTimers)) this.#context = openRankContext();
     this.noteActivity();
     this.#stopListening = onLastTurn(() => this.#lastTurn());
   }
 
-  /** The run is over. */
+  /** Ends the run. */
   stop(): void {
     this.#stopListening?.();
     this.#stopListening = undefined;
     this.#context?.close();
     this.#context = undefined;
-    // The world need not wait for a turn to be collected.
+    // A pending turn would keep the world in memory.
     if (this.#step !== undefined && cancelTurn(this.#step)) this.#looking = false;
     this.#step = undefined;
   }
@@ -112,12 +112,12 @@ export class Monitor implements OpObserver {
     return this.#context === undefined ? program() : this.#context.enter(rank, program);
   }
 
-  /** The world rank of the running program; `undefined` where that is not known. */
+  /** World rank of the running program; `undefined` without a rank context. */
   get callingRank(): number | undefined {
     return this.#context?.rank;
   }
 
-  /** A rank's program returned or threw. */
+  /** Notes that a rank's program returned or threw. */
   finished(rank: number): void {
     if (this.#states[rank] !== "running") return;
     this.#states[rank] = "finished";
@@ -137,13 +137,13 @@ export class Monitor implements OpObserver {
     return (this.#parked[rank] ?? 0) > 0;
   }
 
-  /** Something happened: a call was posted or settled. */
+  /** Counts an event: a call was posted or settled. */
   noteActivity(): void {
     this.#activity++;
     if (this.#farLook !== undefined) this.#restartLook(this.#farLook);
   }
 
-  /** A complete call is being executed and will settle on its own. */
+  /** Counts complete calls in execution, which settle without further calls. */
   executing(change: 1 | -1): void {
     this.#executing += change;
     this.noteActivity();
@@ -178,7 +178,7 @@ export class Monitor implements OpObserver {
     return this.#parkedRanks === this.#running;
   }
 
-  /** True while some rank waits for others and no call is being executed. */
+  /** True while a rank waits for others and no call is in execution. */
   #waiting(): boolean {
     return this.#parkedRanks > 0 && this.#executing === 0;
   }
@@ -195,7 +195,9 @@ export class Monitor implements OpObserver {
     nextTurn(step);
   }
 
-  /** Nothing has moved for `waitedMs`, or not since a turn before which no thread worked; then so many events had come. */
+  /**
+   * Decides after `waitedMs` without activity. `atRest` holds the number of events at the first check without working threads.
+   */
   #decide(seen: number, waitedMs: number, atRest?: { readonly events: number | undefined }): void {
     this.#looking = false;
     if (!this.#waiting()) return;
@@ -205,7 +207,7 @@ export class Monitor implements OpObserver {
     else if (!this.allParked || !this.#nothingElse(now)) this.#lookAgain(seen, waitedMs, now);
     else if (otherThreadsWorkNow()) this.#lookAgain(seen, waitedMs, now);
     else if (atRest === undefined) {
-      // What others had done by now is an event of the next turn.
+      // Finished work of other threads arrives as an event of the next turn.
       this.#looking = true;
       this.#inTurn(() => this.#decide(seen, waitedMs, { events }));
     } else if (atRest.events === events) this.#host.onDeadlock();
@@ -218,11 +220,11 @@ export class Monitor implements OpObserver {
     return nothingNew(start, now, ownTimers, this.#context?.opened);
   }
 
-  /** Nothing will ever happen again: ranks that have not returned by then never will. */
+  /** The runtime is about to exit: programs that have not returned by now never do. */
   #lastTurn(): void {
     if (this.#waiting()) {
       this.#host.onDeadlock();
-      // One more turn, so that ranks which even then do not return are found by the next last one.
+      // One more turn gives the failed calls' programs a chance to return; the next last turn reports the rest.
       nextTurn(() => undefined);
     } else if (this.#running > 0 && this.#executing === 0) {
       this.#host.onAbandoned();
@@ -230,14 +232,14 @@ export class Monitor implements OpObserver {
   }
 
   /**
-   * Looks again after as long as has been waited. That keeps the runtime alive for a while where a look can decide; elsewhere,
-   * and later, the last turn decides when nothing else keeps it alive.
+   * Schedules the next check after the time waited so far. Checks that can prove a deadlock keep the runtime alive for up to
+   * `longestAliveMs`. After that, the last turn decides.
    */
   #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
     this.#looking = true;
     const { stallMs, wakeable } = this.#host;
     const keepsAlive = this.allParked && !wakeable && waitedMs < longestAliveMs;
-    // A stall is reported in time, whatever the looks before it.
+    // A check is due exactly at `stallMs`, so that the report is on time.
     const leftMs = waitedMs < stallMs ? stallMs - waitedMs : longestLookMs;
     const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), leftMs);
     const waited = waitedMs + lookMs;
@@ -248,11 +250,11 @@ export class Monitor implements OpObserver {
       this.#decide(seen, waited);
     };
     const stop = setOwnTimer(look, lookMs, keepsAlive);
-    // A look that keeps nothing alive may never come: what moves before it looks again at once.
+    // A timer that does not keep the runtime alive may never fire, so that activity restarts the check.
     if (lookMs > shortLookMs || !keepsAlive) this.#farLook = stop;
   }
 
-  /** The awaited event has come: later waits begin from zero. */
+  /** Activity restarts the wait from zero. */
   #restartLook(stop: () => void): void {
     stop();
     this.#farLook = undefined;
@@ -261,7 +263,7 @@ export class Monitor implements OpObserver {
   }
 }
 
-/** The result of the first look of this turn: all monitors that look in it need not look again. */
+/** Cached result for this turn, shared by all monitors. */
 let found: { readonly othersWork: boolean } | undefined;
 
 function otherThreadsWorkNow(): boolean {
