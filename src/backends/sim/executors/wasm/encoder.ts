@@ -3,14 +3,25 @@
  */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
-import { bytesOf, type DType, dtypes } from "../../../../api/index.ts";
+import { bytesOf, type DType, dtypes, type NamedReduceOp } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
 
 const groupWords = 5;
 const foldWords = 6;
 const operandWords = 3;
-/** Numbers of the operators; assembly/kernels.ts has eight for each dtype. */
-const operators = { sum: 0, prod: 1, min: 2, max: 3, scaled: 4, wide: 5, kinds: 8 } as const;
+/** Kernels of a dtype, which are numbered one after another; assembly/kernels.ts has the same number. */
+const kernelsPerDType = 8;
+/** The kernel of each operator among those of its dtype. An average of integers is a sum, divided at the end. */
+const operatorKernels: Readonly<Record<NamedReduceOp, number>> = {
+  sum: 0,
+  prod: 1,
+  min: 2,
+  max: 3,
+  avg: 0,
+};
+/** The kernels of sums of products with a scalar, and of sums in float32. */
+const scaledKernel = 4;
+const wideKernel = 5;
 /** A kernel's number, as a word, for a copy of bytes. */
 const copyKernel = 0xffff_ffff;
 /** Ways in which an operand meets the running value. */
@@ -91,7 +102,7 @@ export class Encoder {
     const joined = this.#call.separate !== undefined;
     const wide = terms?.accumulator === "float32" && operands.length > 1;
     const kernel = wide
-      ? this.#kernel - (this.#kernel % operators.kinds) + operators.wide
+      ? this.#kernel - (this.#kernel % kernelsPerDType) + wideKernel
       : this.#kernel;
     words[at] = copies ? copyKernel : kernel;
     words[at + 1] = operands.length;
@@ -188,15 +199,10 @@ function isFloat(dtype: DType): boolean {
 }
 
 function kernelOf(dtype: DType, fold: Fold | undefined): number {
-  const first = dtypes.indexOf(dtype) * operators.kinds;
+  const first = dtypes.indexOf(dtype) * kernelsPerDType;
   if (fold === undefined) return first;
-  if (fold.scales) return first + operators.scaled;
-  return (
-    first +
-    (fold.op === "prod" || fold.op === "min" || fold.op === "max"
-      ? operators[fold.op]
-      : operators.sum)
-  );
+  const { op, scales } = fold;
+  return first + (scales || typeof op === "object" ? scaledKernel : operatorKernels[op]);
 }
 
 /** The fold of the rank that an operand comes from; none where nothing is folded. */
