@@ -1,5 +1,5 @@
 /**
- * The house rules, tested. The layer law is also in biome.json; this is the second proof, which
+ * The rules of the code, tested. The layer law is also in biome.json; this is the second proof, which
  * resolves paths and cannot be lost by a misplaced override. Every checker is tried on bad input
  * too, because a checker that never fails proves nothing.
  */
@@ -238,7 +238,11 @@ describe("the checkers notice", () => {
     ["nccl -> sim", "src/backends/nccl/sys/x.ts", "../../sim/index.ts"],
     ["device -> calls", "src/backends/nccl/device/x.ts", "../calls/communicator.ts"],
     ["device -> the session", "src/backends/nccl/device/x.ts", "../session.ts"],
-    ["a folder that nobody has placed", "src/backends/nccl/new/x.ts", "../result/nccl.ts"],
+    ["a subfolder without a row", "src/backends/nccl/new/x.ts", "../result/nccl.ts"],
+    ["a folder without a row", "src/new/x.ts", "../api/index.ts"],
+    ["a backend without a row", "src/backends/new/x.ts", "../../api/index.ts"],
+    ["a file of no folder", "src/index.ts", "./api/index.ts"],
+    ["bench -> sim", "src/bench/x.ts", "../backends/sim/index.ts"],
     ["parallel -> algorithms", "src/parallel/x.ts", "../algorithms/index.ts"],
     ["testing -> sim", "src/testing/x.ts", "../backends/sim/index.ts"],
     ["cli -> test", "src/cli/main.ts", "../../test/support/tidy.ts"],

@@ -1,6 +1,6 @@
 /**
- * The house rules as pure functions over source text, so that test/architecture.test.ts can try
- * them on bad inputs as well as on src. Each returns one line per violation; none reads a file.
+ * The rules of the code as pure functions over source text, so that test/architecture.test.ts can
+ * try them on bad inputs as well as on src. Each returns one line per violation; none reads a file.
  */
 
 import { posix } from "node:path";
@@ -19,16 +19,20 @@ export interface Exception {
   readonly reason: string;
 }
 
-/** Layers and their imports: api <- algorithms <- backends; siblings never see each other. */
-const LAYERS: readonly { folder: string; sees: readonly string[] }[] = [
-  { folder: "src/api/", sees: ["src/api/"] },
-  { folder: "src/algorithms/", sees: ["src/algorithms/", "src/api/"] },
-  { folder: "src/backends/sim/", sees: ["src/backends/sim/", "src/algorithms/", "src/api/"] },
-  { folder: "src/backends/nccl/", sees: ["src/backends/nccl/", "src/algorithms/", "src/api/"] },
-  { folder: "src/parallel/", sees: ["src/parallel/", "src/api/"] },
-  { folder: "src/golden/", sees: ["src/golden/", "src/algorithms/", "src/api/"] },
-  { folder: "src/testing/", sees: ["src/testing/", "src/api/"] },
-  { folder: "src/", sees: ["src/"] },
+/**
+ * The layer law: for each layer the folders that its files may import. A file of src that lies in
+ * none of these folders breaks it, and so does every import that is not listed.
+ */
+const LAYERS: readonly { folder: string; imports: readonly string[] }[] = [
+  { folder: "src/api/", imports: ["src/api/"] },
+  { folder: "src/algorithms/", imports: ["src/algorithms/", "src/api/"] },
+  { folder: "src/backends/sim/", imports: ["src/backends/sim/", "src/algorithms/", "src/api/"] },
+  { folder: "src/backends/nccl/", imports: ["src/backends/nccl/", "src/algorithms/", "src/api/"] },
+  { folder: "src/parallel/", imports: ["src/parallel/", "src/api/"] },
+  { folder: "src/golden/", imports: ["src/golden/", "src/algorithms/", "src/api/"] },
+  { folder: "src/testing/", imports: ["src/testing/", "src/api/"] },
+  { folder: "src/bench/", imports: ["src/bench/", "src/algorithms/", "src/api/"] },
+  { folder: "src/cli/", imports: ["src/"] },
 ];
 
 /** Each foreign package has one home; src imports no other. */
@@ -56,8 +60,8 @@ const BANNED: Readonly<Record<string, { rule: string; instead: string }>> = {
   setImmediate: { rule: "timer", instead: "use the virtual clock" },
 };
 
-/** Folders with an order among their own folders: each with those that it sees; the files beside them see all. */
-const ROOMS: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
+/** Layers inside of a folder: for each subfolder the others that it may import. Files beside them may import all. */
+const SUBFOLDER_LAYERS: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
   "src/backends/nccl/": {
     common: [],
     sys: ["common"],
@@ -89,39 +93,40 @@ const resolveFrom = (file: SourceFile, specifier: string): string =>
 
 /** Imports that cross the layers in a forbidden direction, or reach a package outside its home. */
 export function layerViolations(file: SourceFile): string[] {
-  return [...roomViolations(file), ...outwardViolations(file)];
+  const layer = LAYERS.find((each) => file.path.startsWith(each.folder));
+  if (layer === undefined) return [`${file.path}: its folder has no row in LAYERS`];
+  return [...subfolderViolations(file), ...importViolations(file, layer.imports)];
 }
 
-/** Imports between folders of one folder that the order of these forbids. */
-function roomViolations(file: SourceFile): string[] {
-  const house = Object.keys(ROOMS).find((folder) => file.path.startsWith(folder));
-  if (house === undefined) return [];
-  const roomOf = (path: string): string | undefined =>
-    /^([^/]+)\//.exec(path.slice(house.length))?.[1];
-  const room = roomOf(file.path);
-  if (room === undefined) return [];
+/** Imports between the subfolders of one folder that their order forbids. */
+function subfolderViolations(file: SourceFile): string[] {
+  const parent = Object.keys(SUBFOLDER_LAYERS).find((folder) => file.path.startsWith(folder));
+  if (parent === undefined) return [];
+  const subfolderOf = (path: string): string | undefined =>
+    /^([^/]+)\//.exec(path.slice(parent.length))?.[1];
+  const own = subfolderOf(file.path);
+  if (own === undefined) return [];
   const targets = importsOf(file)
     .filter((specifier) => specifier.startsWith("."))
     .map((specifier) => resolveFrom(file, specifier))
-    .filter((target) => target.startsWith(house));
-  const sees = ROOMS[house]?.[room];
+    .filter((target) => target.startsWith(parent));
+  const allowed = SUBFOLDER_LAYERS[parent]?.[own];
   return targets.flatMap((target) => {
-    const other = roomOf(target);
-    if (other === room || (other !== undefined && sees?.includes(other))) return [];
-    const seen = sees?.join(", ") || "none";
-    return [`${file.path}: imports ${target}; ${room} sees of the other folders there: ${seen}`];
+    const other = subfolderOf(target);
+    if (other === own || (other !== undefined && allowed?.includes(other))) return [];
+    const rule = `${own} may import of its siblings: ${allowed?.join(", ") || "none"}`;
+    return [`${file.path}: imports ${target}; ${rule}`];
   });
 }
 
-function outwardViolations(file: SourceFile): string[] {
-  const layer = LAYERS.find((each) => file.path.startsWith(each.folder));
-  if (layer === undefined) return [];
+/** Imports outside of the allowed folders, and packages outside of their home. */
+function importViolations(file: SourceFile, allowed: readonly string[]): string[] {
   return importsOf(file).flatMap((specifier) => {
     if (specifier.startsWith("node:")) return [];
     if (specifier.startsWith(".")) {
       const target = resolveFrom(file, specifier);
-      if (within(target, layer.sees)) return [];
-      return [`${file.path}: imports ${target}; the layer law allows ${layer.sees.join(", ")}`];
+      if (within(target, allowed)) return [];
+      return [`${file.path}: imports ${target}; the layer law allows ${allowed.join(", ")}`];
     }
     const home = PACKAGE_HOMES[specifier];
     if (home !== undefined && file.path.startsWith(home)) return [];
