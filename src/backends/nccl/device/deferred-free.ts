@@ -1,30 +1,30 @@
 /**
- * Memory that is to be given back. CUDA does that only when nothing runs on the device, and blocks this thread until then: work
- * that waits for another process would keep it from hearing of any deadline. So it waits for a moment in which the stream
- * is idle. Where the device has no memory to spare it is given back at once, unless another process would be waited for;
- * then the next allocation of about that size uses it again: that follows on the same stream.
+ * Deferred frees of device memory. `cudaFree` blocks this thread until the device is idle. If device work waits for another
+ * process, a blocked thread would miss deadlines. Frees are therefore deferred until the stream is idle. If the device is short
+ * of memory, they happen at once, unless they would wait for another process. In that case the next allocation of similar size
+ * reuses the memory, in order on the same stream.
  */
 import type { Completion } from "../../../api/index.ts";
 import { runAll } from "../common/async.ts";
 import type { Device } from "./device.ts";
 import type { Progress } from "./progress.ts";
 
-/** Something that waits. */
+/** One deferred free. */
 interface PendingFree {
   readonly bytes: number;
-  /** Where memory is that may be used again as it is. */
+  /** Address of memory that can be reused without a free. */
   readonly ptr: bigint | undefined;
   readonly free: () => void;
 }
 
-/** Memory that waits to be freed on one device. */
+/** Memory of one device with a deferred free. */
 export class DeferredFree {
   readonly #device: Device;
   readonly #progress: Progress;
   #pending: PendingFree[] = [];
   #bytes = 0;
   #isWaiting = false;
-  /** There is more than when it was last compared with what the device has left. */
+  /** True if `#bytes` has grown since its last comparison with the device's free memory. */
   #hasGrown = false;
 
   constructor(device: Device, progress: Progress) {
@@ -37,7 +37,9 @@ export class DeferredFree {
     return this.#bytes;
   }
 
-  /** Gives something back after what is on the stream by now, so many bytes of the device; at `ptr` if they may be used again. */
+  /**
+   * Defers `free` until the present work of the stream is done. `bytes` counts device memory; `ptr` is set if it can be reused.
+   */
   add(bytes: number, free: () => void, ptr?: bigint): void {
     this.#pending.push({ bytes, ptr, free });
     this.#bytes += bytes;
@@ -45,14 +47,17 @@ export class DeferredFree {
     if (!this.#isWaiting) this.#wait();
   }
 
-  /** Gives everything back now, which waits for running work; false where there is nothing, or others would be waited for. */
+  /**
+   * Frees everything now, which waits for running work. False without deferred frees, or if that would wait for other
+   * processes.
+   */
   flush(): boolean {
     if (this.#pending.length === 0 || this.#waitsForPeers()) return false;
     this.#freeAll();
     return true;
   }
 
-  /** Takes memory that waits, of at least so many bytes and not many more. */
+  /** Reuses deferred memory of at least `bytes` bytes, and not many more. */
   take(bytes: number): bigint | undefined {
     let found: PendingFree | undefined;
     for (const each of this.#pending) {
@@ -65,13 +70,13 @@ export class DeferredFree {
     return found.ptr;
   }
 
-  /** Everything is given back in another way, or left behind. */
+  /** Drops all deferred frees: the memory is freed in another way, or abandoned. */
   clear(): void {
     this.#pending = [];
     this.#bytes = 0;
   }
 
-  /** Called as the work ends, before programs go on that put more on the stream. */
+  /** Runs at the end of the work, before programs continue and submit more. */
   #wait(): void {
     this.#isWaiting = true;
     const waiting: Completion = {
@@ -89,13 +94,13 @@ export class DeferredFree {
   #freeAll(): void {
     const steps = this.#pending.map(({ free }) => free);
     this.clear();
-    // NCCL does not wait as CUDA does. Memory that cannot be freed belongs to a lost device: its next call fails.
+    // NCCL's frees do not wait for the device. Memory that cannot be freed belongs to a lost device, whose next call fails.
     try {
       runAll([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
     } catch {}
   }
 
-  /** True where this thread would wait for other processes, without deadlines, signals or news of losses. */
+  /** True if a free would block this thread on other processes, without deadlines, signals or reports of lost ranks. */
   #waitsForPeers(): boolean {
     try {
       const isDone = this.#device.use().streamDone(this.#device.stream);
@@ -111,7 +116,7 @@ export class DeferredFree {
       if (cuda.streamDone(this.#device.stream)) return true;
       if (!this.#hasGrown) return false;
       this.#hasGrown = false;
-      // NCCL and others take memory of the device too.
+      // NCCL and other programs allocate device memory too.
       const { freeBytes } = cuda.memoryInfo();
       return this.#bytes > freeBytes && !this.#progress.waitsForPeers(this.#device);
     } catch {

@@ -1,4 +1,4 @@
-/** Memory of one GPU as the library sees it: everything happens in the order of the device's stream. */
+/** Memory of one GPU; all accesses run in the order of the device's stream. */
 import { bytesOf, type DType, type Memory } from "../../../api/index.ts";
 import { located } from "../result/errors.ts";
 import type { DeferredFree } from "./deferred-free.ts";
@@ -24,7 +24,7 @@ export class DeviceMemory implements Memory {
   /** The rank that owns the memory. */
   readonly #rank: number;
 
-  /** Without `release` the memory is the caller's own. Ordinary memory may be used again for something else. */
+  /** Without `release`, the caller owns the memory. Ordinary memory may be reused for other allocations. */
   constructor(
     owner: {
       readonly worldRank: number;
@@ -49,12 +49,12 @@ export class DeviceMemory implements Memory {
     this.adopted = release === undefined;
   }
 
-  /** Copies bytes in, in stream order; the caller's array is free at once. */
+  /** Copies bytes to the device in stream order; the caller may change its array at once. */
   write(byteOffset: number, bytes: Uint8Array): void {
     this.#own(() => this.#staging.upload(this.ptr + BigInt(byteOffset), bytes));
   }
 
-  /** Copies bytes out as they are when everything before is done, whatever is written later. */
+  /** Copies bytes to the host: their state after all earlier work, independent of later writes. */
   async read(byteOffset: number, into: Uint8Array): Promise<void> {
     if (into.length === 0) return;
     try {
@@ -71,7 +71,7 @@ export class DeviceMemory implements Memory {
     this.#own(() => this.#repeat(element, this.ptr + BigInt(byteOffset), count * bytesOf(dtype)));
   }
 
-  /** Writes an element over and over. */
+  /** Fills a range with copies of one element. */
   #repeat(element: Uint8Array, target: bigint, total: number): void {
     const cuda = this.#device.use();
     const { stream } = this.#device;
@@ -88,7 +88,7 @@ export class DeviceMemory implements Memory {
     }
   }
 
-  /** Gives the memory back once everything before is done. */
+  /** Frees the memory after all earlier work. */
   free(): void {
     const release = this.#release;
     if (release === undefined) return;
@@ -96,7 +96,7 @@ export class DeviceMemory implements Memory {
     this.#deferredFree.add(byteLength, () => release(ptr), this.#isOrdinary ? ptr : undefined);
   }
 
-  /** Its errors name the rank and its device. */
+  /** Runs `work`; its errors name the rank and the device. */
   #own(work: () => void): void {
     try {
       work();

@@ -1,25 +1,25 @@
-/** One GPU of this process: its stream, on which everything of its rank happens in call order. */
+/** One GPU of this process and the stream of its rank, which runs all work in call order. */
 import { CommClosedError, InvalidArgumentError } from "../../../api/index.ts";
 import type { CudaCalls } from "../result/cuda.ts";
 import { CudaError } from "../result/errors.ts";
 import type { ThreadDevice } from "../sys/background.ts";
 
-/** Where a rank works. */
+/** Device and stream of a rank. */
 export interface RankPlacement {
-  /** Number of the GPU among those that this process sees. */
+  /** Index of the GPU among those visible to this process. */
   readonly device: number;
-  /** The caller's stream; one is made when left out. */
+  /** The caller's stream; without one, the session creates a stream. */
   readonly stream?: bigint | undefined;
 }
 
 /**
- * CUDA's current device of this thread, which is one by whatever name its libraries are loaded: as it was last set here, and by
- * which of them.
+ * CUDA's current device of this thread, as last set here, and the library that set it. CUDA has one such device per thread,
+ * even if several copies of its library are loaded.
  */
 const thread: {
   setBy: CudaCalls | undefined;
   device: number;
-  /** No other code had a turn since. */
+  /** True if no other code has run since the setting. */
   isFresh: boolean;
   isShared: boolean;
 } = { setBy: undefined, device: -1, isFresh: false, isShared: false };
@@ -28,7 +28,7 @@ function expireSetting(): void {
   thread.isFresh = false;
 }
 
-/** Switches the thread's current device where it is another one. */
+/** Sets the thread's current device, unless it is set already. */
 export class CurrentDevice {
   readonly #cuda: CudaCalls;
 
@@ -36,15 +36,12 @@ export class CurrentDevice {
     this.#cuda = cuda;
   }
 
-  /** That of this thread, by a library. */
+  /** The current device of this thread, set through `cuda`. */
   static of(cuda: CudaCalls): CurrentDevice {
     return new CurrentDevice(cuda);
   }
 
-  /**
-   * The setting is valid until the event loop goes on to another timer or event, with the promises that follow from this
-   * one: the next callback may switch it.
-   */
+  /** The setting is valid for this event and its promises; the next callback of the event loop may change it. */
   use(device: number): void {
     if (thread.isFresh && this.#isSet(device)) return;
     this.#set(device);
@@ -53,7 +50,7 @@ export class CurrentDevice {
     process.nextTick(expireSetting);
   }
 
-  /** The same for calls that would do with another one, as far as is known here. */
+  /** Like `use`, for calls that tolerate another device: they skip the check for changes by other code. */
   prefer(device: number): void {
     if (!this.#isSet(device)) this.#set(device);
   }
@@ -68,18 +65,18 @@ export class CurrentDevice {
     thread.setBy = this.#cuda;
   }
 
-  /** Code of the caller switches it too, at any time: from here on it is set whenever it is needed. */
+  /** Notes that the caller's code sets the device too: from now on each `use` sets it. */
   share(): void {
     thread.isShared = true;
   }
 
-  /** NCCL may have switched it. */
+  /** Notes that NCCL may have changed the device. */
   invalidate(): void {
     thread.setBy = undefined;
   }
 }
 
-/** The error of users of a device that was given back. */
+/** The error of calls on a released device. */
 export function closedDeviceError(device: string): CommClosedError {
   return new CommClosedError({
     headline: `the world on ${device} was closed, and its memory with it`,
@@ -87,7 +84,7 @@ export function closedDeviceError(device: string): CommClosedError {
   });
 }
 
-/** A GPU and the stream that its rank works on. */
+/** A GPU and the stream of its rank. */
 export class Device {
   readonly index: number;
   readonly name: string;
@@ -109,20 +106,20 @@ export class Device {
     this.stream = stream ?? cuda.streamCreate();
   }
 
-  /** The stream where it is the caller's. */
+  /** The stream, if it belongs to the caller. */
   get givenStream(): bigint | undefined {
     return this.#ownsStream ? undefined : this.stream;
   }
 
-  /** The caller has CUDA code of its own, which switches devices as well. */
+  /** Notes that the caller's own CUDA code sets devices too. */
   share(): void {
     this.#current.share();
   }
 
-  /** As other threads take it. */
+  /** The device in the form that other threads need. */
   get threadDevice(): ThreadDevice {
     const setHere = (): void => {
-      // It is about to be given to NCCL, which may switch it.
+      // The caller passes it to NCCL, which may change the device.
       this.#current.invalidate();
       this.use();
       this.#current.invalidate();
@@ -130,14 +127,14 @@ export class Device {
     return { ...this.cuda.threadDevice(this.index), setHere };
   }
 
-  /** Makes it the thread's current device: memory and events belong to the current one. */
+  /** Makes this the thread's current device: CUDA creates memory and events on the current device. */
   use(): CudaCalls {
     if (this.#released) throw closedDeviceError(this.name);
     this.#current.use(this.index);
     return this.cuda;
   }
 
-  /** For what concerns the stream alone, which belongs to the device whatever the current one is. */
+  /** For calls on the stream alone, which belongs to its device whatever the current one is. */
   useForStream(): CudaCalls {
     if (this.#released) throw closedDeviceError(this.name);
     this.#current.prefer(this.index);
@@ -168,12 +165,12 @@ export class Device {
     }
   }
 
-  /** Leaves the stream behind, with work on it that does not end. */
+  /** Abandons the stream with its unfinished work. */
   abandon(): void {
     this.#released = true;
   }
 
-  /** Gives the stream back where it is our own. Nothing can be done with the device from here on. */
+  /** Destroys the stream if the session created it. Later calls on the device fail. */
   release(): void {
     if (this.#released) return;
     try {

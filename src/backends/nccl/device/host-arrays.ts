@@ -1,9 +1,9 @@
 /**
- * TypedArrays in calls: each is copied to device memory in stream order when the call is submitted, and what the call wrote
- * is back in the array before the call settles.
+ * TypedArrays in calls. A submitted call copies each array to device memory in stream order. Its results are back in the array
+ * before the call settles.
  *
- * Ranges of the same memory that overlap, such as those of an in-place call, share an area, so that what one call of a
- * recording wrote another one reads.
+ * Overlapping ranges of the same memory, such as those of an in-place call, share one area. Calls of a recording therefore read
+ * the results of earlier calls.
  */
 import {
   bytesOf,
@@ -21,7 +21,7 @@ import { scalarBytes } from "./nccl-types.ts";
 /** A rank of this process by its number in the communicator of the calls. */
 type LocalOf = (rank: number) => LocalRank;
 
-/** Ends what `copyBack` began: the work is done, or has failed. */
+/** Completes a `copyBack` after the work is done or has failed. */
 export type FinishCopyBack = (failed: boolean) => void;
 
 /** Calls with areas for their arrays. */
@@ -44,26 +44,26 @@ export class StagedCalls {
     };
   }
 
-  /** Copies in what the calls read. */
+  /** Copies the inputs of the calls to the device. */
   copyIn(): void {
     for (const area of this.#ranges) area.copyIn();
   }
 
-  /** Begins to copy back what the calls wrote. */
+  /** Starts to copy the results of the calls back. */
   copyBack(): FinishCopyBack {
     const finishes: FinishCopyBack[] = [];
     const finish: FinishCopyBack = (failed) => runAll(finishes.map((each) => () => each(failed)));
     try {
       for (const area of this.#ranges) finishes.push(area.copyBack());
     } catch (error) {
-      // Later calls would read what was to arrive from areas that others have by then.
+      // Later calls would read these results from areas that are reused by then.
       finish(true);
       throw error;
     }
     return finish;
   }
 
-  /** Gives back the areas of one rank, or of all; work that uses them may still be queued. */
+  /** Returns the areas of one rank, or of all; queued work may still use them. */
   release(of?: LocalRank): void {
     const isGone = ({ local }: StagedRange): boolean => of === undefined || local === of;
     for (const area of this.#ranges.filter(isGone)) area.release();
@@ -76,7 +76,7 @@ export class StagedCalls {
     const { dtype, length, byteLength } = buffer;
     const range = rangeOf(buffer);
     const area = this.#ranges.find((each) => each.local === local && each.contains(memory, range));
-    // An array without elements has no area: no byte of it is touched.
+    // An empty array has no area, because no call accesses it.
     const ptr = area?.addressOf(range.begin) ?? local.scratch;
     const allocation = {
       memory: local.deviceMemory(ptr, byteLength),
@@ -108,7 +108,7 @@ export class HostArrays {
     return memory;
   }
 
-  /** Areas for the arrays of calls; `undefined` when they were given none. */
+  /** Areas for the arrays of calls; `undefined` if the calls have no arrays. */
   stage(calls: readonly RankCall[], localOf: LocalOf): StagedCalls | undefined {
     const areas: StagedRange[] = [];
     try {
@@ -157,7 +157,7 @@ function usesOf(calls: readonly RankCall[], localOf: LocalOf): readonly ArrayUse
   return uses;
 }
 
-/** True when a call writes every byte of its receiving buffer: bytes that it leaves alone must be copied both ways. */
+/** True if a call writes every byte of its receive buffer; unwritten bytes must be copied in both directions. */
 function writesWholeRecv({ recv, recvCounts }: RankCall): boolean {
   if (recv === undefined || recvCounts === undefined) return true;
   return recvCounts.reduce((sum, count) => sum + count, 0) === recv.length;
@@ -172,7 +172,7 @@ function hostMemory(buffer: DeviceBuffer | undefined): HostArrayMemory | undefin
   return memory instanceof HostArrayMemory ? memory : undefined;
 }
 
-/** The error of a rank that gives an array where arrays are not copied. */
+/** The error of a call with an array in a session that does not copy arrays. */
 export function hostArrayError(rank: number): InvalidArgumentError {
   return new InvalidArgumentError(
     {
@@ -183,13 +183,13 @@ export function hostArrayError(rank: number): InvalidArgumentError {
   );
 }
 
-/** Data on its way back to the array. */
+/** Results in transit to the array. */
 interface PendingCopyBack {
   readonly area: StagedRange;
   readonly range: Range;
 }
 
-/** Data on its way back to the arrays of each rank, oldest first. */
+/** Results in transit to the arrays of each rank, oldest first. */
 const pendingCopyBacks = new WeakMap<LocalRank, PendingCopyBack[]>();
 
 /** A range of an ArrayBuffer on the device of one rank. */
@@ -202,7 +202,7 @@ class StagedRange implements Range {
   readonly #read: readonly Range[];
   readonly #written: readonly Range[];
 
-  /** `read` and `written` are what calls read and write of `range`. */
+  /** `read` and `written` are the parts of `range` that calls read and write. */
   constructor(
     local: LocalRank,
     memory: HostArrayMemory,
@@ -219,7 +219,7 @@ class StagedRange implements Range {
     this.#ptr = local.pool.take(range.end - range.begin);
   }
 
-  /** Where a byte of the memory is on the device. */
+  /** Device address of a byte of the array's memory. */
   addressOf(byteOffset: number): bigint {
     return this.#ptr + BigInt(byteOffset - this.begin);
   }
@@ -228,7 +228,7 @@ class StagedRange implements Range {
     return this.memory === memory && this.begin <= range.begin && range.end <= this.end;
   }
 
-  /** Copies in what calls read, in stream order: the newest bytes, wherever they are. */
+  /** Copies the inputs to the device in stream order, including results still in transit. */
   copyIn(): void {
     const { device, staging } = this.local;
     let left: readonly Range[] = this.#read;
@@ -244,7 +244,7 @@ class StagedRange implements Range {
     }
   }
 
-  /** Begins to copy back what calls wrote; the function returned is to be called once that is done, or has failed. */
+  /** Starts to copy the results back; the caller calls the returned function once the work is done or has failed. */
   copyBack(): (failed: boolean) => void {
     const { local } = this;
     const others = pendingCopyBacks.get(local) ?? [];
@@ -271,16 +271,16 @@ class StagedRange implements Range {
     return this.memory.bytes(begin, end - begin, whose);
   }
 
-  /** Gives its place back; work that uses it may still be queued. */
+  /** Returns the area to the pool; queued work may still use it. */
   release(): void {
     this.local.pool.putBack(this.#ptr, this.end - this.begin);
   }
 }
 
-/** An ArrayBuffer that calls were given arrays of. */
+/** The memory of an ArrayBuffer used by calls. */
 class HostArrayMemory implements Memory {
   readonly device = "host";
-  /** Of no use to a device. */
+  /** Host memory has no device address. */
   readonly ptr = 0n;
   readonly byteLength: number;
   readonly borrowed = true;
@@ -296,9 +296,9 @@ class HostArrayMemory implements Memory {
   }
 
   /**
-   * The bytes of a range, without a copy; `facts` are those of the error.
+   * The bytes of a range, without a copy; `facts` describe the call in errors.
    *
-   * @throws InvalidArgumentError when the memory was transferred away meanwhile.
+   * @throws InvalidArgumentError if the ArrayBuffer has been transferred.
    */
   bytes(byteOffset: number, length: number, facts?: CommErrorFacts): Uint8Array {
     try {
@@ -328,7 +328,7 @@ class HostArrayMemory implements Memory {
     for (let at = 0; at < target.length; at += element.length) target.set(element, at);
   }
 
-  /** The caller keeps it. */
+  /** The caller owns the memory. */
   free(): void {}
 }
 
@@ -338,7 +338,7 @@ interface Range {
   readonly end: number;
 }
 
-/** Ranges that overlap as one, ascending. */
+/** Merges overlapping ranges; the result is ascending. */
 function union(ranges: readonly Range[]): Range[] {
   const all: Range[] = [];
   for (const { begin, end } of [...ranges].sort((a, b) => a.begin - b.begin)) {
@@ -349,7 +349,7 @@ function union(ranges: readonly Range[]): Range[] {
   return all;
 }
 
-/** The common part of `ranges` and another one. */
+/** The intersection of `ranges` with another range. */
 function intersection(ranges: readonly Range[], other: Range): Range[] {
   return ranges.flatMap(({ begin, end }) => {
     const range = { begin: Math.max(begin, other.begin), end: Math.min(end, other.end) };
@@ -357,7 +357,7 @@ function intersection(ranges: readonly Range[], other: Range): Range[] {
   });
 }
 
-/** The rest of `ranges` without another one. */
+/** The difference of `ranges` and another range. */
 function difference(ranges: readonly Range[], other: Range): Range[] {
   return ranges.flatMap((range) => {
     const before = { begin: range.begin, end: Math.min(range.end, other.begin) };

@@ -16,27 +16,27 @@ const pageBytes = 4096n;
 /** NCCL takes symmetric memory in such pieces. */
 const symmetricBytes = 2 << 20;
 
-/** Elements of scratch memory are this far apart from anything else. */
+/** Distance of scratch memory from any other memory, in bytes. */
 const scratchBytes = 256;
 
-/** One rank's own part of the session. */
+/** One rank's part of the session. */
 export class LocalRank {
   readonly worldRank: number;
   readonly device: Device;
   readonly deferredFree: DeferredFree;
   readonly staging: Staging;
-  /** Some bytes that are never read. */
+  /** Scratch bytes that no call reads. */
   readonly scratch: bigint;
   /** Memory that calls borrow. */
   readonly pool = new DeviceMemoryPool((bytes) => this.#malloc(bytes, "staging"));
-  /** Live allocations, and how each is given back. */
+  /** Live allocations, each with its function to free it. */
   readonly #live = new Map<bigint, (ptr: bigint) => void>();
   /** Bytes of live symmetric memory, by address. */
   readonly #symmetric = new Map<bigint, number>();
   readonly #nccl: NcclCalls;
-  /** Symmetric memory that NCCL may be using on another thread, or for ever, or with a window that cannot be given back yet. */
+  /** Symmetric memory that cannot be freed yet: NCCL may use it on another thread, or its window is still registered. */
   readonly heldMemory = new HeldMemory((ptr) => this.#freeInOrder(ptr));
-  /** Called before symmetric memory is given back. False: it cannot be yet, or, where it has no holder by then, at all. */
+  /** Called before symmetric memory is freed. False if it must stay: until its last hold ends or, without a hold, for good. */
   beforeFree: (ptr: bigint) => boolean = () => true;
   #open = true;
 
@@ -84,7 +84,7 @@ export class LocalRank {
     return ptr;
   }
 
-  /** Memory of this device with another owner. */
+  /** Wraps memory of this device that another owner allocated. */
   adopt(ptr: bigint, byteLength: number): Memory {
     this.#assertOrdinary(ptr, byteLength);
     this.device.share();
@@ -105,7 +105,10 @@ export class LocalRank {
     return this.deviceMemory(ptr, byteLength);
   }
 
-  /** NCCL recognises symmetric memory by its address: a buffer that hid it would escape the checks of such memory. */
+  /**
+   * NCCL recognises symmetric memory by its address. Adopted as ordinary memory, it would escape the checks of symmetric
+   * buffers.
+   */
   #assertOrdinary(ptr: bigint, byteLength: number): void {
     const end = ptr + BigInt(Math.max(1, byteLength));
     for (const [begin, bytes] of this.#symmetric) {
@@ -121,12 +124,12 @@ export class LocalRank {
     }
   }
 
-  /** Memory of this device that its owner gives back. */
+  /** Wraps memory of this device that its owner frees. */
   deviceMemory(ptr: bigint, byteLength: number): Memory {
     return new DeviceMemory(this, ptr, byteLength);
   }
 
-  /** Gives back whatever is left; nothing may run on the device any more. */
+  /** Frees all remaining memory; the device must be idle. */
   release(): void {
     if (!this.#open) return;
     this.#open = false;
@@ -142,7 +145,7 @@ export class LocalRank {
     }
   }
 
-  /** Leaves everything behind: freeing it would wait for work that does not end. */
+  /** Abandons all memory: freeing it would wait for work that never ends. */
   abandon(): void {
     this.#open = false;
     this.deferredFree.clear();
@@ -163,7 +166,7 @@ export class LocalRank {
     release(ptr);
   }
 
-  /** The same for memory on which work may be under way, for which CUDA would wait here. */
+  /** Like `#free`, for memory that running work may use: CUDA would block for that work here. */
   #freeInOrder(ptr: bigint): void {
     if (this.#open) this.deferredFree.add(this.#symmetric.get(ptr) ?? 0, () => this.#free(ptr));
   }
@@ -248,14 +251,14 @@ function memoryText(found: PointerInfo): string {
   return found.kind === "host" ? "page-locked memory of the host" : "no memory that CUDA knows";
 }
 
-/** Held addresses, with the number of their holds: memory that NCCL may be using is not given back yet. */
+/** Held addresses, with the number of their holds. Held memory is not freed, because NCCL may use it. */
 class HeldMemory {
   readonly #holds = new Map<bigint, number>();
-  /** Addresses to be freed once they are not held. */
+  /** Addresses to free when their last hold ends. */
   readonly #due = new Set<bigint>();
   readonly #free: (ptr: bigint) => void;
 
-  /** `free` gets addresses that are due when the last hold on them goes. */
+  /** `free` receives due addresses at the end of their last hold. */
   constructor(free: (ptr: bigint) => void) {
     this.#free = free;
   }
@@ -274,7 +277,7 @@ class HeldMemory {
     if (this.#due.delete(ptr)) this.#free(ptr);
   }
 
-  /** True when memory that is due has to stay for now. */
+  /** Defers the free of held memory; true if it is held. */
   deferIfHeld(ptr: bigint): boolean {
     const isHeld = this.#holds.has(ptr);
     if (isHeld) this.#due.add(ptr);
@@ -282,14 +285,14 @@ class HeldMemory {
   }
 }
 
-/** Sizes are rounded up to eighths of a power of two, so that similar ones share areas and little is wasted. */
+/** Rounds sizes up to eighths of a power of two, so that similar sizes share areas at little waste. */
 const leastBytes = 512;
 
 /**
- * Device memory that calls borrow while they are under way, kept and used again by size.
+ * Device memory borrowed by running calls, cached by size.
  *
- * The next user of an area queues on the same stream, so that it may be given back while work that uses it is queued. A
- * pool grows to what the calls that are under way at a time, and the recordings that exist, use of each size.
+ * All users of an area queue on the same stream, so that a call may return it while queued work still uses it. The pool grows
+ * to the peak use of concurrent calls and existing recordings, for each size.
  */
 class DeviceMemoryPool {
   readonly #allocate: (bytes: number) => bigint;
@@ -299,13 +302,13 @@ class DeviceMemoryPool {
     this.#allocate = allocate;
   }
 
-  /** An area of at least so many bytes, with any contents. */
+  /** An area of at least `bytes` bytes, with undefined contents. */
   take(bytes: number): bigint {
     const size = pooledBytes(bytes);
     return this.#spare.get(size)?.pop() ?? this.#allocate(size);
   }
 
-  /** Gives back what `take` gave for so many bytes. */
+  /** Returns the area that `take` gave for `bytes` bytes. */
   putBack(ptr: bigint, bytes: number): void {
     const size = pooledBytes(bytes);
     const spare = this.#spare.get(size);
@@ -319,7 +322,7 @@ function pooledBytes(bytes: number): number {
   return Math.ceil(bytes / granule) * granule;
 }
 
-/** One rank's end of one communicator. */
+/** One local rank of one communicator. */
 export interface LocalMember {
   /** Rank in the communicator. */
   readonly rank: number;

@@ -1,4 +1,4 @@
-/** Our dtypes and operators as NCCL numbers them, and since which version each exists. */
+/** NCCL's numbers of dtypes and operators, and the versions that introduced them. */
 import { type FloatDType, numberToBits } from "../../../algorithms/arithmetic/index.ts";
 import {
   bytesOf,
@@ -33,15 +33,15 @@ export const reduceOps: Readonly<Record<Extract<ReduceOp, string>, number>> = {
   avg: 4,
 };
 
-/** Version codes from which dtypes exist that older libraries lack. */
+/** Version codes of NCCL that introduced dtypes. */
 const dtypeSince: Partial<Record<DType, number>> = { float8e4m3: 22400, float8e5m2: 22400 };
 
-/** Compute capability from which NCCL has collectives of a dtype; messages are bytes to it on every device. */
+/** Least compute capability for collectives of a dtype; messages are plain bytes on every device. */
 const dtypeCapability: Partial<Record<DType, number>> = { float8e4m3: 9, float8e5m2: 9 };
 
 const messages: ReadonlySet<string> = new Set(["send", "recv", "sendRecv"]);
 
-/** Why a dtype cannot be used with this library on this device; `undefined` when it can. */
+/** Reason why a dtype is not supported by this library on this device; `undefined` if supported. */
 export function dtypeRefusal(
   { collective, dtype }: Question,
   ncclVersion: number,

@@ -1,35 +1,35 @@
 /**
- * Finds the end of work on streams, without a callback from a CUDA thread and without a busy core.
+ * Detects the end of work on streams, without callbacks from CUDA threads and without a busy core.
  *
- * Work that was submitted in one turn is waited for together. The streams themselves are queried at once for some microseconds, in
- * which this thread can put nothing else on them; small collectives are done by then, and need no event. For others an
- * event per stream is queried between other events of the loop, then by timers. Now and then waits for a small one settle
- * there too: awaited one after another, they would keep timers and sockets waiting for as long as that goes on.
+ * All work submitted in one turn shares one wait. First the thread queries the streams themselves for some microseconds. Small
+ * collectives finish within that time and need no event. For longer work, an event per stream is queried in each turn of the
+ * event loop, then by timers. Some waits for small collectives also settle in a later turn. Otherwise a loop of awaited calls
+ * would starve timers and sockets.
  */
 import type { Completion } from "../../../api/index.ts";
 import { isTurnLong } from "../../../api/ledger/deadlock/event-loop.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import { closedDeviceError, type Device } from "./device.ts";
 
-/** The times of a wait for completion. */
+/** Durations of the phases of a wait. */
 interface PollPolicy {
-  /** Microseconds of looking without a pause. */
+  /** Microseconds of queries without a pause. */
   readonly spinUs: number;
-  /** Milliseconds of looking at every turn of the event loop. */
+  /** Milliseconds of queries in every turn of the event loop. */
   readonly turnsMs: number;
 }
 
-/** As long as a pause, which a timer makes a millisecond at least, would be a hundredth of the wait or more. */
+/** Up to this time, the shortest pause of a timer (1 ms) would exceed a hundredth of the wait. */
 const defaultPolicy: PollPolicy = { spinUs: 50, turnsMs: 100 };
 
-/** The longest pause between two looks, and the part of the time waited so far that a pause may be. */
+/** Longest pause between two queries, and the largest ratio of a pause to the time waited so far. */
 const longestPauseMs = 4;
 const pausePart = 1 / 100;
 
-/** The work of one process on its devices. */
+/** Waits for the work of one process on its devices. */
 export class Progress {
   readonly #policy: PollPolicy;
-  /** Looks whether something went wrong in the background. */
+  /** Checks for asynchronous errors. */
   readonly #check: () => void;
   readonly #spareEvents = new Map<Device, bigint[]>();
   #unrecorded: CompletionPoint | undefined;
@@ -42,14 +42,14 @@ export class Progress {
     this.#policy = patience;
   }
 
-  /** Checks from here on for errors in the background also without open waits, until everything is given back or abandoned. */
+  /** Starts checks for asynchronous errors without open waits, until `release` or `abandon`. */
   watchIdle(everyMs?: number): void {
     this.#watch = new IdleWatch(() => {
       if (!this.#isPolling) this.#check();
     }, everyMs);
   }
 
-  /** Resolves when what was put on these devices' streams so far is done. */
+  /** Resolves when the work on these devices' streams so far is done. */
   after(devices: readonly Device[], owner?: WorkOwner): Promise<void> {
     return asPromise((waiting) => this.whenDone(devices, owner, waiting));
   }
@@ -63,7 +63,7 @@ export class Progress {
     this.#unrecorded.add(devices, owner, waiting);
   }
 
-  /** True when work on a device's stream may wait for ranks of other processes, without a bound. */
+  /** True if work on a device's stream may wait for ranks of other processes without a time limit. */
   waitsForPeers(device: Device): boolean {
     if (this.#unrecorded?.spansProcesses === true && this.#unrecorded.devices.has(device))
       return true;
@@ -72,13 +72,13 @@ export class Progress {
     return this.#open.some(({ spansProcesses, events }) => spansProcesses && events.some(isAhead));
   }
 
-  /** Rejects the waits for the work of a communicator that was given up. */
+  /** Rejects the waits for the work of an aborted communicator. */
   rejectOwner(owner: WorkOwner, error: unknown): void {
     for (const mark of [...this.#open]) mark.rejectOwner(owner, error);
     this.#unrecorded?.rejectOwner(owner, error);
   }
 
-  /** Rejects all waits: the work does not end. */
+  /** Rejects all waits: the work never ends. */
   abandon(error: unknown): void {
     this.#watch?.end();
     const lost = this.#open;
@@ -86,7 +86,7 @@ export class Progress {
     for (const mark of lost) this.#fail(mark, error);
   }
 
-  /** Gives the events back. Open waits fail because the device is closed: no later look settles them. */
+  /** Destroys the events. Open waits fail, because no later query can settle them. */
   release(): void {
     this.#watch?.end();
     const spare = [...this.#spareEvents];
@@ -134,7 +134,7 @@ export class Progress {
     this.#schedulePoll(performance.now());
   }
 
-  /** True when the streams are empty within the time of looking without a pause. */
+  /** True if the streams become idle within `spinUs`. */
   #isDoneWhileSpinning({ devices }: CompletionPoint, nowMs: number): boolean {
     const until = nowMs + this.#policy.spinUs / 1000;
     for (const device of devices) {
@@ -146,7 +146,7 @@ export class Progress {
     return true;
   }
 
-  /** Puts an event behind what is on each stream. */
+  /** Records an event after the present work of each stream. */
   #recordEvents({ devices, events }: CompletionPoint): void {
     for (const device of devices) {
       const cuda = device.use();
@@ -157,8 +157,8 @@ export class Progress {
   }
 
   /**
-   * Looks again at the next turn, and after a while with pauses, as long as a wait is open. A pause is a small part of the
-   * time waited so far, so that it lengthens no wait by much.
+   * Schedules the next query: in the next turn, or after `turnsMs` with pauses. Each pause is a small part of the time waited
+   * so far, so that it hardly lengthens the wait.
    */
   #schedulePoll(sinceMs: number): void {
     if (this.#open.length === 0) {
@@ -179,7 +179,7 @@ export class Progress {
     else setImmediate(look);
   }
 
-  /** Settles the marks that are done; those behind them fail when their state cannot be queried. */
+  /** Settles completed points; points that cannot be queried fail. */
   #poll(alsoCheck = false): void {
     const open = this.#open;
     let done = 0;
@@ -214,7 +214,7 @@ export class Progress {
     for (const each of mark.events) this.#recycle(each);
   }
 
-  /** An event that stands for nothing any more is there for the next mark. */
+  /** Returns an event for reuse by a later point. */
   #recycle({ device, event }: StreamEvent): void {
     const spare = this.#spareEvents.get(device);
     if (spare === undefined) this.#spareEvents.set(device, [event]);
@@ -222,12 +222,12 @@ export class Progress {
   }
 }
 
-/** The pause between two looks, in milliseconds. One costs a call of NCCL per communicator. */
+/** Interval between two checks, in milliseconds. A check costs one NCCL call per communicator. */
 const defaultEveryMs = 1000;
 
 /**
- * Checks now and then for errors in the background while no wait is open: else a lost network or GPU would be found by the
- * next call, perhaps much later. Keeps no process alive.
+ * Checks for asynchronous errors at intervals while no wait is open. Without it, only the next call would find a lost network
+ * or GPU. Its timer does not keep the process alive.
  */
 class IdleWatch {
   readonly #timer: NodeJS.Timeout;
@@ -241,7 +241,7 @@ class IdleWatch {
   }
 }
 
-/** A mark in one device's stream. */
+/** A recorded event in one device's stream. */
 interface StreamEvent {
   readonly device: Device;
   readonly event: bigint;
@@ -249,28 +249,28 @@ interface StreamEvent {
 
 /** The owner of the work. */
 interface WorkOwner {
-  /** True when it waits for ranks of other processes. */
+  /** True if the work waits for ranks of other processes. */
   readonly spansProcesses?: boolean;
 }
 
-/** Waits for the work of one communicator, in their order. */
+/** Waits for the work of one communicator, in order. */
 interface WaiterGroup {
   readonly owner: WorkOwner | undefined;
   readonly waiting: Completion[];
 }
 
-/** Recorded at the end of a turn; done when the streams have come to it. */
+/** A point in the streams, recorded at the end of a turn and done when all streams reach it. */
 class CompletionPoint {
   readonly devices = new Set<Device>();
-  /** Those of the streams that have yet to come to it. */
+  /** Events of the streams that have not reached it. */
   readonly events: StreamEvent[] = [];
-  /** Some of the work waits for ranks of other processes, also where it was given up. */
+  /** True if some of the work, aborted or not, waits for ranks of other processes. */
   spansProcesses = false;
-  /** The last wait, as long as more work may follow it on the streams; `undefined` where that is over. */
+  /** The last wait, while more work may follow it on the streams. */
   #last: Completion | undefined;
-  /** Those devices that were added last: calls in a row mostly name the same list. */
+  /** The list of devices added last: successive calls mostly pass the same list. */
   #lastDevices: readonly Device[] | undefined;
-  /** All waits; consecutive ones for the work of one communicator share a party, which may have no owner. */
+  /** All waits; consecutive waits for the work of one communicator share a group, which may have no owner. */
   #groups: WaiterGroup[] = [];
   #group: WaiterGroup | undefined;
 
@@ -291,20 +291,20 @@ class CompletionPoint {
     this.#group.waiting.push(waiting);
   }
 
-  /** Later work on the streams is not covered. */
+  /** Excludes later work on the streams. */
   close(): void {
     if (this.#last !== undefined) this.#last.acceptsMore = false;
     this.#last = undefined;
   }
 
-  /** Settles all waits: the work is done, or will not be. Comes after `close`. */
+  /** Settles all waits, with an error if the work failed. Called after `close`. */
   settle(error?: unknown): void {
     const parties = this.#groups;
     this.#groups = [];
     settleAll(parties, error);
   }
 
-  /** Rejects the waits for the work of a communicator that was given up. */
+  /** Rejects the waits for the work of an aborted communicator. */
   rejectOwner(owner: WorkOwner, error: unknown): void {
     const lost = this.#groups.filter((party) => party.owner === owner);
     this.#groups = this.#groups.filter((party) => party.owner !== owner);

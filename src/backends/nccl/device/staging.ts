@@ -1,7 +1,7 @@
 /**
- * Page-locked host memory through which bytes reach the device and come back: the caller's array is free again when
- * `upload` returns, and the copy itself waits in the stream. With ordinary memory a copy would block this thread until the
- * stream is done, and with it whatever another process waits for from here.
+ * Page-locked host memory for copies to and from the device. The caller may change its array once `upload` returns, while the
+ * copy waits in the stream. A copy of ordinary memory would block this thread until the stream is done, and delay other
+ * processes that wait for it.
  */
 
 import { runAll } from "../common/async.ts";
@@ -15,7 +15,7 @@ interface Block {
   used: number;
 }
 
-/** Smallest block; larger uploads get one of their own size. */
+/** Smallest block size; larger uploads get a block of their size. */
 const blockBytes = 1 << 20;
 
 /** Blocks kept for later uploads. */
@@ -45,7 +45,7 @@ export class Staging {
     this.#device.use().copy(target, block.ptr + BigInt(start), bytes.length, stream);
   }
 
-  /** Copies bytes from the device, in stream order; they are in `into` when the promise is done. */
+  /** Copies bytes from the device in stream order; `into` holds them once the promise resolves. */
   async download(source: bigint, into: Uint8Array): Promise<void> {
     const arrived = this.startDownload(source, into.length);
     await this.#progress.after([this.#device]);
@@ -53,8 +53,8 @@ export class Staging {
   }
 
   /**
-   * The bytes of the device as they will be when the stream gets here. The wait for the device that begins in this turn must
-   * take them as soon as it settles: then the memory is used again.
+   * Starts a copy from the device in stream order, and returns the memory that receives it. The wait for the device of this
+   * turn must read it as soon as it settles, before the memory is reused.
    */
   startDownload(source: bigint, length: number): Uint8Array {
     const { block, start } = this.#reserve(length);
@@ -63,7 +63,7 @@ export class Staging {
     return block.bytes.subarray(start, start + length);
   }
 
-  /** Gives everything back. */
+  /** Frees all blocks. */
   release(): void {
     const blocks = [...this.#all];
     this.#all.clear();
@@ -110,7 +110,7 @@ export class Staging {
     if (this.#all.delete(block)) this.#device.use().hostFree(block.ptr);
   }
 
-  /** A full block is free again when the copies from it are done. */
+  /** Reuses a full block after its copies are done. */
   #retire(block: Block): void {
     this.#current = undefined;
     const recycle = (): void => {
@@ -120,7 +120,7 @@ export class Staging {
       if (kept + block.bytes.length <= keptBytes) this.#spare.push(block);
       else this.#deferredFree.add(0, () => this.#free(block));
     };
-    // When the stream is lost, so is the block, until the device is given back.
+    // If the stream fails, the block stays unused until the device is released.
     void this.#progress
       .after([this.#device])
       .then(recycle)

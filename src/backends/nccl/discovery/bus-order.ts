@@ -1,15 +1,15 @@
 /**
- * In which order the GPUs of ranks lie on the bus: that is the order in which NCCL lays its rings, whatever numbers CUDA gives
- * the devices (`CUDA_DEVICE_ORDER`, `CUDA_VISIBLE_DEVICES`) and whichever of them ranks were given.
+ * Order of the ranks' GPUs on the PCI bus. NCCL builds its rings in that order, independent of CUDA's numbering
+ * (`CUDA_DEVICE_ORDER`, `CUDA_VISIBLE_DEVICES`) and of the assignment of ranks.
  */
 import type { CommInfo } from "../../../api/index.ts";
 
-/** A GPU: its PCI bus id, in a job behind the name of its host. */
+/** A GPU's PCI bus id; in a job, the name of its host precedes it. */
 export type BusAddress = string;
 
 /**
- * The communicator with each rank as the position of its GPU on the bus. Where the places are not known, or on several
- * hosts, no two ranks are in order, so that nothing is claimed of them.
+ * Replaces each rank of the communicator by the position of its GPU on the bus. With unknown addresses or several hosts, the
+ * result has no two ranks in order, so that no prediction depends on it.
  */
 export function inBusOrder(comm: CommInfo, places: readonly BusAddress[] | undefined): CommInfo {
   const known = places !== undefined && new Set(places.map(hostOf)).size === 1;

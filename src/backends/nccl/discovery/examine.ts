@@ -1,4 +1,4 @@
-/** The parts of this machine that NCCL can use: libraries, versions, GPUs and their links. Starts no communicator and no GPU context. */
+/** Reports libraries, versions, GPUs and links available to NCCL, without starting a communicator or a GPU context. */
 import { CommError } from "../../../api/index.ts";
 import { firstLine } from "../common/text.ts";
 import { type CudaDeviceCalls, cudaLibrary, deviceCalls, multicastOf } from "../result/cuda.ts";
@@ -19,32 +19,32 @@ import {
 } from "./libraries.ts";
 import { linkKinds } from "./link-kinds.ts";
 
-/** A library that was looked for. */
+/** The search for one library. */
 export interface LibraryReport {
   readonly library: "libcudart" | "libnccl" | "libnvidia-ml" | "libcuda";
-  /** Every path that was tried, up to the one that loaded. */
+  /** All tried paths, up to the one that loaded. */
   readonly trials: readonly Trial[];
 }
 
 /** One GPU. */
 export interface GpuReport {
-  /** As CUDA numbers those that are visible. */
+  /** CUDA's index among the visible GPUs. */
   readonly index: number;
   readonly pciBusId: string;
   /** Such as `9.0`. */
   readonly computeCapability: string;
   readonly name: string | null;
   readonly memory_bytes: number | null;
-  /** NVLink links that are up. */
+  /** Number of active NVLinks. */
   readonly nvlinks: number | null;
-  /** True for each GPU with memory that it can reach, by index. */
+  /** True for each GPU with accessible memory, by index. */
   readonly peers: readonly boolean[];
   /**
-   * Its link to each GPU, by index, as `nvidia-smi topo -m` prints it: `NV` and the number of NVLinks, `PIX`, `PXB`,
-   * `PHB`, `NODE` or `SYS`; `X` for itself, null where that is not known.
+   * Link to each GPU, by index, in the notation of `nvidia-smi topo -m`. That is `NV` and the number of NVLinks, `PIX`, `PXB`,
+   * `PHB`, `NODE` or `SYS`; `X` for itself, null if unknown.
    */
   readonly links: readonly (string | null)[];
-  /** True when it can be part of a multicast object, which NVLS needs; null where that is not known. */
+  /** True if the GPU supports multicast objects, which NVLS needs; null if unknown. */
   readonly multicast: boolean | null;
 }
 
@@ -53,23 +53,23 @@ export interface MachineReport {
   readonly libraries: readonly LibraryReport[];
   readonly versions: {
     readonly driver: string | null;
-    /** The newest CUDA that the driver supports. */
+    /** Newest CUDA version supported by the driver. */
     readonly driver_cuda: string | null;
     readonly runtime: string | null;
     readonly nccl: string | null;
   };
   readonly gpus: readonly GpuReport[];
-  /** In-switch reduction: whether NCCL may use it, and whether the GPUs could. */
+  /** State of in-switch reduction (NVLS): NCCL's setting, and the support of the GPUs. */
   readonly nvls: string;
-  /** GPUs that reach each other's memory, and NCCL's permission to use that; null where there are no two. */
+  /** Peer access between GPUs, and NCCL's permission to use it; null for fewer than two GPUs. */
   readonly p2p: string | null;
-  /** The way in which NCCL calls of a repeated call are made; null where there is no NCCL. */
+  /** Submission of repeated calls: one by one or as lists; null without NCCL. */
   readonly repeated_calls: string | null;
-  /** Reasons why GPUs cannot be used, in plain words; empty when there are none. */
+  /** Reasons why GPUs cannot be used; empty if they can. */
   readonly problems: readonly string[];
 }
 
-/** Looks at the machine; whatever is missing or fails is part of the report. */
+/** Examines the machine; missing parts and failures are part of the report. */
 export async function examine(
   paths: LibraryPaths = {},
   env: NodeJS.ProcessEnv = process.env,
@@ -101,7 +101,7 @@ export async function examine(
   const cuda = cudart && (await attempt(() => deviceCalls(cudaLibrary(cudart))));
   const versions = cuda && (await attempt(() => cuda.versions()));
   const count = cuda && (await attempt(() => cuda.deviceCount()));
-  // The runtime has loaded and started it to count its devices.
+  // Counting the devices has loaded and initialised the driver.
   const driverLibrary =
     (count ?? 0) > 0
       ? await attempt(() => firstLoadable(wished.cuda, cudaDriverTable, trials.cuda))
@@ -163,7 +163,7 @@ function gpusOf(
   }));
 }
 
-/** `13.0` for 13000; 0 stands for none. */
+/** `13.0` for 13000; 0 means none. */
 function cudaVersionText(code: number): string {
   return code === 0 ? "none" : `${Math.floor(code / 1000)}.${Math.floor((code % 1000) / 10)}`;
 }
@@ -173,17 +173,17 @@ function repeatedState(runner: ListRunner | string): string {
   return "their NCCL calls are made together";
 }
 
-/** A GPU, as far as the words are about it. */
+/** The properties of a GPU that the texts below describe. */
 interface Gpu {
   readonly index: number;
-  /** True for each GPU with memory that it can reach, by index. */
+  /** True for each GPU with accessible memory, by index. */
   readonly peers: readonly boolean[];
-  /** True when it can be part of a multicast object; null where that is not known. */
+  /** True if the GPU supports multicast objects; null if unknown. */
   readonly multicast: boolean | null;
 }
 
 /**
- * In-switch reduction: whether NCCL may use it, and whether the GPUs could.
+ * State of in-switch reduction (NVLS): NCCL's setting, and the support of the GPUs.
  *
  * @internal
  */
@@ -216,7 +216,7 @@ function these(gpus: readonly Gpu[]): string {
 }
 
 /**
- * GPUs that reach each other's memory, and NCCL's permission to use that; null where there are no two.
+ * Peer access between GPUs, and NCCL's permission to use it; null for fewer than two GPUs.
  *
  * @internal
  */

@@ -1,15 +1,15 @@
 /** Known properties of versions of NCCL: known plans and their GPUs, and symmetric kernels that load wrongly. */
 import { bytesOf, type Question, questionPlace } from "../../../api/index.ts";
 
-/** True for the versions with known plans. */
+/** True for versions of NCCL with known plans. */
 export function isPlanned(versionCode: number): boolean {
   return Math.floor(versionCode / 100) === 228;
 }
 
-/** The machine with known plans. */
+/** The machine of the known plans. */
 const known = { capability: 9, ranks: 8 } as const;
 
-/** Why NCCL's plans are not the known ones on GPUs of these compute capabilities; `undefined` where they are. */
+/** Reason why NCCL's plans are unknown on GPUs of these compute capabilities; `undefined` if known. */
 export function otherMachine(capabilities: readonly number[], ranks: number): string | undefined {
   const other = capabilities.find((each) => each !== known.capability);
   if (other !== undefined) {
@@ -31,14 +31,14 @@ const planVariables = new RegExp(
   ].join("|")})$`,
 );
 
-/** Those that are set. */
+/** Names of the set variables that change plans. */
 export function setPlanVariables(env: NodeJS.ProcessEnv): string[] {
   return Object.keys(env).filter((name) => planVariables.test(name) && env[name] !== "");
 }
 
 /**
- * From 2.27.3 to 2.29.7 the symmetric kernels give wrong sums for 1- and 2-byte types at addresses that are no multiple of
- * 4. Such a call never reaches them.
+ * From 2.27.3 to 2.29.7, symmetric kernels compute wrong sums of 1- and 2-byte types at addresses that are not multiples
+ * of 4. The backend keeps such calls away from these kernels.
  */
 export function hasLoadDefect(versionCode: number): boolean {
   return versionCode >= 22703 && versionCode <= 22907;
@@ -47,8 +47,8 @@ export function hasLoadDefect(versionCode: number): boolean {
 const wordBytes = 4;
 
 /**
- * Why a symmetric call might be computed wrongly, where the plans are not known: every address that is no multiple of 4
- * counts, whichever kernel would be chosen.
+ * Reason why a symmetric call may give wrong results. Without known plans, every address that is not a multiple of 4 counts,
+ * for any kernel.
  */
 export function misalignment(question: Question): string | undefined {
   const { collective, dtype = "float32", count = 0 } = question;

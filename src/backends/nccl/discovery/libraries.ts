@@ -1,4 +1,4 @@
-/** Finds and loads libcudart and libnccl, and remembers every path that was tried. */
+/** Finds and loads libcudart and libnccl, and records every tried path. */
 
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -12,7 +12,7 @@ import { prepareHostView } from "../sys/koffi.ts";
 import { ncclTable } from "../sys/nccl.ts";
 import { type Bound, bind, type PrototypeTable } from "../sys/prototype.ts";
 
-/** Paths of libraries that the caller wants. */
+/** Paths of libraries, given by the caller. */
 export interface LibraryPaths {
   /** libnccl; also `TWINCCL_NCCL_LIBRARY`. */
   readonly nccl?: string | undefined;
@@ -20,10 +20,10 @@ export interface LibraryPaths {
   readonly cudart?: string | undefined;
 }
 
-/** One path that was tried. */
+/** One tried path. */
 export interface Trial extends LibraryCandidate {
   readonly ok: boolean;
-  /** The loader's words where it failed. */
+  /** The loader's message after a failure. */
   readonly reason: string;
 }
 
@@ -36,10 +36,10 @@ export interface Libraries {
   readonly trials: readonly Trial[];
 }
 
-/** The oldest NCCL that this backend runs on: it brought the split of communicators. */
+/** Oldest supported NCCL, the first with `ncclCommSplit`. */
 const oldestNccl = 21800;
 
-/** The search for each library. NVML and the driver's own library are used by `examine` alone. */
+/** The search for each library. Only `examine` uses NVML and libcuda. */
 export function librarySearches(
   paths: LibraryPaths,
 ): Readonly<Record<"cudart" | "nccl" | "nvml" | "cuda", LibrarySearch>> {
@@ -71,7 +71,7 @@ export function librarySearches(
   };
 }
 
-/** Tries the places of one library, up to the first that loads. */
+/** Tries the candidates of one library, up to the first that loads. */
 export async function firstLoadable<T extends PrototypeTable>(
   wish: LibrarySearch,
   table: T,
@@ -99,9 +99,9 @@ export async function firstLoadable<T extends PrototypeTable>(
 const loaded = new Map<string, Promise<Libraries>>();
 
 /**
- * Loads both libraries, once for the same paths.
+ * Loads both libraries; the result is cached by paths.
  *
- * @throws BackendUnavailableError naming every path that was tried, or a version that is too old.
+ * @throws BackendUnavailableError with all tried paths, or the version if it is too old.
  */
 export function loadLibraries(paths: LibraryPaths = {}): Promise<Libraries> {
   const key = JSON.stringify([paths.cudart, paths.nccl]);
@@ -163,11 +163,11 @@ function reasonOf(error: unknown): string {
   return text.replace(/^Failed to load shared library: /, "");
 }
 
-/** A path that is handed to the loader, or a bare name that the loader resolves itself. */
+/** A path for the loader, or a bare name that the loader resolves. */
 interface LibraryCandidate {
   readonly path: string;
   readonly why: string;
-  /** Why there is nothing to load, where that was seen already: of a folder without such a file. */
+  /** Reason for skipping the candidate, such as a folder without the file. */
   readonly fault?: string;
 }
 
@@ -175,7 +175,7 @@ interface LibraryCandidate {
 interface LibrarySearch {
   /** File names, newest first, such as `libcudart.so.13`. */
   readonly names: readonly string[];
-  /** The path that an option of `nccl()` gave. */
+  /** Path from the options of `nccl()`. */
   readonly option: string | undefined;
   /** The environment variable that names a path. */
   readonly variable: string;
@@ -197,7 +197,7 @@ const usualFolders = [
 const pythonTimeoutMs = 2000;
 
 /**
- * The places to try. A path that the caller or the environment names is the only one: nothing else is tried instead.
+ * The candidates of a search. A path from the options or the environment is the only candidate.
  *
  * @internal
  */
@@ -244,7 +244,7 @@ function filesIn(
   });
 }
 
-/** The names in a folder, or why there are none. */
+/** The names in a folder, or the reason of the failure. */
 function filesOf(folder: string): ReadonlySet<string> | string {
   try {
     return new Set(readdirSync(folder));
@@ -258,7 +258,7 @@ const pythons = ["python3", "python"];
 
 let sites: readonly string[] | undefined;
 
-/** Python's site directories: Python prints its paths alone, isolated from the user's settings. */
+/** Python's site directories, printed by an isolated Python (`-I`). */
 function sitePackages(): readonly string[] {
   sites ??= pythons.map(sitesOf).find((found) => found.length > 0) ?? [];
   return sites;

@@ -1,11 +1,11 @@
-/** The link of each pair of GPUs, in the words of `nvidia-smi topo -m`. */
+/** The link of each pair of GPUs, in the notation of `nvidia-smi topo -m`. */
 import { type LinkEnd, pciPlace } from "../result/nvml.ts";
 
 /** A GPU with its links. */
 export interface LinkedGpu {
-  /** As CUDA and NVML write it, such as `0000:1B:00.0`. */
+  /** In the format of CUDA and NVML, such as `0000:1B:00.0`. */
   readonly pciBusId: string;
-  /** The other ends of its NVLinks that are up; `undefined` where they are not known. */
+  /** Remote ends of the active NVLinks; `undefined` if unknown. */
   readonly links: readonly LinkEnd[] | undefined;
 }
 
@@ -19,7 +19,7 @@ const levels: Readonly<Record<number, string>> = {
   50: "SYS",
 };
 
-/** The meaning of the letters; of `NV#` the number is that of links. */
+/** Meaning of the letters; the number of `NV#` counts links. */
 export const linkLegend: readonly (readonly [letters: string, meaning: string])[] = [
   ["X", "the GPU itself"],
   ["NV#", "# NVLinks, to each other or to NVSwitches"],
@@ -31,9 +31,9 @@ export const linkLegend: readonly (readonly [letters: string, meaning: string])[
 ];
 
 /**
- * The kinds of links between GPUs, by row and column: `X` with itself, null where they are not known.
+ * The kinds of links between GPUs, by row and column: `X` on the diagonal, null if unknown.
  *
- * @param ancestor How far apart two GPUs are without NVLink, by index.
+ * @param ancestor The topology level of two GPUs without NVLink, by index.
  */
 export function linkKinds(
   gpus: readonly LinkedGpu[],
@@ -55,11 +55,11 @@ interface Ends {
   readonly links: readonly LinkEnd[] | undefined;
 }
 
-/** `NV#` or null, which stands for what is not known; `undefined` where no NVLink connects the two. */
+/** `NV#`; null if unknown; `undefined` if no NVLink connects the two. */
 function nvLinkKind(one: Ends, other: Ends, gpus: ReadonlySet<string>): string | null | undefined {
   if (one.links === undefined || other.links === undefined) return null;
   const direct = one.links.filter(({ place }) => place === other.place).length;
-  // A switch is named as the far end, never what lies behind it: that is whatever else is on switches.
+  // NVML names a switch as the remote end, not the GPUs behind it. All GPUs with links to switches are therefore connected.
   const [here, there] = [one.links, other.links].map(switched) as [number, number];
   const count = direct + Math.min(here, there);
   if (count > 0) return `NV${count}`;

@@ -1,4 +1,4 @@
-/** A start of NCCL with pinned plans: its configuration, its variables, its graph file. */
+/** Starts NCCL with a pinned plan: configuration, environment variables and graph file. */
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { graphFile, graphTopology, type NcclPin, withRing } from "../../../algorithms/index.ts";
@@ -6,7 +6,7 @@ import type { ConfigFields } from "../sys/layouts.ts";
 import { privateFolder, withFiles } from "./private-files.ts";
 import { startWithVariables, type Variables, withVariables } from "./start-variables.ts";
 
-/** The limits on channels, as fields of its configuration. */
+/** Limits on channels, as fields of `ncclConfig_t`. */
 export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigFields {
   return {
     ...(minChannels !== undefined && { minCTAs: minChannels }),
@@ -17,7 +17,7 @@ export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigField
 /**
  * Algorithm and protocol, as variables.
  *
- * Tree is set for all-reduces alone: since 2.24 a list that leaves a collective without an algorithm fails it.
+ * Tree applies to all-reduces alone: since 2.24, a list without an algorithm for a collective fails its calls.
  */
 export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
   return {
@@ -28,27 +28,27 @@ export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
   };
 }
 
-/** True when NCCL gets it by variables while it starts. */
+/** True if NCCL reads parts of the pinned plan from variables during its start. */
 export function needsVariables(pin: NcclPin): boolean {
   return pin.rings !== undefined || Object.keys(pinnedVariables(pin)).length > 0;
 }
 
-/** A private folder for graph files, while a communicator starts. */
+/** A private folder for graph files during the start of a communicator. */
 class GraphFolder {
   readonly #path = privateFolder("twinccl-graph-");
 
-  /** Has rank 0 write the graphs that NCCL finds. */
+  /** Variables that make rank 0 write NCCL's graphs. */
   get dumpVariables(): Variables {
     return { NCCL_GRAPH_DUMP_FILE: join(this.#path, "found.xml") };
   }
 
-  /** The file of rank 0. */
+  /** Contents of rank 0's file. */
   found(): string {
     const path = join(this.#path, "found.xml");
     return withFiles("NCCL wrote no graphs", () => readFileSync(path, "utf8"));
   }
 
-  /** Has NCCL take these graphs. */
+  /** Variables that make NCCL read these graphs. */
   takeVariables(xml: string): Variables {
     const path = join(this.#path, "wanted.xml");
     withFiles(`${path} cannot be written`, () => writeFileSync(path, xml, { mode: 0o600 }));
@@ -61,8 +61,8 @@ class GraphFolder {
 }
 
 /**
- * Starts the communicator of ranks that are all here with the pinned plan. To pin a ring it is started twice: NCCL writes
- * its graphs at the first start, and takes them with the wanted ring at the second.
+ * Starts a communicator of local ranks with the pinned plan. A pinned ring takes two starts: NCCL writes its graphs at the
+ * first, and reads them with the pinned ring at the second.
  */
 export function startPinned<C extends { destroy(): void }>(
   pin: NcclPin,
@@ -86,26 +86,26 @@ export function startPinned<C extends { destroy(): void }>(
   }
 }
 
-/** The started parts of a rank of a job. */
+/** The started communicator of a rank of a job. */
 interface JobCommunicator {
-  /** Ends it with the other ranks, for which it waits on another thread, until that is called off. */
+  /** Ends the communicator together with the other ranks. The wait runs on another thread, until `calledOff`. */
   end(calledOff: AbortSignal): Promise<unknown>;
   abort(): Promise<void>;
 }
 
 /** The start of one rank of a job. */
 export interface JobStart<C> {
-  /** Agrees with the other ranks on the id of a start, which all of them are about to make. */
+  /** Shares the unique id of the next start among the ranks. */
   readonly agreeOnId: (which: "first" | "pinned") => Promise<Uint8Array>;
-  /** Has NCCL start. */
+  /** Starts NCCL. */
   readonly begin: (id: Uint8Array) => Promise<C>;
-  /** Hands rank 0's bytes to all. */
+  /** Broadcasts rank 0's bytes. */
   readonly share: (own: () => Uint8Array) => Promise<Uint8Array>;
-  /** The start is not waited for any more. */
+  /** Aborted if the job no longer waits for the start. */
   readonly cancelled?: AbortSignal;
 }
 
-/** The same for the ranks of a job, one in each process. Variables are set only after all ranks have agreed on an id. */
+/** Like `startPinned`, for a job with one rank per process. Variables are set only after all ranks share an id. */
 export async function startPinnedJob<C extends JobCommunicator>(
   pin: NcclPin,
   places: readonly string[],
@@ -140,10 +140,10 @@ export async function startPinnedJob<C extends JobCommunicator>(
 }
 
 /**
- * The graphs that NCCL found, with another ring.
+ * NCCL's graphs with another ring.
  *
- * The file names GPUs by the driver's number, which follows their places on the bus; so the places of the ranks
- * give the number of each rank, also where only some GPUs are visible.
+ * The file identifies GPUs by the driver's numbers, which follow their bus addresses. The addresses of the ranks therefore give
+ * their numbers, even if only some GPUs are visible.
  *
  * @internal
  */

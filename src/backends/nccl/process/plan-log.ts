@@ -1,5 +1,5 @@
 /**
- * Reads the lines that NCCL logs about its plans (NCCL_DEBUG=INFO; subsystems INIT, GRAPH and TUNING).
+ * Parses NCCL's log lines on its plans (NCCL_DEBUG=INFO; subsystems INIT, GRAPH and TUNING).
  *
  * Rank 0 logs a line for each collective call; every rank logs its own rings and trees.
  */
@@ -8,26 +8,26 @@ import { join } from "node:path";
 import { privateFolder, withFiles } from "./private-files.ts";
 import type { Variables } from "./start-variables.ts";
 
-/** The plan that NCCL took for one call. */
+/** NCCL's plan of one call. */
 export interface TakenPlan {
   readonly collective: "allReduce" | "reduceScatter" | "allGather" | "reduce" | "broadcast";
-  /** As NCCL logs them: of a reduce-scatter and an all-gather those of one rank. */
+  /** Bytes as NCCL logs them; for a reduce-scatter and an all-gather, the bytes of one rank. */
   readonly bytes: number;
   /** `Ring`, `Tree` or `Symmetric`; others by NCCL's name, such as `NVLS`. */
   readonly algorithm: string;
-  /** `LL`, `LL128` or `Simple`; of a symmetric kernel `LL` or `LD`, or its own name. */
+  /** `LL`, `LL128` or `Simple`; for a symmetric kernel `LL`, `LD`, or the kernel's name. */
   readonly protocol: string;
-  /** Channels used; blocks of a symmetric kernel. */
+  /** Number of channels; for a symmetric kernel, of blocks. */
   readonly channels: number;
 }
 
 /** NCCL's log lines of a new communicator. */
 export interface TakenCommunicator {
-  /** Channels of collectives. */
+  /** Number of channels of collectives. */
   readonly channels: number;
-  /** By channel, from rank 0 on. */
+  /** Ring of each channel, from rank 0 on. */
   readonly rings: readonly (readonly number[])[];
-  /** By channel, from the leaf to the root; channels with ranks that do not all log here have none. */
+  /** Chain of each channel, from leaf to root; empty unless all its ranks log here. */
   readonly chains: readonly (readonly number[])[];
 }
 
@@ -50,7 +50,7 @@ const onChannels =
 const symmetric = /NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\w+) nchannels (\d+)/;
 
 /**
- * The plan of a line; `undefined` for lines about anything else.
+ * The plan in a line; `undefined` for other lines.
  *
  * @internal
  */
@@ -80,7 +80,7 @@ export function planOfLine(line: string): TakenPlan | undefined {
 }
 
 /**
- * The communicator that lines tell about; `undefined` when they do not.
+ * The communicator described by lines; `undefined` if none is.
  *
  * @internal
  */
@@ -105,7 +105,7 @@ export function communicatorOfLines(lines: readonly string[]): TakenCommunicator
 
 const tree = /\[(\d+)\] (-?\d+)\/-?\d+\/-?\d+->(\d+)->(-?\d+)/g;
 
-/** Walks from the rank without a child up to the root; empty when a rank is missing. */
+/** Follows the links from the leaf to the root; empty if a rank is missing. */
 function chainOf(
   links: readonly { readonly child: number; readonly rank: number; readonly up: number }[],
 ): number[] {
@@ -120,32 +120,32 @@ function chainOf(
   return [];
 }
 
-/** NCCL writes each line at once, so that whatever a finished call logged is there. */
+/** NCCL's log file. NCCL writes each line at once, so that the lines of finished calls are complete. */
 export class PlanLogFile {
   readonly variables: Variables;
   readonly #folder: string;
   readonly #file: number;
   readonly #chunk = Buffer.alloc(65_536);
   #position = 0;
-  /** The beginning of an incomplete line. */
+  /** Start of an incomplete line. */
   #rest = "";
   readonly #remove = (): void => rmSync(this.#folder, { recursive: true, force: true });
 
   constructor() {
     this.#folder = privateFolder("twinccl-plan-");
     const path = join(this.#folder, "nccl.log");
-    // NCCL opens it again and empties it.
+    // NCCL reopens and truncates the file.
     this.#file = withFiles(`${path} cannot be opened`, () => openSync(path, "w+", 0o600));
     this.variables = {
       NCCL_DEBUG: "INFO",
       NCCL_DEBUG_SUBSYS: "INIT,GRAPH,TUNING",
-      // A per cent sign would begin one of NCCL's place-holders.
+      // NCCL interprets percent signs as placeholders.
       NCCL_DEBUG_FILE: path.replaceAll("%", "%%"),
     };
     process.once("exit", this.#remove);
   }
 
-  /** The whole lines that came since the last look. */
+  /** Complete lines since the last call. */
   newLines(): string[] {
     for (;;) {
       const count = readSync(this.#file, this.#chunk, 0, this.#chunk.length, this.#position);
@@ -158,7 +158,7 @@ export class PlanLogFile {
     return lines;
   }
 
-  /** Removes it; what NCCL still writes goes nowhere. */
+  /** Removes the file; NCCL's later writes are lost. */
   close(): void {
     process.removeListener("exit", this.#remove);
     closeSync(this.#file);
@@ -166,22 +166,22 @@ export class PlanLogFile {
   }
 }
 
-/** A plan, and the communicator of its call. */
+/** A plan and the communicator of its call. */
 export interface RecordedPlan extends TakenPlan {
   /** Name of the communicator. */
   readonly comm: string;
 }
 
-/** Plans kept for a caller that does not take them; the oldest go first. */
+/** Longest list of plans that no caller has taken; older plans are dropped first. */
 const mostKept = 2 ** 20;
 
-/** The logged plans so far, in the order of the calls. Empty without `readPlan`, and where rank 0 is elsewhere. */
+/** Logged plans in the order of the calls. Empty without `readPlan`, and in processes without rank 0. */
 export class PlanRecord {
-  /** Communicators by name, the latest of each. */
+  /** Latest communicator of each name. */
   readonly communicators = new Map<string, TakenCommunicator>();
   #plans: RecordedPlan[] = [];
 
-  /** The plans since the last `take`; afterwards there are none. */
+  /** Returns and clears the plans since the last `take`. */
   take(): readonly RecordedPlan[] {
     const taken = this.#plans;
     this.#plans = [];
@@ -189,7 +189,7 @@ export class PlanRecord {
   }
 
   /**
-   * Reads what NCCL logged since the last look, which was about this communicator.
+   * Reads NCCL's new lines, which describe this communicator.
    *
    * @internal
    */

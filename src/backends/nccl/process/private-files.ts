@@ -1,20 +1,20 @@
-/** Files that NCCL and this process exchange, in private folders. */
+/** Private folders for files exchanged with NCCL. */
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { BackendUnavailableError } from "../../../api/index.ts";
 
 /**
- * Makes a folder that this user alone can enter, where temporary files lie.
+ * Creates a temporary folder that only this user can access.
  *
- * @throws BackendUnavailableError where none can be made.
+ * @throws BackendUnavailableError if no folder can be created.
  */
 export function privateFolder(prefix: string): string {
   const place = tmpdir();
   return withFiles(`no folder can be made in ${place}`, () => mkdtempSync(join(place, prefix)));
 }
 
-/** Does something with files; `fault` is what cannot be done where it throws. */
+/** Runs an action on files; an error of it becomes one that begins with `fault`. */
 export function withFiles<T>(fault: string, action: () => T): T {
   try {
     return action();

@@ -1,11 +1,11 @@
-/** Settings that NCCL reads once per process: the first communicator fixes them, a later one may not differ. */
+/** Settings that NCCL reads once per process: the first communicator fixes them, and later ones must match. */
 import type { NcclPin } from "../../../algorithms/index.ts";
 import { InvalidArgumentError, UnsupportedError } from "../../../api/index.ts";
 import { setPlanVariables } from "../discovery/known-versions.ts";
 import { PlanLogFile } from "./plan-log.ts";
 import { assertReachesNccl, isSetForStart } from "./start-variables.ts";
 
-/** Buffer sizes by the variables that NCCL reads them from. */
+/** NCCL's variables of buffer sizes. */
 const bufferVariables = {
   buffSize: "NCCL_BUFFSIZE",
   llBuffSize: "NCCL_LL_BUFFSIZE",
@@ -16,22 +16,22 @@ const nvlsVariable = "NCCL_NVLS_ENABLE";
 
 type BufferField = keyof typeof bufferVariables;
 
-/** Buffer sizes that are not NCCL's own. */
+/** Buffer sizes other than NCCL's defaults. */
 export type BufferSizes = Pick<NcclPin, BufferField>;
 
 const bufferFields = Object.keys(bufferVariables) as BufferField[];
 
-/** The settings of the first world. */
+/** Settings of the first world. */
 interface Settled {
-  /** The earlier values of the variables, which hold where nothing is pinned. */
+  /** Original values of the variables, used for unpinned sizes. */
   readonly given: Readonly<Record<BufferField, string>>;
-  /** The values that NCCL read. */
+  /** Values read by NCCL. */
   readonly values: Readonly<Record<BufferField, string>>;
   readonly log?: PlanLogFile;
 }
 
 /**
- * The fixed settings so far.
+ * The settings fixed so far.
  *
  * @internal
  */
@@ -41,7 +41,7 @@ export class ProcessSettings {
   #settled: Settled | undefined;
 
   #nvls: boolean | undefined;
-  /** Variables that change plans: NCCL keeps what it once read. */
+  /** Set variables that change plans; NCCL reads each once. */
   readonly #planVariables = new Set<string>();
 
   constructor(env = process.env, makeLog = (): PlanLogFile => new PlanLogFile()) {
@@ -50,10 +50,10 @@ export class ProcessSettings {
   }
 
   /**
-   * To be called before NCCL is used for a world; returns the file of its log where plans are read.
+   * Fixes the settings; called before the first use of NCCL by a world. Returns NCCL's log file if plans are read.
    *
-   * @throws InvalidArgumentError for other buffer sizes than the first world's. UnsupportedError for plans to be read
-   *   where NCCL already runs without its log.
+   * @throws InvalidArgumentError for buffer sizes other than the first world's. UnsupportedError for `readPlan` if NCCL already
+   * runs without its log.
    */
   settle(pin: BufferSizes, readPlan: boolean): PlanLogFile | undefined {
     for (const name of setPlanVariables(this.#env)) {
@@ -86,11 +86,11 @@ export class ProcessSettings {
   }
 
   /**
-   * In-switch reduction, with bits that cannot be predicted: off unless the first world requests it, whatever its variable
-   * says. To be called before NCCL is used for a world.
+   * Fixes in-switch reduction (NVLS), whose bits are not predictable: off unless the first world requests it, whatever the
+   * variable. Called before the first use of NCCL by a world.
    *
-   * @throws InvalidArgumentError for a world that wants it otherwise than the first one, and for one that wants it where
-   *   the variable was set to 0. UnsupportedError where the variable would have to be changed from a worker thread.
+   * @throws InvalidArgumentError for a setting other than the first world's, and for a request while the variable is 0.
+   * UnsupportedError if a worker thread would have to change the variable.
    */
   settleNvls(wanted: boolean): void {
     if (this.#nvls !== undefined && this.#nvls !== wanted) {
@@ -119,14 +119,14 @@ export class ProcessSettings {
     this.#nvls = wanted;
   }
 
-  /** The buffer sizes that hold, for predictions. */
+  /** The effective buffer sizes, for predictions. */
   buffers(): BufferSizes {
     const values = this.#settled?.values;
     const given = bufferFields.filter((field) => (values?.[field] ?? "") !== "");
     return Object.fromEntries(given.map((field) => [field, Number(values?.[field])]));
   }
 
-  /** Why NCCL does not take its usual plans here, as far as it was settled; `undefined` where it does. */
+  /** Reason why NCCL's plans differ from the usual ones in this process; `undefined` if they do not. */
   unusual(): string | undefined {
     if (this.#nvls === true) return "in-switch reduction is on";
     const names = [...this.#planVariables];
@@ -142,7 +142,7 @@ export class ProcessSettings {
       ...(readPlan ? ["NCCL_DEBUG"] : []),
     ];
     if (named.length > 0) assertReachesNccl(named);
-    // Fails where no file can be made; then nothing is settled.
+    // If no file can be created, this throws before any setting is fixed.
     const log = readPlan ? this.#makeLog() : undefined;
     for (const field of pinned) this.#env[bufferVariables[field]] = text(pin[field]);
     const values = this.#sizes();
@@ -162,14 +162,14 @@ export class ProcessSettings {
   }
 }
 
-/** Those of this process. */
+/** The settings of this process. */
 export const processSettings = new ProcessSettings();
 
 function text(value: number | undefined): string {
   return value === undefined ? "" : String(value);
 }
 
-/** True when NCCL reads a value as 0, as it does words. */
+/** True if NCCL parses a value as 0; words count as 0. */
 function isZero(value: string): boolean {
   return !/^\s*[+-]?0*(x0*[1-9a-f]|[1-9])/i.test(value);
 }

@@ -1,23 +1,23 @@
-/** Variables of this process that NCCL reads while it starts a communicator: set for that time, then put back. */
+/** Environment variables that NCCL reads during the start of a communicator: set for that time, then restored. */
 import { isMainThread } from "node:worker_threads";
 import { CommTimeoutError, UnsupportedError } from "../../../api/index.ts";
 
 /** Values by name. */
 export type Variables = Readonly<Record<string, string>>;
 
-/** Starts that are under way on other threads: all, and those for which variables are set. */
+/** Running starts on other threads: all, and those with variables. */
 let starts: Promise<unknown> = Promise.resolve();
 let pinned: Promise<unknown> = Promise.resolve();
 
-/** Those that are set for a start that is under way. */
+/** Names of the variables set for a running start. */
 const forStart = new Set<string>();
 
-/** True when a variable has a value for the time of a start that is not the caller's. */
+/** True if a running start has set a variable. */
 export function isSetForStart(name: string): boolean {
   return forStart.has(name);
 }
 
-/** Runs `body` under the variables; they are as before afterwards, also when it throws. */
+/** Runs `body` with the variables set, and restores them afterwards, even after an error. */
 export function withVariables<T>(variables: Variables, body: () => T): T {
   const putBack = setVariables(variables);
   try {
@@ -28,9 +28,9 @@ export function withVariables<T>(variables: Variables, body: () => T): T {
 }
 
 /**
- * The same for a start that takes place on another thread: none sees another's variables. So one with variables waits for all
- * that are under way, and one without for those that have some. `body` must wait for nothing but NCCL. One that is given up
- * does not delay others any more.
+ * Like `withVariables`, for a start on another thread; no start sees another's variables. A start with variables waits for all
+ * running starts; one without waits for those with variables. `body` must wait for NCCL alone. A cancelled start no longer
+ * delays others.
  */
 export function startWithVariables<T>(
   variables: Variables,
@@ -53,7 +53,7 @@ export function startWithVariables<T>(
   return start;
 }
 
-/** The value of a promise, or the signal's reason when that comes first. */
+/** Settles like `promise`, or rejects with the signal's reason if the signal aborts first. */
 function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
@@ -63,15 +63,15 @@ function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined):
   });
 }
 
-/** Runs `body` now, or when no variables are set any more for a start on another thread. */
+/** Runs `body` once no start on another thread has variables set. */
 export function whenUnpinned<T>(body: () => T): T | Promise<T> {
   return forStart.size === 0 ? body() : pinned.then(body);
 }
 
 /**
- * Resolves when a start may begin on this thread, with variables of its own or without: see `startWithVariables`.
+ * Resolves when a start may begin on this thread, with or without variables; see `startWithVariables`.
  *
- * @throws CommTimeoutError when those that are in its way take longer than a bound.
+ * @throws CommTimeoutError if earlier starts take longer than `boundMs`.
  */
 export async function whenStartsDone(hasOwn: boolean, boundMs = 60_000): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
@@ -89,7 +89,7 @@ export async function whenStartsDone(hasOwn: boolean, boundMs = 60_000): Promise
   }
 }
 
-/** Gives each variable its value; the function returned gives each the value that it had, or none, unless it has another by then. */
+/** Sets the variables. The returned function restores each one, unless its value has changed meanwhile. */
 function setVariables(variables: Variables): () => void {
   const names = Object.keys(variables);
   if (names.length > 0) assertReachesNccl(names);
@@ -107,7 +107,7 @@ function setVariables(variables: Variables): () => void {
   };
 }
 
-/** The variables of a worker thread are a copy, which native code does not see. */
+/** Throws on a worker thread, whose environment is a copy that native code does not read. */
 export function assertReachesNccl(names: readonly string[]): void {
   if (isMainThread) return;
   throw new UnsupportedError({
@@ -119,14 +119,14 @@ export function assertReachesNccl(names: readonly string[]): void {
 const connectVariable = "NCCL_RUNTIME_CONNECT";
 
 /**
- * Has NCCL connect them while it starts, which has a deadline. By itself it does so, since 2.22, in the first call that
- * takes a ring or a tree, and waits there for the other ranks on the thread that makes the call. A value that the user has set
- * stays. NCCL reads it once per process.
+ * Makes NCCL connect rings and trees during its start, which has a deadline. Since 2.22, NCCL connects them by default in the
+ * first call that uses them, and blocks the calling thread there. A value set by the user stays. NCCL reads the variable once
+ * per process.
  *
  * @throws UnsupportedError on a worker thread, from which variables do not reach NCCL.
  */
 export function disableRuntimeConnect(env: Record<string, string | undefined> = process.env): void {
-  // NCCL takes an empty value for none.
+  // NCCL treats an empty value as unset.
   if ((env[connectVariable] ?? "") !== "") return;
   assertReachesNccl([connectVariable]);
   env[connectVariable] = "0";

@@ -1,20 +1,20 @@
 /**
- * The device of this process: the named one, else that of its local rank; and CUDA's reading of `CUDA_VISIBLE_DEVICES`.
+ * The device of this process: the named one, otherwise that of its local rank. Parses `CUDA_VISIBLE_DEVICES` as CUDA does.
  *
- * Where a launcher or a container shows each process a single GPU, it is that one, whatever the local rank.
+ * If a launcher or a container exposes a single GPU to each process, that GPU is used, whatever the local rank.
  */
 import { readdirSync } from "node:fs";
 
 const variable = "CUDA_VISIBLE_DEVICES";
 
-/** The device that a process is to work on, among those that it sees when it starts. */
+/** The requested device, as an index among those visible at the start of the process. */
 export interface WantedDevice {
   readonly device: number;
-  /** The caller named it; else it is the local rank. */
+  /** True if the caller named the device; otherwise it is the local rank. */
   readonly isNamed: boolean;
 }
 
-/** The process's handling of the variable that CUDA reads once, at its first use. */
+/** Sets `CUDA_VISIBLE_DEVICES`, which CUDA reads once, at its first use. */
 export class ProcessDevice {
   readonly #env: NodeJS.ProcessEnv;
   readonly #countGpus: () => number;
@@ -26,14 +26,16 @@ export class ProcessDevice {
     this.#countGpus = countGpus;
   }
 
-  /** The device, by its number when the process started, that alone is shown since; `undefined` where all still are. */
+  /**
+   * The only visible device since `restrictTo`, by its index at the start of the process; `undefined` without a restriction.
+   */
   get restrictedTo(): number | undefined {
     return this.#restrictedTo;
   }
 
   /**
-   * Makes the device the only visible one, so that NCCL can be started on another thread, where no device is set, and be
-   * left behind at a deadline. Where CUDA was used before, nothing changes. Later calls change nothing either.
+   * Makes the device the only visible one. NCCL can then start on another thread, which has no device set, and be abandoned at
+   * a deadline. Without effect after the first use of CUDA, and on later calls.
    */
   restrictTo({ device }: WantedDevice): void {
     if (this.#isSettled) return;
@@ -44,7 +46,7 @@ export class ProcessDevice {
     this.#restrictedTo = device;
   }
 
-  /** Its number among those that are visible now; `undefined` where it is none of them. */
+  /** Index of the device among those visible now; `undefined` if it is not visible. */
   indexAmong(visible: number, { device, isNamed }: WantedDevice): number | undefined {
     if (visible === 1 && this.#restrictedTo !== undefined)
       return device === this.#restrictedTo ? 0 : undefined;
@@ -52,7 +54,7 @@ export class ProcessDevice {
     return device < visible ? device : undefined;
   }
 
-  /** As the variable would name it; `undefined` where there is no such device, or it is hidden. */
+  /** Name of the device in the variable; `undefined` if it is missing or hidden. */
   #nameOf(device: number): string | undefined {
     const list = this.#env[variable];
     const count = this.#countGpus();
@@ -61,10 +63,13 @@ export class ProcessDevice {
   }
 }
 
-/** That of this process. */
+/** The device of this process. */
 export const processDevice = new ProcessDevice();
 
-/** GPUs that the driver shows here, a container's own alone; 0 where it shows them otherwise. Asking CUDA would be its first use. */
+/**
+ * Number of the driver's device files, in a container its own alone; 0 without such files. A query of CUDA would count as its
+ * first use.
+ */
 function gpusHere(): number {
   try {
     return readdirSync("/dev").filter((name) => /^nvidia\d+$/.test(name)).length;
@@ -74,8 +79,8 @@ function gpusHere(): number {
 }
 
 /**
- * The devices that a list shows, as it names them: those before the first entry that is none. Behind that one CUDA hides
- * everything. Numbers from `gpus` on are none either, where it is known how many there are.
+ * The visible devices of a list: the entries before the first invalid one, after which CUDA hides all. If `gpus` is known,
+ * indices from `gpus` on are invalid too.
  */
 export function parseVisibleDevices(list: string, gpus = 0): readonly string[] {
   const entries = list.split(",").map((entry) => entry.trim());
