@@ -27,23 +27,23 @@ import { CudaError, located } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
-/** The arguments of every session. */
+/** Arguments of every session. */
 export interface Setup {
   readonly libraries: Libraries;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
   readonly compareCalls?: CompareCalls | undefined;
-  /** True where calls take arrays, which are copied; false when left out. */
+  /** True if calls accept arrays, which are copied; false by default. */
   readonly staging?: NcclOptions["staging"];
-  /** The pinned plan; none when left out. */
+  /** The pinned plan; none by default. */
   readonly pin?: NcclPin | undefined;
-  /** Why NCCL does not take its usual plans in this process; left out where it does. */
+  /** Reason why NCCL's plans differ from the usual ones in this process, if they do. */
   readonly unusual?: string | undefined;
-  /** Notes the plans that NCCL took for a communicator since it was last called. */
+  /** Records NCCL's plans of a communicator since the previous call. */
   readonly readPlans?: ((comm: string) => void) | undefined;
 }
 
-/** All ranks of a world, one per device. */
+/** Opens all ranks of a world, one per device. */
 export function openLocal(
   setup: Setup,
   found: readonly RankPlacement[],
@@ -67,7 +67,7 @@ export function openLocal(
   }
 }
 
-/** Opens the rank of this process in one generation of a job. All ranks open, or none does. */
+/** Opens this process's rank in one generation of a job: either all ranks open, or none. */
 export async function openJoined(
   setup: Setup,
   own: RankPlacement,
@@ -98,7 +98,7 @@ export async function openJoined(
   return here.session({ ...setup, ...here, world, places, job });
 }
 
-/** Longest time of an opening, and its cancellation. */
+/** Time limit and cancellation of an opening. */
 interface OpenBounds {
   readonly name: string;
   readonly leftMs: () => number;
@@ -106,7 +106,7 @@ interface OpenBounds {
   readonly cancelled: AbortSignal;
 }
 
-/** This rank's device, and its end of the communicator of all. */
+/** Opens this rank's device and its communicator of all ranks. */
 async function openOwn(
   setup: Setup,
   own: RankPlacement,
@@ -117,7 +117,7 @@ async function openOwn(
   const { rank, size } = membership;
   const { nccl, cuda } = setup.libraries;
   const { pin = {} } = setup;
-  // An exchange answers all ranks at once: rank 0 may host the store, and is blocked while NCCL starts.
+  // An exchange answers all ranks at once, because rank 0 may host the store and is blocked during NCCL's start.
   const exchange = (what: string, bytes: Uint8Array): Promise<Uint8Array[]> =>
     membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: cancelled });
   const place = `${ncclHost()} ${cuda.pciBusId(own.device)}`;
@@ -152,7 +152,7 @@ async function openOwn(
   }
 }
 
-/** A start that is not waited for any more is ended when it is done. */
+/** Aborts a communicator whose start completes after the cancellation. */
 function abortedIfLate(
   begun: Promise<NcclCommunicator>,
   cancelled: AbortSignal,
@@ -161,7 +161,7 @@ function abortedIfLate(
   return begun;
 }
 
-/** Streams and memory of the ranks that live here; the session watches what goes wrong in the background. */
+/** Creates streams and memory of this process's ranks, and the session that checks for asynchronous errors. */
 function openDevices({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
   const current = CurrentDevice.of(cuda);
@@ -169,7 +169,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
   const progress = new Progress(() => opened?.checkAll());
   const locals: LocalRank[] = [];
   const made: Device[] = [];
-  /** After a failure, which is the news: what cannot be given back either is none. */
+  /** Releases everything after a failure; errors of the release are ignored in favour of that failure. */
   const giveBack = (): void => {
     const steps = [...locals, ...made].map((each) => () => each.release());
     try {
@@ -198,7 +198,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
   return { current, progress, locals, capabilities, session, giveBack };
 }
 
-/** Bus ids of the ranks' GPUs; `undefined` where CUDA does not give them, which is an error only with pinned rings. */
+/** Bus ids of the ranks' GPUs; `undefined` if CUDA does not report them, an error only with pinned rings. */
 function busIds(
   cuda: Libraries["cuda"],
   found: readonly RankPlacement[],
@@ -212,7 +212,7 @@ function busIds(
   }
 }
 
-/** Two ranks on one GPU would hang NCCL or be refused by it without a name. */
+/** Refuses two ranks on one GPU, which hang NCCL or fail without the names of the ranks. */
 function refuseShared(places: readonly string[], rank: number): void {
   const place = places[rank] as string;
   const ranks = places.flatMap((other, each) => (other === place ? [each] : []));
@@ -226,7 +226,7 @@ function refuseShared(places: readonly string[], rank: number): void {
   );
 }
 
-/** NCCL's own initialisation has no deadline: when it takes too long, or is given up, it is left behind. */
+/** NCCL's initialisation has no deadline: if it takes too long or is cancelled, it is abandoned. */
 async function withStartDeadline<T extends { abort(): Promise<void> }>(
   { leftMs, timeoutMs, cancelled }: OpenBounds,
   opening: Promise<T>,
@@ -250,7 +250,7 @@ async function withStartDeadline<T extends { abort(): Promise<void> }>(
   try {
     return await Promise.race([opening, stopped]);
   } catch (error) {
-    // It may have come to its end just before.
+    // The start may have completed just before.
     opening.then((made) => made.abort()).catch(() => undefined);
     throw error;
   } finally {
@@ -258,17 +258,17 @@ async function withStartDeadline<T extends { abort(): Promise<void> }>(
   }
 }
 
-/** As in NCCL, the variable that imitates another host, else the machine's name and the identity of its start. */
+/** NCCL's identity of this host: `NCCL_HOSTID`, or the host name and the boot id. */
 function ncclHost(): string {
   return process.env["NCCL_HOSTID"] ?? `${hostname()}#${bootId()}`;
 }
 
-/** A text without the boot ids of hosts. */
+/** Removes the boot ids of hosts from a text. */
 function withHostNames(text: string): string {
   return text.replace(/#\S*/g, "");
 }
 
-/** The session to open: so many ranks, with the pinned plan. */
+/** The session to open: number of ranks and pinned plan. */
 interface SetupRequest {
   readonly pin: NcclPin;
   readonly size: number;
@@ -277,7 +277,7 @@ interface SetupRequest {
 }
 
 /**
- * To be called right before NCCL is used, once all other arguments are checked: the settings of a process are
+ * Arguments of a session. Called after all other checks, right before the first use of NCCL: the settings of a process are
  * final.
  *
  * @throws InvalidArgumentError, UnsupportedError for settings that differ from those that NCCL has read in this process.

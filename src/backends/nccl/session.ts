@@ -1,4 +1,4 @@
-/** An open world on GPUs: hands each complete call to NCCL on the streams of the ranks that live in this process. */
+/** An open world on GPUs: submits each complete call to NCCL on the streams of this process's ranks. */
 import {
   type CallSet,
   type Capabilities,
@@ -35,7 +35,7 @@ import { pinnedVariables } from "./process/pinned-start.ts";
 import { startWithVariables, whenUnpinned, withVariables } from "./process/start-variables.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
-/** Longest time for work under way to end when a session closes, and after its communicators were aborted. */
+/** Longest waits for running work when a session closes: before and after its communicators are aborted. */
 const [closeMs, leaveMs] = [10_000, 1_000];
 
 /** The parts of a session. */
@@ -46,15 +46,15 @@ interface SessionParts extends DryRunFacts {
   readonly world: NcclCommunicator;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
-  /** True where calls take arrays, which are copied. */
+  /** True if calls accept arrays, which are copied. */
   readonly staging?: NcclOptions["staging"];
-  /** Notes the plans that NCCL took for a communicator since it was last called. */
+  /** Records NCCL's plans of a communicator since the previous call. */
   readonly readPlans?: ((comm: string) => void) | undefined;
-  /** This process as a member of a job of several. */
+  /** The job of several processes that this process belongs to. */
   readonly job?: Job | undefined;
 }
 
-/** The ranks of one world that live in this process. */
+/** This process's ranks of one world. */
 export class NcclSession implements Session {
   readonly backend = "nccl";
   readonly size: number;
@@ -69,7 +69,7 @@ export class NcclSession implements Session {
   readonly peers: Session["peers"];
   readonly #parts: SessionParts;
   readonly #progress: Progress;
-  /** Present where calls take arrays. */
+  /** Present if calls accept arrays. */
   readonly #arrays: HostArrays | undefined;
   readonly #submitter: Submitter;
   readonly #locals: ReadonlyMap<number, LocalRank>;
@@ -78,9 +78,9 @@ export class NcclSession implements Session {
     this.#failure ??= { error };
   });
   readonly #ends: CommunicatorEnds;
-  /** Why communicators were aborted, by number. */
+  /** Reasons of aborted communicators, by their number. */
   readonly #reasons = new Map<number, unknown>();
-  /** Errors of giving memory back; `close` throws them. */
+  /** First error of freeing memory; `close` throws it. */
   #failure: { readonly error: unknown } | undefined;
   #closing: Promise<void> | undefined;
   readonly #dryRun: DryRun;
@@ -133,7 +133,7 @@ export class NcclSession implements Session {
     return device.stream;
   }
 
-  /** Where a rank of this process works. */
+  /** Device and stream of a rank of this process. */
   place(rank: number): RankPlacement {
     const { index, givenStream } = this.#local(rank).device;
     return { device: index, stream: givenStream };
@@ -212,7 +212,7 @@ export class NcclSession implements Session {
     return graph;
   }
 
-  /** Gives back a rank's part of a recording, or of all recordings of a communicator. */
+  /** Releases a rank's part of one recording, or of all recordings of a communicator. */
   discard(info: CommInfo, rank: number, which?: object): void {
     const comm = this.#comms.get(info.id);
     const local = comm?.members.get(rank)?.local;
@@ -224,7 +224,7 @@ export class NcclSession implements Session {
     }
   }
 
-  /** Makes the communicators of a complete split. */
+  /** Creates the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
     const parent = this.#comm(set.comm);
     const created = createChildren(this.#parts, parent, set, children);
@@ -240,7 +240,7 @@ export class NcclSession implements Session {
     return created instanceof Promise ? created.then(open) : open(created);
   }
 
-  /** Ends a communicator under its running calls, which reject; its kernels leave the devices. */
+  /** Aborts a communicator: its running calls reject, and its kernels leave the devices. */
   abort(info: CommInfo, reason: unknown): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
@@ -252,7 +252,7 @@ export class NcclSession implements Session {
     this.#ending.add([comm], comm.abort());
   }
 
-  /** Gives the communicator's resources back. */
+  /** Releases the communicator once its devices are idle. */
   forget(info: CommInfo): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
@@ -276,9 +276,9 @@ export class NcclSession implements Session {
       throw new UnsupportedError({ headline: "rebuild: this job has one process", hint });
     }
     job.beginRebuild();
-    // Ranks that are gone, or left out, end nothing with the others.
+    // Lost or excluded ranks do not take part in ending communicators.
     this.#ends.detach();
-    // Memory that could not be given back is reported once, and delays no rank.
+    // An error of freeing memory is reported once, and delays no rank.
     const closing = this.#closing?.catch(() => undefined);
     this.#closing ??= this.#close();
     return job.rejoin(without, closing ?? this.#closing);
@@ -290,7 +290,9 @@ export class NcclSession implements Session {
     return this.#closing.finally(() => this.#parts.job?.leave());
   }
 
-  /** Newest communicators first, then memory and streams. What an abort could not free in time stays behind. */
+  /**
+   * Ends the newest communicators first, then memory and streams. Resources that an abort cannot free in time are abandoned.
+   */
   async #close(): Promise<void> {
     const { current } = this.#parts;
     const locals = [...this.#locals.values()];
@@ -299,9 +301,9 @@ export class NcclSession implements Session {
       this.#progress.after(locals.map(({ device }) => device)).catch(() => {
         lost = true;
       });
-    // Communicators that end already may wait for others that are ended here: only their streams are waited for.
+    // Ending communicators may depend on others that end below, so that this waits for their streams alone.
     if (!(await settlesWithin(closeMs, idle()))) {
-      // A rank of another process may never come: kernels that wait for it leave with their communicator.
+      // A rank of another process may never arrive: an abort removes the kernels that wait for it.
       for (const { info } of this.#comms.values()) this.abort(info, undefined);
       if (!(await settlesWithin(closeMs + leaveMs, idle()))) {
         for (const local of locals) local.abandon();
@@ -318,11 +320,11 @@ export class NcclSession implements Session {
     this.#keepFailure(() =>
       runAll([() => this.#progress.release(), ...locals.map((local) => () => local.release())]),
     );
-    // Where the devices were lost, nothing on them can be given back: that is no further news.
+    // If the devices were lost, errors of freeing their memory add no information.
     if (this.#failure !== undefined && !lost) throw this.#failure.error;
   }
 
-  /** False: it did not succeed, or returned an error, which `close` throws. */
+  /** Runs `work`; false if it returns false or throws. `close` throws the first error. */
   #keepFailure(work: () => unknown): boolean {
     try {
       return work() !== false;
@@ -332,7 +334,7 @@ export class NcclSession implements Session {
     }
   }
 
-  /** Ends communicators on which something went wrong in the background; their open calls fail with it. */
+  /** Aborts communicators with an asynchronous error, which fails their open calls. */
   checkAll(): void {
     for (const comm of this.#comms.values()) {
       try {
@@ -343,13 +345,13 @@ export class NcclSession implements Session {
     }
   }
 
-  /** Adds a communicator, with counters where it is one of a job. */
+  /** Adds a communicator; in a job, with its call counters. */
   #add(comm: NcclCommunicator): void {
     this.#comms.set(comm.info.id, comm);
     comm.counters = this.#parts.job?.countersOf(comm.info);
   }
 
-  /** A communicator takes no more calls. */
+  /** Marks a communicator as ended: it accepts no more calls. */
   #retire(comm: NcclCommunicator, reason?: unknown): void {
     comm.markOver(reason);
     this.#comms.delete(comm.info.id);
@@ -386,7 +388,7 @@ interface Closable {
 const open = new Set<Closable>();
 let listening = false;
 
-/** Closes a session that the program left open when it has nothing left to do, while Node.js still runs. */
+/** Closes a session that the program left open, before Node.js exits (`beforeExit`). */
 function closeAtEnd(session: Closable): void {
   open.add(session);
   if (listening) return;
@@ -394,18 +396,18 @@ function closeAtEnd(session: Closable): void {
   process.on("beforeExit", () => {
     for (const each of open) {
       open.delete(each);
-      // There is no caller left for an error.
+      // No caller remains to receive an error.
       each.close().catch(() => undefined);
     }
   });
 }
 
-/** The session was closed. */
+/** Removes a session that was closed. */
 function closedBefore(session: Closable): void {
   open.delete(session);
 }
 
-/** Makes them: here, or, where other members live in other processes, on a thread on which NCCL waits for these. */
+/** Creates child communicators: on this thread or, in a job, on another thread, where NCCL waits for the other processes. */
 function createChildren(
   { libraries, current, config, pin = {}, job }: SessionParts,
   parent: NcclCommunicator,
@@ -415,7 +417,7 @@ function createChildren(
   const { nccl } = libraries;
   const variables = pinnedVariables(pin);
   if (job === undefined) {
-    // Where it has to wait, the parent may be over by then, and its handles with it: nothing is made of it.
+    // The split may have to wait. If the parent has ended meanwhile, its handles are invalid, and no child is created.
     const splitHere = () =>
       parent.isOver ? [] : splitLocal(nccl, current, parent, calls, children, config);
     return whenUnpinned(() => withVariables(variables, splitHere));
@@ -427,14 +429,14 @@ function createChildren(
     return started;
   };
   const made = startWithVariables(variables, begin, parent.overSignal).catch((error: unknown) => {
-    // Communicators that NCCL still makes have no owner.
+    // Communicators that NCCL creates after the failure have no owner.
     started?.then(abortAll, () => undefined);
     throw error;
   });
   return keepAlive(made.catch((error) => parent.rejectAtEnd(error)));
 }
 
-/** Aborts communicators without a user; soon after, each is gone. */
+/** Aborts communicators that no session uses. */
 function abortAll(comms: readonly NcclCommunicator[]): void {
   for (const comm of comms) void comm.abort();
 }

@@ -1,6 +1,6 @@
 /**
- * Symmetric memory as NCCL knows it: allocations that are registered as windows of a communicator when a call first uses
- * them. Registration is collective, so it happens in the order of the calls.
+ * Windows of symmetric memory. The first call that uses an allocation registers it as a window of its communicator.
+ * Registration is collective and follows the order of the calls.
  */
 import { type Memory, type RankCall, symmetricPlace } from "../../../api/index.ts";
 import { runAll, settlesWithin } from "../common/async.ts";
@@ -9,7 +9,7 @@ import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { CommLock } from "./comm-lock.ts";
 
-/** An allocation's window, by its address, on one member. */
+/** Windows of one member, by address of the allocation. */
 type Registered = Map<bigint, bigint>;
 
 /** The windows of one communicator. */
@@ -27,13 +27,13 @@ export class RegisteredWindows {
     this.#lock = otherThreads;
   }
 
-  /** A call uses symmetric memory that has no window yet. */
+  /** True if a call uses symmetric memory without a window. */
   needsRegistration(call: RankCall): boolean {
     if (symmetricPlace(call) === undefined) return false;
     return !this.#has(call, "send") || !this.#has(call, "recv");
   }
 
-  /** Registers the symmetric memory of calls that use it and has no window yet. */
+  /** Registers the symmetric memory of calls that has no window. */
   register(calls: readonly RankCall[]): void {
     const [first] = calls;
     if (first === undefined || symmetricPlace(first) === undefined) return;
@@ -42,9 +42,9 @@ export class RegisteredWindows {
   }
 
   /**
-   * The same for this process's calls, one rank's, on another thread: NCCL waits there for ranks of other processes. True when
-   * all is registered, or a call uses memory that was disposed, for which it is refused; false when it is over before that,
-   * which is checked before each registration.
+   * Like `register`, for one rank's calls on another thread, where NCCL waits for ranks of other processes. True once all
+   * memory is registered, or if a call uses disposed memory and will be refused. False if the communicator ends first, which
+   * each registration checks.
    */
   async registerInBackground(calls: readonly RankCall[], isOver: () => boolean): Promise<boolean> {
     for (const call of calls) {
@@ -75,15 +75,13 @@ export class RegisteredWindows {
     }
   }
 
-  /** Leaves all behind: NCCL may go on using it. */
+  /** Abandons all windows and their memory, which NCCL may still use. */
   abandon(): void {
     this.#isAbandoned = true;
     this.holdUntilHandlesEnd();
   }
 
-  /**
-   * NCCL releases the windows with the handles of the communicator. The memory is held until the returned function is called.
-   */
+  /** Holds the memory until the returned function is called. NCCL releases the windows with the communicator's handles. */
   holdUntilHandlesEnd(): () => void {
     const taken = [...this.#windows].flatMap(([rank, registered]) => {
       const { heldMemory } = (this.#members.get(rank) as LocalMember).local;
@@ -97,14 +95,14 @@ export class RegisteredWindows {
     };
   }
 
-  /** True where NCCL registers no memory, in which it waits for other ranks, or has done so within a bound. */
+  /** True if no registration is in progress, or if it ends within `boundMs`. A registration waits for other ranks. */
   async registrationSettles(boundMs: number): Promise<boolean> {
     return this.#registering === undefined || settlesWithin(boundMs, this.#registering);
   }
 
   /**
-   * The memory at an address is about to be given back: its window goes first. False: that would be a second call on the
-   * communicator beside one on another thread; the memory is held until that one ends.
+   * Deregisters the window of memory that is about to be freed. False while another thread calls NCCL on the communicator: the
+   * memory is then held until that call ends.
    */
   deregister(worldRank: number, ptr: bigint): boolean {
     for (const [rank, registered] of this.#windows) {
@@ -123,13 +121,13 @@ export class RegisteredWindows {
       } catch (error) {
         throw located(error, { rank: worldRank, device: member.local.device.name });
       }
-      // One that is still there is tried again when the communicator ends.
+      // A window left after an error is retried when the communicator ends.
       registered.delete(ptr);
     }
     return true;
   }
 
-  /** Gives all windows back. */
+  /** Deregisters all windows. */
   release(): void {
     const steps = [...this.#windows].flatMap(([rank, registered]) => {
       const { handle, local } = this.#members.get(rank) as LocalMember;
@@ -160,7 +158,7 @@ export class RegisteredWindows {
     });
   }
 
-  /** True when the memory has a window, or needs none: NCCL 2.29 refuses memory of no bytes, which all ranks bring then. */
+  /** True if the memory has a window or needs none. NCCL 2.29 refuses empty memory, which is empty on all ranks. */
   #has(call: RankCall, side: "send" | "recv"): boolean {
     const memory = call[side]?.allocation.memory;
     if (memory === undefined || memory.byteLength === 0) return true;
@@ -177,7 +175,7 @@ export class RegisteredWindows {
   }
 }
 
-/** Gives back what windows communicators have of a rank's memory; those that cannot be keep no others. True when all are gone. */
+/** Deregisters a rank's memory on all communicators, even after an error on one. True if no window remains. */
 export function deregisterAll(
   comms: readonly { readonly windows: RegisteredWindows }[],
   worldRank: number,
@@ -192,12 +190,12 @@ export function deregisterAll(
   return areGone;
 }
 
-/** True when memory of a call was disposed after the call was made. */
+/** True if memory of a call was disposed after the call. */
 export function isDisposed({ send, recv }: RankCall): boolean {
   return send?.disposed === true || recv?.disposed === true;
 }
 
-/** The memory of a buffer that is there. */
+/** The memory of a buffer that the call has. */
 function memoryOf(call: RankCall, side: "send" | "recv"): Memory {
   return (call[side] as NonNullable<RankCall["send"]>).allocation.memory;
 }

@@ -1,20 +1,20 @@
-/** C functions that block, on other threads. */
+/** Runs blocking C functions on other threads. */
 import { hasLargeStacks } from "./koffi.ts";
 import { addressOf, type NativeFunction } from "./prototype.ts";
 import { type Argument, type Outcome, ownThreads } from "./threads.ts";
 
-/** A device of CUDA as another thread takes it. */
+/** A CUDA device in the form that other threads need. */
 export interface ThreadDevice {
   readonly index: number;
-  /** The function of C that makes a device the current one of its thread. */
+  /** C function that sets the device of the calling thread. */
   readonly setter: bigint;
-  /** Makes it the current one of this thread. */
+  /** Sets the device of this thread. */
   setHere(): void;
   /** Throws unless the status is success. */
   check(status: number): void;
 }
 
-/** A function with its arguments. */
+/** A C function with its arguments. */
 export interface BoundCall {
   readonly call: NativeFunction;
   readonly args: readonly Argument[];
@@ -23,9 +23,10 @@ export interface BoundCall {
 /**
  * Runs a C function on another thread, on a device where one is given; resolves with its status.
  *
- * The thread is one of its own, which keeps no process alive, nor does the promise: its users do. Where there are no
- * such threads it is one of Node.js: the process does not end before the call. Those are on device 0 and may have small
- * stacks, where koffi was in use before: with another device, or without a large stack, the function runs here, and blocks.
+ * The call runs on a detached thread, which does not keep the process alive; neither does the promise. Without detached
+ * threads, it runs on a thread of Node.js, and the process cannot exit before the call returns. Threads of Node.js use device
+ * 0, and have small stacks if koffi was used before. For another device, or without a large stack, the function therefore runs
+ * on this thread and blocks.
  */
 export async function inBackground<A extends (Argument & unknown)[]>(
   device: ThreadDevice | undefined,
@@ -45,9 +46,9 @@ export async function inBackground<A extends (Argument & unknown)[]>(
 }
 
 /**
- * Runs C functions one after another on one thread, up to one that gives another status than 0. Where there are no threads
- * of their own they run here, and block; then the last one, which ends what the first began, is run in any case after it: a
- * thread of its own takes with it what is open on it.
+ * Runs C functions one after another on one thread, up to the first status other than 0. Without detached threads, they run on
+ * this thread and block. In that case the last function, which ends what the first began, runs even after a failure. On a
+ * detached thread, the end of the thread closes it.
  */
 export async function allInBackground(
   device: ThreadDevice,
@@ -66,7 +67,7 @@ export async function allInBackground(
   return { status: 0, endedAt: calls.length };
 }
 
-/** `undefined` where there are no such threads. */
+/** `undefined` without detached threads. */
 async function onOwnThread(
   device: ThreadDevice | undefined,
   calls: readonly BoundCall[],

@@ -1,6 +1,6 @@
 /**
- * Lists of C calls with their arguments, each list made by one foreign call without arguments. A foreign call costs more the
- * more arguments it has: starting a list costs less than a foreign call of NCCL, however many calls it holds.
+ * Lists of C calls with their arguments; one foreign call without arguments runs a whole list. The cost of a foreign call grows
+ * with its arguments. Starting a list of any length is cheaper than one foreign call of NCCL.
  */
 import { type MachineCode, mapCode, pageBytes } from "./code-memory.ts";
 import { koffi } from "./koffi.ts";
@@ -12,26 +12,26 @@ export interface ListedCall {
   readonly args: readonly (bigint | number)[];
 }
 
-/** The parts of lists: the code, ready to run. */
+/** The executable code of lists, with its mailbox and memory. */
 export interface ListRunner {
-  /** Makes the calls of the list in the mailbox; gives the status of the one that it ended at, or 0. */
+  /** Runs the list in the mailbox; returns the status of the call that stopped it, or 0. */
   readonly run: () => number;
-  /** One word: the list that is to run, and then where it ended. */
+  /** One word: the address of the list to run; afterwards, the address at which it ended. */
   readonly mailbox: BigUint64Array;
-  /** Where lists are written. */
+  /** Memory for lists. */
   readonly memory: ListMemory;
 }
 
 let mapped: Promise<ListRunner | string> | undefined;
 
-/** The parts of this thread's lists; or the reason why there are none, which is not fatal. */
+/** The runner of this thread's lists, or the reason for its absence, which is not fatal. */
 export function listRunner(env: NodeJS.ProcessEnv = process.env): Promise<ListRunner | string> {
   if (env["TWINCCL_CALL_LISTS"] === "0") return Promise.resolve("TWINCCL_CALL_LISTS=0");
   mapped ??= mapRunner();
   return mapped;
 }
 
-/** The code has its mailbox in the page behind it. */
+/** The mailbox of the code lies in the page after it. */
 async function mapRunner(): Promise<ListRunner | string> {
   const pages = await mapCode(listCode);
   if (typeof pages === "string") return pages;
@@ -43,9 +43,9 @@ async function mapRunner(): Promise<ListRunner | string> {
   };
 }
 
-/** C calls that are made together, as often as wanted. */
+/** C calls that one foreign call runs, any number of times. */
 export class CallList {
-  /** Native code reads it: its words live as long as the list. */
+  /** Read by native code; its words live as long as the list. */
   readonly #place: ListPlace;
   readonly #mailbox: BigUint64Array;
   readonly #runner: () => number;
@@ -63,22 +63,22 @@ export class CallList {
     }
   }
 
-  /** Makes the calls in their order, up to one that gives another status than 0; gives that status, or 0. */
+  /** Runs the calls in order, up to the first status other than 0; returns that status, or 0. */
   run(): number {
     this.#mailbox[0] = this.#place.address;
     return this.#runner();
   }
 
-  /** The index of the call at which the last `make` ended; the list's length where it made all of them. */
+  /** Index of the call that stopped the last `run`; the list's length if all calls ran. */
   endedAt(): number {
     const ended = this.#mailbox[0] as bigint;
     return Number(ended - this.#place.address) / (8 * wordsPerCall);
   }
 }
 
-/** Arguments that a call of a list can have. */
+/** Most arguments of a call in a list. */
 const mostArguments = 8;
-/** The words of a call: its function and its arguments. */
+/** Words of a call: its function and its arguments. */
 const wordsPerCall = 1 + mostArguments;
 
 /** @internal */
@@ -89,7 +89,7 @@ export const listCode: MachineCode = [
   ["next: mov (%rbx), %rax", "48 8b 03"],
   ["test %rax, %rax", "48 85 c0"],
   ["je end", "74 2e"],
-  // Two words more keep the stack where calls want it: at a multiple of 16.
+  // Two more words keep the stack aligned to 16 bytes, as calls require.
   ["push 64(%rbx)", "ff 73 40"],
   ["push 56(%rbx)", "ff 73 38"],
   ["mov 8(%rbx), %rdi", "48 8b 7b 08"],
@@ -100,7 +100,7 @@ export const listCode: MachineCode = [
   ["mov 48(%rbx), %r9", "4c 8b 4b 30"],
   ["call *%rax", "ff d0"],
   ["add $16, %rsp", "48 83 c4 10"],
-  // The next call comes when this one's status is 0; at the end of the list `rax` is the null that ended it.
+  // A status of 0 continues with the next call; at the end of the list `rax` is its terminating null.
   ["test %eax, %eax", "85 c0"],
   ["jne end", "75 06"],
   ["add $72, %rbx", "48 83 c3 48"],
@@ -110,23 +110,23 @@ export const listCode: MachineCode = [
   ["ret", "c3"],
 ];
 
-/** Words of a list that stay in place as long as they are referenced, all zero at first. */
+/** Words of a list at a fixed address while they are referenced, initially zero. */
 export interface ListPlace {
   readonly words: BigUint64Array;
   readonly address: bigint;
 }
 
 /**
- * Lists of a few calls come a hundred to a piece, and one that stays keeps no more than this from being given back.
+ * Words of one piece of memory, shared by about a hundred short lists. A live list keeps at most one piece in memory.
  *
  * @internal
  */
 export const pieceWords = 1024;
-/** Longer lists have memory of their own, and leave the piece to others. */
+/** Longer lists have separate memory. */
 const mostShared = pieceWords / 4;
 const wordBytes = 8;
 
-/** Gives places out of pieces; a piece but the newest goes when none of its places is held any more. */
+/** Allocates places from pieces; an older piece is collected once no list references it. */
 export class ListMemory {
   readonly #addressOf: (memory: ArrayBuffer) => bigint;
   #piece = new ArrayBuffer(0);
@@ -137,9 +137,9 @@ export class ListMemory {
     this.#addressOf = addressOf;
   }
 
-  /** A place that was never used. */
+  /** Allocates a new place. */
   take(words: number): ListPlace {
-    // Buffers as such: the words of a small array may lie in memory that moves.
+    // An explicit ArrayBuffer has a fixed address; the words of a small array may move.
     const bytes = words * wordBytes;
     if (words > mostShared) {
       const own = new ArrayBuffer(bytes);

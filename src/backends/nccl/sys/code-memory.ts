@@ -1,14 +1,14 @@
-/** Memory that stays until the process is gone: pages to write in, and machine code of this library's own. */
+/** Memory that lives until the process exits: writable pages, and this library's machine code. */
 import { firstLine } from "../common/text.ts";
 import { koffi } from "./koffi.ts";
 
-/** Machine code: each instruction as the assembler of GNU takes it, with the bytes that it becomes in hexadecimal digits. */
+/** Machine code: each instruction in GNU assembler syntax, with its bytes in hexadecimal. */
 export type MachineCode = readonly (readonly [assembly: string, bytes: string])[];
 
-/** A page of memory. Code has one of its own, which is never writable and executable at once. */
+/** Size of a page. Code has a separate page, which is never writable and executable at once. */
 export const pageBytes = 4096;
 
-/** Pages of memory, by their address and as JavaScript sees them. */
+/** Pages of memory: their address, and a view for JavaScript. */
 export interface Pages {
   readonly address: bigint;
   readonly buffer: ArrayBuffer;
@@ -20,9 +20,9 @@ const failed = 2n ** 64n - 1n;
 
 /** The system calls for pages. */
 export interface PageCalls {
-  /** Takes pages, all zero at first; `undefined` where the system gives none. */
+  /** Maps pages of zeros; `undefined` if the system refuses. */
   take(count: number): Pages | undefined;
-  /** Makes the first page executable, and no longer writable; false where the system does not. */
+  /** Makes the first page executable and no longer writable; false if the system refuses. */
   freeze(pages: Pages): boolean;
 }
 
@@ -44,7 +44,7 @@ export async function pageCalls(): Promise<PageCalls> {
   };
 }
 
-/** Puts code into a page of its own, with a writable page behind it; or returns the reason why that cannot be. */
+/** Maps code in a separate page, followed by a writable page; or returns the reason of the failure. */
 export async function mapCode(code: MachineCode): Promise<Pages | string> {
   const { arch, platform } = process;
   if (platform !== "linux" || arch !== "x64") return `there is no code for ${platform} on ${arch}`;

@@ -1,6 +1,6 @@
 /**
- * The functions of libcudart, the CUDA runtime, and of libcuda, the driver's own library. Handles and addresses are bigints;
- * `size_t` parameters are bytes.
+ * The functions of libcudart (CUDA runtime) and libcuda (CUDA driver). Handles and addresses are bigints; `size_t` parameters
+ * are bytes.
  *
  * @see https://docs.nvidia.com/cuda/cuda-runtime-api/
  * @see https://docs.nvidia.com/cuda/cuda-driver-api/
@@ -146,7 +146,7 @@ export const cudaTable = {
 } as const;
 
 export const cudaDriverTable = {
-  /** The `CUdevice` that the runtime knows by the same number. */
+  /** The driver's `CUdevice` of a runtime device. */
   deviceGet: prototype<(device: Int32Array, ordinal: number) => Status>(
     "CUresult cuDeviceGet(CUdevice* device, int ordinal)",
     "2.0",

@@ -1,4 +1,4 @@
-/** The one door to koffi: loads it when the first native library is wanted, and declares the C types that prototypes name. */
+/** Loads koffi with the first native library, and declares the C types of the prototypes. */
 import type * as Koffi from "koffi";
 import { BackendUnavailableError } from "../../../api/index.ts";
 import { firstLine } from "../common/text.ts";
@@ -9,9 +9,9 @@ type KoffiModule = typeof Koffi;
 let loading: Promise<KoffiModule> | undefined;
 
 /**
- * The koffi package, with the C types of both libraries declared once.
+ * Loads the koffi package, and declares the C types once.
  *
- * @throws BackendUnavailableError when the package is not installed, is too old or has no build for this platform.
+ * @throws BackendUnavailableError if the package is missing, too old or without a build for this platform.
  */
 export function koffi(): Promise<KoffiModule> {
   loading ??= import("koffi").then(
@@ -29,11 +29,11 @@ export function koffi(): Promise<KoffiModule> {
   return loading;
 }
 
-/** The least version, as the package's peer dependency has it. */
+/** Least version, equal to the peer dependency in `package.json`. */
 const least = [3, 3] as const;
 
 /**
- * The module, which must be recent enough: an old one is found, and has other functions.
+ * Checks the version of the module: older versions load, but lack functions.
  *
  * @internal
  */
@@ -50,20 +50,20 @@ export function recent<M extends { readonly version?: string }>(
   });
 }
 
-/** NCCL's initialisation needs as much stack as an ordinary thread has; koffi gives a background call 128 KiB. */
+/** Stack of an ordinary thread, which NCCL's initialisation needs; koffi's default for background calls is 128 KiB. */
 export const stackBytes = 8 << 20;
 
-/** Sets large stacks; koffi allows that only before its first use, and other code may have used it already. */
+/** Sets large stacks; koffi allows this only before its first use, which may be in other code. */
 function enlargeStacks(module: KoffiModule): void {
   try {
     const settings = module.config();
     module.config({ ...settings, sync_stack_size: stackBytes, async_stack_size: stackBytes });
   } catch {
-    // `hasLargeStacks` is false then, and nothing that needs a large stack runs on koffi's threads.
+    // `hasLargeStacks` stays false, so that no call with a large stack runs on koffi's threads.
   }
 }
 
-/** True when a call on koffi's threads has the stack that NCCL's initialisation needs. */
+/** True if koffi's threads have the stack that NCCL's initialisation needs. */
 export async function hasLargeStacks(): Promise<boolean> {
   return ((await koffi()).config().async_stack_size ?? 0) >= stackBytes;
 }
@@ -76,7 +76,7 @@ function declareTypes(module: KoffiModule): KoffiModule {
     module.alias(name, module.pointer("void"));
   }
   const enumerations = ["ncclResult_t", "ncclDataType_t", "ncclRedOp_t", "ncclScalarResidence_t"];
-  // A `CUdevice` is a number, not an address.
+  // A `CUdevice` is an integer, not an address.
   for (const name of [...enumerations, "CUdevice", "cudaError_t", "CUresult", "nvmlReturn_t"])
     module.alias(name, "int");
   for (const name of ["ncclConfig_t", "ncclSimInfo_t"]) module.opaque(name);
@@ -91,7 +91,7 @@ export async function prepareHostView(): Promise<void> {
   view = (await koffi()).view;
 }
 
-/** The bytes at an address; valid until the memory is given back. */
+/** The bytes at an address; valid until the memory is freed. */
 export function hostView(ptr: bigint, bytes: number): Uint8Array {
   if (view === undefined) throw new TypeError("hostView is used after prepareHostView");
   return new Uint8Array(view(ptr, bytes));

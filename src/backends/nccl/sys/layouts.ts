@@ -1,15 +1,15 @@
 /**
- * The C structures that cross the border, as offsets (x86-64 and arm64 alike: only 32-bit, 64-bit and pointer fields).
+ * Layouts of C structures as offsets, equal on x86-64 and arm64 (only 32-bit, 64-bit and pointer fields).
  *
  * NCCL copies the smaller of its own and the caller's size, so the 2.28 layout serves every library from 2.18 on.
  *
  * @see https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/types.html
  */
 
-/** Bytes of an `ncclUniqueId`, which travels by value. */
+/** Bytes of an `ncclUniqueId`, passed by value. */
 export const uniqueIdBytes = 128;
 
-/** An int field that the caller leaves to NCCL. */
+/** Value of an int field left to NCCL. */
 const undefinedInt = -0x8000_0000;
 
 /** The version of the headers that these layouts follow: 2.28.9. */
@@ -34,7 +34,7 @@ const configFields = {
 const configBytes = 80;
 const configMagic = 0xcafebeef;
 
-/** The settings of a communicator; fields left out are NCCL's own choice. */
+/** Settings of a communicator; omitted fields are left to NCCL. */
 export type ConfigFields = Partial<Record<keyof typeof configFields, number>>;
 
 /** An `ncclConfig_t`; both pointers in it (network and communicator name) are null. */

@@ -1,5 +1,5 @@
 /**
- * The functions of NVML, the library of the driver that knows names and links of GPUs without touching them.
+ * The functions of NVML, the driver's library that reports names and links of GPUs without opening a context.
  *
  * @see https://docs.nvidia.com/deploy/nvml-api/
  */
@@ -39,12 +39,12 @@ export const nvmlTable = {
     "nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, int* pNvLinkDeviceType)",
     "11.4",
   ),
-  /** Where that lies: an `nvmlPciInfo_t`. */
+  /** PCI address of the target: an `nvmlPciInfo_t`. */
   deviceGetNvLinkRemotePciInfo: prototype<(device: Ptr, link: number, pci: Uint32Array) => Status>(
     "nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, void* pci)",
     "9.0",
   ),
-  /** The distance of two GPUs without NVLink: an `nvmlGpuTopologyLevel_t`. */
+  /** Topology level of two GPUs without NVLink: an `nvmlGpuTopologyLevel_t`. */
   deviceGetTopologyCommonAncestor: prototype<
     (device: Ptr, other: Ptr, level: Int32Array) => Status
   >(

@@ -1,8 +1,8 @@
-/** Tables of C functions: each row holds the C declaration and, beside it, the type that TypeScript sees. */
+/** Tables of C functions: each row holds the C declaration and its TypeScript type. */
 import { BackendUnavailableError } from "../../../api/index.ts";
 import { koffi } from "./koffi.ts";
 
-/** A C function: how C declares it, and since which version of its library it exists. */
+/** A C function: its declaration, and the library version that introduced it. */
 export interface Prototype<F extends NativeFunction> {
   readonly c: string;
   readonly since: string;
@@ -10,14 +10,14 @@ export interface Prototype<F extends NativeFunction> {
   readonly type?: F;
 }
 
-/** A function of a native library as koffi gives it. */
+/** A function of a native library, bound by koffi. */
 // biome-ignore lint/suspicious/noExplicitAny: a row's parameters are its own.
 export type NativeFunction = (...args: any[]) => number | bigint | string | undefined;
 
 /** A table of functions by the name that TypeScript code uses. */
 export type PrototypeTable = Readonly<Record<string, Prototype<NativeFunction>>>;
 
-/** The functions of a table, bound to a loaded library; those that it lacks are `undefined`. */
+/** The functions of a table, bound to a loaded library; missing functions are `undefined`. */
 export type Bound<T extends PrototypeTable> = {
   readonly [K in keyof T]: T[K] extends Prototype<infer F> ? F | undefined : never;
 };
@@ -27,10 +27,10 @@ export function prototype<F extends NativeFunction>(c: string, since: string): P
   return { c, since };
 }
 
-/** The addresses of the functions, for calls by address. */
+/** Addresses of bound functions, for calls by address. */
 const addresses = new WeakMap<NativeFunction, bigint>();
 
-/** The address of a function that `bind` gave. */
+/** The address of a bound function. */
 export function addressOf(bound: NativeFunction): bigint {
   const address = addresses.get(bound);
   if (address === undefined) throw new TypeError("the function is not bound");
@@ -43,9 +43,9 @@ function symbolOf({ c }: Prototype<NativeFunction>): string {
 }
 
 /**
- * Loads a library from one path and binds the functions of a table that it has.
+ * Loads a library from one path and binds its functions of a table.
  *
- * @throws Error with the loader's own words when the path cannot be loaded.
+ * @throws Error with the loader's message if the path cannot be loaded.
  */
 export async function bind<T extends PrototypeTable>(path: string, table: T): Promise<Bound<T>> {
   const { address, load } = await koffi();
@@ -65,9 +65,9 @@ export async function bind<T extends PrototypeTable>(path: string, table: T): Pr
 }
 
 /**
- * A function that the library must have.
+ * Returns a function that the library must have.
  *
- * @throws BackendUnavailableError naming the function and the version that brought it.
+ * @throws BackendUnavailableError with the function and the version that introduced it.
  */
 export function need<T extends PrototypeTable, K extends keyof T & string>(
   table: T,
@@ -91,7 +91,7 @@ type Dlopen = (path: string, flags: number) => bigint | null;
 
 let dlopen: Promise<Dlopen | undefined> | undefined;
 
-/** Loads the library once more, never to be unloaded; does nothing where there is no `dlopen`. */
+/** Loads the library again so that it is never unloaded; without effect if `dlopen` is missing. */
 async function keepLoaded(path: string): Promise<void> {
   if (process.platform !== "linux") return;
   dlopen ??= findDlopen();
@@ -100,12 +100,12 @@ async function keepLoaded(path: string): Promise<void> {
 
 async function findDlopen(): Promise<Dlopen | undefined> {
   const { load } = await koffi();
-  // Older C libraries have it in a library of its own.
+  // Older C libraries have `dlopen` in a separate library.
   for (const name of ["libc.so.6", "libdl.so.2"]) {
     try {
       return load(name).func("void* dlopen(const char* path, int flags)") as unknown as Dlopen;
     } catch {
-      // The next one may have it.
+      // The next library may have it.
     }
   }
   return undefined;

@@ -1,8 +1,8 @@
 /**
- * C calls on threads of their own, which keep no process alive.
+ * C calls on detached threads, which do not keep the process alive.
  *
- * Node.js has four threads for calls that block, and ends no process, not even by `process.exit`, while one of them is in a
- * call. NCCL's start waits for ever where a rank was lost on the way. A thread of its own keeps neither the process nor others.
+ * Node.js has four threads for blocking calls, and cannot exit during such a call, not even by `process.exit`. NCCL's start
+ * waits forever for a lost rank. A detached thread blocks neither the exit nor other calls.
  */
 
 import { firstLine } from "../common/text.ts";
@@ -10,14 +10,14 @@ import { type MachineCode, mapCode, type PageCalls, pageBytes, pageCalls } from 
 import { koffi, stackBytes } from "./koffi.ts";
 
 /**
- * Makes calls on a thread of their own, up to one that gives another status than 0; `undefined` where the system starts none.
- * The promise does not keep the process alive either: its users do, as long as they wait.
+ * Runs calls on a detached thread, up to the first status other than 0; `undefined` if no thread can be started. The promise
+ * does not keep the process alive either; its users must, while they wait.
  */
 export type OwnThreads = (calls: readonly ThreadedCall[]) => Promise<Outcome> | undefined;
 
 let prepared: Promise<OwnThreads | string> | undefined;
 
-/** The starter of such threads; or the reason why there is none. */
+/** The starter of detached threads, or the reason for its absence. */
 export function ownThreads(): Promise<OwnThreads | string> {
   prepared ??= prepare().catch((error: unknown) => `no threads: ${firstLine(error)}`);
   return prepared;
@@ -27,7 +27,7 @@ async function prepare(): Promise<OwnThreads | string> {
   const code = await mapCode(threadCode);
   if (typeof code === "string") return code;
   const [pages, start] = await Promise.all([pageCalls(), threadStarter(code.address)]);
-  /** Those that no thread writes to any more. */
+  /** Records that no thread writes to. */
   const idle: ThreadRecord[] = [];
   return (calls) => {
     const bytes = ThreadRecord.bytesOf(calls);
@@ -41,7 +41,7 @@ async function prepare(): Promise<OwnThreads | string> {
   };
 }
 
-/** Starts threads that begin at an address, with a word; false where the system starts none. */
+/** Starts threads at an address, with one word as argument; false if no thread can be started. */
 async function threadStarter(begin: bigint): Promise<(word: bigint) => boolean> {
   const { load } = await koffi();
   const libc = threadsLibrary(load);
@@ -59,14 +59,14 @@ async function threadStarter(begin: bigint): Promise<(word: bigint) => boolean> 
   return (word) => create(thread, attributes, begin, word) === 0;
 }
 
-/** More than a `pthread_attr_t` has. */
+/** At least the size of a `pthread_attr_t`. */
 const attributeBytes = 64;
-/** `PTHREAD_CREATE_DETACHED`: it is never joined. */
+/** `PTHREAD_CREATE_DETACHED`: no thread is joined. */
 const detached = 1;
 
 type Load = Awaited<ReturnType<typeof koffi>>["load"];
 
-/** Older C libraries have threads in a library of their own. */
+/** Older C libraries have threads in a separate library. */
 function threadsLibrary(load: Load): ReturnType<Load> {
   try {
     const libc = load("libc.so.6");
@@ -77,12 +77,12 @@ function threadsLibrary(load: Load): ReturnType<Load> {
   }
 }
 
-/** A structure that goes by value. */
+/** A structure passed by value. */
 export interface Value {
   readonly internal: Uint8Array;
 }
 
-/** An argument of a call; memory is passed as the address of a copy, which is copied back when the calls are done. */
+/** An argument of a call. Memory is passed as the address of a copy, which is copied back after the calls. */
 export type Argument = bigint | number | ArrayBufferView | Value;
 
 /** A C function by its address, with its arguments. */
@@ -91,37 +91,37 @@ export interface ThreadedCall {
   readonly args: readonly Argument[];
 }
 
-/** Calls that were made one after another, up to one that gave another status than 0. */
+/** Result of successive calls, up to the first status other than 0. */
 export interface Outcome {
-  /** That of the last call. */
+  /** Status of the last call. */
   readonly status: number;
-  /** Number of calls before the one that failed; all where none did. */
+  /** Number of calls before the failed one; the number of all calls if none failed. */
   readonly endedAt: number;
 }
 
 const wordBytes = 8;
 
-/** Bytes up to the end of the word that they end in. */
+/** Rounds bytes up to whole words. */
 function inWords(bytes: number): number {
   return Math.ceil(bytes / wordBytes) * wordBytes;
 }
 
-/** Bytes of a record before the memory that its calls are given: the outcome, the calls, and the null that ends them. */
+/** Bytes of a record before the memory of its calls: the outcome, the calls, and the terminating null. */
 function bytesBefore(calls: readonly ThreadedCall[]): number {
   return (outcomeWords + wordsPerCall * calls.length + 1) * wordBytes;
 }
 
 const [firstLookMs, lastLookMs] = [1, 100];
-/** Looking more seldom the longer it takes delays no outcome by more than this part of its time. */
+/** Ratio of the interval between checks to the time so far; it limits the relative delay of an outcome. */
 const lookEvery = 1 / 16;
 
-/** Pages that stay: a thread that is never heard of again may still write to them. */
+/** Pages that are never freed, because a thread that never returns may still write to them. */
 class ThreadRecord {
   readonly address: bigint;
   readonly byteLength: number;
   readonly #words: BigUint64Array;
   readonly #bytes: Uint8Array;
-  /** Of the outcome's first word: the status, and whether it is there. */
+  /** First word of the outcome: the status, and a flag that it is set. */
   readonly #told: Int32Array;
   #copies: (() => void)[] = [];
 
@@ -133,13 +133,13 @@ class ThreadRecord {
     this.#told = new Int32Array(buffer, 0, 2);
   }
 
-  /** One more with room for so much; `undefined` where the system gives no memory. */
+  /** A new record of at least `bytes` bytes; `undefined` if the system gives no memory. */
   static of(pages: PageCalls, bytes: number): ThreadRecord | undefined {
     const taken = pages.take(Math.ceil(bytes / pageBytes));
     return taken && new ThreadRecord(taken.address, taken.buffer);
   }
 
-  /** The room that calls need. */
+  /** Bytes that calls need. */
   static bytesOf(calls: readonly ThreadedCall[]): number {
     const memory = calls.flatMap(({ args }) => args.filter(ArrayBuffer.isView));
     return memory.reduce(
@@ -148,12 +148,12 @@ class ThreadRecord {
     );
   }
 
-  /** Writes calls down, for which there is room. */
+  /** Writes calls, which must fit into the record. */
   write(calls: readonly ThreadedCall[]): void {
     this.#words.fill(0n);
     this.#copies = [];
     let data = bytesBefore(calls);
-    /** Copies memory behind the calls, and back when they are done; gives its address. */
+    /** Copies memory to the space after the calls, and back when they are done; returns its address. */
     const lend = ({ buffer, byteOffset, byteLength }: ArrayBufferView): bigint => {
       const at = data;
       data += inWords(byteLength);
@@ -166,7 +166,7 @@ class ThreadRecord {
       const call = outcomeWords + wordsPerCall * number;
       let [register, stack] = [call + 1, call + 1 + registerWords];
       const [registersEnd, stackEnd] = [stack, stack + stackWords];
-      // Null ends the calls.
+      // A null address terminates the calls.
       if (address === 0n) throw new TypeError("a call on a thread has no function");
       this.#words[call] = address;
       for (const given of args) {
@@ -183,7 +183,7 @@ class ThreadRecord {
     }
   }
 
-  /** Resolves when the thread is through, if ever. Looking keeps no process. */
+  /** Resolves when the thread is done, if ever. Its timers do not keep the process alive. */
   done(): Promise<Outcome> {
     const began = performance.now();
     return new Promise((resolve) => {
@@ -212,11 +212,11 @@ class ThreadRecord {
 
 /** Words before the calls: the outcome. */
 const outcomeWords = 2;
-/** Arguments that go into registers. */
+/** Arguments passed in registers. */
 const registerWords = 6;
-/** Words that go onto the stack. */
+/** Words passed on the stack. */
 const stackWords = 16;
-/** The words of a call. */
+/** Words of a call. */
 const wordsPerCall = 1 + registerWords + stackWords;
 
 /** @internal */
@@ -224,7 +224,7 @@ export const threadCode: MachineCode = [
   ["endbr64", "f3 0f 1e fa"],
   ["push %rbx", "53"],
   ["push %r12", "41 54"],
-  // One word more than the calls look at keeps the stack where they want it: at a multiple of 16.
+  // One extra word keeps the stack aligned to 16 bytes, as calls require.
   ["sub $136, %rsp", "48 81 ec 88 00 00 00"],
   ["mov %rdi, %r12", "49 89 fc"],
   ["lea 16(%rdi), %rbx", "48 8d 5f 10"],
@@ -242,7 +242,7 @@ export const threadCode: MachineCode = [
   ["mov 40(%rbx), %r8", "4c 8b 43 28"],
   ["mov 48(%rbx), %r9", "4c 8b 4b 30"],
   ["call *%rax", "ff d0"],
-  // The next call comes when this one's status is 0; behind the last `rax` is the null that ended them.
+  // A status of 0 continues with the next call; after the last one `rax` is the terminating null.
   ["test %eax, %eax", "85 c0"],
   ["jne end", "75 09"],
   ["add $184, %rbx", "48 81 c3 b8 00 00 00"],
