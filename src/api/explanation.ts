@@ -5,7 +5,7 @@ import { InvalidArgumentError } from "./errors.ts";
 import { argumentNames } from "./member/argument-names.ts";
 import { namesText } from "./nearest.ts";
 import { type OptionKinds, textOf } from "./option-kinds.ts";
-import { type ReduceOp, reduceOpFault } from "./reduce-op.ts";
+import { type ReduceOp, reduceOpChoices, reduceOpFault } from "./reduce-op.ts";
 import { reachedBuffers, type SymmetricPlace } from "./symmetric.ts";
 
 /** A call described by its shape alone. */
@@ -142,7 +142,7 @@ export function questionFault(
     if (!whole) return fault("symmetric", symmetric, "a boolean, or sendOffset and recvOffset");
   }
   if (op === undefined && action !== "supports" && "op" in argumentNames[collective]) {
-    return refusal("op", "it was left out", "sum, prod, min, max, avg or { preMul: scalar }");
+    return refusal("op", "it was left out", reduceOpChoices);
   }
   return undefined;
 }

@@ -21,6 +21,9 @@ export type ReduceOp = NamedReduceOp | PreMul;
 /** The named operators, in NCCL's order. */
 export const namedReduceOps: readonly NamedReduceOp[] = ["sum", "prod", "max", "min", "avg"];
 
+/** The legal operators, for the text of errors. */
+export const reduceOpChoices = "sum, prod, min, max, avg or { preMul: scalar }";
+
 /** The operator as one word, for tables and messages: `preMul(0.5)` for a pre-multiplied sum. */
 export function reduceOpName(op: ReduceOp): string {
   return typeof op === "string" ? op : `preMul(${op.preMul})`;

@@ -27,6 +27,9 @@ const otherNames: ReadonlyMap<string, DType> = new Map([
   ["f8e5m2", "float8e5m2"],
 ]);
 
+/** Help of an option that takes one operator. */
+export const opHelp = `${namedReduceOps.slice(0, -1).join(", ")} or ${namedReduceOps.at(-1)} (sum)`;
+
 /** Ranks of a world on the command line, at most: each is an object of this process. */
 export const mostRanks = 131_072;
 

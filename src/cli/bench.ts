@@ -1,6 +1,7 @@
 /** `twinccl bench`: measures a collective with nccl-tests' flags, and checks every result. */
 
 import { fileURLToPath } from "node:url";
+import { namedReduceOps } from "../api/index.ts";
 import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import {
   type BenchDocument,
@@ -45,7 +46,7 @@ const benchOptions = {
     value: "TYPE",
     help: "element type, nccl-tests' name for it, or all (float32)",
   },
-  op: { short: "o", value: "OP", help: "sum, prod, max, min, avg or all (sum)" },
+  op: { short: "o", value: "OP", help: `${namedReduceOps.join(", ")} or all (sum)` },
   root: { short: "r", value: "RANK", help: "root, or all (0)" },
   seed: { value: "N", help: "fixes data, traffic and the order of ranks (0)" },
   algorithm: { value: "NAME|FILE", help: algorithmHelp },

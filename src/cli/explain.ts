@@ -24,7 +24,7 @@ import {
 } from "../api/index.ts";
 import type { MeasuredCollective } from "../bench/index.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
-import { mostRanks, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
+import { mostRanks, opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { variantBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import {
@@ -41,7 +41,7 @@ const options = {
   ranks: { short: "n", value: "N", help: "number of ranks (8)" },
   count: { value: "N", help: "elements as NCCL counts them; per peer for an all-to-all (1024)" },
   dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
-  op: { short: "o", value: "OP", help: "sum, prod, max, min or avg (sum)" },
+  op: { short: "o", value: "OP", help: opHelp },
   root: { short: "r", value: "RANK", help: "root (0)" },
   algorithm: { value: "NAME|FILE", help: algorithmHelp },
   like: { value: "LIBRARY", help: "follow this library's plans: nccl-2.28" },

@@ -6,7 +6,7 @@ import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
-import { collectiveHint, mostRanks, parseDtype, refuseUnused, rootOf } from "./args.ts";
+import { collectiveHint, mostRanks, opHelp, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { namedBackend, scheduleIn, scheduleOption } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
@@ -19,7 +19,7 @@ const options = {
   ranks: { short: "n", value: "N", help: "number of ranks (4)" },
   count: { value: "N", help: "elements as NCCL counts them; per peer for an all-to-all (1024)" },
   dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
-  op: { short: "o", value: "OP", help: "sum, prod, max, min or avg (sum)" },
+  op: { short: "o", value: "OP", help: opHelp },
   root: { short: "r", value: "RANK", help: "root (0)" },
   algorithm: { value: "NAME|FILE", help: algorithmHelp },
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },

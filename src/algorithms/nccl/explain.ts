@@ -2,6 +2,7 @@
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { alignedTable } from "../../api/error-text.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
+import type { NamedReduceOp, ReduceOp } from "../../api/reduce-op.ts";
 import { assertIndex } from "../limits.ts";
 import { isFusedAt } from "./folds.ts";
 import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
@@ -107,10 +108,17 @@ export function elementHops(plan: NcclPlan, element: number, block = 0): string[
   return [...order.map((rank, i) => hop(rank, i === 0)), ...endings(plan)];
 }
 
+const operatorSigns: Readonly<Record<NamedReduceOp, string>> = {
+  sum: "+",
+  prod: "×",
+  min: "min",
+  max: "max",
+  avg: "+",
+};
+
 /** The sign of an operator between two operands. */
-function operatorSign({ op }: NcclPlan): string {
-  if (op === "prod") return "×";
-  return op === "min" || op === "max" ? op : "+";
+export function operatorSign(op: ReduceOp | undefined): string {
+  return typeof op === "string" ? operatorSigns[op] : "+";
 }
 
 function hopText(
@@ -119,7 +127,7 @@ function hopText(
   block: number,
 ): (rank: number, first: boolean) => string {
   const { dtype, op, accumulator, ranks } = plan;
-  const sign = operatorSign(plan);
+  const sign = operatorSign(plan.op);
   const joined = (rank: number, first: boolean): string =>
     first ? `r${rank}` : `${sign} r${rank}`;
   if (dtypeInfo[dtype].kind !== "float") {
@@ -198,7 +206,7 @@ function lastChunk({ dtype }: ChannelPlan, length: number, ranks: number): numbe
 
 function orderTable(plan: NcclPlan): string[] {
   const rows = new Map<string, { block: number; elements: number; pieces: number; fold: string }>();
-  const sign = plan.op === undefined ? "" : ` ${operatorSign(plan)} `;
+  const sign = plan.op === undefined ? "" : ` ${operatorSign(plan.op)} `;
   for (const { block, length, order } of plan.pieces) {
     if (length === 0) continue;
     const key = `${block}/${order.join()}`;

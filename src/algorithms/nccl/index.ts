@@ -8,6 +8,7 @@ export {
   elementHops,
   elementPlan,
   elementText,
+  operatorSign,
   pieceAt,
   planOutline,
 } from "./explain.ts";

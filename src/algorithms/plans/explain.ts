@@ -17,6 +17,7 @@ import type { Cost } from "../algorithm.ts";
 import type { FusedFold, Operand } from "../fuse.ts";
 import { allToAllvBlocks, type CallShape, type Layout, rowBlocks } from "../layout.ts";
 import { isTooLarge } from "../limits.ts";
+import { operatorSign } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
 import { evaluate } from "../timing.ts";
 import { explanationText, microseconds } from "./explain-text.ts";
@@ -131,7 +132,7 @@ function rankWithOutput({ collective, root = 0 }: Question, ranks: number, rank:
 /** Output chunks of a rank with their folds. */
 function chunkPlans(plan: Plan, layout: Layout, question: Question, rank: number): ChunkPlan[] {
   const { program, fused } = plan;
-  const symbol = operatorSymbol(question);
+  const symbol = operatorSign(question.op);
   const found: ChunkPlan[] = [];
   for (const group of fused.groups) {
     for (const fold of group) {
@@ -179,11 +180,6 @@ function copyText({ operands }: FusedFold): string {
   const [operand] = operands;
   if (operand === undefined || operand.kind === "fold") return "";
   return `copy of r${operand.place.rank} in[${operand.place.chunk}]`;
-}
-
-function operatorSymbol({ op }: Question): string {
-  if (op === "prod") return "×";
-  return op === "min" || op === "max" ? op : "+";
 }
 
 /** The chunk that holds an element. */

@@ -11,7 +11,7 @@ import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { hostBytes } from "../host-array.ts";
 import { textOf } from "../option-kinds.ts";
-import { type ReduceOp, reduceOpFault } from "../reduce-op.ts";
+import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
 import { symmetricPlace } from "../symmetric.ts";
 import { argumentNames, inPlaceOf } from "./argument-names.ts";
 import type { PreparedCall } from "./prepared.ts";
@@ -194,7 +194,7 @@ export class Validator {
     const op = isScaled ? { preMul: given.preMul } : given;
     const fault = reduceOpFault(op, dtype);
     if (fault !== undefined) {
-      throw this.fault("op", fault, "sum, prod, min, max, avg or { preMul: scalar }");
+      throw this.fault("op", fault, reduceOpChoices);
     }
     return op;
   }

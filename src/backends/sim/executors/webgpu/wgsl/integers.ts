@@ -1,6 +1,7 @@
 /** Whole numbers of up to 4 bytes: they wrap, and an average divides once in the end, towards zero. */
 import type { Extreme } from "./extremes.ts";
 import { hex } from "./float-format.ts";
+import type { Operation } from "./operation.ts";
 
 /** `add(a, b)` and `multiply(a, b)`, for signed and unsigned alike. */
 export function wordSums(width: number): string {
@@ -33,16 +34,25 @@ fn divide(x: u32, divisor: u32) -> u32 {
 `;
 }
 
+/** The function that joins two elements, for each kind of operation that picks none of them. */
+const joins: Readonly<Record<Exclude<Operation["kind"], Extreme>, "add" | "multiply">> = {
+  sum: "add",
+  prod: "multiply",
+  average: "add",
+  scaled: "add",
+  wide: "add",
+};
+
 /** The element functions of sums, products and averages: `join1` and `start1`. */
 export function integerSums(
-  kind: string,
+  kind: keyof typeof joins,
   type: "u32" | "vec2<u32>",
   sums: string,
   division: string,
 ): string {
   const scalar = type === "u32" ? "scalar.x" : "scalar";
   return `${sums}${kind === "average" ? division : ""}
-fn join1(a: ${type}, b: ${type}) -> ${type} { return ${kind === "prod" ? "multiply" : "add"}(a, b); }
+fn join1(a: ${type}, b: ${type}) -> ${type} { return ${joins[kind]}(a, b); }
 fn start1(x: ${type}, scalar: vec2<u32>) -> ${type} { return multiply(x, ${scalar}); }
 `;
 }
