@@ -192,6 +192,14 @@ describe("the page", () => {
   });
 });
 
+/** Paths that a recipe of CONTRIBUTING.md names, of a kind. */
+function recipePaths(added: string, kind: RegExp): string[] {
+  const [, recipe = ""] = read("CONTRIBUTING.md").split(`## To add ${added}\n`);
+  const steps = (recipe.split("\n## ")[0] ?? "").replace("<name>", "all-gatherv");
+  const paths = [...steps.matchAll(/`([^`\n]*)`/g)].map(([, path = ""]) => path);
+  return [...new Set(paths.filter((path) => kind.test(path)))];
+}
+
 describe("the project", () => {
   test("runs every test file", () => {
     const homes =
@@ -212,16 +220,25 @@ describe("the project", () => {
     );
   });
   test("names a collective only in the files of the recipe", () => {
-    const [, recipe = ""] = read("CONTRIBUTING.md").split(/## To add a collective\n/);
-    const steps = (recipe.split("\n## ")[0] ?? "").replace("<name>", "all-gatherv");
-    const listed = [...steps.matchAll(/`(src\/[^`]*)`/g)].map(([, path = ""]) => path);
+    const listed = recipePaths("a collective", /^src\//);
     // The file that computes calls for all of them names none.
     const expected = listed.filter((path) => path !== "src/api/collectives/call-layout.ts");
     // Calls through a communicator are uses, not definitions.
     const found = [...list("src/", ".ts"), ...list("web/", ".ts")].filter((path) =>
       /(?<!comm\.)\ballGatherv\b/.test(read(path)),
     );
-    expect(found.sort()).toEqual([...new Set(expected)].sort());
+    expect(found.sort()).toEqual(expected.sort());
+  });
+  test("names an operator, or branches by one, only in the files of the recipe", () => {
+    const folders = ["src/", "web/", "assembly/", "test/support/"];
+    const listed = recipePaths(
+      "a reduction operator",
+      /^(src|web|assembly|test\/support)\/.*\.ts$/,
+    );
+    const found = folders
+      .flatMap((folder) => list(folder, ".ts"))
+      .filter((path) => /\bprod\b|\b(op|kind|ops\[0\]) [!=]== "(min|max|avg)"/.test(read(path)));
+    expect(found.sort()).toEqual(listed.sort());
   });
   test("has a lock file that names no registry", () => {
     expect(read("package-lock.json")).not.toMatch(/"resolved": "http/);
