@@ -1,4 +1,6 @@
 /** The page: reads its address, runs the call, and keeps everything that shows it in step. */
+
+import { type CallResult, compareAll, faultText, runCall } from "./call-result.ts";
 import { showControls, showFaults, startControls } from "./controls.ts";
 import { operatorOf, traits } from "./data/calls.ts";
 import { placeOf, type Target, targetAt } from "./data/strip.ts";
@@ -6,7 +8,6 @@ import { byId, html } from "./dom.ts";
 import { cellOf, laneOf } from "./inspect/cell.ts";
 import { inspect } from "./inspect/hops.ts";
 import { Player } from "./player.ts";
-import { compareAll, faultText, type Show, showOf } from "./show.ts";
 import { Stage } from "./stage/stage.ts";
 import { type Reading, readState, type State, stateKeys, writeState } from "./state.ts";
 import { startTheme } from "./theme.ts";
@@ -23,13 +24,13 @@ const viewKeys: readonly (keyof State)[] = ["rank", "element", "time", "lanes"];
 
 class Page {
   #state: State;
-  #show: Show | undefined;
+  #result: CallResult | undefined;
   /** Counts runs, so that one that was overtaken shows nothing. */
   #runs = 0;
   readonly #stage = new Stage(byId("stage", HTMLElement));
   readonly #memory = new MemoryView(byId("memory", HTMLCanvasElement), (clicked) => {
-    if (this.#show === undefined) return;
-    const { state, structure } = this.#show;
+    if (this.#result === undefined) return;
+    const { state, structure } = this.#result;
     this.#choose(targetAt(state, structure, clicked.rank, clicked.element));
   });
   readonly #timeline = new Timeline(
@@ -67,7 +68,7 @@ class Page {
 
   /** Takes on a state: runs the call again where it is another one, and only then. */
   async #become({ state, faults }: Reading, fromAddress = false): Promise<void> {
-    const before = this.#show?.state;
+    const before = this.#result?.state;
     const same =
       before !== undefined &&
       stateKeys.every((key) => viewKeys.includes(key) || before[key] === state[key]);
@@ -77,8 +78,8 @@ class Page {
     if (radio !== null) radio.checked = true;
     if (!fromAddress) this.#remember();
     if (!same) await this.#run();
-    else if (this.#show !== undefined) {
-      this.#showTimeline(this.#show);
+    else if (this.#result !== undefined) {
+      this.#showTimeline(this.#result);
       this.#showElement();
       if (fromAddress && state.time >= 0) this.#player.seek(state.time);
     }
@@ -91,11 +92,11 @@ class Page {
     // Tests and other readers of the page wait for the number of the run.
     dataset["ran"] = "running";
     try {
-      const show = await showOf(state);
+      const result = await runCall(state);
       if (run !== this.#runs) return;
-      this.#show = show;
-      this.#present(show);
-      await compareAll(show, (findings, details) => {
+      this.#result = result;
+      this.#present(result);
+      await compareAll(result, (findings, details) => {
         if (run !== this.#runs) return;
         showVerdict(byId("verdict", HTMLElement), findings, state, details);
         this.#showElement();
@@ -108,24 +109,24 @@ class Page {
 
   /** A call that is refused shows why, and nothing of the one before. */
   #fail(state: State, error: unknown): void {
-    this.#show = undefined;
+    this.#result = undefined;
     this.#player.load(0, [], 0, false);
     document.documentElement.dataset["refused"] = "yes";
     showFaults([faultText(error)]);
     showRefusal(byId("verdict", HTMLElement), state);
   }
 
-  #present(show: Show): void {
-    const { film, state, structure, explanation } = show;
+  #present(result: CallResult): void {
+    const { film, state, structure, explanation } = result;
     delete document.documentElement.dataset["refused"];
     const { rooted } = traits(state);
     const caption = this.#stage.load(film, rooted ? state.root : undefined, (channels) =>
-      rootOf(show, channels),
+      rootOf(result, channels),
     );
     byId("stage-caption", HTMLElement).textContent = caption;
     this.#memory.load(film);
     byId("memory-caption", HTMLElement).textContent = memoryCaption(state);
-    this.#showTimeline(show);
+    this.#showTimeline(result);
     showFacts(byId("facts", HTMLElement), explanation, structure.plan.summary, codeOf(state));
     this.#elementRank.replaceChildren(
       ...structure.layout.out.flatMap(({ offsets }, rank) =>
@@ -137,16 +138,16 @@ class Page {
     this.#player.load(film.endPs, film.beats, Math.max(0, state.time), !still);
   }
 
-  #showTimeline({ film }: Show): void {
+  #showTimeline({ film }: CallResult): void {
     const text = this.#timeline.load(film, this.#state.lanes);
     byId("timeline-caption", HTMLElement).textContent = text;
   }
 
   #showElement(): void {
-    const show = this.#show;
-    if (show === undefined) return;
-    const { state, structure, film, inputs, outcomes } = show;
-    const target = this.#target(show);
+    const result = this.#result;
+    if (result === undefined) return;
+    const { state, structure, film, inputs, outcomes } = result;
+    const target = this.#target(result);
     const report = inspect({ structure, film, dtype: state.dtype, inputs }, target);
     this.#elementRank.value = `${target.rank}`;
     this.#element.value = `${target.element}`;
@@ -169,7 +170,7 @@ class Page {
   }
 
   /** The chosen element, or the nearest one that there is. */
-  #target({ structure, outcomes }: Show): Target {
+  #target({ structure, outcomes }: CallResult): Target {
     const { rank, element } = this.#state;
     const has = (each: number): boolean => (structure.layout.out[each]?.offsets.length ?? 0) > 0;
     const owner = has(rank)
@@ -210,7 +211,7 @@ class Page {
     this.#memory.draw(timePs);
     this.#timeline.move(timePs);
     // While it plays the address stays: sixty changes a second are of no use.
-    if (playing || this.#show === undefined) return;
+    if (playing || this.#result === undefined) return;
     this.#state = {
       ...this.#state,
       time: wasPlaying && timePs === this.#player.endPs ? -1 : timePs,
@@ -235,7 +236,7 @@ function addressed(): Reading {
 }
 
 /** The rank that a tree of these channels hangs from: where its values become complete. */
-function rootOf({ state, film }: Show, channels: ReadonlySet<number>): number {
+function rootOf({ state, film }: CallResult, channels: ReadonlySet<number>): number {
   if (traits(state).rooted) return state.root;
   const first = film.flights.find(({ message, final }) => final && channels.has(message.channel));
   return first?.message.from ?? 0;

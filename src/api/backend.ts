@@ -178,7 +178,7 @@ export interface Session {
   /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
   abort?(comm: CommInfo, reason: unknown): void;
   /** A communicator is over: nothing of it is under way, and no call of it will come. */
-  forget?(comm: CommInfo): void;
+  releaseComm?(comm: CommInfo): void;
   /** The order in which the ranks of a finished call, or of a starting run, continue. A permutation of 0..size-1. */
   wakeOrder(set: CallSet | undefined): readonly number[];
   /** Present where ranks resume one at a time; elsewhere the ranks of a call resume together, in `wakeOrder`. */

@@ -28,8 +28,8 @@ interface Row {
 /**
  * Measures one collective and checks every result against a naive oracle.
  *
- * The times are of the calls of all ranks together, until the slowest has its result; on the simulation that is what
- * this process needs to do all ranks' work, not what a network would take. `predicted_us` is the latter.
+ * Times cover the calls of all ranks, until the slowest rank has its result. On the simulation they measure this process doing
+ * all ranks' work, not a network. `predicted_us` is the latter.
  *
  * @throws InvalidArgumentError for a collective, number or sweep that makes no sense.
  * @throws UnsupportedError for a collective that the backend does not do.
@@ -169,7 +169,7 @@ function planOf(
   try {
     return job.explain(questionOf(row, shape, dtype, op));
   } catch (error) {
-    // A backend may run what it cannot explain; one that cannot run it says so when it is called.
+    // A backend may run calls that it cannot explain; unsupported calls fail when they are made.
     if (error instanceof UnsupportedError) return { algorithm: "none", predictedNs: undefined };
     throw error;
   }

@@ -1,8 +1,8 @@
 /**
  * The table of measured collectives: how nccl-tests cuts a size into counts, the bus factor, and what must arrive where.
  *
- * `arrives` is a reading of the collective's meaning of its own: it shares nothing with the specifications from which
- * the library makes and judges its programs.
+ * `arrives` defines each collective's meaning independently. It shares no code with the specifications from which the library
+ * builds and verifies its programs.
  */
 import {
   blockLengths,
@@ -76,7 +76,7 @@ export interface Skew {
   readonly seed: number;
 }
 
-/** Everything the benchmark knows about one collective. */
+/** The benchmark's data on one collective. */
 export interface MeasuredCollective {
   readonly collective: CollectiveName;
   readonly reduces: boolean;
@@ -106,18 +106,18 @@ function othersShare(ranks: number): number {
   return (ranks - 1) / ranks;
 }
 
-/** The size is that of either buffer. */
+/** The size of either buffer. */
 function wholeShape(elements: number): { count: number; sizeElements: number } {
   return { count: elements, sizeElements: elements };
 }
 
-/** The size is that of the larger buffer, which holds a block of `count` for each rank. */
+/** The size of the larger buffer, with a block of `count` for each rank. */
 function blockShape(elements: number, ranks: number): { count: number; sizeElements: number } {
   const count = Math.floor(elements / ranks);
   return { count, sizeElements: count * ranks };
 }
 
-/** The size is that of the larger buffer, which holds a block for each rank, skewed by the benchmark's spread. */
+/** The size of the larger buffer, with a block for each rank, skewed by the benchmark's spread. */
 function unevenShape(
   elements: number,
   ranks: number,
@@ -127,7 +127,7 @@ function unevenShape(
   return { count: largest(counts), sizeElements: sum(counts), counts };
 }
 
-/** The size is what the heaviest rank sends or receives, its own block included. */
+/** The most bytes that a rank sends or receives, including its own block. */
 function trafficShape(
   elements: number,
   ranks: number,

@@ -1,4 +1,4 @@
-/** The result of a benchmark as data: nccl-tests' names, and beside them what only this library knows. */
+/** The result of a benchmark as data: nccl-tests' names, and further fields of this library. */
 import { bytesOf, type CollectiveName, type DType } from "../api/index.ts";
 import { largest } from "../api/largest.ts";
 import type { CallShape, MeasuredCollective } from "./collectives.ts";
@@ -59,7 +59,7 @@ export interface Tally {
   readonly results: number;
 }
 
-/** Adds up what was checked. */
+/** Sums up the checked results. */
 export function tally(results: readonly BenchResult[]): Tally {
   const checked = results
     .flatMap((result) => [result.out_of_place, result.in_place])

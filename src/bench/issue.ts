@@ -68,7 +68,7 @@ async function eachAlone(times: number, call: () => PromiseLike<unknown>): Promi
   return samples.sort((a, b) => a - b);
 }
 
-/** A replay of so many of the calls. */
+/** A replay of a number of the calls. */
 async function recorded(
   comm: Communicator,
   calls: number,

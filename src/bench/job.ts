@@ -53,7 +53,7 @@ export async function joinJob(backend: Backend, size: number): Promise<BenchJob>
 /** Figures of one rank that processes tell each other. */
 const width = 5;
 
-/** Exchanges figures through the communicator itself, outside of what is timed. */
+/** Exchanges figures through the communicator itself, outside of the timed part. */
 class FigureExchange {
   readonly #comm: Communicator;
   readonly #send: DeviceBuffer<"float64">;

@@ -1,8 +1,8 @@
 /**
  * The naive oracle of a measured call: the inputs, the only right outputs, and how many elements are wrong.
  *
- * It knows the formula that made the inputs and evaluates it again for every rank, in one plain loop. It shares no code
- * with the folds, programs and executors that it judges.
+ * It evaluates the formula of the inputs again for every rank, in one plain loop. It shares no code with the folds, programs
+ * and executors that it judges.
  */
 import { bytesOfView } from "../api/bits.ts";
 import type { DType, HostArray, NamedReduceOp } from "../api/index.ts";
@@ -65,7 +65,7 @@ export class Oracle {
     return array;
   }
 
-  /** Elements of a rank's result that are not, bit for bit, what they must be. */
+  /** Elements of a rank's result that differ from the expected bits. */
   wrong(rank: number, result: HostArray): number {
     return countDifferent(this.expected(rank), result);
   }
@@ -78,7 +78,7 @@ export class Oracle {
   }
 }
 
-/** Bytes up to which an input is kept; more would double what a benchmark of large messages needs. */
+/** Largest cached input in bytes; caching larger ones would double the memory of a benchmark. */
 const mostKept = 2 ** 24;
 
 /** Number of elements with different bits; missing elements differ. */

@@ -56,7 +56,7 @@ function shareOf(block: number, spread: number, seed: number): number {
   return 1 - spread * (mixedBits(seed, block, 0x5eed) / 2 ** 32);
 }
 
-/** Refuses what is no part of 1. */
+/** Refuses values that are not between 0 and 1. */
 export function assertSpread(spread: number): void {
   if (spread >= 0 && spread <= 1) return;
   throw new InvalidArgumentError(

@@ -1,9 +1,9 @@
 /**
  * The numbers that a benchmark sends, chosen so that the right result is known without rounding.
  *
- * As in nccl-tests, every partial sum or product, in whatever order and bracketing an algorithm folds, is exact in the
- * dtype; so one plain loop over the ranks gives the only right answer, and a lost, doubled or misplaced contribution
- * changes it. Nothing here uses the arithmetic that is under test.
+ * As in nccl-tests, every partial sum or product is exact in the dtype, in any order and bracketing. One plain loop over the
+ * ranks therefore gives the only right answer. A lost, doubled or misplaced contribution changes it. Nothing here uses the
+ * arithmetic that is under test.
  */
 import { type DType, dtypeInfo, type NamedReduceOp } from "../api/index.ts";
 
@@ -112,9 +112,8 @@ function extremes(dtype: DType, op: "min" | "max", ranks: number, seed: number):
 }
 
 /**
- * Averages of floats multiply every contribution by 1/n as the dtype holds it, so only sums of one and the same power
- * of two times that scalar are exact: three ranks contribute +x, +x and -x, the others nothing, and which three they
- * are moves on with the element.
+ * Averages of floats multiply every contribution by 1/n, rounded to the dtype. Only sums of one power of two times that scalar
+ * are exact. Three ranks therefore contribute +x, +x and -x, and the others zero; the three ranks change with the element.
  */
 function averages(ranks: number, seed: number, scalar: number): ReducedValues {
   const input = (rank: number, index: number): number => {

@@ -29,35 +29,35 @@ export interface ChosenAlgorithm {
   readonly own: UserAlgorithm | undefined;
 }
 
-/** The choice of algorithm for a backend. */
+/** The algorithms of a backend's collectives. */
 interface AlgorithmSettings {
-  /** Empty when none was named. */
+  /** Empty if no algorithm is named. */
   readonly algorithms: NamedAlgorithms;
-  /** The note on an algorithm of the user's own: the judged ranks, and that nothing is claimed. */
+  /** Note on a user's algorithm: the verified ranks, and the missing claim about NCCL's bits. */
   readonly note: string | undefined;
-  /** Ranks of the world that one of the user's own was judged for. */
-  readonly judged: number | undefined;
+  /** Number of ranks for which a user's algorithm is verified. */
+  readonly verifiedRanks: number | undefined;
 }
 
 /**
- * The algorithm that `--algorithm` names for a call, for a backend. One of the user's own is judged first.
+ * The algorithm that `--algorithm` names for a call. A user's algorithm is verified first.
  *
- * @throws UsageError for a name or file that cannot be meant. InvalidArgumentError for an algorithm that is not sound.
+ * @throws UsageError for an unknown name or file. InvalidArgumentError for an algorithm that is not sound.
  */
 export async function algorithmChoice(
   collective: CollectiveName,
   text: string | undefined,
   worlds: VerifiedWorlds,
 ): Promise<AlgorithmSettings> {
-  if (text === undefined) return { algorithms: {}, note: undefined, judged: undefined };
+  if (text === undefined) return { algorithms: {}, note: undefined, verifiedRanks: undefined };
   const { choice, own } = await namedAlgorithm("--algorithm", collective, text);
   const algorithms = { [collective]: choice };
-  if (own === undefined) return { algorithms, note: undefined, judged: undefined };
-  const judged = verifyUserAlgorithm(own, worlds);
-  return { algorithms, note: userAlgorithmText(own, judged, worlds.ranks), judged };
+  if (own === undefined) return { algorithms, note: undefined, verifiedRanks: undefined };
+  const verifiedRanks = verifyUserAlgorithm(own, worlds);
+  return { algorithms, note: userAlgorithmText(own, verifiedRanks, worlds.ranks), verifiedRanks };
 }
 
-/** The algorithm of a name or a file; one of a file is complete, but not verified yet. */
+/** The algorithm of a name or a file; an algorithm of a file is complete, but not verified. */
 export async function namedAlgorithm(
   option: string,
   collective: CollectiveName,
@@ -86,30 +86,30 @@ async function fromFile(
   return { algorithm, choice: algorithm, own };
 }
 
-/** The note on an algorithm of the user's own beside its results. */
+/** Note on a user's algorithm beside its results. */
 export function userAlgorithmText(
   { collective, algorithm, file }: UserAlgorithm,
-  judged: number,
+  verifiedRanks: number,
   ranks: number,
 ): string {
-  const where = `sound on ${judged} ${judged === 1 ? "rank" : "ranks"}`;
-  const not = judged === ranks ? "" : `, not judged on ${ranks}`;
+  const where = `sound on ${verifiedRanks} ${verifiedRanks === 1 ? "rank" : "ranks"}`;
+  const not = verifiedRanks === ranks ? "" : `, not judged on ${ranks}`;
   const claim = specifications[collective].reduces
     ? "no claim is made about NCCL's bits"
     : "copies bytes, as every plan does";
   return `${algorithm.name} of ${file}: ${where}${not}; ${claim}`;
 }
 
-/** True for what names a file, and no algorithm of the catalogue: it has a slash, or the ending of a script. */
+/** True if the text names a file: it has a slash or the extension of a script. */
 function isFile(text: string): boolean {
   return /[/\\]|\.[cm]?[jt]s(#|$)/.test(text);
 }
 
 /**
- * The algorithm that a file exports: under the name behind `#`; else by default, under the name of the collective, or as
- * the only one. It is not verified yet.
+ * The algorithm exported by a file: by the name after `#`, or else the default export, the collective's name or the only one.
+ * It is not verified.
  *
- * @throws UsageError when there is no such file, Node cannot load it, or it is not clear what in it is meant.
+ * @throws UsageError if the file is missing, cannot be loaded, or has several candidates.
  */
 async function loadAlgorithm(
   option: string,
@@ -133,7 +133,7 @@ async function loadAlgorithm(
   throw new UsageError(`${option}: ${path} has no algorithm "${name}"; name one: ${which}`);
 }
 
-/** By the names of the exports, and by those in a default export that is a table, as files of CommonJS have it. */
+/** Algorithms by the names of the exports, including the entries of a default export that is a table (CommonJS). */
 function algorithmsIn(exported: Readonly<Record<string, unknown>>): Map<string, Algorithm> {
   const { default: table } = exported;
   const inner = isObject(table) && !isAlgorithm(table) ? Object.entries(table) : [];
@@ -141,14 +141,14 @@ function algorithmsIn(exported: Readonly<Record<string, unknown>>): Map<string, 
   return new Map([...all].filter((entry): entry is [string, Algorithm] => isAlgorithm(entry[1])));
 }
 
-/** A file, and what in it is meant; the name of a file that exists may hold a # of its own. */
+/** A path and the name after `#`; the path of an existing file may contain `#`. */
 function partsOf(text: string): { readonly path: string; readonly name: string | undefined } {
   const at = text.lastIndexOf("#");
   if (at < 0 || existsSync(text)) return { path: text, name: undefined };
   return { path: text.slice(0, at), name: text.slice(at + 1) };
 }
 
-/** An export that should be an algorithm; it is checked later, so that the error names the missing part. */
+/** True for an export that looks like an algorithm; a later check names missing parts. */
 function isAlgorithm(found: unknown): boolean {
   const marks = ["write", "cost", "credits", "chunksPerBlock"];
   return isObject(found) && marks.some((mark) => mark in found);
@@ -171,52 +171,52 @@ function kindOf(value: unknown): string {
   return typeof value === "object" ? "an object" : `a ${typeof value}`;
 }
 
-/** An algorithm, and where it was found. */
+/** A user's algorithm and its origin. */
 interface UserAlgorithm {
   readonly collective: SpecifiedCollective;
   readonly algorithm: Algorithm;
-  /** The output of a command line. */
+  /** The file, as printed by commands. */
   readonly file: string;
-  /** The option in which it did. */
+  /** The option that names the file. */
   readonly option: string;
 }
 
-/** The worlds that it is judged for. */
+/** The worlds for which an algorithm is verified. */
 export interface VerifiedWorlds {
   readonly ranks: number;
-  /** Those of its calls; they count only where the collective has one. */
+  /** Roots of the calls, for collectives with a root. */
   readonly roots: readonly number[];
 }
 
-/** Programs of more ranks take seconds to verify; algorithms that go wrong do so on fewer. */
-const mostJudged = 1024;
+/** Most ranks to verify: larger programs take seconds, and wrong algorithms fail on fewer ranks. */
+const mostVerifiedRanks = 1024;
 
-/** So many ranks tell one collective from another. */
-const [leastTelling, mostTelling] = [2, 8];
+/** Range of rank counts that distinguishes the collectives. */
+const [leastDistinct, mostDistinct] = [2, 8];
 
-/** @throws InvalidArgumentError when it lacks what an algorithm needs; UsageError when it is whole for another collective. */
+/** @throws InvalidArgumentError if a part is missing; UsageError if the algorithm fits another collective. */
 function assertWhole(own: UserAlgorithm): void {
-  orElsewhere(own, mostTelling, () =>
+  orElsewhere(own, mostDistinct, () =>
     assertAlgorithm(own.collective, own.algorithm, `${whereOf(own)}: `),
   );
 }
 
 /**
- * Verifies an algorithm, and returns for how many ranks: half of them, and again half, where the program would be too
- * large. Halves stay powers of two where the ranks are one.
+ * Verifies an algorithm and returns the number of verified ranks, halved while the program is too large. Halving keeps powers
+ * of two.
  *
- * @throws InvalidArgumentError when it is not sound; UsageError when it is sound for another collective.
+ * @throws InvalidArgumentError if the algorithm is not sound; UsageError if it is sound for another collective.
  */
 export function verifyUserAlgorithm(own: UserAlgorithm, { ranks, roots }: VerifiedWorlds): number {
-  let judged = ranks;
-  while (judged > mostJudged) judged = Math.floor(judged / 2);
+  let verifiedRanks = ranks;
+  while (verifiedRanks > mostVerifiedRanks) verifiedRanks = Math.floor(verifiedRanks / 2);
   for (;;) {
     try {
-      orElsewhere(own, judged, () => assertSound(own, judged, roots));
-      return judged;
+      orElsewhere(own, verifiedRanks, () => assertSound(own, verifiedRanks, roots));
+      return verifiedRanks;
     } catch (error) {
-      if (!isTooLarge(error) || judged === 1) throw error;
-      judged = Math.floor(judged / 2);
+      if (!isTooLarge(error) || verifiedRanks === 1) throw error;
+      verifiedRanks = Math.floor(verifiedRanks / 2);
     }
   }
 }
@@ -236,7 +236,7 @@ function orElsewhere(own: UserAlgorithm, ranks: number, assert: () => void): voi
     assert();
   } catch (error) {
     if (!(error instanceof InvalidArgumentError)) throw error;
-    const telling = Math.min(Math.max(ranks, leastTelling), mostTelling);
+    const telling = Math.min(Math.max(ranks, leastDistinct), mostDistinct);
     if (isSound(own, own.collective, telling)) throw error;
     const others = builtCollectives.filter((other) => isSound(own, other, telling));
     if (others.length === 0) throw error;

@@ -147,7 +147,7 @@ function meantCollective(word: string): CollectiveName | undefined {
   return findCollective(word.replace(/_perf(_mpi)?$/, ""))?.collective;
 }
 
-/** A hint at the collectives, of those that a command takes, that a word which names none may have been meant for. */
+/** A hint at the command's collectives whose names resemble an unknown word. */
 export function collectiveHint(word: string, names: readonly string[]): string {
   const meant = meantCollective(word);
   const near = meant === undefined ? nearest(word.replace(/[-_]/g, ""), names) : [meant];

@@ -62,7 +62,7 @@ export const backends: BackendTable = {
     sim({
       seed,
       schedule: rest.schedule,
-      // sim() itself refuses what it does not know.
+      // sim() itself refuses unknown options.
       ...(like !== undefined && { like: like as "nccl-2.28" }),
       ...(topology !== undefined && { topology }),
       ...(plan !== undefined && { plan: plan as NonNullable<SimOptions["plan"]> }),
@@ -75,7 +75,7 @@ export const backends: BackendTable = {
   nccl: ncclBackend,
 };
 
-/** Real GPUs. What is the simulation's alone is refused by name. */
+/** Real GPUs. Options of the simulation alone are refused by name. */
 function ncclBackend(settings: BackendSettings): NcclBackend {
   const {
     algorithms = {},
@@ -154,7 +154,7 @@ order in which its ranks resume.
  * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`. They go before `settings`,
  * which other options gave.
  *
- * @throws UsageError for a setting that does not exist. BackendUnavailableError for such a backend.
+ * @throws UsageError for a setting that does not exist. BackendUnavailableError for an unavailable backend.
  */
 export async function variantBackend(
   table: BackendTable,

@@ -1,4 +1,4 @@
-/** The command line: finds the command, runs it, and turns what it throws into a message and an exit status. */
+/** The command line: finds the command, runs it, and turns its error into a message and an exit status. */
 import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { hasCallSite } from "../api/call-site.ts";
@@ -62,9 +62,9 @@ export async function runCli(args: readonly string[], given: Context): Promise<n
   }
   if (name === "help" || name === "--help" || name === "-h") {
     const [about] = rest;
-    const wanted = commands.find((command) => command.name === about);
-    if (about !== undefined && wanted === undefined) return unknown(about, context);
-    context.out(wanted?.help ?? overallHelp());
+    const command = commands.find((command) => command.name === about);
+    if (about !== undefined && command === undefined) return unknown(about, context);
+    context.out(command?.help ?? overallHelp());
     return status.fine;
   }
   const command = commands.find((each) => each.name === name);
@@ -126,9 +126,9 @@ function isRefusal(error: unknown): boolean {
 }
 
 /**
- * Errors raised on purpose say all in their message, and in their stack where the failed call was made, if that was kept;
- * anything else is a bug, where the stack is what helps. The text of a failed run holds that of its cause, if that is raised on
- * purpose.
+ * Errors of this library explain themselves in their message; a recorded call site is in their stack. Any other error is a bug,
+ * so that its whole stack is printed. The text of a failed run contains the text of its cause, if that is an error of this
+ * library.
  */
 function errorText(error: unknown): string {
   if (error instanceof WorldError) {

@@ -40,7 +40,7 @@ export interface TraceSink {
   toChrome(): object;
 }
 
-/** Names to backends: only the command line has such a table. */
+/** Table of backends by name; only the command line has one. */
 export type BackendTable = Readonly<Record<string, (settings: BackendSettings) => Backend>>;
 
 /** The surroundings of a command. */
@@ -49,14 +49,14 @@ export interface Context {
   readonly out: (text: string) => void;
   /** Writes to standard error. */
   readonly err: (text: string) => void;
-  /** As `err`, for what a terminal is to obey; `err` itself when left out. */
+  /** Like `err`, for control sequences of a terminal; `err` by default. */
   readonly control?: (text: string) => void;
   /** True when standard error is a terminal, so that a progress line makes sense. */
   readonly terminal: boolean;
   /** Letters in a line of that terminal, as it is now; any number when left out. */
   readonly columns?: () => number;
   readonly backends: BackendTable;
-  /** From here on standard output is for `out` alone: what a program prints goes to standard error. */
+  /** Reserves standard output for `out`: output of programs goes to standard error. */
   readonly reserveOutput?: () => void;
 }
 

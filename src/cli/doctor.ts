@@ -228,7 +228,7 @@ function gpuText(gpus: readonly GpuReport[]): string {
     .join("");
 }
 
-/** The meaning of the letters of those links that occur. */
+/** Meaning of the letters of the present links. */
 function legendText(gpus: readonly GpuReport[]): string {
   const kinds = new Set(
     gpus.flatMap(({ links }) => links.map((kind) => kind?.replace(/^NV\d+$/, "NV#"))),

@@ -128,7 +128,7 @@ async function explainCall(
       progress.clear();
       context.out(text);
       // The explanation itself has its facts, but not those that are left unjudged.
-      if (!isJson && chosen.judged !== undefined && chosen.judged < size)
+      if (!isJson && chosen.verifiedRanks !== undefined && chosen.verifiedRanks < size)
         context.out(`\n${chosen.note}\n`);
     } finally {
       await world.close();
@@ -162,7 +162,7 @@ interface Twin {
   readonly other: NcclPlan | undefined;
 }
 
-/** The library with the plans that are followed: the named one, else that of the simulation's default. */
+/** The library of the predicted plans: the named one, or the simulation's default. */
 function followed(parsed: ExplainOptions, size: number): Library | undefined {
   const like = parsed.text("like");
   const chosen = parsed.has("algorithm") || parsed.has("backend");
@@ -171,7 +171,7 @@ function followed(parsed: ExplainOptions, size: number): Library | undefined {
   return libraryOf("--like", like);
 }
 
-/** Worlds of up to so many ranks follow NCCL by default. */
+/** Largest world that follows NCCL by default. */
 const unnamedRanks = 8;
 
 function twinOf(parsed: ExplainOptions, question: Question, size: number): Twin | undefined {

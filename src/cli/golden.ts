@@ -111,7 +111,7 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
       return backend;
     },
     bitsUpTo: parsed.integer("bits", 0),
-    // What the simulation explains is what it does; of NCCL it would be a prediction, so its log is read.
+    // The simulation runs the plans that it explains. For NCCL an explanation is only a prediction, so that its log is read.
     planOf: (_, outcome) => (name === "sim" ? outcome.plan() : loggedPlan(backend)),
     onProgress: (done) => progress.show(`golden: ${done} of ${cases.length} recorded`),
   }).finally(() => progress.clear());

@@ -87,7 +87,7 @@ function parse(
       strict: true,
     });
   } catch (error) {
-    // Node's messages say what is wrong on their first line; the rest is advice about positionals.
+    // The first line of Node's messages describes the error; the rest is advice about positionals.
     if (
       error instanceof TypeError &&
       "code" in error &&

@@ -1,4 +1,4 @@
-/** `twinccl predict`: which algorithm is fastest, on so many ranks of such a machine, at which size. Sizes only. */
+/** `twinccl predict`: finds the fastest algorithm for each size, given the number of ranks and a machine. Sizes only. */
 import {
   type Algorithm,
   algorithmsOf,
@@ -246,12 +246,12 @@ async function selectedAlgorithms(
 ): Promise<Compared> {
   const all = algorithmsOf(collective);
   if (text === undefined) return { algorithms: all, own: [] };
-  const wanted: ChosenAlgorithm[] = [];
+  const chosen: ChosenAlgorithm[] = [];
   for (const word of text.split(",")) {
-    wanted.push(await namedAlgorithm("--algorithm", collective, word));
+    chosen.push(await namedAlgorithm("--algorithm", collective, word));
   }
-  const owned = wanted.flatMap(({ own }) => own ?? []);
-  const known = all.filter((each) => wanted.some(({ choice }) => choice === each.name));
+  const owned = chosen.flatMap(({ own }) => own ?? []);
+  const known = all.filter((each) => chosen.some(({ choice }) => choice === each.name));
   const algorithms = [...known, ...owned.map(({ algorithm }) => algorithm)];
   const names = algorithms.map(({ name }) => name);
   const twice = names.find((name, at) => names.indexOf(name) !== at);

@@ -1,4 +1,4 @@
-/** A user's file: an ES module that a command line names, imported, checked and run with errors that say what is wrong with it. */
+/** A user's ES module, named on the command line: imported, checked and run with descriptive errors. */
 
 import { spawnSync } from "node:child_process";
 import { statSync } from "node:fs";
@@ -8,7 +8,7 @@ import { ranksText } from "../api/error-text.ts";
 import type { Communicator } from "../api/index.ts";
 import { type Context, UsageError } from "./context.ts";
 
-/** The exports of such a file. */
+/** The exports of a user's file. */
 export type RankProgram = (comm: Communicator) => unknown;
 
 /**
@@ -101,8 +101,8 @@ function syntaxText(path: string, url: string): string | undefined {
 export type Watch = (program: RankProgram) => RankProgram;
 
 /**
- * Loads and runs a user's program. When the process ends before that is over, its status is 1, standard error
- * says so with the ranks that were at work, and `onEnd` saves what there is; all in the `exit` event, so nothing may wait.
+ * Loads and runs a user's program. If the process ends earlier, its status is 1, standard error names the running ranks, and
+ * `onEnd` saves partial results. All of this runs in the `exit` event and must be synchronous.
  */
 export async function withExitReport<T>(
   command: string,

@@ -142,8 +142,8 @@ async function runSweep(
   a: Side,
   b: Side,
 ): Promise<number> {
-  const wanted = parsed.text("collective");
-  const rows = wanted === undefined ? measuredCollectives : [parseCollective(wanted)];
+  const collective = parsed.text("collective");
+  const rows = collective === undefined ? measuredCollectives : [parseCollective(collective)];
   const mostRanks = parsed.integer("ranks", await ranksHere([a, b]), 1);
   const seed = parsed.integer("seed", 0);
   const progress = new Progress(context);
@@ -223,16 +223,16 @@ async function runFile(
 }
 
 /** The rows of the catalogue, or of one collective, or the one that `--algorithm` names; with their collectives. */
-async function wantedRows(
+async function selectedRows(
   parsed: VerifyOptions,
 ): Promise<{ readonly rows: readonly CatalogueRow[]; readonly whose: string }> {
-  const [wanted, name] = [parsed.text("collective"), parsed.text("algorithm")];
+  const [collectiveName, name] = [parsed.text("collective"), parsed.text("algorithm")];
   const whose = "the catalogue";
-  if (wanted === undefined) {
+  if (collectiveName === undefined) {
     if (name !== undefined) throw new UsageError("--algorithm: name its --collective");
     return { rows: catalogueRows(), whose };
   }
-  const { collective } = parseCollective(wanted);
+  const { collective } = parseCollective(collectiveName);
   const rows = catalogueRows().filter((row) => row.collective === collective);
   if (name === undefined) return { rows, whose };
   const { algorithm, own } = await namedAlgorithm("--algorithm", collective, name);
@@ -242,7 +242,7 @@ async function wantedRows(
 
 async function runPrograms(parsed: VerifyOptions, context: Context): Promise<number> {
   const mostRanks = parsed.integer("ranks", 64, 1);
-  const { rows, whose } = await wantedRows(parsed);
+  const { rows, whose } = await selectedRows(parsed);
   const progress = new Progress(context);
   const findings = new Findings(context, parsed.has("json"), { most_ranks: mostRanks });
   findings.text(`${programsHead(mostRanks, whose)}\n`);
@@ -258,7 +258,7 @@ async function runPrograms(parsed: VerifyOptions, context: Context): Promise<num
   return findings.end("sound");
 }
 
-/** Takes what was found, and says whether it is good. */
+/** Collects findings and derives the exit status. */
 class Findings {
   readonly #out: Context["out"];
   readonly #json: boolean;
@@ -267,19 +267,19 @@ class Findings {
   #good = 0;
   #all = 0;
 
-  /** `facts` are what the document says of the whole. */
+  /** `facts` are the document's fields beside the rows. */
   constructor({ out }: Pick<Context, "out">, json: boolean, facts: object) {
     this.#out = out;
     this.#json = json;
     this.#facts = facts;
   }
 
-  /** Text that only people read. */
+  /** Prints text, unless the output is JSON. */
   text(text: string): void {
     if (!this.#json) this.#out(text);
   }
 
-  /** One row: of `all` that were judged, `good` are. */
+  /** Adds one row: `good` of `all` results. */
   row(text: string, row: object, good: number, all: number): void {
     this.text(text);
     this.#rows.push(row);
@@ -287,14 +287,14 @@ class Findings {
     this.#all += all;
   }
 
-  /** Ends it; gives the exit status. `word` is what the good ones are. */
+  /** Prints the summary and returns the exit status. `word` describes the good results. */
   end(word: "identical" | "sound"): number {
     const [good, all] = [this.#good, this.#all];
     if (this.#json) {
       const document = { ...this.#facts, rows: this.#rows, judged: all, [word]: good };
       this.#out(`${JSON.stringify(document, null, 2)}\n`);
     } else this.#out(`verify: ${good} of ${all} ${word}\n`);
-    // Where nothing could be compared, nothing was shown.
+    // Without comparisons, the command fails.
     return good === all && all > 0 ? 0 : 1;
   }
 }

@@ -98,17 +98,17 @@ function mismatchOf(
   { outputs = [], plan }: Outcome,
 ): Mismatch | undefined {
   const hashes = hashesOf(outputs);
-  const wanted = outputs.map((_, rank) => recordedOutput(record, record.hashes, rank));
-  const rank = hashes.findIndex((hash, at) => hash !== wanted[at]);
+  const expected = outputs.map((_, rank) => recordedOutput(record, record.hashes, rank));
+  const rank = hashes.findIndex((hash, at) => hash !== expected[at]);
   if (rank < 0) return undefined;
   // All ranks of an all-reduce hold the same, so a right one shows the contents of the others.
   const sameForAll = record.collective === "allReduce";
-  const right = sameForAll ? outputs.find((_, at) => hashes[at] === wanted[at]) : undefined;
+  const right = sameForAll ? outputs.find((_, at) => hashes[at] === expected[at]) : undefined;
   return {
     index,
     case: idOf(record),
     rank,
-    wantHash: wanted[rank] ?? "none",
+    wantHash: expected[rank] ?? "none",
     haveHash: hashes[rank] ?? "none",
     element: elementOf(record, rank, outputs[rank], right),
     plan: plan(),

@@ -92,12 +92,12 @@ export function countsUpTo(constraints: SizeConstraints = {}): fc.Arbitrary<numb
   return new ShrunkTo(fc.oneof(fc.constantFrom(...special), any), (count) => below(count, min));
 }
 
-/** The numbers from `least` on that lie half as far, a quarter as far and so on below a number, down to the one before it. */
+/** Shrinks a number towards `least`: by the whole distance, half of it, a quarter and so on, down to one. */
 function* below(number: number, least: number): Generator<number> {
   for (let gap = number - least; gap >= 1; gap = Math.floor(gap / 2)) yield number - gap;
 }
 
-/** Both bounds, in order and not below the least that makes sense, which is that of `usual`. */
+/** Both bounds, in order and at least the lower bound of `usual`. */
 function sizesWithin(
   subject: string,
   constraints: SizeConstraints,

@@ -1,8 +1,8 @@
 /**
  * Whole random programs: healthy ones, over several communicators at once.
  *
- * Shapes are drawn first and fitted to the communicators afterwards, so that shrinking may lower the size, drop splits
- * and calls, and cut counts without leaving the legal programs.
+ * Shapes are drawn first and fitted to the communicators afterwards. Shrinking may therefore lower the size, drop splits and
+ * calls, and cut counts, and the program stays legal.
  */
 import fc from "fast-check";
 import { bytesOf, type DType, dtypeInfo, type ReduceOp } from "../api/index.ts";
@@ -100,7 +100,7 @@ function assertConstraints(constraints: ProgramConstraints): void {
   assertWhole("programs", "mostElements", mostElements, 0);
   if (calls !== undefined) assertAllAmong("programs", "kinds", calls, kindsOfCalls);
   if (steps !== undefined) assertAllAmong("programs", "steps", steps, [...new Set(usualSteps)]);
-  // By what it can do: of a package that is loaded twice there are two classes.
+  // Checked by methods, because a package loaded twice has two classes.
   if (sizes !== undefined && typeof sizes?.generate !== "function") {
     throw invalid(
       "programs",

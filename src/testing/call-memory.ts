@@ -98,7 +98,7 @@ function whole(count = 0): Range {
 /** Every byte that no call may write. */
 const guardByte = 0xa5;
 
-/** One allocation: what it holds before a call. */
+/** One allocation and its contents before a call. */
 interface Arena {
   readonly data: Data;
   readonly before: Uint8Array;

@@ -1,4 +1,4 @@
-/** One call on one rank: its memory, its arguments, and what it leaves behind. */
+/** One call on one rank: its memory, its arguments, and its results. */
 
 import { postCall } from "../api/collectives/call-layout.ts";
 import {

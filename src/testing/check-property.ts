@@ -62,9 +62,8 @@ export function replayLine({ seed, path, commands }: Replay, command: string): s
 /**
  * Checks a law. The same seed checks the same cases on any machine.
  *
- * @throws Error with the law's own message, the shrunk case, and last the line that replays it; one that says so where
- * preconditions left too few cases, or where a path to replay is another property's. InvalidArgumentError for options that
- * would check nothing.
+ * @throws Error with the property's message, the shrunk case, and last the line that replays it. Also if preconditions left too
+ * few cases, or a path to replay belongs to another property. InvalidArgumentError for options that would check nothing.
  * @example
  * await checkProperty(programs(), async (program) => {
  *   const [a, b] = await runOn({ one: sim(), two: sim({ seed: 7 }) }, program);

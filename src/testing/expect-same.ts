@@ -1,4 +1,4 @@
-/** Compares what a program left on two backends, and says where they differ first. */
+/** Compares the results of a program on two backends, and reports the first difference. */
 import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
 import { assertAmong } from "./argument-checks.ts";
@@ -7,8 +7,8 @@ import type { ProgramCall } from "./program.ts";
 import type { CallOutcome, ProgramRun } from "./run-program.ts";
 
 /**
- * The parts that must agree. `results`: the library's promise, same bytes, where any NaN equals any other after a reduction and
- * zeros of both signs are equal after a minimum or maximum. `bytes`: every byte.
+ * The parts that must agree. `results`: the library's promise of the same bytes. After a reduction any two NaNs are equal;
+ * after a minimum or maximum zeros of both signs are equal. `bytes`: every byte.
  */
 export type SameRule = "results" | "bytes";
 

@@ -1,6 +1,6 @@
 /**
- * Life cycles of worlds as commands for fast-check's model runs: open, run, allocate and dispose, split, close a
- * communicator, abort, rebuild, close, in any order a program may try, with the answer that each must get.
+ * Life cycles of worlds as commands for fast-check's model runs. Commands open, run, allocate and dispose, split, close a
+ * communicator, abort, rebuild and close, in any order; each checks the expected answer.
  */
 import fc from "fast-check";
 import {
@@ -43,8 +43,8 @@ export interface LifeCycleConstraints {
 }
 
 /**
- * Sequences of commands, for `runLifeCycle`. The first opens a world, of a size that is drawn and shrinks as the rest does;
- * of the others those run that make sense by then.
+ * Sequences of commands, for `runLifeCycle`. The first command opens a world of a drawn size, which shrinks like the rest.
+ * Later commands run if the state allows them.
  *
  * @example
  * await checkProperty(lifeCycleCommands(), (commands) => runLifeCycle(sim(), commands));
@@ -99,7 +99,7 @@ class OpenedLifeCycle implements Iterable<LifeCycleCommand> {
   toString(): string {
     const later = String(this.#later);
     if (!this.#hasOpened) return later;
-    // What fast-check prints begins with a space where nothing ran but its replay path follows.
+    // fast-check's text begins with a space if no command ran but a replay path follows.
     const between = later === "" || later.startsWith(" ") ? "" : ",";
     return `open(${this.#size})${between}${later}`;
   }

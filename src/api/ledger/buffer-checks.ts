@@ -144,8 +144,8 @@ export function aliasingErrors(
   const memories = new Set(written.map(({ recv }) => recv.allocation.memory));
   const batches = new Set([...memories].flatMap(sharers));
   if (batches.size === 0) return () => undefined;
-  const inTurn = [...batches].sort((a, b) => a.rank - b.rank);
-  const calls = inTurn.flatMap(({ transfers }) => transfers.map(({ call }) => call));
+  const byRank = [...batches].sort((a, b) => a.rank - b.rank);
+  const calls = byRank.flatMap(({ transfers }) => transfers.map(({ call }) => call));
   const uses = usesOf(calls);
   return ({ recv: { call: writer } }) => {
     if (!writesHostMemory(writer) || !isShared(writer, uses)) return undefined;

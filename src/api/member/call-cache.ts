@@ -13,7 +13,7 @@ import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { OpenBatch } from "../ledger/persistent.ts";
 import { type CallContext, CommOp } from "../op.ts";
-import type { Collected } from "./collecting.ts";
+import type { CollectedCall } from "./call-collector.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 import { markInUse, type Prepared } from "./prepared.ts";
 
@@ -138,7 +138,7 @@ export class CallCache {
    * Makes a call again that a callback has collected, behind the one before where that goes on; false where it has to be
    * posted as a new one.
    */
-  postCollected({ cached, options, op }: Collected, batch: OpenBatch | undefined): boolean {
+  postCollected({ cached, options, op }: CollectedCall, batch: OpenBatch | undefined): boolean {
     if (cached === undefined || options?.signal !== undefined) return false;
     if (this.isObserved(cached) || !areAlive(cached)) return false;
     const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;

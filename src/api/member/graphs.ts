@@ -9,14 +9,14 @@ import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
 import { type CommOp, failOp } from "../op.ts";
 import type { CachedCall } from "./call-cache.ts";
 import {
-  type Collected,
+  type CollectedCall,
   completeTogether,
   isWork,
   refuseTogether,
   type Step,
   type Work,
   workPs,
-} from "./collecting.ts";
+} from "./call-collector.ts";
 import { publishGroup } from "./observers.ts";
 import type { Poster } from "./poster.ts";
 import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
@@ -28,7 +28,7 @@ import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
 export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
   poster.assertOwn("group");
   const whole = poster.createOp<void>();
-  let calls: readonly Collected[] = [];
+  let calls: readonly CollectedCall[] = [];
   try {
     calls = poster.collect("group", callback).calls;
     assertNoExchange(poster, "group", calls);
@@ -38,12 +38,12 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
       calls.map(({ op }) => op.partOf(whole)),
       undefined,
     );
-    if (!poster.collecting)
+    if (!poster.collector)
       publishGroup(poster.facts, whole, calls.length, () => firstNumber(poster, calls));
     poster.postTogether(calls);
   } catch (error) {
     const parts = calls.map(({ op }) => op);
-    if (poster.collecting === undefined) refuseTogether(poster, whole, parts, error);
+    if (poster.collector === undefined) refuseTogether(poster, whole, parts, error);
     else {
       for (const part of parts) failOp(part, error);
       throw error;
@@ -53,12 +53,12 @@ export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
 }
 
 /** The number of the first call of a group that is posted: collective ones come first; -1 where there is none. */
-function firstNumber(poster: Poster, calls: readonly Collected[]): number {
+function firstNumber(poster: Poster, calls: readonly CollectedCall[]): number {
   if (calls.length === 0) return -1;
   return poster.nextNumber(calls.every(isMessage) ? 0 : undefined);
 }
 
-function isMessage({ prepared }: Collected): boolean {
+function isMessage({ prepared }: CollectedCall): boolean {
   return "transfers" in prepared;
 }
 
@@ -97,7 +97,7 @@ export function postCapture(poster: Poster, callback: () => void): CommOp<Graph>
 }
 
 /** Recorded calls do not run: theirs are the replays. Throws where one cannot be recorded, with which all of them fail. */
-function endRecorded(poster: Poster, calls: readonly Collected[]): void {
+function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
   let error: unknown = recordedError(poster);
   try {
     assertNoExchange(poster, "capture", calls);
@@ -137,7 +137,7 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
 }
 
 /** Throws when a receive among sends and receives that match in any order would overwrite what another one uses. */
-function assertApart(poster: Poster, calls: readonly Collected[]): void {
+function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
   const sends: MemoryUse[] = [];
   const recvs: MemoryUse[] = [];
   for (const { prepared } of calls) {
@@ -161,7 +161,7 @@ function assertApart(poster: Poster, calls: readonly Collected[]): void {
 }
 
 /** Calls that need an answer from the host in between have no place among grouped or recorded ones. */
-function assertNoExchange(poster: Poster, action: string, calls: readonly Collected[]): void {
+function assertNoExchange(poster: Poster, action: string, calls: readonly CollectedCall[]): void {
   for (const { collective, prepared } of calls) {
     const exchanges =
       collective === "allToAllv" &&
@@ -179,7 +179,7 @@ function assertNoExchange(poster: Poster, action: string, calls: readonly Collec
 }
 
 /** A recorded call does not run, and its replays have deadlines and signals of their own. */
-function assertNoOptions(poster: Poster, calls: readonly Collected[]): void {
+function assertNoOptions(poster: Poster, calls: readonly CollectedCall[]): void {
   for (const { collective, options } of calls) {
     const [field] = Object.keys(options ?? {});
     if (field === undefined) continue;
@@ -194,7 +194,7 @@ function assertNoOptions(poster: Poster, calls: readonly Collected[]): void {
 }
 
 /** The result of a recorded call is not given out, so no memory is allocated to receive it. */
-function assertReceives(poster: Poster, calls: readonly Collected[]): void {
+function assertReceives(poster: Poster, calls: readonly CollectedCall[]): void {
   for (const { collective, prepared } of calls) {
     if (collective !== "allToAllv" || "transfers" in prepared) continue;
     if (prepared.call.recv !== undefined) continue;
@@ -230,7 +230,7 @@ abstract class Recording implements Graph {
   readonly #lent: readonly Allocation[];
   #disposed = false;
 
-  constructor(poster: Poster, calls: readonly Collected[]) {
+  constructor(poster: Poster, calls: readonly CollectedCall[]) {
     this.poster = poster;
     this.allocations = [...new Set(buffersOf(calls).map(({ allocation }) => allocation))];
     this.#lent = this.allocations.filter(({ memory }) => memory.borrowed);
@@ -264,7 +264,7 @@ abstract class Recording implements Graph {
     return true;
   }
 
-  protected assertReplayable(calls: readonly Collected[]): void {
+  protected assertReplayable(calls: readonly CollectedCall[]): void {
     const { poster } = this;
     if (this.isReplayable) return;
     if (!this.disposed) throw releasedBufferError(poster, calls);
@@ -280,7 +280,7 @@ abstract class Recording implements Graph {
 
 /** A recording that the backend runs as one call. */
 class NativeGraph extends Recording {
-  readonly #calls: readonly Collected[];
+  readonly #calls: readonly CollectedCall[];
   readonly #work: readonly Work[];
   readonly #graph: object;
   readonly #prepared: Prepared<void>;
@@ -289,7 +289,7 @@ class NativeGraph extends Recording {
   constructor(
     poster: Poster,
     steps: readonly Step[],
-    calls: readonly Collected[],
+    calls: readonly CollectedCall[],
     recorded: RecordedCalls,
     graph: object,
   ) {
@@ -352,9 +352,9 @@ export function numberGraph(comm: CommInfo, graph: object): void {
 /** A recording that is replayed call by call. */
 class RecordedGraph extends Recording {
   #steps: readonly Step[];
-  #calls: readonly Collected[];
+  #calls: readonly CollectedCall[];
 
-  constructor(poster: Poster, steps: readonly Step[], calls: readonly Collected[]) {
+  constructor(poster: Poster, steps: readonly Step[], calls: readonly CollectedCall[]) {
     super(poster, calls);
     this.#steps = steps;
     this.#calls = calls;
@@ -398,7 +398,7 @@ class RecordedGraph extends Recording {
   }
 }
 
-function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
+function buffersOf(calls: readonly CollectedCall[]): DeviceBuffer[] {
   return calls.flatMap(({ prepared }) => {
     const parts: readonly PreparedCall[] =
       "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
@@ -406,7 +406,7 @@ function buffersOf(calls: readonly Collected[]): DeviceBuffer[] {
   });
 }
 
-function releasedBufferError(poster: Poster, calls: readonly Collected[]): CommClosedError {
+function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): CommClosedError {
   const isDead = ({ allocation }: DeviceBuffer): boolean => isReleased(allocation);
   const dead = calls.find((call) => buffersOf([call]).some(isDead));
   const collective = dead?.collective ?? "replay";
@@ -428,7 +428,7 @@ function isReleased({ disposed, memory }: Allocation): boolean {
 /** Throws inside of a callback of `group` or `capture`, its own or another communicator's. */
 function assertOutside(poster: Poster): void {
   poster.assertOwn("replay");
-  if (poster.collecting === undefined) return;
+  if (poster.collector === undefined) return;
   throw new InvalidArgumentError(
     { headline: "replay: called inside of group or capture, needs a place outside" },
     { ...poster.facts, collective: "replay", field: "calls" },

@@ -27,7 +27,7 @@ import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 import { assertOptions, invalid, textOf } from "../option-kinds.ts";
-import { assertClosable } from "./collecting.ts";
+import { assertClosable } from "./call-collector.ts";
 import { postCapture, postGroup } from "./graphs.ts";
 import { Poster, type PosterHost } from "./poster.ts";
 

@@ -7,8 +7,8 @@
 import type { CommInfo, RankCall, Session } from "../backend.ts";
 import { isMemoryOver } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
+import { closeOnce } from "../close-once.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
-import { endsOnce } from "../ends-once.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -17,16 +17,16 @@ import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/post
 import { type CallContext, CommOp } from "../op.ts";
 import { textOf } from "../option-kinds.ts";
 import { type CachedCall, CallCache } from "./call-cache.ts";
-import { cancelledError, cancelOnSignal } from "./cancellation.ts";
 import {
   assertNotForeign,
-  type Collected,
-  type Collecting,
-  collectFrom,
+  type CallCollector,
+  type CollectedCall,
+  collectCalls,
   completeTogether,
   innermost,
   type Work,
-} from "./collecting.ts";
+} from "./call-collector.ts";
+import { cancelledError, cancelOnSignal } from "./cancellation.ts";
 import { CallStats, diagnosticsOf, type NotifiedCall, notifyPosted } from "./observers.ts";
 import {
   hasReceiveCounts,
@@ -58,7 +58,7 @@ type Prepare<A, T> = (
 /** Sends and receives that were made as one call. */
 interface PostedMessage extends NotifiedCall {
   readonly prepared: PreparedTransfer<unknown>;
-  readonly collected: Collected;
+  readonly collected: CollectedCall;
 }
 
 /** The way of one rank's calls to the ledger. */
@@ -76,7 +76,7 @@ export class Poster {
   readonly #batch: CurrentBatch;
   readonly #timeoutMs: number | undefined;
   readonly #context: CallContext | undefined;
-  #end = endsOnce(() => this.#close());
+  #end = closeOnce(() => this.#close());
   #closing = false;
   #closed = false;
   #closings = 0;
@@ -139,11 +139,11 @@ export class Poster {
       const prepared = known?.prepared ?? this.#prepared(collective, given, prepare);
       this.assertNotCancelled(collective, options);
       const call = { collective, prepared, options, op, known, calledAtPs: this.nowPs };
-      if (this.collecting !== undefined) this.collecting.add([call]);
+      if (this.collector !== undefined) this.collector.add([call]);
       else if ("transfers" in prepared) this.submit([call]);
       else this.#submitOne(call, prepared);
     } catch (error) {
-      if (this.collecting) throw error;
+      if (this.collector) throw error;
       this.refuse(op, error);
     }
     return op;
@@ -151,7 +151,7 @@ export class Poster {
 
   /** Repeats a call, where nothing observes it; false where there is more to do. */
   #postRepeated(known: CachedCall, options: CallOptions | undefined, op: CommOp): boolean {
-    if (this.collecting !== undefined || options?.signal !== undefined) return false;
+    if (this.collector !== undefined || options?.signal !== undefined) return false;
     if (this.cache.isObserved(known)) return false;
     return this.cache.post(known, op, options?.timeoutMs);
   }
@@ -203,16 +203,16 @@ export class Poster {
   }
 
   /** Runs a synchronous callback and returns its calls, checked and not posted. */
-  collect(action: "group" | "capture", callback: () => void): Collecting {
+  collect(action: "group" | "capture", callback: () => void): CallCollector {
     this.assertOpen(action);
     if (typeof callback !== "function") {
       throw this.check.begin(action, {}).fault("calls", `found ${textOf(callback)}`, "a function");
     }
-    return collectFrom(action, this, this.facts, callback);
+    return collectCalls(action, this, this.facts, callback);
   }
 
   /** The calls of the innermost running callback so far; `undefined` outside of one. */
-  get collecting(): Collecting | undefined {
+  get collector(): CallCollector | undefined {
     return innermost?.owner === this ? innermost : undefined;
   }
 
@@ -222,21 +222,21 @@ export class Poster {
   }
 
   /** Posts checked calls that belong together, or leaves them to the callback that is running. */
-  postTogether(calls: readonly Collected[]): void {
-    const { collecting } = this;
-    if (collecting === undefined) this.submit(calls);
-    else collecting.add(calls);
+  postTogether(calls: readonly CollectedCall[]): void {
+    const { collector } = this;
+    if (collector === undefined) this.submit(calls);
+    else collector.add(calls);
   }
 
   /** Virtual compute: now, or at every replay where it is being recorded. */
   work(work: Work): void {
     this.assertOwn("work");
-    if (this.collecting?.addWork(work) === true) return;
+    if (this.collector?.addWork(work) === true) return;
     this.#session.clock?.work(this.worldRank, work.durationNs, work.label);
   }
 
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
-  submit(calls: readonly Collected[]): void {
+  submit(calls: readonly CollectedCall[]): void {
     const messages: PostedMessage[] = [];
     for (const { collective, options } of calls) this.assertNotCancelled(collective, options);
     for (const collected of calls) {
@@ -263,7 +263,7 @@ export class Poster {
   }
 
   /** Posts a checked collective call. */
-  #submitOne(collected: Collected, prepared: Prepared<unknown>): void {
+  #submitOne(collected: CollectedCall, prepared: Prepared<unknown>): void {
     const { collective, options, op } = collected;
     const call = this.#createCall(collective, prepared.call, prepared.rankCall);
     if (this.#session.clock === undefined && hasReceiveCounts(call)) prepared.rankCall = call;
@@ -293,7 +293,7 @@ export class Poster {
   }
 
   reopen(): void {
-    this.#end = endsOnce(() => this.#close());
+    this.#end = closeOnce(() => this.#close());
     this.#closing = false;
     this.#closed = false;
   }
@@ -330,7 +330,7 @@ export class Poster {
   #posting(
     call: RankCall,
     prepared: Prepared<unknown>,
-    { options, calledAtPs }: Collected,
+    { options, calledAtPs }: CollectedCall,
     op: CommOp,
   ): Posting {
     const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
@@ -343,7 +343,7 @@ export class Poster {
   #transferPostings(
     { collective, rank, postedAtPs }: RankCall,
     { transfers, result }: PreparedTransfer<unknown>,
-    collected: Collected,
+    collected: CollectedCall,
   ): TransferPosting[] {
     const { options, op: whole } = collected;
     const single = transfers.length === 1;

@@ -192,7 +192,7 @@ export class Communicators {
     const { ledger } = entry;
     void ledger.drained().then(() => {
       if (!isOver(entry) || ledger.busy || !this.#entries.delete(ledger.comm)) return;
-      this.#host.session.forget?.(ledger.comm);
+      this.#host.session.releaseComm?.(ledger.comm);
     });
   }
 

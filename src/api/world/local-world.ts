@@ -10,9 +10,9 @@ import type {
   VirtualClock,
 } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
+import { closeOnce } from "../close-once.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
-import { endsOnce } from "../ends-once.ts";
 import {
   type CommAbortedError,
   CommClosedError,
@@ -234,7 +234,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     return this.#end();
   }
 
-  readonly #end = endsOnce(async () => {
+  readonly #end = closeOnce(async () => {
     this.#state = "closed";
     this.#stopWatchingRemote();
     this.#communicators.terminateAll((rank, failed) => closedWorldError(this, rank, failed));
@@ -268,7 +268,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     this.#stopWatchingRemote = watchRemoteEnds(this.#session.peers, this.#communicators);
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
-    member.end = endsOnce(async () => {
+    member.end = closeOnce(async () => {
       try {
         await this.#bounded(endMember);
       } finally {

@@ -78,13 +78,13 @@ export async function openJoined(
   const leftMs = (): number => Math.max(1, end - performance.now());
   const { here, world, places } = await openOnAllRanks(membership, leftMs, signal, {
     open: (cancelled) => openOwn(setup, own, membership, { name, leftMs, timeoutMs, cancelled }),
-    undo: async ({ here: taken, world: made }) => {
-      await made.abort();
+    undo: async ({ here: taken, world: created }) => {
+      await created.abort();
       taken.giveBack();
     },
   });
   setup.readPlans?.(name);
-  const lives: GenerationOpener = {
+  const opener: GenerationOpener = {
     open: (next, boundMs) =>
       openJoined(setup, own, next, {
         name,
@@ -94,7 +94,7 @@ export async function openJoined(
       }),
     timeoutMs,
   };
-  const job = new Job(membership, lives, setup.compareCalls);
+  const job = new Job(membership, opener, setup.compareCalls);
   return here.session({ ...setup, ...here, world, places, job });
 }
 
@@ -157,7 +157,7 @@ function abortedIfLate(
   begun: Promise<NcclCommunicator>,
   cancelled: AbortSignal,
 ): Promise<NcclCommunicator> {
-  begun.then((made) => (cancelled.aborted ? made.abort() : undefined)).catch(() => undefined);
+  begun.then((created) => (cancelled.aborted ? created.abort() : undefined)).catch(() => undefined);
   return begun;
 }
 
@@ -168,10 +168,10 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
   let opened: NcclSession | undefined;
   const progress = new Progress(() => opened?.checkAll());
   const locals: LocalRank[] = [];
-  const made: Device[] = [];
+  const devices: Device[] = [];
   /** Releases everything after a failure; errors of the release are ignored in favour of that failure. */
-  const giveBack = (): void => {
-    const steps = [...locals, ...made].map((each) => () => each.release());
+  const releaseAll = (): void => {
+    const steps = [...locals, ...devices].map((each) => () => each.release());
     try {
       runAll(steps);
     } catch {}
@@ -182,10 +182,10 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
     try {
       capabilities.push(Number(cuda.computeCapability(place.device)));
       const device = new Device(cuda, current, place.device, place.stream);
-      made.push(device);
+      devices.push(device);
       locals.push(new LocalRank(rank, device, progress, libraries.nccl));
     } catch (error) {
-      giveBack();
+      releaseAll();
       const [size, device] = [info.ranks.length, `cuda:${place.device}`];
       throw located(error, { rank, size, comm: info.name, device });
     }
@@ -195,7 +195,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
     progress.watchIdle();
     return opened;
   };
-  return { current, progress, locals, capabilities, session, giveBack };
+  return { current, progress, locals, capabilities, session, giveBack: releaseAll };
 }
 
 /** Bus ids of the ranks' GPUs; `undefined` if CUDA does not report them, an error only with pinned rings. */
@@ -251,7 +251,7 @@ async function withStartDeadline<T extends { abort(): Promise<void> }>(
     return await Promise.race([opening, stopped]);
   } catch (error) {
     // The start may have completed just before.
-    opening.then((made) => made.abort()).catch(() => undefined);
+    opening.then((created) => created.abort()).catch(() => undefined);
     throw error;
   } finally {
     over.abort();

@@ -253,7 +253,7 @@ export class NcclSession implements Session {
   }
 
   /** Releases the communicator once its devices are idle. */
-  forget(info: CommInfo): void {
+  releaseComm(info: CommInfo): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#retire(comm);
@@ -428,12 +428,14 @@ function createChildren(
     started = parent.lock.run(apart);
     return started;
   };
-  const made = startWithVariables(variables, begin, parent.overSignal).catch((error: unknown) => {
-    // Communicators that NCCL creates after the failure have no owner.
-    started?.then(abortAll, () => undefined);
-    throw error;
-  });
-  return keepAlive(made.catch((error) => parent.rejectAtEnd(error)));
+  const creation = startWithVariables(variables, begin, parent.overSignal).catch(
+    (error: unknown) => {
+      // Communicators that NCCL creates after the failure have no owner.
+      started?.then(abortAll, () => undefined);
+      throw error;
+    },
+  );
+  return keepAlive(creation.catch((error) => parent.rejectAtEnd(error)));
 }
 
 /** Aborts communicators that no session uses. */

@@ -86,8 +86,8 @@ function overlaps({ send, recv }: RankCall): boolean {
   return send !== undefined && recv !== undefined && overlapBytes(send, recv) > 0;
 }
 
-/** The reduces of a complete reduce-scatter. */
-export function reducesOf(set: CallSet): CallSet[] {
+/** Splits a complete reduce-scatter into one reduce per root. */
+export function splitIntoReduces(set: CallSet): CallSet[] {
   const counts = set.calls[0]?.sendCounts ?? [];
   return counts.flatMap((count, root) => {
     if (count === 0) return [];
@@ -99,8 +99,8 @@ export function reducesOf(set: CallSet): CallSet[] {
   });
 }
 
-/** Has `predict` move the times of each reduce: a rank begins one when it is done with the one before it. */
-export function inTurn(
+/** Predicts the times of successive reduces: a rank begins each one when it finishes the previous one. */
+export function predictInSequence(
   set: CallSet,
   parts: readonly CallSet[],
   predict: (part: CallSet, number: number) => void,

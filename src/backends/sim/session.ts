@@ -31,7 +31,14 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
-import { bind, inTurn, planQuestion, Recording, reducesOf, shapeOf } from "./bind.ts";
+import {
+  bind,
+  planQuestion,
+  predictInSequence,
+  Recording,
+  shapeOf,
+  splitIntoReduces,
+} from "./bind.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { allocateHost, HostMemory, PhantomMemory } from "./memory.ts";
@@ -240,7 +247,7 @@ export class SimSession implements Session {
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
-    const ready = this.#ready(collective, set);
+    const ready = this.#lookupOrPrepare(collective, set);
     if (ready === undefined) return this.#executeReduces(set, asked);
     const { plan, bound } = ready;
     try {
@@ -258,17 +265,17 @@ export class SimSession implements Session {
     }
   }
 
-  /** The work of a call; the same object when the call is repeated. `undefined`: it is done as several reduces. */
-  #ready(collective: SpecifiedCollective, set: CallSet): SubmittedCall | undefined {
+  /** The prepared work of a call, cached for repeated calls; `undefined` if the call runs as several reduces. */
+  #lookupOrPrepare(collective: SpecifiedCollective, set: CallSet): SubmittedCall | undefined {
     if (set.cache?.planned !== undefined) return set.cache.planned as SubmittedCall;
     const question = planQuestion(collective, set);
     if (this.#settings.planner.reducesEachRoot(question)) return undefined;
-    const ready = this.#readied(question, set);
+    const ready = this.#prepare(question, set);
     if (set.cache !== undefined) set.cache.planned = ready;
     return ready;
   }
 
-  #readied(question: PlanQuestion, set: CallSet): SubmittedCall {
+  #prepare(question: PlanQuestion, set: CallSet): SubmittedCall {
     const plan = planOf(this.#settings.planner, question);
     const layout = plan.layout(shapeOf(set));
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
@@ -282,15 +289,15 @@ export class SimSession implements Session {
   }
 
   #executeReduces(set: CallSet, asked: readonly RankCall[]): void | Promise<void> {
-    const parts = reducesOf(set);
-    const ready = parts.map((part) => this.#readied(planQuestion("reduce", part), part));
+    const parts = splitIntoReduces(set);
+    const ready = parts.map((part) => this.#prepare(planQuestion("reduce", part), part));
     try {
       const bound = ready.flatMap((each) => each.bound);
       return this.#move(set.comm, set.calls, bound);
     } finally {
       this.#streams.begin(set.comm, set.calls);
       const started = this.#startsFor(set);
-      inTurn(set, parts, (part, i) => this.#predict(part, ready[i] as SubmittedCall));
+      predictInSequence(set, parts, (part, i) => this.#predict(part, ready[i] as SubmittedCall));
       this.#streams.end(set.comm, set.calls);
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);

@@ -15,7 +15,7 @@ import type { WorldTrace } from "./world-trace.ts";
 export interface TracedMessage extends MessageEvent {
   /** The number of the trace's world, from 1; a rebuilt one is the one that it replaces. */
   readonly world: number;
-  /** The number of that world's life, counted from 1 by every rebuild. */
+  /** Generation of that world: 1, and one more with every rebuild. */
   readonly generation: number;
   /** Name of the communicator, and number of the call on it: of a message point to point that of its receive. */
   readonly comm: string;
@@ -41,13 +41,13 @@ export interface TraceEvent {
 /** Rows of a rank in the Chrome trace. */
 export const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
 
-/** Where the life of a world stands among those of a trace. */
-export interface Place {
+/** Position of one generation of a world in a trace. */
+export interface TracedWorld {
   /** The number of its world, from 1. */
   readonly world: number;
   /** Rank 0's process in the Chrome trace; the other ranks' follow. */
   readonly firstPid: number;
-  /** So many ranks have been seen, from rank 0 on. */
+  /** Number of ranks with events, from rank 0 on. */
   ranks: number;
 }
 
@@ -55,8 +55,8 @@ export interface Place {
 export class Trace {
   #events = new Set<TraceEvent>();
   #messages: TracedMessage[] = [];
-  /** Lives of worlds that something has happened in, in that order. */
-  #places = new Map<WorldTrace, Place>();
+  /** Generations of worlds with events, in the order of their first event. */
+  #worlds = new Map<WorldTrace, TracedWorld>();
 
   /** Number of events so far. */
   get length(): number {
@@ -67,7 +67,7 @@ export class Trace {
   clear(): void {
     this.#events.clear();
     this.#messages = [];
-    this.#places.clear();
+    this.#worlds.clear();
   }
 
   /**
@@ -97,7 +97,7 @@ export class Trace {
    * failed has the code of its error in its name, and the error among its arguments. The ranks of a rebuilt world are processes of their own, with the generation in their names.
    */
   toChrome(): { readonly displayTimeUnit: "ns"; readonly traceEvents: readonly ChromeEvent[] } {
-    const names = [...this.#places].flatMap(([world, place]) => namesOf(world, place));
+    const names = [...this.#worlds].flatMap(([world, place]) => namesOf(world, place));
     const events = this.#sorted().flatMap(({ chrome }) => chrome);
     return { displayTimeUnit: "ns", traceEvents: [...names, ...events] };
   }
@@ -108,18 +108,18 @@ export class Trace {
   }
 
   /**
-   * Where the life of a world stands; it takes the next place when something happens in it for the first time.
+   * Position of a generation of a world, assigned at its first event.
    *
    * @internal
    */
-  placeOf(world: WorldTrace): Place {
-    const known = this.#places.get(world);
+  tracedWorld(world: WorldTrace): TracedWorld {
+    const known = this.#worlds.get(world);
     if (known !== undefined) return known;
     let firstPid = 0;
-    for (const { size } of this.#places.keys()) firstPid += size;
-    const firsts = new Set([...this.#places.keys(), world].map(({ first }) => first));
+    for (const { size } of this.#worlds.keys()) firstPid += size;
+    const firsts = new Set([...this.#worlds.keys(), world].map(({ first }) => first));
     const place = { world: [...firsts].indexOf(world.first) + 1, firstPid, ranks: 0 };
-    this.#places.set(world, place);
+    this.#worlds.set(world, place);
     return place;
   }
 
@@ -152,8 +152,8 @@ export class Trace {
   }
 }
 
-/** The names of the processes and rows of one life of a world. */
-function namesOf(world: WorldTrace, place: Place): ChromeEvent[] {
+/** The names of the processes and rows of one generation of a world. */
+function namesOf(world: WorldTrace, place: TracedWorld): ChromeEvent[] {
   return Array.from({ length: place.ranks }, (_, rank) => {
     const pid = place.firstPid + rank;
     const name = world.processName(rank, place);

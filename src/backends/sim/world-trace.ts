@@ -1,4 +1,4 @@
-/** The part of a trace from one life of a world, from its opening to its end or its rebuild. */
+/** The part of a trace from one generation of a world, from its opening to its end or its rebuild. */
 import type { MessageEvent } from "../../algorithms/index.ts";
 import type {
   CallSet,
@@ -12,10 +12,10 @@ import type { ChromeEvent } from "./timeline.ts";
 import {
   classes,
   fieldValue,
-  type Place,
   rows,
   type Trace,
   type TracedMessage,
+  type TracedWorld,
   type TraceEvent,
   us,
 } from "./trace.ts";
@@ -24,7 +24,7 @@ import type { TransferTimes } from "./transfers.ts";
 /** A part of a call that a trace shows. */
 interface Shown {
   /** Another one once the trace has forgotten it. */
-  readonly place: Place;
+  readonly place: TracedWorld;
   readonly part: TracedCall;
   readonly startPs: number;
   readonly made: TraceEvent;
@@ -34,14 +34,14 @@ interface Shown {
 /** The calls that a message belongs to. */
 type MessageNumbers = Pick<TracedMessage, "call" | "sendCall" | "message">;
 
-/** Takes the events of one life of a world. */
+/** Records the events of one generation of a world. */
 export class WorldTrace {
   readonly size: number;
-  /** The first life of the same world. */
+  /** The first generation of the same world. */
   readonly first: WorldTrace;
   readonly #trace: Trace;
   readonly #generation: number;
-  /** The number of each rank in the first life. */
+  /** The number of each rank in the first generation. */
   readonly #initialRanks: readonly number[];
   /** Numbers of messages from one rank to another so far, by communicator, sender and receiver. */
   readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
@@ -68,8 +68,8 @@ export class WorldTrace {
     this.#initialRanks = ranks.map((rank) => world.#initialRanks[rank] as number);
   }
 
-  /** The name of a rank's process: the ranks of the first life of the first world have no other. */
-  processName(rank: number, { world }: Place): string {
+  /** The name of a rank's process; ranks of the first generation of the first world have no suffix. */
+  processName(rank: number, { world }: TracedWorld): string {
     const initialRank = this.#initialRanks[rank] as number;
     const whose = world > 1 ? ` of world ${world}` : "";
     const life = this.#generation > 1 ? `, generation ${this.#generation}` : "";
@@ -196,8 +196,8 @@ export class WorldTrace {
     ]);
   }
 
-  get #place(): Place {
-    return this.#trace.placeOf(this);
+  get #place(): TracedWorld {
+    return this.#trace.tracedWorld(this);
   }
 
   /** A rank that something happens to: its process, and how lines name it. */

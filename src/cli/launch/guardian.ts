@@ -1,7 +1,4 @@
-/**
- * A process that outlives the launcher for as long as ranks do: when the launcher is killed and can stop nothing any more,
- * the guardian stops the ranks.
- */
+/** A process that outlives the launcher until all ranks have ended. If the launcher is killed, the guardian stops the ranks. */
 import { type ChildProcess, spawn } from "node:child_process";
 
 /** It hears `+PID` and `-PID` of ranks, a line each; at the end of that the ranks that are left are stopped. */
@@ -31,7 +28,7 @@ export class Guardian {
   constructor(graceMs: number) {
     this.#process = spawn(process.execPath, ["-e", program, "--", String(graceMs)], {
       stdio: ["pipe", "ignore", "ignore"],
-      // In a session of its own, so that what ends the launcher does not reach it.
+      // A separate session, so that signals to the launcher do not reach the guardian.
       detached: true,
     });
     // Without it the job runs on; only a launcher that is killed would then leave ranks behind.

@@ -15,10 +15,10 @@ const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** Starts the processes, on as many imitated hosts, and resolves to 0 or the status of the rank that failed first. */
 export async function runJob(
-  { hosts = 1, ...wanted }: Omit<JobOptions, "variables"> & { readonly hosts?: number },
+  { hosts = 1, ...options }: Omit<JobOptions, "variables"> & { readonly hosts?: number },
   context: Pick<Context, "err">,
 ): Promise<number> {
-  const { size } = wanted;
+  const { size } = options;
   const jobId = `launch-${randomBytes(8).toString("hex")}`;
   const secret = randomBytes(32).toString("hex");
   const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
@@ -38,7 +38,7 @@ export async function runJob(
       ...(hosts > 1 && { NCCL_HOSTID: `${jobId}-host${host}` }),
     };
   };
-  const job = new JobProcesses({ ...wanted, variables });
+  const job = new JobProcesses({ ...options, variables });
   const watch = watchReasonsToStop(job);
   try {
     const ends = await job.ended;
@@ -55,8 +55,8 @@ interface Watch {
   /** Why it was stopped; `undefined` when it was not. */
   reason(): string | undefined;
   /**
-   * The job has ended: signals mean this process from here on. The reader of the end may send one at once, which would be lost
-   * if the listeners went while it is on its way: they stay, and do what would have been done without them.
+   * The job has ended: signals mean this process from here on. The listeners stay after the job's end, because removing them
+   * could lose a signal in transit. They then perform the signal's default action.
    */
   over(): void;
 }
@@ -94,7 +94,7 @@ interface HostPlace {
   readonly localSize: number;
 }
 
-/** The place of a rank of a job of `size` on so many hosts. */
+/** Host, local rank and local size of a rank in a job of `size` ranks on `hosts` hosts. */
 function hostPlace(rank: number, size: number, hosts: number): HostPlace {
   const firstOn = (host: number): number => Math.ceil((host * size) / hosts);
   const host = Math.floor((rank * hosts) / size);
@@ -172,7 +172,7 @@ class JobProcesses {
     const child = spawn(process.execPath, ["--", ...command], {
       env: variables(rank),
       stdio: ["ignore", "pipe", "pipe"],
-      // A group of its own: what a rank starts ends with it, and signals of the terminal come once, from us.
+      // A separate process group: a rank's children end with it, and the launcher alone forwards signals of the terminal.
       detached: true,
     });
     this.#running.set(rank, child);
@@ -190,7 +190,7 @@ class JobProcesses {
     });
     this.#running.delete(rank);
     if (pid !== undefined) {
-      // What the rank left behind in its group.
+      // Remaining processes of the rank's group.
       signalGroup(child, "SIGKILL");
       this.#guardian.ended(pid);
     }
@@ -237,8 +237,8 @@ function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
 }
 
 /**
- * Resolves after as much time for reading from a child that has ended, or when that is given up. Time in which nothing can be
- * read does not count, be it that our own reader is slow or that this process was: what the rank wrote is still in the pipe.
+ * Resolves after as much time for reading from a child that has ended, or when that is given up. Time without reads does not
+ * count, whether the reader of our output or this process is slow: the rank's output is still in the pipe.
  */
 async function readingTime({ stdout, stderr }: ChildProcess, over: AbortSignal): Promise<void> {
   for (let part = 0; part < outputParts && !over.aborted; ) {

@@ -1,6 +1,6 @@
 /**
- * The output of many processes, separated line by line. It may be no text, so bytes stay as they are: they are
- * handled as strings of Latin-1, in which every byte is one character.
+ * Separates the output of many processes line by line. Output may be binary, so that bytes stay unchanged: they are handled as
+ * Latin-1 strings, in which every byte is one character.
  */
 import type { Readable, Writable } from "node:stream";
 
@@ -10,7 +10,7 @@ const mostLetters = 2 ** 20;
 /** The longest code of a letter in UTF-8; longer ones are no text. */
 const mostBytes = 3 * mostLetters;
 
-/** Puts a prefix before every line; what is not a whole line yet is kept. */
+/** Prefixes every line; an incomplete line is buffered. */
 export class LinePrefixer {
   readonly #prefix: string;
   /** An unfinished line so far, and its number of bytes. */
@@ -108,7 +108,7 @@ export class ThrottledSink {
     this.#sink = sink;
   }
 
-  /** Writes what came from that source, bytes in Latin-1. */
+  /** Writes output of one source, bytes in Latin-1. */
   write(text: string, source: Readable): void {
     if (text !== "") this.#sink.write(text, "latin1");
     if (!this.#sink.writableNeedDrain || this.#sink.destroyed) return;

@@ -1,6 +1,6 @@
 /**
- * At which hop two results part. Hardware shows the end of a fold alone, so the other result is looked for among the
- * values on the way and among folds in other orders: the first hop that such a fold has otherwise is where they part.
+ * Finds the hop at which two results diverge. Hardware shows only the end of a fold. The other result is therefore searched
+ * among intermediate values and among folds in other orders. The first hop in which a matching fold differs is the divergence.
  */
 
 import { foldFor, lanesOf, type ScalarRounding } from "../../algorithms/index.ts";
@@ -46,8 +46,8 @@ export function divergenceText(element: FoldedElement): string {
 }
 
 /**
- * The order of a rank's contents, from the order that `explain` gives for rank 0: results of single owners are folded
- * around the ring, up to their owner.
+ * The fold order of a rank's result, derived from `explain`'s order for rank 0. Results with one owner are folded around the
+ * ring, up to that owner.
  */
 export function orderEndingAt(order: readonly number[], owner: number): number[] {
   const turn = order.indexOf(owner) + 1;

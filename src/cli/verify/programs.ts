@@ -8,7 +8,7 @@ import {
 } from "../../algorithms/index.ts";
 import { type SpecifiedCollective, specifications } from "../../api/index.ts";
 
-/** An algorithm and what it does. */
+/** An algorithm and its collective. */
 export interface CatalogueRow {
   readonly collective: SpecifiedCollective;
   readonly algorithm: Algorithm;
@@ -96,7 +96,7 @@ export function programsHead(mostRanks: number, whose: string): string {
   ].join("\n");
 }
 
-/** The line of an algorithm, and below it what is wrong. */
+/** The line of an algorithm, followed by its problems. */
 export function programsLine({
   collective,
   algorithm,

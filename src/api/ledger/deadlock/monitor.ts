@@ -187,10 +187,10 @@ export class Monitor implements OpObserver {
     if (this.#looking || !this.#waiting()) return;
     this.#looking = true;
     const seen = this.#activity;
-    this.#inTurn(() => this.#inTurn(() => this.#decide(seen, 0)));
+    this.#nextTurn(() => this.#nextTurn(() => this.#decide(seen, 0)));
   }
 
-  #inTurn(step: () => void): void {
+  #nextTurn(step: () => void): void {
     this.#step = step;
     nextTurn(step);
   }
@@ -209,7 +209,7 @@ export class Monitor implements OpObserver {
     else if (atRest === undefined) {
       // Finished work of other threads arrives as an event of the next turn.
       this.#looking = true;
-      this.#inTurn(() => this.#decide(seen, waitedMs, { events }));
+      this.#nextTurn(() => this.#decide(seen, waitedMs, { events }));
     } else if (atRest.events === events) this.#host.onDeadlock();
     else this.#lookAgain(seen, waitedMs, now);
   }
@@ -264,16 +264,16 @@ export class Monitor implements OpObserver {
 }
 
 /** Cached result for this turn, shared by all monitors. */
-let found: { readonly othersWork: boolean } | undefined;
+let othersWorkThisTurn: { readonly othersWork: boolean } | undefined;
 
 function otherThreadsWorkNow(): boolean {
-  if (found === undefined) {
-    found = { othersWork: otherThreadsWork() === true };
-    queueMicrotask(forget);
+  if (othersWorkThisTurn === undefined) {
+    othersWorkThisTurn = { othersWork: otherThreadsWork() === true };
+    queueMicrotask(clearOthersWork);
   }
-  return found.othersWork;
+  return othersWorkThisTurn.othersWork;
 }
 
-function forget(): void {
-  found = undefined;
+function clearOthersWork(): void {
+  othersWorkThisTurn = undefined;
 }

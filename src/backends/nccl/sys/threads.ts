@@ -122,7 +122,7 @@ class ThreadRecord {
   readonly #words: BigUint64Array;
   readonly #bytes: Uint8Array;
   /** First word of the outcome: the status, and a flag that it is set. */
-  readonly #told: Int32Array;
+  readonly #status: Int32Array;
   #copies: (() => void)[] = [];
 
   private constructor(address: bigint, buffer: ArrayBuffer) {
@@ -130,7 +130,7 @@ class ThreadRecord {
     this.byteLength = buffer.byteLength;
     this.#words = new BigUint64Array(buffer);
     this.#bytes = new Uint8Array(buffer);
-    this.#told = new Int32Array(buffer, 0, 2);
+    this.#status = new Int32Array(buffer, 0, 2);
   }
 
   /** A new record of at least `bytes` bytes; `undefined` if the system gives no memory. */
@@ -188,7 +188,7 @@ class ThreadRecord {
     const began = performance.now();
     return new Promise((resolve) => {
       const look = (): void => {
-        if (this.#told[1] !== 0) {
+        if (this.#status[1] !== 0) {
           resolve(this.#read());
           return;
         }
@@ -204,7 +204,7 @@ class ThreadRecord {
     this.#copies = [];
     const endedWord = Number((this.#words[1] as bigint) - this.address) / wordBytes;
     return {
-      status: this.#told[0] as number,
+      status: this.#status[0] as number,
       endedAt: (endedWord - outcomeWords) / wordsPerCall,
     };
   }

@@ -11,7 +11,7 @@ import type { State } from "./state.ts";
 import type { Finding } from "./views/verdict.ts";
 
 /** A call that was run. */
-export interface Show {
+export interface CallResult {
   readonly state: State;
   readonly structure: Structure;
   readonly film: Film;
@@ -22,7 +22,7 @@ export interface Show {
 }
 
 /** Plans and films a call, with a real run on the reference executor. */
-export async function showOf(state: State): Promise<Show> {
+export async function runCall(state: State): Promise<CallResult> {
   const trace = new Trace();
   const inputs = inputsOf(state);
   const [reference] = executors;
@@ -36,10 +36,10 @@ export async function showOf(state: State): Promise<Show> {
 
 /** Runs the call on the other executors, one after another, and reports each result as soon as it is known. */
 export async function compareAll(
-  show: Show,
+  result: CallResult,
   tell: (findings: readonly Finding[], details: ReadonlyMap<string, string>) => void,
 ): Promise<void> {
-  const { state, inputs, outcomes } = show;
+  const { state, inputs, outcomes } = result;
   const reference = outcomes[0] as Outcome;
   const findings: Finding[] = executors.map(
     ({ name }, i): Finding =>
@@ -51,12 +51,12 @@ export async function compareAll(
   tell(findings, details);
   for (const [i, each] of executors.entries()) {
     if (i === 0) continue;
-    findings[i] = await fared(each, state, inputs, reference, outcomes, details);
+    findings[i] = await runOnExecutor(each, state, inputs, reference, outcomes, details);
     tell(findings, details);
   }
 }
 
-async function fared(
+async function runOnExecutor(
   each: PageExecutor,
   state: State,
   inputs: readonly HostArray[],

@@ -1,4 +1,4 @@
-/** The calls of a running callback of `group` or `capture`, which are checked and not posted yet; and operations of several calls. */
+/** Collects the checked, unposted calls of a callback of `group` or `capture`; settles operations of several calls. */
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { InvalidArgumentError } from "../errors.ts";
@@ -7,13 +7,13 @@ import type { CachedCall } from "./call-cache.ts";
 import type { Poster } from "./poster.ts";
 import type { Prepared, PreparedTransfer } from "./prepared.ts";
 
-/** A checked call that was not posted yet. */
-export interface Collected {
+/** A checked call before its posting. */
+export interface CollectedCall {
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
   readonly options: CallOptions | undefined;
   readonly op: CommOp;
-  /** The same call as it was made before, where it was. */
+  /** The cached call, if the same call was made before. */
   readonly cached?: CachedCall | undefined;
   /** Virtual time of the call; deadlines count from it. */
   readonly calledAtPs: number;
@@ -25,44 +25,44 @@ export interface Work {
   readonly label: string | undefined;
 }
 
-/** The picoseconds that virtual compute takes. */
+/** Duration of virtual compute in picoseconds. */
 export function workPs({ durationNs }: Work): number {
   return Math.round(durationNs * 1000);
 }
 
-/** Calls that are posted together, or work between two such postings. */
-export type Step = readonly Collected[] | Work;
+/** Calls posted together, or compute between two postings. */
+export type Step = readonly CollectedCall[] | Work;
 
 /** True for virtual compute. */
 export function isWork(step: Step): step is Work {
   return "durationNs" in step;
 }
 
-/** Gathers the calls of one callback. A group is one step; a recording has one for each call or group. */
-export class Collecting {
+/** Collects the calls of one callback. A group is one step; a recording has one step for each call or group. */
+export class CallCollector {
   readonly #steps: Step[] = [];
-  /** The one step of a group. */
-  readonly #grouped: Collected[] = [];
+  /** The single step of a group. */
+  readonly #grouped: CollectedCall[] = [];
   readonly #action: "group" | "capture";
-  /** The caller: one rank's end of one communicator. */
+  /** The calling rank of a communicator. */
   readonly owner: object;
-  /** The callback in which this one runs. */
-  readonly outer: Collecting | undefined;
+  /** The collector of the enclosing callback. */
+  readonly outer: CallCollector | undefined;
 
-  constructor(action: "group" | "capture", owner: object, outer: Collecting | undefined) {
+  constructor(action: "group" | "capture", owner: object, outer: CallCollector | undefined) {
     this.#action = action;
     this.owner = owner;
     this.outer = outer;
     if (action === "group") this.#steps.push(this.#grouped);
   }
 
-  /** Takes calls that belong together: a single one, or those of an inner group. */
-  add(calls: readonly Collected[]): void {
+  /** Adds calls that are posted together: a single call, or the calls of an inner group. */
+  add(calls: readonly CollectedCall[]): void {
     if (this.#action === "capture") this.#steps.push(calls);
     else for (const call of calls) this.#grouped.push(call);
   }
 
-  /** Takes virtual compute if a recording is under way; a group alone does not hold it back. */
+  /** Adds virtual compute to the enclosing recording, if any; a group alone does not collect it. */
   addWork(work: Work): boolean {
     if (this.#action === "group") return this.outer?.addWork(work) ?? false;
     this.#steps.push(work);
@@ -73,37 +73,37 @@ export class Collecting {
     return this.#steps;
   }
 
-  /** All calls, in the order in which they were made. */
-  get calls(): readonly Collected[] {
+  /** All calls, in program order. */
+  get calls(): readonly CollectedCall[] {
     return this.#steps.flatMap((step) => (isWork(step) ? [] : step));
   }
 }
 
 /**
- * The innermost callback that runs: callbacks are synchronous, so that no program goes on beside them. Every call reads it,
- * which is why it is no function's to give; it is set here alone.
+ * The collector of the innermost running callback. Callbacks are synchronous, so that one variable serves all programs. It is
+ * exported directly because every call reads it; only this file sets it.
  */
-export let innermost: Collecting | undefined;
+export let innermost: CallCollector | undefined;
 
-/** Runs a callback and returns its calls; where it throws, they fail with its error. */
-export function collectFrom(
+/** Runs a callback and returns its calls; if it throws, they fail with its error. */
+export function collectCalls(
   action: "group" | "capture",
   owner: object,
   facts: Facts,
   callback: () => unknown,
-): Collecting {
+): CallCollector {
   const outer = innermost;
-  const collecting = new Collecting(action, owner, outer);
-  innermost = collecting;
+  const collector = new CallCollector(action, owner, outer);
+  innermost = collector;
   try {
     assertSynchronous(action, callback(), facts);
   } catch (error) {
-    for (const { op } of collecting.calls) failOp(op, error);
+    for (const { op } of collector.calls) failOp(op, error);
     throw error;
   } finally {
     innermost = outer;
   }
-  return collecting;
+  return collector;
 }
 
 /** The caller. */
@@ -113,9 +113,9 @@ interface Facts {
   readonly comm: string;
 }
 
-/** Throws where a callback is another communicator's: the call would be made at once, and be no part of it. */
+/** Throws inside of another communicator's callback: the call would be posted at once, outside of that group or recording. */
 export function assertNotForeign(
-  { owner: other }: Collecting,
+  { owner: other }: CallCollector,
   action: string,
   owner: object,
   facts: Facts,
@@ -130,7 +130,7 @@ export function assertNotForeign(
   );
 }
 
-/** Throws inside of a callback of its own: its calls are not posted yet, so that nothing could wait for them. */
+/** Throws inside of the communicator's own callback, whose calls are not posted and cannot be waited for. */
 export function assertClosable(owner: object, facts: Facts): void {
   if (innermost?.owner !== owner) return;
   throw new InvalidArgumentError(
@@ -142,10 +142,10 @@ export function assertClosable(owner: object, facts: Facts): void {
   );
 }
 
-/** Throws when a callback has returned a promise: the calls behind its first `await` would come too late. */
+/** Throws if a callback returns a promise: calls after its first `await` would be too late. */
 function assertSynchronous(action: string, returned: unknown, facts: Facts): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
-  // Its calls fail, and nothing else can observe them.
+  // The calls of the callback fail and report the error; this rejection would be unhandled.
   Promise.resolve(returned).catch(() => undefined);
   throw new InvalidArgumentError(
     { headline: `${action}: the callback returned a promise, needs a synchronous function` },
@@ -153,11 +153,10 @@ function assertSynchronous(action: string, returned: unknown, facts: Facts): voi
   );
 }
 
-// Operations that are made of several.
+// Operations of several calls.
 
 /**
- * Submits `whole` when all its parts are submitted, and settles it when all are settled: with their first error, or
- * with `result`.
+ * Submits `whole` once all parts are submitted, and settles it once all are settled: with their first error, or with `result`.
  */
 export function completeTogether(whole: CommOp, parts: readonly CommOp[], result: unknown): void {
   let waiting = parts.length;
@@ -184,10 +183,7 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
   }
 }
 
-/**
- * Refuses `whole`, then what is left of those of its parts that end with it. It comes first: it is one call that failed,
- * with hooks and a count of its own.
- */
+/** Refuses `whole`, then its unsettled parts. `whole` comes first: it is a failed call with its own hooks and count. */
 export function refuseTogether(
   poster: Pick<Poster, "refuse">,
   whole: CommOp,
