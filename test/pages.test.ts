@@ -76,6 +76,14 @@ test("ARCHITECTURE.md names symbols that exist", () => {
   expect(symbols.filter((symbol) => !isDeclared(symbol))).toEqual([]);
 });
 
+test("pages name private members that exist", () => {
+  const symbols = pages.flatMap((page) =>
+    spans(read(page)).filter((span) => /^[A-Z]\w+\.#\w+$/.test(span)),
+  );
+  expect(symbols.length).toBeGreaterThan(0);
+  expect(symbols.filter((symbol) => !isDeclared(symbol.replace("#", "")))).toEqual([]);
+});
+
 test("a missing file, link and symbol are noticed", () => {
   expect(
     pathsIn("see `src/api/gone.ts` and `ledger/runs.ts`").filter((path) => !exists(path)),
