@@ -102,8 +102,8 @@ function round(value) {
 async function page() {
   const files = new Map();
   const lines = [
-    "This part is written by `npm run docs:algorithms` from the catalogue itself: costs are the closed forms in the algorithms' headers,",
-    "which the verifier holds every program against, and pictures are drawn from traces of real runs.",
+    "This part is generated from the catalogue by `npm run docs:algorithms`. Costs are the closed forms in the algorithms' headers,",
+    "checked by the verifier for every program. Pictures are drawn from traces of real runs.",
     "",
     `Rounds and elements sent are given for ${rankCounts.join(" · ")} ranks. *Sent* is what the busiest rank sends, in multiples of the`,
     "call's count. In the pictures blue is a rank that sends, green one that receives; time is virtual and goes to the right.",
