@@ -138,7 +138,7 @@ export class Poster {
       if (known !== undefined && this.#postRepeated(known, options, op)) return op;
       const prepared = known?.prepared ?? this.#prepared(collective, given, prepare);
       this.assertNotCancelled(collective, options);
-      const call = { collective, prepared, options, op, known, calledAtPs: this.nowPs };
+      const call = { collective, prepared, options, op, cached: known, calledAtPs: this.nowPs };
       if (this.collector !== undefined) this.collector.add([call]);
       else if ("transfers" in prepared) this.submit([call]);
       else this.#submitOne(call, prepared);
