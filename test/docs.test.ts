@@ -1,13 +1,14 @@
 /**
  * The examples of README.md and docs/*.md, run. A `js` block is run as a module when a `text`
  * block follows it, and must print exactly that; so is a `sh` block marked `check`, as a command.
- * A `js` block marked `check` without a `text` block must print nothing.
+ * A `js` block marked `check` without a `text` block must print nothing. Blocks marked `long` run in `npm run test:all`.
  */
 
 import { spawnSync } from "node:child_process";
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { beforeAll, describe, expect, test } from "vitest";
+import { isAll } from "./support/seed.ts";
 
 interface Fence {
   readonly language: string;
@@ -51,6 +52,7 @@ function examplesOf(markdown: string): Example[] {
     const isModule = fence.language === "js" || fence.language === "mjs";
     const output = next?.language === "text" && !next.afterHeading ? next.body : undefined;
     const isMarked = fence.words.includes("check");
+    if (fence.words.includes("long") && !isAll) return [];
     const isChecked = isModule ? isMarked || output !== undefined : isMarked;
     if (!isChecked || (!isModule && fence.language !== "sh")) return [];
     const kind = isModule ? "module" : "command";
@@ -59,18 +61,44 @@ function examplesOf(markdown: string): Example[] {
 }
 
 const root = fileURLToPath(new URL("../", import.meta.url));
+const { scripts } = JSON.parse(readFileSync(`${root}package.json`, "utf8"));
 
-function printed({ kind, line, body }: Example): string {
-  const env = { ...process.env, FORCE_COLOR: "0" };
-  const options = { cwd: root, encoding: "utf8", timeout: 60_000, env } as const;
-  if (kind === "command") return outputOf(spawnSync("sh", ["-e", "-c", body], options));
+const env = { ...process.env, FORCE_COLOR: "0" };
+const options = { cwd: root, encoding: "utf8", timeout: 60_000, env } as const;
+
+/** Ends the output of a module; the modules of a page run one after another in one process. */
+const endOfModule = "-- end of module --";
+
+/** The outputs of examples, in their order. */
+function printed(examples: readonly Example[]): string[] {
+  const modules = examples.filter(({ kind }) => kind === "module");
+  const outputs = outputsOfModules(modules);
+  return examples.map((example) =>
+    example.kind === "module"
+      ? (outputs[modules.indexOf(example)] ?? "")
+      : outputOf(spawnSync("sh", ["-e", "-c", withoutNpm(example.body)], options)),
+  );
+}
+
+/** npm's start takes longer than most commands: its script runs instead. */
+function withoutNpm(command: string): string {
+  return command.replaceAll("npm run -s twinccl --", scripts.twinccl);
+}
+
+function outputsOfModules(modules: readonly Example[]): string[] {
   // Inside the repository, so that `import "twinccl"` is the package's own dist.
-  const path = `${root}.docs-check-${process.pid}-${line}.mjs`;
+  const folder = mkdtempSync(`${root}.docs-check-`);
   try {
-    writeFileSync(path, body);
-    return outputOf(spawnSync(process.execPath, [path], options));
+    const names = modules.map(({ body }, at) => {
+      writeFileSync(`${folder}/${at}.mjs`, body);
+      return `./${at}.mjs`;
+    });
+    const all = names.map((name) => `await import("${name}");\nconsole.log("${endOfModule}");\n`);
+    writeFileSync(`${folder}/all.mjs`, all.join(""));
+    const output = outputOf(spawnSync(process.execPath, [`${folder}/all.mjs`], options));
+    return output.split(`${endOfModule}\n`);
   } finally {
-    rmSync(path, { force: true });
+    rmSync(folder, { recursive: true, force: true });
   }
 }
 
@@ -106,21 +134,23 @@ describe("the reader of examples", () => {
   });
 
   test("runs them, and shows a failure", () => {
-    expect(examples.map(printed)).toEqual(examples.map((each) => each.expected));
+    expect(printed(examples)).toEqual(examples.map((each) => each.expected));
     const broken: Example = { kind: "module", line: 1, body: "throw 1;", expected: "" };
-    expect(printed(broken)).toContain("exit status 1");
+    expect(printed([examples[0]!, broken])[1]).toContain("exit status 1");
   });
 });
 
 describe.each(pages)("%s", (page) => {
   const path = `${root}${page}`;
   const examples = existsSync(path) ? examplesOf(readFileSync(path, "utf8")) : [];
+  let outputs: readonly string[] = [];
 
   beforeAll(() => {
     const { status } = spawnSync(process.execPath, ["tools/build.mjs", "--is-fresh"], {
       cwd: root,
     });
     if (status !== 0) throw new Error("dist is older than src: run `npm run build`");
+    outputs = printed(examples);
   });
 
   test("has a checked example where it must", () => {
@@ -134,7 +164,7 @@ describe.each(pages)("%s", (page) => {
   test.each(examples)(
     "the example at line $line prints what it says",
     (example) => {
-      expect(trimmed(printed(example))).toBe(trimmed(example.expected));
+      expect(trimmed(outputs[examples.indexOf(example)] ?? "")).toBe(trimmed(example.expected));
     },
     70_000,
   );

@@ -1,4 +1,4 @@
-// Writes `N passed, N failed` (and `, N skipped`) as the very last line of a test run.
+// Writes `N passed, N failed` (and `, N skipped`) as the very last line of a test run, and in CI the slowest tests before it.
 //
 // It is written while the process exits, because anything earlier can be followed by other output.
 // What is not a test case but went wrong (a file that did not load, a failed hook, an unhandled
@@ -22,6 +22,20 @@ function countModule(testModule: TestModule, counts: Counts): void {
   }
   counts.failed += testModule.errors().length;
   for (const suite of testModule.children.allSuites()) counts.failed += suite.errors().length;
+}
+
+/** Tests that CI shows with their times. */
+const slowestShown = 20;
+
+function slowestOf(testModules: readonly TestModule[]): string[] {
+  const timed = testModules.flatMap((testModule) =>
+    [...testModule.children.allTests()].map((testCase) => ({
+      ms: testCase.diagnostic()?.duration ?? 0,
+      name: `${testModule.relativeModuleId}: ${testCase.fullName}`,
+    })),
+  );
+  timed.sort((a, b) => b.ms - a.ms);
+  return timed.slice(0, slowestShown).map(({ ms, name }) => `${(ms / 1000).toFixed(1)} s  ${name}`);
 }
 
 function writeLine(line: string): void {
@@ -60,5 +74,8 @@ export default class ClosingLineReporter implements Reporter {
     for (const testModule of testModules) countModule(testModule, counts);
     if (reason !== "passed") counts.failed = Math.max(1, counts.failed);
     this.counts = counts;
+    if (process.env["CI"] !== undefined) {
+      writeLine(`the slowest tests:\n${slowestOf(testModules).join("\n")}`);
+    }
   }
 }

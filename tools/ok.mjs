@@ -22,6 +22,7 @@ const checks = {
   "knip --production": "npm run -s knip -- --production",
   docs: "npm run -s docs",
   test: "npm test",
+  "test:all": "npm run -s test:all",
   mutation: "npm run -s test:mutation",
   programs: "npm run -s test:programs",
   "web build": "npm run -s web:build",

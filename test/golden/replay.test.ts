@@ -1,5 +1,6 @@
 /**
- * Recorded results of real NCCL, replayed: a sample in every run, all of them with TWINCCL_GOLDEN=all.
+ * Recorded results of real NCCL, replayed: a sample in every run, a larger one in `npm run test:all`, and all of them with
+ * TWINCCL_GOLDEN=all.
  */
 
 import { sim } from "twinccl/sim";
@@ -7,15 +8,16 @@ import { expect, test } from "vitest";
 import { isSymmetric, sentBlocks } from "../../src/golden/case.ts";
 import { check } from "../../src/golden/check.ts";
 import { type GoldenRecord, idOf } from "../../src/golden/format.ts";
+import { partOfCases } from "../support/seed.ts";
 import { Replay, recordsOf } from "./replay.ts";
 
 const everything = process.env["TWINCCL_GOLDEN"] === "all";
 
 /** Input elements that a sample may regenerate, for each file; large cases are left to the full run. */
-const sampleElements = 2e8;
+const sampleElements = 2e8 * partOfCases;
 
 /** Small cases of a sample; every file but the longest is within it. */
-const sampleCases = 2000;
+const sampleCases = 2000 * partOfCases;
 
 const files = [
   ["nccl-2.28.9-h200x8.jsonl", 1686],
@@ -41,7 +43,7 @@ test.each(files)(
   "%s through createWorld",
   async (name) => {
     const cases = recordsOf(name);
-    const chosen = everything ? cases : sample(cases, 2e7);
+    const chosen = everything ? cases : sample(cases, sampleElements / 10);
     const found = await check(chosen, (plan) => sim({ like: "nccl-2.28", plan }));
     if (everything) console.log(`${name}: ${found.identical} of ${found.cases} identical`);
     expect(found.mismatches.slice(0, 10)).toEqual([]);

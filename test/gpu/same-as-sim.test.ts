@@ -14,5 +14,5 @@ sameAsSim({
   sizes: found.filter((size) => size <= 4 || size === found.length),
   longest: 200_000,
   seconds: Number(process.env["TWINCCL_SECONDS"] ?? 60),
-  command: "npx vitest run --project gpu test/gpu/same-as-sim.test.ts",
+  command: "npx vitest run --mode gpu test/gpu/same-as-sim.test.ts",
 });

@@ -21,7 +21,7 @@ import { orderOf } from "../support/fold-order.ts";
 import { orderedReduce } from "../support/ordered-oracle.ts";
 import { type FoldingCall, type FoldOracle, judgeRun } from "../support/program-oracle.ts";
 import type { OracleDType, OracleOp } from "../support/rounding-oracle.ts";
-import { holds, seedFor } from "../support/seed.ts";
+import { holds, isAll, seedFor } from "../support/seed.ts";
 
 /** A row of the catalogue that folds. */
 interface Row {
@@ -128,11 +128,14 @@ function together(size: number, calls: readonly ProgramCall[]): Program {
   return { size, issue: "together", splits: [], steps };
 }
 
+/** Those that `npm test` judges: every operator on one of them for some row. */
+const shapes = [...grid.entries()].filter(([place]) => isAll || [1, 4, 7].includes(place));
+
 describe("every dtype and every operator", () => {
   test.each(everyDType)("%s: arbitrary bits, all operators, 1 to 17 ranks", async (dtype) => {
     const ops: OracleOp[] = ["sum", "prod", "min", "max", "avg", ...scalars(dtype)];
     for (const [at, row] of rows.entries()) {
-      for (const [place, shape] of grid.entries()) {
+      for (const [place, shape] of shapes) {
         // Every operator on every third size: each row gets them all.
         const some = ops.filter((_, i) => (i + place + at) % 3 === 0);
         const calls = some.map((op, i) => callOf(row, dtype, op, shape, 11 * place + i));

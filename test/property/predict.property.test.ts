@@ -17,7 +17,7 @@ import {
   writtenLanes,
 } from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
-import { holds } from "../support/seed.ts";
+import { holds, isAll } from "../support/seed.ts";
 
 const rows = builtCollectives.flatMap((collective) =>
   algorithmsOf(collective).map((algorithm) => ({ collective, name: algorithm.name, algorithm })),
@@ -85,7 +85,9 @@ describe("a prediction is the time of all ranks together", () => {
   });
 
   test("and some of them were made by a few ranks for all, on every wiring", () => {
-    expect([...folds].sort()).toEqual(["crossbar", "fat", "ring", "torus"]);
+    const kinds = ["crossbar", "fat", "ring", "torus"];
+    if (isAll) expect([...folds].sort()).toEqual(kinds);
+    else expect(folds.size).toBeGreaterThan(1);
   });
 });
 

@@ -1,5 +1,5 @@
 /** Timers that keep the process alive: set, and neither fired, nor stopped, nor unreferenced. */
-import { onTestFinished, vi } from "vitest";
+import { onTestFinished } from "vitest";
 
 type SetTimeout = (run: () => void, delayMs: number) => NodeJS.Timeout;
 
@@ -30,16 +30,16 @@ export class LivingTimers {
       this.#living.set(timer, delayMs);
       return timer;
     };
-    const setting = vi
-      .spyOn(globalThis, "setTimeout")
-      .mockImplementation(adjust(watched) as typeof set);
-    const clearing = vi.spyOn(globalThis, "clearTimeout").mockImplementation((timer) => {
+    const setting = adjust(watched) as typeof set;
+    const clearing = ((timer) => {
       this.#living.delete(timer as NodeJS.Timeout);
       clear(timer);
-    });
+    }) as typeof clear;
+    Object.assign(globalThis, { setTimeout: setting, clearTimeout: clearing });
     onTestFinished(() => {
-      setting.mockRestore();
-      clearing.mockRestore();
+      // A test that moved time may have put back the runtime's already.
+      if (globalThis.setTimeout === setting) globalThis.setTimeout = set;
+      if (globalThis.clearTimeout === clearing) globalThis.clearTimeout = clear;
     });
   }
 

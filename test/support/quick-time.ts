@@ -43,5 +43,7 @@ export function quickTime(): void {
     isOver = true;
     performance.now = now;
     vi.useRealTimers();
+    // Timers that the modules of src hold follow the clock that has stopped.
+    vi.resetModules();
   });
 }

@@ -2,7 +2,7 @@
  * Where the properties get their randomness from: one seed, printed with every failure.
  *
  * CI uses the fixed one, so that a red build is red again on any machine. `TWINCCL_SEED=random` draws a new seed,
- * `TWINCCL_SEED=<n>` repeats one, `TWINCCL_RUNS=<n>` changes how many cases each law gets, and `TWINCCL_PATH=<path>`
+ * `TWINCCL_SEED=<n>` repeats one, `TWINCCL_RUNS=<n>` sets the number of cases of each law, and `TWINCCL_PATH=<path>`
  * goes straight to the shrunk counterexample. A failure prints the line that does all of this.
  */
 import type fc from "fast-check";
@@ -10,7 +10,7 @@ import { checkProperty, environmentReplay, type Replay } from "twinccl/testing";
 import { expect } from "vitest";
 
 const { env } = process;
-const { TWINCCL_RUNS, TWINCCL_SEED } = env;
+const { TWINCCL_RUNS, TWINCCL_SEED, TWINCCL_TESTS } = env;
 if (TWINCCL_SEED === "random") {
   Object.assign(env, { TWINCCL_SEED: String(Math.floor(Math.random() * 0x7fffffff)) });
 }
@@ -18,9 +18,15 @@ if (TWINCCL_SEED === "random") {
 /** The seed of every property in this process, and where to begin. */
 export const replay: Replay = environmentReplay();
 
+/** True in `npm run test:all`. */
+export const isAll = TWINCCL_TESTS === "all";
+
+/** The part of a law's cases that is drawn. */
+export const partOfCases: number = isAll ? 1 : 1 / 10;
+
 /** The number of cases of a law, unless `TWINCCL_RUNS` overrides it. */
-export function runsOf(usual: number): number {
-  if (TWINCCL_RUNS === undefined) return usual;
+export function runsOf(all: number): number {
+  if (TWINCCL_RUNS === undefined) return Math.ceil(all * partOfCases);
   const runs = Number(TWINCCL_RUNS);
   if (!Number.isSafeInteger(runs) || runs < 1) throw new Error(`TWINCCL_RUNS=${TWINCCL_RUNS}`);
   return runs;
@@ -57,7 +63,7 @@ export async function holds<T>(
 export function commandOf(path: string, test: string): string {
   const file = path.replace(/^.*\/(?=test\/)/, "");
   const name = test.replaceAll(" > ", " ").replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  return `npx vitest run ${file} -t '^${name.replaceAll("'", ".")}$'`;
+  return `npx vitest run${isAll ? " --mode all" : ""} ${file} -t '^${name.replaceAll("'", ".")}$'`;
 }
 
 function mix(value: number): number {

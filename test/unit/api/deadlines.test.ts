@@ -1,5 +1,5 @@
 /** Deadlines in real time, by a clock that the tests set: each comes due at its own time, never before, under one timer. */
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { beforeEach, describe, expect, test, vi } from "vitest";
 import { Alarm, Deadlines } from "../../../src/api/ledger/deadlines.ts";
 import type { Posting } from "../../../src/api/ledger/posting.ts";
 import { CommOp, completeOp, failOp } from "../../../src/api/op.ts";
@@ -38,11 +38,11 @@ class Watched {
   }
 }
 
-beforeEach(() => {
+beforeEach(({ onTestFinished }) => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  // Behind what a test puts in the place of these timers.
+  onTestFinished(() => void vi.useRealTimers());
 });
-
-afterEach(() => void vi.useRealTimers());
 
 describe("deadlines", () => {
   test("of different lengths come due in the order of their ends", async () => {

@@ -6,6 +6,8 @@ import { expect, test, vi } from "vitest";
 
 /** Stand-ins for Float16Array in runtimes without it: the language's own property of TypedArrays names the class. */
 const standIns = vi.hoisted(() => {
+  // Another file may have loaded the library, which takes that property once.
+  vi.resetModules();
   const arrays = new WeakSet<object>();
   const prototype: object = Object.getPrototypeOf(Uint8Array.prototype);
   const tag = Object.getOwnPropertyDescriptor(prototype, Symbol.toStringTag);

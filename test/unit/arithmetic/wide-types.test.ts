@@ -2,13 +2,14 @@ import { describe, test } from "vitest";
 import type { ScalarRounding } from "../../../src/algorithms/arithmetic/index.ts";
 import { bytesOf, type DType } from "../../../src/api/dtype.ts";
 import type { ReduceOp } from "../../../src/api/reduce-op.ts";
+import { partOfCases } from "../../support/seed.ts";
 import { expectOracle, pairs, randomWords, specialBits, wildBits } from "./lane-bits.ts";
 
 const plain: ReduceOp[] = ["sum", "prod", "min", "max"];
 const integers: DType[] = ["int32", "uint32", "int64", "uint64"];
 const floats: DType[] = ["float32", "float64"];
 const roundings: ScalarRounding[] = ["fused", "separate"];
-const wildCount = 34_000;
+const wildCount = 34_000 * partOfCases;
 
 /** Pairs of nearly opposite contributions: a fused sum of them cancels down to its last bits. */
 function cancelling(dtype: DType, count: number, seed: number): bigint[][] {

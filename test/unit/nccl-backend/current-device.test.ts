@@ -1,9 +1,12 @@
 /** CUDA's current device, one for each thread: work runs on its own device, whatever other code sets. */
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { CurrentDevice, Device } from "../../../src/backends/nccl/device/device.ts";
 import { fakeCuda } from "../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../support/fake-gpus/machine.ts";
 import { turns } from "./gpus.ts";
+
+// Modules keep what other files have done on this thread.
+vi.hoisted(() => vi.resetModules());
 
 /** Two devices of one machine, by libraries of their own or by one. */
 function setUp(libraries: 1 | 2) {

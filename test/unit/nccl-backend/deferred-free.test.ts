@@ -9,6 +9,9 @@ import { Machine } from "../../support/fake-gpus/machine.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
 import { closeAll, closeRest, type Joined, joinAll, told } from "./joined.ts";
 
+// Modules keep what other files have done on this thread.
+vi.hoisted(() => vi.resetModules());
+
 const ones = (comm: Communicator) => comm.alloc("float32", 8).fill(1);
 
 /** Two calls of rank 0, of which rank 1 makes the first one; `bytes` are disposed of behind it. */

@@ -2,11 +2,8 @@
 import type { CommError, Communicator, ConnectedCommunicator } from "twinccl";
 import { expect, test } from "vitest";
 import { cudaError, ncclError } from "../../support/fake-gpus/index.ts";
-import { quickTime } from "../../support/quick-time.ts";
 import { connected } from "./connected.ts";
 import { cleanGpus, turns } from "./gpus.ts";
-
-quickTime();
 
 const deadline = { timeoutMs: 500 };
 

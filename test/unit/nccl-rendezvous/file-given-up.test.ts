@@ -5,9 +5,10 @@ import { expect, test, vi } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
 import * as files from "../../../src/backends/nccl/rendezvous/file-record.ts";
 import { thisProcess } from "../../../src/backends/nccl/rendezvous/file-record.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { scratch } from "./launched.ts";
-import { closeAfter, errorOf } from "./stores.ts";
+import { errorOf } from "./stores.ts";
 
 /** The act of another process just before this one takes a file away. */
 let meanwhile: (() => void) | undefined;

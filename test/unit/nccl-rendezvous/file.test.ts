@@ -19,9 +19,10 @@ import { describe, expect, test } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
 import { createRecord, removeRecord } from "../../../src/backends/nccl/rendezvous/file-record.ts";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { quickTime } from "../../support/quick-time.ts";
 import { isRunning, scratch } from "./launched.ts";
-import { bytes, closeAfter, errorOf, text } from "./stores.ts";
+import { bytes, errorOf, text } from "./stores.ts";
 
 quickTime();
 

@@ -2,9 +2,10 @@
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { describe, expect, test } from "vitest";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import { bytes, closeAfter, errorOf, place, relay, text } from "./stores.ts";
+import { bytes, errorOf, place, relay, text } from "./stores.ts";
 
 quickTime();
 

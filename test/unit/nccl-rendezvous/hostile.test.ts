@@ -23,8 +23,9 @@ import {
   WireError,
 } from "../../../src/backends/nccl/rendezvous/protocol.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import { bytes, closeAfter, errorOf, type Place, place, relay, text } from "./stores.ts";
+import { bytes, errorOf, type Place, place, relay, text } from "./stores.ts";
 
 quickTime();
 

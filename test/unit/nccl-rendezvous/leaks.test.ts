@@ -3,8 +3,9 @@ import { spawn } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
 import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { scratch, script } from "./launched.ts";
-import { closeAfter, errorOf, place } from "./stores.ts";
+import { errorOf, place } from "./stores.ts";
 
 /** Runs a script as one rank; resolves with what it printed and its exit status. */
 async function run(path: string, port: number, secret: string): Promise<[string, number | null]> {

@@ -3,7 +3,8 @@ import { describe, expect, test, vi } from "vitest";
 import { isOwnName } from "../../../src/backends/nccl/rendezvous/checks.ts";
 import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
-import { closeAfter, errorOf } from "./stores.ts";
+import { closeAfter } from "../../support/opened.ts";
+import { errorOf } from "./stores.ts";
 
 vi.mock("node:dns/promises", async (original) => {
   const dns = await original<typeof import("node:dns/promises")>();

@@ -3,8 +3,8 @@ import { spawn } from "node:child_process";
 import { copyFileSync, readFileSync } from "node:fs";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { stateOf, thisProcess } from "../../../src/backends/nccl/rendezvous/file-record.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { scratch } from "./launched.ts";
-import { closeAfter } from "./stores.ts";
 
 test("this one runs, and one of its number that started at another time has ended", () => {
   const identity = thisProcess();

@@ -2,22 +2,11 @@
 import { randomBytes } from "node:crypto";
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { CommError } from "twinccl";
-import { afterEach } from "vitest";
 import { type Membership, StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import type { JoinOptions, Rendezvous } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
 import type { StoreServerOptions } from "../../../src/backends/nccl/rendezvous/server.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
-
-const closers: (() => Promise<unknown>)[] = [];
-
-afterEach(async () => {
-  await Promise.all(closers.splice(0).map((close) => close()));
-});
-
-/** Has something closed after the test. */
-export function closeAfter(close: () => Promise<unknown>): void {
-  closers.push(close);
-}
+import { closeAfter } from "../../support/opened.ts";
 
 /** A store outside of the ranks' processes, and its address. */
 export interface Place {
@@ -39,11 +28,11 @@ export async function place(
   const secret = randomBytes(32).toString("hex");
   const jobId = "test-job";
   const server = await StoreServer.listen({ jobId, size, hosted: false, secret, ...options });
-  closers.push(() => server.close());
+  closeAfter(() => server.close());
   const rendezvous = tcpRendezvous({ port: server.port, secret, host: "other" });
   const join = async (rank: number, more: Partial<JoinOptions> = {}): Promise<Membership> => {
     const membership = await rendezvous.join({ jobId, rank, size, deadlineMs: 5_000, ...more });
-    closers.push(() => membership.leave());
+    closeAfter(() => membership.leave());
     return membership;
   };
   const joinAll = (): Promise<Membership[]> =>
@@ -89,7 +78,7 @@ export async function relay(
   const cut = (): void => {
     for (const socket of open) socket.destroy();
   };
-  closers.push(async () => {
+  closeAfter(async () => {
     cut();
     await new Promise((resolve) => server.close(resolve));
   });

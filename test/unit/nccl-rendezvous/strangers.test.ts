@@ -13,9 +13,10 @@ import {
 } from "../../../src/backends/nccl/rendezvous/connection.ts";
 import { limits } from "../../../src/backends/nccl/rendezvous/limits.ts";
 import { encodeRequest } from "../../../src/backends/nccl/rendezvous/protocol.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import { bytes, closeAfter, type Place, place } from "./stores.ts";
+import { bytes, type Place, place } from "./stores.ts";
 
 quickTime();
 

@@ -3,8 +3,9 @@ import { createServer } from "node:net";
 import { describe, expect, test } from "vitest";
 import { StoreServer } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import { bytes, closeAfter, errorOf, place, text } from "./stores.ts";
+import { bytes, errorOf, place, text } from "./stores.ts";
 
 quickTime();
 

@@ -8,8 +8,9 @@ import { describe, expect, test } from "vitest";
 import { fileRendezvous } from "../../../src/backends/nccl/rendezvous/file.ts";
 import type { Membership, Rendezvous } from "../../../src/backends/nccl/rendezvous/rendezvous.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { launch, scratch, script } from "./launched.ts";
-import { bytes, closeAfter, errorOf, fragile, place, text } from "./stores.ts";
+import { bytes, errorOf, fragile, place, text } from "./stores.ts";
 
 /** Where ranks meet, as each of them makes it. */
 type Meet = () => Rendezvous;

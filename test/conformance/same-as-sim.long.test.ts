@@ -8,5 +8,6 @@ sameAsSim({
   sizes: [1, 3],
   longest: 10_000,
   seconds: 0,
-  command: "npx vitest run --project conformance test/conformance/same-as-sim.test.ts",
+  command:
+    "npx vitest run --mode all --project conformance test/conformance/same-as-sim.long.test.ts",
 });

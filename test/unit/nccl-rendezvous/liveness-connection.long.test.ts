@@ -3,8 +3,9 @@ import { createConnection, createServer, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import type { Membership } from "../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../src/backends/nccl/rendezvous/tcp.ts";
+import { closeAfter } from "../../support/opened.ts";
 import { launch, script } from "./launched.ts";
-import { bytes, closeAfter, type Place, place } from "./stores.ts";
+import { bytes, type Place, place } from "./stores.ts";
 
 /** Both ends of a connection through a relay, and what went over it so far. */
 interface Relayed {
