@@ -9,8 +9,12 @@ import { sourceEntries } from "./tools/source-entries.ts";
 
 type Project = NonNullable<NonNullable<ViteUserConfig["test"]>["projects"]>[number];
 
-const globs = (folders: readonly string[], ending: string): string[] =>
-  folders.map((folder) => (folder.endsWith(ending) ? folder : `${folder}/**/*${ending}`));
+const globs = (folders: readonly string[]): string[] =>
+  folders.map((folder) => (folder.endsWith(".test.ts") ? folder : `${folder}/**/*.test.ts`));
+
+/** Folders of the NCCL backend's tests, and with `*` the files beside them. */
+const nccl = (...folders: readonly string[]): string[] =>
+  folders.map((name) => `test/unit/backends/nccl/${name === "*" ? "*.test.ts" : name}`);
 
 export default defineConfig(({ mode }): ViteUserConfig => {
   const isAll = mode !== "test";
@@ -19,7 +23,7 @@ export default defineConfig(({ mode }): ViteUserConfig => {
     extends: true,
     test: {
       name,
-      include: globs(folders, ".test.ts"),
+      include: globs(folders),
       exclude: isAll ? [] : ["**/*.long.test.ts"],
       globalSetup: ["./tools/build-before-tests.mjs"],
       ...test,
@@ -70,16 +74,11 @@ export default defineConfig(({ mode }): ViteUserConfig => {
             ignoreSourceErrors: true,
           },
         }),
-        project("algorithms", [
-          "test/unit/algorithms",
-          "test/unit/arithmetic",
-          "test/unit/nccl",
-          "test/unit/catalogue.test.ts",
-        ]),
-        project("sim", ["test/unit/sim"]),
-        project("nccl", ["test/unit/nccl-backend"], closesOpened),
-        project("native", ["test/unit/nccl-marshalling", "test/unit/nccl-plan"], ownModules),
-        project("job", ["test/unit/nccl-rendezvous", "test/unit/launched-ranks"], {
+        project("algorithms", ["test/unit/algorithms", "test/unit/catalogue.test.ts"]),
+        project("sim", ["test/unit/backends/sim"]),
+        project("nccl", nccl("*", "calls", "device", "discovery", "job"), closesOpened),
+        project("native", nccl("sys", "process"), ownModules),
+        project("rendezvous", [...nccl("rendezvous"), "test/unit/launched-ranks"], {
           ...ownModules,
           ...closesOpened,
         }),

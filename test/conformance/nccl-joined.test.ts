@@ -4,8 +4,8 @@
  */
 import { fakeGpus } from "../support/fake-gpus/index.ts";
 import { crossed } from "../support/messages.ts";
-import { expectClean } from "../unit/nccl-backend/gpus.ts";
-import { closeAll, type Joined, joinAll, onAll } from "../unit/nccl-backend/joined.ts";
+import { expectClean } from "../unit/backends/nccl/gpus.ts";
+import { closeAll, type Joined, joinAll, onAll } from "../unit/backends/nccl/job/joined.ts";
 import { parts } from "./parts.ts";
 import { conformance, type SuiteRanks, type UseRanks } from "./suite.ts";
 

@@ -3,7 +3,7 @@ import { createWorld } from "twinccl";
 import { expect, test } from "vitest";
 import { fakeGpus, ncclError } from "../support/fake-gpus/index.ts";
 import { expectHealthy } from "../support/planted.ts";
-import { cleanGpus, inWorld, seen } from "../unit/nccl-backend/gpus.ts";
+import { cleanGpus, inWorld, seen } from "../unit/backends/nccl/gpus.ts";
 
 test("a rank that NCCL does not destroy kept those behind it, and the error named no communicator", async () => {
   const gpus = cleanGpus();

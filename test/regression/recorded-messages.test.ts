@@ -2,8 +2,8 @@
 import { CollectiveMismatchError, type Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../support/in-world.ts";
-import { cleanGpus, inWorld as onGpus } from "../unit/nccl-backend/gpus.ts";
-import { closeAll, joinAll, onAll } from "../unit/nccl-backend/joined.ts";
+import { cleanGpus, inWorld as onGpus } from "../unit/backends/nccl/gpus.ts";
+import { closeAll, joinAll, onAll } from "../unit/backends/nccl/job/joined.ts";
 
 const ROUNDS = 3;
 

@@ -23,8 +23,8 @@ import type { Reply, Request } from "../../src/backends/nccl/rendezvous/protocol
 import { Store } from "../../src/backends/nccl/rendezvous/store.ts";
 import { tcpRendezvous } from "../../src/backends/nccl/rendezvous/tcp.ts";
 import { closeAfter } from "../support/opened.ts";
-import { launch, script } from "../unit/nccl-rendezvous/launched.ts";
-import { errorOf, type Place, place, relay } from "../unit/nccl-rendezvous/stores.ts";
+import { launch, script } from "../unit/backends/nccl/rendezvous/launched.ts";
+import { errorOf, type Place, place, relay } from "../unit/backends/nccl/rendezvous/stores.ts";
 
 /** The number of the next connections of this process that never come about. */
 let lostConnects = 0;

@@ -16,7 +16,7 @@ import {
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { openBuffers } from "../support/open-buffers.ts";
-import { closeAll, joinAll, onAll } from "../unit/nccl-backend/joined.ts";
+import { closeAll, joinAll, onAll } from "../unit/backends/nccl/job/joined.ts";
 
 test.each([
   ["full", {}],

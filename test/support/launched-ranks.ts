@@ -8,7 +8,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type Launch, launch } from "../unit/nccl-rendezvous/launched.ts";
+import { type Launch, launch } from "../unit/backends/nccl/rendezvous/launched.ts";
 import { sendMessage, takeMessages } from "./messages.ts";
 import {
   type Answer,

@@ -3,7 +3,7 @@
  * and carry. As bytes, little endian.
  */
 import { bytesOf, type DType } from "../../src/api/dtype.ts";
-import { randomWords, specialBits } from "../unit/arithmetic/lane-bits.ts";
+import { randomWords, specialBits } from "../unit/algorithms/arithmetic/lane-bits.ts";
 
 /** Bits of an exponent and a fraction. */
 const formats: Partial<Record<DType, readonly [number, number]>> = {

@@ -4,7 +4,7 @@ import { tracingChannel } from "node:diagnostics_channel";
 import type { CommOp, Communicator, OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
-import { doubling, watch } from "../nccl-backend/again.ts";
+import { doubling, watch } from "../backends/nccl/calls/again.ts";
 
 const i8 = (length: number): Int8Array => new Int8Array(length);
 const sum = (comm: Communicator): CommOp => comm.allReduce({ send: i8(2), op: "sum" });

@@ -2,7 +2,7 @@
 import { createWorld, type Question } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
-import { cleanGpus, inWorld } from "../nccl-backend/gpus.ts";
+import { cleanGpus, inWorld } from "../backends/nccl/gpus.ts";
 
 const sound: readonly Question[] = [
   { collective: "allReduce" },

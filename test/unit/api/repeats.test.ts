@@ -12,7 +12,7 @@ import {
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
-import { cleanGpus } from "../nccl-backend/gpus.ts";
+import { cleanGpus } from "../backends/nccl/gpus.ts";
 
 describe.each([
   ["on the simulation", () => sim()],

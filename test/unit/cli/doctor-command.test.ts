@@ -1,7 +1,7 @@
 /** `twinccl doctor` on this machine, and on machines that the echoing C library pretends to be. */
 import { afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { compiler } from "../../support/c-library.ts";
-import { type Echo, echoLibrary } from "../nccl-marshalling/echo.ts";
+import { type Echo, echoLibrary } from "../backends/nccl/sys/echo.ts";
 import { cli } from "./harness.ts";
 
 afterEach(() => {

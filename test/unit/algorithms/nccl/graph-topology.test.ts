@@ -1,0 +1,298 @@
+/** NCCL's graph files: what is read from them, and what is refused with its line. */
+import { type CommError, createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { graphTopology } from "../../../../src/algorithms/nccl/graph-topology.ts";
+import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
+import { h200x8, type Topology } from "../../../../src/algorithms/nccl/topology.ts";
+import { costEntry } from "../../../../src/algorithms/nccl/tuning.ts";
+
+const hex = (dev: number): string => (dev === 0 ? "0" : `0x${dev.toString(16)}`);
+
+/** The lines of a graph as NCCL writes it. */
+function graph(
+  id: number,
+  pattern: number,
+  speed: number,
+  channels: readonly (readonly number[])[],
+) {
+  return [
+    `  <graph id="${id}" pattern="${pattern}" crossnic="0" nchannels="${channels.length}" speedintra="${speed}" speedinter="${speed}" latencyinter="0" typeintra="NVL" typeinter="PIX" samechannels="1">`,
+    ...channels.flatMap((devices) => [
+      "    <channel>",
+      ...devices.map((dev) => `      <gpu dev="${hex(dev)}"/>`),
+      "    </channel>",
+    ]),
+    "  </graph>",
+  ];
+}
+
+function file(...graphs: readonly string[][]): string {
+  return ['<graphs version="1">', ...graphs.flat(), "</graphs>", ""].join("\n");
+}
+
+const twelve = <T>(channel: (number: number) => T): T[] =>
+  Array.from({ length: 12 }, (_, c) => channel(c));
+
+/** The result of NCCL's search on the preset's machine, as a file: trees from the root to the leaf. */
+function presetFile(ranks: number): string {
+  const { channels, ringSearch, treeSearch } = h200x8(ranks);
+  return file(
+    graph(
+      0,
+      4,
+      ringSearch.bandwidth,
+      twelve((c) => channels[c]?.ring ?? []),
+    ),
+    graph(
+      1,
+      1,
+      treeSearch.bandwidth,
+      twelve((c) => [...(channels[c]?.chain ?? [])].reverse()),
+    ),
+    graph(3, 5, 40, [[0]]),
+  );
+}
+
+const twoChannels = (ring: number[][], tree: number[][]): Topology =>
+  graphTopology(file(graph(0, 4, 20, ring), graph(1, 3, 18, tree)))(ring[0]?.length ?? 0);
+
+describe("a file", () => {
+  test.each([2, 3, 4, 5, 6, 7, 8])(
+    "of the preset's machine with %i GPUs gives the preset",
+    (ranks) => {
+      const { name, ...read } = graphTopology(presetFile(ranks))(ranks);
+      const { name: presetName, ...preset } = h200x8(ranks);
+      expect(name).not.toBe(presetName);
+      expect(read).toEqual({ ...preset, treeSearch: { ...preset.treeSearch, pattern: 1 } });
+      const call = {
+        version: "2.28",
+        collective: "allReduce",
+        dtype: "bfloat16",
+        op: "avg",
+      } as const;
+      for (const count of [1, 1000, 1 << 20, 1 << 24]) {
+        const plan = (topology: Topology) => {
+          const { algorithm, protocol, pieces, parts } = ncclPlan({
+            ...call,
+            topology,
+            count,
+          }) as never;
+          return { algorithm, protocol, pieces, parts };
+        };
+        expect(plan({ ...read, name })).toEqual(plan({ ...preset, name }));
+      }
+    },
+  );
+
+  test("maps devices to ranks, and turns rings to begin at rank 0", () => {
+    const { channels, ranks } = twoChannels(
+      [
+        [9, 12, 4],
+        [4, 9, 12],
+      ],
+      [
+        [12, 4, 9],
+        [4, 9, 12],
+      ],
+    );
+    expect(ranks).toBe(3);
+    const first = { ring: [0, 1, 2], chain: [1, 0, 2] };
+    const second = { ring: [0, 1, 2], chain: [2, 1, 0] };
+    expect(channels).toEqual([first, second, first, second]);
+    expect(twoChannels([[4, 12, 9]], [[4, 12, 9]]).channels[0]?.ring).toEqual([0, 2, 1]);
+  });
+
+  test("gives as many channels as both graphs have, doubled, and the figures of each", () => {
+    const topology = twoChannels(
+      [
+        [0, 1],
+        [1, 0],
+        [0, 1],
+      ],
+      [
+        [0, 1],
+        [1, 0],
+      ],
+    );
+    expect(topology.channels).toHaveLength(4);
+    expect(topology.ringSearch).toEqual({ channels: 3, bandwidth: 20 });
+    expect(topology.treeSearch).toEqual({ channels: 2, bandwidth: 18, pattern: 3 });
+  });
+
+  test("with a plain tree makes Tree 15 % slower in NCCL's model", () => {
+    const balanced = h200x8(4);
+    const plain = { ...balanced, treeSearch: { ...balanced.treeSearch, pattern: 3 } };
+    for (const protocol of ["LL", "LL128", "Simple"] as const) {
+      const bandwidth = (topology: Topology): number =>
+        costEntry("allReduce", "Tree", protocol, topology).bandwidth;
+      expect(bandwidth(plain) / bandwidth(balanced)).toBeCloseTo(0.85, 6);
+    }
+  });
+
+  test("may hold comments, and one rank alone needs no ring", () => {
+    const topology = graphTopology(`<!-- two\nlines -->\n${presetFile(4)}<!---->`);
+    expect(topology(4).channels).toHaveLength(24);
+    const call = { version: "2.28", collective: "allReduce", dtype: "int8", op: "sum" } as const;
+    expect(ncclPlan({ ...call, topology: topology(1), count: 5 }).algorithm).toBe("Copy");
+  });
+});
+
+describe("a world", () => {
+  const xml = file(
+    graph(
+      0,
+      4,
+      30,
+      twelve(() => [0, 2, 1]),
+    ),
+    graph(
+      1,
+      1,
+      40,
+      twelve(() => [0, 1, 2]),
+    ),
+  );
+
+  test("folds along the rings of the file, and names the file", async () => {
+    const world = await createWorld({
+      backend: sim({ like: "nccl-2.28", topology: { xml } }),
+      size: 3,
+    });
+    const plan = world.explain({ collective: "allReduce", dtype: "float32", op: "sum", count: 10 });
+    expect(plan.chunkOf(0).order).toEqual([2, 1, 0]);
+    expect(plan.claim).toMatch(/on Hopper GPUs with the given graph/);
+    const results = await world.run(async (comm) => {
+      const send = new Float32Array(10).fill([2 ** 24, 1, -(2 ** 24)][comm.rank] as number);
+      await comm.allReduce({ send, op: "sum" });
+      return send[4];
+    });
+    // Chunk 1 ends at rank 2: (1 + 2^24) - 2^24. Round the ring 0, 1, 2 it would end at rank 1, and be 1.
+    expect(results).toEqual([0, 0, 0]);
+    await world.close();
+  });
+
+  test.each([2, 4])("of %i ranks is refused by name", async (size) => {
+    const opened = createWorld({ backend: sim({ like: "nccl-2.28", topology: { xml } }), size });
+    await expect(opened).rejects.toMatchObject({
+      code: "ERR_COMM_UNSUPPORTED",
+      field: "topology",
+      message: expect.stringMatching(new RegExp(`found ${size} ranks.*those of 3 GPUs`)),
+    });
+  });
+
+  test("refuses the reductions of a part without a ring in the file", async () => {
+    const world = await createWorld({
+      backend: sim({ like: "nccl-2.28", topology: { xml } }),
+      size: 3,
+    });
+    const codes = await world.run(async (comm) => {
+      const part = await comm.split({ color: comm.rank > 0 ? 1 : 0 });
+      const done = part.allReduce({ send: new Float32Array(1), op: "sum" });
+      return Promise.resolve(done).then(
+        () => "done",
+        (error: CommError) => error.code,
+      );
+    });
+    await world.close();
+    expect(codes).toEqual(["done", "ERR_COMM_UNSUPPORTED", "ERR_COMM_UNSUPPORTED"]);
+  });
+});
+
+describe("a line that does not fit is refused with its number", () => {
+  const good = file(graph(0, 4, 30, [[0, 1]]), graph(1, 1, 30, [[0, 1]]));
+  const errorOf = (xml: string): CommError => {
+    try {
+      graphTopology(xml);
+    } catch (error) {
+      return error as CommError;
+    }
+    return expect.fail("it should be refused");
+  };
+  const changed = (from: string | RegExp, to: string): string => {
+    const text = good.replace(from, to);
+    expect(text).not.toBe(good);
+    return text;
+  };
+
+  test.each([
+    ["text between tags", changed("    <channel>", "    <channel> here"), /line 3: found "here"/],
+    ["an attribute without quotes", changed('dev="0"', "dev=0"), /line 4: found "<gpu dev=0\/>"/],
+    [
+      "an end of another element",
+      changed("</channel>", "</graph>"),
+      /line 6: found <\/graph>, needs <\/channel>/,
+    ],
+    [
+      "an end without a beginning",
+      `</graphs>\n${good}`,
+      /line 1: found <\/graphs>, needs a beginning/,
+    ],
+    [
+      "an end with attributes",
+      changed("</channel>", '</channel a="1">'),
+      /line 6: <\/channel> has more/,
+    ],
+    ["no end", good.replace("</graphs>\n", ""), /line 14: <graphs> of line 1 is open/],
+    ["a second root", good + good, /line 15: found a second root/],
+    ["nothing", "\n\n", /line 3: found no element/],
+    ["an unfinished comment", `${good}<!-- `, /line 15: found "<!-- "/],
+    ["another root", "<topology/>", /line 1: found <topology>, needs <graphs>/],
+    ["another version", changed('version="1"', 'version="2"'), /line 1: found another version/],
+    ["an attribute twice", changed('id="0"', 'id="0" id="0"'), /line 2: id is given twice/],
+    ["a graph twice", changed('id="1"', 'id="0"'), /line 8: graph 0 is given twice/],
+    ["no ring", changed('id="0"', 'id="4"'), /no graph with id="0", needs the ring graph/],
+    ["no tree", changed('id="1"', 'id="4"'), /no graph with id="1", needs the tree graph/],
+    [
+      "a ring that is none",
+      changed('pattern="4"', 'pattern="1"'),
+      /line 2: pattern 1, needs that of a ring: 4/,
+    ],
+    ["no such attribute", changed(' samechannels="1"', ""), /line 2: <graph> has no samechannels/],
+    [
+      "a number that is none",
+      changed('dev="0x1"', 'dev="1x"'),
+      /line 5: dev="1x", needs an integer/,
+    ],
+    ["an octal number", changed('dev="0x1"', 'dev="01"'), /line 5: dev="01"/],
+    ["no speed", changed('speedintra="30"', 'speedintra="0"'), /line 2: speedintra="0"/],
+    [
+      "another number of channels",
+      changed('nchannels="1"', 'nchannels="2"'),
+      /line 2: nchannels 2, and 1 channels/,
+    ],
+    ["a GPU twice", changed('dev="0x1"', 'dev="0"'), /line 3: devices 0, 0, needs every GPU once/],
+    [
+      "a channel without GPUs",
+      changed(/<channel>[\s\S]*?<\/channel>/, "<channel/>"),
+      /line 3: devices/,
+    ],
+    [
+      "another element",
+      changed("<channel>", "<ring>").replace("</channel>", "</ring>"),
+      /line 3: found <ring>/,
+    ],
+    [
+      "channels of other GPUs",
+      file(graph(0, 4, 30, [[0, 1]]), graph(1, 1, 30, [[0, 2]])),
+      /line 8: channel 0 has devices 0, 2/,
+    ],
+  ])("%s", (_what, xml, message) => {
+    const error = errorOf(xml);
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "topology" });
+    expect(error.message).toMatch(message);
+  });
+
+  test.each([
+    [
+      "links that are no NVLink",
+      changed('typeintra="NVL"', 'typeintra="PIX"'),
+      /line 2: typeintra PIX/,
+    ],
+    ["more than one node", changed('<gpu dev="0"/>', '<net dev="0"/>'), /line 4: found <net>/],
+  ])("%s, as unsupported", (_what, xml, message) => {
+    const error = errorOf(xml);
+    expect(error).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", field: "topology" });
+    expect(error.message).toMatch(message);
+  });
+});

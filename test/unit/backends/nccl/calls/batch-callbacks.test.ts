@@ -1,0 +1,110 @@
+/** Callbacks that act in the middle of a turn, or at its end, on the report that a batch was submitted. */
+import type { CommOp, Communicator } from "twinccl";
+import { describe, expect, test } from "vitest";
+import { expectHealthy } from "../../../../support/planted.ts";
+import { turns } from "../gpus.ts";
+import { doubling, outcome, watch } from "./again.ts";
+
+type Args = ReturnType<typeof doubling>;
+
+/** The objects of both ranks' programs. */
+interface Ends {
+  readonly comms: Communicator[];
+  readonly args: Args[];
+}
+
+/** Runs programs of two ranks which have made a call before; gives the numbers of the calls in the order of the session. */
+async function order(
+  program: (comm: Communicator, args: Args, ends: Ends) => Promise<void>,
+): Promise<number[]> {
+  let numbers: number[] = [];
+  await watch(2, async ({ world, again }) => {
+    const ends: Ends = { comms: [], args: [] };
+    await world.run(async (comm) => {
+      const args = doubling(comm);
+      ends.comms[comm.rank] = comm;
+      ends.args[comm.rank] = args;
+      for (let i = 0; i < 2; i++) await comm.allReduce(args);
+      await comm.barrier();
+      await program(comm, args, ends);
+    });
+    numbers = again().slice(1);
+    await expectHealthy(world);
+  });
+  return numbers;
+}
+
+const made = (comm: Communicator, args: Args, times: number): CommOp[] =>
+  Array.from({ length: times }, () => comm.allReduce(args) as CommOp);
+
+const outcomes = (ops: readonly CommOp[]): Promise<string[]> => Promise.all(ops.map(outcome));
+const done = (times: number): string[] => new Array(times).fill("done");
+
+describe("a callback in a row", () => {
+  test("may make a call: it comes behind those that are no row yet", async () => {
+    const numbers = await order(async (comm, args) => {
+      const ops = made(comm, args, comm.rank === 0 ? 5 : 3);
+      if (comm.rank === 0) {
+        const more: CommOp[] = [];
+        ops[1]?.whenSubmitted(() => void more.push(...made(comm, args, 1)));
+        expect(await outcomes(ops)).toEqual(done(5));
+        expect(more.map(({ call }) => call)).toEqual([8]);
+        expect(await outcomes(more)).toEqual(done(1));
+      } else {
+        await turns(3);
+        expect(await outcomes([...ops, ...made(comm, args, 3)])).toEqual(done(6));
+      }
+    });
+    expect(numbers).toEqual([3, 4, 5, 6, 7, 8]);
+  });
+
+  test("may make another rank's call: no row is handed over before the one in front of it", async () => {
+    const numbers = await order(async (comm, args, { comms, args: all }) => {
+      const idle = comm.alloc("int32", 1);
+      const ops = made(comm, args, comm.rank === 0 ? 4 : 2);
+      if (comm.rank === 0) {
+        const more = new Promise<string>((resolve) => {
+          const make = () => comms[1]!.allReduce(all[1]!) as CommOp;
+          ops[1]?.whenSubmitted(() => resolve(outcome(make())));
+        });
+        expect(await outcomes(ops)).toEqual(done(4));
+        expect(await more).toBe("done");
+      } else {
+        // What is given back on a stream ends what goes on behind it.
+        idle.dispose();
+        expect(await outcomes([...ops, ...made(comm, args, 1)])).toEqual(done(3));
+      }
+    });
+    expect(numbers).toEqual([3, 4, 5, 6]);
+  });
+
+  test("may throw: its operation fails, and no other", async () => {
+    await order(async (comm, args) => {
+      const ops = made(comm, args, comm.rank === 0 ? 4 : 3);
+      if (comm.rank === 0) {
+        const fault = new Error("mine");
+        ops[1]?.whenSubmitted(() => {
+          throw fault;
+        });
+        await expect(ops[1]).rejects.toBe(fault);
+        expect(await outcomes([0, 2, 3].map((at) => ops[at] as CommOp))).toEqual(done(3));
+      } else {
+        await turns(3);
+        expect(await outcomes([...ops, ...made(comm, args, 1)])).toEqual(done(4));
+      }
+    });
+  });
+
+  test("may end the communicator: every call settles", async () => {
+    await order(async (comm) => {
+      const child = await comm.split({ color: 0 });
+      const args = doubling(child);
+      for (let i = 0; i < 2; i++) await child.allReduce(args);
+      await comm.barrier();
+      const ops = made(child, args, comm.rank === 0 ? 5 : 3);
+      if (comm.rank === 0) ops[1]?.whenSubmitted(() => child.abort(new Error("enough")));
+      const found = await outcomes(ops);
+      expect(found).toEqual(new Array(ops.length).fill("ERR_COMM_ABORTED"));
+    });
+  });
+});

@@ -1,0 +1,36 @@
+/** The calls that a job's ranks hand over to NCCL, each on its own stream, in order. */
+import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
+
+/** A call of NCCL, on the device of the rank that made it. */
+export interface Handed {
+  readonly device: number;
+  readonly call: string;
+  /** Elements; bytes of a window. */
+  readonly count: number;
+}
+
+/** Position of the count among the arguments; behind the communicator for windows. */
+const counted = {
+  ...{ allReduce: 2, reduce: 2, reduceScatter: 2, allGather: 2, broadcast: 2 },
+  ...{ allToAll: 2, send: 1, recv: 1, registerWindow: 2 },
+} as const;
+
+/** Notes the calls from here on. */
+export function noteHanded({ nccl, machine }: FakeGpus): Handed[] {
+  const handed: Handed[] = [];
+  const calls = nccl.calls as unknown as Record<string, (...args: unknown[]) => unknown>;
+  for (const [call, place] of Object.entries(counted)) {
+    const real = calls[call] as (...args: unknown[]) => unknown;
+    calls[call] = (...args) => {
+      const own = call === "registerWindow" ? args[0] : args.at(-2);
+      const device = nccl.ends.get(own as bigint)?.device ?? machine.current;
+      handed.push({ device, call, count: args[place] as number });
+      return real(...args);
+    };
+  }
+  return handed;
+}
+
+/** The calls of one device. */
+export const onDevice = (handed: readonly Handed[], device: number): string[] =>
+  handed.flatMap((each) => (each.device === device ? [`${each.call} ${each.count}`] : []));

@@ -1,0 +1,98 @@
+/** Waits for work on streams: each settles once, and only with its own outcome. */
+import { describe, expect, test } from "vitest";
+import type { Completion } from "../../../../../src/api/index.ts";
+import { CurrentDevice, Device } from "../../../../../src/backends/nccl/device/device.ts";
+import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
+import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
+import { Machine } from "../../../../support/fake-gpus/machine.ts";
+import { turns } from "../gpus.ts";
+
+/** Two devices with held work on their streams, progress on them, and a list of settled waits. */
+function setUp() {
+  const machine = new Machine();
+  const cuda = fakeCuda(machine);
+  const current = CurrentDevice.of(cuda);
+  const devices = [0, 1].map((index) => new Device(cuda, current, index)) as [Device, Device];
+  machine.hold();
+  for (const { stream } of devices) {
+    machine.stream(stream).put(() => ({ what: "work", step: () => true }));
+  }
+  const told: unknown[][] = [];
+  const waiting = (name: string): Completion => ({
+    acceptsMore: false,
+    settled: (error) => void told.push(error === undefined ? [name] : [name, error]),
+  });
+  return { machine, devices, progress: new Progress(() => undefined), told, waiting };
+}
+
+describe("waits", () => {
+  test("settle when the streams of all their devices have come so far", async () => {
+    const { machine, devices, progress, told, waiting } = setUp();
+    const [first, second] = devices;
+    progress.whenDone([first], undefined, waiting("first"));
+    progress.whenDone([second], undefined, waiting("second"));
+    progress.whenDone(devices, undefined, waiting("both"));
+    await turns(2);
+    expect(told).toEqual([]);
+    machine.release();
+    await turns(3);
+    expect(told).toEqual([["first"], ["second"], ["both"]]);
+    // One event for each device.
+    expect(machine.count("eventRecord")).toBe(2);
+  });
+
+  test.each([
+    ["before their work is marked", 0],
+    ["while their work is under way", 2],
+  ])("for one owner that is given up %s settle", async (_, before) => {
+    const { machine, devices, progress, told, waiting } = setUp();
+    const [one, other, last] = [{}, {}, {}];
+    progress.whenDone(devices, one, waiting("one"));
+    progress.whenDone(devices, other, waiting("other"));
+    progress.whenDone(devices, undefined, waiting("nobody's"));
+    progress.whenDone(devices, last, waiting("last"));
+    progress.whenDone(devices, one, waiting("one again"));
+    if (before > 0) await turns(before);
+    progress.rejectOwner(one, "lost");
+    expect(told.splice(0)).toEqual([
+      ["one", "lost"],
+      ["one again", "lost"],
+    ]);
+    progress.rejectOwner(one, "twice");
+    progress.rejectOwner(last, "late");
+    expect(told.splice(0)).toEqual([["last", "late"]]);
+    machine.release();
+    await turns(3);
+    expect(told).toEqual([["other"], ["nobody's"]]);
+  });
+
+  test("all fail when the devices are lost, once", async () => {
+    const { machine, devices, progress, told, waiting } = setUp();
+    progress.whenDone(devices, {}, waiting("one"));
+    await turns(2);
+    progress.whenDone(devices, {}, waiting("other"));
+    await turns(2);
+    progress.abandon("gone");
+    machine.release();
+    await turns(3);
+    expect(told).toEqual([
+      ["one", "gone"],
+      ["other", "gone"],
+    ]);
+    progress.release();
+    expect(machine.events.size).toBe(0);
+  });
+
+  test("fail when the devices are closed before that", async () => {
+    const { machine, devices, progress, told, waiting } = setUp();
+    progress.whenDone(devices, undefined, waiting("one"));
+    await turns(2);
+    progress.release();
+    const closed = expect.objectContaining({ code: "ERR_COMM_CLOSED" });
+    expect(told).toEqual([["one", closed]]);
+    expect(machine.events.size).toBe(0);
+    machine.release();
+    await turns(3);
+    expect(told).toHaveLength(1);
+  });
+});

@@ -1,0 +1,187 @@
+/** Queries among the processes of a job: the ranks that have made a call. */
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import type { RankCall, Session } from "../../../../../src/api/index.ts";
+import { Job } from "../../../../../src/backends/nccl/job/job.ts";
+import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
+import { within } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
+import { place } from "../rendezvous/stores.ts";
+
+quickTime();
+
+const never = {
+  open: (): Promise<Session> => Promise.reject(new Error("no further life")),
+  timeoutMs: 1_000,
+};
+
+async function jobs(size: number): Promise<Job[]> {
+  const members = await (await place(size)).joinAll();
+  return members.map((member) => new Job(member, never));
+}
+
+function world(size: number, id = 0) {
+  const ranks = Array.from({ length: size }, (_, rank) => rank);
+  return { id, name: "world", ranks, local: [0] };
+}
+
+type Comm = ReturnType<typeof world>;
+
+/** A rank's call: nothing else of it matters here. */
+const call = (rank: number) => ({ rank }) as RankCall;
+
+/** A process makes calls up to number `last` on a communicator. */
+function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
+  job.countersOf(comm).submitted = last + 1;
+}
+
+async function missing(job: Job, comm: Comm, number: number): Promise<readonly number[]> {
+  return (await job.missingRanks(comm, number)).ranks;
+}
+
+const isQuestion = (key: string): boolean => /^query \d+$/.test(key);
+
+describe("a status query", () => {
+  test("names the ranks that have not made the call", async () => {
+    const [asker, behind, there] = (await jobs(3)) as [Job, Job, Job];
+    const comm = world(3);
+    made(asker, comm, 4);
+    made(behind, comm, 3);
+    made(there, comm, 4);
+    expect(await missing(asker, comm, 4)).toEqual([1]);
+    made(behind, comm, 4);
+    expect(await missing(asker, comm, 4)).toEqual([]);
+    expect(await missing(there, comm, 5)).toEqual([0, 1]);
+  });
+
+  test("reports a rank that waits in a barrier after all have made the call", async () => {
+    const [asker, meets, there] = (await jobs(3)) as [Job, Job, Job];
+    const comm = world(3);
+    for (const job of [asker, meets]) made(job, comm, 4);
+    meets.countersOf(comm).atBarrier = 4;
+    expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [2], haveDiverged: false });
+    made(there, comm, 4);
+    for (const job of [asker, meets, there]) {
+      expect(await job.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: true });
+    }
+    expect(await asker.missingRanks(comm, 3)).toEqual({ ranks: [], haveDiverged: false });
+    meets.countersOf(comm).atBarrier = undefined;
+    expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: false });
+  });
+
+  test("distinguishes communicators, and counts one that was never called on as missing", async () => {
+    const [asker, other] = (await jobs(2)) as [Job, Job];
+    // Alike in name and ranks, and another one.
+    const [first, second] = [0, 1].map((call) => {
+      const child = { ...world(2, 1), name: "world/0" };
+      for (const job of [asker, other]) job.addChildren(world(2), call, [child]);
+      return child;
+    }) as [ReturnType<typeof world>, ReturnType<typeof world>];
+    made(other, second, 7);
+    expect(await missing(asker, world(2), 0)).toEqual([1]);
+    expect(await missing(asker, first, 0)).toEqual([1]);
+    expect(await missing(asker, second, 7)).toEqual([]);
+  });
+
+  test("counts a rank that does not answer as missing", async () => {
+    const [member] = await (await place(2)).joinAll();
+    const asker = new Job(member as Membership, never);
+    expect(await missing(asker, world(2), 0)).toEqual([1]);
+  });
+
+  test("is answered by a rank that goes on to the next life, until that one begins", async () => {
+    const [asker, ahead] = (await jobs(2)) as [Job, Job];
+    made(ahead, world(2), 9);
+    ahead.beginRebuild();
+    expect(await missing(asker, world(2), 9)).toEqual([]);
+    expect(await missing(asker, world(2), 10)).toEqual([1]);
+  });
+
+  test("knows what was made on the last communicators that are over", async () => {
+    const [asker, other] = (await jobs(2)) as [Job, Job];
+    const children = Array.from({ length: 70 }, (_, call) => {
+      const child = { ...world(2, 1 + call), name: "world/0" };
+      for (const job of [asker, other]) job.addChildren(world(2), call, [child]);
+      return child;
+    });
+    for (const child of children) {
+      made(other, child, 0);
+      other.retire(child);
+    }
+    const [first, last] = [children[0], children.at(-1)] as [Comm, Comm];
+    expect(await missing(asker, last, 0)).toEqual([]);
+    expect(await missing(asker, first, 0)).toEqual([1]);
+  });
+
+  test("reports messages: the rank that has not made its end, until it is there", async () => {
+    const [asker, other] = (await jobs(2)) as [Job, Job];
+    const comm = world(2);
+    const half = { direction: "send", peer: 1, number: 4, call: call(0) } as const;
+    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+    const end = { direction: "recv", peer: 0, call: call(1) } as const;
+    other.countersOf(comm).messagesSubmitted([{ ...end, number: 3 }]);
+    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+    other.countersOf(comm).messagesSubmitted([{ ...end, number: 4 }]);
+    expect(await asker.missingEnds(comm, [half])).toEqual([]);
+    other.countersOf(comm).messagesFailed([{ ...end, number: 4 }]);
+    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+  });
+
+  test("is answered separately for simultaneous queries about different calls", async () => {
+    const [first, second, other] = (await jobs(3)) as [Job, Job, Job];
+    const comm = world(3);
+    made(other, comm, 7);
+    const half = { direction: "send", peer: 2, number: 0, call: call(1) } as const;
+    const asked = await Promise.all([
+      missing(first, comm, 7),
+      second.missingEnds(comm, [half]),
+      missing(first, comm, 8),
+    ]);
+    expect(asked).toEqual([[1], [2], [1, 2]]);
+  });
+
+  test("goes on after words that the store did not take", async () => {
+    const [asker, other] = (await jobs(2)) as [Job, Job];
+    const many = { ...world(2, 1), name: "world/0" };
+    for (const job of [asker, other]) job.addChildren(world(2), 0, [many]);
+    made(other, many, 0);
+    const ends = vi.spyOn(other.countersOf(many), "messageCounts");
+    ends.mockReturnValue({ posted: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
+    const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
+    expect(await asker.missingEnds(many, [half])).toEqual([1]);
+    expect(await missing(asker, many, 0)).toEqual([]);
+  });
+
+  test("is one for all simultaneous queries about the same call", async () => {
+    const members = await (await place(12)).joinAll();
+    const sets = members.map((member) => vi.spyOn(member, "set"));
+    const all = members.map((member) => new Job(member, never));
+    const comm = world(12);
+    for (const job of all) made(job, comm, 5);
+    // The moment is one, however slow the machine.
+    const clock = vi.spyOn(Date, "now").mockReturnValue(Date.now());
+    onTestFinished(() => clock.mockRestore());
+    const answers = await within(20_000, Promise.all(all.map((job) => missing(job, comm, 5))));
+    expect(answers).toEqual(all.map(() => []));
+    const questions = sets.flatMap(({ mock }) => mock.calls.map(([key]) => key)).filter(isQuestion);
+    expect(new Set(questions).size).toBe(1);
+  });
+
+  test("is over soon where the store is silent", async () => {
+    const members = await (await place(2)).joinAll();
+    const [silent] = members as [Membership, Membership];
+    const [asker] = members.map((member) => new Job(member, never)) as [Job, Job];
+    vi.spyOn(silent, "set").mockReturnValue(new Promise(() => undefined));
+    const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
+    const comm = world(2);
+    const asked = Promise.all([missing(asker, comm, 0), asker.missingEnds(comm, [half])]);
+    expect(await within(5000, asked)).toEqual([[1], undefined]);
+  });
+
+  test("knows what a rank had made that has left since", async () => {
+    const [asker, gone] = (await jobs(2)) as [Job, Job];
+    made(gone, world(2), 3);
+    await gone.leave();
+    expect(await missing(asker, world(2), 3)).toEqual([]);
+    expect(await missing(asker, world(2), 4)).toEqual([1]);
+  });
+});

@@ -1,0 +1,81 @@
+/** Repeated calls by ranks of different processes: the missing ranks, and the comparisons. */
+import type { CallOptions, CommError, CommOp, ConnectedCommunicator, DeviceBuffer } from "twinccl";
+import { describe, expect, test, vi } from "vitest";
+import { within } from "../../../../support/planted.ts";
+import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
+
+describe("calls made again in a job", () => {
+  test.each([
+    ["a new call", ({ comm }: Joined, options: CallOptions = {}) => comm.barrier(options)],
+    ["one more of them", (joined: Joined, options?: CallOptions) => allReduce(joined, options)],
+  ])("count in a deadline's query for missing ranks in %s", async (_, call) => {
+    const ranks = await joinAll(3);
+    for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
+    // Rank 2 stays away from call 3.
+    const [asker, other, away] = ranks as [Joined, Joined, Joined];
+    const waiting = call(other).catch((error) => (error as CommError).code);
+    const late = call(asker, { timeoutMs: 60 }).catch((error) => error);
+    expect(await within(5000, late)).toMatchObject({
+      code: "ERR_COMM_TIMEOUT",
+      call: 3,
+      ranks: [2],
+    });
+    const alone = call(away).catch((error) => (error as CommError).code);
+    for (const { comm } of ranks) comm.abort(new Error("enough"));
+    expect(await Promise.all([waiting, alone])).toEqual(["ERR_COMM_ABORTED", "ERR_COMM_ABORTED"]);
+    await closeAll(ranks);
+  });
+
+  test('are compared every time with compareCalls: "always"', async () => {
+    const ranks = await joinAll(2, "always");
+    for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
+    const compared = ["call world 0", "call world 1", "call world 2"];
+    expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
+    const outcomes = await onAll(ranks, (joined) =>
+      (joined.comm.rank === 0 ? reduceAgain(joined) : joined.comm.barrier()).then(
+        () => "done",
+        (error) => [(error as CommError).code, (error as CommError).call],
+      ),
+    );
+    expect(outcomes).toEqual([
+      ["ERR_COMM_MISMATCH", 3],
+      ["ERR_COMM_MISMATCH", 3],
+    ]);
+    expect(await onAll(ranks, reduceAgain)).toEqual([16, 16]);
+    await closeAll(ranks);
+  });
+
+  test.each([
+    ["once", ["call world 0", "call world 3"]],
+    ["off", []],
+  ] as const)(
+    "are handed over as they are with compareCalls: %j",
+    async (compareCalls, compared) => {
+      const ranks = await joinAll(2, compareCalls);
+      const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueRepeated"));
+      for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
+      await onAll(ranks, ({ comm }) => comm.barrier());
+      await onAll(ranks, reduceAgain);
+      await onAll(ranks, ({ comm }) => comm.barrier());
+      expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
+      for (const { mock } of again) {
+        expect(mock.calls.map(([, number]) => number)).toEqual([1, 2, 4, 5]);
+      }
+      await closeAll(ranks);
+    },
+  );
+});
+
+const buffers = new WeakMap<ConnectedCommunicator, DeviceBuffer<"int32">>();
+
+/** The same call every time. */
+function allReduce({ comm }: Joined, options: CallOptions = {}): CommOp<DeviceBuffer<"int32">> {
+  const send = buffers.get(comm) ?? comm.alloc("int32", 1).fill(1);
+  buffers.set(comm, send);
+  return comm.allReduce({ send, op: "sum", ...options });
+}
+
+/** Awaits it; gives the sum, which doubles. */
+async function reduceAgain(joined: Joined): Promise<number> {
+  return (await (await allReduce(joined)).toHost())[0] as number;
+}

@@ -1,0 +1,43 @@
+/** Where NCCL's log and graph files cannot lie, an error says so, and nothing is settled. */
+import { join } from "node:path";
+import { afterEach, expect, test, vi } from "vitest";
+import { startPinned } from "../../../../../src/backends/nccl/process/pinned-start.ts";
+import { PlanLogFile } from "../../../../../src/backends/nccl/process/plan-log.ts";
+import { ProcessSettings } from "../../../../../src/backends/nccl/process/process-settings.ts";
+
+const missing = join(import.meta.dirname, "there is no such folder");
+const told = expect.objectContaining({
+  code: "ERR_COMM_BACKEND",
+  message: expect.stringMatching(
+    /^nccl: no folder can be made in .*there is no such folder: ENOENT.*\nhint: .*TMPDIR/s,
+  ),
+});
+
+afterEach(() => vi.unstubAllEnvs());
+
+test("for the log", () => {
+  vi.stubEnv("TMPDIR", missing);
+  expect(() => new PlanLogFile()).toThrow(told);
+  const env: NodeJS.ProcessEnv = {};
+  const settings = new ProcessSettings(env);
+  expect(() => settings.settle({ buffSize: 4096 }, true)).toThrow(told);
+  expect(env).toEqual({});
+  settings.settle({ buffSize: 8192 }, false);
+  expect(env).toEqual({ NCCL_BUFFSIZE: "8192" });
+});
+
+test("for the graphs of a pinned ring", () => {
+  vi.stubEnv("TMPDIR", missing);
+  const start = () => ({ destroy: () => undefined });
+  expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(told);
+});
+
+test("and graphs that NCCL did not write are reported", () => {
+  const start = () => ({ destroy: () => undefined });
+  expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(
+    expect.objectContaining({
+      code: "ERR_COMM_BACKEND",
+      message: expect.stringMatching(/^nccl: NCCL wrote no graphs: ENOENT/),
+    }),
+  );
+});

@@ -1,0 +1,93 @@
+/** Worlds with pinned plans on fake GPUs: NCCL's variables over time, and the reports about calls. */
+import { type Backend, createWorld } from "twinccl";
+import type { NcclPin } from "twinccl/nccl";
+import { expect, test } from "vitest";
+import { openLocal } from "../../../../../src/backends/nccl/open.ts";
+import { pinnedConfig } from "../../../../../src/backends/nccl/process/pinned-start.ts";
+import type { NcclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
+import { fakeGpus } from "../../../../support/fake-gpus/index.ts";
+
+/** The variables at a start. */
+interface Told {
+  readonly start: "init" | "split";
+  readonly algorithm: string | undefined;
+  readonly protocol: string | undefined;
+  readonly config: unknown;
+}
+
+function pinned(pin: NcclPin, fails = false) {
+  const told: Told[] = [];
+  const read: string[] = [];
+  const { setup } = fakeGpus();
+  const { nccl } = setup.libraries;
+  const note = (start: Told["start"], config: unknown): void => {
+    const { NCCL_ALGO: algorithm, NCCL_PROTO: protocol } = process.env;
+    told.push({ start, algorithm, protocol, config });
+    if (fails) throw new Error("NCCL does not start");
+  };
+  const calls: NcclCalls = {
+    ...nccl,
+    initRank: (...args) => {
+      note("init", args[4]);
+      nccl.initRank(...args);
+    },
+    split: (...args) => {
+      note("split", args[4]);
+      nccl.split(...args);
+    },
+  };
+  const backend: Backend = {
+    name: "nccl",
+    probe: () => ({ ok: true, reason: "fake GPUs" }),
+    open: async ({ size, name }) =>
+      openLocal(
+        {
+          ...setup,
+          libraries: { ...setup.libraries, nccl: calls },
+          config: pinnedConfig(pin),
+          pin,
+          readPlans: (comm) => read.push(comm),
+        },
+        Array.from({ length: size }, (_, device) => ({ device })),
+        name,
+      ),
+  };
+  return { backend, told, read };
+}
+
+const pin: NcclPin = { algorithm: "Tree", protocol: "LL", minChannels: 3, maxChannels: 3 };
+
+test("NCCL gets the plan at the start and at a split, and nothing stays behind", async () => {
+  const { backend, told, read } = pinned(pin);
+  const world = await createWorld({ backend, size: 2, name: "pinned" });
+  expect(process.env).not.toHaveProperty("NCCL_ALGO");
+  await world.run(async (comm) => {
+    const buffer = comm.alloc("float32", 8);
+    await comm.allReduce({ send: buffer, op: "sum" });
+    await comm.split({ color: 0, key: comm.rank });
+    expect(process.env).not.toHaveProperty("NCCL_PROTO");
+  });
+  const config = { minCTAs: 3, maxCTAs: 3 };
+  const fact = { algorithm: "allreduce:tree", protocol: "LL", config };
+  expect(told).toEqual([
+    ...[0, 1].map(() => ({ start: "init", ...fact })),
+    ...[0, 1].map(() => ({ start: "split", ...fact })),
+  ]);
+  // After the start, after the call, after the split: whatever NCCL logged since belongs to that one.
+  expect(read.slice(0, 2)).toEqual(["pinned", "pinned"]);
+  expect(read).toHaveLength(3);
+  const call = { collective: "allReduce", dtype: "float32", op: "sum", count: 1 << 20 } as const;
+  const { algorithm, protocol, channels } = world.explain(call);
+  expect({ algorithm, protocol, channels }).toEqual({
+    ...{ algorithm: "Tree LL", protocol: "LL", channels: 3 },
+  });
+  await world.close();
+});
+
+test("a start that fails leaves nothing behind either", async () => {
+  const { backend, told } = pinned(pin, true);
+  await expect(createWorld({ backend, size: 2 })).rejects.toThrow("NCCL does not start");
+  expect(told[0]).toMatchObject({ algorithm: "allreduce:tree" });
+  expect(process.env).not.toHaveProperty("NCCL_ALGO");
+  expect(process.env).not.toHaveProperty("NCCL_PROTO");
+});

@@ -1,0 +1,153 @@
+/** Calls on threads of their own: their arguments, their results, and no wait for them at the end. */
+import { spawn } from "node:child_process";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeAll, describe, expect, test } from "vitest";
+import { type CudaCalls, cudaCalls } from "../../../../../src/backends/nccl/result/cuda.ts";
+import { CudaError, NcclError } from "../../../../../src/backends/nccl/result/errors.ts";
+import { type NcclCalls, ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
+import { cudaTable } from "../../../../../src/backends/nccl/sys/cuda.ts";
+import { ncclTable } from "../../../../../src/backends/nccl/sys/nccl.ts";
+import { bind } from "../../../../../src/backends/nccl/sys/prototype.ts";
+import {
+  type OwnThreads,
+  ownThreads,
+  threadCode,
+} from "../../../../../src/backends/nccl/sys/threads.ts";
+import { compiler } from "../../../../support/c-library.ts";
+import { assembled, missing } from "./assembled.ts";
+import { deviceOf } from "./device-of.ts";
+import { type Echo, echoLibrary } from "./echo.ts";
+
+const elsewhere =
+  process.platform === "linux" && process.arch === "x64" ? undefined : "needs Linux on x64";
+const why = "missing" in compiler ? compiler.missing : elsewhere;
+const reason = why === undefined ? "" : ` (skipped: ${why})`;
+
+const id = Uint8Array.from({ length: 128 }, (_, at) => 255 - at);
+const idText = Buffer.from(id).toString("hex");
+
+describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
+  let echo: Echo;
+  let nccl: NcclCalls;
+  let cuda: CudaCalls;
+  let begin: OwnThreads;
+  beforeAll(async () => {
+    echo = await echoLibrary();
+    nccl = ncclCalls(await bind(echo.path, ncclTable));
+    cuda = cudaCalls(await bind(echo.path, cudaTable));
+    begin = (await ownThreads()) as OwnThreads;
+    expect(begin).toBeTypeOf("function");
+  });
+  afterEach(() => echo.hold(false));
+
+  test("are made on the device that they name, with structures by value and memory", async () => {
+    for (const [index, handle] of [5n, 2n ** 64n - 2n, 7n].entries()) {
+      echo.begin({ out: [handle] });
+      const config = { minCTAs: index + 1, blocking: 1 };
+      const given = nccl.initRankInBackground(deviceOf(cuda, index + 3), 9, id, index, config);
+      expect(BigInt.asUintN(64, await given)).toBe(handle);
+      const [set, init] = echo.lines();
+      expect(set).toBe(`cudaSetDevice device ${index + 3} on another thread`);
+      expect(init).toContain(`nranks 9 id ${idText} rank ${index} config {size 80 magic cafebeef`);
+      expect(init).toContain(`blocking 1 `);
+      expect(init).toContain(`minCTAs ${index + 1} `);
+      expect(init).toMatch(/ on another thread$/);
+      expect(echo.calls()).toBe(2);
+    }
+  });
+
+  test("are not made where the device cannot be had, with CUDA's error", async () => {
+    echo.begin({ status: 101, failing: 1 });
+    const given = nccl.initRankInBackground(deviceOf(cuda, 3), 9, id, 4, {});
+    const error = await given.catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(CudaError);
+    expect(error).toMatchObject({ cCall: "cudaSetDevice", status: 101 });
+    expect(echo.calls()).toBe(1);
+    echo.begin({ status: 101, failing: 2 });
+    const other = nccl.initRankInBackground(deviceOf(cuda, 3), 9, id, 4, {});
+    expect(await other.catch((thrown: unknown) => thrown)).toBeInstanceOf(NcclError);
+  });
+
+  test("do not wait for each other, however many block", async () => {
+    echo.begin();
+    echo.hold(true);
+    const ends = Array.from({ length: 24 }, (_, at) => nccl.abortInBackground(BigInt(at + 1)));
+    let ended = 0;
+    for (const end of ends) end.then(() => (ended += 1));
+    while (echo.waiting() < ends.length) await sleep(1);
+    expect(ended).toBe(0);
+    echo.hold(false);
+    await Promise.all(ends);
+    expect(ended).toBe(24);
+  });
+
+  test("have room for six words and a structure of 128 bytes", () => {
+    const call = (...args: (bigint | Uint8Array | { internal: Uint8Array })[]) =>
+      begin([{ address: 1n, args }]);
+    expect(() => call(1n, 2n, 3n, 4n, 5n, 6n, 7n)).toThrow("too many arguments");
+    const value = { internal: new Uint8Array(128) };
+    expect(() => call(value, value)).toThrow("too many arguments");
+    expect(() => begin([{ address: 0n, args: [] }])).toThrow("no function");
+  });
+
+  test.each([
+    ["comes to its end", ""],
+    ["is ended", "process.exit(0);"],
+  ])("keep no process that %s", async (_, last) => {
+    const held = await endOf(`nccl.abortInBackground(1n).catch(() => undefined);`, last);
+    expect(held).toEqual({ code: 0, signal: null });
+  });
+
+  test("are waited for until a deadline", async () => {
+    const held = await endOf(
+      `setTimeout(() => held.hold(0), 300);
+       const deadline = setTimeout(() => process.exit(3), 20_000);
+       await nccl.abortInBackground(1n);
+       clearTimeout(deadline);
+       process.exitCode = 7;`,
+      "",
+    );
+    expect(held).toEqual({ code: 7, signal: null });
+  });
+
+  test.skipIf(missing !== undefined)(
+    `run code that is what an assembler makes of its text (${missing ?? "objcopy"})`,
+    () => {
+      const own = threadCode.map(([, bytes]) => bytes.replaceAll(" ", "")).join("");
+      expect(assembled(threadCode).slice(0, own.length)).toBe(own);
+    },
+  );
+
+  /** Runs a program in a process of its own with held calls on other threads; resolves when it has ended. */
+  async function endOf(body: string, last: string): Promise<object> {
+    const built = new URL("../../../../../dist/backends/nccl/", import.meta.url);
+    const program = `
+      import { ncclCalls } from "${new URL("result/nccl.js", built)}";
+      import { ncclTable } from "${new URL("sys/nccl.js", built)}";
+      import { bind, prototype } from "${new URL("sys/prototype.js", built)}";
+      const path = ${JSON.stringify(echo.path)};
+      const row = (c) => prototype(c, "1");
+      const held = await bind(path, {
+        begin: row("void echo_begin(int status, uint64_t a, uint64_t b, double real, size_t deep)"),
+        hold: row("void echo_hold(int hold)"),
+        waiting: row("int echo_waiting(void)"),
+      });
+      const nccl = ncclCalls(await bind(path, ncclTable));
+      held.begin(0, 0n, 0n, 0, 0);
+      held.hold(1);
+      const waits = (async () => {
+        while (held.waiting() === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      })();
+      ${body}
+      await waits;
+      ${last}`;
+    const child = spawn(process.execPath, ["--input-type=module", "--eval", program], {
+      stdio: ["ignore", "inherit", "inherit"],
+      timeout: 20_000,
+      killSignal: "SIGKILL",
+    });
+    return new Promise((resolve) => {
+      child.once("exit", (code, signal) => resolve({ code, signal }));
+    });
+  }
+});

@@ -1,0 +1,76 @@
+/** Places of lists: their addresses, and the numbers of allocations and address queries. */
+import { describe, expect, test } from "vitest";
+import {
+  ListMemory,
+  type ListPlace,
+  pieceWords,
+} from "../../../../../src/backends/nccl/sys/call-list.ts";
+
+/** Memory of buffers with addresses far from each other; the requests, in order. */
+function memory() {
+  const asked: ArrayBuffer[] = [];
+  const start = (buffer: ArrayBuffer): bigint => BigInt(asked.indexOf(buffer) + 1) << 32n;
+  const list = new ListMemory((buffer) => {
+    asked.push(buffer);
+    return start(buffer);
+  });
+  /** A place lies where its words do, all of them unwritten. */
+  const take = (words: number): ListPlace => {
+    const place = list.take(words);
+    expect(place.words.length).toBe(words);
+    expect(place.words.every((word) => word === 0n)).toBe(true);
+    const buffer = place.words.buffer as ArrayBuffer;
+    expect(place.address).toBe(start(buffer) + BigInt(place.words.byteOffset));
+    expect(place.address % 8n).toBe(0n);
+    place.words.fill(1n);
+    return place;
+  };
+  return { asked, take };
+}
+
+describe("places of lists", () => {
+  test("come many to a piece, and share no word", () => {
+    const { asked, take } = memory();
+    const places = Array.from({ length: 500 }, () => take(10));
+    expect(asked.length).toBe(Math.ceil(500 / Math.floor(pieceWords / 10)));
+    expect(new Set(places.map(({ address }) => address)).size).toBe(500);
+  });
+
+  test("fill a piece to its last word", () => {
+    const { asked, take } = memory();
+    for (let time = 0; time < 4; time++) take(pieceWords / 4);
+    expect(asked.length).toBe(1);
+    take(1);
+    expect(asked.length).toBe(2);
+  });
+
+  test("that are long have memory of their own, beside the piece that others share", () => {
+    const { asked, take } = memory();
+    for (let time = 0; time < 20; time++) {
+      take(10);
+      for (const long of [pieceWords / 4 + 1, pieceWords, 9 * 300 + 1]) take(long);
+    }
+    expect(asked.length).toBe(1 + 3 * 20);
+  });
+
+  test("stay in place also after an unknown address", () => {
+    let fails = false;
+    const starts = new Map<ArrayBuffer, bigint>();
+    const list = new ListMemory((buffer) => {
+      if (fails) throw new Error("as planned");
+      starts.set(buffer, BigInt(starts.size + 1) << 32n);
+      return starts.get(buffer) as bigint;
+    });
+    const where = ({ words }: ListPlace) =>
+      (starts.get(words.buffer as ArrayBuffer) as bigint) + BigInt(words.byteOffset);
+    list.take(pieceWords / 4);
+    for (let time = 0; time < 3; time++) list.take(pieceWords / 4 - 1);
+    fails = true;
+    expect(() => list.take(100)).toThrow("as planned");
+    fails = false;
+    for (const words of [2, 100, 2]) {
+      const place = list.take(words);
+      expect(place.address).toBe(where(place));
+    }
+  });
+});

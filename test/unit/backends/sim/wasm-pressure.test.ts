@@ -1,0 +1,58 @@
+/** Buffers that are never disposed: their memory is given back while the program runs, without a turn of its own. */
+import { createWorld } from "twinccl";
+import { sim } from "twinccl/sim";
+import { expect, test } from "vitest";
+import { WasmExecutor } from "../../../../src/backends/sim/executors/wasm/wasm.ts";
+
+const ranks = 8;
+const length = 2 ** 15;
+const mebibyte = 2 ** 20;
+
+test("are collected in a loop that only awaits calls, and calls see what is theirs", async () => {
+  const executor = new WasmExecutor({ threads: 1, pressureBytes: 4 * mebibyte });
+  const world = await createWorld({ backend: sim({ executor }), size: ranks });
+  const rounds = 400;
+  await world.run(async (comm) => {
+    const kept = comm.alloc("float32", length).fill(comm.rank);
+    for (let round = 0; round < rounds; round++) {
+      const buffer = comm.alloc("float32", length).fill(comm.rank + round);
+      await comm.allReduce({ send: buffer, op: "max" });
+      if (round % 100 === 0) expect((await buffer.toHost())[length - 1]).toBe(ranks - 1 + round);
+    }
+    expect((await kept.toHost()).every((value) => value === comm.rank)).toBe(true);
+  });
+  // All of them together would be 400 MiB.
+  expect(rounds * ranks * length * 4).toBe(400 * mebibyte);
+  expect(executor.runner.arena.size).toBeLessThan(200 * mebibyte);
+  await world.close();
+});
+
+test("are left alone while they are in use, however many", async () => {
+  const executor = new WasmExecutor({ threads: 1, pressureBytes: mebibyte });
+  const world = await createWorld({ backend: sim({ executor }), size: 2 });
+  await world.run(async (comm) => {
+    const buffers = Array.from({ length: 64 }, (_, i) => comm.alloc("float32", length).fill(i));
+    for (const buffer of buffers) await comm.allReduce({ send: buffer, op: "sum" });
+    for (const [i, buffer] of buffers.entries()) {
+      expect((await buffer.toHost()).every((value) => value === 2 * i)).toBe(true);
+    }
+  });
+  await world.close();
+});
+
+test("are named when there is no memory at all", async () => {
+  const world = await createWorld({
+    backend: sim({ executor: new WasmExecutor({ threads: 1 }) }),
+    size: 1,
+  });
+  await world.run(async (comm) => {
+    expect(() => comm.alloc("uint8", 2 ** 50)).toThrowError(
+      expect.objectContaining({
+        code: "ERR_COMM_ARG",
+        field: "length",
+        message: expect.stringMatching(/\nhint: dispose buffers after their last use: \d+ bytes/),
+      }),
+    );
+  });
+  await world.close();
+});
