@@ -51,7 +51,7 @@ export function isMemoryOver(session: object): boolean {
 
 let disposals = 0;
 
-/** Number of disposals in this process so far: while it stays the same, every living buffer still lives. */
+/** Number of disposals in this process so far: while it is unchanged, every live buffer is still live. */
 export function disposalsSoFar(): number {
   return disposals;
 }

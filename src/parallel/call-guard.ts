@@ -8,7 +8,7 @@ export function releaseAfter(op: CommOp | undefined, release: () => void): void 
   else release();
 }
 
-/** The life of an object with calls that consist of several calls of the communicator. */
+/** Guards an object with methods that consist of several calls of the communicator. */
 export class CallGuard {
   readonly #subject: string;
   readonly #comm: Communicator;

@@ -215,7 +215,7 @@ describe("other users could block the file in the folder for temporary files", (
   test("it lies in a folder that this user alone may enter", async () => {
     const folder = freshFolder();
     const own = join(folder, `twinccl-${process.getuid?.()}`);
-    for (let life = 0; life < 2; life++) {
+    for (let restart = 0; restart < 2; restart++) {
       const member = await byDefault(folder).join(asked);
       expect(statSync(own).mode & 0o777).toBe(0o700);
       await member.leave();

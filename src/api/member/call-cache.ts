@@ -1,9 +1,9 @@
 /**
  * A cache of checked calls: a rank that repeats a call with the same arguments, as loops do, uses its prepared call again.
  *
- * A buffer holds the call that was last made with it. Only calls with fixed arguments are cached: buffers, a root, an
- * operator with a name, and lists of counts and offsets, which are compared with their earlier values.
- * Only the life of the buffers can have changed besides, and is checked again.
+ * A buffer holds its last call. Only calls with fixed arguments are cached: buffers, a root, an operator with a name, and lists
+ * of counts and offsets, which are compared with their earlier values. Besides, only a disposal of the buffers can invalidate
+ * the call, and is checked again.
  */
 import { type Allocation, DeviceBuffer, LastUse } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";

@@ -28,26 +28,26 @@ export interface ConnectOptions {
   readonly callSites?: boolean | undefined;
 }
 
-/** This process's end of a job. Closing it closes everything. */
+/** This process's communicator of a job. Closing it closes everything. */
 export interface ConnectedCommunicator extends Communicator {
-  /** The number of the job's life, counted from 1 by every rebuild, and by every try of one. */
+  /** Generation of the job: 1, and one more with every attempt of a rebuild. */
   readonly generation: number;
   /** The number of each rank in the first generation, by its rank here. */
   readonly initialRanks: readonly number[];
 
   /**
-   * Continues with the survivors as a new communicator; ranks keep their order and get new numbers. This one, its splits and its
-   * buffers are over from the call on. Every survivor calls it; with `without` all give the same ranks, left out every process
-   * that calls in time takes part (`nccl()`: within ten seconds of the one before).
+   * Continues with the survivors as a new communicator; ranks keep their order and get new numbers. The call ends this
+   * communicator, its splits and its buffers. Every survivor calls it. With `without`, all pass the same ranks. Otherwise every
+   * process that calls in time takes part (`nccl()`: within ten seconds of the previous one).
    *
-   * Where the next life cannot be opened on one of them, all learn of it and try again twice, after pauses of 0.25 and 1
-   * second and no later than `timeoutMs` after they came together. A rebuild that failed may be called again, until this
-   * communicator is closed; `generation` counts every try.
+   * If the next generation cannot be opened on one rank, all ranks retry twice, after pauses of 0.25 and 1 second. No retry
+   * begins later than `timeoutMs` after all have joined. A failed rebuild may be repeated until this communicator is closed;
+   * `generation` counts every attempt.
    *
-   * @throws RendezvousError when the survivors do not come together in time. UnsupportedError on one process.
-   *   BackendUnavailableError when no try opened the next life: its table says why, its `ranks` are those that could not, in
-   *   numbers of this life, its cause is the last failure. InvalidArgumentError for ranks that do not exist.
-   *   CommClosedError when it was rebuilt or closed before, or is being rebuilt.
+   * @throws RendezvousError if the survivors do not all join in time. UnsupportedError on one process. BackendUnavailableError
+   * if no attempt opened the next generation: its table has the reasons, its `ranks` are the failed ranks of this generation,
+   * and its cause is the last failure. InvalidArgumentError for ranks that do not exist. CommClosedError if the communicator
+   * was rebuilt or closed before, or a rebuild is in progress.
    */
   rebuild(options?: RebuildOptions): Promise<ConnectedCommunicator>;
 }

@@ -111,7 +111,7 @@ export function abortedElsewhere({ name, ranks }: CommInfo, worldRank: number, w
   );
 }
 
-/** Why a communicator is aborted here when others are in the next life of the job and this process is not. */
+/** Reason of the abort of a communicator whose other ranks have formed the next generation without this process. */
 export function leftBehind({ name, ranks }: CommInfo, wentOn: readonly number[]): RemoteRankError {
   const others = ranks.flatMap((worldRank, rank) => (wentOn.includes(worldRank) ? [rank] : []));
   const who = others.length === 0 ? "the job" : ranksText(others);

@@ -1,7 +1,7 @@
 // One rank gives the communicator up while the others wait there for it, without a deadline.
 //   node gives-up.mjs abort 1      rank 1 aborts it, and stays
 //   node gives-up.mjs close 0      rank 0 closes its end, and leaves
-//   node gives-up.mjs rebuild 1    rank 1 goes on to the next life, and finds the others there
+//   node gives-up.mjs rebuild 1    rank 1 joins the next generation, with the others
 // Of three ranks or more, rank 1 makes its call when NCCL may have heard of it already.
 // Every other rank prints `result {…}`: the error of its call, and its delay.
 import { connect } from "twinccl";

@@ -1,5 +1,5 @@
 // A stream of all-reduces in which ranks are killed, one after the other; the survivors rebuild each time.
-//   node lost-ranks.mjs 1,2      kills rank 1 of the first life, then rank 2 of the first life
+//   node lost-ranks.mjs 1,2      kills rank 1 of the first generation, then rank 2 of the first generation
 // Every survivor prints `result {…}`: the error of each loss, and its delay.
 import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
@@ -9,7 +9,7 @@ const victims = process.argv[2].split(",").map(Number);
 let comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
 const first = comm.rank;
 
-/** Number of calls that this life has made. */
+/** Number of calls in this generation. */
 async function healthy() {
   const one = comm.alloc("int32", 3).fill(comm.initialRanks[comm.rank] + 1);
   await comm.allReduce({ send: one, op: "sum" });
@@ -20,7 +20,7 @@ async function healthy() {
 }
 
 const losses = [];
-/** Calls that the present life had made before its stream began. */
+/** Calls of this generation before its stream began. */
 let made = 0;
 for (const victim of victims) {
   made += await healthy();

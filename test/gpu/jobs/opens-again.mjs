@@ -3,12 +3,12 @@ import { connect } from "twinccl";
 import { nccl } from "twinccl/nccl";
 
 const sums = [];
-for (let life = 0; life < 3; life++) {
+for (let restart = 0; restart < 3; restart++) {
   const comm = await connect({ backend: nccl(), timeoutMs: 30_000 });
   const send = comm.alloc("float32", 4).fill(comm.rank + 1);
   await comm.allReduce({ send, op: "sum" });
   sums.push([...(await send.toHost())]);
-  if (comm.rank === life % comm.size) await new Promise((resolve) => setTimeout(resolve, 1500));
+  if (comm.rank === restart % comm.size) await new Promise((resolve) => setTimeout(resolve, 1500));
   await comm.close();
-  if (life === 2) process.stdout.write(`result ${JSON.stringify({ rank: comm.rank, sums })}\n`);
+  if (restart === 2) process.stdout.write(`result ${JSON.stringify({ rank: comm.rank, sums })}\n`);
 }

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { firstDifference, mix32 } from "../../../src/api/bits.ts";
 
-test("the first element with different bits, on both sides", () => {
+test("reports the first element with different bits, on both sides", () => {
   const [a, b] = [Float32Array.of(1, 0, 2), Float32Array.of(1, -0, 3)];
   expect(firstDifference(a, a.slice(), 4)).toBeUndefined();
   expect(firstDifference(a, b, 4)).toEqual({
@@ -13,12 +13,12 @@ test("the first element with different bits, on both sides", () => {
   });
 });
 
-test("an element beyond the end of one side", () => {
+test("reports an element beyond the end of one side", () => {
   const found = firstDifference(Int16Array.of(1), Int16Array.of(1, -2), 2);
   expect(found).toEqual({ element: 1, length: 2, a: "nothing", b: "0xfffe" });
 });
 
-test("bits that count as the same are skipped", () => {
+test("skips bits that count as the same", () => {
   const [a, b] = [Uint16Array.of(7, 8, 9), Uint16Array.of(7, 0x108, 10)];
   const lowByte = (x: bigint, y: bigint): boolean => BigInt.asUintN(8, x) === BigInt.asUintN(8, y);
   expect(firstDifference(a, b, 2, lowByte)?.element).toBe(2);

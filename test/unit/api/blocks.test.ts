@@ -46,7 +46,7 @@ test("a gather writes its blocks and nothing between them", async () => {
   expect(results[1]).toEqual(placed);
 });
 
-test("a scatter reads blocks where they are, also overlapping ones", async () => {
+test("a scatter reads blocks at their offsets, also overlapping ones", async () => {
   const results = await inWorld(async (comm) => {
     const recv = new Int32Array(counts[comm.rank] ?? 0);
     const send = Int32Array.from({ length: 10 }, (_, index) => index);

@@ -33,7 +33,7 @@ async function bitsOf(buffer: DeviceBuffer): Promise<bigint[]> {
 }
 
 describe.each(everyDType)("a buffer of %s", (dtype: OracleDType) => {
-  test("starts as zeros and knows its size", async () => {
+  test("starts with zeros and reports its size", async () => {
     const buffer = comm.alloc(dtype, 7);
     expect(buffer).toMatchObject({ dtype, length: 7, byteLength: 7 * widths[dtype] });
     expect(buffer.device).toBe("sim:0");
@@ -58,7 +58,7 @@ describe.each(everyDType)("a buffer of %s", (dtype: OracleDType) => {
     }
   });
 
-  test("refuses to be filled with what it cannot hold", () => {
+  test("refuses to be filled with values outside of its dtype", () => {
     const buffer = comm.alloc(dtype, 3);
     const wrong = isFloat(dtype)
       ? [1n, "1", undefined, null]
@@ -68,7 +68,7 @@ describe.each(everyDType)("a buffer of %s", (dtype: OracleDType) => {
     }
   });
 
-  test("takes host arrays of its class and length, and no others", async () => {
+  test("accepts only host arrays of its class and length", async () => {
     const buffer = comm.alloc(dtype, 4);
     const host = hostView(dtype, new ArrayBuffer(4 * widths[dtype]), 0, 4);
     new Uint8Array(host.buffer).forEach((_, i, bytes) => {
@@ -90,7 +90,7 @@ describe.each(everyDType)("a buffer of %s", (dtype: OracleDType) => {
 });
 
 describe("subarray", () => {
-  test("shares memory, and its positions are elements of the buffer it is taken from", async () => {
+  test("shares memory, and counts positions in elements of its parent buffer", async () => {
     const owner = comm.alloc("int32", 10).copyFrom(Int32Array.from({ length: 10 }, (_, i) => i));
     const middle = owner.subarray(2, 8);
     const inner = middle.subarray(1, 3);
@@ -123,7 +123,7 @@ describe("subarray", () => {
     }
   });
 
-  test("ends with its allocation, from whichever side it was disposed", async () => {
+  test("ends with its allocation, disposed through either view", async () => {
     const owner = comm.alloc("int8", 4);
     const part = owner.subarray(1, 3);
     part.dispose();
@@ -142,7 +142,7 @@ describe("subarray", () => {
 });
 
 describe("alloc", () => {
-  test("refuses what is no dtype or no length", () => {
+  test("refuses values that are not a dtype or not a length", () => {
     for (const dtype of ["float128", "toString", "", null, undefined, 7]) {
       expect(() => comm.alloc(dtype as never, 1)).toThrowError(
         expect.objectContaining({ code: "ERR_COMM_ARG", field: "dtype" }),
@@ -176,7 +176,7 @@ describe("alloc", () => {
 });
 
 describe("reading", () => {
-  test("waits for the operation that has the memory", async () => {
+  test("waits for the operation that uses the memory", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (rank) => {
       const data = rank.alloc("int32", 2).fill(rank.rank + 1);
@@ -192,7 +192,7 @@ describe("reading", () => {
     await world.close();
   });
 
-  test("fails with the error of the operation that had the memory, until a later one succeeded", async () => {
+  test("fails with the error of the operation that used the memory, until a later one succeeds", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (rank) => {
       const data = rank.alloc("int32", 2).fill(1);
@@ -214,7 +214,7 @@ describe("reading", () => {
 });
 
 describe("adopting memory", () => {
-  test("is refused where ranks have no device memory, with what to write instead", () => {
+  test("is refused on backends without device memory, with an alternative in the hint", () => {
     let error: unknown;
     try {
       comm.adopt(0x1000n, "float32", 4);
@@ -226,7 +226,7 @@ describe("adopting memory", () => {
     expect(String(error)).toMatch(/a TypedArray: pass it in calls as it is/);
   });
 
-  test("is refused for a wrong argument before that", () => {
+  test("checks its arguments first", () => {
     expect(() => comm.adopt(7n, "float32", 4)).toThrow(/needs a multiple of 4/);
     expect(() => comm.adopt(8n, "float32", 1.5)).toThrow(/found length 1.5/);
   });

@@ -104,7 +104,7 @@ test("a deadlock names each rank's line, in its table and in its facts", async (
   expect(error.message).toContain(`for ranks 1, 2  ${error.waits[0]?.place}`);
 });
 
-test("the caller of the function that made the call is there too", async () => {
+test("the stack includes the caller of the calling function", async () => {
   const world = await open(2, true);
   let caller = 0;
   const [error] = await failuresOf(world, async (comm) => {
@@ -137,7 +137,7 @@ test("a refused call has the stack of its caller", async () => {
   expect(lineIn(framesOf(error as Error)[0])).toBe(line);
 });
 
-test("hooks get it, of each call of a group too", async () => {
+test("hooks receive the call site, also for each call of a group", async () => {
   const world = await open(2, true);
   const told: (string | undefined)[] = [];
   let line = 0;
@@ -151,7 +151,7 @@ test("hooks get it, of each call of a group too", async () => {
 });
 
 describe("off", () => {
-  test.each([undefined, false])("%s: nothing is kept or reported", async (callSites) => {
+  test.each([undefined, false])("%s: no call site is recorded or reported", async (callSites) => {
     const world = await open(2, callSites);
     const [error] = (await failuresOf(world, async (comm) => {
       if (comm.rank === 0) await first(comm);

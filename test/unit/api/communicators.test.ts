@@ -18,7 +18,7 @@ async function half(comm: Communicator): Promise<Communicator> {
 const splits = isAll ? 10_000 : 1_000;
 
 describe("a world keeps", () => {
-  test("as many communicators after thousands of splits as are open at once", async () => {
+  test("only open communicators in memory, also after thousands of splits", async () => {
     const world = await openWorld(3);
     let most = 0;
     await world.run(async (comm) => {
@@ -37,7 +37,7 @@ describe("a world keeps", () => {
     await world.close();
   });
 
-  test("an aborted one no longer than its calls are under way", async () => {
+  test("an aborted communicator only while its calls run", async () => {
     const world = await openWorld(2);
     await world.run(async (comm) => {
       for (let split = 0; split < 50; split++) {
@@ -52,7 +52,7 @@ describe("a world keeps", () => {
     await world.close();
   });
 
-  test("one that a rank has not closed, and it still works in the next run", async () => {
+  test("a communicator that one rank has not closed, usable in the next run", async () => {
     const world = await openWorld(4);
     const kept: Communicator[] = [];
     await world.run(async (comm) => {
@@ -71,7 +71,7 @@ describe("a world keeps", () => {
     await world.close();
   });
 
-  test("no wrong call of a closed one from the run: it is still reported", async () => {
+  test("failures of a closed communicator, which the run reports", async () => {
     const world = await openWorld(2);
     const run = world.run(async (comm) => {
       const sub = await comm.split({ color: 0 });

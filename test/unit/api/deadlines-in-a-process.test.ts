@@ -39,7 +39,7 @@ async function child(body: string): Promise<{ printed: string[]; ms: number }> {
 const soonMs = 30_000;
 
 describe.concurrent("a process", () => {
-  test("ends with its program, however long its calls might have taken", async () => {
+  test("ends with its program, whatever the deadlines of its calls", async () => {
     const { printed, ms } = await child(`
       await world.run(async (comm) => {
         for (let call = 0; call < 20; call++) await comm.barrier({ timeoutMs: 60_000 + call % 3 });
@@ -49,7 +49,7 @@ describe.concurrent("a process", () => {
     expect(ms).toBeLessThan(soonMs);
   });
 
-  test("finds a deadlock as soon after calls with deadlines as after others", async () => {
+  test("finds a deadlock as fast after calls with deadlines as after others", async () => {
     const { printed, ms } = await child(`
       const ranks = await world.run(async (comm) => {
         await comm.barrier({ timeoutMs: 60_000 });

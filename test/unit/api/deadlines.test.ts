@@ -45,7 +45,7 @@ beforeEach(({ onTestFinished }) => {
 });
 
 describe("deadlines", () => {
-  test("of different lengths come due in the order of their ends", async () => {
+  test("of different lengths expire in the order of their ends", async () => {
     const watched = new Watched();
     watched.watch(50, 20, 80, 20);
     await vi.advanceTimersByTimeAsync(10);
@@ -62,7 +62,7 @@ describe("deadlines", () => {
     ]);
   });
 
-  test("that pass in one blocked turn come in the order of their ends", async () => {
+  test("expire in the order of their ends after a blocked turn", async () => {
     const watched = new Watched();
     watched.watch(30, 10, 20, 10, 40);
     await vi.advanceTimersByTimeAsync(9);
@@ -74,7 +74,7 @@ describe("deadlines", () => {
     expect(watched.late.map(([call]) => call)).toEqual([1, 3, 2, 0, 4]);
   });
 
-  test("of thousands of calls cost one timer a deadline, and find the one that is late", async () => {
+  test("of thousands of calls cost one timer per deadline, and detect a late call", async () => {
     const timers = new LivingTimers();
     const watched = new Watched();
     for (let round = 0; round < 50; round++) {
@@ -89,7 +89,7 @@ describe("deadlines", () => {
     expect(timers.made).toBeLessThanOrEqual(2);
   });
 
-  test("that pass while later calls are done are found, whichever is done first", async () => {
+  test("expire while later calls complete, in any order", async () => {
     const watched = new Watched();
     const [first, second, third, other] = watched.watch(30, 30, 30, 60);
     completeOp(third!, undefined);
@@ -101,7 +101,7 @@ describe("deadlines", () => {
     expect(watched.late).toEqual([[0, 30]]);
   });
 
-  test("are those of every open call and no other, like a timer for each", async () => {
+  test("behave like one timer for each open call", async () => {
     const timers = new LivingTimers();
     for (let seed = 0; seed < 200; seed++) {
       const next = randomWords(seed);
@@ -135,7 +135,7 @@ describe("deadlines", () => {
     }
   });
 
-  test("longer than a runtime's timers last do not pass at once", async () => {
+  test("beyond the limit of the runtime's timers do not expire at once", async () => {
     const watched = new Watched();
     watched.watch(3e9);
     await vi.advanceTimersByTimeAsync(2 ** 31);
@@ -144,7 +144,7 @@ describe("deadlines", () => {
     expect(watched.late).toEqual([[0, 3e9]]);
   });
 
-  test("do not pass before their time where a timer comes early", async () => {
+  test("do not expire early after an early timer", async () => {
     new LivingTimers((plain) => (run, delayMs) => plain(run, delayMs - 3));
     const watched = new Watched();
     watched.watch(20, 25);
@@ -170,7 +170,7 @@ describe("calls that are late together", () => {
     return { asked, answers, calls };
   }
 
-  test("are queried one after the other, as long as they are open", async () => {
+  test("are queried one after the other while they are open", async () => {
     const { asked, answers, calls } = asking();
     const [, , third, fourth] = calls;
     vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
@@ -186,7 +186,7 @@ describe("calls that are late together", () => {
     vi.mocked(performance.now).mockRestore();
   });
 
-  test("do not wait for an answer about one that is done after all", async () => {
+  test("do not wait for a query about a completed call", async () => {
     const { asked, calls } = asking();
     vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
     await vi.advanceTimersByTimeAsync(10);
@@ -198,7 +198,7 @@ describe("calls that are late together", () => {
 });
 
 describe("the timer", () => {
-  test("keeps nothing alive once no deadline is open, and is taken again", async () => {
+  test("keeps nothing alive without open deadlines, and is reused", async () => {
     const timers = new LivingTimers();
     const watched = new Watched();
     for (let call = 0; call < 20; call++) {
@@ -216,7 +216,7 @@ describe("the timer", () => {
     expect(watched.late).toEqual([[20, 230]]);
   });
 
-  test("is set again for a deadline that comes earlier, also when it rests", async () => {
+  test("is reset for an earlier deadline, also while it rests", async () => {
     const watched = new Watched();
     const [long] = watched.watch(500);
     watched.watch(40);
@@ -231,7 +231,7 @@ describe("the timer", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test("calls nothing when it rests", async () => {
+  test("runs no callback while it rests", async () => {
     const alarm = new Alarm();
     const ring = vi.fn();
     alarm.ringBy(performance.now() + 10, performance.now(), ring);
@@ -240,7 +240,7 @@ describe("the timer", () => {
     expect(ring).not.toHaveBeenCalled();
   });
 
-  test("is stopped where the runtime's timers are numbers and cannot rest", async () => {
+  test("is stopped on runtimes whose timers are numbers and cannot rest", async () => {
     new LivingTimers((plain) => (run, delayMs) => Number(plain(run, delayMs)) as never);
     const watched = new Watched();
     const [op] = watched.watch(100);

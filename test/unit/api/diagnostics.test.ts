@@ -132,7 +132,7 @@ describe("hooks", () => {
     },
   );
 
-  test("of a subgroup are its own", async () => {
+  test("of a subgroup are separate", async () => {
     const seen: string[] = [];
     await inWorld(async (comm) => {
       const sub = await comm.split({ color: 0, key: -comm.rank });
@@ -222,7 +222,7 @@ describe("diagnostics channels", () => {
     expect(first[1]?.[1].error).toMatchObject({ code: "ERR_COMM_MISMATCH", rank: 1 });
   });
 
-  test("are silent about calls that were never posted, and without subscribers", async () => {
+  test("are silent for calls that were never posted, and without subscribers", async () => {
     const messages = await listen("reduce", async (comm) => {
       await comm.reduce({ send: i8(1), op: "sum", root: 9 }).catch(() => undefined);
     });
@@ -262,7 +262,7 @@ describe("diagnostics channels", () => {
     expect(await ofRank1("allGather")).toEqual(["start", "error", "asyncEnd"]);
   });
 
-  test("report no halves of a sendRecv", async () => {
+  test("do not report the halves of a sendRecv", async () => {
     const both = (comm: Communicator) =>
       comm.sendRecv({ send: i8(3), recv: i8(3), to: 1 - comm.rank, from: 1 - comm.rank });
     expect(await listen("send", both)).toEqual([]);
@@ -292,7 +292,7 @@ describe("stats", () => {
     for (const [, end] of times) expect(end).toBeGreaterThan(250);
   });
 
-  test("of a subgroup and of the world are apart; a group counts its parts", async () => {
+  test("of a subgroup and of the world are separate; a group counts its parts", async () => {
     const results = await inWorld(async (comm) => {
       const sub = await comm.split({ color: 0 });
       await sub.group(() => {

@@ -32,7 +32,7 @@ const text = {
 };
 
 describe("the text", () => {
-  test("is headline, table and hint", () => {
+  test("consists of headline, table and hint", () => {
     expect(errorMessage(text)).toBe(
       ["did not work", "  rank       10", "  long cell  2", "hint: do it"].join("\n"),
     );
@@ -47,7 +47,7 @@ describe("the text", () => {
     ]);
   });
 
-  test("names ranks shortly", () => {
+  test("abbreviates lists of ranks", () => {
     expect([[], [3], [0, 1], [0, 2, 5], [4, 5, 6, 7], [1, 0]].map(ranksText)).toEqual([
       "no rank",
       "rank 3",
@@ -96,7 +96,7 @@ describe("the classes", () => {
     expect(String(error)).toBe(`${error.name}: ${error.message}`);
   });
 
-  test("are all exported, and whatever else is exported is one of them too", () => {
+  test("are all exported, and every exported error is one of them", () => {
     const exported = Object.entries(api).filter(([name]) => name.endsWith("Error"));
     const names = exported.map(([name]) => name);
     expect(names).toEqual(expect.arrayContaining(all.map(([{ name }]) => name)));
@@ -121,7 +121,7 @@ describe("the classes", () => {
     });
   });
 
-  test("become plain data with what one class has beside the others", () => {
+  test("become plain data with the extra facts of each class", () => {
     const waits = [{ rank: 0, state: "waits", missing: [1] }] as const;
     const deadlock = new DeadlockError(text, { waits });
     const mismatch = new CollectiveMismatchError(text, { values: ["4", "5"] });
@@ -144,7 +144,7 @@ describe("the classes", () => {
     expect(data.failures[2].error).toMatchObject({ name: "TypeError", message: "why" });
   });
 
-  test("become plain data where a chain of causes leads back to its beginning", () => {
+  test("become plain data with a cyclic chain of causes", () => {
     const cause = new Error("inner");
     const error = new CommAbortedError(text, { cause });
     cause.cause = error;
@@ -153,13 +153,13 @@ describe("the classes", () => {
     });
   });
 
-  test("become plain data from a copy without prototypes, as test runners make of causes", () => {
+  test("become plain data from a copy without prototypes, as test runners create", () => {
     const error = new CommAbortedError(text, { cause: new Error("why") });
     error.cause = Object.assign(Object.create(null), { message: "why" });
     expect(error.toJSON()).toMatchObject({ cause: { message: "why" } });
   });
 
-  test("become plain data whatever the cause is", () => {
+  test("become plain data with any cause", () => {
     const loop: { self?: unknown } = {};
     loop.self = loop;
     for (const cause of [12n, loop, Symbol("why"), () => 0, null]) {
@@ -170,7 +170,7 @@ describe("the classes", () => {
 });
 
 describe("printed", () => {
-  test("with the facts that it has, and no others", () => {
+  test("with its present facts only", () => {
     const error = new InvalidArgumentError(text, { rank: 2, field: "to" });
     const printed = inspect(error);
     expect(printed.slice(printed.lastIndexOf("{"))).toBe(
@@ -181,7 +181,7 @@ describe("printed", () => {
     expect([error.size, error.comm, error.call]).toEqual([undefined, undefined, undefined]);
   });
 
-  test("a failed run has the first failure once, however many ranks failed because of it", async () => {
+  test("a failed run shows the first failure once, for any number of failed ranks", async () => {
     const world = await createWorld({ backend: sim(), size: 8 });
     const error: api.WorldError = await world
       .run(async (comm) => {

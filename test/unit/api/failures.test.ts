@@ -24,7 +24,7 @@ function books() {
   return { failures, op, unseen: () => unseen };
 }
 
-test("an operation that is over does not fail any more", () => {
+test("a settled operation cannot fail", () => {
   const { failures, op, unseen } = books();
   const done = op(0);
   completeOp(done, undefined);
@@ -36,7 +36,7 @@ test("an operation that is over does not fail any more", () => {
   expect([failures.count(0), unseen()]).toEqual([1, 1]);
 });
 
-test("a call of two halves that both fail is one that failed", () => {
+test("a call with two failed halves counts as one failure", () => {
   const { failures, op } = books();
   const whole = op(1);
   for (const half of [op(1), op(1)]) failures.fail(half.halfOf(whole), new Error("gone"));
@@ -45,7 +45,7 @@ test("a call of two halves that both fail is one that failed", () => {
   expect(failures.count(1)).toBe(2);
 });
 
-test("an unobserved one is held against its rank alone, until it is observed", async () => {
+test("an unobserved failure counts for its rank alone, until it is observed", async () => {
   const { failures, op } = books();
   const cause = new Error("gone");
   const failed = op(0);
@@ -56,7 +56,7 @@ test("an unobserved one is held against its rank alone, until it is observed", a
   expect(failures.poison(0)).toBeUndefined();
 });
 
-test("a reported one is reported no more in that run, and again in the next one", async () => {
+test("a failure is reported once per run", async () => {
   const { failures, op } = books();
   for (const run of [0, 1]) {
     failures.fail(op(0), new Error(`in run ${run}`));

@@ -70,7 +70,7 @@ describe("failAt", () => {
     expect(made).toBe(call);
   });
 
-  test("beyond the last call changes nothing", async () => {
+  test("beyond the last call has no effect", async () => {
     const outcomes = await struck(2, [failAt(0, 40)], (comm) => sum(comm));
     expect(outcomes).toEqual(["fine", "fine"]);
   });
@@ -102,7 +102,7 @@ describe("failAt", () => {
     await world.close();
   });
 
-  test("several faults strike one after another, each in a run of its own", async () => {
+  test("several faults occur one after another, each in a separate run", async () => {
     const faults = [failAt(0, 1), failAt(1, 2)];
     const world = await createWorld({ backend: sim({ faults }), size: 2 });
     const codes: unknown[] = [];
@@ -140,7 +140,7 @@ describe("failAt", () => {
     await world.close();
   });
 
-  test("a program may catch it and go on in step", async () => {
+  test("a program may catch it and continue in step", async () => {
     const world = await createWorld({ backend: sim({ faults: [failAt(1, 0)] }), size: 2 });
     const results = await world.run(async (comm) => {
       const data = new Int32Array(1).fill(1);
@@ -231,7 +231,7 @@ describe("failAt", () => {
     ["call", [0, "1"]],
     ["call", [0, 2 ** 53]],
     ["call", [0, undefined]],
-  ])("refuses a %s that is none: %j", (field, args) => {
+  ])("refuses an invalid %s: %j", (field, args) => {
     expect(() => failAt(...(args as [number, number]))).toThrowError(
       expect.objectContaining({ code: "ERR_COMM_ARG", field }),
     );
@@ -249,7 +249,7 @@ describe("after a rebuild", () => {
           error.failures.map(({ rank, error: each }) => [rank, (each as CommError).code]),
       );
 
-  test("a fault that has struck does not strike the rank that has its number now", async () => {
+  test("a past fault does not affect the rank that has its number now", async () => {
     const world = await createWorld({ backend: sim({ faults: [failAt(1, 0)] }), size: 3 });
     const fault = [
       [1, "ERR_COMM_FAULT"],
@@ -264,7 +264,7 @@ describe("after a rebuild", () => {
     await third.close();
   });
 
-  test("a fault that is still to come strikes its own rank, which goes on counting its calls", async () => {
+  test("a future fault affects its original rank, which continues to count its calls", async () => {
     const faults = [failAt(2, 3), failAt(0, 0), failAt(3, 5)];
     const world = await createWorld({ backend: sim({ faults }), size: 4 });
     expect(await outcome(world)).toContainEqual([0, "ERR_COMM_FAULT"]);
@@ -293,7 +293,7 @@ describe("after a rebuild", () => {
     }
   });
 
-  test("faults go on behind a choice of backends too", async () => {
+  test("faults continue behind firstAvailable too", async () => {
     const backend = firstAvailable(sim({ faults: [failAt(0, 0)] }));
     const world = await createWorld({ backend, size: 2 });
     expect(await outcome(world)).toContainEqual([0, "ERR_COMM_FAULT"]);

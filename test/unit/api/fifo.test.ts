@@ -12,7 +12,7 @@ const steps = fc.array(
   { maxLength: 12 },
 );
 
-test("is an array, first in, first out", async () => {
+test("behaves like an array, first in, first out", async () => {
   await holds(
     steps,
     (drawn) => {

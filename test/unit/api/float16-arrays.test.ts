@@ -44,7 +44,7 @@ async function onTwo<T>(program: (comm: Communicator) => Promise<T>, executor = 
   }
 }
 
-test("a call takes it as float16, in place and beside a buffer", async () => {
+test("a call accepts it as float16, in place and beside a buffer", async () => {
   const sums = await onTwo(async (comm) => {
     const send = float16Array([one, half]);
     const sum = await comm.allReduce({ send, op: "sum" });
@@ -86,7 +86,7 @@ test("a buffer of float16 is copied from it and into it", async () => {
   ]);
 });
 
-test("no other dtype takes it", async () => {
+test("no other dtype accepts it", async () => {
   await onTwo(async (comm) => {
     const array = float16Array([one]) as unknown as Uint16Array;
     const refused = (needs: string) =>

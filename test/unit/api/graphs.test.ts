@@ -86,7 +86,7 @@ describe("capture and replay", () => {
     expect(await outcome([step], 2, true)).toEqual(await outcome([step], 2, false));
   });
 
-  test("all calls in a row equal direct calls, three times, wherever the message is", async () => {
+  test("all calls in a row equal direct calls, three times, with the message at any position", async () => {
     const all = steps.map(([, step]) => step);
     const message = all.pop() as Step;
     for (let place = 0; place <= all.length; place += 3) {
@@ -100,7 +100,7 @@ describe("capture and replay", () => {
     expect(await outcome(chosen, 1, true)).toEqual(await outcome(chosen, 1, false));
   });
 
-  test("a message that passes on what was received before does so in a replay", async () => {
+  test("a recorded message forwards earlier received data in a replay", async () => {
     const relay = (replayed: boolean) =>
       inWorld(3, async (comm) => {
         const data = ints(comm.rank + 1);
@@ -117,7 +117,7 @@ describe("capture and replay", () => {
     expect(await relay(true)).toEqual(await relay(false));
   });
 
-  test("a recorded group stays one: its messages meet freely, between what came before and after", async () => {
+  test("a recorded group stays a group: its messages match freely, between earlier and later calls", async () => {
     const grouped = (replayed: boolean) =>
       inWorld(3, async (comm) => {
         const own = memory(comm);
@@ -146,7 +146,7 @@ describe("capture and replay", () => {
     expect(await grouped(true)).toEqual(await grouped(false));
   });
 
-  test("reads what the buffers hold at the replay, device and host memory alike", async () => {
+  test("reads the buffers at the replay, in device and host memory", async () => {
     const results = await inWorld(2, async (comm) => {
       const device = comm.alloc("int32", 1);
       const host = ints(0);
@@ -166,7 +166,7 @@ describe("capture and replay", () => {
     expect(results).toEqual(new Array(2).fill([2, 2, 20, 11, 200, 101]));
   });
 
-  test("a recording runs nothing and counts as one call", async () => {
+  test("a recording executes no call and counts as one call", async () => {
     const results = await inWorld(2, async (comm) => {
       const data = ints(comm.rank);
       const op = comm.capture(() => void comm.allReduce({ send: data, op: "sum" }));
@@ -181,7 +181,7 @@ describe("capture and replay", () => {
     expect(results).toEqual([0, 1].map((rank) => [0, calls, rank, 1, { capture: 1, replay: 1 }]));
   });
 
-  test("an empty recording waits for no rank when it is replayed, and is no call", async () => {
+  test("a replay of an empty recording waits for no rank and is not counted", async () => {
     const results = await inWorld(2, async (comm) => {
       const empty = await comm.capture(() => undefined);
       if (comm.rank === 0) for (let i = 0; i < 3; i++) await empty.replay();
@@ -231,7 +231,7 @@ describe("capture and replay", () => {
     expect(bytes).toEqual([0, 2 * 28]);
   });
 
-  test("strict lending watches what recorded calls were lent", async () => {
+  test("strict mode watches buffers of recorded calls", async () => {
     let written = (): void => undefined;
     const isWritten = new Promise<void>((resolve) => {
       written = resolve;
@@ -263,7 +263,7 @@ describe("capture and replay", () => {
     expect(outcomes[0]).toMatch(/rank 0 wrote it while it was lent/);
   });
 
-  test("several graphs, and graphs of subgroups, are apart", async () => {
+  test("several graphs, and graphs of subgroups, are independent", async () => {
     const results = await inWorld(4, async (comm) => {
       const sub = await comm.split({ color: comm.rank % 2 });
       const [a, b] = [ints(1), ints(comm.rank)];
@@ -325,7 +325,7 @@ describe("capture and replay", () => {
     expect(await traceOf(true, program)).toEqual(direct);
   });
 
-  test("a replay that waits for an earlier call still counts its work from when it was made", async () => {
+  test("a replay behind an earlier call counts its work from its own start", async () => {
     /** The duration of two rounds with calls that can begin as far apart, though rank 1 replays later in the second. */
     const rounds = async (trace?: Trace) => {
       const backend = sim({
@@ -363,7 +363,7 @@ describe("capture and replay", () => {
     expect([early, late]).toEqual(await rounds(new Trace()));
   });
 
-  test("work in a group comes before its calls, which are made when it ends", async () => {
+  test("work in a group precedes its calls, which are posted at the end of the group", async () => {
     const trace = new Trace();
     const world = await createWorld({ backend: sim({ trace }), size: 2 });
     await world.run((comm) =>
@@ -377,14 +377,14 @@ describe("capture and replay", () => {
   });
 });
 
-describe("a recording that was disposed", () => {
+describe("a disposed recording", () => {
   const failure = (graph: Graph): Promise<string> =>
     graph.replay().then(
       () => "replayed",
       (error: unknown) => (error as CommError).code,
     );
 
-  test("lets replays run that were made before, and refuses later ones", async () => {
+  test("completes earlier replays, and refuses later ones", async () => {
     const found = await inWorld(3, async (comm) => {
       const data = ints(1);
       const graph = await comm.capture(() => {
@@ -401,7 +401,7 @@ describe("a recording that was disposed", () => {
     for (const each of found) expect(each).toEqual([true, "ERR_COMM_CLOSED", 3]);
   });
 
-  test("comes with the world's end, also for those of splits", async () => {
+  test("ends with the world, also for recordings of splits", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const graphs = await world.run(async (comm) => {
       const half = await comm.split({ color: 0 });
@@ -414,7 +414,7 @@ describe("a recording that was disposed", () => {
     for (const graph of graphs.flat()) expect(await failure(graph)).toBe("ERR_COMM_CLOSED");
   });
 
-  test("comes with a connected communicator's, for those of its splits", async () => {
+  test("ends with a connected communicator, for recordings of its splits", async () => {
     const comm = await connect({ backend: sim() });
     const half = await comm.split({ color: 0 });
     const graph = await half.capture(() => void half.barrier());
@@ -423,7 +423,7 @@ describe("a recording that was disposed", () => {
     expect(await failure(graph)).toBe("ERR_COMM_CLOSED");
   });
 
-  test("by closing stays so when the communicator is used again in another run", async () => {
+  test("by closing stays disposed when another run reuses the communicator", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const record = (comm: Communicator) =>
       comm.capture(() => {

@@ -9,7 +9,7 @@ import { within } from "../../support/planted.ts";
 const ints = (...values: number[]): Int32Array => Int32Array.from(values);
 
 describe("a group", () => {
-  test("of nothing is done at once", async () => {
+  test("without calls completes at once", async () => {
     const results = await inWorld(2, async (comm) => {
       const whole = comm.group(() => undefined);
       const before = whole.status;
@@ -33,7 +33,7 @@ describe("a group", () => {
     }
   });
 
-  test("does not take two receives into one buffer, the same object or not", async () => {
+  test("refuses two receives into one buffer, the same object or not", async () => {
     await inWorld(2, async (comm) => {
       const peer = 1 - comm.rank;
       const recv = comm.alloc("int32", 2).fill(7);
@@ -81,7 +81,7 @@ describe("a group", () => {
     for (const [grouped, direct] of results) expect(grouped).toEqual(direct);
   });
 
-  test("of collective calls gives what single calls give, in their order", async () => {
+  test("of collective calls equals single calls, in their order", async () => {
     const calls: readonly ((comm: Communicator, a: Int32Array, b: Int32Array) => CommOp)[] = [
       (comm, a) => comm.allReduce({ send: a, op: "sum" }),
       (comm, a, b) => comm.allReduce({ send: a, recv: b, op: "max" }),
@@ -162,7 +162,7 @@ describe("a group", () => {
     ]);
   });
 
-  test("gives every part its own result, and the number of its first call", async () => {
+  test("gives every part its result, and the number of its first call", async () => {
     const results = await inWorld(2, async (comm) => {
       await comm.barrier();
       const recv = comm.alloc("int32", 2);
@@ -185,7 +185,7 @@ describe("a group", () => {
     ]);
   });
 
-  test("calls on another communicator inside its callback are thrown there, and are not made", async () => {
+  test("calls on another communicator inside the callback throw there, and are not posted", async () => {
     const results = await inWorld(2, async (comm) => {
       const sub = await comm.split({ color: 0 });
       const [a, b] = [ints(1), ints(2)];
@@ -238,7 +238,7 @@ describe("a group", () => {
   ];
 
   test.each(wholes)(
-    "settles `enqueued` of %s when it was submitted, before it is done",
+    "settles `enqueued` of %s at the submission, before it completes",
     async (_, earlier, post) => {
       const finish: (() => void)[] = [];
       const execute = () => new Promise<void>((resolve) => void finish.push(resolve));
@@ -270,7 +270,7 @@ describe("a group", () => {
     },
   );
 
-  test("with a wrong part was never submitted: `enqueued` rejects, and that is enough", async () => {
+  test("with an invalid part is never submitted: awaiting `enqueued` observes the failure", async () => {
     const results = await inWorld(2, async (comm) => {
       const whole = comm.group(() => {
         void comm.allReduce({ send: new Int32Array(comm.rank + 1), op: "sum" });
@@ -286,7 +286,7 @@ describe("a group", () => {
     expect(results).toEqual(new Array(2).fill("ERR_COMM_MISMATCH"));
   });
 
-  test("that only its inner group awaits: the inner one's failure was seen", async () => {
+  test("observes a failure through its awaited inner group", async () => {
     const results = await inWorld(2, async (comm) => {
       let inner: PromiseLike<unknown> = comm.barrier();
       void comm.group(() => {

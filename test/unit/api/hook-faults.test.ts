@@ -89,7 +89,7 @@ test("an operation that failed before its hooks ran keeps its error", async () =
   expect(outcomes).toEqual(outcomes.map(() => ["ERR_COMM_MISMATCH", 1]));
 });
 
-test("an error of a callback of whenSettled counts as that of a hook", async () => {
+test("an error of a callback of whenSettled counts as an error of a hook", async () => {
   const outcomes = await inWorld(2, async (comm) => {
     const op = comm.barrier();
     if (comm.rank === 0) op.whenSettled(tooLate);
@@ -223,7 +223,7 @@ describe("all other observers run after a hook that throws", () => {
   });
 });
 
-describe("a promise that a hook returned and that is rejected", () => {
+describe("a rejected promise returned by a hook", () => {
   const kinds = ["before", "after", "onAbort"] as const;
   const late: Record<string, unknown> = {
     "an error": new Error("as late as can be"),

@@ -41,7 +41,7 @@ async function toldOf(program: (comm: Communicator) => PromiseLike<unknown>): Pr
 }
 
 describe("the number of a call", () => {
-  test("is known before it is posted: collective calls and messages are counted apart", async () => {
+  test("is known before the posting: collective calls and messages are counted separately", async () => {
     const { lines } = await toldOf(async (comm) => {
       for (const call of [sum, swap, sum, swap]) await call(comm);
       await comm.split({ color: 0 });
@@ -50,7 +50,7 @@ describe("the number of a call", () => {
     expect(lines).toEqual(calls.flatMap((call) => [`before ${call}`, `after ${call}`]));
   });
 
-  test("is known of all calls of a group, and of what was recorded", async () => {
+  test("is known for all calls of a group, and for recorded calls", async () => {
     const { lines } = await toldOf(async (comm) => {
       const three = (): void => {
         void swap(comm);
@@ -70,26 +70,23 @@ describe("the number of a call", () => {
     expect(ended.sort()).toEqual(begun.map((line) => line.replace("before", "after")).sort());
   });
 
-  test.each([1, 3])(
-    "is known behind calls of %i ranks that go on with each other",
-    async (size) => {
-      await watch(size, async ({ world }) => {
-        const told = await world.run(async (comm) => {
-          const args = doubling(comm);
-          for (let call = 0; call < 4; call++) void comm.allReduce(args);
-          const { lines } = listen(comm);
-          const op = comm.allReduce(args);
-          const { call } = op;
-          await op;
-          return [call, ...lines];
-        });
-        const needed = [4, "before allReduce 4", "after allReduce 4"];
-        expect(told).toEqual(new Array(size).fill(needed));
+  test.each([1, 3])("is known after batched calls of %i ranks", async (size) => {
+    await watch(size, async ({ world }) => {
+      const told = await world.run(async (comm) => {
+        const args = doubling(comm);
+        for (let call = 0; call < 4; call++) void comm.allReduce(args);
+        const { lines } = listen(comm);
+        const op = comm.allReduce(args);
+        const { call } = op;
+        await op;
+        return [call, ...lines];
       });
-    },
-  );
+      const needed = [4, "before allReduce 4", "after allReduce 4"];
+      expect(told).toEqual(new Array(size).fill(needed));
+    });
+  });
 
-  test("of one that a hook refuses is the next one's", async () => {
+  test("of a call refused by a hook goes to the next call", async () => {
     const { lines } = await toldOf(async (comm) => {
       for (const call of [sum, swap]) {
         await call(comm);
@@ -110,7 +107,7 @@ describe("the number of a call", () => {
     expect(lines).toEqual([...told("allReduce"), ...told("sendRecv")]);
   });
 
-  test("is put right in the end where a hook has made calls before it", async () => {
+  test("is corrected at the end if a hook has made calls before it", async () => {
     const { lines, infos } = await toldOf(async (comm) => {
       const off = comm.hooks.before(() => {
         off();
@@ -123,7 +120,7 @@ describe("the number of a call", () => {
     expect(infos.map(({ call }) => call)).toEqual([1, 0, 0, 1]);
   });
 
-  test("of one that is refused for the end of the communicator is reported both times", async () => {
+  test("of a call refused because the communicator ended is reported both times", async () => {
     const { lines } = await toldOf(async (comm) => {
       await sum(comm);
       const sub = await comm.split({ color: 0 });
@@ -137,7 +134,7 @@ describe("the number of a call", () => {
 });
 
 describe("the report of a call", () => {
-  test("is the same object in before and after, and another call's is another", async () => {
+  test("is the same object in before and after, and differs between calls", async () => {
     const { infos } = await toldOf(async (comm) => {
       const calls = [sum(comm), swap(comm), sum(comm)];
       await Promise.all(calls);

@@ -27,7 +27,7 @@ async function toldWhileOpen(
 
 describe("a hook", () => {
   test.each(["before", "after"] as const)(
-    "%s that is added twice runs twice, and is taken off once at a time",
+    "%s that is added twice runs twice, and each addition is removed separately",
     async (kind) => {
       await inWorld(1, async (comm) => {
         let told = 0;
@@ -98,7 +98,7 @@ describe("a hook", () => {
     expect(told).toBe(1);
   });
 
-  test("that is taken off by one before it runs at this operation for the last time", async () => {
+  test("removed by an earlier hook runs once more at this operation", async () => {
     const told: string[] = [];
     await inWorld(1, async (comm) => {
       let off: Unhook = () => undefined;
@@ -111,7 +111,7 @@ describe("a hook", () => {
   });
 });
 
-describe("a value that is no function", () => {
+describe("a value that is not a function", () => {
   const found: [unknown, string][] = [
     [3, "3"],
     [null, "null"],
@@ -141,14 +141,14 @@ describe("the end of an operation", () => {
     "a hook after": (comm) => void comm.hooks.after(nothing),
   };
 
-  test.each(Object.entries(others))("skips those added since, beside %s", async (_, add) => {
+  test.each(Object.entries(others))("skips hooks added later, beside %s", async (_, add) => {
     const told = await toldWhileOpen(add, (comm, seen) => {
       comm.hooks.after(() => seen.push("after"));
     });
     expect(told).toEqual([]);
   });
 
-  test("reaches those present when it was posted, though taken off since", async () => {
+  test("calls hooks present at the posting, even if removed since", async () => {
     let off: Unhook = nothing;
     const told = await toldWhileOpen(
       (comm, seen) => {
@@ -159,7 +159,7 @@ describe("the end of an operation", () => {
     expect(told).toEqual(["after"]);
   });
 
-  test("skips one added by a hook at its beginning", async () => {
+  test("skips a hook added by a hook at the start", async () => {
     const told = await toldWhileOpen((comm, seen) => {
       comm.hooks.before(() => {
         comm.hooks.after(() => seen.push("after"));
@@ -168,7 +168,7 @@ describe("the end of an operation", () => {
     expect(told).toEqual([]);
   });
 
-  test("skips listeners added since to a channel that was silent when it was posted", async () => {
+  test("skips listeners added later to a channel without listeners at the posting", async () => {
     const told: string[] = [];
     const listen = (): void => void told.push("end");
     const channel = "tracing:twinccl:barrier:asyncEnd";

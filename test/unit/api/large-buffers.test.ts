@@ -25,7 +25,7 @@ const pieces = (what: string, from: number) => [
   [what, from + 4 * piece, 16],
 ];
 
-test("are copied in pieces, all of which are begun together", async () => {
+test("are copied in pieces that start together", async () => {
   const { copied, buffer } = noting("float32", 2 ** 30 + 4, 64);
   buffer.copyFrom(new Float32Array(2 ** 30 + 4));
   expect(copied.splice(0)).toEqual(pieces("write", 64));
@@ -35,7 +35,7 @@ test("are copied in pieces, all of which are begun together", async () => {
   expect((await reading).length).toBe(2 ** 30 + 4);
 });
 
-test("are read in parts where no array holds them", async () => {
+test("are read in parts if no array can hold them", async () => {
   const { copied, buffer } = noting("uint8", 2 ** 53 - 1);
   await expect(buffer.toHost()).rejects.toMatchObject({
     ...{ code: "ERR_COMM_ARG", field: "length", rank: 3, cause: expect.any(RangeError) },
@@ -44,7 +44,7 @@ test("are read in parts where no array holds them", async () => {
   expect(copied).toEqual([]);
 });
 
-test("of no elements are still copied", async () => {
+test("without elements are still copied", async () => {
   const { copied, buffer } = noting("uint8", 0);
   await buffer.copyFrom(new Uint8Array(0)).copyTo(new Uint8Array(0));
   expect(copied).toEqual([

@@ -25,7 +25,7 @@ async function failureOf(
 
 const lines = (error: unknown): string[] => (error as Error).message.split("\n");
 
-test("a deadlock: ranks that wait for the same share a line", async () => {
+test("a deadlock: ranks with equal waits share a line", async () => {
   const error = await failureOf(size, async (comm) => {
     if (comm.rank !== 3) await comm.barrier();
   });
@@ -63,7 +63,7 @@ test("a mismatch: ranks with equal calls share a line", async () => {
   expect((error.cause as CollectiveMismatchError).values).toHaveLength(size);
 });
 
-test("errors of ranks share a line where they are equal", async () => {
+test("equal errors of ranks share a line", async () => {
   const error = await failureOf(20, async ({ rank }) => {
     throw new Error(rank % 2 === 0 ? "even" : `odd ${rank}`);
   });

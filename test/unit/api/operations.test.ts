@@ -8,7 +8,7 @@ const pause = (milliseconds = 3): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 describe("an operation", () => {
-  test("numbers its calls from 0 and goes from waiting to done", async () => {
+  test("numbers its calls from 0 and changes from waiting to done", async () => {
     const results = await inWorld(2, async (comm) => {
       if (comm.rank === 1) await pause();
       const ops = [comm.barrier(), comm.barrier(), comm.barrier()];
@@ -95,7 +95,7 @@ describe("an operation", () => {
     });
   });
 
-  test("runs in call order, whatever is awaited first", async () => {
+  test("runs in call order, for any order of awaits", async () => {
     const results = await inWorld(3, async (comm) => {
       const data = comm.alloc("int32", 1).fill(1);
       const ops = [1, 2, 3].map(() => comm.allReduce({ send: data, op: "sum" }));
@@ -108,7 +108,7 @@ describe("an operation", () => {
 });
 
 describe("hooks", () => {
-  test("see every operation before it is posted and after it settled, until they are taken off", async () => {
+  test("see every operation before its posting and after it settles, until they are removed", async () => {
     const seen: string[] = [];
     await inWorld(2, async (comm) => {
       if (comm.rank === 1) {
@@ -148,7 +148,7 @@ describe("hooks", () => {
     ]);
   });
 
-  test("that throw before an operation make it fail with their error", async () => {
+  test("that throw before an operation fail it with their error", async () => {
     const results = await inWorld(1, async (comm) => {
       const off = comm.hooks.before(() => {
         throw new Error("not today");
@@ -161,7 +161,7 @@ describe("hooks", () => {
     expect(results).toEqual(["not today"]);
   });
 
-  test("that throw after an operation make it fail with their error, on that rank alone", async () => {
+  test("that throw after an operation fail it with their error, on that rank alone", async () => {
     const results = await inWorld(3, async (comm) => {
       if (comm.rank === 1) {
         comm.hooks.after(() => {
@@ -179,7 +179,7 @@ describe("hooks", () => {
 });
 
 describe("stats", () => {
-  test("count calls by collective, bytes of send buffers, and failures on every rank alike", async () => {
+  test("count calls by collective, bytes of send buffers, and failures, equally on every rank", async () => {
     const results = await inWorld(3, async (comm) => {
       await comm.barrier();
       await comm.allReduce({ send: new Float32Array(5), op: "sum" });
@@ -195,7 +195,7 @@ describe("stats", () => {
     expect(results).toEqual([expected, expected, expected]);
   });
 
-  test("count the bytes that a rank gives", async () => {
+  test("count the bytes that a rank contributes", async () => {
     const bytes = await inWorld(2, async (comm) => {
       await comm.allReduce({ send: new Float64Array(3), op: "sum" });
       await comm.broadcast({

@@ -32,7 +32,7 @@ describe("send and recv", () => {
     expect(results).toEqual([expected, expected]);
   });
 
-  test("of one pair meet in order, posted at once or one by one", async () => {
+  test("of one pair match in order, posted at once or one by one", async () => {
     const results = await inWorld(2, async (comm) => {
       const got: number[] = [];
       if (comm.rank === 0) {
@@ -66,7 +66,7 @@ describe("send and recv", () => {
     expect(results).toEqual([0, 0, 1, 12, 123]);
   });
 
-  test("take no elements as well", async () => {
+  test("accept zero elements", async () => {
     const results = await inWorld(2, async (comm) => {
       const none = comm.alloc("float16", 0);
       await (comm.rank === 0
@@ -78,7 +78,7 @@ describe("send and recv", () => {
     expect(results).toEqual([0, 0]);
   });
 
-  test("resolve to nothing and to recv, and number their calls apart from collective ones", async () => {
+  test("resolve to undefined and to recv, and are numbered separately from collective calls", async () => {
     const results = await inWorld(2, async (comm) => {
       await comm.barrier();
       const data = new Int8Array(1);
@@ -147,7 +147,7 @@ describe("sendRecv", () => {
     ]);
   });
 
-  test("meets a send and a recv of others", async () => {
+  test("matches a send and a recv of other ranks", async () => {
     const results = await inWorld(3, async (comm) => {
       const data: Int32Array = new Int32Array(1).fill(comm.rank);
       if (comm.rank === 0) await comm.send({ send: data, peer: 1 });
@@ -189,7 +189,7 @@ describe("virtual time of a message", () => {
 
   const bytes = (count: number): Uint8Array => new Uint8Array(count);
 
-  test("the sender is free when it has left, the receiver when it is there", async () => {
+  test("the sender is done when the message has left, the receiver when it has arrived", async () => {
     const times = await timesAfter(2, (comm) =>
       comm.rank === 0
         ? comm.send({ send: bytes(700), peer: 1 })
@@ -198,7 +198,7 @@ describe("virtual time of a message", () => {
     expect(times).toEqual([700, latencyNs + 700]);
   });
 
-  test("neither begins before both have come", async () => {
+  test("the transfer begins when both ranks have made the call", async () => {
     for (const late of [0, 1]) {
       const times = await timesAfter(2, (comm) => {
         if (comm.rank === late) comm.work(5000);
@@ -257,7 +257,7 @@ describe("virtual time of a message", () => {
     );
   });
 
-  test("a late message of a group leaves the ports to the others, whichever comes first", async () => {
+  test("a late message of a group leaves the ports to the others, in any order", async () => {
     for (const late of [1, 2]) {
       for (let seed = 0; seed < 6; seed++) {
         const times = await timesAfter(
@@ -303,7 +303,7 @@ describe("virtual time of a message", () => {
     }
   });
 
-  test("of messages that meet at the same moment, the one that can leave first goes first", async () => {
+  test("of messages matched at the same time, the first one able to leave goes first", async () => {
     for (const early of [1, 2]) {
       const times = await timesAfter(3, async (comm) => {
         if (comm.rank > 0) {
@@ -342,7 +342,7 @@ describe("virtual time of a message", () => {
     }
   });
 
-  test("a call after a group waits for all of it, a group for all before it", async () => {
+  test("a call after a group waits for the whole group, a group for all earlier calls", async () => {
     const times = await timesAfter(2, (comm) => {
       const peer = 1 - comm.rank;
       const first = comm.send.bind(comm, { send: bytes(100), peer });

@@ -26,7 +26,7 @@ const senseless: readonly (readonly [string, object | undefined])[] = [
   ["symmetric", { collective: "allReduce", dtype: "int32", symmetric: { sendOffset: -4 } }],
 ];
 
-test("sim supports calls that make sense, and no others", async () => {
+test("sim supports valid calls, and no others", async () => {
   const world = await createWorld({ backend: sim(), size: 2 });
   await world.run((comm) => {
     for (const question of sound)
@@ -41,7 +41,7 @@ test("sim supports calls that make sense, and no others", async () => {
   await world.close();
 });
 
-test("so does the backend of GPUs", () =>
+test("the NCCL backend supports valid calls, and no others", () =>
   inWorld(cleanGpus(), 2, async (world) => {
     await world.run((comm) => {
       expect(sound.map((question) => comm.supports(question))).toEqual(sound.map(() => true));
@@ -68,7 +68,7 @@ test.each(["allReduce", "reduce", "reduceScatter", "reduceScatterv"] as const)(
   },
 );
 
-test("data that moves unchanged has no plan to explain", async () => {
+test("a message has no plan to explain", async () => {
   const world = await createWorld({ backend: sim(), size: 2 });
   expect(() => world.explain({ collective: "send", dtype: "int8", count: 4 })).toThrow(
     expect.objectContaining({

@@ -59,7 +59,7 @@ describe("rebuild", () => {
     await world.close();
   });
 
-  test("is how a job goes on after a rank threw, and after an abort", async () => {
+  test("continues a job after a rank threw, and after an abort", async () => {
     const world = await createWorld({ backend: sim(), size: 4 });
     await expect(
       world.run((comm) => {
@@ -77,7 +77,7 @@ describe("rebuild", () => {
     await third.close();
   });
 
-  test("refuses what belongs to an older generation", async () => {
+  test("refuses objects of an older generation", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const kept: { comm: Communicator; sub: Communicator; buffer: DeviceBuffer<"int32"> }[] = [];
     await world.run(async (comm) => {
@@ -121,7 +121,7 @@ describe("rebuild", () => {
     ["a word", ["1"]],
     ["all ranks", [0, 1, 2]],
     ["all ranks, some twice", [2, 1, 0, 1]],
-  ])("refuses to leave out %s, and the world goes on", async (_, without) => {
+  ])("refuses to leave out %s, and the world stays usable", async (_, without) => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const refused = world.rebuild({ without: without as number[] });
     await expect(refused).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "without" });
@@ -140,7 +140,7 @@ describe("rebuild", () => {
     expect(code).toBe("ERR_COMM_ARG");
   });
 
-  test("is refused while the world is running, and the run goes on", async () => {
+  test("is refused while the world is running, and the run continues", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const results = await within(
       2000,

@@ -56,7 +56,7 @@ describe("gives the bits of a reduce to each rank", () => {
   });
 });
 
-test("is one call in a trace, with the messages of all its reduces", async () => {
+test("appears as one call in a trace, with the messages of all its reduces", async () => {
   const trace = new Trace();
   const world = await createWorld({ backend: sim({ trace }), size: 3 });
   await world.run((comm) =>
@@ -101,7 +101,7 @@ describe("explain", () => {
     await world.close();
   });
 
-  test("takes one count for all, and none at all", async () => {
+  test("accepts one count for all ranks, and no count", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const plan = world.explain({ ...question, count: 4 });
     const one = world.explain({ ...question, collective: "reduce", count: 4, root: 0 });

@@ -18,7 +18,7 @@ describe.each([
   ["on the simulation", () => sim()],
   ["on fake GPUs", () => cleanGpus().backend()],
 ])("a repeated call %s", (_, open) => {
-  test("reads what its buffers hold now", async () => {
+  test("reads the present contents of its buffers", async () => {
     const sums = await inWorld(3, async (comm) => {
       const send = comm.alloc("int32", 2);
       const recv = comm.alloc("int32", 2);
@@ -33,7 +33,7 @@ describe.each([
     expect(sums).toEqual(Array.from({ length: 3 }, () => [6, 9, 12]));
   });
 
-  test("is another one with another operator, receiver, root or collective", async () => {
+  test("is a new call with another operator, receive buffer, root or collective", async () => {
     await inWorld(
       2,
       async (comm) => {
@@ -59,7 +59,7 @@ describe.each([
     );
   });
 
-  test("is checked when the arguments object was changed meanwhile", async () => {
+  test("is checked again after a change of the arguments object", async () => {
     await inWorld(
       2,
       async (comm) => {
@@ -76,7 +76,7 @@ describe.each([
     );
   });
 
-  test("resolves to its own receiver, whatever the first one's arguments object holds by then", async () => {
+  test("resolves to its own receive buffer, even if the first arguments object has changed", async () => {
     await inWorld(
       2,
       async (comm) => {
@@ -118,7 +118,7 @@ describe.each([
     );
   });
 
-  test("is another one with other counts or offsets, in the same lists or not", async () => {
+  test("is a new call with other counts or offsets, in the same lists or not", async () => {
     const arrived = await inWorld(
       2,
       async (comm) => {
@@ -167,7 +167,7 @@ describe.each([
     }
   });
 
-  test("of gather and scatter is another one with other counts or offsets", async () => {
+  test("of gather and scatter is a new call with other counts or offsets", async () => {
     const [found] = await inWorld(
       2,
       async (comm) => {
@@ -203,7 +203,7 @@ describe.each([
     expect(found).toEqual([[7, 7, 8, 8, 0, 0], [0, 0, 7, 7, 8, 8], [8, 8, 0, 0, 7, 7], [1], [4]]);
   });
 
-  test("is checked again with another list, whichever a collective takes", async () => {
+  test("is checked again with another list, for every list argument", async () => {
     const lists = ["sendCounts", "sendOffsets", "recvCounts", "recvOffsets"];
     const [taken] = await inWorld(
       1,
@@ -289,7 +289,7 @@ describe.each([
     );
   });
 
-  test("is refused by its own name with options that are none", async () => {
+  test("is refused under its own name with invalid options", async () => {
     await inWorld(
       2,
       async (comm) => {
@@ -325,7 +325,7 @@ describe.each([
     );
   });
 
-  test("of a recording is refused by that name with options that are none", async () => {
+  test("of a recording is refused under that name with invalid options", async () => {
     await inWorld(
       2,
       async (comm) => {
@@ -380,7 +380,7 @@ describe.each([
     expect(fields).toEqual([expected, expected, expected]);
   });
 
-  test("keeps to its communicator", async () => {
+  test("stays on its communicator", async () => {
     await inWorld(
       4,
       async (comm) => {
@@ -409,7 +409,7 @@ describe.each([
 });
 
 describe("a repeated call", () => {
-  test("has signals and deadlines of its own", async () => {
+  test("has separate signals and deadlines", async () => {
     await inWorld(2, async (comm) => {
       const send = comm.alloc("int32", 1);
       await comm.allReduce({ send, op: "sum", timeoutMs: 5 });
@@ -427,7 +427,7 @@ describe("a repeated call", () => {
   test.each([
     ["on the simulation", () => sim()],
     ["on fake GPUs", () => cleanGpus({ staging: "copy" }).backend()],
-  ])("looks at the array that it receives into every time, %s", async (_, open) => {
+  ])("checks its receive array every time, %s", async (_, open) => {
     await inWorld(
       2,
       async (comm) => {
@@ -449,7 +449,7 @@ describe("a repeated call", () => {
     );
   });
 
-  test("takes its virtual time wherever its ranks stand", async () => {
+  test("takes its virtual time for any clocks of its ranks", async () => {
     const trace = new Trace();
     const program = async (comm: Communicator): Promise<number[]> => {
       const send = comm.alloc("float32", 1000);

@@ -11,7 +11,7 @@ const none = turns(0);
 afterEach(() => void vi.unstubAllGlobals());
 
 describe("a runtime", () => {
-  test("stays alive by a server or a parent process, and not by its standard streams", () => {
+  test("is kept alive by a server or a parent process, and not by its standard streams", () => {
     expect(staysAlive(new Map(), none)).toBe(process.connected === true);
     alone();
     expect(staysAlive(new Map(), none)).toBe(false);
@@ -20,7 +20,7 @@ describe("a runtime", () => {
     expect(staysAlive(undefined, none)).toBe(true);
   });
 
-  test("does not stay alive by the turns that monitors wait for", () => {
+  test("is not kept alive by the turns of monitors", () => {
     alone();
     expect(staysAlive(new Map([["Immediate", 2]]), turns(2))).toBe(false);
     expect(staysAlive(new Map([["Immediate", 2]]), turns(1))).toBe(true);

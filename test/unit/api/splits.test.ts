@@ -33,7 +33,7 @@ describe("split", () => {
     ]);
   });
 
-  test("names a communicator by its parent, its color, and from the second split on by which one it was", async () => {
+  test("names a communicator by its parent, its color and, from the second split on, the number of the split", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const named = () =>
       world.run(async (comm) => {
@@ -52,7 +52,7 @@ describe("split", () => {
     await world.close();
   });
 
-  test("orders by key, then by rank; negative and huge keys are fine", async () => {
+  test("orders by key, then by rank, also with negative and huge keys", async () => {
     const keys = [0, Number.MAX_SAFE_INTEGER, -5, 0, Number.MIN_SAFE_INTEGER];
     const results = await inWorld(5, async (comm) => {
       const sub = await part(comm, 7, keys[comm.rank]);
@@ -62,7 +62,7 @@ describe("split", () => {
     expect(results).toEqual([0, 1, 2, 3, 4].map((rank) => [order.indexOf(rank), order]));
   });
 
-  test("gives nothing to ranks without a color, and a group of one to a lone color", async () => {
+  test("gives no communicator to ranks without a color, and a group of one to a single color", async () => {
     const results = await inWorld(3, async (comm) => {
       const color = [undefined, 2 ** 40, 3][comm.rank];
       const sub = await comm.split({ color });
@@ -75,12 +75,12 @@ describe("split", () => {
     expect(results).toEqual(["none", [0, 1, 5], [0, 1, 5]]);
   });
 
-  test("no rank needs to join", async () => {
+  test("accepts that no rank joins", async () => {
     const results = await inWorld(3, (comm) => comm.split({ color: undefined }));
     expect(results).toEqual([undefined, undefined, undefined]);
   });
 
-  test("of a subgroup counts in its own ranks", async () => {
+  test("of a subgroup uses ranks of the subgroup", async () => {
     const results = await inWorld(8, async (comm) => {
       const half = await part(comm, comm.rank < 4 ? 0 : 1);
       const pair = await part(half, half.rank < 2 ? 0 : 1, -half.rank);
@@ -124,7 +124,7 @@ describe("split", () => {
     });
   });
 
-  test("subgroups go on at their own pace: one calls often, another never", async () => {
+  test("subgroups are independent: one calls often, another never", async () => {
     const results = await inWorld(4, async (comm) => {
       const sub = await part(comm, comm.rank < 2 ? 0 : 1);
       const data = ints(1);
@@ -262,7 +262,7 @@ describe("virtual time of subgroups", () => {
 
   const reduce = (comm: Communicator) => comm.allReduce({ send: new Uint8Array(800), op: "sum" });
 
-  test("is that of a world of their size: they run in parallel", async () => {
+  test("equals the time of a world of their size: they run in parallel", async () => {
     const alone = await doneAt(4, reduce);
     const halves = await doneAt(8, async (comm) => reduce(await part(comm, comm.rank % 2)));
     expect(halves).toEqual(halves.map((_, rank) => alone[rank >> 1]));
@@ -300,7 +300,7 @@ describe("virtual time of subgroups", () => {
     ["capture", (comm) => comm.capture(() => void comm.barrier())],
   ];
 
-  test.each(meetings)("a %s is done when its last rank has come", async (_, meet) => {
+  test.each(meetings)("a %s completes when its last rank has made the call", async (_, meet) => {
     const times = await timesAfter(3, (comm) => {
       comm.work([10_000, 50_000, 0][comm.rank] as number);
       return meet(comm);
@@ -308,20 +308,17 @@ describe("virtual time of subgroups", () => {
     expect(times).toEqual([50_000, 50_000, 50_000]);
   });
 
-  test.each(meetings)(
-    "a %s comes after the calls before it, and before those after it",
-    async (_, meet) => {
-      const times = await timesAfter(2, (comm) => {
-        const peer = 1 - comm.rank;
-        const first =
-          comm.rank === 0
-            ? comm.send({ send: new Uint8Array(800), peer })
-            : comm.recv({ recv: new Uint8Array(800), peer });
-        return Promise.all([first, meet(comm), comm.barrier()]);
-      });
-      expect(times).toEqual([2800, 2800]);
-    },
-  );
+  test.each(meetings)("a %s runs after earlier calls, and before later ones", async (_, meet) => {
+    const times = await timesAfter(2, (comm) => {
+      const peer = 1 - comm.rank;
+      const first =
+        comm.rank === 0
+          ? comm.send({ send: new Uint8Array(800), peer })
+          : comm.recv({ recv: new Uint8Array(800), peer });
+      return Promise.all([first, meet(comm), comm.barrier()]);
+    });
+    expect(times).toEqual([2800, 2800]);
+  });
 
   test("a split of a subgroup waits for its members alone", async () => {
     const times = await timesAfter(4, async (comm) => {

@@ -27,15 +27,15 @@ async function reportedIn(stallMs: number, waitsMs: readonly number[]): Promise<
   return reported;
 }
 
-test("a stall is reported that ends before the look would that is due without it", async () => {
+test("a stall that ends before the next regular check is reported", async () => {
   // Looks are due after 1, 2, 4 .. 128 and 256 ms.
   expect(await reportedIn(140, [235])).toEqual([0]);
 });
 
-test("a stall is reported that begins and ends while an earlier one would be looked at again", async () => {
+test("a stall between two checks of an earlier one is reported", async () => {
   expect(await reportedIn(50, [300, 170])).toEqual([0, 1]);
 });
 
-test("waits that are no stalls are not added up", async () => {
+test("short waits do not add up to a stall", async () => {
   expect(await reportedIn(400, [150, 150, 150, 150])).toEqual([]);
 });

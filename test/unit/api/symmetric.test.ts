@@ -21,7 +21,7 @@ const failureOf = (op: PromiseLike<unknown>): Promise<CollectiveMismatchError> =
   );
 
 describe("a call through symmetric memory", () => {
-  test("is summed in float32 and rounded once, unlike one through other memory", async () => {
+  test("is summed in float32 and rounded once, unlike a call through other memory", async () => {
     const sums = await onRanks(3, async (comm) => {
       const sum = async (symmetric: boolean) => {
         const send = comm.alloc("float16", 64, { symmetric });
@@ -37,7 +37,7 @@ describe("a call through symmetric memory", () => {
     for (const sum of sums) expect(sum).toEqual([0x6801, 0x6800]);
   });
 
-  test("takes both buffers; one alone is other memory", async () => {
+  test("needs both buffers to be symmetric", async () => {
     const [seen] = await onRanks(2, async (comm) => {
       const send = comm.alloc("float32", 8, { symmetric: true }).fill(1);
       const recv = comm.alloc("float32", 8);
@@ -47,7 +47,7 @@ describe("a call through symmetric memory", () => {
     expect(seen).toEqual(new Array(8).fill(2));
   });
 
-  test("is explained as one", async () => {
+  test("is explained as a symmetric call", async () => {
     const [texts] = await onRanks(4, async (comm) => {
       const question = {
         collective: "allReduce",
@@ -66,7 +66,7 @@ describe("a call through symmetric memory", () => {
 });
 
 describe("windows", () => {
-  test("are made by the first use of all ranks, in any call that uses symmetric memory", async () => {
+  test("are created by the first use on all ranks, in any call with symmetric memory", async () => {
     const [sum] = await onRanks(2, async (comm) => {
       const a = comm.alloc("float32", 8, { symmetric: true }).fill(1);
       const b = comm.alloc("float32", 16, { symmetric: true });
@@ -78,7 +78,7 @@ describe("windows", () => {
     expect(sum).toEqual(new Array(8).fill(4));
   });
 
-  test("in another order on some rank are a mismatch, and the communicator stays usable", async () => {
+  test("with a different order on one rank are a mismatch, and the communicator stays usable", async () => {
     const errors = await onRanks(3, async (comm) => {
       const a = comm.alloc("float32", 8, { symmetric: true }).fill(1);
       const b = comm.alloc("float32", 8, { symmetric: true }).fill(1);
@@ -99,7 +99,7 @@ describe("windows", () => {
     }
   });
 
-  test("stay together: once made, they cannot be exchanged", async () => {
+  test("stay paired: once created, they cannot be exchanged", async () => {
     const errors = await onRanks(2, async (comm) => {
       const [a, b] = [4, 4].map((length) => comm.alloc("float32", length, { symmetric: true }));
       if (a === undefined || b === undefined) return expect.fail("two");
@@ -141,7 +141,7 @@ describe("windows", () => {
       expect(error).toMatchObject({ code: "ERR_COMM_MISMATCH", ...expected });
   });
 
-  test("a receiving buffer that only its own rank writes may lie anywhere", async () => {
+  test("a receive buffer that only its own rank writes may have any address", async () => {
     const sums = await onRanks(3, async (comm) => {
       const send = comm.alloc("float32", 12, { symmetric: true }).fill(comm.rank);
       const recv = send.subarray(4 * comm.rank, 4 * comm.rank + 4);
@@ -151,7 +151,7 @@ describe("windows", () => {
     expect(sums).toEqual(new Array(3).fill([3, 3, 3, 3]));
   });
 
-  test("belong to a communicator: a split makes its own", async () => {
+  test("belong to a communicator: a split creates new ones", async () => {
     const sums = await onRanks(4, async (comm) => {
       const half = await comm.split({ color: comm.rank < 2 ? 0 : 1 });
       const send = comm.alloc("float32", 4, { symmetric: true }).fill(1);
@@ -189,7 +189,7 @@ describe("calls that NCCL computes wrongly", () => {
     }
   });
 
-  test("runs where no wrong load matters: other kernels, other memory, short blocks", async () => {
+  test("runs if the defect does not apply: other kernels, other memory, short blocks", async () => {
     const [ok] = await onRanks(2, async (comm) => {
       const shifted = comm.alloc("bfloat16", 33, { symmetric: true }).subarray(1);
       await comm.allReduce({ send: shifted, op: "max" });
@@ -227,7 +227,7 @@ describe("calls that NCCL computes wrongly", () => {
   });
 });
 
-test("alloc refuses a flag that is none", async () => {
+test("alloc refuses an invalid flag", async () => {
   const [error] = await onRanks(1, async (comm) => {
     try {
       comm.alloc("int8", 1, { symmetric: "yes" as unknown as boolean });
@@ -239,7 +239,7 @@ test("alloc refuses a flag that is none", async () => {
   expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "symmetric" });
 });
 
-test("alloc says so where a backend has no symmetric memory", async () => {
+test("alloc reports that a backend has no symmetric memory", async () => {
   const without: ReturnType<typeof sim> = {
     ...sim(),
     open: async (request) => {

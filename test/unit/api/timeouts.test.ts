@@ -83,7 +83,7 @@ const calls: readonly (readonly [string, (comm: Communicator, timeoutMs: number)
   ],
 ];
 
-describe("a rank that never comes", () => {
+describe("a rank that never makes the call", () => {
   test.each(calls.slice(0, 4))("makes %s time out, by name", async (collective, call) => {
     const results = await judged(3, (comm) => (comm.rank === 2 ? "away" : seen(call(comm, 5))));
     const first = results.findIndex((result) => (result as Seen).name === "CommTimeoutError");
@@ -141,7 +141,7 @@ describe("a rank that never comes", () => {
     expect(others).toEqual(["away", timeout([0], "recv")]);
   });
 
-  test("is no matter of a deadline of Infinity, which is none", async () => {
+  test("does not expire a deadline of Infinity", async () => {
     const results = await judged(2, (comm) =>
       comm.rank === 1 ? "away" : seen(comm.barrier({ timeoutMs: Infinity })),
     );
@@ -156,7 +156,7 @@ describe("a rank that never comes", () => {
   });
 });
 
-describe("a rank that comes too late", () => {
+describe("a late rank", () => {
   test.each(calls.slice(0, 4))(
     "makes %s time out on the ranks with a deadline",
     async (name, call) => {
@@ -170,7 +170,7 @@ describe("a rank that comes too late", () => {
     },
   );
 
-  test("is in time when its work is shorter", async () => {
+  test("is in time with shorter work", async () => {
     const results = await judged(3, (comm) => {
       if (comm.rank === 2) comm.work(4.9 * ms);
       return seen(comm.barrier({ timeoutMs: 5 }));
@@ -190,7 +190,7 @@ describe("a rank that comes too late", () => {
     ]);
   });
 
-  test("aborts its subgroup alone: the world goes on", async () => {
+  test("aborts its subgroup alone: the world continues", async () => {
     const results = await judged(3, async (comm) => {
       const sub = await comm.split({ color: comm.rank < 2 ? 0 : undefined });
       if (comm.rank === 1) comm.work(10 * ms);
@@ -206,7 +206,7 @@ describe("a rank that comes too late", () => {
     ]);
   });
 
-  test("is named by its rank on the communicator of a split, whether it comes late or never", async () => {
+  test("is named by its rank on the communicator of a split, late or missing", async () => {
     for (const comes of [true, false]) {
       const results = await judged(4, async (comm) => {
         const half = await comm.split({ color: comm.rank > 1 ? 1 : 0 });
@@ -250,7 +250,7 @@ describe("a rank that comes too late", () => {
     }
   });
 
-  test("is named for its own message, not for another one of the same moment", async () => {
+  test("is named for its own message, not for another one at the same time", async () => {
     const results = await judged(4, async (comm) => {
       // Ranks 0 and 2 come first, so that both messages of rank 3 meet at once.
       comm.work(([0, 10, 0, 2][comm.rank] as number) * ms);
@@ -316,7 +316,7 @@ describe("the clock of a rank with a failed call", () => {
     return clocks;
   }
 
-  test("has come to the deadline, and that of a rank that waited with it", async () => {
+  test("equals the deadline, also on a rank that waited with it", async () => {
     const clocks = await clocksAfter(3, (comm) => {
       if (comm.rank === 2) return Promise.resolve();
       return comm.barrier(comm.rank === 0 ? { timeoutMs: 5 } : {});
@@ -324,7 +324,7 @@ describe("the clock of a rank with a failed call", () => {
     expect(clocks).toEqual([5, 5, 0]);
   });
 
-  test("has come to the deadline when another rank comes too late", async () => {
+  test("equals the deadline if another rank is late", async () => {
     const clocks = await clocksAfter(2, (comm) => {
       if (comm.rank === 1) comm.work(10 * ms);
       return comm.split({ color: 0, timeoutMs: 5 });
@@ -332,7 +332,7 @@ describe("the clock of a rank with a failed call", () => {
     expect(clocks).toEqual([5, 10]);
   });
 
-  test("has come to when the last rank made the call that differs", async () => {
+  test("equals the time of the last rank's mismatching call", async () => {
     const clocks = await clocksAfter(3, (comm) => {
       comm.work(([0, 10, 3][comm.rank] as number) * ms);
       return comm.broadcast({ recv: new Int8Array(1), root: comm.rank });
@@ -361,8 +361,8 @@ describe("the clock of a rank with a failed call", () => {
   });
 });
 
-describe("a deadline that is kept", () => {
-  test("changes nothing", async () => {
+describe("a met deadline", () => {
+  test("has no effect", async () => {
     const results = await judged(3, async (comm) => {
       for (let round = 0; round < 3; round++) {
         for (const [, call] of calls) await call(comm, 1);
@@ -372,7 +372,7 @@ describe("a deadline that is kept", () => {
     expect(results).toEqual([0, 0, 0]);
   });
 
-  test("holds for a replay", async () => {
+  test("applies to a replay", async () => {
     const results = await judged(2, async (comm) => {
       const graph = await comm.capture(() => void comm.barrier());
       await graph.replay({ timeoutMs: 1 });

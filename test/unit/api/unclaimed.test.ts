@@ -21,7 +21,7 @@ describe("a split", () => {
       return part.explain(question).claim;
     });
 
-  test("that keeps the order of the devices is claimed with its own ring", async () => {
+  test("that keeps the order of the devices has a claim, with its own ring", async () => {
     for (const color of [() => 0, (rank: number) => rank % 2, (rank: number) => Number(rank > 3)]) {
       const { text, results } = await splitBy((rank) => rank, color);
       for (const claim of results) expect(claim).toMatch(/^the same bits as NCCL/);
@@ -29,7 +29,7 @@ describe("a split", () => {
     }
   });
 
-  test("that changes it is not, but for its copies", async () => {
+  test("that changes the order has no claim, except for copies", async () => {
     const { text, results } = await splitBy((rank) => -rank);
     for (const claim of results)
       expect(claim).toMatch(/no claim.*not in the order of their devices/);
@@ -37,7 +37,7 @@ describe("a split", () => {
     expect(text).not.toMatch(/allGather.*unclaimed/);
   });
 
-  test("that changes it in one part is claimed in the other", async () => {
+  test("that changes the order in one part has a claim in the other", async () => {
     const { results } = await splitBy(
       (rank) => (rank === 4 ? 9 : rank),
       (rank) => Number(rank > 2),
@@ -57,7 +57,7 @@ describe("scalars of a pre-multiplied sum", () => {
       )
     ).text;
 
-  test("are claimed when they are equal, and not when they differ", async () => {
+  test("have a claim if they are equal, and none if they differ", async () => {
     expect(await scaled(() => 0.3)).not.toContain("unclaimed");
     expect(await scaled((rank) => rank)).toMatch(/ post .* Ring LL unclaimed\n/);
   });

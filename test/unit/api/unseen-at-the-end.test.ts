@@ -32,7 +32,7 @@ describe.concurrent("a process that ends without close", () => {
     expect(told.match(/UnseenFailure/g)).toHaveLength(1);
   });
 
-  test("reports each once, also where the runtime goes on after its last turn, and watches for them in one place", async () => {
+  test("reports each failure once, also if the runtime continues after its last turn, with one listener", async () => {
     const told = await warnings(`
       wrong();
       const others = [];
@@ -43,7 +43,7 @@ describe.concurrent("a process that ends without close", () => {
     expect(told).not.toMatch(/MaxListeners/);
   });
 
-  test("holds no communicator that its program has dropped", async () => {
+  test("does not keep dropped communicators in memory", async () => {
     const told = await warnings(`
       const refs = [];
       for (let i = 0; i < 8; i++) refs.push(new WeakRef(await connect({ backend: sim() })));

@@ -107,7 +107,7 @@ describe("the closed forms", () => {
 });
 
 describe("a rank's clock", () => {
-  test("moves when it waits, and stands still otherwise", async () => {
+  test("advances during waits only", async () => {
     const { post } = await timesOf(2, async (comm) => {
       await comm.barrier();
       await new Promise((resolve) => setTimeout(resolve, 5));
@@ -119,7 +119,7 @@ describe("a rank's clock", () => {
     ]);
   });
 
-  test("moves by work, and a late rank makes the others late", async () => {
+  test("advances by work, and a late rank delays the others", async () => {
     const { post, done } = await timesOf(3, async (comm) => {
       if (comm.rank === 1) comm.work(70_000, "slow");
       await comm.barrier();
@@ -131,7 +131,7 @@ describe("a rank's clock", () => {
     expect(post[1]).toEqual(done[0]);
   });
 
-  test("refuses work that is none", async () => {
+  test("refuses invalid work", async () => {
     const world = await createWorld({ backend: sim(), size: 1 });
     await world.run((comm) => {
       for (const duration of [-1, Number.NaN, Infinity, "1", undefined]) {
@@ -143,7 +143,7 @@ describe("a rank's clock", () => {
     await world.close();
   });
 
-  test("refuses labels that are no strings, also in a recording", async () => {
+  test("refuses labels that are not strings, also in a recording", async () => {
     const world = await createWorld({ backend: sim({ link }), size: 1 });
     await world.run(async (comm) => {
       for (const label of [3, null, {}, Symbol("slow")]) {
@@ -156,7 +156,7 @@ describe("a rank's clock", () => {
     await world.close();
   });
 
-  test("is written in lines, whatever names and labels hold", async () => {
+  test("is written in lines, with any names and labels", async () => {
     const trace = new Trace();
     const name = "one\ntwo";
     const world = await createWorld({ backend: sim({ link, trace }), size: 1, name });
@@ -171,7 +171,7 @@ describe("a rank's clock", () => {
     expect(lines[1]).toMatch(/^1000 done rank=0 comm=one\\u000atwo call=0 barrier /);
   });
 
-  test("lets calls of one communicator run one after another, also when they are awaited later", async () => {
+  test("runs calls of one communicator one after another, also if they are awaited later", async () => {
     const size = 4;
     const alone = 2 * (size - 1) * (latencyNs + 1000);
     const { done } = await timesOf(size, async (comm) => {
@@ -183,7 +183,7 @@ describe("a rank's clock", () => {
     }
   });
 
-  test("goes on from run to run", async () => {
+  test("continues from run to run", async () => {
     const trace = new Trace();
     const world = await createWorld({ backend: sim({ link, trace }), size: 2 });
     await world.run((comm) => comm.barrier());

@@ -22,7 +22,7 @@ function missing(name: string, reason: string): Backend {
 }
 
 describe("firstAvailable", () => {
-  test("opens the first available backend, and lists the tries", async () => {
+  test("opens the first available backend, and lists the attempts", async () => {
     const later: Backend = {
       ...missing("later", ""),
       probe: () => {
@@ -44,7 +44,7 @@ describe("firstAvailable", () => {
     await world.close();
   });
 
-  test("fails with every reason when none can be used", async () => {
+  test("fails with every reason if none is available", async () => {
     const backend = firstAvailable(missing("gpu", "no driver"), missing("tpu", "no such thing"));
     const failure = await createWorld({ backend, size: 2 }).catch((error) => error);
     expect(failure).toBeInstanceOf(BackendUnavailableError);
@@ -54,7 +54,7 @@ describe("firstAvailable", () => {
     });
   });
 
-  test("never falls through for a backend that was named alone", async () => {
+  test("has no fallback for a single backend", async () => {
     const world = await createWorld({ backend: sim(), size: 1 });
     expect(world.selection).toEqual([{ backend: "sim", ok: true, reason: "named by the caller" }]);
     await world.close();
@@ -62,7 +62,7 @@ describe("firstAvailable", () => {
 });
 
 describe("connect", () => {
-  test("gives a communicator of one rank on which everything built works", async () => {
+  test("gives a communicator of one rank that supports every call", async () => {
     const comm = await connect({ backend: sim(), name: "solo" });
     expect(comm).toMatchObject({ rank: 0, size: 1, name: "solo", backend: "sim", device: "sim:0" });
     const send = comm.alloc("int32", 3).copyFrom(Int32Array.of(1, 2, 3));
@@ -76,7 +76,7 @@ describe("connect", () => {
     await comm[Symbol.asyncDispose]();
   });
 
-  test("refuses more ranks, and says what to use", async () => {
+  test("refuses more ranks, with an alternative in the hint", async () => {
     await expect(connect({ backend: sim(), size: 4 })).rejects.toMatchObject({
       code: "ERR_COMM_UNSUPPORTED",
       field: "size",
@@ -97,7 +97,7 @@ describe("connect in a process that a launcher started", () => {
     Promise.reject(new BackendUnavailableError({ headline: "no driver", hint: "install one" })),
   );
 
-  test("joins its job on the first backend that is here, and never falls behind it", async () => {
+  test("joins its job on the first available backend, without later fallbacks", async () => {
     vi.stubEnv("TWINCCL_SIZE", "4");
     const request = { name: "job", timeoutMs: 5000, signal: new AbortController().signal };
     const asked: unknown[] = [];
@@ -134,7 +134,7 @@ describe("connect in a process that a launcher started", () => {
     }
   });
 
-  test("of one is that one", async () => {
+  test("with one rank is that rank", async () => {
     vi.stubEnv("TWINCCL_SIZE", "1");
     for (const backend of [sim(), firstAvailable(absent, sim())]) {
       const comm = await connect({ backend });
@@ -148,7 +148,7 @@ describe("connect in a process that a launcher started", () => {
 });
 
 describe("sim", () => {
-  test("refuses options that make no sense, with their field", () => {
+  test("refuses invalid options, with their field", () => {
     const wrong: readonly (readonly [object, string])[] = [
       [{ seed: 0.5 }, "seed"],
       [{ seed: Number.NaN }, "seed"],
@@ -170,7 +170,7 @@ describe("sim", () => {
     }
   });
 
-  test("says what callers may rely on", async () => {
+  test("reports its capabilities", async () => {
     const comm = await connect({ backend: sim() });
     expect(comm.capabilities).toEqual({
       hostArrays: true,
@@ -225,7 +225,7 @@ const later: readonly (readonly [string, (comm: Communicator) => PromiseLike<unk
   ["capture", (comm) => comm.capture(() => undefined)],
 ];
 
-describe("calls that are not built yet", () => {
+describe("unsupported calls", () => {
   test.each(later)(
     "%s fails with UnsupportedError on every rank or on none",
     async (name, call) => {
@@ -256,7 +256,7 @@ describe("calls that are not built yet", () => {
 });
 
 describe("explain and supports", () => {
-  test("know every built collective and refuse others", async () => {
+  test("accept every built collective and refuse others", async () => {
     const comm = await connect({ backend: sim() });
     for (const collective of builtCollectives) {
       expect(comm.supports({ collective, dtype: "int8", op: "sum", count: 1 })).toBe(true);
@@ -307,7 +307,7 @@ describe("explain and supports", () => {
     await world.close();
   });
 
-  test("refuse questions about calls that could not be made", async () => {
+  test("refuse questions about invalid calls", async () => {
     const world = await createWorld({ backend: sim(), size: 4 });
     const wrong: readonly (readonly [object, string])[] = [
       [{ collective: "allReduce", dtype: "int8", op: "sum", count: -1 }, "count"],
@@ -327,7 +327,7 @@ describe("explain and supports", () => {
   });
 });
 
-test("refuses sizes that no process holds, before anything is made", async () => {
+test("refuses sizes beyond the memory of a process, before any allocation", async () => {
   for (const size of [131_073, 2 ** 31, Number.MAX_SAFE_INTEGER]) {
     await expect(createWorld({ backend: sim(), size })).rejects.toMatchObject({
       code: "ERR_COMM_ARG",

@@ -1,4 +1,4 @@
-/** Every survivor is in the next life: also one that takes longer to leave the old one, or hears of the rebuild late. */
+/** Every survivor joins the next generation, also if it leaves the old one slowly or receives the rebuild late. */
 import type { ConnectedCommunicator } from "twinccl";
 import { expect, test, vi } from "vitest";
 import { cudaError, fakeGpus } from "../../../../support/fake-gpus/index.ts";
@@ -10,7 +10,7 @@ import { type Joined, joinAll, onAll, told } from "./joined.ts";
 quickTime();
 
 /** The ranks that rebuilding gives. */
-const lives = async (rebuilding: readonly Promise<ConnectedCommunicator>[]) => {
+const positions = async (rebuilding: readonly Promise<ConnectedCommunicator>[]) => {
   const next = await Promise.all(rebuilding);
   const seen = next.map(({ rank, size }) => `rank ${rank} of ${size}`);
   await Promise.all(next.map((comm) => comm.close()));
@@ -41,7 +41,7 @@ test.each(["NCCL's abort takes 4 s", "the stream is busy for 4 s"])(
     links[3]?.cut();
     await turns(50);
     const survivors = ranks.slice(0, 3);
-    expect(await lives(survivors.map(({ comm }) => comm.rebuild()))).toEqual([
+    expect(await positions(survivors.map(({ comm }) => comm.rebuild()))).toEqual([
       "rank 0 of 3",
       "rank 1 of 3",
       "rank 2 of 3",
@@ -49,7 +49,7 @@ test.each(["NCCL's abort takes 4 s", "the stream is busy for 4 s"])(
   },
 );
 
-test("where one of them cannot give all of the old life back", async () => {
+test("when one survivor cannot release all resources of the old generation", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   try {
     const gpus = fakeGpus();
@@ -57,7 +57,7 @@ test("where one of them cannot give all of the old life back", async () => {
     await onAll(ranks, ({ comm }) => comm.barrier());
     const broken = cudaError("cudaStreamDestroy", 400, "cudaErrorInvalidResourceHandle");
     gpus.machine.failNext("streamDestroy", broken);
-    const seen = await lives(ranks.map(({ comm }) => comm.rebuild()));
+    const seen = await positions(ranks.map(({ comm }) => comm.rebuild()));
     expect(seen).toEqual(["rank 0 of 2", "rank 1 of 2"]);
     const [[text, how] = []] = warn.mock.calls;
     expect(text).toMatch(
@@ -82,5 +82,5 @@ test("where the others wait in calls, and hear of it as late as can be", async (
     return comm.rebuild();
   });
   const rebuilding = [first.comm.rebuild(), ...late];
-  expect(await lives(rebuilding)).toEqual(["rank 0 of 3", "rank 1 of 3", "rank 2 of 3"]);
+  expect(await positions(rebuilding)).toEqual(["rank 0 of 3", "rank 1 of 3", "rank 2 of 3"]);
 });

@@ -305,7 +305,7 @@ function alone(compareCalls: CompareCalls, tell: (key: string, words: string) =>
     },
     get: () => new Promise<never>(() => undefined),
   };
-  const open = (): Promise<never> => Promise.reject(new Error("no further life"));
+  const open = (): Promise<never> => Promise.reject(new Error("no further generation"));
   return new Job(membership as unknown as Membership, { open, timeoutMs: 1_000 }, compareCalls);
 }
 

@@ -41,7 +41,7 @@ const calls: [string, (comm: Communicator, options?: CallOptions) => PromiseLike
   ],
 ];
 
-/** The next life sums, and sends messages. */
+/** Runs a sum and messages in the next generation. */
 async function expectLife(next: readonly ConnectedCommunicator[]): Promise<void> {
   const got = await within(
     5000,
@@ -82,7 +82,7 @@ describe.each(calls)("%s that waits", (what, call) => {
     await closeAll(ranks);
   });
 
-  test("learns that the rank it waits for has left, and goes on with the next life", async () => {
+  test("fails when its peer has left, and the ranks continue in the next generation", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, "off", gpus);
     const handed = noteHanded(gpus);
@@ -134,7 +134,7 @@ describe.each(calls)("%s that waits", (what, call) => {
     await b.comm.close().catch(() => undefined);
   });
 
-  test("is over with its deadline, and the ranks go on with the next life", async () => {
+  test("ends at its deadline, and the ranks continue in the next generation", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, "off", gpus);
     const waiting = ranks.slice(0, what === "a message" ? 1 : 2);

@@ -10,7 +10,7 @@ import { place } from "../rendezvous/stores.ts";
 quickTime();
 
 const never = {
-  open: (): Promise<Session> => Promise.reject(new Error("no further life")),
+  open: (): Promise<Session> => Promise.reject(new Error("no further generation")),
   timeoutMs: 1_000,
 };
 
@@ -88,7 +88,7 @@ describe("a status query", () => {
     expect(await missing(asker, world(2), 0)).toEqual([1]);
   });
 
-  test("is answered by a rank that goes on to the next life, until that one begins", async () => {
+  test("is answered by a rank that joins the next generation, until that generation starts", async () => {
     const [asker, ahead] = (await jobs(2)) as [Job, Job];
     made(ahead, world(2), 9);
     ahead.beginRebuild();

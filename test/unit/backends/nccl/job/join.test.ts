@@ -159,7 +159,7 @@ test("processes of one host that see the same GPU alone are refused by rank, bef
 test("a process connects again on the GPU that it took", async () => {
   const gpus = cleanGpus();
   const processes = [undefined, "4,6", "7"].map((list) => new Process(gpus, list));
-  for (let life = 0; life < 3; life++) {
+  for (let restart = 0; restart < 3; restart++) {
     expect(await devicesOf(gpus, processes)).toEqual([0, 6, 7]);
   }
   expect(processes.map(({ env }) => env["CUDA_VISIBLE_DEVICES"])).toEqual([undefined, "6", "7"]);
@@ -169,7 +169,7 @@ describe("devices that are named", () => {
   test("are taken instead of the local rank's, again too", async () => {
     const gpus = cleanGpus();
     const processes = [0, 1].map(() => new Process(gpus, "0,1,2,3,4,5"));
-    for (let life = 0; life < 2; life++) {
+    for (let restart = 0; restart < 2; restart++) {
       expect(await devicesOf(gpus, processes, { devices: [5, 2] })).toEqual([5, 2]);
     }
   });
@@ -231,7 +231,7 @@ test("the secret leaves the environment with the first connect, and serves later
   const { server, secret, jobId } = await place(2);
   const job = new Job(2);
   vi.stubEnv("TWINCCL_SECRET", secret);
-  for (let life = 0; life < 2; life++) {
+  for (let restart = 0; restart < 2; restart++) {
     const joining = processes.map((each, rank) => {
       const told = { STORE: "launcher", ADDRESS: server.host, PORT: server.port, JOB_ID: jobId };
       return each.connect(job, rank, {}, told);

@@ -47,11 +47,11 @@ async function begin(noted: Noted): Promise<ConnectedCommunicator[]> {
   return Promise.all(begun);
 }
 
-/** The next life; the one before is noted. */
+/** Opens the next generation and records the previous one. */
 const goOn = (noted: Noted, comms: readonly ConnectedCommunicator[]) =>
   Promise.all(
     comms.map(async (comm) => {
-      noted.add(`rank ${comm.rank} in life ${comm.generation}`, comm);
+      noted.add(`rank ${comm.rank} in generation ${comm.generation}`, comm);
       await comm.barrier();
       return comm.rebuild();
     }),
@@ -80,7 +80,7 @@ test("a past generation leaves no timer and is not referenced", async () => {
   const intervals = livingIntervals();
   let comms = await begin(noted);
   const first = intervals();
-  for (let life = 0; life < 3; life++) comms = await goOn(noted, comms);
+  for (let generation = 0; generation < 3; generation++) comms = await goOn(noted, comms);
   expect(intervals()).toBe(first);
   const held = await noted.held();
   await Promise.all(comms.map((comm) => comm.close()));

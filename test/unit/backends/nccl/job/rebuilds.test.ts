@@ -61,7 +61,7 @@ describe("a job with a next generation that does not open", () => {
     const ranks = await joinAll(3, undefined, gpus);
     gpus.machine.failNext("initRankInBackground", broken, after);
     const next = await rebuilt(ranks);
-    // The first life, the try, and the second try.
+    // The first generation, the first attempt, and the second attempt.
     expect(placesOf(next)).toEqual([0, 1, 2].map((rank) => [rank, 3, [0, 1, 2]]));
     await expectSum(next);
     for (const error of await failed(ranks)) {
@@ -200,7 +200,7 @@ describe("a job with a next generation that does not open", () => {
     const mayGoOn = new Promise<void>((resolve) => {
       goOn = resolve;
     });
-    // NCCL takes its time to end the communicators of the life that is over.
+    // NCCL ends the communicators of the old generation slowly.
     calls.abortInBackground = (handle) => abort(handle).then(() => mayGoOn);
     const before = buffer.toHost();
     const rebuilding = rebuilt(ranks);

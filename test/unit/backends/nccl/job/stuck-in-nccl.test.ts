@@ -68,7 +68,7 @@ function replace(
 
 const never = (): Promise<never> => new Promise(() => undefined);
 
-/** The ranks go on as a new life. */
+/** Continues with the ranks in a new generation. */
 async function expectLife(ranks: readonly Joined[]): Promise<void> {
   const next = await onAll(ranks, ({ comm }) => comm.rebuild());
   const sums = await onAll(
@@ -104,7 +104,7 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
     }
   }
 
-  test("is over with its deadline, and the ranks go on with the next life", async () => {
+  test("ends at its deadline, and the ranks continue in the next generation", async () => {
     await behind(async (gpus) => {
       const ranks = await joinAll(2, "off", gpus, 30_000);
       const mend = replace(gpus, 1, name, never);

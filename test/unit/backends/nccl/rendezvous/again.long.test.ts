@@ -53,15 +53,15 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
     "ranks join again and again where rank %i is the last to leave",
     async (last) => {
       const meet = await meetAt(3);
-      const lives = await Promise.all(
+      const restarts = await Promise.all(
         [0, 1, 2].map(async (rank) => {
           const heard: string[] = [];
-          for (let life = 0; life < 3; life++) {
+          for (let restart = 0; restart < 3; restart++) {
             const member = await joining(meet, rank, 3);
             expect(member).toMatchObject({ rank, size: 3, initialRanks: [0, 1, 2], lost: [] });
-            // A key of the life before is not there any more.
-            if (rank === 0) await member.set("k", bytes(`life ${life}`));
-            const values = await member.exchange("who", bytes(`${rank} of ${life}`));
+            // Keys of the previous start are gone.
+            if (rank === 0) await member.set("k", bytes(`restart ${restart}`));
+            const values = await member.exchange("who", bytes(`${rank} of ${restart}`));
             heard.push(text(await member.get("k")), ...values.map(text));
             if (rank === last) await wait(80);
             await member.leave();
@@ -69,11 +69,11 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
           return heard;
         }),
       );
-      const needed = [0, 1, 2].flatMap((life) => [
-        `life ${life}`,
-        ...[0, 1, 2].map((rank) => `${rank} of ${life}`),
+      const needed = [0, 1, 2].flatMap((restart) => [
+        `restart ${restart}`,
+        ...[0, 1, 2].map((rank) => `${rank} of ${restart}`),
       ]);
-      expect(lives).toEqual([needed, needed, needed]);
+      expect(restarts).toEqual([needed, needed, needed]);
     },
   );
 
@@ -144,26 +144,26 @@ describe("at a place of the launcher", () => {
 });
 
 describe("real processes", () => {
-  // Each asks to be in the next life while rank 0 ends its store of the one before, a little earlier or later every time.
+  // Each rank joins the restarted job while rank 0 closes the previous store, at slightly different times.
   test.each(["file", "port"])(
     "with rank 0 hosting the %s join and leave many times",
     async (how) => {
       const path = script(
-        `lives-by-${how}.mjs`,
+        `restarts-by-${how}.mjs`,
         `const own = { ...process.env, TWINCCL_STORE: "", TWINCCL_PORT: process.argv[2] };
        if (process.argv[3]) own.TWINCCL_RENDEZVOUS_FILE = process.argv[3];
        const there = rendezvousFor(launcherEnvironment(own));
-       for (let life = 0; life < 40; life++) {
+       for (let restart = 0; restart < 40; restart++) {
          const member = await there.join({ jobId, rank, size, deadlineMs: 20000 });
-         const all = await member.exchange("who", bytes(rank + " of " + life));
-         if (all.map(text).join() !== [0, 1, 2].map((each) => each + " of " + life).join()) throw all;
-         const until = performance.now() + ((life * 7 + rank * 11) % 13) / 4;
+         const all = await member.exchange("who", bytes(rank + " of " + restart));
+         if (all.map(text).join() !== [0, 1, 2].map((each) => each + " of " + restart).join()) throw all;
+         const until = performance.now() + ((restart * 7 + rank * 11) % 13) / 4;
          while (performance.now() < until) await new Promise(setImmediate);
          await member.leave();
        }
        console.log("done");`,
       );
-      const file = how === "file" ? [scratch("lives.rendezvous")] : [];
+      const file = how === "file" ? [scratch("restarts.rendezvous")] : [];
       const { status, lines, err } = await launch([
         "-n",
         "3",
@@ -182,17 +182,17 @@ describe("real processes", () => {
 test("real processes join and leave three times", async () => {
   const path = script(
     "again.mjs",
-    `for (let life = 0; life < 3; life++) {
+    `for (let restart = 0; restart < 3; restart++) {
        const member = await join();
-       const all = await member.exchange("who", bytes(rank + " of " + life));
+       const all = await member.exchange("who", bytes(rank + " of " + restart));
        console.log(all.map(text).join(", "));
-       if (rank === life) await new Promise((resolve) => setTimeout(resolve, 100));
+       if (rank === restart) await new Promise((resolve) => setTimeout(resolve, 100));
        await member.leave();
      }`,
   );
   const { status, lines } = await launch(["-n", "3", path]).ended;
   const needed = [0, 1, 2].flatMap((rank) =>
-    [0, 1, 2].map((life) => `[${rank}] 0 of ${life}, 1 of ${life}, 2 of ${life}`),
+    [0, 1, 2].map((restart) => `[${rank}] 0 of ${restart}, 1 of ${restart}, 2 of ${restart}`),
   );
   expect({ status, lines: [...lines].sort() }).toEqual({ status: 0, lines: needed.sort() });
 });

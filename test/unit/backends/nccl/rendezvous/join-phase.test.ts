@@ -63,7 +63,7 @@ describe("ranks that come", () => {
     expect(seen.formed).toEqual([needed]);
   });
 
-  test("in a further life keep what they were in the one that was joined", () => {
+  test("keep their initial ranks in a further generation", () => {
     const peers = noting(12);
     const from = generation(12, peers);
     const { made, seen } = gathering({ kind: "rejoin", from, without: [1] });

@@ -1,4 +1,4 @@
-/** News of losses: they come to the life that they are of, also at the very moment in which it begins, and to no earlier one. */
+/** Reports of losses reach their generation, also during its start, and no earlier one. */
 import type { Socket } from "node:net";
 import { expect, test } from "vitest";
 import { tcpRendezvous } from "../../../../../src/backends/nccl/rendezvous/tcp.ts";

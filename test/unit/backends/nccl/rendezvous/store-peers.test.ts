@@ -76,7 +76,7 @@ describe("a peer that goes", () => {
     expect(two.last).toMatchObject({ kind: "joined", rank: 1 });
   });
 
-  test("is lost again in a later life of the job, in which it has left none", () => {
+  test("is lost again in a later generation of the job", () => {
     const { store, peers } = joined(2);
     for (const peer of peers) store.gone(peer, "left", "");
     const again = [0, 1].map((rank) => new Noting(`${rank}`)) as [Noting, Noting];
