@@ -1,9 +1,9 @@
 /**
  * The contract of a backend: everything that `api` needs of the layer that moves the data.
  *
- * A backend is a value the caller passes. It never sees a wrong call: the ledger hands over a `CallSet` only when
- * every local rank has made the call, all signatures agree and all arguments were validated. What a backend cannot do
- * it declares through `supports`; it never falls back to something else.
+ * A backend is a value the caller passes. It never receives a wrong call. The ledger passes a `CallSet` on only after every
+ * local rank has made the call, all signatures agree and all arguments are valid. What a backend cannot do it declares through
+ * `supports`; it never falls back to something else.
  */
 import type { DeviceBuffer } from "./buffer.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
@@ -150,9 +150,9 @@ export interface Session {
   /** Calls `listener` for every lost rank. */
   onLost?(listener: (rank: number, reason: string) => void): void;
   /**
-   * Present in a job of several processes that compares calls: exchanges the digests of all ranks of the communicator for a
-   * call, and returns the fault that `compareDigests` finds in their details, by rank; `undefined` when there is none. Kinds
-   * that were equal before are cached: the answer for them may be `undefined` at once. Rejects when a rank is lost meanwhile.
+   * Present in a job of several processes that compares calls. Exchanges the digests of a call among all ranks of the
+   * communicator. Returns the fault that `compareDigests` finds in their details, by rank, or `undefined`. Kinds that were
+   * equal before are cached: the answer for them may be `undefined` at once. Rejects when a rank is lost meanwhile.
    */
   compare?:
     | (<Fault>(
@@ -163,8 +163,8 @@ export interface Session {
       ) => Promise<Fault | undefined> | undefined)
     | undefined;
   /**
-   * Present in a job of several processes, where a call that connects ranks for the first time blocks the process until its
-   * peers submit it too: the barrier of these ranks before such a call is submitted. `undefined` for a call that cannot block.
+   * Present in a job of several processes: the barrier of ranks before a call that connects them for the first time. Without
+   * it, such a call blocks the process until its peers submit it too. `undefined` for a call that cannot block.
    */
   peerBarrier?: ((set: CallSet) => PeerBarrier | undefined) | undefined;
   /** Present with `peerBarrier`: the same for messages. */

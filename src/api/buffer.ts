@@ -59,9 +59,9 @@ export function disposalsSoFar(): number {
 /**
  * A typed range of device memory (host memory in the simulation).
  *
- * `copyFrom`, `fill` and `subarray` take effect at once for the caller: also before an open call that was lent the memory,
- * which must not be written until that is done. `toHost` and `copyTo` wait for the last operation posted with this memory
- * and reject with its error when it failed.
+ * `copyFrom`, `fill` and `subarray` take effect at once, even before an open call on the memory. Memory of an open call must
+ * not be written until the call is done. `toHost` and `copyTo` wait for the last operation posted with this memory and reject
+ * with its error when it failed.
  */
 export class DeviceBuffer<D extends DType = DType> {
   readonly dtype: D;

@@ -1,9 +1,9 @@
 /**
  * The Communicator: one rank's end of a group, and the one interface a user must read.
  *
- * Rules that hold for every call: arguments are checked completely before anything happens; all ranks make the same
- * calls on a communicator in the same order; counts are elements; a buffer is lent from the call until it settles;
- * **awaiting a call means its result is readable**. Calls of one communicator run in call order.
+ * Rules of every call: all arguments are checked first. All ranks make the same calls on a communicator in the same order.
+ * Counts are elements. A buffer is lent from the call until it settles. **Awaiting a call means its result is readable**. Calls
+ * of one communicator run in call order.
  */
 import type { Capabilities } from "./backend.ts";
 import type { DeviceBuffer } from "./buffer.ts";
@@ -49,13 +49,13 @@ export interface CommStats {
 /** Options of `alloc`. */
 export interface AllocOptions {
   /**
-   * Symmetric memory, which ranks reach into directly. An `allReduce`, `reduceScatter` or `allGather` with both buffers
-   * in it runs other kernels: faster for small sizes, and float sums differ in their last bits, because they
-   * are folded in another order and rounded once. Every other call treats it as any other memory.
+   * Symmetric memory, which ranks reach into directly. An `allReduce`, `reduceScatter` or `allGather` with both buffers in it
+   * runs other kernels, which are faster for small sizes. Float sums differ in their last bits, because they are folded in
+   * another order and rounded once. Every other call treats it as any other memory.
    *
-   * The first such call that uses an allocation of every rank makes a window of them; ranks must bring equally long
-   * allocations in the same order, and start at the same place of them (`CollectiveMismatchError`). Sums of 1- and
-   * 2-byte floats from addresses that are no multiple of 4 are refused where NCCL computes them wrongly.
+   * The first such call that uses an allocation of every rank forms a window of them. Ranks must use equally long allocations
+   * in the same order, and start at the same offset in them (`CollectiveMismatchError`). Sums of 1- and 2-byte floats from
+   * addresses that are no multiple of 4 are refused where NCCL computes them wrongly.
    *
    * @throws UnsupportedError where the backend has none (`capabilities.symmetricMemory`).
    */
@@ -95,8 +95,8 @@ export interface Communicator extends AsyncDisposable {
   /** The ranks that live in this process, ascending: all of them, or this one alone in a job of several processes. */
   readonly localRanks: readonly number[];
   /**
-   * That of the world, or of the job; of a communicator from `split` its parent's, its color and, from the second split of the
-   * parent on, which one it was: `world/0`, `world/0#2`. Alike on all its ranks, and no other one's of the same world.
+   * Name of the world or the job. A communicator from `split` has its parent's name, its color and, from the parent's second
+   * split on, the number of the split: `world/0`, `world/0#2`. Alike on all its ranks, and no other one's of the same world.
    */
   readonly name: string;
   /** Name of the backend, such as `sim`. */
@@ -130,8 +130,8 @@ export interface Communicator extends AsyncDisposable {
    * the last byte are memory of this rank's device; the memory between them cannot be checked. Work of the owner on the
    * same memory is ordered with calls by `stream`.
    *
-   * @throws InvalidArgumentError for an address that is no memory of this rank's device, or no multiple of the element, and
-   *   for symmetric memory of this rank: a `subarray` of its own buffer says what it is.
+   * @throws InvalidArgumentError for an address outside of this rank's device memory, or not a multiple of the element size.
+   * Also for symmetric memory of this rank: use a `subarray` of its buffer instead.
    * @throws UnsupportedError on a backend without device memory, where calls take TypedArrays in place.
    * @example
    * const gradients = comm.adopt(tensor.address, "bfloat16", tensor.length);
@@ -145,8 +145,8 @@ export interface Communicator extends AsyncDisposable {
    * - **Lengths**: `recv.length = send.length`, the same on all ranks, and so are `dtype` and `op`.
    * - **In place**: leave `recv` out, or pass the same range.
    * - **Resolves** to the receiving data, readable on this rank.
-   * - **Floating point**: one rounding to the dtype at every hop, in the order that the plan fixes (`explain` shows
-   *   it); all ranks hold the same bits, and so does every run. Averages multiply each contribution first.
+   * - **Floating point**: one rounding to the dtype at every hop, in the order of the plan (`explain` shows it). All ranks hold
+   *   the same bits, in every run. Averages multiply each contribution first.
    * - **Cost** of the ring: 2(n−1) steps, 2(n−1)/n of the buffer sent per rank.
    *
    * @throws InvalidArgumentError on this rank, before anything is posted, for a wrong argument.
@@ -189,9 +189,9 @@ export interface Communicator extends AsyncDisposable {
   /**
    * An all-gather of different lengths; the counts are the same array on all ranks.
    *
-   * - **Lengths**: `send.length = recvCounts[rank]`. Without `recvOffsets` the blocks follow one another and
-   *   `recv.length` is the sum of the counts, exactly; with them the blocks lie anywhere inside `recv`, apart from each
-   *   other, and what lies between is not written.
+   * - **Lengths**: `send.length = recvCounts[rank]`. Without `recvOffsets` the blocks follow one another, and `recv.length` is
+   *   exactly the sum of the counts. With offsets the blocks lie anywhere inside `recv` without overlap, and elements between
+   *   them are not written.
    */
   allGatherv<S extends Data, R extends Data = S>(args: AllGathervArgs<S, R>): CommOp<R>;
 
@@ -237,8 +237,8 @@ export interface Communicator extends AsyncDisposable {
    * Concatenates the inputs of all ranks at `root`, which alone gives `recv`, `recvCounts` and `recvOffsets`.
    *
    * - **Lengths**: rank r sends `recvCounts[r]` elements; without counts, all ranks send as many as the root. Without
-   *   `recvOffsets` the blocks follow one another and the root's `recv` is exactly as long as all of them; with them the
-   *   blocks lie anywhere inside `recv`, apart from each other, and what lies between is not written.
+   *   `recvOffsets` the blocks follow one another, and the root's `recv` is exactly as long as all of them. With offsets the
+   *   blocks lie anywhere inside `recv` without overlap, and elements between them are not written.
    * - **In place**: the root's `send` is its own block of `recv`.
    * - **Resolves** to the root's `recv`, and to `undefined` elsewhere. Bytes are copied, NaN payloads included.
    *
@@ -252,9 +252,9 @@ export interface Communicator extends AsyncDisposable {
   /**
    * Gives every rank its block of the root's data; the root alone gives `send`, `sendCounts` and `sendOffsets`.
    *
-   * - **Lengths**: rank r receives `sendCounts[r]` elements; without counts, all ranks receive as many as the root.
-   *   Without `sendOffsets` the blocks follow one another and the root's `send` is exactly as long as all of them; with
-   *   them the blocks lie anywhere inside `send`, and may overlap.
+   * - **Lengths**: rank r receives `sendCounts[r]` elements; without counts, all ranks receive as many as the root. Without
+   *   `sendOffsets` the blocks follow one another, and the root's `send` is exactly as long as all of them. With offsets the
+   *   blocks lie anywhere inside `send`, and may overlap.
    * - **In place**: the root's `recv` is its own block of `send`.
    * - **Resolves** to `recv`. Bytes are copied, NaN payloads included.
    *
@@ -287,9 +287,8 @@ export interface Communicator extends AsyncDisposable {
   group(calls: () => void): CommOp<void>;
 
   /**
-   * Divides the ranks into communicators by color; ranks with the explicit color `undefined` get none. A
-   * communicator lives on after the one it was split from, and takes memory until all its ranks have closed it, or one has
-   * aborted it.
+   * Divides the ranks into communicators by color; ranks with the explicit color `undefined` get none. A communicator stays
+   * usable after its parent has ended. It takes memory until all its ranks have closed it, or one has aborted it.
    *
    * - **Resolves** to the communicator of this rank's color, and to `undefined` where the color is `undefined`.
    */
@@ -298,18 +297,17 @@ export interface Communicator extends AsyncDisposable {
   split(args: SplitArgs): CommOp<Communicator | undefined>;
 
   /**
-   * Records the calls of a synchronous callback, for `replay`: there they run in the order recorded, a `group` as one,
-   * with virtual work between them. Recording runs nothing and takes no time but that of waiting for all ranks; what
-   * keeps the ranks' calls from fitting each other is an error of it, not of a replay; a call on another communicator
-   * is one too, which its callback throws. Recorded calls take no `timeoutMs` and no `signal`: `replay` does; an
-   * `allToAllv` needs `recvCounts` and `recv`.
+   * Records the calls of a synchronous callback, for `replay`: there they run in the order recorded, a `group` as one, with
+   * virtual work between them. Recording runs no call and takes only the time of waiting for all ranks. A mismatch of the
+   * ranks' calls is an error of the recording, not of a replay. A call on another communicator is an error too, thrown in the
+   * callback. Recorded calls take no `timeoutMs` and no `signal`: `replay` does; an `allToAllv` needs `recvCounts` and `recv`.
    *
-   * All ranks record the same collective calls in the same order. Messages may differ in number and place from rank to rank, as
-   * the stages of a pipeline do, but a rank without any may not stand among ranks with some (`CollectiveMismatchError`). That
-   * they pair up shows in the replay.
+   * All ranks record the same collective calls in the same order. Messages may differ in number and position from rank to rank,
+   * as in the stages of a pipeline. Either all ranks have messages or none (`CollectiveMismatchError`). That they pair up shows
+   * in the replay.
    *
-   * Its memory is given back by `dispose`, or when the communicator is closed; on GPUs other calls on the communicator
-   * take some 2 µs longer until then.
+   * `dispose`, or closing the communicator, frees its memory. On GPUs, other calls on the communicator take about 2 µs longer
+   * until then.
    */
   capture(calls: () => void): CommOp<Graph>;
 
@@ -342,11 +340,11 @@ export interface Communicator extends AsyncDisposable {
   close(): Promise<void>;
 
   /**
-   * Ends the communicator at once and for good, on every rank of this process: open and later calls fail with
-   * `CommAbortedError` with the reason as its cause, and the `onAbort` hooks of every rank run once. Aborting the
-   * communicator of all ranks ends the world. Aborting one from `split` ends that one alone: the communicator it was
-   * split from, its siblings and what was split from it go on. Ranks of other processes that wait in one of its calls
-   * fail within about two seconds, as if they had aborted it themselves.
+   * Ends the communicator at once and permanently, on every rank of this process. Open and later calls fail with a
+   * `CommAbortedError` with the reason as cause, and the `onAbort` hooks of every rank run once. Aborting the communicator of
+   * all ranks ends the world. Aborting one from `split` ends that one alone: the communicator it was split from, its siblings
+   * and what was split from it go on. Ranks of other processes that wait in one of its calls fail within about two seconds, as
+   * if they had aborted it themselves.
    */
   abort(reason?: unknown): void;
 }

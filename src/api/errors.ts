@@ -40,8 +40,8 @@ export interface CommErrorFacts {
   /** The action, such as `allReduce`. */
   readonly collective?: string | undefined;
   /**
-   * Number of the call on its communicator, counted from 0 on every rank: collective calls, and apart from them messages. -1 for
-   * one that was never made.
+   * Number of the call on its communicator, counted from 0 on every rank, separately for collective calls and messages. -1 for
+   * a call that was never posted.
    */
   readonly call?: number | undefined;
   /** The device of the rank that sees it, such as `cuda:0`. */
@@ -92,8 +92,7 @@ export abstract class CommError extends Error {
   }
 
   /**
-   * The error as the rank of these facts sees it: itself, or where it was thrown without a call, one of the rank's own with
-   * this error as its `cause`.
+   * The error for the rank of these facts. An error thrown outside of a call becomes the `cause` of a new error of that rank.
    */
   seenBy(_facts: CommErrorFacts): CommError {
     return this;
@@ -119,7 +118,7 @@ export class UnsupportedError extends CommError {
   readonly code = "ERR_COMM_UNSUPPORTED";
 }
 
-/** A backend cannot be used here, with a table of what was tried and why it failed; or a part of it failed during a call. */
+/** A backend cannot be used here, with a table of attempts and reasons; or a part of it failed during a call. */
 export class BackendUnavailableError extends CommError {
   readonly code = "ERR_COMM_BACKEND";
 }
@@ -203,10 +202,7 @@ export class DeadlockError extends CommError {
   }
 }
 
-/**
- * A deadline passed, or a stall in a world that fails those; `ranks` are the ones that had not arrived, or of a message the one
- * that it waited for.
- */
+/** A deadline passed, or a world with `stall: "fail"` stalled. `ranks` are the missing ranks, or the peer of a message. */
 export class CommTimeoutError extends CommError {
   readonly code = "ERR_COMM_TIMEOUT";
 }

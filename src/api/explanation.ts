@@ -55,9 +55,9 @@ export interface Explanation {
   readonly channels: number;
   readonly ranks: number;
   /**
-   * The rank of the output that `chunks` and `chunkOf` describe. Where ranks have outputs of their own, as in a reduce-scatter, it
-   * is the calling rank of `comm.explain`, or the root if that rank has none. It is 0 where all ranks have the same output,
-   * and of `world.explain`.
+   * The rank of the output that `chunks` and `chunkOf` describe. If outputs differ between ranks, as in a reduce-scatter, it is
+   * the calling rank of `comm.explain`, or the root if that rank has none. It is 0 where all ranks have the same output, and of
+   * `world.explain`.
    */
   readonly rank: number;
   /** Chunks of the output of `rank`. */

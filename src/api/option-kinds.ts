@@ -51,8 +51,8 @@ const needs: Readonly<Record<string, string>> = {
 /**
  * Refuses what is no object, names that are none of these, and values of another kind; `undefined` is none.
  *
- * @throws InvalidArgumentError with the option's name as `field`, behind the `path` of options that are an option themselves;
- * other facts are put into it as they are.
+ * @throws InvalidArgumentError with the option's name as `field`, preceded by the `path` of nested options; other facts are
+ * copied.
  * @example
  * assertOptions("sim", options, { seed: true, strict: "boolean" });
  */

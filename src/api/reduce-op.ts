@@ -1,8 +1,8 @@
 /**
  * The reduce operators, and which scalars a pre-multiplied sum accepts.
  *
- * The arithmetic of an operator for a dtype, hop by hop, is defined once in `algorithms/arithmetic`; here stand only
- * the names, so that a wrong one is refused before anything happens.
+ * `algorithms/arithmetic` defines the arithmetic of an operator for a dtype, hop by hop. This file has only the names, so that
+ * a wrong one is refused first.
  */
 import { type DType, dtypeInfo } from "./dtype.ts";
 import { textOf } from "./option-kinds.ts";

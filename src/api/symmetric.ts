@@ -1,8 +1,8 @@
 /**
  * Symmetric memory: which calls use it, and where their buffers lie in it.
  *
- * Kernels for symmetric memory let ranks reach into each other's buffers. They exist for some collectives, and run when
- * both buffers of the call are symmetric; every other call treats such a buffer as any other memory.
+ * Kernels for symmetric memory let ranks reach into each other's buffers. They exist for some collectives, and run if both
+ * buffers of the call are symmetric. Every other call treats a symmetric buffer as ordinary memory.
  */
 import type { DeviceBuffer } from "./buffer.ts";
 import type { CollectiveName } from "./collectives/spec.ts";

@@ -17,7 +17,7 @@ import {
 import { UsageError } from "./context.ts";
 import { oneOf, type Parsed } from "./options.ts";
 
-/** nccl-tests' names where they differ. */
+/** nccl-tests' names that differ. */
 const otherNames: ReadonlyMap<string, DType> = new Map([
   ["char", "int8"],
   ["half", "float16"],
@@ -81,7 +81,7 @@ export function rootOf({ rooted }: MeasuredCollective, root: number, ranks: numb
   throw new UsageError(`--root: found ${root}, needs a rank in 0..${ranks - 1}`);
 }
 
-/** Refuses options of a call that its collective would not look at. */
+/** Refuses options that the collective would ignore. */
 export function refuseUnused(
   { collective, rooted, reduces, moves }: MeasuredCollective,
   parsed: { readonly has: (name: "root" | "op" | "dtype" | "count") => boolean },
@@ -130,7 +130,7 @@ function size(
   throw new UsageError(`--${name}: found "${text}", needs a size such as 8, 1K or 16M`);
 }
 
-/** The words to write behind `twinccl` instead; `undefined` where nothing is near. */
+/** The likely intended words after `twinccl`; `undefined` without a similar command. */
 export function suggestedCommand(word: string, names: readonly string[]): string | undefined {
   const collective = meantCollective(word);
   if (collective !== undefined) return `bench ${collective}, with nccl-tests' options`;
@@ -142,7 +142,7 @@ export function suggestedCommand(word: string, names: readonly string[]): string
   return near[0]?.name;
 }
 
-/** The collective of a program of nccl-tests, such as `all_reduce_perf`, or that which is named in any spelling. */
+/** The collective of a program of nccl-tests, such as `all_reduce_perf`, or of a name in any spelling. */
 function meantCollective(word: string): CollectiveName | undefined {
   return findCollective(word.replace(/_perf(_mpi)?$/, ""))?.collective;
 }
@@ -155,7 +155,7 @@ export function collectiveHint(word: string, names: readonly string[]): string {
   return first === undefined ? "" : `\nhint: write ${first}`;
 }
 
-/** Letters to insert, delete or replace that make one word of the other. */
+/** Edit distance of two words. */
 function distance(a: string, b: string): number {
   let above = Array.from({ length: b.length + 1 }, (_, at) => at);
   for (let i = 1; i <= a.length; i++) {

@@ -1,4 +1,4 @@
-/** `twinccl doctor`: what this machine offers, and which backends could be used. */
+/** `twinccl doctor`: reports this machine's devices and libraries, and the usable backends. */
 import { CommError, type Probe } from "../api/index.ts";
 import {
   examine,
@@ -43,7 +43,7 @@ interface BackendReport {
   readonly reason: string;
 }
 
-/** The reason why an executor of the simulation cannot be used, by name. WebGPU only requests its adapter: nothing runs. */
+/** Reasons of unavailable executors of the simulation, by name. WebGPU only requests its adapter, and runs no kernel. */
 const executors: Readonly<Record<string, () => Probe | Promise<Probe>>> = {
   cpu: () => probeOf(cpu()),
   wasm: () => probeOf(wasm()),
@@ -187,7 +187,7 @@ function table(rows: readonly (readonly string[])[]): string {
   return rows.map((row) => `${line(row)}\n`).join("");
 }
 
-/** Every path that was tried. */
+/** All tried paths. */
 function librariesText(libraries: readonly LibraryReport[]): string {
   const rows = libraries.flatMap(({ library, trials }) =>
     trials.length === 0
@@ -197,7 +197,7 @@ function librariesText(libraries: readonly LibraryReport[]): string {
   return table([["library", "path", "tried because", "outcome"], ...rows]);
 }
 
-/** The GPUs, what connects them, and which of them reach each other's memory. */
+/** The GPUs, their links, and their peer access. */
 function gpuText(gpus: readonly GpuReport[]): string {
   if (gpus.length === 0) return "";
   const list = gpus.map((gpu) => [

@@ -29,7 +29,7 @@ import { outputFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 
-/** Ranks that are predicted at most. */
+/** Most ranks of a prediction. */
 const mostPredicted = 2 ** 20;
 
 const topologies = ["crossbar", "fat-tree", "torus", "ring"] as const;
@@ -61,7 +61,7 @@ const options = {
 
 type PredictOptions = Parsed<typeof options>;
 
-/** Blocks are of equal length here. */
+/** Collectives with blocks of equal length. */
 const even = { spread: 0, seed: 0 };
 
 const predicted: readonly SpecifiedCollective[] = builtCollectives.filter(
@@ -219,25 +219,25 @@ function decimal(
 
 /** The compared algorithms. */
 interface Compared {
-  /** Those of the catalogue in its order, then the user's own. */
+  /** Algorithms of the catalogue in its order, then the user's. */
   readonly algorithms: readonly Algorithm[];
-  /** Where the user's own came from, and for how many ranks they were found sound. */
+  /** Origins of the user's algorithms, and their verified ranks. */
   readonly own: readonly UserRow[];
 }
 
-/** One of the user's own. */
+/** A user's algorithm. */
 interface UserRow {
   readonly algorithm: string;
   readonly file: string;
   readonly soundOn: number;
-  /** All that in a line. */
+  /** One line of text with these facts. */
   readonly text: string;
 }
 
 /**
- * The algorithms of names and files with commas between, or all of the catalogue. The user's own are judged.
+ * The algorithms of a comma-separated list of names and files, or the whole catalogue. User's algorithms are verified.
  *
- * @throws UsageError for what cannot be meant, and for two of one name. InvalidArgumentError for one that is not sound.
+ * @throws UsageError for unknown names and duplicates. InvalidArgumentError for an algorithm that is not sound.
  */
 async function selectedAlgorithms(
   collective: SpecifiedCollective,
@@ -276,19 +276,19 @@ interface Predictions {
   readonly machine: Readonly<Record<string, string | number>>;
   /** Names of the algorithms, in the order of `found`. */
   readonly names: readonly string[];
-  /** The note on the user's own among them. */
+  /** Note on the user's algorithms. */
   readonly own: readonly UserRow[];
   readonly rows: readonly {
     readonly size: number;
     readonly count: number;
-    /** By algorithm; `undefined` where the program was too large. */
+    /** By algorithm; `undefined` if the program is too large. */
     readonly found: readonly (Prediction | undefined)[];
   }[];
   /** Bus bandwidth over algorithm bandwidth. */
   readonly bus: number;
 }
 
-/** Place of the fastest; of equal ones the first. */
+/** Index of the fastest; among equal ones the first. */
 function bestOf(found: readonly (Prediction | undefined)[]): number {
   let best = -1;
   found.forEach((each, at) => {

@@ -14,7 +14,7 @@ export type RankProgram = (comm: Communicator) => unknown;
 /**
  * Loads the program of a file.
  *
- * @throws UsageError when there is no such file, it is no JavaScript, or it exports something else.
+ * @throws UsageError if the file is missing, is not JavaScript, or exports something else.
  */
 export async function loadProgram(path: string | undefined): Promise<RankProgram> {
   if (path === undefined) throw new UsageError("name a file that default-exports a function");
@@ -26,9 +26,9 @@ export async function loadProgram(path: string | undefined): Promise<RankProgram
 }
 
 /**
- * Imports a file, and returns its exports. `option` is the one that named it, where one did.
+ * Imports a file and returns its exports. `option` is the option that names it, if any.
  *
- * @throws UsageError when there is no such file, or Node cannot load it.
+ * @throws UsageError if the file is missing, or Node cannot load it.
  */
 export async function importFile(
   path: string,
@@ -62,7 +62,7 @@ hint: Node.js ${process.versions.node} does not load it; .ts needs 22.18 or newe
       npm install --save-dev tsx, then NODE_OPTIONS="--import tsx" twinccl …`;
 }
 
-/** Errors of Node about files that it cannot load: a missing import, an extension that is no JavaScript. */
+/** Node's errors for files that it cannot load: a missing import, an unknown extension. */
 const unloadable = [
   "ERR_MODULE_NOT_FOUND",
   "ERR_UNKNOWN_FILE_EXTENSION",
@@ -74,15 +74,15 @@ function isUnloadable(error: unknown): error is Error {
   return error instanceof Error && "code" in error && unloadable.includes(String(error.code));
 }
 
-/** True when some module's code was running, such as a `JSON.parse` that failed: nothing of ours, nothing of Node's. */
+/** True if the error comes from code of a user's module, such as a failed `JSON.parse`. */
 function wasRunning({ stack = "" }: SyntaxError): boolean {
   const own = new URL(".", import.meta.url).href;
   return stack.split("\n").some((line) => /^\s+at .*file:/.test(line) && !line.includes(own));
 }
 
 /**
- * A syntax error with its file, its line and that line's text. Node prints these only when it ends by the error, so
- * another one is made to link the modules; it runs none of them.
+ * A syntax error with its file, its line and that line's text. Node prints these only when an error ends the process. A second
+ * process therefore links the modules, without running them.
  */
 function syntaxText(path: string, url: string): string | undefined {
   const args = ["--input-type=module", "--eval", `import ${JSON.stringify(url)};`];
@@ -97,7 +97,7 @@ function syntaxText(path: string, url: string): string | undefined {
   );
 }
 
-/** Makes a program's ranks known while they are at work. */
+/** Tracks the running ranks of a program. */
 export type Watch = (program: RankProgram) => RankProgram;
 
 /**

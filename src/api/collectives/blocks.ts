@@ -15,8 +15,8 @@ export function offsetsOf(
 }
 
 /**
- * Where the blocks of a buffer start that holds one for every rank. Without offsets they follow one another and the
- * buffer is exactly as long as all of them; with offsets they lie anywhere inside it, and what lies between is left alone.
+ * Where the blocks of a buffer start that holds one for every rank. Without offsets they follow one another, and the buffer is
+ * exactly as long as all of them. With offsets they may lie anywhere inside it, and elements between them are unchanged.
  */
 export function blocksIn(
   check: Validator,

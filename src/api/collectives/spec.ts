@@ -78,8 +78,8 @@ export interface Specification {
   /** The input blocks that output block `block` of `rank` holds: one for a copy, one per rank for a fold. */
   expected(ranks: number, rank: number, block: number, root: number): readonly InputBlock[];
   /**
-   * In place: the output block that lies where input block `block` of `rank` lies; `undefined` when this collective
-   * has no in-place form or that block lies elsewhere.
+   * In place: the output block at the position of input block `block` of `rank`. `undefined` without an in-place form, or if no
+   * output block has that position.
    */
   inPlace(ranks: number, rank: number, block: number, root: number): number | undefined;
 }

@@ -59,8 +59,8 @@ export function splitGroups(
 }
 
 /**
- * The name of the child of the parent's `nth` split for a color, alike in all processes: members of the parent have counted
- * all of its splits, and none of those in which some others were alone.
+ * The name of the child of the parent's `nth` split for a color, equal in all processes. All members of the parent count the
+ * same splits: its own, and none of other communicators.
  */
 export function childName({ name }: CommInfo, color: number, nth: number): string {
   return nth === 1 ? `${name}/${color}` : `${name}/${color}#${nth}`;

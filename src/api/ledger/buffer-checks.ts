@@ -1,5 +1,5 @@
 /**
- * Checks of the buffers of a complete call: none was disposed or written since its rank posted the call, and no output is memory
+ * Checks the buffers of a complete call. None was disposed or written since its rank posted the call, and no output is memory
  * of another rank. A fault fails the call on every rank, and nothing is written.
  */
 import type { CallSet, CommInfo, RankCall, WriteFault } from "../backend.ts";
@@ -132,8 +132,8 @@ export function assertNoAliasing({ calls, comm, number }: CallSet): void {
 }
 
 /**
- * Finds a message's error when it would arrive in memory which another rank reads or writes in the same exchange: in a call
- * at the head of its queue, even if that part of the call is done. There is none when the memory is the receiver's own.
+ * Finds errors of messages that arrive in memory which another rank reads or writes in the same exchange. Calls at the head of
+ * a queue count, even if that part of the call is done. There is none when the memory is the receiver's own.
  */
 export function aliasingErrors(
   comm: CommInfo,

@@ -340,9 +340,9 @@ export function recordedMismatch(
 
 // Windows of symmetric memory.
 //
-// The first call that uses an allocation of every rank makes one window of them, as a collective registration would; from then
-// on they belong together. Allocations of different windows in one call are a mismatch, which real registration would leave as
-// a hang.
+// The first call that uses an allocation of every rank forms one window of them, like a collective registration. From then on
+// these allocations belong together. Allocations of different windows in one call are a mismatch, which real registration would
+// leave as a hang.
 
 /** A buffer of a call that lies in symmetric memory. */
 type Side = "send" | "recv";

@@ -1,9 +1,8 @@
 /**
  * The deadlines of open calls where time is real, and the errors of calls that miss them.
  *
- * Calls come by the thousand and are nearly all done in time, so a deadline must cost little: it is queued behind those with
- * the same timeout, which come due earlier, and leaves the queue when its call settles. One timer is set for the earliest
- * deadline.
+ * Nearly all calls complete in time, so that a deadline must be cheap. It is queued after earlier deadlines with the same
+ * timeout, and leaves the queue when its call settles. One timer is set for the earliest deadline.
  */
 
 import type { CommInfo, Session } from "../backend.ts";
@@ -136,8 +135,8 @@ export class Deadlines {
 
 // A timer that is set again and again, mostly for a later time than before.
 //
-// Starting and stopping a timer costs as much as a small call. An unneeded timer stays set but unreferenced, where the runtime
-// can do that: it keeps nothing alive, and is referenced again when it is due early enough.
+// Starting and stopping a timer costs as much as a small call. An unneeded timer stays set but unreferenced, if the runtime
+// supports that. It then does not keep the process alive, and is referenced again for a deadline that it serves.
 
 /** A runtime's timer; some runtimes give a number. */
 interface Timer {

@@ -1,9 +1,9 @@
 /**
  * The call ledger of one communicator: ranks post calls, the ledger matches them and dispatches complete ones, one at a time.
  *
- * The calls of a rank are dispatched in the order in which it made them: a collective call when it is at the head of all ranks'
- * queues, sends and receives when a pair of them is. A wrong call fails on every rank and is then over, so the communicator
- * stays in step and usable.
+ * The calls of a rank are dispatched in program order. A collective call is dispatched at the head of all ranks' queues, a send
+ * and its receive at the head of both. A wrong call fails on every rank and is then over, so the communicator stays in step and
+ * usable.
  */
 import type { CommInfo, VirtualClock } from "../backend.ts";
 import type { CommError } from "../errors.ts";
@@ -153,8 +153,8 @@ export class Ledger {
   }
 
   /**
-   * Takes a call that the rank has made before with the same arguments, where the session asks for nothing more about it;
-   * false where it has to be posted as others are. With nothing open it needs no place in a queue.
+   * Appends a repeated call with the same arguments, if the session needs no further data on it; false if it must be posted as
+   * a new call. With nothing open it needs no place in a queue.
    */
   postRepeated(prepared: Prepared<unknown>, op: CommOp, timeoutMs?: number): boolean {
     const { rankCall } = prepared;

@@ -1,8 +1,8 @@
 /**
  * Calls of all ranks that were compared and are equal.
  *
- * Loops make the same calls again and again. A rank's call is then the same `Prepared` object, so that one identity check a
- * rank replaces the comparison, and the backend's work on the arguments comes back with it.
+ * Loops make the same calls again and again. A rank's call is then the same `Prepared` object. One identity check per rank
+ * replaces the comparison, and the backend's work on the arguments is reused.
  */
 import type { PlanCache, RankCall } from "../backend.ts";
 import { disposalsSoFar } from "../buffer.ts";

@@ -2,7 +2,7 @@
  * Repeated calls: a rank makes a call again with the same arguments while earlier calls are still open.
  *
  * Such calls of one turn of the event loop form a batch. A batch has one entry in the submission queue, one deadline and one
- * `Completion`, and each call is appended to it without a comparison or a place in a queue of its own.
+ * `Completion`. Each call is appended to it without a comparison or a queue entry.
  */
 
 import type { CommInfo, RankCall, Session } from "../backend.ts";
@@ -74,8 +74,8 @@ interface BatchHost {
 }
 
 /**
- * Consecutive calls of the only rank that a process has on a communicator, appended to one submission: one
- * entry in the queue, and one `Completion`, for any number of them.
+ * Consecutive calls of a process with one rank on a communicator, appended to one submission. They share one queue entry and
+ * one `Completion`.
  */
 class SingleRankBatch extends Submission implements OpenBatch {
   readonly key = {};
@@ -194,10 +194,10 @@ class SingleRankBatches implements CallBatches, CurrentBatch {
 
 // Several ranks in this process.
 //
-// Their programs run one after another, so that the calls of the last rank complete one row after another: a row is the calls
-// of all ranks with one number. Each driver call evicts our cache lines, so the hot path touches as few objects as possible: a
-// call is compared when it comes, liveness of buffers is checked only after disposals, and operations are marked as submitted
-// at the end of the turn. Calls without a complete row by then, or when any other call enters the ledger, are posted.
+// The ranks' programs run one after another, so that the calls of the last rank complete row by row. A row is the calls of all
+// ranks with one number. Each driver call evicts our cache lines, so the hot path touches as few objects as possible. A call is
+// compared when it arrives, and buffers are checked only after disposals. Operations are marked as submitted at the end of the
+// turn. Calls without a complete row by then, or when any other call enters the ledger, are posted.
 
 /** The calls that a rank's next call can be appended to. */
 interface CurrentRankCalls {

@@ -1,9 +1,10 @@
 /**
  * The moments at which settled calls resume their ranks, and the turns of the event loop between them.
  *
- * Ranks that only await calls never leave the microtask queue, in which no timer, socket or system signal is handled. Every so
- * often all wake-ups of a world are therefore held until the ranks are at rest; where this turn of the event loop has been long
- * by then, until the next turn. When they are held depends on the work of the calls alone, and for how long changes nothing.
+ * Ranks that only await calls never leave the microtask queue, in which no timer, socket or system signal is handled. At
+ * intervals, all wake-ups of a world are therefore held until the ranks are idle. If this turn of the event loop is long by
+ * then, they are held until the next turn. When they are held depends on the work of the calls alone, and for how long changes
+ * nothing.
  */
 
 import type { Schedule } from "../backend.ts";
@@ -122,8 +123,8 @@ export class IdleGate {
 
 // Scheduled ranks: continuations of settled operations run one at a time.
 //
-// A rank is ready while an operation that its program awaits has settled and the continuation has not run. One ready rank is
-// resumed per turn of the event loop, so that it runs until it awaits something else before the next one is picked.
+// A rank is ready while an operation that its program awaits has settled and the continuation has not run. Each turn of the
+// event loop resumes one ready rank. That rank runs until its next wait before another one is picked.
 
 export class ReadyQueue implements Resumption {
   readonly #schedule: Schedule;

@@ -1,9 +1,9 @@
 /**
  * A cache of checked calls: a rank that repeats a call with the same arguments, as loops do, uses its prepared call again.
  *
- * A buffer holds its last call. Only calls with fixed arguments are cached: buffers, a root, an operator with a name, and lists
- * of counts and offsets, which are compared with their earlier values. Besides, only a disposal of the buffers can invalidate
- * the call, and is checked again.
+ * A buffer holds its last call. Only calls with fixed arguments are cached: buffers, a root, and a named operator. Lists of
+ * counts and offsets are compared with their earlier values. Besides, only a disposal of the buffers can invalidate the call,
+ * and is checked again.
  */
 import { type Allocation, DeviceBuffer, LastUse } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
@@ -84,9 +84,9 @@ export class CallCache {
   }
 
   /**
-   * Appends a repeated call to an open batch; `undefined` where it has to be checked and posted. Short enough to be inlined into
-   * one piece of machine code: after a driver call, fetching scattered code and data takes longer than the call itself. Unknown
-   * names of arguments are not detected where the call before was otherwise the same: that would take a tenth longer.
+   * Appends a repeated call to an open batch; `undefined` where it has to be checked and posted. Short enough to be inlined.
+   * After a driver call, fetching scattered code and data takes longer than the call itself. Unknown names of arguments are not
+   * detected where the call before was otherwise the same: that would take a tenth longer.
    */
   tryAppend(
     batch: OpenBatch,
@@ -134,10 +134,7 @@ export class CallCache {
     return op;
   }
 
-  /**
-   * Makes a call again that a callback has collected, behind the one before where that goes on; false where it has to be
-   * posted as a new one.
-   */
+  /** Repeats a collected call, appended to the open batch if possible; false if it must be posted as a new call. */
   postCollected({ cached, options, op }: CollectedCall, batch: OpenBatch | undefined): boolean {
     if (cached === undefined || options?.signal !== undefined) return false;
     if (this.isObserved(cached) || !areAlive(cached)) return false;

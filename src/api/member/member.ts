@@ -1,6 +1,6 @@
 /**
- * One rank's end of a communicator, written once for all backends: has the arguments checked, posts the call to the
- * ledger, and answers what needs no other rank.
+ * One rank of a communicator, shared by all backends. It checks arguments, posts calls to the ledger, and answers requests that
+ * need no other rank.
  */
 import type { Capabilities, CommInfo, RankCall, Session } from "../backend.ts";
 import { assertAddress, assertShape, DeviceBuffer } from "../buffer.ts";

@@ -68,9 +68,9 @@ function numbered(info: MutableInfo, { call }: CommOp): OpInfo {
 }
 
 // Node's diagnostics channels: `tracing:twinccl:<collective>:start` when a call is posted, `:asyncEnd` when it is settled,
-// `:error` before that when it failed. An operation has one message for all of them, an `OpInfo` on which subscribers may keep
-// data, and which gets the `error`; a group has a message beside its calls, with the number of its calls as its count. Nothing
-// happens without subscribers, or in a runtime without channels.
+// `:error` before that when it failed. An operation has one message for all channels: an `OpInfo` that subscribers may extend,
+// and that receives the `error`. A group has a separate message besides its calls, with the number of its calls as its count.
+// Nothing happens without subscribers, or in a runtime without channels.
 //
 // A call whose channels have no subscribers when it is posted publishes nothing, also not its end. One with a published
 // beginning has its end published, to the subscribers of that time.

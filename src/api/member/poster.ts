@@ -1,6 +1,6 @@
 /**
- * Posts the calls of one rank: has arguments checked, calls the hooks, counts, and turns every refusal into
- * a rejected operation, so that a wrong call fails in one way whether or not it is awaited.
+ * Posts the calls of one rank: checks arguments, calls hooks, and counts. Every refusal becomes a rejected operation, so that
+ * wrong calls fail in one way, awaited or not.
  *
  * Inside `group` and `capture` calls are checked and collected, and posted (or kept) when the callback has returned.
  */
@@ -413,8 +413,8 @@ function observeForSession(session: Session, comm: CommInfo, call: RankCall, op:
 }
 
 /**
- * The time at which a rank got the failure of its call: that of the failure, or, where that has none, as of deadlocks and
- * aborts, the latest time of all ranks.
+ * The virtual time of a rank's failed call. Failures without a time, such as deadlocks and aborts, take the latest time of all
+ * ranks.
  */
 function failedAtPs({ clock, size }: Session, { postedAtPs }: RankCall, op: CommOp): number {
   if (op.finishedAtPs > 0 || clock === undefined) return Math.max(postedAtPs, op.finishedAtPs);

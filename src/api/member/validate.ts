@@ -263,10 +263,7 @@ export class Validator {
     );
   }
 
-  /**
-   * The arguments of a call by the names that it takes, each read once: a getter may give something else the next time, or
-   * make other calls.
-   */
+  /** The arguments of a call by name, each read once: a getter may return a different value the next time, or make calls. */
   given<A extends CallOptions | undefined>(collective: CollectiveName, args: A): A {
     if (typeof args !== "object" || args === null) {
       if (args !== undefined) this.begin(collective, args);

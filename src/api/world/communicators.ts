@@ -1,8 +1,8 @@
 /**
  * The communicators of a world: the one of all ranks, and those of splits.
  *
- * A communicator from a split is kept until all its ranks have closed it or it was aborted, so that a long run with many
- * splits takes no more memory than the communicators that are open at once. An id is never used twice.
+ * A communicator from a split stays in memory until all its ranks have closed it, or until it is aborted. A long run with many
+ * splits therefore takes memory for its open communicators only. An id is never used twice.
  */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import { childInfo, childName, splitGroups } from "../collectives/split.ts";

@@ -45,7 +45,7 @@ export interface ConnectedCommunicator extends Communicator {
    * `generation` counts every attempt.
    *
    * @throws RendezvousError if the survivors do not all join in time. UnsupportedError on one process. BackendUnavailableError
-   * if no attempt opened the next generation: its table has the reasons, its `ranks` are the failed ranks of this generation,
+   * if no attempt opened the next generation. Its table has the reasons, its `ranks` are the failed ranks of this generation,
    * and its cause is the last failure. InvalidArgumentError for ranks that do not exist. CommClosedError if the communicator
    * was rebuilt or closed before, or a rebuild is in progress.
    */
@@ -66,8 +66,8 @@ const kinds: OptionKinds<ConnectOptions> = {
  * A process may end without closing it. Unobserved failures, which `close` would have thrown, are then
  * process warnings (`TwincclUnseenFailure`).
  *
- * @throws UnsupportedError for more than one rank on a backend with all ranks in one process, also where
- *   such a launcher has started more than one.
+ * @throws UnsupportedError for several ranks on a backend with all ranks in one process, also if a launcher has started several
+ * processes.
  * @throws RendezvousError when the other ranks do not come in time, naming those that are missing.
  * @example
  * const comm = await connect({ backend: sim() });

@@ -28,18 +28,18 @@ export interface WorldOptions {
   /** Real time after which ranks that wait without anything moving are a stall; 10,000 when left out. */
   readonly stallMs?: number | undefined;
   /**
-   * Effect of a stall. `report`, the default, calls `onStall` or warns, and the ranks wait on. `fail` calls `onStall` where there
-   * is one, then fails every open call of the run, and every later one, with a `CommTimeoutError` that holds the table
-   * of waits, whatever keeps the process alive. A rank that awaits something else goes on until its next call; the next run
-   * begins without any failure.
+   * Effect of a stall. `report`, the default, calls `onStall` or warns, and the ranks wait on. `fail` calls `onStall` if
+   * present. It then fails every open and later call of the run with a `CommTimeoutError` that holds the table of waits, even
+   * if the process is still alive. A rank that awaits something else goes on until its next call; the next run begins without
+   * any failure.
    *
    * @example
    * const world = await createWorld({ backend: sim(), size: 8, stall: "fail", stallMs: 2000 });
    */
   readonly stall?: "report" | "fail" | undefined;
   /**
-   * Keeps the place of every call in the program: a call that fails has the stack of its caller, and the tables of a
-   * deadlock and of a mismatch name each rank's line. Costs some 2 us a call and rank; off when left out.
+   * Records the call site of every call. A failed call then has the stack of its caller, and the tables of a deadlock and of a
+   * mismatch name each rank's line. Costs some 2 us a call and rank; off when left out.
    */
   readonly callSites?: boolean | undefined;
 }
@@ -64,8 +64,8 @@ export interface World extends AsyncDisposable {
   /**
    * Runs the same program on every rank and resolves to their results, by rank; there is at least that of rank 0.
    *
-   * When a rank throws, the others' open calls fail with `RemoteRankError`, and the run rejects with a `WorldError`
-   * that lists every rank's error in `failures`, earliest first. The world stays usable for the next run.
+   * If a rank throws, the others' open calls fail with `RemoteRankError`. The run rejects with a `WorldError` that lists every
+   * rank's error in `failures`, earliest first. The world stays usable for the next run.
    *
    * @throws WorldError when any rank failed, or left an unobserved failure.
    * @example
@@ -95,8 +95,8 @@ export interface World extends AsyncDisposable {
    * Closes this world and opens the next generation, without some ranks. The others keep their order and get new
    * numbers; buffers and communicators of this generation are refused from then on.
    *
-   * When the next generation cannot be opened it rejects with the backend's error, and may be called again, with the same
-   * ranks or without more of them, until this world is closed.
+   * If the next generation cannot be opened, it rejects with the backend's error. It may be called again, with the same or
+   * fewer ranks, until this world is closed.
    *
    * @throws InvalidArgumentError for ranks that do not exist, or when none would be left.
    * @throws CommClosedError when this world is running, or was closed or rebuilt before.
@@ -104,8 +104,8 @@ export interface World extends AsyncDisposable {
   rebuild(options?: RebuildOptions): Promise<World>;
 
   /**
-   * Ends all communicators at once, those of splits too: open and later calls fail with the reason, and the `onAbort`
-   * hooks of every rank run once for every communicator that was not aborted before.
+   * Ends all communicators at once, including splits. Open and later calls fail with the reason. The `onAbort` hooks of every
+   * rank run once for every communicator that was not aborted before.
    */
   abort(reason?: unknown): void;
 

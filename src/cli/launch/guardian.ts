@@ -1,7 +1,7 @@
 /** A process that outlives the launcher until all ranks have ended. If the launcher is killed, the guardian stops the ranks. */
 import { type ChildProcess, spawn } from "node:child_process";
 
-/** It hears `+PID` and `-PID` of ranks, a line each; at the end of that the ranks that are left are stopped. */
+/** Script of the guardian. It reads lines `+PID` and `-PID` of ranks; at the end of input it stops the remaining ranks. */
 const program = `
 const ranks = new Set();
 let text = "";
@@ -31,23 +31,23 @@ export class Guardian {
       // A separate session, so that signals to the launcher do not reach the guardian.
       detached: true,
     });
-    // Without it the job runs on; only a launcher that is killed would then leave ranks behind.
+    // Without a guardian the job continues; only a killed launcher would then leave ranks behind.
     this.#process.on("error", () => undefined);
     this.#process.stdin?.on("error", () => undefined);
     this.#process.unref();
   }
 
-  /** A rank runs. */
+  /** Registers a running rank. */
   started(pid: number): void {
     this.#process.stdin?.write(`+${pid}\n`);
   }
 
-  /** A rank has ended. */
+  /** Removes an ended rank. */
   ended(pid: number): void {
     this.#process.stdin?.write(`-${pid}\n`);
   }
 
-  /** No rank is left. */
+  /** Ends the guardian after the last rank. */
   close(): void {
     this.#process.stdin?.end();
   }

@@ -10,7 +10,7 @@ import { standardOutput } from "../output.ts";
 import { Guardian } from "./guardian.ts";
 import { LinePrefixer, ThrottledSink } from "./lines.ts";
 
-/** Signals that end a launcher, and are the ranks' affair. */
+/** Signals that the launcher forwards to the ranks. */
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** Starts the processes, on as many imitated hosts, and resolves to 0 or the status of the rank that failed first. */
@@ -50,13 +50,13 @@ export async function runJob(
   }
 }
 
-/** Stops the job for a signal, and when its output has no reader any more. */
+/** Stops the job for a signal, and when its output loses its reader. */
 interface Watch {
-  /** Why it was stopped; `undefined` when it was not. */
+  /** Reason of the stop; `undefined` without one. */
   reason(): string | undefined;
   /**
-   * The job has ended: signals mean this process from here on. The listeners stay after the job's end, because removing them
-   * could lose a signal in transit. They then perform the signal's default action.
+   * Ends the watch after the job: later signals apply to this process. The listeners stay after the job's end, because removing
+   * them could lose a signal in transit. They then perform the signal's default action.
    */
   over(): void;
 }
@@ -86,7 +86,7 @@ function watchReasonsToStop(job: JobProcesses): Watch {
   return { reason: () => reason, over };
 }
 
-/** The place of a rank on imitated hosts: consecutive ranks share one, and each has as many as the next, or one more. */
+/** Place of a rank on imitated hosts: consecutive ranks share a host, and the sizes of hosts differ by at most one. */
 interface HostPlace {
   readonly host: number;
   readonly localRank: number;
@@ -111,19 +111,19 @@ interface JobOptions {
   readonly variables: (rank: number) => NodeJS.ProcessEnv;
   /** The effect of the first failure on the others. */
   readonly onFailure: "kill" | "keep";
-  /** From the signal that asks a rank to end to the one that ends it. */
+  /** Time between SIGTERM and SIGKILL. */
   readonly graceMs: number;
-  /** The prefix of every line of a rank's output; `[3] ` when left out. */
+  /** Prefix of every line of a rank's output; by default `[3] `. */
   readonly prefix?: (rank: number) => string;
 }
 
-/** Longest time of reading output that a rank's own children hold open, and the number of parts in which it is counted. */
+/** Longest time of reading output that a rank's children hold open, and its number of intervals. */
 const outputMs = 1_000;
 const outputParts = 20;
 
 /** A running job. */
 class JobProcesses {
-  /** The end of each rank, in that order. Resolves when all have ended. */
+  /** Ends of the ranks, in the order of their ends. Resolves when all have ended. */
   readonly ended: Promise<readonly RankExit[]>;
   readonly #options: JobOptions;
   readonly #guardian: Guardian;
@@ -134,7 +134,7 @@ class JobProcesses {
     stdout: new ThrottledSink(standardOutput),
     stderr: new ThrottledSink(process.stderr),
   };
-  /** Fires when output that is still to be read is waited for no longer. */
+  /** Aborted when the job no longer waits for unread output. */
   readonly #unread = new AbortController();
   #isStopping = false;
   #kill: NodeJS.Timeout | undefined;
@@ -151,8 +151,8 @@ class JobProcesses {
   }
 
   /**
-   * Hands a signal on to all ranks; what still runs after the grace time, or at the second signal, is killed. At that their
-   * output is given up as well, which may wait for a slow reader.
+   * Forwards a signal to all ranks. Ranks that run after the grace time, or at the second signal, are killed. Their remaining
+   * output, which may wait for a slow reader, is dropped as well.
    */
   stop(signal: NodeJS.Signals): void {
     const first = !this.#isStopping;
@@ -168,7 +168,7 @@ class JobProcesses {
 
   async #start(rank: number): Promise<void> {
     const { command, variables } = this.#options;
-    // Behind `--` a script with a name that begins with a dash is no option of Node's.
+    // After `--`, Node.js does not parse a script name with a leading dash as an option.
     const child = spawn(process.execPath, ["--", ...command], {
       env: variables(rank),
       stdio: ["ignore", "pipe", "pipe"],
@@ -208,7 +208,7 @@ class JobProcesses {
   }
 
   #forward(child: ChildProcess, name: "stdout" | "stderr", rank: number): Promise<void> {
-    // A process for which no file handle was left has no streams either.
+    // A process that failed for lack of file handles has no streams.
     const source = child[name] as Readable | null | undefined;
     if (source === null || source === undefined) return Promise.resolve();
     const sink = this.#sinks[name];
@@ -226,19 +226,19 @@ class JobProcesses {
   }
 }
 
-/** To the whole group of a child, where there is one. */
+/** Signals the whole process group of a child, if it exists. */
 function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
   if (child.pid === undefined) return;
   try {
     process.kill(-child.pid, signal);
   } catch {
-    // No such group any more.
+    // The group no longer exists.
   }
 }
 
 /**
- * Resolves after as much time for reading from a child that has ended, or when that is given up. Time without reads does not
- * count, whether the reader of our output or this process is slow: the rank's output is still in the pipe.
+ * Resolves after the reading time of an ended child's output, or when reading is cancelled. Time without reads does not count,
+ * whether the reader of our output or this process is slow: the rank's output is still in the pipe.
  */
 async function readingTime({ stdout, stderr }: ChildProcess, over: AbortSignal): Promise<void> {
   for (let part = 0; part < outputParts && !over.aborted; ) {
@@ -261,13 +261,13 @@ function exitOf(
   return { status: code ?? 1, how: `exit status ${code}` };
 }
 
-/** The rank to blame: the first that failed by itself, else the first that a signal of ours made fail. */
+/** The failed rank to report: the first that failed by itself, otherwise the first that failed by the launcher's signal. */
 function firstFailure(ends: readonly RankExit[]): RankExit | undefined {
   const failed = ends.filter(({ status }) => status !== 0);
   return failed.find(({ isStopped }) => !isStopped) ?? failed[0];
 }
 
-/** The summary of a job that failed; empty for one that did not. `cause` is what made the launcher stop it. */
+/** The summary of a failed job, otherwise empty. `cause` is the reason of the launcher's stop. */
 function summary(ends: readonly RankExit[], cause: string | undefined): string {
   const first = firstFailure(ends);
   if (first === undefined) return "";
@@ -295,11 +295,11 @@ function ranks(ends: readonly RankExit[]): string {
 /** The end of a rank's process. */
 interface RankExit {
   readonly rank: number;
-  /** Its exit status, or what stands for one: 128 and the signal, 127 for a process that could not start. */
+  /** Exit status; 128 plus the number of a signal; 127 for a process that could not start. */
   readonly status: number;
-  /** In words. */
+  /** Description of the end. */
   readonly how: string;
-  /** True when it ended because of a signal that the launcher sent. */
+  /** True if the launcher's signal ended it. */
   readonly isStopped: boolean;
   readonly afterMs: number;
 }

@@ -4,10 +4,10 @@
  */
 import type { Readable, Writable } from "node:stream";
 
-/** A line is cut here, so that a rank that writes no line ends fills no memory. Letters are counted as UTF-16 does. */
+/** Longest line: longer ones are cut, so that output without line ends does not fill the memory. Letters are UTF-16 units. */
 const mostLetters = 2 ** 20;
 
-/** The longest code of a letter in UTF-8; longer ones are no text. */
+/** Most bytes of a letter in UTF-8. */
 const mostBytes = 3 * mostLetters;
 
 /** Prefixes every line; an incomplete line is buffered. */
@@ -16,7 +16,7 @@ export class LinePrefixer {
   /** An unfinished line so far, and its number of bytes. */
   #parts: string[] = [];
   #bytes = 0;
-  /** Letters of the parts that are counted, which only those of a long line are. */
+  /** Letters of the counted parts; only long lines are counted. */
   #letters = 0;
   #counted = 0;
 
@@ -24,7 +24,7 @@ export class LinePrefixer {
     this.#prefix = prefix;
   }
 
-  /** The whole lines that these bytes complete, in Latin-1. */
+  /** Returns the lines completed by these bytes, in Latin-1. */
   push(chunk: Buffer): string {
     const [first = "", ...others] = chunk.toString("latin1").split("\n");
     let text = this.#add(first);
@@ -32,16 +32,16 @@ export class LinePrefixer {
     return text;
   }
 
-  /** The rest when the output is over. */
+  /** Returns the unfinished line at the end of the output. */
   end(): string {
     return this.#bytes === 0 ? "" : this.#endLine();
   }
 
-  /** More of a line; the pieces of it that are too long to wait for its end. */
+  /** Extends the unfinished line; returns the parts that exceed the limit. */
   #add(part: string): string {
     this.#parts.push(part);
     this.#bytes += part.length;
-    // A letter has at least one byte.
+    // Each letter takes at least one byte.
     if (this.#bytes <= mostLetters) return "";
     for (; this.#counted < this.#parts.length; this.#counted++) {
       this.#letters += lettersIn(this.#parts[this.#counted] as string);
@@ -75,7 +75,7 @@ export class LinePrefixer {
   }
 }
 
-/** Where a line is to be cut, before a letter that is one too many; its end where none is. */
+/** Position of the cut, before the first letter beyond the limit; otherwise the end of the line. */
 function pieceEnd(line: string): number {
   const last = Math.min(line.length, mostBytes);
   let letters = 0;
@@ -92,14 +92,14 @@ function lettersIn(part: string): number {
   return letters;
 }
 
-/** Letters of UTF-16 that begin with a byte of UTF-8. */
+/** Number of UTF-16 units that start with a byte of UTF-8. */
 function lettersAt(byte: number): number {
   const isWithin = (byte & 0xc0) === 0x80;
   if (isWithin) return 0;
   return byte >= 0xf0 ? 2 : 1;
 }
 
-/** Our own output; while its reader is slower than the ranks, nothing is read from them. */
+/** The launcher's output. While its reader is slower than the ranks, no rank's output is read. */
 export class ThrottledSink {
   readonly #sink: Writable;
   readonly #waiting = new Set<Readable>();
@@ -115,7 +115,7 @@ export class ThrottledSink {
     source.pause();
     this.#waiting.add(source);
     if (this.#waiting.size > 1) return;
-    // A reader that is gone drains nothing; those that wait for it would wait for ever.
+    // After the reader has closed, no drain event follows, so that waits end here.
     const events = ["drain", "error", "close"] as const;
     const resume = (): void => {
       for (const event of events) this.#sink.removeListener(event, resume);

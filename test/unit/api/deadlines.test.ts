@@ -240,7 +240,7 @@ describe("the timer", () => {
     expect(ring).not.toHaveBeenCalled();
   });
 
-  test("is stopped on runtimes whose timers are numbers and cannot rest", async () => {
+  test("is stopped on runtimes with timers that are numbers and cannot rest", async () => {
     new LivingTimers((plain) => (run, delayMs) => Number(plain(run, delayMs)) as never);
     const watched = new Watched();
     const [op] = watched.watch(100);

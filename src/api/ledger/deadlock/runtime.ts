@@ -1,8 +1,8 @@
 /**
  * The runtime's resources that could wake a rank: timers, sockets, files, other threads.
  *
- * Only runtimes that list them (Node, Bun, Deno with Node's process) allow a proof of deadlock; elsewhere the answer is
- * `undefined`, and the monitor reports a stall instead of deciding.
+ * Only runtimes that list them (Node, Bun, Deno with Node's process) allow a proof of deadlock. On others the result is
+ * `undefined`, and the monitor reports stalls only.
  */
 import { isSettingOwn, type OwnTimers } from "./event-loop.ts";
 
