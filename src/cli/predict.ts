@@ -61,7 +61,7 @@ const options = {
 
 type PredictOptions = Parsed<typeof options>;
 
-/** Collectives with blocks of equal length. */
+/** Blocks of equal length: no skew. */
 const even = { spread: 0, seed: 0 };
 
 const predicted: readonly SpecifiedCollective[] = builtCollectives.filter(
