@@ -88,7 +88,7 @@ describe("the section of a result of NCCL", () => {
     expect(text).toContain("| below 1 MiB, in graphs | 1.05, at most 1.05 (1 rows) |\n");
     expect(text).toContain("| from 1 MiB | 0.90, at most 0.90 (1 rows) |\n");
     expect(text).toContain(
-      "resident host memory grew by 4,321 bytes; what malloc has given out grew by 21 bytes a cycle.",
+      "resident host memory grew by 4,321 bytes. Memory allocated by malloc grew by 21 bytes a cycle.",
     );
     expect(written({})).toContain("resident host memory grew by 4,321 bytes.");
     expect(written({ host_bytes_per_cycle: -7.2 })).toContain("memory shrank by 7 bytes.");

@@ -127,9 +127,9 @@ function enduranceText({ cycles, ends }) {
     };
     const held = cycles.allocated_bytes_per_cycle;
     const ofWhich =
-      typeof held === "number" ? `; what malloc has given out ${grown(held)} a cycle` : "";
+      typeof held === "number" ? `. Memory allocated by malloc ${grown(held)} a cycle` : "";
     lines.push(
-      `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each: after the first ` +
+      `${cycles.cycles} worlds of ${cycles.size} GPUs opened, used and closed in one process, ${cycles.cycle_ms.toFixed(0)} ms each. After the first ` +
         `${cycles.settling}, device memory ${grown(cycles.device_bytes_per_cycle)} a cycle and resident host memory ${grown(cycles.host_bytes_per_cycle)}${ofWhich}.`,
     );
   }
@@ -189,17 +189,17 @@ export function gpuSection(document, path, others = []) {
     `commit ${commit?.slice(0, 7) ?? "unknown"}`,
     date.slice(0, 10),
   ];
-  const together = pinned?.processors === undefined ? "" : ", a rank's on one processor";
+  const together = pinned?.processors === undefined ? "" : ". Each rank ran on one processor";
   const more = results.some(
     ({ turns = 1, peers: { twinccl } }) => twinccl?.samples > (rounds + 1) * turns,
   )
-    ? ", and more often where ratios scatter"
+    ? ". Rows with scattered ratios were measured more often"
     : "";
   return `## Speed on GPUs
 
-${facts.join(", ")}. Microseconds per call of float32, least is best: medians of ${rounds} rounds in which
-all were measured in turn${together}${more}, with the same sizes, numbers of calls and library. One process for each GPU unless one process
-drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. A ratio is the median of those of
+${facts.join(", ")}. Microseconds per call of float32; least is best. Figures are medians of ${rounds} rounds
+that measured all in turn, with the same sizes, numbers of calls and library${together}${more}. One process for each GPU unless one process
+drives all; calls are issued back to back, \`graph\` puts 20 of them into one CUDA graph. A ratio is the median of the ratios of
 neighbouring measurements. \`native\` is a C++ loop over NCCL
 (\`bench/native\`), \`koffi\` the same loop in JavaScript (small calls only), \`torch\` is torch.distributed. \`${path}\` holds every size, the spread and
 what was left out; \`npm run bench:gpu -- --out FILE\` measures them again.

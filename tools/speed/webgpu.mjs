@@ -75,8 +75,8 @@ export function webgpuSection(document, path, verified, verifiedPath) {
   const comparison = verified === undefined ? "" : ` and \`${verifiedPath}\``;
   return `## Speed through WebGPU
 
-${facts.join(", ")}. Bytes moved are those that
-are read and written, and percentages are of the device's own buffer-to-buffer copy of ${sizeText(bytes)} in the same run, ${whole(copy.gigabytesPerSecond)} GB/s.
+${facts.join(", ")}. Bytes moved are bytes
+read and written. Percentages are relative to the device's own buffer-to-buffer copy of ${sizeText(bytes)} in the same run, ${whole(copy.gigabytesPerSecond)} GB/s.
 
 ${table(head, folds)}${formsText(results)}
 ${sentences.join("\n")}
