@@ -1,5 +1,5 @@
 /**
- * The table of measured collectives: how nccl-tests cuts a size into counts, the bus factor, and what must arrive where.
+ * The table of measured collectives: nccl-tests' division of sizes into counts, the bus factor, and the expected outputs.
  *
  * `arrives` defines each collective's meaning independently. It shares no code with the specifications from which the library
  * builds and verifies its programs.
@@ -63,7 +63,7 @@ export interface CallData {
   readonly op: NamedReduceOp;
 }
 
-/** Where the two buffers of an in-place call lie in the one that holds both. */
+/** Offsets of the two buffers of an in-place call in their common buffer. */
 export interface InPlace {
   readonly sendAt: number;
   readonly recvAt: number;
@@ -95,13 +95,13 @@ export interface MeasuredCollective {
   readonly sendLength: (shape: CallShape, rank: number) => number;
   /** The right output of a rank, all of it. */
   readonly arrives: (shape: CallShape, rank: number) => Arrival[];
-  /** Left out: there is no in-place form. */
+  /** Omitted without an in-place form. */
   readonly inPlace?: ((shape: CallShape, rank: number) => InPlace) | undefined;
   /** Makes the call on one rank. */
   readonly call: (comm: Communicator, data: CallData) => PromiseLike<unknown>;
 }
 
-/** The part of a rank's data that leaves it: nccl-tests' factor of everything that holds a block per rank. */
+/** Sent share of a rank's data: nccl-tests' bus factor for buffers with a block per rank. */
 function othersShare(ranks: number): number {
   return (ranks - 1) / ranks;
 }
@@ -156,7 +156,7 @@ function before(counts: readonly number[], rank: number): number {
   return sum(counts.slice(0, rank));
 }
 
-/** The row of a collective; how it is called follows from the collective. */
+/** The row of a collective; its call follows from the collective. */
 function measured(
   collective: SpecifiedCollective,
   facts: Pick<MeasuredCollective, "busFactor" | "shape" | "arrives">,

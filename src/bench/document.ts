@@ -9,13 +9,13 @@ import type { Issue, Timed } from "./issue.ts";
 export interface Measurement {
   /** Microseconds of one call, until the slowest rank has its result; the median where each was timed alone. */
   readonly time: number;
-  /** Microseconds that 99 of 100 calls keep to; only where each was timed alone. */
+  /** 99th percentile in microseconds; only if each call is timed alone. */
   readonly p99?: number;
   /** 10⁹ bytes of `size` a second. */
   readonly alg_bw: number;
   /** `alg_bw` times the collective's bus factor. */
   readonly bus_bw: number;
-  /** Wrong elements over all ranks; `null` when nothing was checked. */
+  /** Wrong elements over all ranks; `null` without a check. */
   readonly nwrong: number | null;
   /** Elements that were compared, over all ranks. */
   readonly checked: number;
@@ -26,7 +26,7 @@ export interface BenchResult {
   readonly collective: CollectiveName;
   readonly backend: string;
   readonly ranks: number;
-  /** The backend's algorithm, such as `ring`; `none` where it can explain nothing. */
+  /** The backend's algorithm, such as `ring`; `none` without an explanation. */
   readonly algorithm: string;
   /** Bytes, as nccl-tests defines them for the collective. */
   readonly size: number;
@@ -47,7 +47,7 @@ export interface BenchResult {
 export interface BenchDocument extends Environment, Issue {
   /** The origin of times and bandwidths, such as "simulated, in process". */
   readonly timing: string;
-  /** Processes that the ranks live in. */
+  /** Number of processes of the ranks. */
   readonly processes: number;
   readonly results: readonly BenchResult[];
 }
@@ -93,7 +93,7 @@ export interface RankFigures {
   readonly checked: number;
 }
 
-/** A rank's figures out of its times. */
+/** A rank's figures, from its times. */
 export function figuresOf(
   { began, ended, samples }: Timed,
   { wrong, checked }: Pick<RankFigures, "wrong" | "checked">,
@@ -102,7 +102,7 @@ export function figuresOf(
   return { began, ended, median: at(0.5), p99: at(0.99), wrong, checked };
 }
 
-/** The measurement of a call: the slowest rank's times, everybody's wrong elements. */
+/** The measurement of a call: times of the slowest rank, wrong elements of all ranks. */
 export function measurementOf(
   figures: readonly RankFigures[],
   call: {

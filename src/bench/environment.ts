@@ -1,4 +1,4 @@
-/** Where a figure comes from: machine, versions and commit. No path and no user name is in it. */
+/** Origin of a figure: machine, versions and commit, without paths and user names. */
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { arch, availableParallelism, cpus, platform, totalmem } from "node:os";
@@ -13,15 +13,15 @@ export interface Machine {
   readonly arch: string;
 }
 
-/** The facts without which a figure means nothing. */
+/** The facts that a figure needs. */
 export interface Environment {
   readonly machine: Machine;
   readonly versions: { readonly node: string; readonly v8: string; readonly twinccl: string };
-  /** Commit of the checkout, with `-dirty` for one that was changed; `null` for an installed package. */
+  /** Commit of the checkout, with `-dirty` after changes; `null` for an installed package. */
   readonly commit: string | null;
 }
 
-/** Facts of this machine and checkout. `TWINCCL_COMMIT` names the commit where there is no git. */
+/** Facts of this machine and checkout. `TWINCCL_COMMIT` names the commit on machines without git. */
 export function environment(): Environment {
   const root = fileURLToPath(new URL("../../", import.meta.url));
   const manifest = JSON.parse(readFileSync(`${root}package.json`, "utf8")) as { version: string };

@@ -11,12 +11,12 @@ export interface Issue {
   readonly symmetric: boolean;
 }
 
-/** Calls that were timed on one rank. */
+/** Timed calls of one rank. */
 export interface Timed {
   /** On the process's own clock, in milliseconds. */
   readonly began: number;
   readonly ended: number;
-  /** Microseconds of each call, ascending; empty unless each was timed alone. */
+  /** Microseconds of each call, ascending; empty unless each is timed alone. */
   readonly samples: readonly number[];
 }
 
@@ -27,13 +27,13 @@ interface Repeats {
   readonly issue: Issue;
 }
 
-/** Warms a rank's call up and times it. All ranks begin together. */
+/** Warms up and times a rank's call. All ranks start together. */
 export async function timeCalls(
   comm: Communicator,
   { iterations, warmup, issue: { mode, latency } }: Repeats,
   call: () => PromiseLike<unknown>,
 ): Promise<Timed> {
-  // Where time is virtual, calls that queue up are no faster: only their memory would be measured.
+  // With virtual time, queued calls are not faster: only their memory would be measured.
   const issueAll = comm.capabilities.virtualTime ? oneByOne : backToBack;
   await issueAll(warmup, call);
   const isGraph = mode === "graph";

@@ -1,4 +1,4 @@
-/** The ranks that a benchmark drives: all of them in this process, or this process's one of a launched job. */
+/** The ranks of a benchmark: all in this process, or this process's rank of a launched job. */
 import {
   type Backend,
   type Communicator,
@@ -17,7 +17,7 @@ export interface BenchJob {
   readonly isWhole: boolean;
   /** Runs a trial on every rank; the figures of all ranks, by rank, here and in every other process. */
   run(trial: (comm: Communicator) => Promise<RankFigures>): Promise<readonly RankFigures[]>;
-  /** Asks one local rank's communicator. */
+  /** Queries one local rank's communicator. */
   ask<T>(question: (comm: Communicator) => T): Promise<T>;
   explain(question: Question): Explanation;
   close(): Promise<void>;
@@ -50,7 +50,7 @@ export async function joinJob(backend: Backend, size: number): Promise<BenchJob>
   };
 }
 
-/** Figures of one rank that processes tell each other. */
+/** Figures of one rank, exchanged between processes. */
 const width = 5;
 
 /** Exchanges figures through the communicator itself, outside of the timed part. */
@@ -67,7 +67,7 @@ class FigureExchange {
 
   async exchange(own: RankFigures): Promise<RankFigures[]> {
     const { began, ended, ...rest } = own;
-    // Processes have clocks of their own: only durations can be compared.
+    // Processes have separate clocks, so that only durations can be compared.
     const told = [ended - began, rest.median, rest.p99, rest.wrong, rest.checked];
     this.#send.copyFrom(Float64Array.from(told));
     await this.#comm.allGather({ send: this.#send, recv: this.#recv });

@@ -1,8 +1,8 @@
 /**
  * The naive oracle of a measured call: the inputs, the only right outputs, and how many elements are wrong.
  *
- * It evaluates the formula of the inputs again for every rank, in one plain loop. It shares no code with the folds, programs
- * and executors that it judges.
+ * It evaluates the formula of the inputs again for every rank, in one plain loop. It shares no code with the checked folds,
+ * programs and executors.
  */
 import { bytesOfView } from "../api/bits.ts";
 import type { DType, HostArray, NamedReduceOp } from "../api/index.ts";
@@ -23,7 +23,7 @@ export class Oracle {
   readonly #seed: number;
   readonly #values: ReducedValues;
   readonly #inputs = new Map<number, HostArray>();
-  /** The last expected output: mostly all ranks' are the same. */
+  /** The last expected output, which most collectives share among all ranks. */
   #expected: { readonly key: string; readonly array: HostArray } | undefined;
 
   constructor(

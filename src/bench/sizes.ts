@@ -1,18 +1,18 @@
-/** Sizes of messages: how they are written (`8`, `1K`, `16M`) and which ones a sweep visits. */
+/** Sizes of messages: their notation (`8`, `1K`, `16M`), and the sizes of a sweep. */
 import { bytesOf, type DType } from "../api/index.ts";
 import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
 import type { MeasuredCollective, Skew } from "./collectives.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
 
-/** Sizes of one sweep, at most: more are a slip, which would run for hours. */
+/** Most sizes of one sweep: more are a mistake that would run for hours. */
 const mostSizes = 4096;
 
 /** A sweep over sizes in bytes, from `min` to at most `max`. */
 export interface SizeSweep {
   readonly min: number;
   readonly max: number;
-  /** Each size is the one before times this; else `step` is added. */
+  /** Factor between sizes; without it, `step` is added. */
   readonly factor?: number | undefined;
   /** Bytes added from one size to the next. */
   readonly step?: number | undefined;
@@ -26,7 +26,7 @@ export function parseSize(text: string): number | undefined {
   return Number.isSafeInteger(bytes) ? bytes : undefined;
 }
 
-/** A size as people write it: `16 MiB`, `8 B`. */
+/** A readable size: `16 MiB`, `8 B`. */
 export function sizeText(bytes: number): string {
   for (const [prefix, size] of [["Gi", 2 ** 30] as const, ["Mi", 2 ** 20], ["Ki", 2 ** 10]]) {
     if (bytes >= Number(size) && bytes % Number(size) === 0)
@@ -56,14 +56,14 @@ export function sweepSizes(sweep: SizeSweep): number[] {
   const sizes: number[] = [];
   for (let size = min; size <= max; ) {
     sizes.push(size);
-    // A factor close to 1 must still move on.
+    // A factor close to 1 must still increase the size.
     size =
       factor === undefined ? size + (step ?? 1) : Math.max(size + 1, Math.floor(size * factor));
   }
   return sizes;
 }
 
-/** Calls of a collective for the wanted sizes. */
+/** Calls of a collective for the requested sizes. */
 interface SizedCalls {
   readonly collective: MeasuredCollective;
   readonly dtypes: readonly DType[];

@@ -66,8 +66,8 @@ export function assertSpread(spread: number): void {
 }
 
 /**
- * Whole counts that add up to the rounded sum of the row: running totals are rounded, so that the error never piles up.
- * Each row starts at another column; otherwise all rows of a small matrix would round up in the same one.
+ * Whole counts that add up to the rounded sum of the row: running totals are rounded, so that errors do not accumulate. Each
+ * row starts at another column; otherwise all rows of a small matrix would round up in the same one.
  */
 function roundedRow(row: readonly number[], start: number, unit: number): number[] {
   const counts = new Array<number>(row.length).fill(0);

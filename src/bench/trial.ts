@@ -44,7 +44,7 @@ async function runRank(
   const { row, shape, op, check } = trial;
   const { send, recv, whole } = buffersOf(comm, trial);
   const data = { shape, send, recv, op };
-  // Without a check zeros do: making the data of large messages takes longer than moving it.
+  // Without a check zeros suffice: creating the data of large messages takes longer than moving it.
   if (check) send.copyFrom(trial.oracle.input(comm.rank));
   const timed = await timeCalls(comm, trial, () => row.call(comm, data));
   let [wrong, checked] = [0, 0];
@@ -63,7 +63,7 @@ async function runRank(
   return figuresOf(timed, { wrong, checked });
 }
 
-/** The buffers of one rank's call: of its lengths, overlapping as the collective has it when in place. */
+/** The buffers of one rank's call, overlapping as the collective defines it if in place. */
 export function buffersOf(
   comm: Communicator,
   {
@@ -93,7 +93,7 @@ export function buffersOf(
   };
 }
 
-/** No rank may leave a barrier before all have come; they come one after another. 1 when this rank did. */
+/** Checks that no rank leaves a barrier before all have entered, one after another. 1 if this rank did. */
 async function checkBarrier(
   comm: Communicator,
   { row, shape, op }: Trial,

@@ -1,4 +1,4 @@
-/** The backends and executors that options can name. The library itself has no such table: there a backend is a value. */
+/** Table of the backends and executors that options can name. In the library itself, a backend is a value. */
 
 import type { AlgorithmChoice } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
@@ -24,7 +24,7 @@ import { oneOf } from "./options.ts";
 const executors: Readonly<Record<string, () => Executor>> = {
   cpu,
   wasm,
-  // Commands open many worlds, and kernels are compiled for a device.
+  // Shared by all worlds of a command, because kernels are compiled for a device.
   webgpu: () => webgpu({ keepDevice: true }),
 };
 
@@ -36,13 +36,13 @@ export const executorOption = {
   },
 } as const;
 
-/** One of each for all worlds of a command: each `wasm()` has a memory of its own. */
+/** One of each for all worlds of a command: each `wasm()` has a separate memory. */
 const made = new Map<string, Executor>();
 
 /**
  * The executor of that name.
  *
- * @throws UsageError for a name that this version lacks.
+ * @throws UsageError for an unknown name.
  */
 function namedExecutor(name: string): Executor {
   const make = Object.hasOwn(executors, name) ? executors[name] : undefined;
@@ -56,7 +56,7 @@ function namedExecutor(name: string): Executor {
   );
 }
 
-/** Every name, with how to get the backend. */
+/** Functions that create backends, by name. */
 export const backends: BackendTable = {
   sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, plan, ...rest }) =>
     sim({
@@ -108,7 +108,7 @@ function ncclBackend(settings: BackendSettings): NcclBackend {
 /**
  * The backend of that name.
  *
- * @throws BackendUnavailableError for a name that this version lacks; it never falls back to another.
+ * @throws BackendUnavailableError for an unknown name; there is no fallback.
  */
 export function namedBackend(
   table: BackendTable,
@@ -129,7 +129,7 @@ export const scheduleOption = {
 } as const;
 
 /**
- * The schedule that `--schedule` names; `undefined` where it was left out.
+ * The schedule of `--schedule`; `undefined` without the option.
  *
  * @throws UsageError for another name.
  */
@@ -151,8 +151,8 @@ order in which its ranks resume.
 `;
 
 /**
- * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`. They go before `settings`,
- * which other options gave.
+ * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`. They override `settings`, the values
+ * of other options.
  *
  * @throws UsageError for a setting that does not exist. BackendUnavailableError for an unavailable backend.
  */

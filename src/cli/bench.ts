@@ -34,7 +34,7 @@ import { runJob } from "./launch/job.ts";
 import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 
-/** nccl-tests' letters; long names as there where they are words. */
+/** Options with nccl-tests' letters, and its long names if they are words. */
 const benchOptions = {
   ...sweepOptions,
   ranks: { short: "g", value: "N", help: "number of ranks (8)" },
@@ -162,7 +162,7 @@ function spreadOf(text: string | undefined): number {
   throw new UsageError(`--spread: found "${text}", needs a number from 0 to 1`);
 }
 
-/** The lines before a table: what ran, how often, and where. */
+/** The lines before a table: calls, repetitions and machine. */
 function headLines(
   options: BenchOptions,
   row: MeasuredCollective,
@@ -189,14 +189,14 @@ function documentText(document: BenchDocument, format: Format): string {
   return format === "csv" ? toCsv(document.results) : `${JSON.stringify(document, null, 2)}\n`;
 }
 
-/** The part of this process. */
+/** The role of this process. */
 interface RankPlacement {
   readonly ranks: number;
-  /** It only starts the processes of the ranks. */
+  /** True if it only starts the processes of the ranks. */
   readonly isLauncher: boolean;
-  /** It is one rank of a job. */
+  /** True if it is one rank of a job. */
   readonly connected: boolean;
-  /** It prints, and writes files. */
+  /** True if it prints and writes files. */
   readonly isFirst: boolean;
 }
 
@@ -216,7 +216,7 @@ function rankPlacement(backend: string, parsed: Parsed<typeof benchOptions>): Ra
   };
 }
 
-/** Starts this command line once for each rank. Lines of rank 0 are as they are; others tell their rank. */
+/** Starts this command line once for each rank. Lines of rank 0 are unchanged; others begin with their rank. */
 export function startRanks(
   name: "bench" | "run",
   args: readonly string[],

@@ -37,12 +37,12 @@ const commands: readonly Command[] = [
   doctorCommand,
 ];
 
-/** Exit statuses: fine, something is wrong, the command line or the wanted backend is. */
+/** Exit statuses: success, failure, and an error of the command line or an unavailable backend. */
 const status = { fine: 0, wrong: 1, usage: 2 } as const;
 
 /**
- * Runs a command line and resolves to its exit status. Throws nothing, exits nothing. Control characters of arguments, names and
- * file contents are escaped in all that it writes.
+ * Runs a command line and resolves to its exit status, without throwing or exiting. Control characters of arguments, names and
+ * file contents are escaped in all output.
  */
 export async function runCli(args: readonly string[], given: Context): Promise<number> {
   const context: Context = {
@@ -90,7 +90,7 @@ function unknown(name: string, { err }: Context): number {
   return status.usage;
 }
 
-/** That of the package. */
+/** Version of the package. */
 function ownVersion(): string {
   const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
   return (JSON.parse(manifest) as { version: string }).version;
@@ -116,7 +116,7 @@ function report({ name }: Command, error: unknown, { err }: Context): number {
   return isRefusal(error) ? status.usage : status.wrong;
 }
 
-/** True for requests that cannot be served. A program that ran and did something wrong gives a WorldError instead. */
+/** True for requests that cannot be served. A failed program is a WorldError instead. */
 function isRefusal(error: unknown): boolean {
   return (
     error instanceof BackendUnavailableError ||

@@ -1,4 +1,4 @@
-/** `twinccl explain`: the plan of a call, predicted, without running it. */
+/** `twinccl explain`: predicts the plan of a call without running it. */
 import {
   assertRingSize,
   builtCollectives,
@@ -94,7 +94,7 @@ async function runExplain(args: readonly string[], context: Context): Promise<nu
   return 0;
 }
 
-/** The backend's answer about a call. */
+/** The backend's explanation of a call. */
 async function explainCall(
   question: Question,
   parsed: ExplainOptions,
@@ -104,7 +104,7 @@ async function explainCall(
   if (parsed.has("rank")) throw new UsageError("--rank goes with --element of NCCL's plan");
   const element = elementOf(parsed);
   const collective = question.collective as SpecifiedCollective;
-  // Settings belong to a library that is named, also to the one that would be followed without a name.
+  // Settings belong to a named library, even if it is also the default one.
   const settings = parsed.has("nccl")
     ? { like: followed(parsed, size), plan: ncclChoice("--nccl", parsed.text("nccl")).setup }
     : { like: parsed.text("like") };
@@ -127,7 +127,7 @@ async function explainCall(
         : plainText(explanation, element);
       progress.clear();
       context.out(text);
-      // The explanation itself has its facts, but not those that are left unjudged.
+      // The explanation has its own facts, except for the unverified ranks.
       if (!isJson && chosen.verifiedRanks !== undefined && chosen.verifiedRanks < size)
         context.out(`\n${chosen.note}\n`);
     } finally {
@@ -156,7 +156,7 @@ function questionOf(row: MeasuredCollective, parsed: ExplainOptions, size: numbe
   };
 }
 
-/** NCCL's plan of the call, and the one it is compared with. */
+/** NCCL's plan of the call, and the plan that it is compared with. */
 interface Twin {
   readonly plan: NcclPlan;
   readonly other: NcclPlan | undefined;
@@ -240,7 +240,7 @@ function jsonText(
   explanation: Explanation,
   element: number | undefined,
 ): string {
-  // JSON leaves its two functions out by itself.
+  // JSON omits the two functions.
   const told = element === undefined ? explanation : { element, ...explanation.chunkOf(element) };
   const document = { collective, dtype, op, count, root, ...told };
   return `${JSON.stringify(document, null, 2)}\n`;
@@ -254,7 +254,7 @@ const planned: readonly string[] = [
   "allGather",
 ] satisfies NcclCollective[];
 
-/** True for collectives with a known plan; of the others the catalogue's stands in. */
+/** True for collectives with a known plan; the others use the catalogue's plan. */
 function isPlanned(collective: string): boolean {
   return planned.includes(collective);
 }
@@ -310,7 +310,7 @@ function targetOf(plan: NcclPlan, rank: number, element: number): Target {
   return { block: Math.floor(element / count), element: element % count };
 }
 
-/** One element: where it lies, how it is folded, and what every hop rounds. */
+/** One element: its position, its fold, and the rounding of every hop. */
 function elementLines(plan: NcclPlan, target: Target, rank: number): string {
   const { piece } = elementPlan(plan, target.element, target.block);
   const { block, channel, loop, chunk, offset, length } = piece;

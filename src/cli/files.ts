@@ -1,4 +1,4 @@
-/** Files that a command line names: read and written with errors that say which option and what to do. */
+/** Files that a command line names: read and written with errors that name the option and a remedy. */
 import {
   closeSync,
   existsSync,
@@ -23,8 +23,8 @@ export function readText(path: string): string {
 }
 
 /**
- * Prepares to write the file that an option names, and returns what writes it. Places that cannot be written to are
- * refused here, before the work that would be lost.
+ * Checks the file of an option and returns the function that writes it. Unwritable paths are refused here, before any work is
+ * lost.
  */
 export function outputFile(
   option: string,
@@ -49,7 +49,9 @@ export function outputFile(
   return (text) => orRefuse(() => writeFileSync(path, text));
 }
 
-/** Opens a file as writing it will, and leaves all as it was. Pipes and devices are not touched: their readers would see it. */
+/**
+ * Opens a file for writing as a test, and changes nothing. Pipes and devices are skipped, because their readers would notice.
+ */
 function assertWritable(path: string, found: Stats | undefined): void {
   if (found !== undefined && !found.isFile()) return;
   closeSync(openSync(path, "a"));

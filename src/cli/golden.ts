@@ -129,7 +129,7 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   return failures.length === 0 ? 0 : 1;
 }
 
-/** Backends by the settings of NCCL; a simulation follows the plans of the file's library. */
+/** Backends by NCCL's settings; a simulation follows the plans of the file's library. */
 function backendsOf(
   { backends }: Context,
   name: string,
@@ -141,7 +141,7 @@ function backendsOf(
   return (plan) => namedBackend(backends, name, { ...twin, plan, executor });
 }
 
-/** The plan that NCCL logged for the call that was made last. */
+/** The plan that NCCL logged for the last call. */
 function loggedPlan(backend: Backend | undefined): GoldenPlan | undefined {
   const plan = (backend as Partial<NcclBackend> | undefined)?.plans?.take().at(-1);
   if (plan === undefined) return undefined;
@@ -163,7 +163,7 @@ function jsonText(path: string, { head }: GoldenFile<unknown>, report: CheckRepo
   return `${JSON.stringify({ file: path, ...head, ...report }, null, 2)}\n`;
 }
 
-/** Everything that was found; the last line counts. */
+/** All differences; the last line counts them. */
 function reportText(
   path: string,
   backend: string,
@@ -213,7 +213,7 @@ function mismatchLines(mismatch: Mismatch, line: number, count: number): string[
   ];
 }
 
-/** One line a reason: many cases need the same. */
+/** One line per reason, because many cases share one. */
 function refusalLines({ refusals }: CheckReport): string[] {
   const counts = new Map<string, number>();
   for (const { reason } of refusals) counts.set(reason, (counts.get(reason) ?? 0) + 1);

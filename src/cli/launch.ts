@@ -1,4 +1,4 @@
-/** `twinccl launch`: starts the processes of a job, one a rank, and hosts the store at which they meet. */
+/** `twinccl launch`: starts the processes of a job, one per rank, and hosts their store. */
 import { statSync } from "node:fs";
 import { parseVisibleDevices } from "../backends/nccl/process/visible-devices.ts";
 import { limits } from "../backends/nccl/rendezvous/index.ts";
@@ -55,10 +55,10 @@ signal for one that was killed; 2 for wrong usage.
   run: runLaunch,
 };
 
-/** The launcher's own arguments and the script's. `-np N`, as mpirun has it, is `-n N`. */
+/** Separates the launcher's arguments from the script's. `-np N`, as in mpirun, means `-n N`. */
 function split(args: readonly string[]): ReturnType<typeof splitAtScript> {
   const { own, script } = splitAtScript(args, options);
-  // Node takes it for `-n p`, and N for the script.
+  // Node parses it as `-n p`, with N as the script.
   if (own.at(-1) !== "-np") return { own, script };
   return splitAtScript([...own.slice(0, -1), "-n", ...script], options);
 }

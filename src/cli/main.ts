@@ -1,10 +1,10 @@
 #!/usr/bin/env node
-/** The executable: gives the command line its process. */
+/** The executable: runs the command line in this process. */
 import { backends } from "./backends.ts";
 import { runCli } from "./cli.ts";
 import { reserveOutput, standardOutput } from "./output.ts";
 
-// A reader that has seen enough (`| head`) is no failure of ours; a full disk is, and one line says it.
+// A closed reader (`| head`) is not a failure; a full disk is one, reported in one line.
 for (const stream of [standardOutput, process.stderr]) {
   stream.on("error", ({ code, message }: NodeJS.ErrnoException) => {
     if (code === "EPIPE") return;

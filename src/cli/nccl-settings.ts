@@ -7,13 +7,13 @@ import { oneOf } from "./options.ts";
 /** The settings. */
 export interface NcclChoice {
   readonly setup: NcclSetup;
-  /** Both buffers lie in symmetric memory. */
+  /** True if both buffers lie in symmetric memory. */
   readonly symmetric: boolean;
 }
 
 type Key = keyof NcclSetup;
 
-/** Every setting by its own name and by those of NCCL's variables. */
+/** Every setting by our name and by NCCL's variables. */
 const keys: Readonly<Record<string, Key>> = {
   algorithm: "algorithm",
   NCCL_ALGO: "algorithm",
@@ -49,7 +49,7 @@ export function isNcclSetting(name: string): boolean {
   return Object.hasOwn(keys, name);
 }
 
-/** Reads settings; nothing is set by `undefined` and by `default`. */
+/** Parses settings; `undefined` and `default` set none. */
 export function ncclChoice(option: string, text: string | undefined): NcclChoice {
   let setup: NcclSetup = {};
   let symmetric = false;
@@ -61,7 +61,7 @@ export function ncclChoice(option: string, text: string | undefined): NcclChoice
   return { setup, symmetric };
 }
 
-/** Adds a setting to others; none may be said twice, by whichever name. */
+/** Adds a setting to others; a setting may occur once, under either name. */
 export function joined(option: string, setup: NcclSetup, more: NcclSetup): NcclSetup {
   const twice = Object.keys(more).find((key) => Object.hasOwn(setup, key));
   if (twice === undefined) return { ...setup, ...more };
@@ -92,7 +92,7 @@ export function numbersOf(option: string, name: string, value: string): number[]
 
 const libraries = ncclVersions.map((version) => `nccl-${version}` as const);
 
-/** A library with plans that can be followed. */
+/** A library with known plans. */
 export type Library = (typeof libraries)[number];
 
 /** The library of `--like`. */

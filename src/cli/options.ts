@@ -1,4 +1,4 @@
-/** Options of a command: one table that is both what `parseArgs` accepts and what `--help` prints. */
+/** Options of a command: one table for `parseArgs` and for `--help`. */
 import { parseArgs } from "node:util";
 import { parseSize } from "../bench/index.ts";
 import { UsageError } from "./context.ts";
@@ -7,7 +7,7 @@ import { UsageError } from "./context.ts";
 export interface Option {
   /** A single letter. */
   readonly short?: string;
-  /** The kind of value, for the help; left out for a switch. */
+  /** Kind of value, for the help; omitted for a switch. */
   readonly value?: string;
   readonly help: string;
 }
@@ -98,10 +98,7 @@ function parse(
   }
 }
 
-/**
- * Parts the arguments where a script's own begin: at the first word that is neither an option nor an option's value, or
- * behind `--`.
- */
+/** Splits the arguments before a script's own: at the first word that is neither an option nor its value, or after `--`. */
 export function splitAtScript(
   args: readonly string[],
   table: OptionTable,
@@ -117,7 +114,7 @@ export function splitAtScript(
   return { own: args.slice(0, token.index), script: args.slice(from) };
 }
 
-/** Joins an option and a negative number that follows it, which Node would take for another option. */
+/** Joins an option and a following negative number, which Node would parse as another option. */
 function withNegatives(args: readonly string[], table: OptionTable): string[] {
   const joined: string[] = [];
   for (const [at, arg] of args.entries()) {
@@ -129,7 +126,7 @@ function withNegatives(args: readonly string[], table: OptionTable): string[] {
   return joined;
 }
 
-/** Name of the option with a value that an argument is. */
+/** Name of the option in an argument, if it takes a value. */
 function optionNamed(arg: string, table: OptionTable): string | undefined {
   const found = Object.entries(table).find(([name, { short, value }]) => {
     return value !== undefined && (arg === `--${name}` || arg === `-${short}`);
@@ -168,7 +165,7 @@ export function optionLines(table: OptionTable): string {
   return names.map((name, index) => `${name.padEnd(width)}${helps[index]}\n`).join("");
 }
 
-/** A word out of a list, else an error that shows the list. */
+/** Checks that a word is in a list; the error shows the list. */
 export function oneOf<T extends string>(what: string, found: string, words: readonly T[]): T {
   const word = words.find((each) => each === found);
   if (word !== undefined) return word;

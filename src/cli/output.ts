@@ -16,20 +16,20 @@ export class Progress {
   /** Replaces the line. */
   show(text: string): void {
     if (!this.#context.terminal) return;
-    // A line that the terminal breaks could not be taken away again.
+    // A line that the terminal wraps could not be erased.
     const most = Math.max(0, (this.#context.columns?.() ?? Number.POSITIVE_INFINITY) - 1);
     this.#erase(escaped(text).slice(0, most));
     this.#shown = true;
   }
 
-  /** Takes the line away; to be called before anything else is written. */
+  /** Erases the line; called before any other output. */
   clear(): void {
     if (!this.#shown) return;
     this.#erase("");
     this.#shown = false;
   }
 
-  /** Takes the line away and writes another text in its place. */
+  /** Erases the line and writes another text. */
   #erase(text: string): void {
     const { control, err } = this.#context;
     (control ?? err)(`\r\x1b[K${text}`);
@@ -40,8 +40,8 @@ export class Progress {
 export const standardOutput = process.stdout;
 
 /**
- * Reserves standard output for writes to `standardOutput`: from here on `process.stdout` and `console` write to standard
- * error. A child process that inherits the descriptor, and a C library, still reach it.
+ * Reserves standard output for writes to `standardOutput`: afterwards `process.stdout` and `console` write to standard error.
+ * Child processes that inherit the descriptor, and C libraries, can still write to it.
  */
 export function reserveOutput(): void {
   Object.defineProperty(process, "stdout", {

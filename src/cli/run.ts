@@ -82,12 +82,12 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     strict: parsed.has("strict") || undefined,
   };
   const backend = await variantBackend(context.backends, "--backend", name, settings);
-  // The trace of a failed run matters most.
+  // The trace is written even after a failure, when it matters most.
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
   };
   const run = place === undefined ? runRanks : runOwnRank;
-  // A call of the simulation takes so long that noting its line does not count.
+  // Compared with a simulated call, recording its line costs little.
   const callSites = !isNccl || parsed.has("call-sites");
   const work = async (watch: Watch): Promise<void> => {
     const program = await loadProgram(parsed.positionals[0]);
@@ -127,7 +127,7 @@ async function runOwnRank(opening: Opening, program: RankProgram, context: Conte
   }
 }
 
-/** The result of the program. A failure is the program's, as it is where all ranks live here, and not the command line's. */
+/** Runs the program. A failure counts as the program's, not as the command line's, as with all ranks in this process. */
 async function ofRank(comm: Communicator, program: RankProgram): Promise<unknown> {
   try {
     return await program(comm);
@@ -140,7 +140,7 @@ function traceText(trace: Trace, isChrome: boolean): string {
   return isChrome ? `${JSON.stringify(trace.toChrome())}\n` : trace.toText();
 }
 
-/** A result on one line; of a buffer its contents. */
+/** A result on one line; for a buffer, its contents. */
 async function resultText(result: unknown): Promise<string> {
   const shown = result instanceof DeviceBuffer && !result.disposed ? await result.toHost() : result;
   return inspect(shown, { depth: 4, maxArrayLength: 32, breakLength: Infinity, compact: true });

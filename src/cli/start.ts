@@ -1,4 +1,4 @@
-/** `twinccl start`, the main job of `npm start`: the simulated table, every result in it checked. */
+/** `twinccl start`, the main job of `npm start`: the simulated table, with every result checked. */
 
 import type { Backend, CollectiveName } from "../api/index.ts";
 import {
@@ -21,7 +21,7 @@ import { type Comparison, sweep } from "./verify/sweep.ts";
 
 const ranks = 8;
 
-/** The shown calls: as many timed ones as keep the whole below 15 s on two cores. */
+/** The shown calls. The number of timed calls keeps the whole below 15 s on two cores. */
 const shown = {
   sizes: { min: 8, max: 2 ** 24, factor: 2 },
   iterations: 10,
@@ -69,7 +69,7 @@ async function runStart(args: readonly string[], context: Context): Promise<numb
   return sum.wrong === 0 && isNcclFine ? 0 : 1;
 }
 
-/** GPUs that a world of NCCL can have here, and why not more. */
+/** Number of GPUs for an NCCL world here, and the reason of the limit. */
 async function gpusHere({ backends }: Context): Promise<{ gpus: number; reason: string }> {
   let reason = "there is no such backend";
   let gpus = 0;
@@ -91,8 +91,8 @@ const compared = {
 } as const;
 
 /**
- * NCCL's table and its bits against the simulation's, where there are two GPUs; else one line that says why not. True
- * when nothing was wrong.
+ * With two GPUs, prints NCCL's table and compares its bits with the simulation's; otherwise one line with the reason. True
+ * without errors.
  */
 async function runNccl(context: Context): Promise<boolean> {
   const { gpus, reason } = await gpusHere(context);

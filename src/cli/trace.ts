@@ -1,4 +1,4 @@
-/** `twinccl trace`: what happens in virtual time during a call, or a program, drawn from a real run on the simulation. */
+/** `twinccl trace`: prints the events of a call or a program in virtual time, from a real run on the simulation. */
 import { existsSync } from "node:fs";
 import { linkBounds } from "../algorithms/plans/link.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
@@ -131,7 +131,7 @@ function programOf(row: MeasuredCollective, parsed: TraceOptions, ranks: number)
   };
 }
 
-/** The benchmark cuts sizes into counts: what holds a block a rank needs as many counts. */
+/** The benchmark cuts sizes into counts; a buffer with a block per rank needs one count for each rank. */
 function shapeOf(
   row: MeasuredCollective,
   count: number,

@@ -106,7 +106,7 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   );
 }
 
-/** Refuses options that this form of the command would not look at. */
+/** Refuses options that this form of the command would ignore. */
 function refuse(
   parsed: VerifyOptions,
   names: readonly (keyof typeof options)[],
@@ -116,7 +116,7 @@ function refuse(
   if (name !== undefined) throw new UsageError(`--${name} does not go with ${form}`);
 }
 
-/** As many ranks as both sides can have here, up to 8; 8 where one can have none, which then says why. */
+/** Most ranks that both sides support here, up to 8. If a side supports none, 8: its error then states the reason. */
 async function ranksHere(sides: readonly Side[]): Promise<number> {
   for (let size = 8; size > 0; size--) {
     const probes = sides.map(({ backend }) => backend.probe({ size, name: "verify" }));
@@ -125,7 +125,7 @@ async function ranksHere(sides: readonly Side[]): Promise<number> {
   return 8;
 }
 
-/** `executor` is for the simulations among the sides; one in a side's own name goes before it. */
+/** `executor` applies to the simulations among the sides; an executor in a side's name overrides it. */
 async function sideOf(
   { backends }: Context,
   option: string,
@@ -222,7 +222,7 @@ async function runFile(
   return findings.end("identical");
 }
 
-/** The rows of the catalogue, or of one collective, or the one that `--algorithm` names; with their collectives. */
+/** The rows of the catalogue, of one collective, or of the algorithm of `--algorithm`. */
 async function selectedRows(
   parsed: VerifyOptions,
 ): Promise<{ readonly rows: readonly CatalogueRow[]; readonly whose: string }> {

@@ -85,8 +85,8 @@ export class DryRun {
   }
 
   /**
-   * The plan that NCCL takes on the machine that is known, for ranks in the order of their GPUs on the bus; elsewhere a
-   * generic plan that claims nothing.
+   * NCCL's plan on the known machine, for ranks in the order of their GPUs on the bus; otherwise a generic plan without a
+   * claim.
    */
   explain(question: Question, comm: CommInfo, rank: number): Explanation {
     return explainCall(this.#plans(), linkOf(), question, inBusOrder(comm, this.#places), rank);

@@ -89,8 +89,8 @@ async function probe(options: NcclOptions, request: OpenRequest): Promise<Probe>
 let isSaid = false;
 
 /**
- * Warns once in a process that is one of several that a launcher started, when it opens a world of its own: each of them
- * drives the same GPUs then.
+ * Warns once if a launcher has started several processes and this one opens a separate world: all of them then use the same
+ * GPUs.
  */
 function warnOfManyWorlds(
   size: number,

@@ -6,8 +6,8 @@ import { invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 /** Options of `nccl`. */
 export interface NcclOptions {
   /**
-   * CUDA devices among those that are visible, by rank; 0..size-1 when left out. For `connect` one for this process, or one
-   * for each local rank; left out, that of the local rank, or the only one that the process sees.
+   * CUDA devices among those that are visible, by rank; 0..size-1 when left out. For `connect`, one for this process, or one
+   * for each local rank. By default the device of the local rank, or the only visible one.
    */
   readonly devices?: readonly number[] | undefined;
   /** The stream of the caller on which this process's only rank works; `comm.stream` in any case. Short for `streams`. */
@@ -19,9 +19,9 @@ export interface NcclOptions {
    */
   readonly streams?: readonly bigint[] | undefined;
   /**
-   * `copy` has calls take TypedArrays: they are copied to device memory of the library when the call is submitted, and what
-   * it wrote is back in them when it settles. A convenience: every call then costs copies between host and device. Left out,
-   * TypedArrays are refused.
+   * With `copy`, calls accept TypedArrays. They are copied to device memory of the library when the call is submitted, and hold
+   * the results when it settles. A convenience: every call then costs copies between host and device. Left out, TypedArrays are
+   * refused.
    */
   readonly staging?: "copy" | undefined;
   /** Path of libnccl; else `TWINCCL_NCCL_LIBRARY`, the loader's path, CUDA's folders, Python's wheels. */
@@ -31,10 +31,10 @@ export interface NcclOptions {
   /** Deadline of a call that gives none, in milliseconds. */
   readonly timeoutMs?: number | undefined;
   /**
-   * Pins NCCL's plans for the communicators of this backend: `{ algorithm: "Ring", protocol: "LL", channels: 4 }`. The
-   * same object as `plan` of `sim({ like: "nccl-2.28", plan })` gives the same bits there. Algorithm, protocol and rings
-   * are set by variables while NCCL starts a communicator and put back afterwards; buffer sizes hold
-   * for the whole process, so that another size later is refused. Rings are those of the world: a split has NCCL's own.
+   * Pins NCCL's plans for the communicators of this backend: `{ algorithm: "Ring", protocol: "LL", channels: 4 }`. The same
+   * object as `plan` of `sim({ like: "nccl-2.28", plan })` gives the same bits there. Algorithm, protocol and rings are set by
+   * variables during NCCL's start of a communicator, and restored afterwards. Buffer sizes apply to the whole process, so that
+   * a different size later is refused. Rings are those of the world: a split has NCCL's own.
    */
   readonly plan?: NcclPin | undefined;
   /**
@@ -43,11 +43,11 @@ export interface NcclOptions {
    */
   readonly readPlan?: boolean | undefined;
   /**
-   * Comparison of calls among the ranks of several processes before NCCL sees them: `once` for every new kind of call of
-   * a communicator, `always`, or not at all (`off`, the default). Each comparison is a round trip through the job's store.
-   * A difference is a `CollectiveMismatchError` on every rank, and nothing has run; with `once`, a call of a new kind that
-   * the others do not make is reported on its own rank alone, and kinds that were agreed on are not compared again. Messages,
-   * and communicators of some of the ranks, are not compared. Calls of ranks in one process are always compared.
+   * Comparison of calls among the ranks of several processes before they reach NCCL. `once` compares every new kind of call of
+   * a communicator, `always` every call, and `off` (the default) none. Each comparison is a round trip through the job's store.
+   * A difference is a `CollectiveMismatchError` on every rank, before any execution. With `once`, a new kind of call that the
+   * others do not make is reported on its own rank alone. Kinds compared once are not compared again. Messages, and
+   * communicators of some of the ranks, are not compared. Calls of ranks in one process are always compared.
    */
   readonly compareCalls?: "off" | "once" | "always" | undefined;
   /**

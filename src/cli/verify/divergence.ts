@@ -8,7 +8,7 @@ import { firstDifference } from "../../api/bits.ts";
 import type { DType, HostArray, ReduceOp } from "../../api/index.ts";
 import { canonicalForm } from "../../golden/outputs.ts";
 
-/** One element, and how it is folded. */
+/** One element and its fold. */
 export interface FoldedElement {
   readonly dtype: DType;
   readonly op: ReduceOp;
@@ -20,10 +20,10 @@ export interface FoldedElement {
   readonly found: HostArray;
 }
 
-/** So many ranks have few enough orders to try them all. */
+/** Most ranks for which all orders are tried. */
 const mostOrdered = 6;
 
-/** Where a result parts from the plan's fold, in words. */
+/** Describes the divergence of a result from the plan's fold. */
 export function divergenceText(element: FoldedElement): string {
   const { order, found } = element;
   const isFound = (value: HostArray): boolean =>

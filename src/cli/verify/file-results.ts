@@ -1,4 +1,7 @@
-/** The result of a program on one rank: memory read back, so that it outlives its world, and compared with another's. */
+/**
+ * The result of a program on one rank: memory is read back, so that it outlives its world, and compared with the result of
+ * another world.
+ */
 
 import { inspect, isDeepStrictEqual } from "node:util";
 import { firstDifference } from "../../api/bits.ts";
@@ -27,13 +30,13 @@ export async function readBack(
   const copy: Record<string, unknown> = {};
   seen.set(value, copy);
   for (const [key, each] of Object.entries(value)) {
-    // An assignment would set the prototype where the name is __proto__.
+    // An assignment to `__proto__` would set the prototype.
     Object.defineProperty(copy, key, { value: await readBack(each, seen), enumerable: true });
   }
   return copy;
 }
 
-/** The first place where two results differ, in words; `undefined` when there is none. */
+/** Describes the first difference of two results; `undefined` without one. */
 export function resultDifference(
   a: unknown,
   b: unknown,
@@ -45,7 +48,7 @@ export function resultDifference(
   return `${where}: ${left} on ${names[0]}, ${right} on ${names[1]}`;
 }
 
-/** Where two values differ, and what stands there. */
+/** Position and values of a difference. */
 type Found = readonly [where: string, a: string, b: string] | undefined;
 
 function difference(a: unknown, b: unknown, path: string, seen: Set<unknown>): Found {

@@ -1,4 +1,4 @@
-/** The catalogue's programs under the verifier, as a table: an algorithm a line, over all rank counts. */
+/** Verifies the catalogue's programs; the table has one line per algorithm, over all rank counts. */
 import {
   type Algorithm,
   algorithmsOf,
@@ -16,18 +16,18 @@ export interface CatalogueRow {
 
 /** The verifier's result for one algorithm. */
 export interface ProgramReport extends CatalogueRow {
-  /** Programs judged, and those without a problem. */
+  /** Number of verified programs, and of those without a problem. */
   readonly programs: number;
   readonly sound: number;
   /** Figures of the program for the most ranks. */
   readonly steps: number;
   readonly credits: number;
   readonly seconds: number;
-  /** A line a problem, each with its rank count; the first few of a program. */
+  /** One line per problem, with its rank count; only the first problems of a program. */
   readonly problems: readonly string[];
 }
 
-/** Problems that are listed of one program. */
+/** Most listed problems of one program. */
 const mostProblems = 3;
 
 /** Every row of the catalogue. */
@@ -38,8 +38,8 @@ export function catalogueRows(): CatalogueRow[] {
 }
 
 /**
- * Verifies an algorithm for every number of ranks up to one; where there is a root, the first and the last rank.
- * `onRanks` gets each number before it is judged.
+ * Verifies an algorithm for every number of ranks up to `mostRanks`; rooted collectives with the first and the last rank as
+ * root. `onRanks` receives each number first.
  */
 export function verifyPrograms(
   row: CatalogueRow,
@@ -66,7 +66,7 @@ export function verifyPrograms(
   return { ...row, programs, sound, steps, credits, seconds, problems };
 }
 
-/** The report of a program; of one that an algorithm cannot write, the reason. */
+/** The report of a program, or the reason if the algorithm cannot write it. */
 interface ProgramVerdict {
   readonly steps: number;
   readonly problems: readonly { readonly pass: string; readonly text: string }[];

@@ -2,8 +2,8 @@
  * The built-in comparison of two backends: every collective, dtype and operator, rank counts from one on, and element
  * counts around the edges of chunks.
  *
- * Collectives that copy are compared on arbitrary bits. So are those that fold where both backends explain the same
- * plan; else only exact numbers can be demanded to agree.
+ * Copying collectives are compared on arbitrary bits, and so are folding ones if both backends explain the same plan. Otherwise
+ * only exact numbers must agree.
  */
 import { type BitDifference, firstDifference } from "../../api/bits.ts";
 import {
@@ -26,7 +26,7 @@ import { mixedBits } from "../../bench/values.ts";
 import { canonicalForm } from "../../golden/outputs.ts";
 import { divergenceText, orderEndingAt } from "./divergence.ts";
 
-/** One of the two backends, and the name it goes by. */
+/** One of the two backends and its name. */
 export interface Side {
   readonly name: string;
   readonly backend: Backend;
@@ -39,9 +39,9 @@ interface SweepOptions {
   readonly rows: readonly MeasuredCollective[];
   readonly dtypes: readonly DType[];
   readonly ops: readonly NamedReduceOp[];
-  /** Rank counts go from 1 to this one. */
+  /** Rank counts range from 1 to this one. */
   readonly mostRanks: number;
-  /** Elements of a call, as sizes of the benchmark are; left out: around the edges of chunks. */
+  /** Elements of a call, in the benchmark's notation; by default around the edges of chunks. */
   readonly elements: readonly number[] | undefined;
   readonly seed: number;
   readonly onProgress: (text: string) => void;
@@ -55,7 +55,7 @@ export interface Comparison {
   elements: number;
   /** Results of calls on arbitrary bits. */
   onBits: number;
-  /** Calls that one of the backends does not do. */
+  /** Calls that one of the backends does not support. */
   leftOut: number;
   /** The first difference in words. */
   first: string | undefined;
@@ -72,13 +72,13 @@ interface Case {
   readonly input: (rank: number) => HostArray;
 }
 
-/** Output of a rank; `undefined` when the backend does not do the call. */
+/** Output of a rank; `undefined` if the backend does not support the call. */
 type Output = HostArray | undefined;
 
-/** Bytes of outputs that are held at once. */
+/** Most bytes of outputs held at once. */
 const mostHeld = 2 ** 26;
 
-/** Runs the comparison and gives its findings, by collective. */
+/** Runs the comparison and yields its findings, by collective. */
 export async function sweep(options: SweepOptions): Promise<Comparison[]> {
   const found = options.rows.map((row): Comparison => {
     return { row, results: 0, identical: 0, elements: 0, onBits: 0, leftOut: 0, first: undefined };
@@ -152,7 +152,7 @@ function payloadOf(
   return planOfA !== undefined && planOfA === planOfB ? "bits" : "exact";
 }
 
-/** The plan of a call as far as bits depend on it; `undefined` where the backend has no answer. */
+/** The parts of a plan that determine the bits; `undefined` if the backend explains none. */
 function planText(world: World, question: ReturnType<typeof questionOf>): string | undefined {
   try {
     const { algorithm, protocol, channels, chunks } = world.explain(question);
@@ -226,7 +226,7 @@ function compare(
       if (rank === 0) comparison.leftOut++;
       continue;
     }
-    // A rank without output has nothing to compare; of a barrier it counts that both came back.
+    // A rank without output has no result to compare; for a barrier, both returns count.
     if (left.length + right.length === 0 && each.row.moves) continue;
     const difference = firstDifference(left, right, left.BYTES_PER_ELEMENT);
     comparison.results++;
@@ -241,7 +241,7 @@ function compare(
   }
 }
 
-/** At which hop of the plan that both explain the second result parts from it; of other calls nothing. */
+/** The hop of the common plan at which the second result diverges; no text without a common plan. */
 function hopText(
   world: World,
   { row, shape, dtype, op, payload, input }: Case,
@@ -283,7 +283,7 @@ function differenceText(
   return `${what.join(" ")}, ${facts}: rank ${rank}, element ${element} of ${length}: ${a} on ${nameOfA}, ${b} on ${nameOfB}`;
 }
 
-/** The numbers that are sent. */
+/** The sent numbers. */
 type Payload = "exact" | "bits";
 
 /** Exponent of one, and bits of the fraction, in the part of an element that holds its sign. */
@@ -297,7 +297,7 @@ const formats: Readonly<Partial<Record<DType, { bias: number; fraction: number }
   float8e5m2: { bias: 15, fraction: 2 },
 };
 
-/** Arbitrary bits for a rank; of floats one third anything at all, most others near one. */
+/** Arbitrary bits for a rank. A third of the floats are random bits, and most others are near one. */
 function arbitraryBits(dtype: DType, length: number, seed: number, rank: number): HostArray {
   const array = hostArray(dtype, length);
   encodeBits(array, 0, length, { seed, rank, index: 0 });

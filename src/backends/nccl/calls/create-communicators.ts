@@ -82,8 +82,8 @@ export async function splitInJob(
 /**
  * Splits a communicator with all members here: every one takes part, whether or not it joins a child.
  *
- * NCCL's colors and keys are C's `int`s, those of a call are not. So it is given what follows from them, the same in every
- * process: the place of the child among all that are made, and the rank in it.
+ * NCCL's colors and keys are C's `int`s, those of a call are not. It therefore receives values that follow from them, equal in
+ * all processes: the index of the child among all children, and the rank in it.
  */
 export function splitLocal(
   nccl: NcclCalls,

@@ -1,8 +1,8 @@
 /**
- * Each collective as calls of NCCL. Collectives that NCCL has are one call per rank; the others are sends and
- * receives of a group, where a block without elements is left out on both sides, and a reduce-scatter of different lengths
- * is one reduce per root, each a group of its own: several collectives in one group would be cut differently. Gather and
- * scatter stay sends and receives where NCCL has them: ranks beside the root cannot tell whether its blocks have one length.
+ * Each collective as calls of NCCL. NCCL's own collectives are one call per rank. The others are sends and receives of a group,
+ * which omit empty blocks on both sides. A reduce-scatter with different lengths is one reduce per root, each in a separate
+ * group: several collectives in one group would be chunked differently. Gather and scatter stay sends and receives where NCCL
+ * has them: ranks beside the root cannot tell whether its blocks have one length.
  */
 import { bytesOf, type DeviceBuffer, type RankCall } from "../../../api/index.ts";
 import { dataTypes } from "../device/nccl-types.ts";

@@ -1,6 +1,6 @@
 /**
- * The NCCL calls of one call of all ranks, with all their arguments: what `nccl-steps.ts` asks for is recorded, and made as often
- * as the same call comes again, without a look at counts, offsets or types. What is repeated often becomes one list.
+ * The NCCL calls of one call of all ranks, with all arguments. The steps of `nccl-steps.ts` are recorded once, and replayed for
+ * repeated calls without checks of counts, offsets or types. What is repeated often becomes one list.
  */
 
 import type { LaunchList } from "../result/cuda.ts";
@@ -11,8 +11,8 @@ import type { CapturedGraph } from "./graphs.ts";
 import type { DataCalls, NcclCallArgs, NcclStep } from "./nccl-steps.ts";
 
 /**
- * From which repeat on a list is written. It takes some 20 µs where its code is cold and saves 0.05 to 0.5 µs a call: by then
- * the calls have taken much longer than that, and more of them are likely to come.
+ * From which repeat on a list is written. It takes about 20 µs with cold code and saves 0.05 to 0.5 µs per call. By then the
+ * calls have taken much longer, and more of them are likely.
  */
 const listFromRepeat = 64;
 
@@ -105,8 +105,8 @@ function recorder(hasAllToAll: boolean, recorded: RecordedCall[]): DataCalls {
 }
 
 /**
- * From which repeat on a list is written. It takes some 20 µs where its code is cold and saves some 0.2 µs a GPU and replay: by
- * then the replays have taken much longer than that.
+ * From which repeat on a list is written. It takes about 20 µs with cold code and saves about 0.2 µs per GPU and replay. By
+ * then the replays have taken much longer.
  */
 const launchListFromRepeat = 8;
 

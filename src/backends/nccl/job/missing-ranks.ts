@@ -35,9 +35,9 @@ export class MissingRankFinder {
   }
 
   /**
-   * Ranks that call `number` waits for, or that do not answer. Where this rank compares a call with theirs, only ranks that do not
-   * compare it yet are missing. With no rank missing and one at the barrier of the call, the ranks have diverged: one of them
-   * cancelled, or their connections or windows differ.
+   * Ranks that call `number` waits for, or that do not answer. Where this rank compares a call with theirs, only ranks that do
+   * not compare it yet are missing. If no rank is missing and one waits at the call's barrier, the ranks have diverged. One of
+   * them cancelled, or their connections or windows differ.
    */
   async forCall(comm: CommInfo, number: number): Promise<MissingRanks> {
     const own = this.#counters.get(this.#keyOf(comm)) ?? new CallCounters(comm.ranks.length);
@@ -149,8 +149,8 @@ interface AwaitedMessage {
 }
 
 /**
- * Ranks that a batch of messages of `rank` waits for: those without the other ends; where all have posted them, the ranks that
- * the batches of these wait for, and so on. `countsOfRank` gives the counters of a rank.
+ * Ranks that a message batch of `rank` waits for: peers without the matching messages. If all peers have posted them, the ranks
+ * that their batches wait for, recursively. `countsOfRank` gives the counters of a rank.
  *
  * @internal
  */

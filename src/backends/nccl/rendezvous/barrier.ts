@@ -1,8 +1,8 @@
 /**
  * Barriers of a generation. A rank waits at several at once, and all ranks of connected barriers are released together.
  *
- * A released rank may block its process until the other ranks of its barriers do the same. So no rank is released while one of them
- * waits at an incomplete barrier: the store itself may be in the process of a blocked rank.
+ * A released rank may block its process until the other ranks of its barriers do the same. No rank is released while one of
+ * them waits at an incomplete barrier, because the store itself may be in the process of a blocked rank.
  */
 import type { Barrier } from "./rendezvous.ts";
 

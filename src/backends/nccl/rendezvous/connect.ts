@@ -147,8 +147,8 @@ function authenticate(
  * Connects; starts one more connection every `reconnectMs` until the first of them stands, and ends the others. Returns a function
  * that gives up those that do not stand.
  *
- * A system with a full queue of new connections drops the packet that requests one, and the sender repeats it after 1, 3 and 7
- * seconds: too seldom while strangers keep that queue full.
+ * A system with a full queue of new connections drops connection requests. The sender repeats them after 1, 3 and 7 seconds,
+ * which is too rare while strangers fill that queue.
  */
 function connectFirst(
   { host, port }: Target,

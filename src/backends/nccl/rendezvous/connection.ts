@@ -1,6 +1,6 @@
 /**
- * Connections between ranks and the store: frames of four bytes of length and then that many bytes, the handshake that proves
- * both ends, and a second connection that carries no messages.
+ * Connections between ranks and the store. Frames have four bytes of length, then that many bytes. A handshake proves both
+ * ends, and a second connection carries no messages.
  *
  * Both ends prove that they know the secret of the job, without sending it:
  *
@@ -9,15 +9,15 @@
  *     rank  -> store   proof: HMAC-SHA256(secret, label, "rank",  job id, rank, both nonces)
  *     store -> rank    proof: HMAC-SHA256(secret, label, "store", job id, rank, both nonces)
  *
- * Both nonces are fresh, so a recorded proof is worth nothing; the role is in it, so it cannot be sent back to its
- * maker. A store says nothing about the job before it has the rank's proof. From then on every frame carries a MAC of its
- * own: one key for each direction, derived from secret and nonces, over the frame's number and its bytes. What was
- * injected, repeated, left out or moved does not fit, and ends the connection.
+ * Both nonces are fresh, so a recorded proof is worth nothing; the role is in it, so it cannot be sent back to its maker. A
+ * store says nothing about the job before it has the rank's proof. From then on every frame carries a MAC over the frame's
+ * number and its bytes. Each direction has a key, derived from secret and nonces. What was injected, repeated, left out or
+ * moved does not fit, and ends the connection.
  *
- * The second connection of a rank reports the end of a machine. TCP's keepalive probes the other machine, not its process: the
- * kernel answers for a process that computes without returning to its event loop, or is stopped, however long that lasts.
- * But it probes only an idle connection. Data that was written to a machine that is gone stays under way, and is sent again
- * and again for a quarter of an hour before the system gives up.
+ * The second connection of a rank reports the end of a machine. TCP's keepalive probes the other machine, not its process. The
+ * kernel answers for a process that is stopped, or computes without returning to its event loop, for any time. But it probes
+ * only an idle connection. Data written to a lost machine stays in transit, and is retransmitted for a quarter of an hour
+ * before the system reports an error.
  */
 
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";

@@ -147,7 +147,7 @@ export function removeRecord(path: string, isJudged: (found: FileState) => boole
   }
 }
 
-/** A lock is held for a moment, without a turn of the event loop: an old one was left behind by a process that was killed. */
+/** A lock is held only briefly, within one turn of the event loop. An old lock belongs to a killed process. */
 function takeLock(lock: string): boolean {
   try {
     closeSync(openSync(lock, "wx", 0o600));
@@ -240,8 +240,8 @@ export function bootId(): string {
 /**
  * The state of that process: `unknown` for one of another machine or container.
  *
- * One of this start of this machine runs when its number is in use and, where the system says so, by a process that
- * started at the same time. One of this machine that was written down before the machine started has ended.
+ * A process of this boot runs if its number is in use and, where the system reports it, its start time is equal. One of this
+ * machine that was written down before the machine started has ended.
  */
 export function stateOf(identity: ProcessIdentity): "runs" | "ended" | "unknown" {
   const here = thisProcess();

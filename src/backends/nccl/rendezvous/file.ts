@@ -39,14 +39,13 @@ const attemptMs = 1_000;
 /**
  * A rendezvous at a file that only its user can read.
  *
- * Rank 0 hosts the store on a free port, makes a secret, and writes both into the file, which it creates exclusively and
- * removes when it leaves. No secret has to be handed around, and what holds for the rendezvous over TCP holds here. A file
+ * Rank 0 hosts the store on a free port, creates a secret, and writes both into the file. It creates the file exclusively and
+ * removes it when it leaves. No secret has to be handed around, and what holds for the rendezvous over TCP holds here. A file
  * is accepted only when it is a plain file of this user that no other user can read; links are refused.
  *
- * A file that an earlier run left behind is *stale* when its creator has ended: the machine has restarted since, or the
- * process number is free or belongs to a process that started at another time. Rank 0 replaces a stale file; the others
- * wait until it has. A file of a running process, or of another machine, of which that cannot be known, is refused by
- * name.
+ * A file of an earlier run is *stale* if its creator has ended. That is the case if the machine has restarted, or the process
+ * number is free or has another start time. Rank 0 replaces a stale file; the others wait until it has. A file of a running
+ * process, or of another machine, of which that cannot be known, is refused by name.
  */
 export function fileRendezvous(options: FileOptions): Rendezvous {
   const path = shortText("fileRendezvous", "path", options.path, 4_096);

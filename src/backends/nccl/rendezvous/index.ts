@@ -1,17 +1,17 @@
 /**
  * The rendezvous of a job's processes: everything before NCCL's first call, in plain Node.js.
  *
- * `Rendezvous.join` waits until all ranks are there and gives a `Membership`: a small key-value store among the ranks
- * (`set`, `get`, `exchange`, `awaitBarriers`), news of lost ranks (`onLost`), and the way into the next generation with
- * the survivors (`rejoin`). Rank 0 sets NCCL's unique id there, the others get it; signatures, device ids and split
- * colours are exchanged. No data of collectives passes here.
+ * `Rendezvous.join` waits for all ranks and returns a `Membership`. It has a small key-value store (`set`, `get`, `exchange`,
+ * `awaitBarriers`), reports of lost ranks (`onLost`), and the join of the next generation with the survivors (`rejoin`). Rank 0
+ * sets NCCL's unique id there, the others get it; signatures, device ids and split colours are exchanged. No data of
+ * collectives passes here.
  *
  * `launcherEnvironment(launcherVariables())` gives the rank of this process, from any known launcher, and `rendezvousFor` its
  * rendezvous.
  *
- * While the process that hosts the store blocks its event loop, no request is answered. Values that all ranks need before they block,
- * such as the unique id, are therefore best sent by `exchange`, which answers all of them at the same moment; ranks
- * that block until others have arrived wait with `awaitBarriers` before.
+ * While the process that hosts the store blocks its event loop, no request is answered. Values that all ranks need before they
+ * block, such as the unique id, are therefore sent by `exchange`, which answers all ranks at once. Ranks that block until
+ * others have arrived call `awaitBarriers` first.
  *
  * The store is a `StoreServer`: hosted by the launcher, which outlives every rank, or by rank 0.
  */

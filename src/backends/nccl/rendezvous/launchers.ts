@@ -1,10 +1,10 @@
 /**
  * The rank of this process, from the variables of the launcher that started it, and the rendezvous that they lead to.
  *
- * Rank, size and local rank come from one launcher, never from two. The first complete family counts, in this order:
- * `twinccl launch`, torchrun, Open MPI, a Slurm step. An inner launcher is found before the outer one that usually starts
- * it (torchrun or mpirun inside Slurm, `twinccl launch` inside anything). A family that is only half set, before the one
- * that counts, is an error that names what is missing; so are torchrun and Open MPI when both are complete and disagree.
+ * Rank, size and local rank come from one launcher, never from two. The first complete family counts, in this order: `twinccl
+ * launch`, torchrun, Open MPI, a Slurm step. An inner launcher is found before the outer one that usually starts it (torchrun
+ * or mpirun inside Slurm, `twinccl launch` inside anything). A half-set family before the selected one is an error with its
+ * missing variables. Complete but contradictory families of torchrun and Open MPI are an error too.
  */
 import { createHash } from "node:crypto";
 import { tmpdir } from "node:os";
@@ -43,8 +43,8 @@ export interface LauncherEnvironment {
 const secretName = "TWINCCL_SECRET";
 
 /**
- * The variables of this process. The secret is taken out of `process.env`, so that what the process starts does not inherit it;
- * later calls, and those in worker threads that start later, still get it.
+ * The variables of this process. The secret is removed from `process.env`, so that child processes do not inherit it. Later
+ * calls, including those in later worker threads, still receive it.
  */
 export function launcherVariables(): Variables {
   const given = textOf(process.env, secretName);
@@ -318,9 +318,9 @@ function slurmPort(step: string): number {
 }
 
 /**
- * The rendezvous for a process that a launcher started: the launcher's own store; else `TWINCCL_RENDEZVOUS_FILE`; else,
- * when all ranks are on this machine and neither address, port nor secret were chosen, a file in this user's own
- * folder among the temporary files; else TCP at the launcher's address, hosted by rank 0.
+ * The rendezvous of a launched process, by priority. First the launcher's store, then `TWINCCL_RENDEZVOUS_FILE`. If all ranks
+ * are on this machine and no address, port or secret is set: a file in this user's temporary folder. Otherwise TCP at the
+ * launcher's address, hosted by rank 0.
  *
  * @throws InvalidArgumentError when the address or the port is missing.
  */

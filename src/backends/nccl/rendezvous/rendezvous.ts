@@ -8,12 +8,12 @@ export interface Rendezvous {
   /**
    * Joins the job as one rank. Resolves when all `size` ranks have joined, on all of them.
    *
-   * A rank with a process that starts late is waited for; a second process that claims a taken rank is refused and the first
-   * one stays. Once all ranks have left, the job may be joined again; a rank that has left waits for the others to leave. A
-   * connection that ends before the join is retried until the deadline.
+   * The join waits for late processes. A second process with a taken rank is refused, and the first one stays. Once all ranks
+   * have left, the job may be joined again; a rank that has left waits for the others to leave. A connection that ends before
+   * the join is retried until the deadline.
    *
-   * @throws RendezvousError at the deadline, with the ranks that joined and those missing, or those that have not left;
-   *   at once for a taken rank, another job, another size, a generation that is over, or a secret that differs.
+   * @throws RendezvousError at the deadline, with the joined and the missing ranks, or the ranks that have not left. At once
+   * for a taken rank, another job, another size, an ended generation, or a different secret.
    * @throws CommAbortedError when `signal` fires first. InvalidArgumentError for a rank, size or job id that is none.
    */
   join(options: JoinOptions): Promise<Membership>;
@@ -49,8 +49,8 @@ export interface WaitOptions {
 /** Bounds of a wait for a key. */
 export interface GetOptions extends WaitOptions {
   /**
-   * The ranks of which only one sets the key, or without which it is never set: the wait fails once one of these is lost or has
-   * left, and ignores other losses. Left out, it fails once any rank is lost, or all others have left.
+   * Ranks that are needed to set the key. The wait fails once one of them is lost or has left, and ignores other losses. Left
+   * out, it fails once any rank is lost, or all others have left.
    */
   readonly needs?: readonly number[] | undefined;
 }
@@ -66,9 +66,8 @@ export interface Barrier {
 /** Arguments of the survivors' next generation. */
 export interface RejoinOptions {
   /**
-   * The ranks to go on without, in numbers of this generation; every survivor gives the same. Left out: the next
-   * generation has every rank with a connection that requests it, as soon as all of them have, or when no new request came
-   * for `settleMs`.
+   * The ranks to go on without, in numbers of this generation; every survivor gives the same. By default the next generation
+   * has every connected rank that requests it. It forms as soon as all have, or when no new request arrives for `settleMs`.
    */
   readonly without?: readonly number[] | undefined;
   /** Longest wait for one more survivor when `without` is left out (2000). */
@@ -91,8 +90,9 @@ export interface LostPeer {
 /**
  * One rank's place in one generation of a job: a small key-value store among its ranks, and news of ranks that are lost.
  *
- * A generation is broken once a rank is lost: waits for ranks that are gone fail at once by name, and so does every later
- * wait, but for keys that need no rank that is gone; keys that were set stay readable. `rejoin` leads on. An idle membership does not keep the process alive.
+ * A generation is broken once a rank is lost. Waits for lost ranks fail at once with their numbers, and so does every later
+ * wait, except for keys that need no lost rank. Existing keys stay readable. `rejoin` leads on. An idle membership does not
+ * keep the process alive.
  */
 export interface Membership {
   readonly jobId: string;
@@ -132,9 +132,9 @@ export interface Membership {
   exchange(key: string, value: Uint8Array, options?: WaitOptions): Promise<Uint8Array[]>;
 
   /**
-   * Waits until for each of these barriers all its ranks wait. All ranks of connected barriers, directly or by the barriers of
-   * others, are answered at the same moment, so that each of them may block its process until the others have gone on too.
-   * A key may be used again once its barrier was held.
+   * Waits until for each of these barriers all its ranks wait. All ranks of connected barriers, directly or through other
+   * ranks, are answered at once. Each of them may then block its process until the others have continued. A key may be used
+   * again once its barrier was held.
    *
    * False when cancelled by `signal`: the others wait for this rank again. True when they were released before
    * the store noticed.
@@ -146,9 +146,9 @@ export interface Membership {
   awaitBarriers(barriers: readonly Barrier[], options?: WaitOptions): Promise<boolean>;
 
   /**
-   * Forms the next generation with the other survivors; ranks keep their order and get new numbers. This membership is over
-   * when that worked, and when the others went on without this rank: later requests fail with a `CommClosedError` with
-   * `ranks` of this generation that went on.
+   * Forms the next generation with the other survivors; ranks keep their order and get new numbers. This membership ends on
+   * success, and if the others continue without this rank. Later requests fail with a `CommClosedError` with the `ranks` of
+   * this generation that continued.
    *
    * @throws RendezvousError at the deadline, when survivors give different `without`, or when the place is gone.
    *   RemoteRankError when a rank that should survive is lost meanwhile: call again with it in `without`.

@@ -45,10 +45,10 @@ const closeMs = 2_000;
 /**
  * A store that listens. It does not keep the process alive.
  *
- * A connection without a proof of the secret within the deadline, with too many bytes, or with bytes that are no message is
- * dropped; the job does not notice. Of each step before the join (no hello yet, no proof yet, no request to join yet) at most
- * 64 connections are open, or 4 a rank in a larger job. One more drops the oldest at the same step: connections without the secret
- * never displace one that has proven it, nor silent ones one that has sent a hello.
+ * A connection is dropped without a proof of the secret within the deadline, with too many bytes, or with an invalid message.
+ * The job is not affected. In each step before the join (no hello, no proof, no request to join) at most 64 connections are
+ * open, or 4 per rank in a larger job. A further one drops the oldest at the same step. Connections without the secret never
+ * displace a proven one, and silent ones never displace one with a hello.
  */
 export class StoreServer {
   readonly host: string;
