@@ -1,6 +1,4 @@
-/**
- * Arbitraries of the parts that programs are made of. Functions that take constraints, as fast-check's own.
- */
+/** Arbitraries of the parts of programs: functions of constraints, like fast-check's own. */
 import fc from "fast-check";
 import {
   bytesOf,
@@ -24,8 +22,8 @@ import { payloadBytes } from "./payload.ts";
 import { type PayloadClass, payloadClasses } from "./program.ts";
 
 /**
- * Cases of `drawn` that shrink to each of `simpler`, simplest first. An arbitrary that favours some values shrinks among
- * those alone; by this one it ends at the simplest case that fails.
+ * Cases of `drawn` that shrink to each of `simpler`, simplest first. An arbitrary that favours some values shrinks among those
+ * alone; this one ends at the simplest failing case.
  */
 class ShrunkTo<T> extends fc.Arbitrary<T> {
   readonly #drawn: fc.Arbitrary<T>;
@@ -50,7 +48,7 @@ class ShrunkTo<T> extends fc.Arbitrary<T> {
   }
 }
 
-/** One of these values, of which each is simpler than those behind it; all equally often, or as `drawn` draws them. */
+/** One of these values, simplest first; equally often, or as drawn by `drawn`. */
 export function choices<T>(
   values: readonly T[],
   drawn: fc.Arbitrary<T> = fc.constantFrom(...values),

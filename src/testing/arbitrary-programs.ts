@@ -31,9 +31,9 @@ export interface ProgramConstraints {
    * always carry any bits.
    */
   readonly payload?: (PayloadClass | ((ranks: readonly number[]) => PayloadClass)) | undefined;
-  /** Now and then buffers in symmetric memory; none when left out. */
+  /** Sometimes buffers in symmetric memory; none by default. */
   readonly symmetric?: boolean | undefined;
-  /** Now and then pre-multiplied sums with scalars that differ by rank; so when left out. */
+  /** Sometimes pre-multiplied sums with scalars that differ by rank; the default. */
   readonly scalarsDiffer?: boolean | undefined;
   /** Numbers of ranks; `worldSizes()` when left out. */
   readonly sizes?: fc.Arbitrary<number> | undefined;
@@ -310,7 +310,7 @@ function all(size: number, count: number): number[] {
   return new Array<number>(size).fill(count);
 }
 
-/** Uneven counts with many zeros; what needs an answer from the host has no place in a group or capture. */
+/** Uneven counts with many zeros; calls that exchange counts cannot be in a group or capture. */
 function exchangeOf(
   { give, recv }: CallShape,
   { size, within }: FitRules,

@@ -1,4 +1,4 @@
-/** Checks of the arguments of the kit: a wrong number or a misspelt word would make an untested law pass. */
+/** Checks the arguments of the kit: a wrong number or a misspelt word would make an untested property pass. */
 import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Needs a whole number within bounds, both included. */

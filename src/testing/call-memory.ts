@@ -74,7 +74,7 @@ export function hasOffsets(call: CollectiveDataCall, buffer: "send" | "recv"): b
   return takesArgument(call.kind, `${buffer}Offsets`);
 }
 
-/** Where the blocks of a range start. */
+/** Start of each block of a range. */
 export function offsetsOf(range: Range | undefined): number[] {
   return range?.blocks.map(({ offset }) => offset) ?? [];
 }
@@ -104,7 +104,7 @@ interface Arena {
   readonly before: Uint8Array;
 }
 
-/** Where a range lies. */
+/** Position of a range. */
 interface Place {
   readonly arena: Arena;
   /** First element. */
@@ -157,7 +157,7 @@ export class CallMemory {
     for (const { data, before } of this.#arenas) write(data, before);
   }
 
-  /** The received blocks one after another, once everything else was seen to be as it was. */
+  /** The received blocks one after another, after a check that all other bytes are unchanged. */
   async received(): Promise<Uint8Array> {
     const width = bytesOf(this.#call.dtype);
     let found = new Uint8Array(0);
@@ -177,7 +177,7 @@ export class CallMemory {
     return found;
   }
 
-  /** Gives the memory back. */
+  /** Frees the memory. */
   dispose(): void {
     for (const { data } of this.#arenas) if ("allocation" in data) data.dispose();
   }

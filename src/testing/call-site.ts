@@ -21,7 +21,7 @@ import {
 import { payloadBytes } from "./payload.ts";
 import type { ProgramCall, ProgramDataCall } from "./program.ts";
 
-/** The data that one rank sent in a call, and that it holds afterwards. */
+/** One rank's sent data of a call, and its data afterwards. */
 export interface RankOutcome {
   /** The elements sent, block after block; none where the rank sends nothing. */
   readonly sent: Uint8Array;
@@ -34,7 +34,7 @@ export interface RankOutcome {
 
 const nothing = new Uint8Array(0);
 
-/** A call that can be made, several times when it was captured. */
+/** A call to execute, several times if captured. */
 export class CallSite {
   readonly #comm: Communicator;
   readonly #call: ProgramCall;
@@ -65,13 +65,13 @@ export class CallSite {
     this.#memory?.refill(this.#sent);
   }
 
-  /** Makes the call; `undefined` where this rank has no part in it. */
+  /** Makes the call; `undefined` if this rank takes no part in it. */
   post(): CommOp | undefined {
     this.#result = this.record();
     return this.#result;
   }
 
-  /** Makes the call to have it captured: it resolves to nothing. */
+  /** Makes the call inside of a capture, where it resolves to undefined. */
   record(): CommOp | undefined {
     return this.#post() as CommOp | undefined;
   }
@@ -96,7 +96,7 @@ export class CallSite {
     return { sent, bytes: joined(blocks), recvCounts, recvOffsets };
   }
 
-  /** Gives the call's memory back, once every outcome was taken. */
+  /** Frees the call's memory, after every outcome was read. */
   dispose(): void {
     this.#memory?.dispose();
   }
@@ -125,7 +125,7 @@ export class CallSite {
   }
 }
 
-/** The given buffers; in place, every other time, one of them is left out where the call allows that. */
+/** The passed buffers. In place, every other call omits one of them if the call allows it. */
 function buffersOf(
   call: CollectiveDataCall,
   { send, recv }: Pick<CallMemory, "send" | "recv">,

@@ -1,14 +1,14 @@
 /**
  * Checks a law on random cases, so that a failing run prints one line that replays it.
  *
- * The line sets `TWINCCL_SEED`, `TWINCCL_PATH` and, for command sequences, `TWINCCL_COMMANDS`; `environmentReplay` reads
- * them back. Nothing else is read from the environment, and nothing at all unless it is called.
+ * The line sets `TWINCCL_SEED`, `TWINCCL_PATH` and, for command sequences, `TWINCCL_COMMANDS`; `environmentReplay` reads them
+ * back. No other variable is read, and none without a call of it.
  */
 import fc from "fast-check";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { assertWhole } from "./argument-checks.ts";
 
-/** Where a failure is found again. */
+/** Replay position of a failure. */
 export interface Replay {
   readonly seed: number;
   /** fast-check's path to the shrunk counterexample. */
@@ -19,11 +19,11 @@ export interface Replay {
 
 /** Options of `checkProperty`. */
 export interface CheckOptions extends Partial<Omit<Replay, "seed">> {
-  /** Seed of the cases; the same fixed one in every run when left out. */
+  /** Seed of the cases; by default one fixed seed in every run. */
   readonly seed?: number | undefined;
   /** Number of cases; 100 when left out. */
   readonly runs?: number | undefined;
-  /** The command that runs this check again, such as `npx vitest run test/mine.test.ts`; part of the line that replays. */
+  /** Command that reruns this check, such as `npx vitest run test/mine.test.ts`; part of the replay line. */
   readonly command?: string | undefined;
 }
 
@@ -33,7 +33,7 @@ const kinds: OptionKinds<CheckOptions> = {
 
 const defaultSeed = 0x2717cc1;
 
-/** The variables of a replay line, where they are set. */
+/** The variables of a replay line, if set. */
 export function environmentReplay(seed: number = defaultSeed): Replay {
   const runtime = globalThis as {
     readonly process?: { readonly env?: Readonly<Record<string, string | undefined>> };
@@ -46,7 +46,7 @@ export function environmentReplay(seed: number = defaultSeed): Replay {
   return { seed: given, path: pathSet, commands: commandsSet };
 }
 
-/** `NAME=` in a shell is how a variable is taken back for one command. */
+/** `NAME=` in a shell unsets a variable for one command. */
 function isSet(text: string | undefined): text is string {
   return text !== undefined && text.trim() !== "";
 }
@@ -112,7 +112,7 @@ function failure<T>(
   });
 }
 
-/** fast-check has no code for it. */
+/** fast-check has no error code for this case. */
 function isOtherPath(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("Unable to replay");
 }

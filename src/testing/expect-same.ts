@@ -36,7 +36,7 @@ export function expectSame(a: ProgramRun, b: ProgramRun, rule: SameRule = "resul
   }
 }
 
-/** Where two outcomes of one call differ first; `undefined` when they agree. */
+/** First difference of two outcomes of one call; `undefined` if they agree. */
 function differenceOf(a: CallOutcome, b: CallOutcome, rule: SameRule): string | undefined {
   const where = `call ${a.label} (${callName(a.call)})`;
   if (callName(a.call) !== callName(b.call)) return `${where} against ${callName(b.call)}`;

@@ -19,7 +19,7 @@ export interface LifeCycleModel {
   state: "none" | "open" | "aborted" | "closed";
   size: number;
   generation: number;
-  /** Generation in which every rank kept a buffer; 0: none did. */
+  /** Generation in which every rank kept a buffer; 0 without one. */
   keptIn: number;
 }
 
@@ -72,14 +72,14 @@ export function lifeCycleCommands(
   ];
   const later = fc.commands(kinds, {
     maxCommands: mostCommands,
-    // Or fast-check would draw fewer.
+    // Without this, fast-check would draw fewer.
     size: "max",
     ...(replayPath === undefined ? {} : { replayPath }),
   });
   return fc.tuple(sizes, later).map(([size, commands]) => new OpenedLifeCycle(size, commands));
 }
 
-/** Commands behind one that opens a world: on none at all hardly any of them would make sense. Prints what ran. */
+/** Commands after one that opens a world, because most need one. Prints the executed commands. */
 class OpenedLifeCycle implements Iterable<LifeCycleCommand> {
   readonly #size: number;
   readonly #later: Iterable<LifeCycleCommand>;

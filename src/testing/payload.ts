@@ -1,9 +1,9 @@
 /**
  * Contents of send buffers, fixed by a seed.
  *
- * `bits` is anything an element can hold: NaN payloads, infinities, subnormals, both zeros, any integer. `exact` is
- * contents with the same result in every order of folding: any integer, any extreme, and floats with
- * representable partial sums or products. A result that differs on exact contents is wrong whatever the plan.
+ * `bits` draws any bits: NaN payloads, infinities, subnormals, both zeros, any integer. `exact` draws contents with the same
+ * result in every order of folding: any integer, any extreme, and floats with representable partial sums or products. A
+ * different result on exact contents is wrong under every plan.
  */
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
 import {
@@ -22,7 +22,7 @@ import type { PayloadClass } from "./program.ts";
 export interface PayloadRequest {
   readonly dtype: DType;
   readonly payload: PayloadClass;
-  /** Left out for calls that do not fold: these get any bits. */
+  /** Omitted for calls that do not fold; they get any bits. */
   readonly op?: ReduceOp | undefined;
   /** Ranks that fold together. */
   readonly size: number;
@@ -66,16 +66,16 @@ function anyFloat(format: FloatFormat, next: () => number): Bits {
   return halves(sign | (edges[low % edges.length] ?? 0n));
 }
 
-/** Whole numbers with a sum over all ranks below the first whole number that is lost. */
+/** Integers with a sum over all ranks below the first integer that the format cannot represent. */
 function exactTerm(format: FloatFormat, size: number, place: number, next: () => number): Bits {
   const most = Math.min(2 ** (format.fractionBits + 1), 2 ** 20);
   const share = Math.max(1, Math.floor(most / size));
-  // With more ranks than the format can count, some of them add nothing.
+  // With more ranks than the format can count, some contribute zero.
   const value = place % size < most ? (next() % (2 * share + 1)) - share : 0;
   return smallFloat(format, value, 0);
 }
 
-/** Powers of two near one, so few of them that no product leaves the format. */
+/** Powers of two near one, few enough that every product stays within the format. */
 function exactFactor(format: FloatFormat, rank: number, next: () => number): Bits {
   const exponent = rank < 4 ? (next() % 3) - 1 : 0;
   return smallFloat(format, (next() & 1) === 0 ? 1 : -1, exponent);

@@ -1,8 +1,8 @@
 /**
- * A program as data: communicators, calls, and where their buffers lie.
+ * A program as data: communicators, calls, and the placement of their buffers.
  *
- * Contents are a seed, made when the program runs, so that a whole program prints in one line and shrinks well. The
- * runner (`runProgram`) computes no expectation; an oracle needs nothing but this data and the bytes that were sent.
+ * Contents are generated from a seed when the program runs, so that a program prints in one line and shrinks well. The runner
+ * (`runProgram`) computes no expectation; an oracle needs only this data and the sent bytes.
  */
 import type { DType, ReduceOp } from "../api/index.ts";
 
@@ -12,7 +12,7 @@ export type PayloadClass = "exact" | "bits";
 /** Every class of contents. */
 export const payloadClasses: readonly PayloadClass[] = ["exact", "bits"];
 
-/** Where a call's buffers lie. */
+/** Placement of a call's buffers. */
 export interface Placement {
   /** Two allocations, two ranges of one, or `send` and `recv` at the in-place position where the call has one. */
   readonly form: "apart" | "oneBlock" | "inPlace";
@@ -20,9 +20,9 @@ export interface Placement {
   readonly lead: number;
   /** Elements after the last range. */
   readonly tail: number;
-  /** TypedArrays instead of buffers, where the backend takes them. */
+  /** TypedArrays instead of buffers, if the backend accepts them. */
   readonly host: boolean;
-  /** Buffers in symmetric memory, where the backend has it; no when left out. */
+  /** Buffers in symmetric memory, if the backend has it; false by default. */
   readonly symmetric?: boolean | undefined;
 }
 
@@ -70,7 +70,7 @@ export type ProgramCall =
       readonly kind: "allToAllv";
       /** Row i: what rank i sends to each rank. */
       readonly counts: readonly (readonly number[])[];
-      /** `exchange`: `recvCounts` left out on all ranks. */
+      /** `exchange`: `recvCounts` omitted on all ranks. */
       readonly give: "exchange" | "both";
       readonly recv: "allocated" | "exact" | "longer";
       readonly order: BlockOrder;

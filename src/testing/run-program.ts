@@ -1,4 +1,4 @@
-/** Runs programs on backends and hands back raw bytes; it computes no expectation. */
+/** Runs programs on backends and returns raw bytes; it computes no expectation. */
 import {
   type Backend,
   type Communicator,
@@ -16,7 +16,7 @@ import {
   type ProgramStep,
 } from "./program.ts";
 
-/** One execution of one call, and what every rank of the world holds after it. */
+/** One execution of one call, and the data of every rank of the world after it. */
 export interface CallOutcome extends Occurrence {
   /** By world rank; `undefined` for ranks that are no members of the communicator. */
   readonly ranks: readonly (RankOutcome | undefined)[];
@@ -35,8 +35,8 @@ export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
   /** Name of the run in comparisons; the backend's own when left out. */
   readonly label?: string | undefined;
   /**
-   * Work of a rank of the world before a step, beside making calls: sleep, compute, wait for input. Nothing when left
-   * out. A healthy program must not mind.
+   * Work of a rank of the world before a step, beside making calls: sleep, compute, wait for input. Nothing when left out. A
+   * healthy program is not affected.
    */
   readonly pace?: ((rank: number, step: number) => PromiseLike<unknown> | undefined) | undefined;
 }
@@ -75,7 +75,7 @@ export async function runProgram(
 
 /**
  * Runs a program in a world that is open already, for backends with worlds that take long to open. Its communicators and
- * buffers are gone afterwards; the world can run the next one.
+ * buffers are released afterwards; the world can run the next program.
  *
  * @throws WorldError when any call fails; the world is best closed then. Error for a program of another size.
  * @example
@@ -95,10 +95,10 @@ export async function runProgramIn(
 }
 
 /**
- * Runs one rank's part of a program, where the ranks are processes of their own that all do so with the same program. Its
- * communicators and buffers are gone afterwards; the one it was given can run the next program.
+ * Runs one rank's part of a program, in a job with one process per rank, all with the same program. Its communicators and
+ * buffers are released afterwards; the given communicator can run the next program.
  *
- * @returns What the rank holds after each call, in program order; `undefined` for calls of others.
+ * @returns The rank's data after each call, in program order; `undefined` for calls of others.
  * @throws CommError when a call fails; the communicator is best closed then.
  * @example
  * const comm = await connect({ backend: nccl() });
@@ -168,14 +168,14 @@ async function runRank(
     const keep = (place: number, outcome: RankOutcome): void => {
       outcomes[first + place] = outcome;
     };
-    // Replays are posted between awaits, so all that was posted before must be over on every rank.
+    // Replays are posted between awaits, so that all earlier calls must have completed on every rank.
     if (step.kind === "replay") await Promise.all(open.splice(0));
     const done = runStep(comm, step, keep);
     if (program.issue === "each" || step.kind === "replay") await done;
     else open.push(done);
   }
   await Promise.all(open);
-  // Those of splits, last one first; the world is its owner's.
+  // Closes the communicators of splits, last one first; the owner closes the world.
   for (const comm of comms.slice(1).reverse()) await comm?.close();
   return outcomes;
 }

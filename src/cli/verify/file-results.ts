@@ -1,7 +1,4 @@
-/**
- * The result of a program on one rank: memory is read back, so that it outlives its world, and compared with the result of
- * another world.
- */
+/** The result of a program on one rank: memory is read back, so that it outlives its world, and compared between worlds. */
 
 import { inspect, isDeepStrictEqual } from "node:util";
 import { firstDifference } from "../../api/bits.ts";
