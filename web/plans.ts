@@ -28,7 +28,7 @@ const ncclRanks = 8;
 
 const protocols = ["LL", "LL128", "Simple"] as const;
 
-/** The ways a collective can be done on so many ranks, the catalogue's first. */
+/** The plans of a collective for a number of ranks, the catalogue's first. */
 export function planChoices(collective: SpecifiedCollective, ranks: number): PlanChoice[] {
   const choices: PlanChoice[] = algorithmsOf(collective).map(({ name }) => ({
     id: name,

@@ -71,7 +71,7 @@ export class DeviceBuffer<D extends DType = DType> {
   readonly byteOffset: number;
   /** The memory behind this buffer; for backends. */
   readonly allocation: Allocation;
-  /** The call that was last made with this buffer first; for communicators, which recognise it when it is made again. */
+  /** The last call with this buffer as its first one; communicators use it to recognise repeated calls. */
   lastCall: object | undefined = undefined;
 
   constructor(dtype: D, length: number, allocation: Allocation, byteOffset = 0) {

@@ -123,7 +123,7 @@ export class BackendUnavailableError extends CommError {
   readonly code = "ERR_COMM_BACKEND";
 }
 
-/** The processes of a job did not come together, or lost the place where they meet. */
+/** The processes of a job did not all join, or lost their store. */
 export class RendezvousError extends CommError {
   readonly code = "ERR_COMM_RENDEZVOUS";
   /** Where they meet: a host and port, or a file. */

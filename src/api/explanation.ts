@@ -85,7 +85,7 @@ export interface Explanation {
   toString(): string;
 }
 
-/** A question with valid fields for so many ranks; throws for one that is not. */
+/** Checks the fields of a question for a number of ranks; throws for an invalid one. */
 export function checkedQuestion(
   question: Question,
   size: number,
@@ -96,7 +96,7 @@ export function checkedQuestion(
   return question;
 }
 
-/** Why a question makes no sense among so many ranks; `undefined` when it does. */
+/** Reason why a question is invalid for a number of ranks; `undefined` if valid. */
 export function questionFault(
   question: Question | undefined,
   size: number,

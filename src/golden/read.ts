@@ -194,7 +194,7 @@ class Fields {
     throw this.fault(field, "true or false");
   }
 
-  /** Hexadecimal digits, so many; a list of `ranks` such texts where each rank has its own. */
+  /** A text of `digits` hexadecimal digits, or a list of one text per rank. */
   hex(field: string, digits: number, ranks: number | undefined): string | readonly string[] {
     const value = this.raw(field);
     const isHex = (text: unknown): text is string =>

@@ -8,7 +8,7 @@ import { type BackendFor, type Outcome, replay } from "./replay.ts";
 /** Options of a recording. */
 export interface RecordOptions {
   readonly backendFor: BackendFor;
-  /** Outputs of at most so many bytes are recorded whole; 0 when left out: hashes alone. */
+  /** Largest output in bytes that is recorded whole; by default 0, which records hashes only. */
   readonly bitsUpTo?: number | undefined;
   /** The library's report of a call, from libraries that have one; a prediction is no record. */
   readonly planOf?: (golden: GoldenCase, outcome: Outcome) => GoldenPlan | undefined;

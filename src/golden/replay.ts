@@ -38,7 +38,7 @@ export interface Outcome {
   readonly plan: () => GoldenPlan | undefined;
 }
 
-/** Called for each case when it is done, with its index; cases that share a world come together. */
+/** Called for each completed case with its index; cases of one world are adjacent. */
 export type OnCase = (index: number, outcome: Outcome) => void | Promise<void>;
 
 /** Makes every call, in worlds of the right size that are opened once for each set-up. */

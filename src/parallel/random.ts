@@ -90,7 +90,7 @@ export class Random implements RankStateful {
     this.#drawn = drawn as number;
   }
 
-  /** Rank r goes on with the stream of rank r; a rank that was not there before keeps the one it was made with. */
+  /** Rank r continues the stream of rank r; a new rank keeps its initial stream. */
   reshard(states: readonly State[], rank: number): void {
     const state = states[rank];
     if (state !== undefined) this.restore(state);

@@ -135,7 +135,7 @@ describe(isShared ? "processes that share a GPU" : "one process per GPU", () => 
       const came = rank < 2 ? true : undefined;
       expect(told?.["receivesFirst"], job.text).toBe(came);
       expect(told?.["sendsFirst"], job.text).toBe(came);
-      const unlike = /^ERR_COMM_TIMEOUT .*all ranks had made it, but did not come together/;
+      const unlike = /^ERR_COMM_TIMEOUT .*all ranks made the call, but its setup did not complete/;
       expect(told?.["counts"], job.text).toMatch(unlike);
       expect(told?.["symmetric"], job.text).toMatch(unlike);
     }

@@ -287,9 +287,9 @@ const behindEarlierCall: TimeoutCause = {
 
 const diverged: TimeoutCause = {
   ranks: [],
-  why: "all ranks had made it, but did not come together: one gave it up before, or their counts or new symmetric buffers are not alike",
+  why: "all ranks made the call, but its setup did not complete: one rank cancelled, or counts or symmetric allocations differ",
   remedy:
-    'where nobody gave it up, compare its counts and buffers; nccl({ compareCalls: "always" }) says what differs before anything happens',
+    'if no rank cancelled, compare counts and buffers; nccl({ compareCalls: "always" }) reports differences before the call',
 };
 
 /** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where they are unknown. */

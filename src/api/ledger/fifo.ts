@@ -1,6 +1,6 @@
 /** First in, first out, in constant time: a loop leaves thousands of calls in the queue. */
 
-/** Compacts the array once so many of its slots, and more than half of it, are free. */
+/** Compacts the array once this many slots, and more than half of it, are free. */
 const mostLeft = 64;
 
 /** A queue, oldest first. */

@@ -355,7 +355,7 @@ export class Ledger {
     else this.#dispatchAll();
   }
 
-  /** Serves whatever has come together, until nothing has or the session needs time. */
+  /** Dispatches all complete calls, until none is left or the session needs time. */
   #dispatchAll(): void {
     while (!this.#executing && this.#termination === undefined) {
       const served = this.#dispatchNext();

@@ -13,10 +13,10 @@ import { isTurnLong, nextTurn } from "./deadlock/event-loop.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
 import { Fifo } from "./fifo.ts";
 
-/** Wake-ups are held after so many ranks of small calls: for two microseconds after some 300. */
+/** Wake-ups of small calls between two holds: about 300 µs of work, then a hold of two. */
 const workBetween = 512;
 
-/** Ranks come to rest within so many microtasks, unless they await much else between their calls. */
+/** Microtasks after which ranks are idle, unless they await much else between their calls. */
 const restHops = 64;
 
 const passed = Promise.resolve();

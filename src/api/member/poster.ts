@@ -47,7 +47,7 @@ export interface PosterHost {
   closed(comm: CommInfo): void;
 }
 
-/** Checks the arguments of a call of a rank among so many; throws what is wrong. */
+/** Checks the arguments of a rank's call, given the number of ranks; throws the first error. */
 type Prepare<A, T> = (
   check: Validator,
   args: A,
@@ -374,7 +374,7 @@ export class Poster {
     notifyPosted(this.hooks, this.facts, { call, op }, this.nextNumber(behind), channel);
   }
 
-  /** The number of the next collective call, or of the message that is made behind so many others. */
+  /** The number of the next collective call, or of the message after `behind` others. */
   nextNumber(behind?: number): number {
     const { batches, callNumbers } = this.#ledger;
     const { rank } = this.facts;

@@ -125,8 +125,8 @@ export class Validator {
   }
 
   /**
-   * `recv` must hold exactly, or with `least` at least, so many elements of the dtype of `send`; `why` says which argument
-   * makes them so many.
+   * `recv` must hold exactly, or with `least` at least, the given number of elements of the dtype of `send`; `why` names the
+   * argument that determines it.
    */
   shape(
     field: "send" | "recv",

@@ -96,7 +96,7 @@ export class SimSession implements Session {
   readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
   readonly #durations: Durations;
   readonly #streams = new Streams();
-  /** The injected faults that are left; a rebuilt world goes on with them. */
+  /** The remaining injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
   /** Where everything is traced; that of a rebuilt world follows it. */
   readonly trace: WorldTrace | undefined;

@@ -180,7 +180,7 @@ export class Durations {
     this.#link = link;
   }
 
-  /** The times of calls that are done by a program, with so many bytes per element. */
+  /** The times of calls executed by a program, for a number of bytes per element. */
   of(program: Program, layout: Layout, bytes: number): CallTimes {
     let layouts = this.#known.get(program);
     if (layouts === undefined) {

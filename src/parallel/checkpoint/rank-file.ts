@@ -261,7 +261,7 @@ export interface Piece {
   readonly end: number;
 }
 
-/** Tensors begin, and files end, at multiples of so many bytes: a multiple of every element's width. */
+/** Alignment of tensors and of the file's end in bytes: a multiple of every element's width. */
 const UNIT_BYTES = 8;
 
 /**

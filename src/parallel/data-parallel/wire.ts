@@ -28,7 +28,7 @@ export interface BucketExchange {
   dispose(): void;
 }
 
-/** The exchange of a bucket of so many elements; `scale` multiplies what is rounded to 16 bits. */
+/** The exchange of a bucket with a number of elements; `scale` multiplies values before their rounding to 16 bits. */
 export function exchangeOf(
   comm: Communicator,
   wire: Wire,

@@ -360,7 +360,7 @@ export type ShardedMemory = Readonly<Record<MemoryUse | "total", HeldBytes>>;
 export class MemoryMeter {
   readonly #held = new Map<MemoryUse | "total", { nowBytes: number; peakBytes: number }>();
 
-  /** Allocated so many bytes; freed them where negative. */
+  /** Counts allocated bytes; negative numbers count freed bytes. */
   add(use: MemoryUse, bytes: number): void {
     for (const each of [use, "total"] as const) {
       const held = this.#held.get(each) ?? { nowBytes: 0, peakBytes: 0 };

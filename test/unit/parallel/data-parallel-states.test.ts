@@ -1,4 +1,4 @@
-/** A trainer over its life: when it can make a step, what it owes, and what it does with numbers beyond float64. */
+/** States of a trainer: possible steps, pending gradients, and numbers beyond float64. */
 import { type Communicator, createWorld, type WorldError } from "twinccl";
 import {
   DataParallel,

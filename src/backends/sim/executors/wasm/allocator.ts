@@ -122,7 +122,7 @@ export class Allocator {
   }
 }
 
-/** Bytes of the range for so many bytes. Nothing takes a range too: two allocations never have one address. */
+/** Bytes of the range of an allocation. Empty allocations take a range too, so that all addresses differ. */
 function roundUp(bytes: number): number {
   const lines = Math.max(1, Math.ceil(bytes / rangeAlignment));
   const spacing = spacings.find((row) => bytes >= row.bytes);

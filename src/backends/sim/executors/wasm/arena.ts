@@ -71,7 +71,7 @@ export class Arena {
     return this.#allocator.live;
   }
 
-  /** The address of so many zeros; `undefined` where the memory of buffers has no room for them. */
+  /** The address of a block of zeros; `undefined` if the memory of buffers has no space for it. */
   take(byteLength: number): number | undefined {
     return this.#take(byteLength, this.#buffersEnd);
   }

@@ -64,7 +64,7 @@ export interface WrittenList {
   readonly next: number;
 }
 
-/** Writes groups from `begin` on as a list of at most so many words, from word `first` on. */
+/** Writes groups from `begin` on as a list with a limit of words, from word `first` on. */
 export function writeGroups(
   encoder: Encoder,
   groups: readonly (readonly FusedFold[])[],

@@ -144,7 +144,7 @@ export class Runner {
     else call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? notKept;
   }
 
-  /** A call of so many ranks that the part of the memory which is for calls does not hold its lists or blocks. */
+  /** A call of too many ranks: the memory of calls cannot hold its lists or blocks. */
   noRoom(): UnsupportedError {
     return new UnsupportedError({
       headline: `sim: executor wasm: buffers take ${this.arena.live} bytes of its memory, and leave too few for this call`,

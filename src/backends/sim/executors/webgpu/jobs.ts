@@ -43,7 +43,7 @@ export interface Spots {
   readonly outputs: readonly (Spot | undefined)[];
 }
 
-/** Gives scratch memory of so many bytes. */
+/** Allocates scratch memory. */
 export type Scratch = (bytes: number) => Spot;
 
 /** A spot further on. */

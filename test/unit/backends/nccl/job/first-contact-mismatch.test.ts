@@ -58,7 +58,7 @@ describe("all ranks made the call, but did not meet in the barrier, and every wa
     expect(late.length).toBeGreaterThan(0);
     for (const error of late) {
       expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", size: 3, call: 0, ranks: [] });
-      expect(error.message).toContain("all ranks had made it, but did not come together");
+      expect(error.message).toContain("all ranks made the call, but its setup did not complete");
       expect(error.hint).toContain('compareCalls: "always"');
     }
     await closeRest(ranks);
@@ -76,7 +76,7 @@ describe("all ranks made the call, but did not meet in the barrier, and every wa
     expect(await early?.()).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
     const error = await late?.();
     expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [] });
-    expect(error?.message).toContain("did not come together: one gave it up before, or");
+    expect(error?.message).toContain("setup did not complete: one rank cancelled, or");
     await closeRest(ranks);
   });
 

@@ -1,4 +1,4 @@
-/** Sharded trainers and pipelines over their lives: one call at a time, an end that lets it finish, nothing after it. */
+/** Lifetimes of sharded trainers and pipelines: one call at a time, disposal during a step, refusal afterwards. */
 import type { Communicator } from "twinccl";
 import {
   type MicroBatch,
@@ -40,7 +40,7 @@ const valuesOf = ({ parameters }: ShardedParallel): number[] => [...parameters.g
 const closed = { code: "ERR_COMM_CLOSED" };
 
 describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
-  test("that is disposed during a step ends it, and makes none after", async () => {
+  test("that is disposed during a step completes it, and refuses later ones", async () => {
     await inWorld(2, async (comm) => {
       const open = openBuffers(comm);
       const trainer = await sharded(comm, stage);
@@ -59,7 +59,7 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
     });
   });
 
-  test("refuses what would come between the calls of a step, and goes on", async () => {
+  test("refuses calls between the calls of a step, and continues", async () => {
     await inWorld(2, async (comm) => {
       const trainer = await sharded(comm, stage);
       const state = structuredClone(trainer.state());
@@ -87,7 +87,7 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
     });
   });
 
-  test("refuses a step of what is none, before anything is done", async () => {
+  test("refuses a step with invalid arguments first", async () => {
     await inWorld(2, async (comm) => {
       const trainer = await sharded(comm, stage);
       for (const [batches, backward, message] of [
@@ -103,7 +103,7 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
     });
   });
 
-  test("gives the reason when values could not be gathered", async () => {
+  test("reports the reason if values could not be gathered", async () => {
     await inWorld(2, async (comm) => {
       const line = await comm.split({ color: 0 });
       const trainer = await sharded(line, stage);
@@ -126,7 +126,7 @@ describe("a pipeline", () => {
   const lossOf = async (comm: Communicator, x: number): Promise<number> =>
     (await (await pipelineOf(comm)).backward(batchesOf(x), () => {})).loss;
 
-  test("refuses a second step before the end of the first, which has its own numbers", async () => {
+  test("refuses a second step before the end of the first, with unchanged numbers of the first", async () => {
     await inWorld(2, async (comm) => {
       const expected = await lossOf(comm, 1);
       const pipeline = await pipelineOf(comm);
@@ -139,7 +139,7 @@ describe("a pipeline", () => {
     });
   });
 
-  test("that is disposed during a step ends it, and makes none after", async () => {
+  test("that is disposed during a step completes it, and refuses later ones", async () => {
     await inWorld(2, async (comm) => {
       const expected = await lossOf(comm, 1);
       const open = openBuffers(comm);
