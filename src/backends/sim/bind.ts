@@ -150,8 +150,8 @@ export class Recording {
   }
 
   /**
-   * Moves `finishedAtPs` of every rank's replay from where its calls can begin to where they are done, if ranks begin as far
-   * apart as they did the last time: times are only added and compared, so they end as far apart too.
+   * Advances `finishedAtPs` of every rank's replay from the start to the end of its calls, if the ranks' starts have the same
+   * distances as last time. Times are only added and compared, so that the ends have the same distances too.
    */
   foretell(replays: readonly RankCall[]): boolean {
     const firstPs = first(replays);

@@ -1,7 +1,4 @@
-/**
- * The contract of an executor: it moves and folds the data of one bound call, and, where that data lives elsewhere
- * than in host memory, holds it.
- */
+/** The contract of an executor: it moves and folds the data of one bound call, and holds data outside of host memory. */
 import type { Fold } from "../../algorithms/arithmetic/index.ts";
 import type { FusedPlan, Layout } from "../../algorithms/index.ts";
 import type { DType, Memory, Probe } from "../../api/index.ts";
@@ -13,8 +10,8 @@ export interface SimMemory extends Memory {
 }
 
 /**
- * A range of a rank's memory. Host memory that a caller lent (`borrowed`) reaches every executor, and so does what
- * another executor could not allocate; an executor that allocates meets its own memory beside it.
+ * A range of a rank's memory. Every executor can receive host memory lent by a caller (`borrowed`), or allocated instead of
+ * another executor's. An executor that allocates can receive both kinds in one call.
  */
 export interface BoundBuffer {
   readonly memory: SimMemory;
@@ -23,8 +20,8 @@ export interface BoundBuffer {
 }
 
 /**
- * A call with everything an executor needs: which folds, of which chunks, in which memory. A call that is made again with the
- * same arguments comes as the same object, so an executor may keep with it what it has worked out.
+ * A call with everything an executor needs: which folds, of which chunks, in which memory. A repeated call with the same
+ * arguments is the same object, so that an executor may cache data for it.
  */
 export interface BoundCall {
   readonly dtype: DType;
@@ -36,8 +33,8 @@ export interface BoundCall {
   /** The fold of each rank's contribution: they differ only in the scalar of a pre-multiplied sum. Empty for copies. */
   readonly folds: readonly Fold[];
   /**
-   * Given where a scalar's product is fused or not by the position in the chunk: every block is folded this way too,
-   * and `takeSeparate` joins the two. By rank.
+   * Present if the position in the chunk decides whether a scalar's product is fused. Every block is then also folded this way,
+   * and `takeSeparate` combines both. By rank.
    */
   readonly separate: readonly Fold[] | undefined;
   /** Some rank's output lies on its input. */

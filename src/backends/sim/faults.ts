@@ -4,14 +4,11 @@ import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 
 /** A rank's call that fails when it is made. */
 export interface Fault {
-  /**
-   * Rank in the world as it was first opened, which is refused when it has no such rank; the rank keeps that name when a
-   * rebuild gives it another number.
-   */
+  /** Rank in the first generation of the world, which must have that rank. The rank keeps this number here after a rebuild. */
   readonly rank: number;
   /**
-   * The number of the rank's call, counted from 0 over all communicators of the world and of those rebuilt from it: a
-   * `sendRecv` and a replay are one call, a `group` is as many as it holds, and so is a replay of messages.
+   * The number of the rank's call, counted from 0 over all communicators of the world and its rebuilt successors. A `sendRecv`
+   * and a replay count as one call. A `group` and a replay of messages count each of their calls.
    */
   readonly call: number;
 }
@@ -19,9 +16,9 @@ export interface Fault {
 /**
  * Makes call number `call` of a rank fail with an `InjectedFaultError` when it is made; pass it to `sim({ faults })`.
  *
- * The call is not made and uses up no number of its communicator: a rank that catches the error and makes it again is in step.
- * A fault strikes once. After `world.rebuild` it still means the same rank and the same call: ranks go by the numbers of
- * the first world, calls are counted on, and the faults of ranks that were left out are gone with them.
+ * The call is not posted and uses up no number of its communicator. A rank that catches the error and repeats the call stays in
+ * step. A fault strikes once. After `world.rebuild` it still applies to the same rank and the same call. Ranks have their
+ * numbers of the first world, and the count of calls continues. Faults of excluded ranks are dropped.
  *
  * @throws InvalidArgumentError for a rank or call that is no count.
  * @example

@@ -24,8 +24,8 @@ export type { TransferTimes } from "./transfers.ts";
 /**
  * The simulated backend, as a value for `createWorld`.
  *
- * Every call is matched, checked and planned like NCCL's would be; results are exact to the bit and the same in every
- * run, with every seed. Needs nothing but JavaScript.
+ * Every call is matched, checked and planned as with NCCL. Results are exact to the bit and equal in every run, with every
+ * seed. Needs nothing but JavaScript.
  *
  * @throws InvalidArgumentError for an option that makes no sense.
  * @example

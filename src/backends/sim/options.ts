@@ -30,19 +30,19 @@ export interface SimOptions {
    */
   readonly schedule?: ScheduleName | undefined;
   /**
-   * The algorithm of a collective: a name of the catalogue, or an `Algorithm` of one's own (`twinccl/algorithms`), which is
-   * verified for each number of ranks, and root, before the first call runs by it. What `like` says when left out.
+   * The algorithm of a collective: a name of the catalogue, or your own `Algorithm` (`twinccl/algorithms`). Your own is
+   * verified for each number of ranks and root before its first call. What `like` says when left out.
    */
   readonly algorithms?: AlgorithmChoice | undefined;
   /**
-   * The library with the plans that are followed, bit for bit: `nccl-2.28`. Left out, the same plans are followed in worlds of up
-   * to 8 ranks; in larger ones the catalogue's first algorithms run, and no claim is made about NCCL. Named, a world
-   * that the machine has too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
+   * The library with the plans that are followed, bit for bit: `nccl-2.28`. By default, worlds of up to 8 ranks follow the same
+   * plans. Larger worlds run the catalogue's first algorithms, without a claim about NCCL. Named, a world that the machine has
+   * too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
    */
   readonly like?: "nccl-2.28" | undefined;
   /**
-   * The machine with the plans that are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that
-   * NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE); it serves exactly as many ranks as it has GPUs.
+   * The machine with the plans that are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file
+   * that NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE). It applies to exactly as many ranks as it has GPUs.
    */
   readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
   /** The pinned plans of NCCL, as for `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
@@ -50,8 +50,8 @@ export interface SimOptions {
   /** The links between ranks, for virtual time. */
   readonly link?: LinkOptions | undefined;
   /**
-   * Moves the data. Left out: one `wasm()` that all such worlds share, where the runtime has WebAssembly with SIMD and the
-   * process has addresses for its memory (some 10 GiB); `cpu()` elsewhere. Results do not depend on it.
+   * Moves the data. By default one `wasm()`, shared by all such worlds. It needs WebAssembly with SIMD, and address space for
+   * its memory (about 10 GiB); otherwise `cpu()` is used. Results do not depend on it.
    */
   readonly executor?: Executor | undefined;
   /** Collects every event. */
@@ -61,10 +61,10 @@ export interface SimOptions {
   /** Compares checksums: a buffer that was written between its call and the move of the data is an error. Slow; for tests. */
   readonly strict?: boolean | undefined;
   /**
-   * Phantom data: buffers have sizes and no contents, so that a program with gigabytes on a thousand ranks runs in
-   * virtual time on a machine that could not hold them. Calls are checked, matched, timed and traced as ever, and take
-   * the same virtual time; nothing is moved. `fill` is accepted and drops its value; `copyFrom`, `copyTo`, `toHost` and
-   * TypedArrays in calls are refused; see `comm.capabilities.phantom`. Goes with neither `executor` nor `strict`.
+   * Phantom data: buffers have sizes and no contents. A program with gigabytes on a thousand ranks can then run in virtual time
+   * on a small machine. Calls are checked, matched, timed and traced as ever, and take the same virtual time; nothing is moved.
+   * `fill` is accepted and drops its value; `copyFrom`, `copyTo`, `toHost` and TypedArrays in calls are refused; see
+   * `comm.capabilities.phantom`. Goes with neither `executor` nor `strict`.
    */
   readonly phantom?: boolean | undefined;
 }

@@ -1,8 +1,8 @@
 /**
  * The order in which ranks with settled operations resume, `sim({ schedule })`, and the random choices behind it.
  *
- * A seed fixes every choice: each has a key that names its purpose, and none is drawn from a shared stream, so that
- * leaving one out does not shift the others.
+ * A seed fixes every choice. Each choice has a key for its purpose, and none is drawn from a shared stream, so that omitting
+ * one does not shift the others.
  */
 import { EventQueue } from "../../algorithms/engine/event-queue.ts";
 import { mix32 } from "../../api/bits.ts";

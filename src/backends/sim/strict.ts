@@ -1,9 +1,9 @@
 /**
  * Strict lending: proves that no buffer was written between the call and the moment it was served.
  *
- * A checksum of every lent range is taken when the call is made and compared before the data moves. Calls of one
- * communicator run in call order, so a rank may lend what its earlier calls there have yet to write: when they do, the
- * checksum is compared once more and taken again.
+ * A checksum of every lent range is taken when the call is made and compared before the data moves. Calls of one communicator
+ * run in call order, so a rank may lend memory that its earlier calls have yet to write. Before such a write the checksum is
+ * compared once more, and afterwards it is renewed.
  */
 import {
   type BufferGuard,

@@ -1,5 +1,5 @@
 /**
- * Draws a trace as a timeline: a band a process, which is a rank, in virtual time, with its ports, its work and arrows for messages.
+ * Draws a trace as a timeline in virtual time: one band per rank, with its ports and its work, and arrows for messages.
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */

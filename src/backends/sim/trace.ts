@@ -72,11 +72,11 @@ export class Trace {
 
   /**
    * A line an event: time in picoseconds, kind, rank, and the facts, always in the same order. Control characters of names and
-   * labels are escaped: a line feed is `\u000a`. A name with spaces or quotes is in quotes, as
-   * JSON has it. A call ends with `done`, or where its operation failed with `fail` and the code of the error, at the time at
-   * which the rank got it. Point-to-point data has the numbers of the calls at both ends, as errors name them, and its number
-   * among the messages between the two ranks. `generation=2` stands behind the ranks of a rebuilt world, where clocks begin at 0
-   * again, and `world=2` behind those of the second world that the trace was passed to.
+   * labels are escaped: a line feed is `\u000a`. A name with spaces or quotes is in quotes, as JSON has it. A call ends with
+   * `done`, or with `fail` and the error's code if its operation failed, at the rank's time of the failure. Point-to-point data
+   * has the numbers of the calls at both ends, as errors name them, and its number among the messages between the two ranks.
+   * `generation=2` follows the ranks of a rebuilt world, whose clocks restart at 0. `world=2` follows the ranks of the trace's
+   * second world.
    */
   toText(): string {
     return this.#sorted()

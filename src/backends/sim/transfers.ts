@@ -16,10 +16,10 @@ export interface TransferTimes {
 export type Joined = (rank: number, batch: object) => ConcurrentCalls;
 
 /**
- * Sets when each side is done: the sender when its message has left, the receiver when it is there. None leaves before
- * both sides have come (rendezvous) and are done with their earlier calls: `finishedAtPs` of either holds the time at
- * which it came until it is set here. Messages that can leave first choose their time on both ports first; later ones
- * take what is left before or after.
+ * Sets when each side is done: the sender when its message has left, the receiver when it is there. A message leaves after both
+ * sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of each side holds
+ * its arrival time. Messages that can leave first choose their time on both ports first; later ones take what is left before or
+ * after.
  */
 export function predictTransfers(
   transfers: readonly Transfer[],

@@ -1,8 +1,8 @@
 /**
  * The reference executor: plain loops over typed arrays.
  *
- * A fold runs block by block, so that its running value stays in the cache: each block is folded from all its sources
- * in one go and then written to every target. Memory beyond the callers' buffers is a few blocks.
+ * A fold runs block by block, so that its running value stays in the cache. Each block is folded from all its sources at once,
+ * and then written to every target. Memory beyond the callers' buffers is a few blocks.
  */
 import {
   type Fold,

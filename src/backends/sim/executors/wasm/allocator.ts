@@ -14,10 +14,10 @@ export const rangeAlignment = 64;
 /**
  * The distance at which ranges of one size begin: their lines leave `lines` when divided by `modulo`, from so many bytes on.
  *
- * A fold reads and writes one place of sixteen buffers at a time. Were they a power of two apart, all these lines would fall
- * into one set of a cache, with eight ways, and all their pages into one place of what the processor keeps about pages: it
- * would tell ways apart wrongly and fetch nothing ahead. So buffers begin five lines, and large ones five pages and five
- * lines, after a power of two; docs/design/tunings.md has the measurement.
+ * A fold reads and writes one place of sixteen buffers at a time. At distances of a power of two, all these lines would share
+ * one set of a cache, with eight ways. All their pages would share one entry of the page tables, so that way prediction and
+ * prefetching fail. So buffers begin five lines, and large ones five pages and five lines, after a power of two;
+ * docs/design/tunings.md has the measurement.
  */
 const spacings = [
   { bytes: 2 ** 20, lines: 325, modulo: 1024 },

@@ -1,8 +1,8 @@
 /**
  * One WebAssembly memory with the buffers of its worlds in it, and the kernels over it.
  *
- * Memory that is shared keeps every view when it grows, memory of one thread loses them all: `bytes` and `words` are made
- * again after each growth, and must not be kept beyond an allocation.
+ * Shared memory keeps every view when it grows; memory of one thread loses all. `bytes` and `words` are therefore renewed after
+ * each growth, and must not be kept beyond an allocation.
  */
 import { Allocator } from "./allocator.ts";
 import type { WasmLinearMemory, WasmModule } from "./module.ts";

@@ -1,6 +1,6 @@
 /**
- * The list of a call that is made again and again: written once, with its scalars, into memory of its own in the arena, which
- * gets it back when the call is collected. Lists with many words are not kept: they take long to run anyway.
+ * The list of a repeated call: written once, with its scalars, into a separate block of the arena. The block is freed when the
+ * call is collected. Lists with many words are not kept: they take long to run anyway.
  */
 
 import type { FusedFold } from "../../../../algorithms/index.ts";

@@ -1,9 +1,9 @@
 /**
  * Worker threads over an arena's shared memory.
  *
- * A list of groups is cut into slices, which the workers and the calling thread take from a counter. A late worker
- * finds the counter empty, so the calling thread never waits for a worker that has not started, or sleeps; only for slices
- * that were taken. What a slice computes depends on its bytes alone: no number of threads changes a result.
+ * A list of groups is cut into slices, which the workers and the calling thread take from a counter. A late worker finds the
+ * counter empty. The calling thread therefore waits only for slices in work, never for a worker that has not started or sleeps.
+ * What a slice computes depends on its bytes alone: no number of threads changes a result.
  */
 import type { Arena } from "./arena.ts";
 import { workerSource } from "./binary.js";

@@ -31,22 +31,21 @@ const mostThreads = 256;
  * An executor that folds in WebAssembly with SIMD: the same bits as `cpu()`, several times faster. What `sim()` takes where
  * the runtime has SIMD.
  *
- * Buffers of `comm.alloc` live in its memory, up to 4 GiB for all worlds on one executor together, less some 20 MiB that
- * are reserved for calls; beyond that, and for TypedArrays that are passed directly, blocks are copied in and out. Small
- * calls stay on the calling thread; on others worker threads help once they have started, in Node and in browser pages
- * that are cross-origin isolated. They sleep between calls and keep no process alive. Calls are done when `execute`
- * returns, but for one now and then, after much was allocated, that waits until buffers that were never disposed are given
- * back.
+ * Buffers of `comm.alloc` lie in its memory, up to 4 GiB for all worlds on one executor, minus about 20 MiB reserved for calls.
+ * Beyond that, and for TypedArrays passed directly, blocks are copied in and out. Small calls stay on the calling thread. For
+ * others, worker threads help once they have started, in Node and in cross-origin isolated pages of browsers. They sleep
+ * between calls and keep no process alive. Calls are done when `execute` returns. After large allocations, a call sometimes
+ * waits until undisposed buffers are collected.
  *
  * The memory grows and never shrinks. When the last world of the executor is closed, the next one takes it over, with its
- * threads. Where no world follows before the event loop turns and more than 32 MiB are held, the memory is left to the
- * collector, which is made to look at once; a buffer that the program still holds keeps it. Each memory reserves some 10 GiB
- * of addresses, so let worlds share an executor.
+ * threads. If no world follows before the next turn of the event loop and more than 32 MiB are held, the memory is released to
+ * the collector, which is triggered at once. A buffer still held by the program keeps it. Each memory reserves some 10 GiB of
+ * addresses, so let worlds share an executor.
  *
- * A world begins with `BackendUnavailableError` where no addresses are left. A call fails with it on every rank when a
- * thread fails, and its outputs then hold no result; later calls run on one thread until all worlds of the executor are
- * closed. A call fails with `UnsupportedError` when the memory is full and the call needs more than what is reserved, as
- * folds of thousands of ranks may.
+ * A world begins with `BackendUnavailableError` where no addresses are left. A call fails with it on every rank if a thread
+ * fails, and its outputs then hold no result. Later calls run on one thread until all worlds of the executor are closed. A call
+ * fails with `UnsupportedError` if the memory is full and the call needs more than the reserve. Folds of thousands of ranks
+ * may.
  *
  * @throws InvalidArgumentError for a number of threads that is no integer from 1 to 256.
  * @example

@@ -1,8 +1,8 @@
 /**
  * Where a device comes from: the page's `navigator.gpu`, or Dawn, which the `webgpu` package brings to Node.
  *
- * The package is loaded here and nowhere else, and only when a world is opened. Dawn's object outlives every device made
- * from it: it is kept until the process ends, because a collected instance takes the process of its device along.
+ * The package is loaded here and nowhere else, and only when a world is opened. Dawn's object is kept until the process ends,
+ * because collecting it crashes a process that uses its devices.
  */
 import { BackendUnavailableError } from "../../../../api/index.ts";
 

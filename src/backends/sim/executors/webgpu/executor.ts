@@ -131,8 +131,8 @@ export class WebgpuExecutor implements Executor {
    * Where a rank's buffer lies on the device: to be read by the caller's own commands once the operations on it are
    * done. Commands that are submitted afterwards on the same queue see it as it is then. Valid until it is disposed.
    *
-   * @throws InvalidArgumentError for a buffer that is not on this executor's device, or lies in several GPUBuffers because
-   * one of the device's takes less (`maxBufferSize`): `places` lists all of them.
+   * @throws InvalidArgumentError for a buffer that is not on this executor's device, or that spans several GPUBuffers because
+   * of `maxBufferSize`: `places` lists all of them.
    */
   place(buffer: DeviceBuffer): BufferPlace {
     const places = this.places(buffer);

@@ -43,13 +43,13 @@ const powerPreferences: readonly PowerPreference[] = ["low-power", "high-perform
 /**
  * The executor that keeps ranks' buffers on a GPU and folds them there.
  *
- * Every call is planned once for its shape and buffers, and submitted in one piece; nothing is read back until a buffer
- * is (`toHost`, `copyTo`). Results have the bits of `cpu()` for every dtype and operator, on every adapter: what a
- * device's own arithmetic does not do exactly is done in whole numbers. TypedArrays may be passed in calls; they are
- * uploaded first and read back before the call settles.
+ * Every call is planned once for its shape and buffers, and submitted in one piece; nothing is read back until a buffer is
+ * (`toHost`, `copyTo`). Results have the bits of `cpu()` for every dtype and operator, on every adapter. Inexact operations of
+ * a device are replaced by integer arithmetic. TypedArrays may be passed in calls; they are uploaded first and read back before
+ * the call settles.
  *
- * @throws InvalidArgumentError for an option that makes no sense. Opening a world throws `BackendUnavailableError` where
- * there is no adapter, and calls fail with a `WebgpuError` when the device is lost or has no memory left.
+ * @throws InvalidArgumentError for an option that makes no sense. Opening a world throws `BackendUnavailableError` without an
+ * adapter. Calls fail with a `WebgpuError` if the device is lost or out of memory.
  * @example
  * const world = await createWorld({ backend: sim({ executor: webgpu() }), size: 8 });
  */
