@@ -43,7 +43,7 @@ test.each(wires)("in WebAssembly as in plain typed arrays: %o", async (wire) => 
   expect(found).toEqual(expected);
 });
 
-test("a run goes on on the other backend where it was stopped on one", async () => {
+test("a run continues on the other backend where it was stopped on one", async () => {
   const gpus = fakeGpus();
   const files = memoryFiles();
   const expected = await runJob(twin(), 3, job, { until: 12 });

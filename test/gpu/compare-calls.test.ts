@@ -15,7 +15,7 @@ const mismatch = (field: string, ranks: readonly number[]): object => {
 };
 
 for (const compareCalls of ["always", "once"] as const) {
-  test(`compareCalls: "${compareCalls}": wrong calls fail on every rank, and all go on`, async () => {
+  test(`compareCalls: "${compareCalls}": wrong calls fail on every rank, and all continue`, async () => {
     const { status, results, text } = await runJob<Told>(size, "compare-calls.mjs", compareCalls);
     expect(status, text).toBe(0);
     const told = [

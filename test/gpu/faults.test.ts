@@ -153,7 +153,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
   };
 
   for (const where of ["connectInBackground", "registerWindowInBackground", "splitInBackground"]) {
-    test(`in ${where}: killed, the others fail by name and go on without it`, async () => {
+    test(`in ${where}: killed, the others fail by name and continue without it`, async () => {
       const job = await runJob<Told>(size, "lost-in-nccl.mjs", "kill", where, String(victim));
       const ended = performance.timeOrigin + performance.now();
       expect(job.status, job.text).toBe(137);
@@ -168,7 +168,7 @@ describe("a rank that goes wrong inside of NCCL, where the others wait for it", 
       }
     });
 
-    test(`in ${where}: failing, all fail in time and go on`, async () => {
+    test(`in ${where}: failing, all fail in time and continue`, async () => {
       const job = await runJob<Told>(size, "lost-in-nccl.mjs", "fail", where, String(victim));
       expect(job.status, job.text).toBe(0);
       const sum = sumWithout(undefined);

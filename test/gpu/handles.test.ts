@@ -92,7 +92,7 @@ describe("a given stream", () => {
     }
   });
 
-  test("that is being captured is refused, and the capture goes on", async () => {
+  test("that is being captured is refused, and the capture continues", async () => {
     cuda.setDevice(0);
     const stream = cuda.streamCreate();
     cuda.beginCapture(stream);

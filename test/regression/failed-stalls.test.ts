@@ -51,7 +51,7 @@ describe.each(backends)("on %s", (_, backend) => {
     return timers;
   }
 
-  test("fail: an interval that a rank opened keeps no call open, and the world goes on", async () => {
+  test("fail: an interval that a rank opened keeps no call open, and the world continues", async () => {
     const texts = warnings();
     const world = await worldOf({ stall: "fail" });
     const failures = await stalled(world, timersOfTest());

@@ -38,7 +38,7 @@ describeWebgpu("on WebGPU", () => {
     expect((await runJob(linear, 3, whole, { until: 50 }))[0]!.bits).not.toBe(expected[0]!.bits);
   });
 
-  test("a run goes on on the device where it was stopped on the host", async () => {
+  test("a run continues on the device where it was stopped on the host", async () => {
     const files = memoryFiles();
     const expected = await runJob(onHost(), 3, job, { until: 8 });
     await runJob(onHost(), 3, job, { until: 5, files });

@@ -135,7 +135,7 @@ describe("compare", () => {
     expect(samples[1]?.[0]).toBeGreaterThan(20);
     expect(calls).toBe(samples.flat().reduce((sum, each) => sum + each, 0));
   });
-  test("goes on without a peer that refuses a row, and without one that dies", async () => {
+  test("continues without a peer that refuses a row, and without one that dies", async () => {
     const fine = await peerOf("fine", 1, "return { wall_us: 5, right: true };");
     const picky = await peerOf(
       "picky",

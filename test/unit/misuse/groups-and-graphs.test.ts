@@ -212,7 +212,7 @@ describe("a callback that cannot be grouped or recorded", () => {
     },
   );
 
-  test("a callback may catch what a wrong call throws, and go on", async () => {
+  test("a callback may catch what a wrong call throws, and continue", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
       const send = new Int32Array(1).fill(comm.rank + 1);

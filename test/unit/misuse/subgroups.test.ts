@@ -271,7 +271,7 @@ describe("a subgroup", () => {
     await world.close();
   });
 
-  test("refuses calls after its close; the world and other subgroups go on", async () => {
+  test("refuses calls after its close; the world and other subgroups continue", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const results = await world.run(async (comm) => {
       const sub = await subgroup(comm, 0);
@@ -321,7 +321,7 @@ describe("a subgroup", () => {
     await world.close();
   });
 
-  test("aborted: other communicators go on", async () => {
+  test("aborted: other communicators continue", async () => {
     const world = await createWorld({ backend: sim(), size: 4 });
     const run = world.run(async (comm) => {
       const sub = await subgroup(comm, comm.rank % 2);

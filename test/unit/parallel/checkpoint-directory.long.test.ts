@@ -86,7 +86,7 @@ function loaded(directory: string, size: number): Promise<{ step: number; wrong:
   });
 }
 
-test("a job that is killed in the middle of a save goes on from its last whole checkpoint", async () => {
+test("a job that is killed in the middle of a save continues from its last whole checkpoint", async () => {
   const directory = await temporary();
   let torn = 0;
   // A few kills, and until some have struck a save.

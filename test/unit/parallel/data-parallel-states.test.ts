@@ -109,7 +109,7 @@ describe("another step is refused", () => {
   });
 });
 
-test("all ranks that give a step up at the same place go on with another trainer", async () => {
+test("all ranks that give a step up at the same place continue with another trainer", async () => {
   for (const wire of ["full", "bfloat16", { topK: 0.5 }] as const) {
     const sums = await run(3, async (comm) => {
       const model = await trainer(comm, { bucketBytes: 8, wire });

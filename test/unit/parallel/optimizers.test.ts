@@ -196,7 +196,7 @@ describe.each(["float32", "float64"] as const)("in %s", (dtype) => {
   );
 
   test.each(Object.entries(rules))(
-    "%s goes on after an interruption with the same bits",
+    "%s continues after an interruption with the same bits",
     (_, rule) => {
       const straight = modelOf(dtype);
       const optimizer = new Optimizer(straight, rule());

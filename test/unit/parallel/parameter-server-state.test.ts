@@ -108,7 +108,7 @@ test.each(["block", "reject"] as const)(
   },
 );
 
-test("another number of ranks, and another server rank, may go on", async () => {
+test("another number of ranks, and another server rank, may continue", async () => {
   const [whole] = await onRanks(2, (comm) => session(comm, files(), { from: 0, until: 9 }));
   const kept = files();
   await onRanks(2, (comm) => session(comm, kept, { from: 0, until: 4 }));
@@ -129,7 +129,7 @@ test("another number of ranks, and another server rank, may go on", async () => 
   expect(moved!.report).toMatchObject({ accepted: 9, refused: 0 });
 });
 
-test("versions go on: what was pulled before may be pushed, the future may not", async () => {
+test("versions continue: what was pulled before may be pushed, the future may not", async () => {
   const kept = files();
   await onRanks(2, (comm) => session(comm, kept, { from: 0, until: 5 }));
   const [report] = await onRanks(2, async (comm) => {

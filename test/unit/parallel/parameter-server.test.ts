@@ -223,7 +223,7 @@ describe("the server ends in a typed error", () => {
   });
 });
 
-test("with a bound of 0 one worker computes at a time; one that leaves lets the next go on", async () => {
+test("with a bound of 0 one worker computes at a time; one that leaves lets the next continue", async () => {
   let computing = 0;
   const { report, value } = await served(4, { staleness: 0 }, async (server, { rank }) => {
     for (let step = 0; step < 3; step++) {

@@ -23,7 +23,7 @@ test("the numbers of a key stay what they are", () => {
   `);
 });
 
-test("a stream goes on from its state", () => {
+test("a stream continues from its state", () => {
   const random = new Random(3);
   words(random, 5);
   const kept = JSON.parse(JSON.stringify(random.state()));

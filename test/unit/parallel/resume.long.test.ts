@@ -58,7 +58,7 @@ test.each([
   [0, 1],
   [2, 1],
 ])(
-  "a run in which rank %i fails at any call after step %i goes on from its last checkpoint, to the same bits",
+  "a run in which rank %i fails at any call after step %i continues from its last checkpoint, to the same bits",
   async (rank, begun) => {
     const whole = await runJob(sim(), 3, everything, { until: 3 });
     const resumedAt = new Set<number>();

@@ -84,7 +84,7 @@ test("epochs and seeds have orders of their own; without shuffling samples come 
   );
 });
 
-test("a sampler goes on from any place, on any number of ranks", () => {
+test("a sampler continues from any place, on any number of ranks", () => {
   fc.assert(
     fc.property(sizes, fc.nat(20), ({ samples, batch, size, seed }, done) => {
       const options = { samples, batch, seed };

@@ -169,7 +169,7 @@ describe.each([2, 3, 4, 8])("50 steps on %i ranks", (size) => {
 });
 
 describe("checkpoints", () => {
-  test.each(stages)("go on bit by bit where they were left: stage %i", async (stage) => {
+  test.each(stages)("continue bit by bit where they were left: stage %i", async (stage) => {
     const network = new SmallNetwork([5, 7, 3]);
     const files = memoryFiles();
     const options = { stage, maxGradientNorm: 0.3 };
@@ -356,7 +356,7 @@ describe("a step", () => {
   });
 
   test.each(stages)(
-    "refuses what is unused or not finite everywhere, and goes on: stage %i",
+    "refuses what is unused or not finite everywhere, and continues: stage %i",
     async (stage) => {
       const unused = await errors(
         { stage },

@@ -247,7 +247,7 @@ describe("checkpoints of all ranks of a mesh", () => {
       return [...part.parameters].map(({ name, value }): [string, number[]] => [name, [...value]]);
     });
 
-  test("go on bit by bit, and on other lines, stages and pipelines within rounding", async () => {
+  test("continue bit by bit, and on other lines, stages and pipelines within rounding", async () => {
     const whole = await run(memoryFiles(), [2, 2], 6, 3);
     const expected = new Map(whole.flat());
     for (const [extents, stage] of [

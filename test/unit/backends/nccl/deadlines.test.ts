@@ -37,7 +37,7 @@ const codes = (outcomes: readonly Outcome[]): string[] => outcomes.map(({ code }
 /** Lengths of the deadlines' timers; those that poll GPUs are shorter, those that bound their end longer. */
 const deadlines = [20, 5000] as const;
 
-describe("calls made again with a deadline", () => {
+describe("repeated calls with a deadline", () => {
   test.each([
     ["of the session", 5000, {}],
     ["of their own", undefined, { timeoutMs: 5000 }],

@@ -72,7 +72,7 @@ test("several worlds on one executor do not disturb each other, and leave their 
   await again.close();
 });
 
-test("memory outlives its world: reads that began before its end go on", async () => {
+test("memory outlives its world: reads that began before its end continue", async () => {
   const world = await worldOf(new WasmExecutor({ threads: 1 }), 1);
   const [buffer] = await world.run(async (comm) => comm.alloc("int32", 4).fill(7));
   await world.close();

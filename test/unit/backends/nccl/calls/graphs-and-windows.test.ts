@@ -29,7 +29,7 @@ test.each([
   ["beginCapture", "cudaStreamBeginCapture"],
   ["instantiation", "cudaGraphInstantiateWithFlags"],
 ])(
-  "a capture that fails (%s) is ended on every device, and the world goes on",
+  "a capture that fails (%s) is ended on every device, and the world continues",
   async (step, cCall) => {
     const gpus = cleanGpus({ staging: "copy" });
     await inWorld(gpus, 2, async (world) => {

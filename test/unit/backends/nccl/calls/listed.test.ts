@@ -58,7 +58,7 @@ describe.each([
   [3, "allReduce", 2],
   [3, "groupEnd", 0],
 ] as const)("a list among %i that fails in %s after %i", (size, failing, after) => {
-  test("fails its call alone, and can be made again", async () => {
+  test("fails its call alone, and can be repeated", async () => {
     const planned = ncclError(failing, 5, "ncclInvalidUsage");
     await watch(size, async ({ world, gpus: { machine, nccl } }) => {
       await world.run(async (comm) => {

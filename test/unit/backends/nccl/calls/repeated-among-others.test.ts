@@ -10,7 +10,7 @@ async function alone(comm: Communicator): Promise<Communicator> {
   return await comm.split({ color: comm.rank });
 }
 
-describe("a call that is made again by a rank alone", () => {
+describe("a call that is repeated by a rank alone", () => {
   test("comes after an exchange that is still at work, with the number after it", async () => {
     await watch(1, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
@@ -83,7 +83,7 @@ describe("a call that is made again by a rank alone", () => {
   });
 });
 
-test("a call that is made again waits for a message that is ahead of it", async () => {
+test("a call that is repeated waits for a message that is ahead of it", async () => {
   await watch(2, async ({ world, again }) => {
     await world.run(async (comm) => {
       const args = doubling(comm);
@@ -110,8 +110,8 @@ test("a call that is made again waits for a message that is ahead of it", async 
   });
 });
 
-describe.each([1, 2])("a call that is made again, among %i", (size) => {
-  test("may be first made, or made again, in a group or a recording", async () => {
+describe.each([1, 2])("a call that is repeated, among %i", (size) => {
+  test("may be first made, or repeated, in a group or a recording", async () => {
     await watch(size, async ({ world }) => {
       const numbers = await world.run(async (comm) => {
         const args = doubling(comm);
@@ -206,7 +206,7 @@ describe.each([1, 2])("a call that is made again, among %i", (size) => {
   });
 });
 
-test("calls that are made again on shared streams are marked on their own devices", async () => {
+test("calls that are repeated on shared streams are marked on their own devices", async () => {
   await watch(2, async ({ gpus, world }) => {
     await world.run(async (comm) => {
       const args = doubling(comm);

@@ -94,7 +94,7 @@ describe.each(failures)("one that fails, among %i in %s after %i", (size, failin
   });
 });
 
-describe.each(sizes)("calls that are made again and are under way, among %i", (size) => {
+describe.each(sizes)("calls that are repeated and are under way, among %i", (size) => {
   test("are given up with their communicator, and those of others are not", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
@@ -136,7 +136,7 @@ describe.each(sizes)("calls that are made again and are under way, among %i", (s
     });
   });
 
-  test("end when a rank throws, and the world goes on", async () => {
+  test("end when a rank throws, and the world continues", async () => {
     await watch(size, async ({ gpus, world, again }) => {
       const ops: CommOp[] = [];
       const fault = new Error("of the program");

@@ -131,7 +131,7 @@ describe.each([1, 3])("replays among %i", (size) => {
     );
   });
 
-  test("fail everywhere with a launch that fails, and the world goes on", async () => {
+  test("fail everywhere with a launch that fails, and the world continues", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
         const { graph } = await recorded(comm);
@@ -153,7 +153,7 @@ describe.each([1, 3])("replays among %i", (size) => {
   test.each([
     ["with lists", true],
     ["without lists", false],
-  ])("go on past the repeats at which a list is written, %s", async (_, lists) => {
+  ])("continue past the repeats at which a list is written, %s", async (_, lists) => {
     await watch(
       size,
       async ({ gpus, world }) => {
@@ -230,7 +230,7 @@ describe.each([1, 3])("replays among %i", (size) => {
   });
 });
 
-test("replays of ranks in processes of their own go on behind each other, and end with the communicator", async () => {
+test("replays of ranks in processes of their own continue behind each other, and end with the communicator", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
   const graphs = await onAll(ranks, ({ comm }) => recorded(comm));

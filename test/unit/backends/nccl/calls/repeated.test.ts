@@ -10,7 +10,7 @@ import { doubling, outcome, watch } from "./again.ts";
 
 const sizes = [1, 3];
 
-describe.each(sizes)("a call that is made again, among %i", (size) => {
+describe.each(sizes)("a call that is repeated, among %i", (size) => {
   test("is under way at once, numbered, counted and done as the first was", async () => {
     await watch(size, async ({ world, again }) => {
       for (let run = 0; run < 2; run++) {

@@ -146,7 +146,7 @@ describe("rows of calls", () => {
     });
   });
 
-  test("go on where one rank takes turns with its buffers and the other does not", async () => {
+  test("continue where one rank takes turns with its buffers and the other does not", async () => {
     await pair(async (comm, args, counts) => {
       const other = comm.rank === 0 ? doubling(comm) : args;
       for (const each of [other, args, other, args]) await comm.allReduce(each);

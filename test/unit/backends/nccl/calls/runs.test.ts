@@ -91,7 +91,7 @@ describe("calls of one turn", () => {
   });
 });
 
-describe("a run goes on only with the same calls", () => {
+describe("a run continues only with the same calls", () => {
   /** A call that was made before. */
   async function known(comm: Communicator) {
     const args = doubling(comm);

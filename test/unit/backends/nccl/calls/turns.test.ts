@@ -121,7 +121,7 @@ describe.each(Object.entries(slow))("a call %s", (what, call) => {
   );
 });
 
-test("a turn that a deadline gives up lets the calls behind it go on", async () => {
+test("a turn that a deadline gives up lets the calls behind it continue", async () => {
   const gpus = cleanGpus();
   const { ends, handed } = await open(2, "always", gpus);
   const [[a, b], [late, other]] = ends.map(({ comms }) => comms) as [
@@ -216,7 +216,7 @@ test("nothing is lost when a communicator with calls in line is aborted", async 
   await closed(ends, 1);
 });
 
-test("the communicator at the head may be aborted, and those behind it go on", async () => {
+test("the communicator at the head may be aborted, and those behind it continue", async () => {
   const gpus = cleanGpus();
   const { ends, handed } = await open(2, "off", gpus);
   const [[, b, c], [, , otherC]] = ends.map(({ comms }) => comms) as [

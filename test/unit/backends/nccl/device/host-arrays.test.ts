@@ -265,7 +265,7 @@ describe("wrong arrays", () => {
     });
   });
 
-  test("of a recording that were transferred away since are refused, and the rest goes on", async () => {
+  test("of a recording that were transferred away since are refused, and the rest continues", async () => {
     for (const gpus of [copying(), undefined]) {
       const world = await createWorld({ backend: gpus?.backend() ?? sim(), size: 2 });
       await world.run(async (comm) => {

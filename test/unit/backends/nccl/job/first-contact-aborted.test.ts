@@ -145,7 +145,7 @@ describe.each(calls)("%s that waits", (what, call) => {
   });
 });
 
-test("pairs that are complete go on while others wait", async () => {
+test("pairs that are complete continue while others wait", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(4, "off", gpus);
   const call = ({ comm }: Joined) => {

@@ -139,7 +139,7 @@ describe("a status query", () => {
     expect(asked).toEqual([[1], [2], [1, 2]]);
   });
 
-  test("goes on after words that the store did not take", async () => {
+  test("continues after words that the store did not take", async () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const many = { ...world(2, 1), name: "world/0" };
     for (const job of [asker, other]) job.addChildren(world(2), 0, [many]);

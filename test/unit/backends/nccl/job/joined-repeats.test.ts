@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import { within } from "../../../../support/planted.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
-describe("calls made again in a job", () => {
+describe("repeated calls in a job", () => {
   test.each([
     ["a new call", ({ comm }: Joined, options: CallOptions = {}) => comm.barrier(options)],
     ["one more of them", (joined: Joined, options?: CallOptions) => allReduce(joined, options)],

@@ -316,7 +316,7 @@ describe("ranks of several processes", () => {
     await a.close();
   });
 
-  test("refuse to be rebuilt without the rank that asks, and go on", async () => {
+  test("refuse to be rebuilt without the rank that asks, and continue", async () => {
     const comms = await new Job(cleanGpus(), 2).connectAll(5000);
     for (const comm of comms) {
       const without = [comm.rank];

@@ -139,7 +139,7 @@ describe("a job with a next generation that does not open", () => {
     await closeAll(next);
   });
 
-  test("goes on without a rank by the number that it has where rebuild() is called", async () => {
+  test("continues without a rank by the number that it has where rebuild() is called", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, undefined, gpus);
     const [first, ...others] = ranks as [Joined, Joined, Joined];
@@ -169,7 +169,7 @@ describe("a job with a next generation that does not open", () => {
     await closeAll(next);
   });
 
-  test("warns once of resources that could not be given back, and goes on", async () => {
+  test("warns once of resources that could not be given back, and continues", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     const planned = ncclError("cudaStreamDestroy", 2, "ncclSystemError");
@@ -212,7 +212,7 @@ describe("a job with a next generation that does not open", () => {
     await closeAll(await rebuilding);
   });
 
-  test("refuses ranks that do not exist, and goes on", async () => {
+  test("refuses ranks that do not exist, and continues", async () => {
     const ranks = await joinAll(2);
     for (const error of await failed(ranks, [2])) {
       expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "without" });

@@ -234,7 +234,7 @@ describe("a failure", () => {
     expect(err).toMatch(/^\[0\] Error: not today$/m);
   });
 
-  test("lets survivors go on with --on-failure keep", async () => {
+  test("lets survivors continue with --on-failure keep", async () => {
     const path = script(
       "keeps.mjs",
       `const member = await join();

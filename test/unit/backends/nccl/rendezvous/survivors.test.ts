@@ -231,7 +231,7 @@ describe("survivors", () => {
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "without" });
   });
 
-  test("alone go on alone", async () => {
+  test("alone continue alone", async () => {
     const ranks = await fragile(await place(2), 2);
     ranks[0]!.cut();
     await losses(ranks[1]!.member, 1);
