@@ -2,4 +2,7 @@
 import { afterEach } from "vitest";
 import { closeOpened } from "./opened.ts";
 
+// Each set of the library's modules in this process listens for its end.
+process.setMaxListeners(0);
+
 afterEach(closeOpened);

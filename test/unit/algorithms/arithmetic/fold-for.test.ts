@@ -13,13 +13,14 @@ import {
 import { bytesOf, dtypes } from "../../../../src/api/dtype.ts";
 import { namedReduceOps, type ReduceOp } from "../../../../src/api/reduce-op.ts";
 import { oracleFinish, oracleFold, oracleJoin } from "../../../support/rounding-oracle.ts";
+import { someOf } from "../../../support/seed.ts";
 import { bitsOf, foldByHops, hex, lanesFrom, pairs, specialBits, wildBits } from "./lane-bits.ts";
 
 const allOps: ReduceOp[] = [...namedReduceOps, { preMul: 3 }];
 const isFloat = (dtype: string): dtype is FloatDType => dtype.includes("float");
 
 describe.each(dtypes)("%s", (dtype) => {
-  test.each(allOps)("%o: a chain of 1 to 17 sources is begin and additions", (op) => {
+  test.each(someOf(allOps))("%o: a chain of 1 to 17 sources is begin and additions", (op) => {
     const count = 2 * 2048 + 5;
     const columns = Array.from({ length: 17 }, (_, k) => wildBits(dtype, count, k + 1));
     const sources = columns.map((column, k) => {
@@ -54,7 +55,7 @@ describe.each(dtypes)("%s", (dtype) => {
     }
   });
 
-  test.each(allOps)("%o: the result does not depend on which operand is which", (op) => {
+  test.each(someOf(allOps))("%o: the result does not depend on which operand is which", (op) => {
     const scaled = foldFor(dtype, op, 3, "fused").scales;
     const specials = specialBits(dtype);
     const [a, b] = pairs(specials, specials);
@@ -76,23 +77,26 @@ describe.each(dtypes)("%s", (dtype) => {
     expect(foldByHops(dtype, op, 3, "fused", [right, left])).toEqual(contributed);
   });
 
-  test.each(allOps)("%o: an accumulator may be a source of itself at the same place", (op) => {
-    const bits = wildBits(dtype, 5000, 7);
-    const fold = foldFor(dtype, op, 3, "fused");
-    const own = lanesFrom(dtype, bits);
-    const apart = lanesFrom(dtype, bits);
-    const source = lanesFrom(dtype, bits);
-    fold.begin(own, 0, own, 0, bits.length);
-    fold.begin(apart, 0, source, 0, bits.length);
-    const begun = apart.slice();
-    fold.addContribution(own, 0, own, 0, bits.length);
-    fold.addContribution(apart, 0, begun, 0, bits.length);
-    fold.addPartial(own, 0, own, 0, bits.length);
-    fold.addPartial(apart, 0, apart.slice(), 0, bits.length);
-    fold.finish(own, 0, bits.length);
-    fold.finish(apart, 0, bits.length);
-    expect(bitsOf(dtype, own)).toEqual(bitsOf(dtype, apart));
-  });
+  test.each(someOf(allOps))(
+    "%o: an accumulator may be a source of itself at the same place",
+    (op) => {
+      const bits = wildBits(dtype, 5000, 7);
+      const fold = foldFor(dtype, op, 3, "fused");
+      const own = lanesFrom(dtype, bits);
+      const apart = lanesFrom(dtype, bits);
+      const source = lanesFrom(dtype, bits);
+      fold.begin(own, 0, own, 0, bits.length);
+      fold.begin(apart, 0, source, 0, bits.length);
+      const begun = apart.slice();
+      fold.addContribution(own, 0, own, 0, bits.length);
+      fold.addContribution(apart, 0, begun, 0, bits.length);
+      fold.addPartial(own, 0, own, 0, bits.length);
+      fold.addPartial(apart, 0, apart.slice(), 0, bits.length);
+      fold.finish(own, 0, bits.length);
+      fold.finish(apart, 0, bits.length);
+      expect(bitsOf(dtype, own)).toEqual(bitsOf(dtype, apart));
+    },
+  );
 
   test("partials joined and finished are what the oracle says", () => {
     const columns = [1, 2, 3, 4].map((seed) => wildBits(dtype, 2000, seed));
