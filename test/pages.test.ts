@@ -18,7 +18,7 @@ const folders = new Set(
 );
 const sources = tracked.filter((path) => /^(src|test|tools|bench)\/.*\.(ts|mjs)$/.test(path));
 const pages = tracked.filter((path) =>
-  /^([A-Z]+|docs\/.*|(src|test|tools|web|bench)\/(.*\/)?README)\.md$/.test(path),
+  /^([A-Z]+|docs\/.*|(assembly|src|test|tools|web|bench)\/(.*\/)?README)\.md$/.test(path),
 );
 
 /** Inline code of a page, without its fenced blocks. */
@@ -74,6 +74,14 @@ test("ARCHITECTURE.md names symbols that exist", () => {
   const symbols = symbolsIn(read("ARCHITECTURE.md"));
   expect(symbols.length).toBeGreaterThan(10);
   expect(symbols.filter((symbol) => !isDeclared(symbol))).toEqual([]);
+});
+
+test("test/unit/README.md names tests that exist", () => {
+  const rows = read("test/unit/README.md").split("\n");
+  const names = rows.flatMap((row) => spans(/^\| `.*\|(.*)\|$/.exec(row)?.[1] ?? ""));
+  const ends = [".test.ts", ".long.test.ts", ""];
+  expect(names.length).toBeGreaterThan(100);
+  expect(names.filter((name) => !ends.some((end) => exists(`${name}${end}`)))).toEqual([]);
 });
 
 test("pages name private members that exist", () => {

@@ -30,7 +30,8 @@ const sharedFlags = 3;
 /** Hash of the module's sources: assembly/ and this file. */
 function sourcesHash() {
   const hash = createHash("sha256");
-  const sources = readdirSync(assembly).map((name) => join(assembly, name));
+  const names = readdirSync(assembly).filter((name) => !name.endsWith(".md"));
+  const sources = names.map((name) => join(assembly, name));
   for (const path of [...sources.sort(), fileURLToPath(import.meta.url)]) {
     hash.update(readFileSync(path));
   }
