@@ -318,9 +318,9 @@ export function recordedSets({ comm, number, calls }: CallSet): CallSet[] | unde
   if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
   const recorded = calls[0]?.recorded?.calls ?? [];
   if (recorded.length === 0) return undefined;
-  return recorded.map(({ collective }, index) => {
-    const made = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
-    return { comm, number, collective, calls: made, kept: { work: undefined } };
+  return recorded.map(({ collective }, index): CallSet => {
+    const ofRanks = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
+    return { comm, number, collective, calls: ofRanks, cache: { planned: undefined } };
   });
 }
 
