@@ -77,7 +77,7 @@ export function lostError(
   return new RankLostError(
     {
       headline: `${callText(failed)}the process of rank ${lost} is gone: ${reason}`,
-      hint: "comm.rebuild() goes on with the survivors",
+      hint: "comm.rebuild() continues with the survivors",
     },
     { rank, size: ranks.length, comm: name, ranks: [lost], ...callFacts(failed, name) },
   );
@@ -93,7 +93,7 @@ export function closedElsewhereError(
   return new RemoteRankError(
     {
       headline: `${callText(failed)}rank ${closer} will not make it: it has closed its end of "${name}"`,
-      hint: "every rank makes the same calls before it closes; comm.rebuild() goes on with the ranks that call it too",
+      hint: "every rank makes the same calls before it closes; comm.rebuild() continues with the ranks that call it too",
     },
     { rank, size: ranks.length, comm: name, ranks: [closer], ...callFacts(failed, name) },
   );
@@ -105,7 +105,7 @@ export function abortedElsewhere({ name, ranks }: CommInfo, worldRank: number, w
   return new RemoteRankError(
     {
       headline: `rank ${rank} has aborted it: ${why}`,
-      hint: `its own output has the details; comm.rebuild() goes on with the ranks that call it too`,
+      hint: `its own output has the details; comm.rebuild() continues with the ranks that call it too`,
     },
     { size: ranks.length, comm: name, ranks: [rank] },
   );

@@ -171,7 +171,7 @@ export function peerLostError(comm: CommInfo, error: unknown): unknown {
   return new RemoteRankError(
     {
       headline: `${ranksText(own)} of "${comm.name}" will not make this call: its process has left the job, or is gone`,
-      hint: "comm.rebuild() goes on with the others",
+      hint: "comm.rebuild() continues with the others",
     },
     { ranks: own, cause: error },
   );

@@ -414,7 +414,7 @@ function goneFailure(
   return {
     code: "gone",
     headline: `${what}: rank ${gone[0]} ${how}`,
-    hint: "comm.rebuild() goes on with those that are left",
+    hint: "comm.rebuild() continues with those that are left",
     ranks: gone,
   };
 }

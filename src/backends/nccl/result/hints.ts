@@ -1,8 +1,8 @@
 /** Remedies for the statuses of NCCL and CUDA. */
 
 const says = "start again with NCCL_DEBUG=WARN";
-const anew = "this process can use its GPU no more: end it and start anew";
-const survivors = "rebuild() goes on with the survivors";
+const restart = "this process can use its GPU no more: end it and start another";
+const survivors = "rebuild() continues with the survivors";
 
 const ncclHints: Readonly<Record<string, string>> = {
   ncclUnhandledCudaError: `a CUDA call inside NCCL failed; ${says}, which names it`,
@@ -20,8 +20,8 @@ const ncclHints: Readonly<Record<string, string>> = {
 const ncclOther = `${says}, which says why; this status is newer than twinccl's list`;
 
 const stream = "another stream or library disturbed a recording: record again, with nothing beside";
-const lostDevice = `a kernel failed, and the CUDA context with it; ${anew} (compute-sanitizer names the kernel)`;
-const hardware = `the hardware failed: look for Xid in dmesg and at nvidia-smi -q; ${anew}`;
+const lostDevice = `a kernel failed, and the CUDA context with it; ${restart} (compute-sanitizer names the kernel)`;
+const hardware = `the hardware failed: look for Xid in dmesg and at nvidia-smi -q; ${restart}`;
 
 const cudaHints: Readonly<Record<string, string>> = {
   cudaErrorInvalidValue:

@@ -177,7 +177,7 @@ describe("an error of NCCL or CUDA", () => {
 
   test.each([
     ["cudaErrorMemoryAllocation", /allocate less/],
-    ["cudaErrorIllegalAddress", /start anew/],
+    ["cudaErrorIllegalAddress", /start another/],
     ["cudaErrorECCUncorrectable", /Xid/],
     ["cudaErrorDevicesUnavailable", /nvidia-smi/],
     ["cudaErrorStreamCaptureImplicit", /record again/],
