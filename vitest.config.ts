@@ -1,7 +1,7 @@
 /**
  * The tests: a project for each area of the code, and projects that run by name.
  *
- * `vitest run` proves every claim in about two minutes; `--mode all` adds the files `*.long.test.ts` and draws all cases of
+ * `vitest run` proves every claim in two to three minutes; `--mode all` adds the files `*.long.test.ts` and draws all cases of
  * properties. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
  */
 import { defineConfig, type ViteUserConfig } from "vitest/config";
@@ -94,7 +94,7 @@ export default defineConfig(({ mode }): ViteUserConfig => {
           "test/unit/tools",
           "test/unit/web",
         ]),
-        project("house", ["test/*.test.ts"]),
+        project("repository", ["test/*.test.ts"]),
         project("property", ["test/property", "test/seeds"]),
         project("regression", ["test/regression"], { ...ownModules, ...closesOpened }),
         project("conformance", ["test/conformance", "test/golden"]),

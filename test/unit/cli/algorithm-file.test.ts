@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { isAll } from "../../support/seed.ts";
+import { longTest } from "../../support/long-test.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-algorithm-"));
@@ -95,7 +95,7 @@ describe("an algorithm in a file", () => {
     expect(of("line").time).toBeGreaterThan(of("ring").time);
   });
 
-  test.runIf(isAll)(
+  longTest(
     "is judged on fewer ranks where its program is too large, and that is said",
     async () => {
       const judged = `sound on 781 ranks, not judged on 100000; ${unclaimed}`;

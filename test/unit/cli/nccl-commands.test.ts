@@ -6,7 +6,7 @@ import { sim } from "twinccl/sim";
 import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { variantBackend } from "../../../src/cli/backends.ts";
 import type { BackendSettings, BackendTable } from "../../../src/cli/context.ts";
-import { isAll } from "../../support/seed.ts";
+import { longTest } from "../../support/long-test.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-nccl-"));
@@ -125,7 +125,7 @@ test("golden record writes the plan that was logged, not the predicted one", asy
   expect(seen.every(({ readPlan }) => readPlan === true)).toBe(true);
 });
 
-test.runIf(isAll)(
+longTest(
   "start shows NCCL's table and the bits where there are two GPUs",
   async () => {
     const { backends } = watched(2);

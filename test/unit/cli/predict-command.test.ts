@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { isAll } from "../../support/seed.ts";
+import { longTest } from "../../support/long-test.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-predict-"));
@@ -22,7 +22,7 @@ async function times(line: string): Promise<Record<string, number | null>> {
 }
 
 describe("predict", () => {
-  test.runIf(isAll)("a table of sizes by algorithms, with the fastest marked", async () => {
+  longTest("a table of sizes by algorithms, with the fastest marked", async () => {
     const { status, out, err } = await cli("predict all-reduce --ranks 1024 -b 1K -e 1G -f 1024");
     expect({ status, err }).toEqual({ status: 0, err: "" });
     const [first, head, ...lines] = out.trimEnd().split("\n");
@@ -63,7 +63,7 @@ describe("predict", () => {
     expect(one["chain"]).toBeGreaterThan(free["chain"]!);
   });
 
-  test.runIf(isAll)("a size that is too large is left out, with a note", async () => {
+  longTest("a size that is too large is left out, with a note", async () => {
     const line = "all-reduce --ranks 1048576 -b 8 -e 8 --algorithm ring,recursive-doubling";
     expect(await times(line)).toEqual({ ring: null, "recursive-doubling": expect.any(Number) });
     expect((await cli(`predict ${line}`)).out).toMatch(/ - +22\.\d+\*\n# -: a program too large/);
