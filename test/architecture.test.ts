@@ -113,7 +113,7 @@ const src: SourceFile[] = list("src/", ".ts").map((path) => ({ path, text: read(
 const file = (path: string, text: string): SourceFile => ({ path, text });
 
 describe("src", () => {
-  test("there is something to judge", () => {
+  test("source files are found", () => {
     expect(src.length).toBeGreaterThan(0);
   });
   test("keeps the layer law", () => {
@@ -128,17 +128,17 @@ describe("src", () => {
   test("has files of at most 600 lines of code", () => {
     expect(src.flatMap((each) => tooLong(each))).toEqual([]);
   });
-  test("has no small file that belongs to its only importer", () => {
+  test("merges a small file with its only importer", () => {
     expect(crumbs(src, EXCEPTIONS)).toEqual([]);
   });
   test("has no dead file", () => {
     expect(deadFiles(src, [...entries, ...bins])).toEqual([]);
   });
-  test("has comments about the parts of the program, which are no persons", () => {
+  test("has comments without personification", () => {
     expect(personified(src)).toEqual([]);
     expect(src.flatMap(questions)).toEqual([]);
   });
-  test("is finished", () => {
+  test("has no unfinished work", () => {
     expect(src.flatMap(unfinished)).toEqual([]);
   });
   test("needs each exception it is granted", () => {
@@ -159,7 +159,7 @@ describe("the folders beside src", () => {
     // The bad examples of this file are strings.
     .filter((path) => path !== "test/architecture.test.ts")
     .map((path) => file(path, read(path)));
-  test("have comments about the parts of the program, which are no persons", () => {
+  test("have comments without personification", () => {
     expect(personified(others)).toEqual([]);
     expect(others.flatMap(questions)).toEqual([]);
   });
@@ -187,7 +187,7 @@ describe("the page", () => {
     );
     expect(foreign).toEqual([]);
   });
-  test("is short files, finished", () => {
+  test("is short files without unfinished work", () => {
     expect(pages.flatMap((each) => [...tooLong(each), ...unfinished(each)])).toEqual([]);
   });
 });
@@ -291,7 +291,7 @@ describe("the checkers notice", () => {
     expect(good.flatMap(layerViolations)).toEqual([]);
   });
 
-  test("Node where a browser must do", () => {
+  test("Node APIs in code that also runs in browsers", () => {
     const text = 'import "node:fs";\nprocess.exit(1);\nlet t: NodeJS.Timeout;';
     expect(nodeViolations(file("src/backends/sim/x.ts", text), [])).toHaveLength(3);
     expect(nodeViolations(file("src/api/x.ts", text), [])).toHaveLength(3);
@@ -317,7 +317,7 @@ describe("the checkers notice", () => {
     expect(impureCalls(file("src/backends/sim/x.ts", fine), EXCEPTIONS)).toEqual([]);
   });
 
-  test("that only the timer rule is lifted in api", () => {
+  test("that api is exempt from the timer rule only", () => {
     expect(impureCalls(file("src/api/x.ts", "setTimeout(f, 1);"), EXCEPTIONS)).toEqual([]);
     expect(impureCalls(file("src/api/x.ts", "Date.now();"), EXCEPTIONS)).toHaveLength(1);
   });

@@ -125,7 +125,7 @@ describe("the reader of examples", () => {
   ].join("\n");
   const examples = examplesOf(page);
 
-  test("finds the checked ones and no other", () => {
+  test("finds exactly the examples marked as checked", () => {
     expect(examples.map((each) => [each.kind, each.body, each.expected])).toEqual([
       ["module", "console.log(1);\n", "1\n"],
       ["command", "echo hi\n", "hi\n"],
@@ -153,7 +153,7 @@ describe.each(pages)("%s", (page) => {
     outputs = printed(examples);
   });
 
-  test("has a checked example where it must", () => {
+  test("has a checked example where one is required", () => {
     expect(examples.length).toBeGreaterThanOrEqual(page === "README.md" ? 1 : 0);
     if (page !== "docs/testing.md") return;
     const fences = fencesOf(readFileSync(path, "utf8"));

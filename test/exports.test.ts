@@ -79,7 +79,7 @@ function importAlone(entry: string): ReturnType<typeof run> {
     await import(${JSON.stringify(entry)});`);
 }
 
-test("the names of every entry are the promised ones", async () => {
+test("the exported names of every entry equal the snapshot", async () => {
   const names = Object.fromEntries(
     entries.map(({ name, source }) => [name, namesIn(source).sort()]),
   );

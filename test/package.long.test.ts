@@ -115,7 +115,7 @@ describe("the types", () => {
     expect(complaints(["es2022"], "NodeNext")).toEqual([]);
   });
 
-  test("get on with the DOM and the newest language, of a bundler", () => {
+  test("compile with the DOM library and the newest language target of a bundler", () => {
     expect(complaints(["esnext", "dom"], "Bundler")).toEqual([]);
   });
 });

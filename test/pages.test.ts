@@ -55,7 +55,7 @@ function isDeclared(symbol: string): boolean {
   return texts.some((text) => declaration.test(text) && (member === undefined || use.test(text)));
 }
 
-test("there are pages to judge", () => {
+test("pages are found", () => {
   expect(pages).toEqual(expect.arrayContaining(["README.md", "ARCHITECTURE.md", "docs/calls.md"]));
 });
 

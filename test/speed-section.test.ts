@@ -46,7 +46,7 @@ describe("the section of a result of NCCL", () => {
   const file = join(folder, "result.json");
   writeFileSync(file, JSON.stringify(document));
 
-  test("holds the medians, what ours is of theirs, and empty cells for what was not run", () => {
+  test("holds the medians, the ratios, and empty cells for measurements that were not made", () => {
     const { stdout } = tool(file, "--print");
     expect(stdout).toContain("2 × NVIDIA H200, driver 580.1, NCCL 2.28.9");
     expect(stdout).toContain("| 8 B | 13.3 | 12.0 | 47.0 | 11.5 | 11.0 | 4.5 | 1.10 |");
@@ -156,7 +156,7 @@ describe("the section of a result of WebGPU", () => {
     JSON.stringify({ elements: 12345678, calls: 901, fine: true }),
   );
 
-  test("holds the folds, the ways of adding, and what was compared", () => {
+  test("holds the folds, the forms of addition, and the comparisons", () => {
     const { stdout } = tool(file, "--print");
     expect(stdout).toContain(
       "NVIDIA H200, driver 580.1, through Dawn, Node.js 20.20.2, commit 0123456, 2026-01-02.",
@@ -215,7 +215,7 @@ describe("the section of a result beside others on a CPU", () => {
   const file = join(folder, "peers-result.json");
   writeFileSync(file, JSON.stringify(document));
 
-  test("holds the machine, the ratios, and what is wanted of figures by themselves", () => {
+  test("holds the machine, the ratios, and the requested plain figures", () => {
     const { stdout } = tool(file, "--print");
     expect(stdout).toContain(
       "AMD EPYC, 2 cores, Node.js 20.20.2, Open MPI 4.1.4, SimGrid 3.32, commit 0123456, 2026-01-02.",

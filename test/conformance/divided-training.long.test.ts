@@ -18,14 +18,14 @@ describe.each(dividedRuns)("$name", (run) => {
   });
 });
 
-test("another order of folding shows, where three ranks fold: the equality says something", async () => {
+test("another fold order changes the bits on three ranks, so equality is a real check", async () => {
   const run = dividedRuns.find(({ name }) => name.includes("1 × 2 × 3"))!;
   const other = sim({ algorithms: { allReduce: "linear" } });
   expect(await runDivided(other, run)).not.toEqual(await runDivided(sim(), run));
 });
 
 describe.each(runsOfPairs)("$name, on fakes of NCCL", (run) => {
-  test("has the simulation's bits, and leaves nothing behind", async () => {
+  test("has the simulation's bits, and releases every resource", async () => {
     const gpus = fakeGpus();
     expect(await runDivided(gpus.backend(), run)).toEqual(await runDivided(sim(), run));
     expect(gpus.machine.complaints).toEqual([]);

@@ -29,7 +29,7 @@ export function oneProcess({ name, backend, size, cycles }: OneProcess): void {
   describe(`${name}, all ranks in one process`, () => {
     // One rank agrees with itself.
     if (size > 1)
-      test("case 6: ranks that disagree on a count all get the same error at once, and the world goes on", async () => {
+      test("case 6: ranks that disagree on a count all get the same error, and the world continues", async () => {
         const world = await createWorld({ backend: backend(), size });
         for (let round = 0; round < 3; round++) {
           const seen = await within(

@@ -129,7 +129,7 @@ export function conformance(subject: Subject): void {
       }
     });
 
-    test("takes counts of nothing, one, and fewer than there are ranks", async () => {
+    test("accepts counts of zero, one, and less than the number of ranks", async () => {
       for (const size of sizes) {
         for (const count of [0, 1, size - 1, size, size + 1]) {
           const calls = (["sum", "max"] as const).map((op) =>
@@ -140,7 +140,7 @@ export function conformance(subject: Subject): void {
       }
     });
 
-    test("holds every rank at a barrier until all have come", async () => {
+    test("holds every rank at a barrier until the last one arrives", async () => {
       for (const size of sizes) {
         await use(size, async (ranks) => {
           const times = await ranks.each("barrier");
@@ -160,7 +160,7 @@ export function conformance(subject: Subject): void {
       });
     });
 
-    test("reads the contents at the moment of the read, whatever is written later", async () => {
+    test("reads the contents at the call, not those written later", async () => {
       await use(least, async (ranks) => {
         const needed = [
           [1, 1, 1],
@@ -187,7 +187,7 @@ export function conformance(subject: Subject): void {
       });
     });
 
-    test("fails ranks that disagree, writes nothing, and goes on", async () => {
+    test("rejects calls that differ between ranks, writes nothing, and continues", async () => {
       if (most === 1) return;
       await useCompared(most, async (ranks) => {
         // Of two ranks the first one's value is the norm.
@@ -208,7 +208,7 @@ export function conformance(subject: Subject): void {
       });
     });
 
-    test("closes a communicator once and for all", async () => {
+    test("closes a communicator permanently", async () => {
       await use(least, async (ranks) => {
         expect(await ranks.each("closedTwice")).toEqual(sameOn(ranks, "ERR_COMM_CLOSED"));
         await expectHealthy(ranks);

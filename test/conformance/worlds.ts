@@ -70,7 +70,7 @@ function aWorldConforms({ name, backend, sizes }: WorldCandidate, inWorld: UseWo
       });
     });
 
-    test("fails the other ranks when one throws or leaves, and goes on", async () => {
+    test("fails the other ranks when one throws or leaves, and continues", async () => {
       if (most === 1) return;
       await inWorld(most, async (world) => {
         const thrown = world.run((comm) => {
@@ -86,7 +86,7 @@ function aWorldConforms({ name, backend, sizes }: WorldCandidate, inWorld: UseWo
       });
     });
 
-    test("closes once and for all", async () => {
+    test("closes permanently", async () => {
       const world = await createWorld({ backend: backend(), size: least });
       await world.close();
       await world.close();

@@ -37,7 +37,7 @@ describe("a rank that closes while the others are stuck", () => {
     });
   });
 
-  test("waits for their part in the end no longer than a bound", async () => {
+  test("waits a bounded time for the other ranks' part of closing", async () => {
     const { first, text } = await closed("idle", 60_000, 15_000);
     expect(first.tookMs, text).toBeLessThan(2 * ncclMs + slackMs);
     expect(first.failure, text).toBeUndefined();
@@ -47,7 +47,7 @@ describe("a rank that closes while the others are stuck", () => {
   });
 });
 
-test("a job of processes that end without closing ends well", async () => {
+test("a job of processes that end without close() succeeds", async () => {
   const began = performance.now();
   const { status, results, text } = await runJob<{ readonly sum: number }>(
     size,

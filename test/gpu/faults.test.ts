@@ -60,7 +60,7 @@ describe("a lost rank", () => {
 
   test("may be rank 0, first or later", () => expectLosses(most >= 4 ? [0, 1] : [0]));
 
-  test("that never arrives is named when the time is over", async () => {
+  test("that never joins is named at the deadline", async () => {
     const { results, text } = await runJob<object>(size, "absent-rank.mjs");
     const there = Array.from({ length: size - 1 }, (_, rank) => rank);
     for (const rank of there) {
@@ -95,7 +95,7 @@ describe("a lost rank", () => {
     return job;
   }
 
-  test("when NCCL starts is reported at once, and the remaining ranks end", async () => {
+  test("during NCCL's start is reported at once, and the remaining ranks end", async () => {
     for (const victim of [0, size - 1]) {
       const { status, results, text } = await startsWithout("kill", victim);
       expect(status, text).toBe(137);
@@ -103,7 +103,7 @@ describe("a lost rank", () => {
     }
   });
 
-  test("or does not start once is met again by all", async () => {
+  test("that fails its first start joins all again", async () => {
     for (const victim of [0, size - 1]) {
       const { status, results, text } = await startsWithout("fail", victim);
       expect(status, text).toBe(0);
@@ -112,7 +112,7 @@ describe("a lost rank", () => {
     }
   });
 
-  test("that makes no call in time fails it for the others, and all rebuild", async () => {
+  test("that misses a call's deadline fails it for the others, and all rebuild", async () => {
     interface Late {
       readonly rank: number;
       readonly late?: { readonly tookMs: number };
@@ -139,7 +139,7 @@ describe("a lost rank", () => {
   });
 });
 
-describe("a rank that goes wrong inside of NCCL, where the others wait for it", () => {
+describe("a rank that fails inside NCCL while the others wait for it", () => {
   interface Told {
     readonly code: string;
     readonly tookMs: number;
@@ -201,7 +201,7 @@ describe("a rank that ends the communicator where others wait without a deadline
   ] as const;
 
   for (const [how, code, message, mostMs] of ways) {
-    test(`${how}: the error of the others names it, and they wait no longer`, async () => {
+    test(`${how}: the error of the others names it, and their waits end`, async () => {
       const victim = size - 1;
       const { results, status, text } = await runJob<Told>(size, "gives-up.mjs", how, `${victim}`);
       expect(status, text).toBe(0);
@@ -218,7 +218,7 @@ describe("a rank that ends the communicator where others wait without a deadline
   }
 });
 
-describe("a rank that does not come where ranks are connected for the first time", () => {
+describe("a rank missing when ranks first connect", () => {
   /** The error of a rank's call. */
   interface Told {
     readonly code: string;
@@ -232,7 +232,7 @@ describe("a rank that does not come where ranks are connected for the first time
     ...["split", "partAllReduce", "partAllToAll"],
   ];
 
-  test("is named in time, and one that is killed there as well", async () => {
+  test("is named by the deadline, and so is a rank killed there", async () => {
     const { results, text } = await runJob<{ told: Readonly<Record<string, Told>> }>(
       size,
       "first-contacts.mjs",

@@ -46,7 +46,7 @@ describe("adopted memory", () => {
     for (const ptr of owned) cuda.free(ptr);
   });
 
-  test("that is none of the rank's device is refused", async () => {
+  test("on another device than the rank's is refused", async () => {
     const pinned = cuda.hostAlloc(64);
     await ofRanks({}, async (comm) => {
       expect(() => comm.adopt(pinned, "int8", 64)).toThrow(/page-locked memory of the host/);
@@ -66,7 +66,7 @@ describe("adopted memory", () => {
 });
 
 describe("a given stream", () => {
-  test("has the caller's work in order with calls, and is left alone", async () => {
+  test("orders the caller's work with calls, and stays valid", async () => {
     const streams = onEach(() => cuda.streamCreate());
     const bytes = 1 << 24;
     const results = await ofRanks({ streams }, async (comm) => {
@@ -113,7 +113,7 @@ describe("a given stream", () => {
 });
 
 describe("arrays in calls", () => {
-  test("are copied in and back, in a row without waiting and in replays too", async () => {
+  test("are copied in and back, in calls without await and in replays", async () => {
     const results = await ofRanks({ staging: "copy" }, async (comm) => {
       const [a, b] = [new Float32Array(100_000).fill(comm.rank + 1), new Float32Array(100_000)];
       void comm.allReduce({ send: a, op: "sum" });
@@ -134,7 +134,7 @@ describe("arrays in calls", () => {
 });
 
 describe("a recording that was disposed", () => {
-  test("is refused, and has given its device memory back: a hundred more take none", async () => {
+  test("is refused, and its device memory is freed: a hundred recordings need no more", async () => {
     const grown = await ofRanks({}, async (comm) => {
       const data = comm.alloc("float32", 1024).fill(1);
       const cycle = async (): Promise<void> => {

@@ -128,7 +128,7 @@ describe(isShared ? "processes that share a GPU" : "one process per GPU", () => 
     );
   }
 
-  test("first messages meet in any order of the calls, and calls that differ fail", async () => {
+  test("first messages connect in any order of the calls, and calls that differ fail", async () => {
     const job = await runJob<Readonly<Record<string, unknown>>>(size, "first-exchanges.mjs");
     expect(job.status, job.text).toBe(0);
     for (const [rank, told] of job.results.entries()) {

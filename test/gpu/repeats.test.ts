@@ -17,7 +17,7 @@ const sizes = await gpuSizes();
 const worlds = new KeptOpen<World>((size) => createWorld({ backend: nccl(), size }));
 afterAll(() => worlds.close());
 
-test("calls with the same buffers are those of the simulation with new views", async () => {
+test("repeated calls with the same buffers have the simulation's results with new views", async () => {
   // Where there are none, it is said why.
   expect(await listRunner(), "lists are made here").toBeTypeOf("object");
   let [fine, all] = [0, 0];

@@ -12,7 +12,7 @@ interface Waited {
   readonly givenUp?: { readonly tookMs: number };
 }
 
-test("a long wait burns no core; a signal ends the next, and all rebuild", async () => {
+test("a long wait uses no processor time; a signal ends the next wait, and all rebuild", async () => {
   const awayMs = 4000;
   const job = await runJob<Waited>(size, "waits.mjs", String(awayMs));
   expect(job.status, job.text).toBe(0);

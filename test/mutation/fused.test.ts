@@ -99,7 +99,7 @@ const rows = builtCollectives.flatMap((collective) =>
   algorithmsOf(collective).map((algorithm) => ({ collective, name: algorithm.name, algorithm })),
 );
 
-describe("folds compute what messages do", () => {
+describe("fused folds have the results of messages", () => {
   test.each(rows)("$collective $name", async ({ collective, name, algorithm }) => {
     const { reduces, rooted } = specifications[collective];
     for (let ranks = 1; ranks <= mostRanks; ranks++) {

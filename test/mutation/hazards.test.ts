@@ -37,7 +37,7 @@ const race = built("allGather", { channels: 2 }, (program) => {
 });
 
 describe("the verifier notices", () => {
-  test("lanes of one rank that race for a chunk, which some resume order loses", () => {
+  test("lanes of one rank that race for a chunk in some resume order", () => {
     expect(problemsOf(race)).toContain(
       "hazard: rank 0: out[0] is written by one lane and touched by another beside it",
     );
@@ -57,7 +57,7 @@ describe("the verifier notices", () => {
     expect(run(1)[1]).not.toEqual(run(0)[1]);
   });
 
-  test("in place, an output of one lane that lies on an input of another", () => {
+  test("an in-place output of one lane that overlaps another lane's input", () => {
     const program = built("allReduce", { ranks: 1, channels: 2, chunksPerBlock: 2 }, (builder) => {
       builder.lane(0, 0).copy(input(0), output(0), { final: true });
       builder.lane(0, 1).copy(input(0), scratch(0)).copy(input(1), output(1), { final: true });
@@ -67,7 +67,7 @@ describe("the verifier notices", () => {
     ]);
   });
 
-  test("a step that stores over chunks that it has yet to read", () => {
+  test("a step that overwrites chunks before it reads them", () => {
     const program = built("allGather", { scratchChunks: 3 }, (builder) => {
       builder.everyRank((lane, rank) => {
         lane
@@ -81,7 +81,7 @@ describe("the verifier notices", () => {
     expect(problemsOf(program)[0]).toMatch(/hazard: .*reads other chunks from/);
   });
 
-  test("a chunk that is parked where another length may be", () => {
+  test("a chunk stored in a place that may have another length", () => {
     const program = built("allReduce", { ranks: 1, chunksPerBlock: 2 }, (builder) => {
       builder.lane(0).copy(input(0), output(1)).copy(output(1), output(0), { final: true });
       builder.lane(0).copy(input(1), output(1), { final: true });
@@ -89,7 +89,7 @@ describe("the verifier notices", () => {
     expect(problemsOf(program)[0]).toMatch(/hazard: rank 0 .*may have another length/);
   });
 
-  test("a block that is parked where the caller's counts may be others", () => {
+  test("a block stored in a place that may have other counts of the caller", () => {
     const write = (builder: ProgramBuilder): void => {
       builder.everyRank((lane, rank) => {
         lane.copy(input(1 - rank), output(rank)).copy(input(rank), output(rank));

@@ -111,7 +111,7 @@ describe("a seed", () => {
     );
   });
 
-  test("chooses for each call by its number, not by what was called before", async () => {
+  test("decides for each call by its number, not by earlier calls", async () => {
     const cases = fc.record({ size: fc.integer({ min: 2, max: 9 }), seed: seeds });
     await holds(
       cases,

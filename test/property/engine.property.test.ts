@@ -278,7 +278,7 @@ describe("one rank stands for all of a symmetric program", () => {
   });
   const symmetric = rows.filter(({ algorithm }) => algorithm.symmetry?.(8) !== undefined);
 
-  test("ring, doubling, halving and pairwise programs are", () => {
+  test("ring, doubling, halving and pairwise programs are symmetric", () => {
     expect(symmetric.map(({ collective, name }) => `${collective} ${name}`)).toEqual([
       "allReduce ring",
       "allReduce halving-doubling",

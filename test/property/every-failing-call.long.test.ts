@@ -114,7 +114,7 @@ const divisions: readonly Division[] = [
 ];
 
 describe.each(divisions)("$name", ({ size, ranks, stride = 1, step }) => {
-  test.each(ranks)("rank %i, struck at any of its calls", async (rank) => {
+  test.each(ranks)("rank %i fails at any of its calls", async (rank) => {
     const sound = await createWorld({ backend: sim(), size });
     const expected = await sound.run(step).finally(() => sound.close());
     let call = 0;

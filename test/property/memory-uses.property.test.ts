@@ -35,7 +35,7 @@ const use: fc.Arbitrary<MemoryUse> = fc
     return { buffer: new DeviceBuffer("uint8", length, allocation, begin), user };
   });
 
-test("a buffer is shared when one of another user overlaps it", async () => {
+test("a buffer counts as shared when another user's buffer overlaps it", async () => {
   let shared = 0;
   await holds(
     fc.array(use, { maxLength: 12 }),

@@ -67,18 +67,18 @@ test("every algorithm that folds has a hand-written order", () => {
 describe.each(rows)("$collective by $algorithm", (row) => {
   const kinds = [row.collective, row.collective, row.collective, "broadcast", "barrier"] as const;
 
-  test("exact contents give what naive loops give", async () => {
+  test("exact contents give the results of naive loops", async () => {
     const cases = programs({ payload: "exact", kinds, mostElements: 70 });
     await holds(cases, (program) => judge(row, program, false), 100);
   });
 
-  test("arbitrary bits give what the paper's order gives", async () => {
+  test("arbitrary bits give the results of the paper's fold order", async () => {
     const cases = programs({ payload: "bits", kinds, mostElements: 70 });
     await holds(cases, (program) => judge(row, program, true), 150);
   });
 });
 
-test("programs of all calls at once: arbitrary bits give what the papers' orders give", async () => {
+test("programs of all calls at once: arbitrary bits give the results of the papers' fold orders", async () => {
   const row: Row = { collective: "allReduce", algorithm: "ring" };
   await holds(programs({ payload: "bits" }), (program) => judge(row, program, true), 300);
 });
@@ -145,7 +145,7 @@ describe("every dtype and every operator", () => {
   });
 
   test.each(everyDType)(
-    "%s: one rank alone keeps its bytes unless a scalar meets them",
+    "%s: a single rank keeps its bytes unless a scalar multiplies them",
     async (dtype) => {
       const ops: OracleOp[] = [
         "sum",

@@ -140,7 +140,7 @@ class Replay {
   }
 }
 
-test("never lets a push come too late, and has the values of a replay", async () => {
+test("accepts no push beyond the bound, and has the values of a replay", async () => {
   let [held, rejected] = [0, 0];
   await holds(
     cases,

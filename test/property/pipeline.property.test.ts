@@ -108,7 +108,7 @@ test("ends in typed errors on all ranks when one fails at any call", async () =>
   );
 });
 
-test("ends in typed errors when ranks bring other micro-batches", async () => {
+test("ends in typed errors when ranks differ in their micro-batches", async () => {
   await holds(
     fc.record({ one: cases, more: fc.integer({ min: 1, max: 3 }), rank: fc.nat(5) }),
     async ({ one, more, rank }) => {

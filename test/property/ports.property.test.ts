@@ -109,7 +109,7 @@ function fits(
   return false;
 }
 
-test("messages that contend for ports wait for nothing else, and no rank for others' messages", async () => {
+test("messages wait only for contended ports, and ranks only for their own messages", async () => {
   await holds(
     crowds,
     async (crowd) => {

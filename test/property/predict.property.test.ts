@@ -84,7 +84,7 @@ describe("a prediction is the time of all ranks together", () => {
     );
   });
 
-  test("and some of them were made by a few ranks for all, on every wiring", () => {
+  test("some predictions time a few ranks for all, on every wiring", () => {
     const kinds = ["crossbar", "fat", "ring", "torus"];
     if (isAll) expect([...folds].sort()).toEqual(kinds);
     else expect(folds.size).toBeGreaterThan(1);
@@ -101,7 +101,7 @@ function way(wiring: Wiring, from: number, to: number): number[] {
 }
 
 describe("wirings", () => {
-  test("of a fat tree lead up to the first switch that both are below, and down again", () => {
+  test("of a fat tree route up to the lowest common switch, and down again", () => {
     const tree = fatTree(16, [2, 4], 4);
     // Up-links of 8 leaves, then of 2 groups of them; down-links after those ten.
     expect(tree.links).toBe(20);
@@ -113,7 +113,7 @@ describe("wirings", () => {
     expect([0, 8, 17, 19].map((link) => tree.width(link))).toEqual([0.5, 2, 0.5, 2]);
   });
 
-  test("of a torus lead from neighbour to neighbour, the shorter way, and arrive", async () => {
+  test("of a torus route from neighbour to neighbour along the shorter way", async () => {
     await holds(
       fc.array(fc.integer({ min: 1, max: 6 }), { minLength: 1, maxLength: 3 }),
       (dimensions) => {
@@ -148,7 +148,7 @@ describe("wirings", () => {
     );
   });
 
-  test("that make no sense are refused by name", () => {
+  test("with invalid fields are refused by name", () => {
     expect(() => fatTree(8, [])).toThrow("fatTree: groups: found none");
     expect(() => fatTree(8, [2.5])).toThrow("fatTree: groups: found 2.5");
     expect(() => fatTree(8, [2], 0.5)).toThrow("fatTree: oversubscription: found 0.5");

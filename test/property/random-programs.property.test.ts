@@ -45,6 +45,6 @@ test("random programs never write a lent buffer", async () => {
   );
 });
 
-test("worlds answer as their model says, whatever their life", async () => {
+test("worlds follow their model through every life cycle", async () => {
   await holds(lifeCycleCommands(), (commands) => runLifeCycle(sim(), commands), 300);
 });

@@ -206,7 +206,7 @@ async function outcome(program: Program, isHeard: boolean) {
 }
 
 describe("on fake GPUs", () => {
-  test("calls that are repeated in one turn do what they do the long way", async () => {
+  test("batched calls have the results of calls outside a batch", async () => {
     let [behind, all] = [0, 0];
     await holds(
       programs,

@@ -24,7 +24,7 @@ describe.each([
   ["the simulation", () => sim()],
   ["fake GPUs", () => fakeGpus().backend()],
 ] as const)("on %s", (_, open) => {
-  test("calls with the same buffers are those with new views", async () => {
+  test("calls with the same buffers have the results of calls with new views", async () => {
     let fine = 0;
     let all = 0;
     await holds(

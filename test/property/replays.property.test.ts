@@ -104,7 +104,7 @@ async function outcome(program: Repeated, way: "direct" | "recorded" | "traced")
   return found;
 }
 
-test("replays, traced or not, take the time of their calls and leave what they leave", async () => {
+test("replays, traced or not, take the time of their calls and have their results", async () => {
   await holds(
     repeated,
     async (program) => {

@@ -103,7 +103,7 @@ function expected({ size, calls }: Row): number[][][] {
   return memory.map((both) => both.map((array) => Array.from(array)));
 }
 
-test("calls in a row read what earlier ones wrote, and strict lending raises no alarm", async () => {
+test("consecutive calls read the results of earlier ones, and strict lending raises no alarm", async () => {
   await holds(
     rows,
     async (row) => {

@@ -144,7 +144,7 @@ async function runCase(world: World, test: Case): Promise<void> {
   });
 }
 
-test("the mean is right for any model, batches, order and option, and lent buffers are left alone", async () => {
+test("the mean is right for any model, batches, order and option, and lent buffers are not written", async () => {
   let judged = 0;
   await holds(
     cases,
@@ -198,7 +198,7 @@ test("a rank that fails at any call ends the run with typed errors, and the next
   expect(struck).toBeGreaterThan(50 * partOfCases);
 });
 
-test("a rank that fails at any call of a save leaves a checkpoint that is whole", async () => {
+test("a rank that fails at any call of a save leaves a complete checkpoint", async () => {
   let struck = 0;
   const plans = fc.record({
     size: fc.integer({ min: 2, max: 4 }),

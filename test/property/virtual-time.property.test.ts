@@ -269,7 +269,7 @@ function expected({ size, steps }: Timed): number[] {
   return model.end();
 }
 
-test("the clocks of random programs are what arithmetic says, with every seed", async () => {
+test("the clocks of random programs equal the computed times, with every seed", async () => {
   await holds(
     timed,
     async (program) => {

@@ -76,7 +76,7 @@ test("a disposed buffer that the program still holds keeps no arena", async () =
   await vi.waitUntil(() => stopped.workers === 1, patience);
 });
 
-test("an arena that a buffer lies in stays, and serves the next world", async () => {
+test("an arena with a live buffer stays, and serves the next world", async () => {
   const executor = new WasmExecutor({ threads: 1 });
   const kept: DeviceBuffer[] = [];
   const arena = await oneWorld(executor, large, kept);
@@ -88,7 +88,7 @@ test("an arena that a buffer lies in stays, and serves the next world", async ()
   expect([...read]).toEqual([7]);
 });
 
-test("arenas of executors that are gone do not pile up, though the event loop never turns", async () => {
+test("arenas of unreferenced executors do not accumulate while the event loop never turns", async () => {
   const arenas: WeakRef<object>[] = [];
   for (let i = 0; i < 24; i++) {
     arenas.push(await oneWorld(new WasmExecutor({ threads: 1 }), 2 ** 16));

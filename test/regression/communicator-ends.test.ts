@@ -5,7 +5,7 @@ import { fakeGpus, ncclError } from "../support/fake-gpus/index.ts";
 import { expectHealthy } from "../support/planted.ts";
 import { cleanGpus, inWorld, seen } from "../unit/backends/nccl/gpus.ts";
 
-test("a rank that NCCL does not destroy kept those behind it, and the error named no communicator", async () => {
+test("a failed destroy of one rank kept later communicators open, and the error named none", async () => {
   const gpus = cleanGpus();
   const world = await createWorld({ backend: gpus.backend(), size: 3 });
   const [, second] = gpus.nccl.ends.keys();

@@ -347,7 +347,7 @@ test.each([1, 2, 3, 4])(
   },
 );
 
-describe("a directory once opened what its names led to", () => {
+describe("a directory once opened files that its names and links led to", () => {
   const directories: string[] = [];
   async function directory(): Promise<string> {
     const made = await fs.realpath(await fs.mkdtemp(join(tmpdir(), "twinccl-crafted-")));
@@ -417,7 +417,7 @@ describe("a directory once opened what its names led to", () => {
     }
   });
 
-  test("names of folders that no save has are no saves", async () => {
+  test("folders with names that no save has are ignored", async () => {
     const files = await saved(memoryFiles());
     for (const name of ["save-000000002", "save-99999999999999999999", "save-00000000"]) {
       await files.write(`${name}/manifest.json`, new Uint8Array());

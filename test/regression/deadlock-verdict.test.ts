@@ -162,7 +162,7 @@ describe("a rank may wake", () => {
   );
 });
 
-test("a deadlock is decided under timers that stand still", async () => {
+test("a deadlock is decided under fake timers", async () => {
   const world = await worldOf(2);
   vi.useFakeTimers();
   onTestFinished(() => void vi.useRealTimers());

@@ -57,7 +57,7 @@ test("the code of an error forged fields of the line of its call", async () => {
   expect(trace.toText()).toContain(' call=0 error="A call=7" ');
 });
 
-test("a name that needs no quotes stands as it is", async () => {
+test("a name that needs no quotes is printed unquoted", async () => {
   const trace = new Trace();
   const world = await createWorld({ backend: sim({ trace }), size: 1, name: "job/é=1" });
   await world.run((comm) => comm.barrier());

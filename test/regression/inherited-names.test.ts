@@ -16,13 +16,13 @@ describe.each(inherited)("%s", (name) => {
     ["predict all-reduce -d", 2],
     ["trace all-reduce -d", 2],
     ["verify --against sim --dtype", 2],
-  ])("is no dtype of %s", async (line, status) => {
+  ])("is not accepted as a dtype of %s", async (line, status) => {
     const outcome = await cli(`${line} ${name}`);
     expect(outcome).toMatchObject({ status, out: "" });
     expect(outcome.err).toContain(`--dtype: found "${name}", needs one of int8, `);
   });
 
-  test("is no dtype of an array", async () => {
+  test("is not accepted as a dtype of an array", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const send = asDType(new Float32Array(4), name as DType);
     const run = world.run((comm) => comm.allReduce({ send, op: "sum" }));
@@ -32,7 +32,7 @@ describe.each(inherited)("%s", (name) => {
     await world.close();
   });
 
-  test("is no class of an array: the built-in class below it counts", async () => {
+  test("does not name an array's class: the built-in base class counts", async () => {
     class Named extends Float32Array {
       override get [Symbol.toStringTag](): "Float32Array" {
         return name as "Float32Array";
@@ -46,7 +46,7 @@ describe.each(inherited)("%s", (name) => {
     await world.close();
   });
 
-  test("is no count of a parameter in a state that lacks it", () => {
+  test("does not count as a parameter's count in a state that lacks it", () => {
     const parameters = new ParameterSet([{ name, shape: [2] }]);
     const optimizer = new Optimizer(parameters, sgd({ learningRate: 1 }));
     const state = optimizer.state();
@@ -66,7 +66,7 @@ describe.each(inherited)("%s", (name) => {
     );
   });
 
-  test("is no collective in NCCL's log", () => {
+  test("is not read as a collective in NCCL's log", () => {
     const line = (what: string): string =>
       `NCCL INFO ${what}: 64 Bytes -> Algo ${name} proto ${name} channel{Lo..Hi}={0..1}`;
     expect(planOfLine(line(name))).toBeUndefined();

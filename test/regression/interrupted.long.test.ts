@@ -97,7 +97,7 @@ describe("SIGINT on a hang prints the waiting ranks and their lines, and ends", 
 });
 
 describe("the listener", () => {
-  test("is not there while no call stands still, nor once it has gone on", async () => {
+  test("is absent while no call hangs, and once a hanging call continues", async () => {
     const text = `${imports}
       const world = await createWorld({ backend: sim(), size: 2 });
       const count = () => process.listenerCount("SIGINT");
@@ -131,7 +131,7 @@ describe("the listener", () => {
     expect({ status, stdout, stderr }).toEqual({ status: 7, stdout: "held 1\n", stderr: "" });
   });
 
-  test("keeps no deadlock from being decided", async () => {
+  test("does not prevent the detection of a deadlock", async () => {
     const text = `${imports}import { createServer } from "node:http";
       await new Promise((resolve) => createServer().listen(0, "127.0.0.1", resolve));
       const world = await createWorld({ backend: sim(), size: 2 });

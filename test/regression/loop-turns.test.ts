@@ -72,7 +72,7 @@ describe("while ranks only await calls", () => {
     expect(await callsUntil(2, (comm) => comm.barrier(), begin)).toBeLessThan(mostCalls);
   });
 
-  test("a signal that calls take ends them", async () => {
+  test("an AbortSignal of the calls ends them", async () => {
     await using world = await createWorld({ backend: sim(), size: 2 });
     const results = world.run(async (comm) => {
       const signal = AbortSignal.timeout(20);
@@ -88,7 +88,7 @@ describe("while ranks only await calls", () => {
     ["calls side by side", (comm: Communicator) => Promise.all([comm.barrier(), comm.barrier()])],
     ["calls issued ahead", issuedAhead()],
     ["calls of splits", async (comm: Communicator) => (await comm.split({ color: 0 })).close()],
-  ])("a timer rings between %s", async (_, call) => {
+  ])("a timer fires between %s", async (_, call) => {
     expect(await callsUntil(3, call)).toBeLessThan(mostCalls);
   });
 });
@@ -171,7 +171,7 @@ describe("a turn of the event loop between calls", () => {
     expect(turns).toBeGreaterThan(10);
   });
 
-  test("never comes while a rank waits in microtasks for another one's call", async () => {
+  test("is not taken while a rank waits in microtasks for another rank's call", async () => {
     hurry();
     await using world = await createWorld({ backend: sim(), size: 3 });
     let isDone = false;
@@ -184,7 +184,7 @@ describe("a turn of the event loop between calls", () => {
     expect(isDone).toBe(true);
   });
 
-  test("is no quiet in which a deadlock is decided", async () => {
+  test("does not count as idle for deadlock detection", async () => {
     hurry();
     await using world = await createWorld({ backend: sim(), size: 4 });
     const calls = await world.run(async (comm) => {

@@ -60,7 +60,7 @@ describe("messages of a group", () => {
     },
   );
 
-  test("are looked at once, however many ranks exchange them", async () => {
+  test("are visited once, however many ranks exchange them", async () => {
     const toAll = async (comm: Communicator): Promise<void> => {
       const [sent, received] = [comm.alloc("float32", comm.size), comm.alloc("float32", comm.size)];
       await comm.group(() => {
@@ -75,7 +75,7 @@ describe("messages of a group", () => {
     expectFlat(await steps(6), await steps(24));
   });
 
-  test("meet sends that come one at a time", async () => {
+  test("match sends that are posted one at a time", async () => {
     const oneByOne = (messages: number) => async (comm: Communicator) => {
       const memory = comm.alloc("float32", messages);
       const part = (at: number): DeviceBuffer => memory.subarray(at, at + 1);
@@ -190,7 +190,7 @@ describe("the report of an error that all ranks get", () => {
     return errors;
   }
 
-  test("of a deadlock in a ring is laid out once, and each call is looked at once", async () => {
+  test("of a deadlock in a ring is formatted once, and visits each call once", async () => {
     const ring = async (size: number): Promise<void> => {
       const errors = await failed(size, (comm) =>
         comm.recv({ recv: comm.alloc("float32", 1), peer: (comm.rank + 1) % size }),
@@ -209,7 +209,7 @@ describe("the report of an error that all ranks get", () => {
     );
   });
 
-  test("of a mismatch is laid out once", async () => {
+  test("of a mismatch is formatted once", async () => {
     const lengths = async (size: number): Promise<void> => {
       const errors = await failed(size, (comm) =>
         comm.allReduce({ send: comm.alloc("float32", comm.rank), op: "sum" }),
@@ -222,7 +222,7 @@ describe("the report of an error that all ranks get", () => {
     );
   });
 
-  test("of a call that ranks do not make has one list of them", async () => {
+  test("of a call that ranks miss lists them once", async () => {
     const size = 40;
     const errors = await failed(size, (comm) =>
       comm.rank < size / 2 ? comm.barrier() : Promise.resolve(),

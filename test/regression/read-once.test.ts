@@ -28,7 +28,7 @@ describe.each(Object.entries(lies))("a TypedArray that redefines %s", (_, proper
   /** The elements, read past the redefined properties. */
   const elements = (of: Float32Array): number[] => [0, 1].map((at) => of[at] as number);
 
-  test("is sent and received as it is", async () => {
+  test("is sent and received with its real elements", async () => {
     const got = await inWorld(2, async (comm) => {
       const recv = array(0, 0);
       await comm.allReduce({ send: array(comm.rank, 2), recv, op: "sum" });

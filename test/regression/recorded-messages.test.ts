@@ -69,7 +69,7 @@ describe("a capture of a pipeline's stages was refused, since their numbers of m
   });
 });
 
-test("a rank without messages among ranks that record some is refused on all, as it has to replay another way", async () => {
+test("a capture is refused on all ranks when only some of them record messages", async () => {
   const fields = await inWorld(3, async (comm) => {
     const data = comm.alloc("int32", 1);
     const capturing = comm.capture(() => {

@@ -110,7 +110,7 @@ test("a rank waited seconds for a connection with a lost request", async () => {
   expect(member.rank).toBe(0);
 });
 
-test("strangers that come and leave, a hundred at a time, kept four ranks apart", async () => {
+test("a hundred strangers at a time that connect and leave kept four ranks from joining", async () => {
   const at = await place(4);
   let [left, isJoined] = [1_000, false];
   const attack = async (): Promise<void> => {
@@ -133,7 +133,7 @@ test("strangers that come and leave, a hundred at a time, kept four ranks apart"
   expect(members.map(({ rank }) => rank)).toEqual(ranks);
 });
 
-test("a wait of a rank that names a longer time than timers hold ended after 1 ms", async () => {
+test("a wait longer than the timer limit ended after 1 ms", async () => {
   const warned = vi.fn();
   process.on("warning", warned);
   onTestFinished(() => void process.removeListener("warning", warned));
@@ -170,7 +170,7 @@ function freshFolder(): string {
   return folder;
 }
 
-describe("a stale file with a lock that cannot be taken away was waited for until the deadline", () => {
+describe("a stale file with a lock that cannot be removed was waited for until the deadline", () => {
   test.each([
     ["a folder", (lock: string) => mkdirSync(lock)],
     ["a symbolic link", (lock: string) => symlinkSync(`${lock}-nowhere`, lock)],

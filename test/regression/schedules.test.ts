@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { marks, pipeline, threeSteps } from "../support/marks.ts";
 
 describe("seeds with the schedule random", () => {
-  test("reach all 20 interleavings of two independent ranks with three steps each, once 2 of them", async () => {
+  test("reach all 20 interleavings of two independent ranks with three steps each, once only 2", async () => {
     const found = new Map<string, number>();
     for (let seed = 0; seed < 500; seed++) {
       const order = await marks({ schedule: "random", seed, size: 2 }, threeSteps);
@@ -13,7 +13,7 @@ describe("seeds with the schedule random", () => {
     for (const order of found.keys()) expect([...order].sort().join("")).toBe("000111");
   });
 
-  test("reach many interleavings of a pipeline, once 1 of them, and no message is ahead of its sender", async () => {
+  test("reach many interleavings of a pipeline, once only 1, and no message precedes its send", async () => {
     const found = new Set<string>();
     for (let seed = 0; seed < 300; seed++) {
       found.add(await marks({ schedule: "random", seed, size: 3 }, pipeline));

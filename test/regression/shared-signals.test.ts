@@ -32,7 +32,7 @@ function counted() {
 }
 
 describe("many calls with one signal", () => {
-  test("listen once, and no longer than they are open", async () => {
+  test("add one listener, removed when the last call ends", async () => {
     const { controller, listeners, most } = counted();
     const { signal } = controller;
     await inWorld(2, async (comm) => {
@@ -83,7 +83,7 @@ describe("many calls with one signal", () => {
     expect(listeners.size).toBe(0);
   });
 
-  test("may settle others of them as they are cancelled", async () => {
+  test("may settle each other during cancellation", async () => {
     const { controller } = counted();
     const { signal } = controller;
     const outcomes: unknown[] = [];
@@ -109,7 +109,7 @@ describe("many calls with one signal", () => {
   });
 });
 
-test("ranks of several processes that wait long for each other listen once at a time", async () => {
+test("long waits of ranks in several processes add one listener at a time", async () => {
   vi.useFakeTimers();
   const { controller, listeners, most } = counted();
   let asked = 0;

@@ -25,7 +25,7 @@ function ends<T>(cases: fc.Arbitrary<T>, fails: (value: T) => boolean, seeds = 4
   return [...found].sort().map((text) => JSON.parse(text));
 }
 
-describe("shrinking ends at the least that fails", () => {
+describe("shrinking ends at the smallest failing case", () => {
   test.each([0, 1, 4, 6, 14, 18, 39, 40])("of counts from %i on", (least) => {
     expect(ends(countsUpTo(), (count) => count >= least)).toEqual([least]);
   });
@@ -42,7 +42,7 @@ describe("shrinking ends at the least that fails", () => {
     },
   );
 
-  test("of dtypes that lie apart", () => {
+  test("of dtypes that are not adjacent", () => {
     expect(ends(dtypesOf(), (dtype) => dtype === "int32" || dtype === "uint64")).toEqual(["int32"]);
     expect(ends(dtypesOf({ kinds: ["float"] }), () => true)).toEqual(["float16"]);
   });

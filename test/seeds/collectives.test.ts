@@ -108,7 +108,7 @@ test("case 9: a barrier holds every rank until the last one has entered", async 
   }
 });
 
-test("case 10: odd sizes are cut up and put together again exactly, on any number of ranks", async () => {
+test("case 10: odd sizes are split and reassembled exactly, on any number of ranks", async () => {
   // Lengths that ranks do not divide ended the process.
   for (const size of [2, 3, 5, 8]) {
     const world = await open(size);

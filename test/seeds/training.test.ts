@@ -59,7 +59,7 @@ test("case 2: the same parameters in another order on every rank are matched; ot
   }
 });
 
-test("case 5: a gradient of the wrong length is refused by name, not cut", async () => {
+test("case 5: a gradient of the wrong length is refused by name, not truncated", async () => {
   // The shorter of both lengths was taken, and the rest of the parameter never trained.
   for (const length of [5, 7]) {
     const world = await createWorld({ backend: sim(), size: 2 });

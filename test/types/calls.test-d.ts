@@ -95,7 +95,7 @@ test("an argument that may be left out may be undefined", () => {
   >();
 });
 
-test("a recv that may be undefined is one, and the result is either", () => {
+test("a recv that may be undefined types the result as either", () => {
   const maybe = comm.rank === 0 ? f32 : undefined;
   const host = new Float32Array(4);
   comm.gather({ send: i32, recv: comm.rank === 0 ? i32 : undefined, root: 0 });
@@ -204,7 +204,7 @@ test("a handler names the class of the error that it handles, as with a Promise"
 });
 
 describe("results", () => {
-  test("have the type of what receives", () => {
+  test("have the type of the receiving memory", () => {
     expectTypeOf(comm.barrier()).toEqualTypeOf<CommOp<void>>();
     // @ts-expect-error: in place the result is the buffer, whatever type it is wanted as
     const op: CommOp<Float32Array> = comm.allReduce({ send: f32, op: "sum" });

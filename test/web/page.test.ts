@@ -54,7 +54,7 @@ describe("the build", () => {
       );
     }
   });
-  test("lies in any folder", () => {
+  test("works in any folder", () => {
     const html = readFileSync(join(site.folder, "index.html"), "utf8");
     expect(html).toMatch(/src="\.\/assets\//);
     expect(html).not.toMatch(/(src|href)="\//);
@@ -86,7 +86,7 @@ describe("the call", () => {
     });
   });
 
-  test("runs on the others where the browser has no WebGPU, and says so", async () => {
+  test("runs on the others where the browser has no WebGPU, and reports it", async () => {
     const without =
       'Object.defineProperty(Object.getPrototypeOf(navigator), "gpu", { get: () => undefined })';
     const { page, complaints } = await openPage(site, "ranks=3", still, without);
@@ -98,7 +98,7 @@ describe("the call", () => {
     await page.context().close();
   });
 
-  test("that makes no sense is refused with its reason", async () => {
+  test("with an invalid argument is refused with its reason", async () => {
     await on("dtype=int32&op=preMul&scalar=0.5", async (page) => {
       expect(await text(page, "#faults")).toMatch(
         /^allReduce: op: preMul is 0.5, but int32 takes an integer .*needs sum, prod/,
@@ -132,7 +132,7 @@ describe("the animation", () => {
       expect(await timeOf(page)).toBe(paused);
     });
   });
-  test("stands still where the reader wants less motion, and ends at the end", async () => {
+  test("stands still under reduced motion, and shows its end", async () => {
     await on(
       "ranks=4",
       async (page) => {
@@ -263,7 +263,7 @@ describe("the address", () => {
       still,
     );
   });
-  test("of a film that begins by itself does so for the next reader too, until it is paused", async () => {
+  test("of an animation that begins by itself does so for the next reader too, until it is paused", async () => {
     await on("ranks=3", async (page) => {
       expect(await addressed(page)).toBe("?ranks=3");
       await playSlowly(page);
@@ -276,7 +276,7 @@ describe("the address", () => {
       expect(await timeOf(page)).toBe(paused);
     });
   });
-  test("that is wrong is reported, and the rest of it used", async () => {
+  test("with errors is reported, and the rest of it used", async () => {
     await on(
       "ranks=99&dtype=float12&count=64&bandwidth=1e300&latency=-1",
       async (page) => {

@@ -56,7 +56,7 @@ describeWebgpu("on a device that fails", () => {
     expect(await sim({ executor }).probe({ size: 1, name: "w" })).toMatchObject({ ok: false });
   });
 
-  test("a destroyed GPUBuffer that was handed in is a validation error", async () => {
+  test("a destroyed GPUBuffer as an argument is a validation error", async () => {
     const device = await ownDevice();
     const executor = webgpu({ device });
     const world = await createWorld({ backend: sim({ executor }), size: 1 });
@@ -102,7 +102,7 @@ describeWebgpu("on a device that fails", () => {
     });
   });
 
-  test("memory that there is not fails what reads it, by name", async () => {
+  test("memory beyond the device's fails its reads, by name", async () => {
     const executor = webgpu();
     const world = await createWorld({ backend: sim({ executor }), size: 1 });
     const read = world.run((comm) =>
@@ -148,7 +148,7 @@ describeWebgpu("on a device that fails", () => {
     await world.close();
   });
 
-  test("GPUBuffers go in and come out without a copy", async () => {
+  test("GPUBuffers are read and written without a copy", async () => {
     const device = await sharedDevice();
     const executor = await sharedExecutor();
     const world = await createWorld({ backend: sim({ executor }), size: 3 });

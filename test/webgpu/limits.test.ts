@@ -73,7 +73,7 @@ describeWebgpu("within limits", () => {
     expect(await results(sim({ executor }))).toEqual(await results(sim({ executor: cpu() })));
   });
 
-  test("a buffer that is larger than a GPUBuffer can be lies in several", async () => {
+  test("a buffer that is larger than a GPUBuffer can be is split into several", async () => {
     const executor = await sharedExecutor({ limits: { bufferBytes: 4_096 } });
     const world = await createWorld({ backend: sim({ executor }), size: 1 });
     await world.run(async (comm) => {

@@ -32,7 +32,7 @@ describeWebgpu("strict lending on a device", () => {
     await expect(run("lent")).rejects.toThrow(/rank 0/);
   });
 
-  test.each(["other", "nothing"] as const)("writing %s of it is fine", async (writes) => {
+  test.each(["other", "nothing"] as const)("writing %s of it is allowed", async (writes) => {
     expect(await run(writes)).toEqual([6, 6]);
   });
 });

@@ -64,7 +64,7 @@ describeWebgpu("on a device", () => {
     await world.close();
   });
 
-  test("many roots with arrays of the host, in any order in one memory, are one submit and right", async () => {
+  test("many roots with host arrays, in any order in one memory, are one submit and right", async () => {
     const ranks = 8;
     const blocks = [5, 0, 61, 2, 1, 333, 4, 17];
     const total = blocks.reduce((sum, each) => sum + each, 0);
@@ -90,7 +90,7 @@ describeWebgpu("on a device", () => {
     expect(own.submits).toBe(1);
   });
 
-  test("calls of a replay see what the ones before wrote, in arrays too, in a submit each at most", async () => {
+  test("calls of a replay read earlier results, in arrays too, in a submit each at most", async () => {
     const run = async (backend: ReturnType<typeof sim>) => {
       const world = await createWorld({ backend, size });
       const kept = await world.run(async (comm) => {

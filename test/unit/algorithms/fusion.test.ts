@@ -96,7 +96,7 @@ describe("fusion", () => {
     expect(problems.map(({ text }) => text)).toEqual(["8 of 9 output chunks are covered"]);
   });
 
-  test("knows which plans may run in place as they are", () => {
+  test("reports the plans that may run in place unchanged", () => {
     expect(fuse(ringProgram).inPlaceSafe).toBe(true);
     expect(fuse(linearProgram).inPlaceSafe).toBe(true);
   });

@@ -35,11 +35,11 @@ describe.each(strangers)("%s", (index) => {
     ["input", input],
     ["output", output],
     ["scratch", scratch],
-  ])("is no chunk for %s", (_, ref) => {
+  ])("is refused as a chunk by %s", (_, ref) => {
     expect(() => ref(index)).toThrowError(refusal("chunk"));
   });
 
-  test("is no step of a program", () => {
+  test("is refused as a step of a program", () => {
     expect(() => stepAt(ring, index)).toThrowError(refusal("index"));
   });
 
@@ -47,19 +47,19 @@ describe.each(strangers)("%s", (index) => {
     ["pieceAt", pieceAt],
     ["elementPlan", elementPlan],
     ["elementText", elementText],
-  ])("is no element and no block for %s", (_, of) => {
+  ])("is refused as an element and as a block by %s", (_, of) => {
     expect(() => of(plan, index)).toThrowError(refusal("element"));
     if (index !== undefined) expect(() => of(plan, 0, index)).toThrowError(refusal("block"));
   });
 
-  test("is no rank and no channel of a builder", () => {
+  test("is refused as a rank and as a channel by a builder", () => {
     const builder = new ProgramBuilder({ ...ring, channels: 1 });
     expect(() => builder.lane(index)).toThrowError(refusal("rank"));
     if (index !== undefined) expect(() => builder.lane(0, index)).toThrowError(refusal("channel"));
   });
 });
 
-test("a step takes no field that its packed form would cut off", () => {
+test("is refused in a step's field that its packed form would truncate", () => {
   const { lane } = { lane: () => new ProgramBuilder(ring).lane(0) };
   expect(() => lane().send(input(0), 0.5)).toThrowError(refusal("to"));
   expect(() => lane().recv(2 ** 31, output(0))).toThrowError(refusal("from"));
@@ -69,7 +69,7 @@ test("a step takes no field that its packed form would cut off", () => {
   expect(() => lane().send(input(0), 1, { span: 1.5 })).toThrowError(refusal("span"));
 });
 
-test("the last index is one, and the next is none", () => {
+test("the last index is accepted, and the next is refused", () => {
   expect(stepAt(ring, stepCount(ring) - 1)).toMatchObject({ to: expect.any(Number) });
   expect(() => stepAt(ring, stepCount(ring))).toThrowError(
     /index: found 15, needs an integer in 0..14/,

@@ -12,7 +12,7 @@ const call = {
   link: linkOf({ latencyNs: 1000, gigabytesPerSecond: 50 }),
 } as const;
 
-test("a call that can be meant has a time, on each wiring of its ranks", () => {
+test("every valid call has a time, on each wiring of its ranks", () => {
   expect(predict(call).timePs).toBeGreaterThan(0);
   for (const topology of [fatTree(8, [2]), torus([8]), torus([2, 4])]) {
     expect(predict({ ...call, topology, hopLatencyPs: 500 }).timePs).toBeGreaterThan(0);
@@ -44,7 +44,7 @@ test.each<[string, object]>([
   expect(ask).toThrow(`predict: ${field}: `);
 });
 
-test("wirings of no ranks are refused", () => {
+test("wirings without ranks are refused", () => {
   expect(() => torus([])).toThrow("torus: dimensions: found none");
   expect(() => fatTree(0, [2])).toThrow("fatTree: ranks: found 0");
 });

@@ -14,13 +14,13 @@ const question = {
 } as const;
 
 describe("plans", () => {
-  test("are made once for a machine that has a name", () => {
+  test("are built once for a named machine", () => {
     const plan = plannersOf({})(4).of(question);
     expect(plannersOf({})(8).of(question)).toBe(plan);
     expect(plannersOf({ like: "nccl-2.28", topology: "h200x8" })(4).of(question)).toBe(plan);
   });
 
-  test("are others where NCCL is set up in another way, or an algorithm was chosen", () => {
+  test("differ where NCCL's settings differ, or an algorithm was chosen", () => {
     const plan = plannersOf({})(4).of(question);
     const forced = plannersOf({ like: "nccl-2.28", plan: { algorithm: "Tree" } })(4).of(question);
     expect(forced.name).not.toBe(plan.name);

@@ -10,7 +10,7 @@ function problemsOf(algorithm: Algorithm, ranks: number): string[] {
 }
 
 describe("the verifier notices", () => {
-  test("ranks that are not alike", () => {
+  test("ranks that are not symmetric", () => {
     // Rank 1 takes its two steps the other way round, which the collective does not mind.
     const write: Algorithm["write"] = (program) => {
       program.everyRank((lane, rank) => {
@@ -32,7 +32,7 @@ describe("the verifier notices", () => {
     ]);
   });
 
-  test("a renumbering that is another one", () => {
+  test("a wrong renumbering", () => {
     expect(problemsOf(ring, 4)).toEqual([]);
     const [problem] = problemsOf({ ...ring, symmetry: () => "hypercube" }, 4);
     expect(problem).toMatch(
@@ -40,7 +40,7 @@ describe("the verifier notices", () => {
     );
   });
 
-  test("a stated repetition that is none", () => {
+  test("a stated repetition that does not repeat", () => {
     const write: Algorithm["write"] = (program) => {
       const { ranks } = program;
       program.everyRank((lane, rank) => {

@@ -62,7 +62,7 @@ describe("a backend that corrupts one element of one rank", () => {
   });
 });
 
-test("the document has nccl-tests' names and says where it comes from", async () => {
+test("the document has nccl-tests' names and names its source", async () => {
   const backend = sim({ algorithms: { allReduce: "ring" } });
   const options = { ...quick, backend, collective: "all-reduce", ranks: 8 };
   const document = await bench({ ...options, sizes: { min: 64, max: 256, factor: 2 } });
@@ -91,7 +91,7 @@ test("the document has nccl-tests' names and says where it comes from", async ()
   expect({ nwrong, checked }).toEqual({ nwrong: 0, checked: 128 });
 });
 
-test("a row for each number of elements, and none for sizes that hold not one", async () => {
+test("a row for each number of elements, and none for sizes below one element", async () => {
   const rows = async (wish: Partial<BenchOptions>): Promise<string[]> => {
     const options = { ...quick, backend: sim(), collective: "allReduce", ...wish };
     return (await bench(options)).results.map(({ type, size }) => `${type} ${size}`);
@@ -143,7 +143,7 @@ describe("the issuing of calls", () => {
   };
   const queue = "p0 ".repeat(30);
 
-  test("where time is real, back to back; where it is virtual, one by one", async () => {
+  test("calls are timed back to back in real time, and one by one in virtual time", async () => {
     expect(await watched(false, {})).toContain(queue);
     expect(await watched(true, {})).not.toContain("p0 p0 p0");
     expect(await watched(false, { latency: true, warmup: 0 })).toContain("x p0 p1 x p0 p1 x");
@@ -167,7 +167,7 @@ describe("the issuing of calls", () => {
     }
     expect((await bench(options)).results[0]?.out_of_place).not.toHaveProperty("p99");
   });
-  test("symmetric memory is what the calls get", async () => {
+  test("symmetric memory is passed to the calls", async () => {
     const found = new Set<boolean | undefined>();
     const backend = sim();
     const open = async (request: Parameters<typeof backend.open>[0]) => {
@@ -195,7 +195,7 @@ test("one rank of a job sends the others its figures and measures the same", asy
   expect(barrier.results[0]?.out_of_place).toMatchObject({ nwrong: null, checked: 0 });
 });
 
-test("without a check nothing is claimed", async () => {
+test("without a check no correctness is claimed", async () => {
   const options = { ...quick, backend: sim(), collective: "allReduce", check: false };
   const { results } = await bench(options);
   expect(results[0]?.out_of_place).toMatchObject({ nwrong: null, checked: 0 });

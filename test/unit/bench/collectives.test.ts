@@ -27,7 +27,7 @@ test.each([
   expect(row.shape(1000, 8, skew)).toMatchObject({ count, sizeElements: size });
 });
 
-test("a size is never more than the requested one when blocks are alike", () => {
+test("a size is at most the requested one when blocks are equal", () => {
   for (const row of measuredCollectives.filter(({ moves }) => moves)) {
     expect(row.shape(1003, 8, skew).sizeElements).toBeLessThanOrEqual(1003 + 8);
   }
@@ -37,7 +37,7 @@ test("a size is never more than the requested one when blocks are alike", () => 
   });
 });
 
-test("names are found however they are spelled", () => {
+test("names are found in any spelling", () => {
   for (const name of ["allReduce", "all-reduce", "all_reduce", "allreduce", "ALLREDUCE"]) {
     expect(findCollective(name)?.collective).toBe("allReduce");
   }

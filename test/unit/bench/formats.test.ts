@@ -67,7 +67,7 @@ describe("the table", () => {
   });
 });
 
-test("CSV has one header, one line a row, and empty cells for what does not exist", () => {
+test("CSV has one header, one line a row, and empty cells for missing values", () => {
   expect(toCsv([result, noInPlace])).toMatchInlineSnapshot(`
     "collective,backend,ranks,algorithm,size,count,type,redop,root,out_of_place_time,out_of_place_alg_bw,out_of_place_bus_bw,out_of_place_nwrong,in_place_time,in_place_alg_bw,in_place_bus_bw,in_place_nwrong,predicted_us
     allReduce,sim,8,ring,16777216,4194304,float8e4m3,sum,-1,61234.4,0.274,0.4795,0,12.345,0.28,0.5,3,87.4
@@ -101,7 +101,7 @@ test("calls that were timed alone: percentiles in place of bandwidths", () => {
   expect(row.endsWith(",,31.5,")).toBe(true);
 });
 
-test("the closing line counts", () => {
+test("the closing line counts wrong elements", () => {
   expect(tallyText({ elements: 1_234_567, results: 84, wrong: 0 }, 8)).toBe(
     "checked 1,234,567 elements of 84 results on 8 ranks: 0 wrong",
   );

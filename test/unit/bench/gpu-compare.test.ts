@@ -74,7 +74,7 @@ describe("compare", () => {
     expect(rounds).toBe(3);
     expect(results[0]?.peers["ours"]).toMatchObject({ median_us: 120, samples: 3, right: true });
   });
-  test("asks one peer at a time, each before the other as often as after it", async () => {
+  test("runs one peer at a time, each before the other as often as after it", async () => {
     const log: string[] = [];
     const noting = (name: string): PeerLike => ({
       name,
@@ -97,7 +97,7 @@ describe("compare", () => {
       ...["xy", "yx", "yx", "xy"],
     ]);
   });
-  test("measures pairs in every turn, and spends the time left on the ratios known least well", async () => {
+  test("measures pairs in every turn, and spends the remaining time on the least certain ratios", async () => {
     let [calls, nowMs] = [0, 0];
     const clock = vi.spyOn(performance, "now").mockImplementation(() => nowMs);
     onTestFinished(() => clock.mockRestore());
@@ -161,7 +161,7 @@ describe("compare", () => {
     const { results } = await compare([row("eager")], [peer], { ...always, rounds: 1 });
     expect(results[0]?.peers["ours"]?.right).toBe(false);
   });
-  test("stops when its time is over", async () => {
+  test("stops at its time limit", async () => {
     const peer = await peerOf("ours", 1, "return { wall_us: 1, right: null };");
     const { rounds, results } = await compare([row("eager")], [peer], { ...always, deadline: 0 });
     expect({ rounds, cell: results[0]?.peers["ours"] }).toEqual({
@@ -198,7 +198,7 @@ test("main threads of the same rank share a processor, far from the others", asy
   expect(pinnedText(found)).toBe(`on processors ${found.processors[0]}`);
 });
 
-test("a peer with a process that cannot start says so", async () => {
+test("a peer with a process that cannot start is reported", async () => {
   const missing = { file: "/nowhere/program", args: [], env: {} };
   const peer = await new Peer("missing", [missing]).open();
   expect(peer.failure).toContain("ENOENT");

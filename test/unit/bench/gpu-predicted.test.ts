@@ -42,7 +42,7 @@ const { gpus, besideText } = (await load("found.mjs")) as {
 };
 
 describe("the predicted time", () => {
-  test("is that of eager rows, all of them, and of no other", async () => {
+  test("is that of all eager rows, and only of those", async () => {
     const rows = rowsOf(4, { quick: false });
     const { rows: found, not_predicted: why } = await predict(rows, 4);
     expect(why).toBeUndefined();
@@ -53,7 +53,7 @@ describe("the predicted time", () => {
     }
   });
 
-  test("is the virtual time that such a call takes in a world like NCCL's", async () => {
+  test("is the virtual time of the call in a world like NCCL's", async () => {
     const { rows } = await predict(rowsOf(3, { quick: false }), 3);
     const of = (collective: string, bytes: number) =>
       rows.find((row) => row.collective === collective && row.bytes >= bytes) as Row;
@@ -112,13 +112,13 @@ describe("the micro-benchmarks", () => {
     });
   }
 
-  test("point to those on GPUs where there are any", () => {
+  test("link to those on GPUs where there are any", () => {
     driver("NVIDIA One, 580.1\\nNVIDIA Two, 580.1\\n");
     expect(gpus()).toEqual({ names: ["NVIDIA One", "NVIDIA Two"], driver: "580.1" });
     expect(besideText(gpus())).toMatch(/npm run bench:gpu measures NCCL on NVIDIA One, NVIDIA Two/);
   });
 
-  test("say that there are none", () => {
+  test("state that there are none", () => {
     driver("no devices", 9);
     expect(gpus()).toEqual({ names: [], driver: null });
     expect(besideText(gpus())).toMatch(/there is no GPU here/);

@@ -18,14 +18,14 @@ test("is the middle ratio of neighbouring turns", () => {
   expect(ratioOf(row([4, 9, 2], [2, 3, 4]), "ours", "theirs")).toBe(2);
 });
 
-test("favours neither where there are two in the middle", () => {
+test("is the mean of two middle ratios", () => {
   const ratio = ratioOf(row([1, 8, 2, 90], [1, 2, 2, 3]), "ours", "theirs");
   const inverse = ratioOf(row([1, 2, 2, 3], [1, 8, 2, 90]), "ours", "theirs");
   expect(ratio).toBeCloseTo(2, 12);
   expect(inverse).toBeCloseTo(1 / 2, 12);
 });
 
-test("is that of the medians where turns were not kept, and none where one was not run", () => {
+test("is that of the medians where turns were not kept, and empty where one was not run", () => {
   expect(ratioOf(row([], []), "ours", "theirs")).toBe(1.25);
   expect(ratioOf(row([1], [1]), "ours", "torch")).toBeUndefined();
 });

@@ -40,7 +40,7 @@ describe("sweepSizes", () => {
     expect(sweepSizes({ min: 64, max: 64 })).toEqual([64]);
     expect(sweepSizes({ min: 1, max: 4096, step: 1 })).toHaveLength(4096);
   });
-  test("moves on even with a factor close to 1", () => {
+  test("advances even with a factor close to 1", () => {
     expect(sweepSizes({ min: 1, max: 4, factor: 1.1 })).toEqual([1, 2, 3, 4]);
   });
   test.each([

@@ -53,7 +53,7 @@ async function refused(text: string): Promise<string> {
 const unclaimed = "no claim is made about NCCL's bits";
 
 describe("an algorithm in a file", () => {
-  test("is explained, and nothing is claimed of it", async () => {
+  test("is explained, without a claim", async () => {
     const out = await fine(`explain ${call} --algorithm ${line}`);
     expect(out).toMatch(/^allReduce float32\[10\] sum on 4 ranks: line\n/);
     expect(out).toContain(`${unclaimed}: its algorithm is the caller's own`);
@@ -63,7 +63,7 @@ describe("an algorithm in a file", () => {
     expect(document.claim).toContain(unclaimed);
   });
 
-  test("is traced, and nothing is claimed of it", async () => {
+  test("is traced, without a claim", async () => {
     const traced = `trace ${call} --algorithm ${line}`;
     expect(await fine(traced)).toMatch(
       /^0 post rank=0 .* allReduce float32\[10\] line unclaimed\n/,
@@ -74,7 +74,7 @@ describe("an algorithm in a file", () => {
     );
   });
 
-  test("is measured, and nothing is claimed of it", async () => {
+  test("is measured, without a claim", async () => {
     const out = await fine(`bench ${quick} --algorithm ${line}`);
     expect(out).toContain(`# line of ${line}: sound on 4 ranks; ${unclaimed}\n`);
     expect(await fine(`bench ${quick} --algorithm ${line} --csv`)).toContain(
@@ -171,7 +171,7 @@ describe("the choice among a file's algorithms", () => {
     expect(await nameIn(`${file("table.mjs", table)}#line`)).toBe("line");
   });
 
-  test("no name among several is refused without a guess", async () => {
+  test("a missing name among several is refused without a guess", async () => {
     const path = file("several.mjs", two);
     expect(await refused(`explain ${call} --algorithm ${path}`)).toContain(
       `--algorithm: ${path} has 2 algorithms; name one: ${path}#up or ${path}#down`,
@@ -181,7 +181,7 @@ describe("the choice among a file's algorithms", () => {
     );
   });
 
-  test("a file without a slash is known by its ending", async () => {
+  test("a file without a slash is recognised by its ending", async () => {
     expect(await refused(`explain ${call} --algorithm nothing.mjs`)).toContain(
       "--algorithm: there is no file nothing.mjs",
     );
@@ -239,7 +239,7 @@ describe("an unusable file is refused before anything runs", () => {
     }
   });
 
-  test("a folder, and a file that is not there", async () => {
+  test("a folder, and a missing file", async () => {
     mkdirSync(join(folder, "empty"));
     expect(await refused(`trace ${call} --algorithm ${folder}/empty`)).toContain(
       `--algorithm: ${folder}/empty is a folder; name a file in it`,
@@ -257,7 +257,7 @@ describe("an unusable file is refused before anything runs", () => {
     );
   });
 
-  test("one for another collective, which is named", async () => {
+  test("a file of another collective, which is named", async () => {
     const path = file("other.mjs", `${star}\nexport default star;`);
     for (const command of ["explain", "trace", "bench", "predict"]) {
       expect(await refused(`${command} all-reduce --algorithm ${path}`)).toMatch(
@@ -269,7 +269,7 @@ describe("an unusable file is refused before anything runs", () => {
     );
   });
 
-  test("one that goes wrong on some numbers of ranks only is not taken for another's", async () => {
+  test("a program that fails on some numbers of ranks only is not taken for another collective's", async () => {
     const text = `const write = (program) => {
         if (program.ranks !== 9) return line.write(program);
         program.everyRank((lane, rank) => {
@@ -285,7 +285,7 @@ describe("an unusable file is refused before anything runs", () => {
     await fine(nine.replace("9", "8"));
   });
 
-  test("two of one name in a comparison", async () => {
+  test("two algorithms of one name in a comparison", async () => {
     const path = file("ring.mjs", 'export default { ...line, name: "ring" };');
     expect(await refused(`predict all-reduce --algorithm ring,${path}`)).toContain(
       '--algorithm: two are called "ring"; give yours another name',

@@ -64,7 +64,7 @@ describe("documents", () => {
   });
 });
 
-test("the algorithm is the one that was named", async () => {
+test("the named algorithm is measured", async () => {
   const { out } = await cli(`bench all-reduce -b 64 -e 64 --algorithm linear ${quick} --csv`);
   expect(out).toContain("\nallReduce,sim,4,linear,");
 });
@@ -80,7 +80,7 @@ test("a wrong element is counted and makes the exit status 1", async () => {
 });
 
 describe("graphs, latency and processes", () => {
-  test("a graph and symmetric memory stand in the head", async () => {
+  test("a graph and symmetric memory are in the head", async () => {
     const line = `bench all-reduce -b 64 -e 64 ${quick} --mode graph --symmetric`;
     const { status, out } = await cli(line);
     expect(status).toBe(0);
@@ -121,7 +121,7 @@ describe("graphs, latency and processes", () => {
   });
 });
 
-test("progress is for terminals only, and is taken away again", async () => {
+test("progress is for terminals only, and is erased at the end", async () => {
   const line = `bench all-reduce -b 64 -e 64 ${quick}`;
   expect((await cli(line)).err).toBe("");
   const { err } = await cli(line, { terminal: true });

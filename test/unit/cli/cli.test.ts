@@ -51,7 +51,7 @@ test.each(["--version", "-v", "version"])("%s prints the package's version", asy
   expect(await cli(line)).toEqual({ status: 0, out: `${manifest.version}\n`, err: "" });
 });
 
-describe("a word that is no command", () => {
+describe("an unknown command", () => {
   test.each([
     ["verfy", "verify"],
     ["Bench", "bench"],
@@ -66,12 +66,12 @@ describe("a word that is no command", () => {
     expect(err).toContain(`commands are start, `);
     expect(err).toContain(`\nhint: use twinccl ${meant}\n`);
   });
-  test("bogus is near to none", async () => {
+  test("bogus has no similar command", async () => {
     expect((await cli("bogus")).err).not.toContain("hint");
   });
 });
 
-describe("a word that is no collective", () => {
+describe("an unknown collective", () => {
   test.each([
     ["bench all_reduce_perf -b 8", "allReduce"],
     ["explain alltoall_perf_mpi", "allToAll"],
@@ -89,13 +89,13 @@ describe("a word that is no collective", () => {
   });
 });
 
-test("help about no command says so", async () => {
+test("help about an unknown command is refused", async () => {
   const { status, out, err } = await cli("help lauch");
   expect({ status, out }).toEqual({ status: 2, out: "" });
   expect(err).toMatch(/unknown command "lauch".*\nhint: use twinccl launch\n/);
 });
 
-test("a place where no file can be written is refused before the work, and a file stays as it is", async () => {
+test("an output path that cannot be written is refused before the work, and a file stays unchanged", async () => {
   const folder = mkdtempSync(join(tmpdir(), "twinccl-out-"));
   try {
     const long = join(folder, "x".repeat(300));
@@ -113,7 +113,7 @@ test("a place where no file can be written is refused before the work, and a fil
   }
 });
 
-describe("wrong usage exits with 2 and names what is wrong on stderr", () => {
+describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
   test.each([
     ["", /^Usage: twinccl COMMAND/],
     [
@@ -247,7 +247,7 @@ test.each([
   ["predict all-reduce --overhead-ns 1e300", '--overhead-ns: found "1e300"'],
   ["predict all-reduce --topology ring --hop-latency-ns 1e300", '--hop-latency-ns: found "1e300"'],
   ["verify --against sim:allReduce=foo", '--against: allReduce: found "foo"'],
-])("%s is refused by the option that was given", async (line, text) => {
+])("%s is refused by the given option", async (line, text) => {
   const { status, out, err } = await cli(line);
   expect({ status, out }).toEqual({ status: 2, out: "" });
   expect(err).toContain(text);

@@ -37,7 +37,7 @@ describe("the hop is that of", () => {
     expect(orderEndingAt([2, 1, 3, 0], 1)).toEqual([3, 0, 2, 1]);
     expect(orderEndingAt([2, 1, 3, 0], 0)).toEqual([2, 1, 3, 0]);
   });
-  test("no order: nothing is guessed", () => {
+  test("without an order no hop is guessed", () => {
     expect(text(12_345)).toContain("no order of the ranks that was tried");
   });
 });

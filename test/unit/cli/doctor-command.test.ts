@@ -23,7 +23,7 @@ describe("without libraries", () => {
     vi.stubEnv("TWINCCL_NVML_LIBRARY", "/nowhere/libnvml.so");
   }
 
-  test("doctor says so plainly, with every path, and exits with 0", async () => {
+  test("doctor reports their absence, with every path, and exits with 0", async () => {
     nowhere();
     const { status, out, err } = await cli("doctor");
     expect({ status, err }).toEqual({ status: 0, err: "" });
@@ -49,7 +49,7 @@ describe("without libraries", () => {
     expect(out).toMatch(/^executor webgpu +(yes|no): \S/m);
   });
 
-  test("the document says the same", async () => {
+  test("the document has the same report", async () => {
     nowhere();
     const { status, out } = await cli("doctor --json");
     expect(status).toBe(0);
@@ -78,7 +78,7 @@ describe("without libraries", () => {
     ]);
   });
 
-  test("a missing koffi is named once, and nothing is looked for", async () => {
+  test("a missing koffi is named once, and no library is searched", async () => {
     vi.resetModules();
     vi.doMock("koffi", () => {
       throw new Error("Cannot find package 'koffi'");
@@ -173,7 +173,7 @@ describe.skipIf(reason !== "")(`on machines of the echoing library${reason}`, ()
     });
   });
 
-  test("no visible GPU is said plainly", async () => {
+  test("a machine without a visible GPU is reported", async () => {
     here(0);
     const { out } = await cli("doctor");
     expect(out).toMatch(/^missing +no GPU is visible$/m);

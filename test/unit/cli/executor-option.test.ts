@@ -36,13 +36,13 @@ describe("an executor", () => {
     expect(status).toBe(0);
   });
 
-  test("that does not exist is wrong usage", async () => {
+  test("of an unknown name is wrong usage", async () => {
     const { status, err } = await cli("bench all-reduce --executor gpu");
     expect(err).toContain('executor: found "gpu", needs one of cpu, wasm');
     expect(status).toBe(2);
   });
 
-  test("is the simulation's alone", async () => {
+  test("is an option of the simulation only", async () => {
     const { status, err } = await cli("bench all-reduce -g 2 --backend nccl --executor cpu");
     expect(err).toContain("backend nccl: executor cannot be set from here");
     expect(status).toBe(2);

@@ -44,7 +44,7 @@ test("a large program is predicted without its folds, and shown by its first and
   expect(out.split("\n").length).toBeLessThan(150);
 });
 
-describe("programs that are too large to be made", { timeout: 60_000 }, () => {
+describe("programs that are too large to be built", { timeout: 60_000 }, () => {
   const ranks = "explain all-reduce --ranks 100000";
 
   test("are shown by their closed form", async () => {
@@ -61,7 +61,7 @@ describe("programs that are too large to be made", { timeout: 60_000 }, () => {
     expect(err).toContain("UnsupportedError: allReduce by ring on 100000 ranks: a program of more");
   });
 
-  test("nor have those with folds that would not fit", async () => {
+  test("nor have those with folds above the limit", async () => {
     const { status, err } = await cli("explain broadcast --ranks 5000 --element 3");
     expect(status).toBe(2);
     expect(err).toContain("1 lanes a rank, with folds read up to 4,096 ranks");
@@ -76,7 +76,7 @@ describe("programs that are too large to be made", { timeout: 60_000 }, () => {
   });
 });
 
-test("progress is for terminals only, and is taken away again", async () => {
+test("progress is for terminals only, and is erased at the end", async () => {
   const { err } = await cli(ring, { terminal: true });
   expect(err).toContain("explaining allReduce on 4 ranks");
   expect(err.endsWith("\r\x1b[K")).toBe(true);
@@ -85,7 +85,7 @@ test("progress is for terminals only, and is taken away again", async () => {
 describe("NCCL's plans", () => {
   const twin = "explain all-reduce --like nccl-2.28 --count 1M";
 
-  test("are outlined: channels, and how many elements are folded in which order", async () => {
+  test("are outlined: channels, and the number of elements of each fold order", async () => {
     const { status, out } = await cli(twin);
     expect(status).toBe(0);
     const lines = out.split("\n");
@@ -182,7 +182,7 @@ describe("NCCL's plans", () => {
   });
 });
 
-test("a document says which call it is about", async () => {
+test("a document names its call", async () => {
   const ofCall = async (line: string) => JSON.parse((await cli(`explain ${line} --json`)).out);
   const sum = { collective: "allReduce", dtype: "float32", op: "sum", count: 1024 };
   expect(await ofCall("all-reduce")).toMatchObject({ ...sum, ranks: 8 });

@@ -56,7 +56,7 @@ describe("check", () => {
     expect(Number(more) + 2 + Number(of)).toBe(40);
   });
 
-  test("cases that cannot be replayed are counted by what they need", async () => {
+  test("cases that cannot be replayed are counted by their missing requirement", async () => {
     const many = some.map((line, at) => (at < 3 ? line.replace(/"n":\d/, '"n":9') : line));
     const lists = many.map((line) =>
       line.replace(/"h":\[("\w+",)/, line.includes('"n":9') ? '"h":[$1$1' : '"h":[$1'),
@@ -75,7 +75,7 @@ describe("check", () => {
     expect(document.mismatches).toHaveLength(1);
   });
 
-  test("progress is for terminals only, and is taken away again", async () => {
+  test("progress is for terminals only, and is erased at the end", async () => {
     const { err } = await cli(`golden check ${damaged}`, { terminal: true });
     expect(err).toContain("golden: 40 of 40 replayed, 1 not identical");
     expect(err.endsWith("\r\x1b[K")).toBe(true);

@@ -26,7 +26,7 @@ function lines(bytes: Buffer, piece: number): Buffer[] {
   return found;
 }
 
-test.each([1, 3, 7, 1000])("every byte comes out behind the prefix, in pieces of %i", (piece) => {
+test.each([1, 3, 7, 1000])("every byte is written behind the prefix, in pieces of %i", (piece) => {
   const every = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));
   const shown = Buffer.from("> ");
   const [before, after] = [every.subarray(0, 11), every.subarray(11)];
@@ -35,7 +35,7 @@ test.each([1, 3, 7, 1000])("every byte comes out behind the prefix, in pieces of
   );
 });
 
-test("empty lines are lines, and nothing is no line", () => {
+test("empty lines are lines, and empty input has no line", () => {
   expect(prefixed(Buffer.from("\n\na"), 1).toString()).toBe("> \n> \n> a\n");
   expect(prefixed(Buffer.from("a\n"), 2).toString()).toBe("> a\n");
   expect(prefixed(Buffer.alloc(0), 1).length).toBe(0);
@@ -52,7 +52,7 @@ test.each([
   expect(found).toEqual([letter.repeat(most / units), letter.repeat(5), "end"]);
 });
 
-test("a long line that comes byte by byte comes out whole", () => {
+test("a long line that arrives byte by byte is written whole", () => {
   const text = "ü".repeat(700_000);
   expect(lines(Buffer.from(text), 1).map(String)).toEqual([text]);
 });

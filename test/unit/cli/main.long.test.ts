@@ -60,7 +60,7 @@ describe("run", () => {
     return path;
   }
 
-  test.each([0, 1, 7])("that a rank ends with process.exit(%i) is no success", (code) => {
+  test.each([0, 1, 7])("that a rank ends with process.exit(%i) fails", (code) => {
     const path = program(
       `exits-${code}`,
       `export default async (comm) => {
@@ -81,21 +81,21 @@ describe("run", () => {
     expect(readFileSync(trace, "utf8")).toMatch(/post rank=2 .*barrier/);
   });
 
-  test("with a file that ends the process before there are ranks is no success", () => {
+  test("with a file that ends the process before the ranks start fails", () => {
     const path = program("early", "process.exit(0); export default () => 0;");
     const { status, stderr } = run("run", path);
     expect(status).toBe(1);
     expect(stderr).toContain("ended with status 0 before the run was over: no rank was at work");
   });
 
-  test("with a file that waits for ever before there are ranks is no success", () => {
+  test("with a file that waits for ever before the ranks start fails", () => {
     const path = program("never", "await new Promise(() => {}); export default () => 0;");
     const { status, stderr } = run("run", path);
     expect(status).toBe(1);
     expect(stderr).toContain("before the run was over: no rank was at work");
   });
 
-  test("in which a callback throws is no success, and shows the error", () => {
+  test("in which a callback throws fails, and shows the error", () => {
     const path = program(
       "throws",
       `export default (comm) => new Promise(() => setTimeout(() => { throw new Error("mine"); }));`,
@@ -130,7 +130,7 @@ describe("run", () => {
     expect(stderr).toMatch(/rank 1 +DeadlockError: .* never returned/);
   });
 
-  test("that succeeds leaves no trace of the watch", () => {
+  test("that succeeds leaves no listener or timer", () => {
     const path = program("fine", "export default (comm) => comm.rank;");
     const { status, stdout, stderr } = run("run", path, "-n", "2");
     expect({ status, stdout, stderr }).toEqual({
@@ -145,7 +145,7 @@ describe.each([
   ["verify", ["--against", "sim"]],
   ["trace", []],
 ] as const)("%s", (command, more) => {
-  test("of a program in which a rank ends the process is no success", () => {
+  test("of a program in which a rank ends the process fails", () => {
     const path = join(folder, `exits-in-${command}.mjs`);
     writeFileSync(
       path,
@@ -168,7 +168,7 @@ describe.each([
   test.each([
     ["ends the process", "process.exit(0); export default () => 0;"],
     ["waits for ever", "await new Promise(() => {}); export default () => 0;"],
-  ])("of a file that %s before there are ranks is no success", (_, text) => {
+  ])("of a file that %s before the ranks start fails", (_, text) => {
     const path = join(folder, `early-in-${command}.mjs`);
     writeFileSync(path, text);
     const { status, stderr } = run(command, path, ...more);

@@ -54,7 +54,7 @@ describe("the name of a variant", () => {
   });
 });
 
-test("verify goes as far as both sides have ranks, and pinned plans agree with those that are followed", async () => {
+test("verify covers the rank counts of both sides, and pinned plans agree with those that are followed", async () => {
   const { backends } = watched(3);
   const line =
     "verify --collective all-reduce --dtype float32 --op sum,avg --backend nccl:protocol=LL,channels=3,rings=0+2+1";
@@ -84,7 +84,7 @@ test("run takes a pinned ring", async () => {
   expect((await cli(`run ${file} --processes`)).err).toContain("--processes: needs --backend nccl");
 });
 
-test("a rank of a job with a wrong call in its program has failed, which is no wrong usage", async () => {
+test("a rank of a job with a wrong call in its program fails, and is not wrong usage", async () => {
   const { backends } = watched();
   const file = join(folder, "wrong.mjs");
   const call = `{ send: comm.alloc("float32", 4), op: "summ" }`;

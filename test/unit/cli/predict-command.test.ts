@@ -57,7 +57,7 @@ describe("predict", () => {
     expect(ring["pairwise"]).toBeGreaterThan(2 * free["pairwise"]!);
   });
 
-  test("too few credits hold senders up", async () => {
+  test("too few credits delay senders", async () => {
     const line = "reduce --ranks 8 -b 1M -e 1M --algorithm chain --latency-ns 5000";
     const [free, one] = [await times(line), await times(`${line} --credits 1`)];
     expect(one["chain"]).toBeGreaterThan(free["chain"]!);
@@ -78,7 +78,7 @@ describe("predict", () => {
     expect(JSON.parse(readFileSync(path, "utf8"))).toMatchObject({ predicted: true, ranks: 5 });
   });
 
-  test("a row for each number of elements, and none for sizes that hold not one", async () => {
+  test("a row for each number of elements, and none for sizes below one element", async () => {
     const sizes = async (line: string): Promise<number[]> => {
       const { results } = JSON.parse((await cli(`predict ${line} --json`)).out);
       return results.map(({ size }: { size: number }) => size);
@@ -91,7 +91,7 @@ describe("predict", () => {
     expect(await sizes("barrier")).toEqual([0]);
   });
 
-  test("a line on the terminal says how far it is, and is taken away", async () => {
+  test("a line on the terminal shows the progress, and is erased at the end", async () => {
     const { err } = await cli("predict all-reduce --ranks 600 -b 4 -e 4 --algorithm ring", {
       terminal: true,
     });

@@ -32,7 +32,7 @@ describe("a collective", () => {
     expect((await cli("trace all-reduce --ranks 2 --count 6")).out).toContain("float32[6] Ring LL");
   });
 
-  test("the algorithm, the root and the link are those that were named", async () => {
+  test("the named algorithm, root and link are used", async () => {
     const link = "--latency-ns 2.5 --gigabytes-per-second 4";
     const line = `trace broadcast --ranks 3 --count 8 --root 2 --algorithm chain ${link}`;
     const { out } = await cli(line);
@@ -89,7 +89,7 @@ describe("a file", () => {
     expect(svg).toContain("<title>barrier ERR_COMM_TIMEOUT: 0 to 1000 µs</title>");
   });
 
-  test("that fails leaves its trace all the same", async () => {
+  test("that fails still leaves its trace", async () => {
     const path = program("late", "await comm.barrier(); if (comm.rank === 1) throw Error('late');");
     const { status, out, err } = await cli(`trace ${path} --ranks 2`);
     expect(status).toBe(1);

@@ -83,7 +83,7 @@ describe("the sweep", () => {
     expect(spoiled).toEqual(able.map(({ collective }) => collective));
   });
 
-  test("counts what a backend does not do, and shows nothing where nothing was compared", async () => {
+  test("counts what a backend does not support, and shows no result without a comparison", async () => {
     const lacking = {
       ...sim(),
       open: async (request: Parameters<ReturnType<typeof sim>["open"]>[0]) => {
@@ -163,7 +163,7 @@ describe("a file", () => {
     expect(err).toMatch(/^twinccl verify: on sim:\ntwinccl verify: rank 0 of 2 failed/);
   });
 
-  test("may return what refers to itself", async () => {
+  test("may return values that refer to themselves", async () => {
     const path = program("ring", "const a = { list: [comm.rank] }; a.self = a; return a;");
     const { out } = await cli(`verify ${path} --against sim:seed=1 -n 2`);
     expect(out).toContain("verify: 2 of 2 identical");
@@ -239,12 +239,12 @@ describe("programs", () => {
     expect(text).toContain("\n#   allReduce ring on 3 ranks: ");
   });
 
-  test("only the collective that was named", async () => {
+  test("only the named collective", async () => {
     const { out } = await cli("verify --programs --ranks 2 --collective gather");
     expect(out).toContain("verify: 3 of 3 sound");
   });
 
-  test("only the algorithm that was named, or one of the user's own", async () => {
+  test("only the named algorithm, or one of the user's own", async () => {
     const some = "verify --programs --ranks 4 --collective all-reduce";
     const chain = await cli(`${some} --algorithm chain`);
     expect(chain.out).toMatch(/^ {2}allReduce +chain +4 +4 +12 +0 .*\nverify: 4 of 4 sound\n/m);
@@ -254,7 +254,7 @@ describe("programs", () => {
     expect(line.out).toMatch(/^ {2}allReduce +line +4 +4 +6 +0 .*\nverify: 4 of 4 sound\n/m);
   });
 
-  test("one that is not sound is reported by ranks, also where it throws", async () => {
+  test("an unsound one is reported by ranks, also where it throws", async () => {
     const path = join(folder, "thrower.mjs");
     const { href } = new URL("../../../examples/line.mjs", import.meta.url);
     const write = `(program) => {
@@ -286,7 +286,7 @@ test.each([
   ["program.mjs --against sim --counts 4", "--counts does not go with FILE"],
   ["program.mjs --against sim --collective gather", "--collective does not go with FILE"],
   ["--against sim:protocol=LL,NCCL_PROTO=Simple", "--against: protocol is set twice"],
-])("%s: no option is overlooked in silence", async (line, told) => {
+])("%s: every option is used or refused", async (line, told) => {
   const { status, err } = await cli(`verify ${line}`);
   expect(status).toBe(2);
   expect(err).toContain(told);

@@ -13,7 +13,7 @@ function changed(fields: Readonly<Record<string, unknown>>): string {
   return JSON.stringify({ ...JSON.parse(line), ...fields });
 }
 
-test.each(files)("%s: every line that is read and written is the same line", (name) => {
+test.each(files)("%s: every line is the same when read and written again", (name) => {
   const text = readFileSync(new URL(`../../golden/${name}`, import.meta.url), "utf8");
   const { cases, lines, unknownFields } = readRecords(text, name);
   expect(cases.map(lineOf).join("\n")).toBe(text.trimEnd());
@@ -34,7 +34,7 @@ test("a first line names the subject of the file; blank lines do not count", () 
   expect(file).toMatchObject({ head: { library: "nccl-2.28.9" }, lines: [3] });
 });
 
-test("fields that mean nothing here are reported, not dropped in silence", () => {
+test("fields without a meaning here are reported, not dropped in silence", () => {
   expect(readRecords(changed({ colour: "blue" }), "f").unknownFields).toEqual(["colour"]);
   const unfinished = readCases(changed({ h: undefined, colour: 1 }), "f");
   expect(unfinished.unknownFields).toEqual(["colour"]);

@@ -52,7 +52,7 @@ async function recorded(change: Partial<GoldenRecord>, bitsUpTo: number): Promis
 
 const broken = (rank: number) => (): Backend => corrupting(sim({ like: "nccl-2.28" }), rank);
 
-test("a mismatch names rank, element and both bits: from the file's bits", async () => {
+test("a mismatch names rank, element and both bits from the file's bits", async () => {
   const golden = await recorded({ collective: "reduceScatter" }, 8);
   const { identical, mismatches } = await check([golden], broken(1));
   expect(identical).toBe(0);
@@ -69,7 +69,7 @@ test("a mismatch names rank, element and both bits: from the file's bits", async
   expect(element?.have).not.toBe(element?.want);
 });
 
-test("of an all-reduce another rank that is right gives the bits", async () => {
+test("of an all-reduce another correct rank gives the bits", async () => {
   const golden = await recorded({ dtype: "float32" }, 0);
   expect(golden.bits).toBeUndefined();
   const { mismatches } = await check([golden], broken(1));
@@ -77,7 +77,7 @@ test("of an all-reduce another rank that is right gives the bits", async () => {
   expect(mismatches[0]?.element?.want).toMatch(/^0x[0-9a-f]{8}$/);
 });
 
-test("with hashes alone the element is not made up", async () => {
+test("with hashes alone no element is named", async () => {
   const golden = { ...(await recorded({}, 0)), hashes: "0000000000000000" };
   const { mismatches } = await check([golden], twin);
   expect(mismatches[0]).toMatchObject({ rank: 0, wantHash: golden.hashes, element: undefined });
@@ -93,7 +93,7 @@ test("another plan than the reported one is an error", async () => {
   ]);
 });
 
-test("a case that is refused does not end the others", async () => {
+test("a refused case does not end the others", async () => {
   const good = await recorded({}, 0);
   const tooMany = { ...good, ranks: 9 };
   const report = await check([good, tooMany, good], twin);
@@ -120,7 +120,7 @@ test("after a call that failed the next one has a world of its own", async () =>
   expect(worlds).toBe(2);
 });
 
-test("an all-reduce on which ranks disagree is no record", async () => {
+test("an all-reduce on which ranks disagree is not recorded", async () => {
   const good = await recorded({}, 0);
   const { records, failures } = await record([good], { backendFor: broken(1) });
   expect(records).toEqual([]);

@@ -26,7 +26,7 @@ afterEach(async () => {
   for (const ranks of open.splice(0)) await ranks.close();
 });
 
-test("results come by rank, with every bit, and processes end when the test closes them", async () => {
+test("results are given by rank, with every bit, and processes end when the test closes them", async () => {
   const ranks = await opened({ size: 3 });
   const places = await ranks.each("place");
   expect(places.map(({ rank, size }) => [rank, size])).toEqual([0, 1, 2].map((rank) => [rank, 3]));
@@ -79,17 +79,17 @@ describe("a job", () => {
     },
   );
 
-  test("that ends before all have come does not open", async () => {
+  test("that ends before all ranks start does not open", async () => {
     const opening = LaunchedRanks.open({ ...job, args: ["early"] });
     await expect(opening).rejects.toThrow(/^opening on 2 ranks failed\n(.*\n)*.*exit status 5/);
   });
 
-  test("that does not come in time does not open", async () => {
+  test("that does not start in time does not open", async () => {
     const opening = LaunchedRanks.open({ ...job, args: ["never"], openMs: 3000 });
     await expect(opening).rejects.toThrow(/rank 1: no answer in ([3-9]|\d{2,})\.\d s\n/);
   });
 
-  test("with a rank that does not end well does not close well", async () => {
+  test("with a rank that ends with an error does not close without one", async () => {
     const ranks = await LaunchedRanks.open({ ...job, args: ["late"] });
     await expect(ranks.close()).rejects.toThrow(/^closing 2 ranks: status 5\n/);
   });

@@ -117,7 +117,7 @@ const corpus: readonly Planted[] = [
   },
 ];
 
-describe("ranks that do not come", () => {
+describe("missing ranks", () => {
   test.each(corpus)("$wrong", (planted) => expectPlanted(planted));
 
   test("a call that is left open and never awaited fails the run", async () => {
@@ -202,7 +202,7 @@ describe("a deadlock", () => {
     await world.close();
   });
 
-  test("names what every rank does, in fields and in text", async () => {
+  test("names the call of every rank, in fields and in text", async () => {
     const world = await createWorld({ backend: sim(), size: 3, name: "job" });
     const error = await world
       .run((comm) => (comm.rank === 1 ? undefined : comm.barrier()))
@@ -297,7 +297,7 @@ describe.concurrent("a stall", () => {
     expect(reports[0]?.alive?.get("Timeout")).toBeGreaterThan(0);
   }, 30_000);
 
-  test("is reported when a rank waits for a promise that nothing resolves", async () => {
+  test("is reported when a rank waits for a promise that never resolves", async () => {
     const reports = await stalls(async (comm, released) => {
       if (comm.rank === 1) await released;
       else await comm.barrier().catch(() => undefined);

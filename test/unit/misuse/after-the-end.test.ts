@@ -82,7 +82,7 @@ describe("a communicator", () => {
 });
 
 describe("a world", () => {
-  test("refuses a second run while one is going on", async () => {
+  test("refuses a second run during the first", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const inner: unknown[] = [];
     await world.run(async (comm) => {
@@ -95,7 +95,7 @@ describe("a world", () => {
     await world.close();
   });
 
-  test("refuses a program that is no function", async () => {
+  test("refuses a program that is not a function", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const run = world.run("program" as never);
     await expect(run).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "program" });
@@ -112,7 +112,7 @@ describe("a world", () => {
     await expect(world.run(() => 0)).rejects.toThrow(/"gone" was closed/);
   });
 
-  test("closed in the middle of a run fails what is open, by name", async () => {
+  test("closed in the middle of a run fails open calls, by name", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const run = world.run(async (comm) => {
       if (comm.rank === 0) {
@@ -132,7 +132,7 @@ describe("a world", () => {
     );
   });
 
-  test("refuses sizes that are none, before anything is opened", async () => {
+  test("refuses invalid sizes before the backend is opened", async () => {
     for (const size of [0, -1, 1.5, Number.NaN, Infinity, 2 ** 53, "2", undefined, null, 2n]) {
       const opened = createWorld({ backend: sim(), size: size as number });
       await expect(opened, String(size)).rejects.toMatchObject({
@@ -142,7 +142,7 @@ describe("a world", () => {
     }
   });
 
-  test("refuses backends that are none", async () => {
+  test("refuses invalid backends", async () => {
     for (const backend of [undefined, null, "sim", sim, {}]) {
       const opened = createWorld({ backend: backend as never, size: 1 });
       await expect(opened).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "backend" });
@@ -211,7 +211,7 @@ describe("abort", () => {
 
 describe("a buffer", () => {
   test.each(["close", "rebuild"] as const)(
-    "is refused after %s, as on GPUs, and disposed in peace",
+    "is refused after %s, as on GPUs, and can be disposed",
     async (end) => {
       const world = await createWorld({ backend: sim(), size: 1 });
       const [buffer] = (await world.run((comm) => comm.alloc("int8", 2).fill(5))) as [

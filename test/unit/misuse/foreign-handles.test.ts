@@ -16,7 +16,7 @@ const codeOf = (op: PromiseLike<unknown>): PromiseLike<unknown> =>
   );
 
 describe("a handle of another rank", () => {
-  test("of a subgroup that this rank has no part in fails a call once its owner is done", async () => {
+  test("of a subgroup without this rank fails a call once its owner is done", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const handles: Communicator[] = [];
     const results = await world.run(async (comm) => {
@@ -46,7 +46,7 @@ describe("a handle of another rank", () => {
     await world.close();
   });
 
-  test("used while its owner runs is found to be a deadlock", async () => {
+  test("used while its owner runs is reported as a deadlock", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const handles: Communicator[] = [];
     const run = world.run(async (comm) => {
@@ -61,7 +61,7 @@ describe("a handle of another rank", () => {
     expect(await within(10_000, run)).toEqual([code, code, code]);
   });
 
-  test("names the ranks that really wait, their peers, and the owner of the called communicator", async () => {
+  test("names the waiting ranks, their peers, and the owner of the called communicator", async () => {
     const world = await createWorld({ backend: sim(), size: 3, name: "job" });
     const handles: Communicator[] = [];
     const errors = await within(
@@ -119,7 +119,7 @@ describe("a handle of another rank", () => {
 });
 
 describe("a rank's own handle is no misuse", () => {
-  test("when another rank's code calls it, and awaits it, for all", async () => {
+  test("when another rank's code calls and awaits it, for all ranks", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const waiting: (() => void)[] = [];
     const sums = await within(

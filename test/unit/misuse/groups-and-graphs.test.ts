@@ -212,7 +212,7 @@ describe("a callback that cannot be grouped or recorded", () => {
     },
   );
 
-  test("a callback may catch what a wrong call throws, and continue", async () => {
+  test("a callback may catch the error of a wrong call, and continue", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
       const send = new Int32Array(1).fill(comm.rank + 1);
@@ -230,7 +230,7 @@ describe("a callback that cannot be grouped or recorded", () => {
 
   // BUG: the failed call is not awaited yet, as `group` has not returned: it poisons the rank that came
   // last, so its third call is refused, and the others fail with a deadlock.
-  test("a group that disagrees in one of its calls fails in that one; the rest is served", async () => {
+  test("a group that disagrees in one of its calls fails in that one; the rest is dispatched", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const results = await world.run(async (comm) => {
       const first = new Int32Array(2).fill(comm.rank);
@@ -251,7 +251,7 @@ describe("a callback that cannot be grouped or recorded", () => {
   });
 
   // BUG: the same without a group: calls that are posted together and awaited together.
-  test("a mismatch among calls that are awaited together fails that one alone", async () => {
+  test("a mismatch among calls that are awaited together fails only that one", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run((comm) => {
       const send = new Int32Array(1);
@@ -263,7 +263,7 @@ describe("a callback that cannot be grouped or recorded", () => {
     expect(results).toEqual([codes, codes]);
   });
 
-  test("a group that one rank does not join", () =>
+  test("a group that one rank does not make", () =>
     expectPlanted({
       wrong: "",
       size: 3,
@@ -285,7 +285,7 @@ describe("a callback that cannot be grouped or recorded", () => {
             }),
     }));
 
-  test("a capture that one rank does not join", () =>
+  test("a capture that one rank does not make", () =>
     expectPlanted({
       wrong: "",
       size: 3,
@@ -396,7 +396,7 @@ describe("a callback that cannot be grouped or recorded", () => {
   );
 
   test.each(wrongInside)(
-    "an inner group with a wrong %s that is caught leaves nothing behind",
+    "an inner group with a wrong %s that is caught leaves no part in the outer one",
     async (_, wrong) => {
       const world = await createWorld({ backend: sim(), size: 2 });
       const results = await world.run(async (comm) => {
@@ -425,7 +425,7 @@ describe("a callback that cannot be grouped or recorded", () => {
     const message = expect.stringMatching(/^close: .* its own group or capture.*, then close/s);
 
     test.each(["group", "capture"] as const)(
-      "in its own %s is refused there, and done outside",
+      "in its own %s is refused there, and succeeds outside",
       async (action) => {
         const world = await createWorld({ backend: backend(), size: 2 });
         await world.run(async (comm) => {
@@ -485,7 +485,7 @@ describe("a callback that cannot be grouped or recorded", () => {
 });
 
 describe("a recording", () => {
-  test("a recorded call that is awaited says what to do instead, and the graph works", async () => {
+  test("a recorded call that is awaited names the alternative, and the graph works", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
       const send = new Int32Array(1).fill(comm.rank + 1);

@@ -32,7 +32,7 @@ test("a write into a guarded array is seen", () => {
   expect(() => guard.assertUnwritten()).toThrow("bytes were written");
 });
 
-test("a planted program that fails as expected, and writes a guarded buffer, is red", async () => {
+test("a planted program that fails as expected, and writes a guarded buffer, fails the test", async () => {
   const planted = (writes: boolean): Promise<void> =>
     expectPlanted({
       wrong: "root differs",

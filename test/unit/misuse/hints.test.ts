@@ -50,7 +50,7 @@ describe("a hint", () => {
     expect(text).toContain(`${nothing}${hint}`);
   });
 
-  test("of counts that are no transpose asks for those that are, or for none", async () => {
+  test("of counts that are not transposes asks for transposes, or for none", async () => {
     const text = await failure(2, (comm) =>
       comm.allToAllv({ send: ints(2), sendCounts: [1, 1], recvCounts: [1, 2] }),
     );
@@ -86,7 +86,7 @@ test("a block of another length than its count is reported with the count", asyn
   );
 });
 
-describe("the reason of an abort is reported, whatever has a text:", () => {
+describe("the reason of an abort is reported, with any text:", () => {
   const reasons: readonly (readonly [unknown, string])[] = [
     ["my reason", ": my reason"],
     ["two\nlines", ": two"],

@@ -77,7 +77,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("finds a root that writes while a broadcast is on its way", async () => {
+  test("finds a root's write during a broadcast", async () => {
     const results = await strictly(3, async (comm, turn) => {
       await turn;
       const data: Int32Array = new Int32Array(2).fill(comm.rank);
@@ -92,7 +92,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("lets reads of lent memory, and writes beside it, pass", async () => {
+  test("allows reads of lent memory, and writes beside it", async () => {
     const results = await strictly(2, async (comm, turn) => {
       await turn;
       const whole: Int32Array = new Int32Array(6).fill(comm.rank + 1);
@@ -109,7 +109,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("lets writes pass after the call, and before the next one", async () => {
+  test("allows writes after the call, and before the next one", async () => {
     const results = await strictly(2, async (comm) => {
       const send = new Int32Array(1);
       for (let call = 0; call < 3; call++) {
@@ -173,7 +173,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("raises no false alarm when calls in a row use the same memory", async () => {
+  test("raises no false alarm when consecutive calls use the same memory", async () => {
     const results = await strictly(3, async (comm) => {
       const send = new Int32Array(1).fill(1);
       const ops = [1, 2, 3].map(() => comm.allReduce({ send, op: "sum" }));
@@ -182,7 +182,7 @@ describe("strict lending", () => {
     expect(results).toEqual(new Array(3).fill([[["ok"], ["ok"], ["ok"]], 27]));
   });
 
-  test("finds a write into what an earlier call of the row is yet to write beside it", async () => {
+  test("finds a write into the pending output of an earlier call", async () => {
     const results = await strictly(2, async (comm, turn) => {
       await turn;
       const whole = new Int32Array(4).fill(1);
@@ -212,7 +212,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("lets the messages of others pass", async () => {
+  test("ignores the messages of other ranks", async () => {
     const results = await strictly(3, async (comm, turn) => {
       await turn;
       const { rank } = comm;
@@ -239,7 +239,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("fails a sendRecv with an error of each rank's own, and knows the call", async () => {
+  test("fails a sendRecv with an error of each rank's own, and names the call", async () => {
     const results = await strictly(2, async (comm, turn) => {
       await turn;
       const peer = 1 - comm.rank;
@@ -263,7 +263,7 @@ describe("strict lending", () => {
     ]);
   });
 
-  test("leaves a buffer that was disposed to the error that says so", async () => {
+  test("leaves a disposed buffer to its own error", async () => {
     const results = await strictly(2, async (comm, turn) => {
       await turn;
       const send = comm.alloc("int32", 2);
@@ -280,7 +280,7 @@ describe("strict lending", () => {
   });
 });
 
-test("a host array that is transferred away while it is lent fails the call everywhere, and nothing is written", async () => {
+test("a host array that is transferred while it is lent fails the call everywhere, and is not written", async () => {
   const world = await createWorld({ backend: sim(), size: 3 });
   const found = await within(
     3000,

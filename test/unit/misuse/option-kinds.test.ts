@@ -115,7 +115,7 @@ describe("an option of another kind is refused by name", () => {
   });
 });
 
-test("an option that is left out as undefined is none", async () => {
+test("an option that is undefined counts as left out", async () => {
   const none = undefined;
   const options = { trace: none, executor: none, strict: none, faults: none, algorithms: none };
   const world = await createWorld({ backend: sim(wrong(options)), size: 2 });

@@ -220,13 +220,13 @@ test.each(onRank)("%s refuses %s", async (subject, field, work) => {
   await world.close();
 });
 
-test("options that are no object are refused as such", () => {
+test("options that are not an object are refused as such", () => {
   for (const given of [null, 7, "fast"]) {
     expect(() => sim(given as never)).toThrow(/sim: options: found (null|7|"fast"), needs one/);
   }
 });
 
-test("rebuild refuses a name, and the world may be rebuilt", async () => {
+test("rebuild refuses an unknown name, and the world may be rebuilt", async () => {
   const world = await createWorld({ backend, size: 3 });
   expectSlip(await refusal(() => world.rebuild(slip<RebuildOptions>({ ranks: [1] }))), "ranks");
   const next = await world.rebuild({ without: [1] });
@@ -234,7 +234,7 @@ test("rebuild refuses a name, and the world may be rebuilt", async () => {
   await next.close();
 });
 
-describe("calls refuse a name that they do not take,", () => {
+describe("calls refuse an unknown name,", () => {
   const calls: [string, (comm: Communicator, more: object) => PromiseLike<unknown>][] = [
     ["allReduce", (comm, more) => comm.allReduce({ send: bytes(comm), op: "sum", ...more })],
     ["barrier", (comm, more) => comm.barrier(more)],

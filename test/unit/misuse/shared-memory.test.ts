@@ -170,7 +170,7 @@ describe("host memory that two ranks pass in one exchange", () => {
     expect([...memory]).toEqual([4, 5, 4, 5, 4, 5]);
   });
 
-  test("is fine to receive into one after another", async () => {
+  test("may be received into by consecutive calls", async () => {
     const shared = new Int32Array(1);
     const seen: number[] = [];
     const outcomes = await told(3, async (comm) => {

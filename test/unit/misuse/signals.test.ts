@@ -15,7 +15,7 @@ const outcome = (op: PromiseLike<unknown>): PromiseLike<unknown> =>
   );
 
 describe("a signal", () => {
-  test("that was aborted before refuses the call on its rank and uses up no call number", async () => {
+  test("that fired before the call refuses it on its rank and uses up no call number", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const reason = new Error("no time");
     const results = await world.run(async (comm) => {
@@ -39,7 +39,7 @@ describe("a signal", () => {
     await world.close();
   });
 
-  test("that is aborted while the call waits fails it there, and on the ranks that come later", async () => {
+  test("that fires during a wait fails the call there, and on ranks that call later", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const reason = new Error("changed my mind");
     const results = await within(
@@ -68,7 +68,7 @@ describe("a signal", () => {
     await world.close();
   });
 
-  test("that is aborted after the call was done changes nothing", async () => {
+  test("that fires after the call has no effect", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
       const cancel = new AbortController();
@@ -97,7 +97,7 @@ describe("a signal", () => {
     expect(warnings).toEqual([]);
   });
 
-  test("aborted after submission aborts the communicator", async () => {
+  test("that fires after submission aborts the communicator", async () => {
     let finish: () => void = () => undefined;
     const running = new Promise<void>((resolve) => {
       finish = resolve;

@@ -354,7 +354,7 @@ describe("a subgroup", () => {
 const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 3));
 
 describe("abort of a subgroup", () => {
-  test("leaves its parent, its siblings and what was split from it alone; later runs too", async () => {
+  test("leaves its parent, its siblings and its own splits open; later runs too", async () => {
     const world = await createWorld({ backend: sim(), size: 4 });
     const kept: Communicator[] = [];
     const results = await world.run(async (comm) => {

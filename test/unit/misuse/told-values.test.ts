@@ -103,7 +103,7 @@ describe("found", () => {
   });
 });
 
-describe("the field and the method that are named are those of the caller:", () => {
+describe("the named field and method are the caller's:", () => {
   test("toHost after the end", async () => {
     const world = await createWorld({ backend, size: 1 });
     const [kept] = await world.run((comm) => [comm.alloc("int8", 2), comm.alloc("int8", 2)]);
@@ -147,7 +147,7 @@ describe("the field and the method that are named are those of the caller:", () 
     expect(typo).toMatch(/needs one of count, counts, collective,/);
   });
 
-  test("the communicator with a rank that is none", async () => {
+  test("the communicator with an invalid rank", async () => {
     const world = await createWorld({ backend, size: 3 });
     const messages = await world.run(async (comm) => {
       const half = await comm.split({ color: Math.min(comm.rank, 1) });

@@ -135,7 +135,7 @@ describe("a failure that is not awaited", () => {
     await world.close();
   });
 
-  test("is forgiven when it is looked at later", async () => {
+  test("no longer counts when it is observed later", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
       const op = comm.broadcast({ root: 5 });

@@ -64,12 +64,12 @@ async function crossed(comm: Communicator, work: () => Promise<unknown>): Promis
 
 // Elsewhere the system does not tell which threads work.
 describe.runIf(process.platform === "linux")("work that no list shows", () => {
-  test.each(works)("%s is no deadlock, and lets no virtual deadline pass", async (_, work) => {
+  test.each(works)("%s prevents a deadlock, and lets no virtual deadline pass", async (_, work) => {
     const world = await worldOfTwo(() => undefined);
     expect(await world.run((comm) => crossed(comm, work))).toEqual(["done", "done"]);
   });
 
-  test("is none either where threads wait for processors", async () => {
+  test("prevents one also where threads wait for processors", async () => {
     const busy = Array.from({ length: 2 * availableParallelism() }, () =>
       spawn(process.execPath, ["--eval", "for (;;);"], { stdio: "ignore" }),
     );
@@ -103,7 +103,7 @@ describe("worlds that are deadlocked", () => {
   const alone = (comm: Communicator) => (comm.rank === 0 ? comm.barrier() : undefined);
   const deadlock = { failures: [{ error: { code: "ERR_COMM_DEADLOCK" } }] };
 
-  test("all at once are all reported, none as a stall before", async () => {
+  test("at the same time are all reported, none as a stall before", async () => {
     const stalls: string[] = [];
     const worlds = await Promise.all(
       // One after another, at 50 ms each, they would be stalls first; a busy machine must not make them so.
@@ -121,7 +121,7 @@ describe("worlds that are deadlocked", () => {
     await Promise.all(worlds.map((world) => world.close()));
   });
 
-  test("are no stall before, however soon one is reported", async () => {
+  test("are not reported as stalls in every run, with a stallMs of 1", async () => {
     const stalls: string[] = [];
     const world = await createWorld({
       ...{ backend: sim(), size: 2, stallMs: 1 },

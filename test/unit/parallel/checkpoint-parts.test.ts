@@ -48,7 +48,7 @@ const modelOf = (value: number, lengths: Record<string, number> = { w: 9, b: 2 }
 const valuesOf = (model: ParameterSet): number[] => [...model.values("float32")];
 
 describe("a save", () => {
-  test("is of the moment of the call, whatever changes before it resolves", async () => {
+  test("has the state at the call, whatever changes before it resolves", async () => {
     const files = memoryFiles();
     const save = async (comm: Communicator): Promise<void> => {
       const model = modelOf(1);
@@ -90,7 +90,7 @@ describe("a save", () => {
     }
   });
 
-  test("is one at a time, and so is a load: a second would take the same number", async () => {
+  test("is one at a time, like a load, since a second one would take the same number", async () => {
     await run(1, async (comm) => {
       const checkpoints = new Checkpoints(comm, memoryFiles());
       const parts = { shared: { model: modelOf(1) } };
@@ -137,7 +137,7 @@ describe("a save", () => {
     }
   });
 
-  test("refuses a share that is more than a file holds", async () => {
+  test("refuses a share larger than a file holds", async () => {
     // Untouched zeros take no memory.
     const data = new Uint8Array(2 ** 31);
     const tensors = { t: { dtype: "uint8", shape: [2 ** 31], data } } as const;
@@ -186,7 +186,7 @@ describe("a save", () => {
     }
   });
 
-  test("keeps names that objects have of their own", async () => {
+  test("keeps names of built-in properties", async () => {
     const files = memoryFiles();
     const own: string = "__proto__";
     const named = [own, "constructor", "toString"];
@@ -241,7 +241,7 @@ describe("a load that a part refuses", () => {
     }
   });
 
-  test("leaves what came before it as it was: a model of another shape", async () => {
+  test("leaves the earlier state unchanged: a model of another shape", async () => {
     const files = memoryFiles();
     await run(2, async (comm) => {
       const checkpoints = new Checkpoints(comm, files);
@@ -258,7 +258,7 @@ describe("a load that a part refuses", () => {
   });
 });
 
-test("numbers that are none are refused, and a list of damaged saves is a typed error", async () => {
+test("invalid numbers are refused, and a list of damaged saves is a typed error", async () => {
   await run(1, async (comm) => {
     const files = memoryFiles();
     for (const keep of [0, 1.5, Number.NaN]) {
@@ -276,7 +276,7 @@ test("numbers that are none are refused, and a list of damaged saves is a typed 
   });
 });
 
-test("ranks that ask for different saves get none", async () => {
+test("ranks that request different saves get none", async () => {
   const files = memoryFiles();
   await run(3, async (comm) => {
     const checkpoints = new Checkpoints(comm, files);

@@ -140,7 +140,7 @@ describe("a checkpoint", () => {
     expect((await load(files, size, { save: 1 }))[0]).toMatchObject({ step: 1, number: 10 });
   });
 
-  test("of no save is none, and a number that was never saved is refused", async () => {
+  test("of a missing save is undefined, and a number that was never saved is refused", async () => {
     expect((await load(memoryFiles(), 2)).map(({ step }) => step)).toEqual([undefined, undefined]);
     const error = await failure(load(memoryFiles(), 2, { save: 3 }), 2);
     expect(error.message).toMatch(/load: "save-00000003" is not there/);
@@ -177,7 +177,7 @@ describe("a checkpoint", () => {
     expect((await files.list("")).sort()).toEqual(["save-00000003", "save-00000004"]);
   });
 
-  test("lives in a directory of Node", async () => {
+  test("is stored in a directory of Node", async () => {
     const directory = mkdtempSync(join(tmpdir(), "twinccl-checkpoint-"));
     try {
       const files = directoryFiles(join(directory, "deep", "er"));
@@ -363,7 +363,7 @@ describe("differences between ranks", () => {
     expect(await files.list("")).toEqual([]);
   });
 
-  test("parts of other names are refused with what is lacking", async () => {
+  test("parts of other names are refused with the missing names", async () => {
     const files = memoryFiles();
     await saveTwo(files, 2);
     const loading = run(2, async (comm) => {

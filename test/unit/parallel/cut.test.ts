@@ -12,7 +12,7 @@ const tensors = fc.array(
   { maxLength: 7 },
 );
 
-test("every element lies in one file, in order, and files are as long but for the units of the cut", () => {
+test("every element is in one file, in order, and lengths differ by padding at most", () => {
   fc.assert(
     fc.property(tensors, fc.integer({ min: 1, max: 12 }), (all, size) => {
       const named = all.map((tensor, at): [string, typeof tensor] => [`t${at}`, tensor]);

@@ -59,7 +59,7 @@ describe("another step is refused", () => {
     });
   });
 
-  test("during one, and so is other state; afterwards neither is", async () => {
+  test("during a step, and so is other state; afterwards neither is", async () => {
     await run(1, async (comm) => {
       const model = await trainer(comm);
       const state = model.state();
@@ -73,7 +73,7 @@ describe("another step is refused", () => {
     });
   });
 
-  test("after disposal, which lets a step that is running end and then gives its buffers back", async () => {
+  test("after disposal, which completes a running step and then frees its buffers", async () => {
     const sums = await run(3, async (comm) => {
       const open = openBuffers(comm);
       const model = await trainer(comm, { bucketBytes: 8 });
@@ -91,7 +91,7 @@ describe("another step is refused", () => {
     expect(sums).toEqual(new Array(3).fill([3, 1, 3, 1, 3, 1]));
   });
 
-  test("with arguments that are none, before anything is done: the next one may follow", async () => {
+  test("with invalid arguments, before any call: the next step may follow", async () => {
     const wrong: [unknown, unknown, RegExp][] = [
       [undefined, fine, /microBatches: found undefined, needs an array/],
       [new Set([1]), fine, /microBatches: found an object/],
@@ -109,7 +109,7 @@ describe("another step is refused", () => {
   });
 });
 
-test("all ranks that give a step up at the same place continue with another trainer", async () => {
+test("all ranks that cancel a step at the same place continue with another trainer", async () => {
   for (const wire of ["full", "bfloat16", { topK: 0.5 }] as const) {
     const sums = await run(3, async (comm) => {
       const model = await trainer(comm, { bucketBytes: 8, wire });
@@ -148,7 +148,7 @@ describe("a norm beyond float64", () => {
     }
   });
 
-  test("does not clip the gradient to nothing where it is handed on", async () => {
+  test("does not clip the gradient to zero where it is passed on", async () => {
     for (const found of await step({ nonFinite: "keep" })) {
       const gradient = new Array(3).fill(1.5e308);
       expect(found).toEqual({ clip: 1, gradientNorm: Number.POSITIVE_INFINITY, gradient });
@@ -167,7 +167,7 @@ describe("the unsent rest of a rank", () => {
   const owed = ({ tensors }: State): number[] =>
     Object.values(tensors).flatMap(({ data }) => [...(data as Float32Array)]);
 
-  test("is taken over under any name, also where nothing was kept of it", async () => {
+  test("is restored under any name, also where none was kept", async () => {
     await run(1, async (comm) => {
       const state = await owing(comm);
       expect(Object.keys(state.tensors)).toEqual(["toString", "b", "a"]);
@@ -180,7 +180,7 @@ describe("the unsent rest of a rank", () => {
     });
   });
 
-  test("is as it was after a step that is refused", async () => {
+  test("is unchanged after a step that is refused", async () => {
     await run(2, async (comm) => {
       const model = await trainer(comm, { wire });
       await model.step([1], told([8, 4, 2]));
@@ -229,7 +229,7 @@ describe("the unsent rest of a rank", () => {
     ["shape", { shape: [1, 2] }],
     ["dtype", { dtype: "float64", data: new Float64Array(2) }],
     ["length", { shape: [3], data: new Float32Array(3) }],
-  ])("of another %s is refused by name, and nothing is changed", async (_, change) => {
+  ])("of another %s is refused by name, and stays unchanged", async (_, change) => {
     await run(1, async (comm) => {
       const state = await owing(comm);
       const model = await trainer(comm, { wire });

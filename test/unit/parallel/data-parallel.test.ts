@@ -57,7 +57,7 @@ const all = (value: number): Record<string, number> => ({ b: value, a: value, c:
 const one = [{ samples: 1 }];
 
 describe("the start", () => {
-  test("gives every rank the root's values, whatever order it declares in", async () => {
+  test("gives every rank the root's values, with parameters declared in any order", async () => {
     const values = await run(3, async (comm) => {
       const declared = [
         { name: "x", shape: [2], values: [comm.rank, 0.1] },
@@ -98,7 +98,7 @@ describe("the start", () => {
     },
   );
 
-  test("refuses options that differ, and options that make no sense", async () => {
+  test("refuses options that differ, and invalid options", async () => {
     const others: Required<Omit<DataParallelOptions, "now" | "divided">> = {
       bucketBytes: 8,
       unused: "zeros",
@@ -194,7 +194,7 @@ describe("buckets", () => {
     expect(rank!.slice(7)).toEqual([[3], [3, 3], [3, 3]]);
   });
 
-  test("hold 25 MiB where nothing else is said", async () => {
+  test("hold 25 MiB by default", async () => {
     const most = (25 * 2 ** 20) / 4;
     for (const [lengths, buckets] of [
       [[most - 1, 1], 1],
@@ -233,7 +233,7 @@ describe("buckets", () => {
 });
 
 describe("the mean", () => {
-  test("weighs ranks by their samples, also none, and gives loss, norm and samples", async () => {
+  test("weighs ranks by their samples, also zero, and gives loss, norm and samples", async () => {
     const results = await run(3, async (comm) => {
       const model = await trainer(comm);
       // Sums over samples: rank 0 has one of 1, rank 1 three of 5 in two micro-batches, rank 2 none.
@@ -266,7 +266,7 @@ describe("the mean", () => {
     }
   });
 
-  test("is reported with the time that this rank's step took", async () => {
+  test("is reported with the time of this rank's step", async () => {
     const times = await run(2, async (comm) => {
       let nowMs = 1000;
       const model = await trainer(comm, { now: () => nowMs });
@@ -297,7 +297,7 @@ describe("the mean", () => {
     expect(found[0]).toEqual([8, 6, 0.75, 8, 8, 8, 8, 8, 8]);
   });
 
-  test("is clipped by the norm of all of it, not parameter by parameter", async () => {
+  test("is clipped by its whole norm, not parameter by parameter", async () => {
     const [found] = await run(2, async (comm) => {
       const model = await trainer(comm, { maxGradientNorm: 2.5 });
       const stats = await model.step(
@@ -379,7 +379,7 @@ describe("arguments that are refused on all ranks, and leave them in step", () =
     expect(kept!.gradientNorm).toBeNaN();
   });
 
-  test("a sum that leaves the range of float16, with what to do about it", async () => {
+  test("a sum that leaves the range of float16, with a remedy", async () => {
     const [error] = await recovers({ wire: "float16" }, (_, model) =>
       model.step(one, gradients(all(40_000))),
     );
@@ -486,7 +486,7 @@ describe("arguments that are refused on the rank that gives them", () => {
   });
 });
 
-test("a call that could not be made is not followed by the next, which would meet the others' call", async () => {
+test("after a call that could not be made the step makes no further calls", async () => {
   // Calls of rank 0: four to start; the buckets are 4, 5 and 6.
   const world = await createWorld({ backend: sim({ faults: [failAt(0, 5)] }), size: 3 });
   const calls: string[] = [];

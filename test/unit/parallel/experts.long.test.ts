@@ -217,7 +217,7 @@ describe.each([1, 2, 3, 5, 7])("fifty steps of a mixture on %i ranks", (size) =>
     { choices: 1, softmax: "all", capacity: Number.MAX_SAFE_INTEGER },
     { choices: 2, softmax: "chosen", capacity: 6 },
     { choices: 3, softmax: "all", capacity: 4 },
-  ])("are the one-rank run's with %j, what is dropped too", async (setting) => {
+  ])("are the one-rank run's with %j, also in what is dropped", async (setting) => {
     const alone = trainedAlone(setting);
     const ranks = await onRanks(size, (comm) => trained(comm, setting));
     const drops = alone.told.flatMap(({ dropped }) => dropped).reduce((sum, each) => sum + each, 0);
@@ -249,7 +249,7 @@ const routes = (experts: number[], choices = 1): Routes => ({
 });
 
 describe("a dispatch", () => {
-  test("gives places by rank, then by token; the rest is dropped and counted", async () => {
+  test("places tokens by rank, then by number; the rest is dropped and counted", async () => {
     const seen = await onRanks(3, async (comm) => {
       const experts = await ExpertParallel.create(comm, { experts: 4, width: 1, capacity: 3 });
       const tokens = Float32Array.of(10, 11, 12).map((each) => each + 10 * comm.rank);
@@ -274,7 +274,7 @@ describe("a dispatch", () => {
 });
 
 describe("routes", () => {
-  test("are the likeliest, the first of equal ones", () => {
+  test("are the most probable, the first of equal ones", () => {
     const found = routeTopK(Float64Array.of(0, 2, 2, 1), { experts: 4, choices: 3 });
     expect([...found.experts]).toEqual([1, 2, 3]);
     const total = 1 + 2 * Math.exp(2) + Math.E;
@@ -307,7 +307,7 @@ describe("routes", () => {
   });
 });
 
-describe("refused is", () => {
+describe("refused arguments:", () => {
   test("an option that differs, on all ranks", async () => {
     const errors = await onRanks(3, (comm) =>
       ExpertParallel.create(comm, { experts: 4, width: comm.rank === 1 ? 3 : 2 }).catch((e) => e),
@@ -334,7 +334,7 @@ describe("refused is", () => {
     ["width", { experts: 1, width: 1.5 }],
     ["capacity", { experts: 1, width: 1, capacity: 0 }],
     ["dtype", { experts: 1, width: 1, dtype: "float16" as "float32" }],
-  ])("an option that makes no sense: %s", async (field, options) => {
+  ])("an invalid option: %s", async (field, options) => {
     const create = (comm: Communicator) => ExpertParallel.create(comm, options).catch((e) => e);
     for (const error of await onRanks(2, create)) {
       expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });

@@ -84,7 +84,7 @@ describe("gradients by finite differences", () => {
   });
 });
 
-describe("parts of a batch join by weight to the whole", () => {
+describe("parts of a batch combine by weight to the whole", () => {
   const logits = draw(4, 21);
   const targets = [0, 2, 1, 1, 2, 0, 2];
   const classes = 3;
@@ -146,7 +146,7 @@ test("a sum is the mean times the weight, not divided", () => {
   expect([...gradient]).toEqual([2, 4]);
 });
 
-test("the gradient may take the place of its input", () => {
+test("the gradient may be written over its input", () => {
   const logits = draw(5, 6);
   const apart = new Float64Array(6);
   crossEntropy({ logits, targets: [0, 2], classes: 3, gradient: apart });

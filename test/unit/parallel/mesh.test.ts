@@ -49,7 +49,7 @@ describe("a mesh of 2 × 3 × 2", () => {
   });
 });
 
-test("one axis is the communicator again, and axes of 1 hold a rank alone", async () => {
+test("one axis has the same communicator, and axes of 1 hold a single rank", async () => {
   const seen = await onRanks(3, async (comm) => {
     const mesh = await Mesh.create(comm, { only: 3, alone: 1 });
     return [
@@ -128,7 +128,7 @@ describe("refuses", () => {
     for (const error of errors)
       expect(error).toMatch(/^Mesh\.across: option "axes": rank 3 differs/);
   });
-  test("to give what is closed", async () => {
+  test("calls on a closed mesh", async () => {
     const errors = await onRanks(2, async (comm) => {
       const mesh = await Mesh.create(comm, { a: 2 });
       const plane = await mesh.across(["a"]);
@@ -141,7 +141,7 @@ describe("refuses", () => {
     });
     for (const codes of errors) expect(codes).toEqual(["ERR_COMM_CLOSED", "ERR_COMM_CLOSED"]);
   });
-  test("an axis that it does not have", async () => {
+  test("an unknown axis", async () => {
     const errors = await onRanks(2, async (comm) => {
       const mesh = await Mesh.create<string>(comm, { a: 2 });
       const wrong = await mesh.across(["a", "b"]).catch((error: Error) => error.message);

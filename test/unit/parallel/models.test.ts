@@ -208,7 +208,7 @@ describe("initial values", () => {
     expect(narrow.values("float32")).toEqual(Float32Array.from(wide.values("float64")));
     expect(narrow.values("float64")).toHaveLength(0);
   });
-  test("are what they were", () => {
+  test("are unchanged from earlier versions", () => {
     const { parameters } = mlp({ sizes: [2, 1], dtype: "float64", seed: 7 });
     expect(parameters).toBeInstanceOf(ParameterSet);
     expect([...parameters.values("float64")]).toMatchInlineSnapshot(`

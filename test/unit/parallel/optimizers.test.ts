@@ -136,7 +136,7 @@ describe("by hand", () => {
     expect(updated(rule(), [1e-3])).toBeCloseTo(1 - 0.125 - 0.25, 12);
     expect(updated(rule(), [-1e3])).toBeCloseTo(1 - 0.125 + 0.25, 12);
   });
-  test("lion: steps have the rate's size, nothing for a gradient of 0", () => {
+  test("lion: steps have the rate's size, and are zero for a gradient of 0", () => {
     expect(updated(lion({ learningRate: 0.25 }), [1e-9])).toBe(0.75);
     expect(updated(lion({ learningRate: 0.25 }), [0])).toBe(1);
   });
@@ -275,7 +275,7 @@ describe("refuses", () => {
     expect(() => optimizer.step({ skip: ["v"] })).toThrow("v: found a name that no");
     expect(optimizer.steps).toBe(0);
   });
-  test("options that are none", () => {
+  test("invalid options", () => {
     expect(() => sgd({ learningRate: -1 })).toThrow(/learningRate: found -1/);
     expect(() => sgd({ learningRate: Number.NaN })).toThrow(/learningRate: found NaN/);
     expect(() => sgd({ learningRate: 1, momentum: -0.5 })).toThrow(/momentum/);
@@ -285,13 +285,13 @@ describe("refuses", () => {
     expect(() => adamW({ learningRate: 1, betas: [0.9, 1] })).toThrow(/betas\[1\].*below 1/);
     expect(() => lion({ learningRate: 1, weightDecay: -1 })).toThrow(/weightDecay/);
   });
-  test("a schedule that gives no rate, before anything is changed", () => {
+  test("a schedule without a rate, before any change", () => {
     const set = modelOf("float64");
     const optimizer = new Optimizer(set, sgd({ learningRate: () => Number.NaN }));
     expect(() => optimizer.step()).toThrow(/the schedule gave NaN for step 0/);
     expect(set.values("float64")).toEqual(modelOf("float64").values("float64"));
   });
-  test("the state of another rule or another model, before anything is changed", () => {
+  test("the state of another rule or another model, before any change", () => {
     const optimizer = new Optimizer(modelOf("float64"), rules["adamW"]!());
     const before = structuredClone(optimizer.state());
     const others = [

@@ -48,7 +48,7 @@ const KiB = 1024;
 
 describe.each([2, 4, 8])("on %i ranks", (size) => {
   test.each([referenceBucketBytes / 2, referenceBucketBytes, 1.5 * referenceBucketBytes])(
-    "ready-hooks hide seven tenths of the communication at least, in buckets of %i bytes",
+    "ready-hooks hide at least seven tenths of the communication, in buckets of %i bytes",
     async (bucketBytes) => {
       const overlap = await measured({ size, bucketBytes });
       expect(overlap.buckets).toBeGreaterThan(5);
@@ -58,13 +58,13 @@ describe.each([2, 4, 8])("on %i ranks", (size) => {
     },
   );
 
-  test("a single bucket hides nothing", async () => {
+  test("a single bucket hides no communication", async () => {
     const overlap = await measured({ size, bucketBytes: 25 * 2 ** 20 });
     expect(overlap.buckets).toBe(1);
     expect(hiddenShare(overlap, overlap.during)).toBeCloseTo(0, 6);
   });
 
-  test("a bucket leaves when its gradients are there and the one before it has arrived", async () => {
+  test("a bucket is sent when its gradients are ready and the one before it has arrived", async () => {
     const { during, communicationNs } = await measured({ size, bucketBytes: referenceBucketBytes });
     for (const { work, calls, stepNs } of during) {
       const buckets = bucketsIn(calls);
@@ -82,7 +82,7 @@ describe.each([2, 4, 8])("on %i ranks", (size) => {
   });
 });
 
-test("so they do on ports of 400 GB/s, where latency takes most of the time", async () => {
+test("ready-hooks hide as much on ports of 400 GB/s, where latency takes most of the time", async () => {
   const overlap = await measured({ size: 8, bucketBytes: 64 * KiB, link: {} });
   expect(hiddenShare(overlap, overlap.during)).toBeGreaterThanOrEqual(0.7);
   expect(hiddenShare(overlap, overlap.after)).toBeCloseTo(0, 6);

@@ -80,7 +80,7 @@ async function session(
 }
 
 test.each(["block", "reject"] as const)(
-  "one worker: stopped and resumed is never stopped, with %s",
+  "one worker: a run stopped and resumed equals one that is not stopped, with %s",
   async (mode) => {
     const [whole] = await onRanks(2, (comm) =>
       session(comm, files(), { from: 0, until: 12, mode }),
@@ -129,7 +129,7 @@ test("another number of ranks, and another server rank, may continue", async () 
   expect(moved!.report).toMatchObject({ accepted: 9, refused: 0 });
 });
 
-test("versions continue: what was pulled before may be pushed, the future may not", async () => {
+test("versions continue: a pull from before may be pushed, one of the future not", async () => {
   const kept = files();
   await onRanks(2, (comm) => session(comm, kept, { from: 0, until: 5 }));
   const [report] = await onRanks(2, async (comm) => {
@@ -191,7 +191,7 @@ describe("saved while it serves, every third version", () => {
   }
 
   test.each([40, 60, 75])(
-    "and struck at call %i, has the replay of the pushes it saved",
+    "with a failure at call %i, has the replay of the pushes it saved",
     async (call) => {
       const kept = files();
       const pushes: [number, number][] = [];
@@ -213,7 +213,7 @@ describe("saved while it serves, every third version", () => {
       expect(pushes.length).toBeLessThan(18);
     },
   );
-  test("and not struck, has the replay of all", async () => {
+  test("without a failure, has the replay of all", async () => {
     const pushes: [number, number][] = [];
     const [values] = await onRanks(4, (comm) => serving(comm, files(), pushes));
     expect(pushes.length).toBe(18);
@@ -221,7 +221,7 @@ describe("saved while it serves, every third version", () => {
   });
 });
 
-describe("restore refuses, and changes nothing:", () => {
+describe("restore refuses, without a change:", () => {
   const stateOf = async (options: Partial<ParameterServerOptions> = {}): Promise<State> => {
     const found = await onRanks(2, async (comm) => {
       const model = modelOf();
@@ -252,17 +252,17 @@ describe("restore refuses, and changes nothing:", () => {
       return message;
     }).then(([message]) => message);
 
-  test("nothing of its own", async () => {
+  test("an empty state", async () => {
     expect(await restored(await stateOf())).toBe("restored");
   });
-  test("another rule's", async () => {
+  test("another rule's state", async () => {
     expect(await restored(await stateOf(), sgd({ learningRate: 1 }))).toMatch(
       /found .*needs nothing/,
     );
     const lion = { ...rule, name: "other" };
     expect(await restored(await stateOf(), lion)).toContain("state of the rule adamW");
   });
-  test("another server rank's, a worker's, a torn one", async () => {
+  test("another server rank's state, a worker's, an incomplete one", async () => {
     expect(await restored(await stateOf({ server: 1 }))).toContain("server: found 1, needs rank 0");
     const { values, tensors } = await stateOf();
     expect(await restored({ values: {}, tensors })).toContain("server: found undefined");
@@ -277,7 +277,7 @@ describe("restore refuses, and changes nothing:", () => {
     const more = { ...tensors, "value/c": tensors["value/a"]! };
     expect(await restored({ values, tensors: more })).toContain("value/c: found");
   });
-  test("states of which none is a server's, and any once it has served", async () => {
+  test("states without a server's, and any once it has served", async () => {
     await onRanks(1, async (comm) => {
       const server = await ParameterServer.create(comm, modelOf(), { rule, staleness: 0 });
       const worker = { values: { server: 1 }, tensors: {} };

@@ -131,7 +131,7 @@ describe("a push", () => {
   });
 });
 
-test("a request before the last one was answered is refused, and the last one is answered", async () => {
+test("a request before the previous answer is refused, and the previous one is answered", async () => {
   const { report, value } = await served(2, { staleness: 1 }, async (server) => {
     const pulled = server.pull();
     for (const early of [server.pull(), server.push(0, { w: one }), server.leave()]) {
@@ -143,7 +143,7 @@ test("a request before the last one was answered is refused, and the last one is
   expect(value).toBe(7);
 });
 
-test("the longest waiting worker goes first, also when a later answer made it possible", async () => {
+test("the longest waiting worker is next, also when a later answer made it possible", async () => {
   const order: string[] = [];
   let turn = 0;
   const pass = () => new Promise<void>((resolve) => setImmediate(resolve));
@@ -279,7 +279,7 @@ describe("create and roles", () => {
     );
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
   });
-  test("refuse what is the other side's, and what follows the end", async () => {
+  test("refuse the other side's methods, and calls after the end", async () => {
     await served(2, { staleness: 0 }, async (server) => {
       expect(await errorOf(server.serve())).toMatchObject({ code: "ERR_COMM_ARG", field: "rank" });
     });

@@ -10,7 +10,7 @@ const declarations: readonly ParameterDeclaration[] = [
   { name: "B", shape: [0, 4] },
 ];
 
-test("parameters follow one another by name, by code units, whatever was declared first", () => {
+test("parameters follow one another by name, by code units, in any order of declaration", () => {
   const set = new ParameterSet(declarations);
   const other = new ParameterSet(declarations.toReversed());
   expect(set.names).toEqual(["B", "a10", "a9", "b"]);
@@ -50,13 +50,13 @@ test.each<[string, ParameterDeclaration[], RegExp]>([
   expect(() => new ParameterSet(wrong)).toThrow(message);
 });
 
-test("an unknown name is refused with the names there are", () => {
+test("an unknown name is refused with the known names", () => {
   const set = new ParameterSet(declarations);
   expect(() => set.get("c")).toThrow(/"c": no parameter has this name\nhint: .*B, a10, a9, b/);
   expect([set.has("b"), set.has("c")]).toEqual([true, false]);
 });
 
-test("restoring takes values by name, or changes nothing", () => {
+test("restoring takes values by name, or changes no value", () => {
   const set = new ParameterSet(declarations);
   const other = new ParameterSet(
     declarations.map(({ name, dtype = "float32", shape }) => ({ name, dtype, shape })).toReversed(),

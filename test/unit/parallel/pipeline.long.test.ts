@@ -97,7 +97,7 @@ describe("the schedule", () => {
       expect(held).toBe(4);
     }
   });
-  test("1f1b keeps at most as many micro-batches as there are stages from here on", async () => {
+  test("1f1b keeps at most as many micro-batches as there are stages from its own on", async () => {
     for (const size of [1, 2, 4]) {
       for (const count of [1, 2, 3, 7]) {
         const held = (await logsOf("1f1b", size, count)).map((each) => each.held);
@@ -105,7 +105,7 @@ describe("the schedule", () => {
       }
     }
   });
-  test("gives the last stage's result; samples count as their weight where none is given", async () => {
+  test("gives the last stage's result; samples count as their weight by default", async () => {
     const weights = [undefined, 0.5, 4];
     const told = await onRanks(2, async (comm) => {
       const stage = addingStage(comm);
@@ -123,7 +123,7 @@ describe("the schedule", () => {
     });
     expect(told).toEqual(new Array(2).fill({ loss: 111, samples: 9, weight: 3 + 0.5 + 4 }));
   });
-  test("of no micro-batch gives nothing", async () => {
+  test("of no micro-batch gives no result", async () => {
     const told = await onRanks(3, async (comm) => {
       const pipeline = await PipelineParallel.create(comm, addingStage(comm));
       return pipeline.backward([], () => {});
@@ -181,7 +181,7 @@ describe("the bubble", () => {
       expect(share).toBe((size - 1) / (count + size - 1));
     }
   });
-  test("grows with what messages take", async () => {
+  test("grows with the time of messages", async () => {
     const trace = new Trace();
     const program = async (comm: Communicator) => {
       const work = { forwardNs: 1000, backwardNs: 1000 };
@@ -193,7 +193,7 @@ describe("the bubble", () => {
     expect(spanNs).toBeGreaterThan(5 * 2000 + 2 * 500);
     expect(share).toBeGreaterThan(idealBubble(2, 4));
   });
-  test("is refused where there is none", () => {
+  test("is refused for an empty pipeline", () => {
     expect(() => measureBubble(new Trace().toChrome().traceEvents)).toThrow("needs a trace with");
     expect(() => idealBubble(0, 4)).toThrow("stages: found 0");
     expect(() => idealBubble(2, 1.5)).toThrow("microBatches: found 1.5");
@@ -415,7 +415,7 @@ describe("gradients", () => {
     });
     return { told, outcome };
   };
-  test("are added up over micro-batches and reported once, those that the last one did not bring at the end", async () => {
+  test("are added up over micro-batches and reported once, those missing in the last one at the end", async () => {
     const { told } = await toldBy([
       [
         ["a", [1]],
@@ -452,7 +452,7 @@ describe("gradients", () => {
   });
 });
 
-describe("refused is", () => {
+describe("refused arguments:", () => {
   const failed = (program: (comm: Communicator) => Promise<unknown>, size = 3) =>
     onRanks(size, (comm) => program(comm).catch((error: unknown) => error));
 
@@ -497,7 +497,7 @@ describe("refused is", () => {
     ["dtype", { dtype: "int8" as "float32" }],
     ["work.forwardNs", { work: { forwardNs: -1, backwardNs: 0 } }],
     ["work.backwardNs", { work: { forwardNs: 1 } as { forwardNs: number; backwardNs: number } }],
-  ])("an option that makes no sense: %s", async (field, options) => {
+  ])("an invalid option: %s", async (field, options) => {
     for (const error of await failed((c) => PipelineParallel.create(c, addingStage(c), options))) {
       expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
     }

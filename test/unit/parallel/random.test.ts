@@ -13,7 +13,7 @@ test("a key fixes the numbers, and each part of it counts", () => {
   expect(() => new Random(0.5)).toThrow(/key: found 0.5/);
 });
 
-test("the numbers of a key stay what they are", () => {
+test("the numbers of a key stay the same across versions", () => {
   expect(words(new Random(7, 1), 3)).toMatchInlineSnapshot(`
     [
       994133120,
@@ -45,7 +45,7 @@ test("a stream does not repeat after 2^32 words", () => {
   expect(across.slice(3)).not.toEqual(first.slice(0, 3));
 });
 
-test("uniform, integer and normal numbers are spread as they should be", () => {
+test("uniform, integer and normal numbers have their distributions", () => {
   const random = new Random(11);
   const count = 20_000;
   const draw = (one: () => number): number[] => Array.from({ length: count }, one);

@@ -10,7 +10,7 @@ function file(header: string, body: readonly number[] = []): Uint8Array {
   return Uint8Array.from([...length, ...text, ...body]);
 }
 
-test("a file is its specification, byte by byte", () => {
+test("a file matches its specification, byte by byte", () => {
   const bytes = encodeTensors({
     tensors: {
       b: { dtype: "uint8", shape: [3], data: Uint8Array.of(7, 8, 9) },
@@ -57,7 +57,7 @@ test("files of other programs are read: other orders, no padding, no metadata", 
   expect(metadata).toEqual({});
 });
 
-test("a Buffer of Node's pool is read as the bytes that it shows", () => {
+test("a Buffer of Node's pool is read by its own bytes", () => {
   const data = Float32Array.of(1, 2, 3);
   const bytes = encodeTensors({
     tensors: { t: { dtype: "float32", shape: [3], data } },
@@ -115,7 +115,7 @@ test.each<[string, Uint8Array, RegExp]>([
   expect(() => decodeTensors(bytes)).toThrow(InvalidArgumentError);
 });
 
-test("a value that is no tensor is not written", () => {
+test("a value that is not a tensor is not written", () => {
   const data = Uint8Array.of(1);
   const encode = (name: string, shape: number[]): Uint8Array =>
     encodeTensors({ tensors: { [name]: { dtype: "uint8", shape, data } }, metadata: {} });

@@ -132,7 +132,7 @@ describe.each([2, 3, 4, 8])("50 steps on %i ranks", (size) => {
   });
 });
 
-test("classes weighed differently weigh the same on any number of ranks", async () => {
+test("classes with different weights weigh the same on any number of ranks", async () => {
   // Ranks' samples have other classes, so that the mean of ranks' means would be another.
   const steps = Array.from({ length: 30 }, (_, step) =>
     Array.from({ length: 13 }, (_, at) => ({ input: [(at % 5) - 2, step % 3], target: at % 3 })),

@@ -60,7 +60,7 @@ describe("one epoch", () => {
     expect([...full].map(({ samples }) => samples)).toEqual([4, 4]);
   });
 
-  test("has any order as often as another", () => {
+  test("has every order with equal frequency", () => {
     const sampler = new Sampler({ samples: 3, batch: 3, size: 1, rank: 0, seed: 3 });
     const tally = new Map<string, number>();
     for (let epoch = 0; epoch < 1200; epoch++) {

@@ -38,7 +38,7 @@ describe("as PyTorch", () => {
   });
 });
 
-test("warm-up rises in a straight line, then follows what comes after from its beginning", () => {
+test("warm-up rises in a straight line, then the next schedule begins", () => {
   const schedule = warmUp({
     steps: 4,
     start: 0.5,
@@ -57,7 +57,7 @@ test("cosine stays at its minimum", () => {
   expect(cosine({ peak: 2, minimum: 1, steps: 0 })(0)).toBe(1);
 });
 
-test("a value that is no rate, share or number of steps is refused by name", () => {
+test("an invalid rate, share or number of steps is refused by name", () => {
   expect(() => constant(-1)).toThrow(
     "constant: learningRate: found -1, needs a number of at least 0",
   );

@@ -169,7 +169,7 @@ describe.each([2, 3, 4, 8])("50 steps on %i ranks", (size) => {
 });
 
 describe("checkpoints", () => {
-  test.each(stages)("continue bit by bit where they were left: stage %i", async (stage) => {
+  test.each(stages)("continue bit by bit from where they stopped: stage %i", async (stage) => {
     const network = new SmallNetwork([5, 7, 3]);
     const files = memoryFiles();
     const options = { stage, maxGradientNorm: 0.3 };
@@ -329,7 +329,7 @@ describe("a step", () => {
     expect(unseen![0]).toMatch(/the end of backward before it has arrived|ended after 1 visits/);
   });
 
-  test("refuses a gradient out of turn, a second one and one of another length", async () => {
+  test("refuses a gradient out of order, a second one and one of another length", async () => {
     const early = await errors({}, (plain) => async (batch, ready, visit) => {
       await visit("layer0");
       ready("bias0", new Float64Array(3));
@@ -356,7 +356,7 @@ describe("a step", () => {
   });
 
   test.each(stages)(
-    "refuses what is unused or not finite everywhere, and continues: stage %i",
+    "refuses unused or non-finite gradients on all ranks, and continues: stage %i",
     async (stage) => {
       const unused = await errors(
         { stage },
@@ -403,7 +403,7 @@ describe("a step", () => {
     expect(twice).toBe(2 * plain!);
   });
 
-  test("keeps values from being read that are not there", async () => {
+  test("refuses reads of values that are not gathered", async () => {
     await onRanks(sim(), 2, async (comm) => {
       const model = new ParameterSet(network.declarations(1));
       const trainer = await ShardedParallel.create(comm, model, { stage: 3, rule, layerOf });

@@ -190,8 +190,8 @@ describe("memory", () => {
   );
 });
 
-describe("lines of other numbers of micro-batches", () => {
-  test.each(stages)("one of them without any: stage %i", async (stage) => {
+describe("lines with different numbers of micro-batches", () => {
+  test.each(stages)("one of them without a micro-batch: stage %i", async (stage) => {
     const plan = { sizes: [3, 4, 4, 2], data: 3, pipeline: 2, microBatches: [4, 0, 1] };
     const ranks = await onRanks(6, (comm) => trained(comm, { ...plan, options: { stage } }));
     for (const { losses } of ranks) expect(losses).toEqual(ranks[0]!.losses);
@@ -316,7 +316,7 @@ describe("checkpoints of all ranks of a mesh", () => {
   });
 });
 
-describe("refused is", () => {
+describe("refused arguments:", () => {
   const plan = { sizes: [3, 4, 4, 2], data: 2, pipeline: 2, microBatches: [2, 2] };
   const outcomes = (program: (comm: Communicator) => Promise<unknown>) =>
     onRanks(4, (comm) => program(comm).catch((error: unknown) => error));
@@ -369,7 +369,7 @@ describe("refused is", () => {
     expect(found[1]).toMatchObject({ code: "ERR_COMM_ARG", field: "passes" });
     expect(String(found[1])).toContain("step([[]], …) in place of step([], …)");
   });
-  test("passes reported twice, or that come back before they go", async () => {
+  test("passes reported twice, or back before forward", async () => {
     const order = (passes: readonly ("forward" | "backward")[]) =>
       stepped((trainer) =>
         trainer.step([0], async (_, __, visit) => {

@@ -334,7 +334,7 @@ test.each([...checkpoints, ...handles])("%s: %s", async (field, line, work) => {
   });
 });
 
-test("options of a sampler that are left out as undefined are none", () => {
+test("options of a sampler that are undefined count as left out", () => {
   const sharing = { samples: 5, batch: 2, rank: 0, size: 1 };
   const none = { seed: undefined, shuffle: undefined, partial: undefined } as Wrong;
   const [given, left] = [new Sampler({ ...sharing, ...none }), new Sampler(sharing)];
@@ -344,7 +344,7 @@ test("options of a sampler that are left out as undefined are none", () => {
   expect(given.state()).toEqual(left.state());
 });
 
-test("a pipeline's step of what is none is refused before anything is done", async () => {
+test("a pipeline refuses a step of invalid arguments before any call", async () => {
   await inWorld(2, async (comm) => {
     const pipeline = await PipelineParallel.create(comm, mlpStage(comm, { sizes: [2, 2, 1] }));
     const batch = { input: [1, 2], target: [1] };
@@ -360,7 +360,7 @@ test("a pipeline's step of what is none is refused before anything is done", asy
   });
 });
 
-test("axes that are no array are refused by a mesh", async () => {
+test("axes that are not an array are refused by a mesh", async () => {
   await inWorld(2, async (comm) => {
     const mesh = await Mesh.create(comm, { data: 2 });
     for (const axes of [undefined, "data"]) {
@@ -371,7 +371,7 @@ test("axes that are no array are refused by a mesh", async () => {
   });
 });
 
-test("tokens, routes and outputs that are none are refused by experts", async () => {
+test("invalid tokens, routes and outputs are refused by experts", async () => {
   await inWorld(1, async (comm) => {
     const experts = await ExpertParallel.create(comm, { experts: 2, width: 1 });
     const routes = { choices: 1, experts: Int32Array.of(0), weights: Float32Array.of(1) };
@@ -394,7 +394,7 @@ test("tokens, routes and outputs that are none are refused by experts", async ()
   });
 });
 
-describe("a state that is none", () => {
+describe("an invalid state", () => {
   const sharing = { samples: 3, batch: 1, rank: 0, size: 1 };
   const states: readonly (readonly [Wrong, string, string])[] = [
     [undefined, "state", "found undefined, needs { values, tensors }, as state() gives it"],

@@ -17,7 +17,7 @@ import { inWorld } from "../../support/in-world.ts";
 const rule = adamW({ learningRate: 0.1, weightDecay: 0.5 });
 const stages: readonly ShardingStage[] = [1, 2, 3];
 
-describe("frozen parameters stay, and the others are as they are without them:", () => {
+describe("frozen parameters stay, and the others have the values of a run without them:", () => {
   const declared = [
     { name: "base", shape: [3], values: [3, 4, 5] },
     { name: "head", shape: [2], values: [1, 2] },
@@ -70,7 +70,7 @@ describe("frozen parameters stay, and the others are as they are without them:",
   });
 });
 
-test.each(stages)("one without elements, as an uneven division has, at stage %i", async (stage) => {
+test.each(stages)("one without elements, as in an uneven division, at stage %i", async (stage) => {
   await inWorld(3, async (comm) => {
     const model = new ParameterSet([
       { name: "none", shape: [0, 4] },

@@ -71,7 +71,7 @@ describe("parts", () => {
       }
     }
   });
-  test("are refused where there are none", () => {
+  test("are refused for an invalid count", () => {
     expect(() => partOf(4, { rank: 2, size: 2 })).toThrow(
       "rank: found 2, needs a rank from 0 to 1",
     );
@@ -160,7 +160,7 @@ describe.each([1, 2, 3, 5])("a column and a row linear layer on %d ranks", (size
   const above = draw(6, rows * outputs);
   const extent = { sequences: rows, length: 1 };
 
-  test("compute what one whole pair does, forward and backward", async () => {
+  test("have the results of one whole pair, forward and backward", async () => {
     const expected = collector();
     const pass = whole.forward(input, extent);
     const below = pass.backward(above, expected.take);
@@ -319,7 +319,7 @@ describe.each([
   { data: 2, tensor: 4 },
 ])("fifty steps of a transformer on a mesh of %j", (extents) => {
   const size = extents.data * extents.tensor;
-  test("come out where one rank does, the same bits on all ranks and in every run", async () => {
+  test("equal the one-rank run, with the same bits on all ranks and in every run", async () => {
     const alone = trainedAlone();
     const ranks = await onRanks(size, (comm) => trained(comm, extents));
     const clipped = alone.norms.filter((norm) => norm > CLIP).length;
@@ -395,7 +395,7 @@ describe("the shard protocol", () => {
     );
     for (const { gradientNorm } of steps) expect(gradientNorm / 3e200).toBeCloseTo(Math.SQRT2, 14);
   });
-  test("refuses a shard that gives nothing", async () => {
+  test("refuses a shard without a result", async () => {
     const nothing = { step: () => undefined as unknown as ReturnType<typeof part> };
     const [error] = await onRanks(1, (comm) =>
       new TensorParallel(comm, nothing).step(0).catch((each: unknown) => each),

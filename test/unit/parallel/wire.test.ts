@@ -11,7 +11,7 @@ import { naiveRun, type Sample, SmallNetwork } from "../../support/small-network
 const memory = new DataView(new ArrayBuffer(8));
 
 describe("16-bit floats", () => {
-  test("every value of both comes back", () => {
+  test("every value of both survives encoding and decoding", () => {
     const differing: unknown[] = [];
     const judge = (dtype: "float16" | "bfloat16", bits: number, value: number): void => {
       const isRead = Object.is(halfValue(dtype, bits), value);
@@ -139,7 +139,7 @@ describe("training", () => {
     ["float16, scaled", { wire: "float16", wireScale: 2 ** -6 }, 0.02],
     ["bfloat16", { wire: "bfloat16" }, 0.1],
     ["a quarter of the elements", { wire: { topK: 0.25 } }, 0.5],
-  ])("by %s goes where full gradients lead", async (_, options, slack) => {
+  ])("by %s converges to the result of full gradients", async (_, options, slack) => {
     const { losses } = await train(4, network, batches, options);
     const [last, full] = [losses.at(-1)!, expected.losses.at(-1)!];
     expect(last).not.toBe(full);
@@ -160,7 +160,7 @@ describe("training", () => {
     expect(full.states[0]!.tensors).toEqual({});
   });
 
-  test("owes what it has not sent: nothing of a gradient is lost", async () => {
+  test("keeps the unsent rest: nothing of a gradient is lost", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const results = await world.run(async (comm) => {
       const set = new ParameterSet([{ name: "w", shape: [6] }]);

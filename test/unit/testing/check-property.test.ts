@@ -96,13 +96,13 @@ describe("checkProperty", () => {
     expect(tried[0]?.split(" /*")[0]).toBe(shrunk);
   });
 
-  test("reads nothing but whole seeds", () => {
+  test("reads only whole numbers as seeds", () => {
     expect(replayLine({ seed: 3 }, "x")).toBe("TWINCCL_SEED=3 x");
     vi.stubEnv("TWINCCL_SEED", "many");
     expect(() => environmentReplay()).toThrow("TWINCCL_SEED=many is no integer");
   });
 
-  test("takes a variable without a text for one that is not set", () => {
+  test("treats an empty variable as unset", () => {
     for (const name of ["TWINCCL_SEED", "TWINCCL_PATH", "TWINCCL_COMMANDS"]) vi.stubEnv(name, "");
     expect(environmentReplay(7)).toEqual({ seed: 7, path: undefined, commands: undefined });
   });
@@ -115,22 +115,19 @@ describe("checkProperty", () => {
     ["runs", "5"],
     ["seed", 1.5],
     ["seed", "a"],
-  ])(
-    "refuses %s %j, with which nothing or no known cases would be checked",
-    async (field, value) => {
-      const checking = checkProperty(fc.nat(), () => undefined, { [field]: value });
-      await expect(checking).rejects.toMatchObject({ code: "ERR_COMM_ARG", field });
-    },
-  );
+  ])("refuses %s %j, which would check no cases or unknown ones", async (field, value) => {
+    const checking = checkProperty(fc.nat(), () => undefined, { [field]: value });
+    await expect(checking).rejects.toMatchObject({ code: "ERR_COMM_ARG", field });
+  });
 
-  test("says that preconditions left no cases", async () => {
+  test("reports that preconditions left no cases", async () => {
     const message = await messageOf(checkProperty(fc.nat(), () => fc.pre(false), { runs: 5 }));
     expect(message).toMatch(
       /^\d+ cases were skipped by preconditions, and only 0 of 5 were checked$/m,
     );
   });
 
-  test("says that a path belongs to another property", async () => {
+  test("reports that a path belongs to another property", async () => {
     const checking = checkProperty(fc.constant(1), small, { seed: 3, path: "3:1:1:1" });
     const message = await messageOf(checking);
     expect(message).toContain("no case at TWINCCL_PATH=3:1:1:1 of TWINCCL_SEED=3");
@@ -138,7 +135,7 @@ describe("checkProperty", () => {
     expect(message).toContain("-t");
   });
 
-  test("prints whole programs so that they can be pasted", async () => {
+  test("prints whole programs in a form to paste", async () => {
     const message = await messageOf(
       checkProperty(programs(), () => Promise.reject(new Error("always"))),
     );

@@ -29,7 +29,7 @@ describe("expectSame", () => {
     );
   });
 
-  test("refuses a rule that there is not", () => {
+  test("refuses an unknown rule", () => {
     const compare = (): void => expectSame(run("a", sum, 1), run("b", sum, 1), "byte" as "bytes");
     expect(compare).toThrow('expectSame: rule: found "byte", needs one of results, bytes');
   });

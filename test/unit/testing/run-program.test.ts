@@ -62,7 +62,7 @@ function spoiling(distance: number): Backend {
 }
 
 describe("runProgram", () => {
-  test("gives what was sent and what is held, by world rank", async () => {
+  test("gives the sent and the held values, by world rank", async () => {
     const { backend, outcomes } = await runProgram(sim(), program);
     expect(backend).toBe("sim");
     const [a, b] = outcomes[0]?.ranks ?? [];
@@ -77,7 +77,7 @@ describe("runProgram", () => {
     expect(runs.map(({ backend }) => backend)).toEqual(["one", "two"]);
   });
 
-  test("notices a byte behind recv, and one of send", async () => {
+  test("detects a changed byte behind recv, and one of send", async () => {
     await expect(runProgram(spoiling(0), program)).rejects.toThrow("which is no part of recv");
     await expect(runProgram(spoiling(-8), program)).rejects.toThrow("which is no part of recv");
   });
@@ -92,7 +92,7 @@ describe("runProgram", () => {
 });
 
 describe("life cycles", () => {
-  test("try every command, each of them often", async () => {
+  test("reach every command often", async () => {
     const ran = new Map<string, number>();
     let short = 0;
     for (const commands of fc.sample(lifeCycleCommands(), { seed: 1, numRuns: 100 })) {

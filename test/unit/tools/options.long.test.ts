@@ -59,7 +59,7 @@ test.each<[string[], RegExp]>([
   30_000,
 );
 
-test("tools/verify-all.mjs takes numbers, and refuses a range that is none", () => {
+test("tools/verify-all.mjs takes numbers, and refuses an invalid range", () => {
   const found = script("tools/verify-all.mjs", "--from", "2", "--to", "3", "--only", "barrier");
   expect(found).toMatchObject({ status: 0 });
   expect(found.stdout).toMatch(/all +2\.\.3 ranks +2 +0 /);

@@ -121,7 +121,7 @@ describe("the hops of an element", () => {
       });
     }
   });
-  test("of a ring happen at the rank that adds its own, each a message after the one before", async () => {
+  test("of a ring happen at the rank that adds its own, each a message after the previous one", async () => {
     const { film, structure, inputs } = await everything(state);
     for (let element = 0; element < state.count; element++) {
       const { dtype } = state;
@@ -135,7 +135,7 @@ describe("the hops of an element", () => {
   });
 });
 
-describe("a film", () => {
+describe("a message animation", () => {
   test.each(someOf(plans))(
     "of %s by %s carries every message, and ends complete",
     async (collective, plan) => {

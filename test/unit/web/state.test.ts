@@ -37,7 +37,7 @@ const states: fc.Arbitrary<State> = fc
     return { ...rest, plan, root: pick % rest.ranks, rank: pick % rest.ranks };
   });
 
-test("is read as it was written", () => {
+test("an address gives the state that it was written from", () => {
   fc.assert(
     fc.property(states, (state) => {
       expect(readState(new URLSearchParams(writeState(state)))).toEqual({ state, faults: [] });
@@ -45,7 +45,7 @@ test("is read as it was written", () => {
   );
 });
 
-test("says nothing for what is usual", () => {
+test("an address omits defaults", () => {
   expect(writeState(defaults)).toBe("");
   expect(readState([])).toEqual({ state: defaults, faults: [] });
 });
@@ -71,7 +71,7 @@ test.each([
   expect(faults[0]).toContain(key);
 });
 
-test("takes counts as people write them", () => {
+test("an address takes counts in the forms that people write", () => {
   expect(readState([["count", "16K"]]).state.count).toBe(16_384);
   expect(readState([["count", "1,000"]]).state.count).toBe(1000);
   expect(readState([["colour", "red"]])).toEqual({ state: defaults, faults: [] });

@@ -98,7 +98,7 @@ describe.each(dtypes)("%s", (dtype) => {
     },
   );
 
-  test("partials joined and finished are what the oracle says", () => {
+  test("joined and finished partials equal the oracle", () => {
     const columns = [1, 2, 3, 4].map((seed) => wildBits(dtype, 2000, seed));
     for (const op of allOps) {
       const fold = foldFor(dtype, op, 4, "fused");
@@ -139,7 +139,7 @@ describe.each(dtypes)("%s", (dtype) => {
     if (lanesPerElement(dtype) === 2) expect(lanesOf(dtype, memory, 4, 56).byteOffset).toBe(4);
   });
 
-  test("NaNs are written canonically, and nothing else is", () => {
+  test("NaNs are written as the canonical NaN, and other values unchanged", () => {
     const bits = [...specialBits(dtype), ...wildBits(dtype, 3000, 3)];
     const lanes = lanesFrom(dtype, bits);
     canonicalise(dtype, lanes, 1, bits.length - 2);
@@ -152,7 +152,7 @@ describe.each(dtypes)("%s", (dtype) => {
   });
 });
 
-test("a repeated call gives the same fold; what gives other bits is another one", () => {
+test("equal arguments give the same fold; other bits need another fold", () => {
   const avg = foldFor("float32", "avg", 3, "fused");
   expect(foldFor("float32", "avg", 3, "fused")).toBe(avg);
   expect(foldFor("float32", "avg", 3, "separate")).not.toBe(avg);

@@ -23,13 +23,13 @@ describe.each(dtypes)("%s", (dtype) => {
   const every = everyPattern(dtype);
   const values = Array.from(every, (bits) => bitsToNumber(dtype, bits));
 
-  test("every pattern is the number that it stands for", () => {
+  test("every pattern decodes to its number", () => {
     const numbers = bitsToNumbers(dtype, every as Uint16Array & Uint8Array);
     expect(numbers).toBeInstanceOf(Float32Array);
     expect(differing(numbers, values)).toEqual([]);
   });
 
-  test("every number has its pattern again, of a NaN the canonical one", () => {
+  test("every number encodes to its pattern, NaN to the canonical one", () => {
     const bits = numbersToBits(dtype, values);
     expect(bits).toBeInstanceOf(every.constructor);
     const canonical = 2 ** (8 * widths[dtype] - 1) - 1;
@@ -41,7 +41,7 @@ describe.each(dtypes)("%s", (dtype) => {
     expect(differing(bits, expected)).toEqual([]);
   });
 
-  test("ties, and doubles beside them, round as one by one", () => {
+  test("ties, and doubles beside them, round as single values do", () => {
     const finite = values.filter(Number.isFinite);
     const sorted = Float64Array.from(finite).sort();
     const around = [...sorted].flatMap((value, at) => {
@@ -57,7 +57,7 @@ describe.each(dtypes)("%s", (dtype) => {
     expect(differing(numbersToBits(dtype, singles), rounded)).toEqual([]);
   });
 
-  test("none are none, and views are their own elements", () => {
+  test("empty arrays stay empty, and views have only their own elements", () => {
     expect(numbersToBits(dtype, []).length).toBe(0);
     const view = Float32Array.of(9, 1, 2, 9).subarray(1, 3);
     const bits = numbersToBits(dtype, view);

@@ -92,7 +92,7 @@ test.each(switches)("%s on %i ranks switches at the stated byte", (collective, n
 describe("forced", () => {
   const topology = h200x8(8);
   const question = { topology, dtype: "float32", size: 4096 } as const;
-  test("one of the two leaves the other to NCCL", () => {
+  test("algorithm or protocol alone leaves the other to NCCL", () => {
     const forced = { algorithm: "Tree" } as const;
     expect(choose({ ...question, collective: "allReduce", forced })).toEqual({
       algorithm: "Tree",

@@ -28,7 +28,7 @@ describe.each(files)("by %s", (name) => {
     const rows = results.filter((row) => row.collective === collective);
     const sizes = [...new Set(rows.map(({ bytes }) => bytes))];
 
-    test(`${collective}: what is advised is as good as the best`, () => {
+    test(`${collective}: the advised choice is as fast as the best`, () => {
       expect(sizes.length).toBeGreaterThan(3);
       for (const bytes of sizes) {
         const times = modes.map((mode) => {
@@ -44,7 +44,7 @@ describe.each(files)("by %s", (name) => {
   }
 });
 
-test("explain shows it, by the bytes of all blocks, where there is a choice", async () => {
+test("explain shows the choice, by the bytes of all blocks", async () => {
   const world = await createWorld({ backend: sim(), size: 4 });
   try {
     const question = { collective: "allReduce", dtype: "float32", op: "sum" } as const;

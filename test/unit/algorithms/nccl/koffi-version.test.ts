@@ -23,7 +23,7 @@ test.each(["3.3.0", "3.10.1", "4.0.0"])("%s is recent enough", (version) => {
   expect(recent({ version })).toEqual({ version });
 });
 
-test("the one that is installed is", async () => {
+test("the installed version is recent enough", async () => {
   const module = await koffi();
   expect(recent(module)).toBe(module);
 });

@@ -102,7 +102,7 @@ describe("rounding", () => {
 });
 
 describe("refused calls", () => {
-  test("versions that are not known", () => {
+  test("unknown versions", () => {
     for (const version of ["2.27", "2.28.3", "2.29", "2.29.7", "3", ""]) {
       expect(() => plan(4, 1, { version }), version).toThrow(UnsupportedError);
     }
@@ -115,7 +115,7 @@ describe("refused calls", () => {
     const forced = { algorithm: "Tree" } as const;
     expect(() => plan(4, 1, { collective: "reduceScatter", forced })).toThrow(UnsupportedError);
   });
-  test("arguments that make no call", () => {
+  test("arguments of an impossible call", () => {
     expect(() => plan(4, -1)).toThrow(/count/);
     expect(() => plan(4, 1, { collective: "reduce" })).toThrow(/root/);
     expect(() => plan(4, 1, { op: undefined })).toThrow(/op/);
@@ -172,7 +172,7 @@ describe("differences between plans", () => {
     return { differing: count, first };
   }
 
-  test("are counted as element by element", () => {
+  test("are counted as by comparing element by element", () => {
     for (const op of ["sum", "avg"] as const) {
       for (const count of [7, 1000, 20_011]) {
         for (const [left, right] of [
@@ -195,7 +195,7 @@ describe("differences between plans", () => {
     const { differing: found, first } = differing(a, b);
     expect({ differing: found, first: first?.element }).toEqual(naive(a, b));
   });
-  test("are none where the order cannot be seen", () => {
+  test("are empty where the order has no effect", () => {
     const none = "every element comes out the same";
     const pair = (more: Partial<PlanRequest>): string => {
       const a = plan(5, 20_011, { ...more, forced: forced("LL") });
@@ -209,7 +209,7 @@ describe("differences between plans", () => {
       plan(2, 20_011, { forced: forced(protocol) });
     expect(differenceText(differing(two("LL"), two("Simple")))).toBe(none);
   });
-  test("belong to one call", () => {
+  test("need two plans of one call", () => {
     expect(() => differing(plan(4, 10), plan(4, 11))).toThrow(/count: found 10 and 11/);
     expect(() => differing(plan(4, 10), plan(4, 10, { op: "avg" }))).toThrow(
       /op: found sum and avg/,

@@ -148,7 +148,7 @@ describe("the defect of misaligned loads", () => {
     expect(plan("reduceScatter", 101, 2).undefinedBlocks).toEqual([0, 2]);
     expect(plan("reduceScatter", 101, 0, "float8e4m3").undefinedBlocks).toEqual([1, 2, 3]);
   });
-  test("spares short blocks that end before what is lost", () => {
+  test("does not mark short blocks that end before the lost elements", () => {
     const ofBytes = (count: number) =>
       plan("reduceScatter", count, 0, "float8e5m2").undefinedBlocks;
     expect([1, 2, 4, 5, 6].flatMap(ofBytes)).toEqual([]);
@@ -156,13 +156,13 @@ describe("the defect of misaligned loads", () => {
     expect(ofBytes(7)).toEqual([1, 2]);
     expect(ofBytes(9)).toEqual([1, 2, 3]);
   });
-  test("spares 4-byte elements and the direct kernel", () => {
+  test("does not mark 4-byte elements and the direct kernel", () => {
     expect(plan("reduceScatter", 101, 4, "float32").undefinedBlocks).toEqual([]);
     expect(plan("allReduce", 100_001, 2).undefinedBlocks).toEqual([]);
   });
 });
 
-describe("calls that take them", () => {
+describe("calls that use symmetric kernels", () => {
   const algorithm = (op: "sum" | "avg" | "max", dtype: "float32" | "float64" | "int32"): string =>
     ncclPlan({
       version: "2.28",

@@ -42,7 +42,7 @@ describe("repeated calls with a deadline", () => {
     ["of the session", 5000, {}],
     ["of their own", undefined, { timeoutMs: 5000 }],
     ["of their own beside the session's", 4000, { timeoutMs: 5000 }],
-  ])("are handed over without a place in line: %s", async (_, timeoutMs, options) => {
+  ])("are submitted without a place in the queue: %s", async (_, timeoutMs, options) => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ ...(timeoutMs && { timeoutMs }) });
     await inWorld(gpus, 1, async (world) => {
@@ -63,7 +63,7 @@ describe("repeated calls with a deadline", () => {
     });
   });
 
-  test("keep to their own rather than to the session's", async () => {
+  test("use their own deadline rather than the session's", async () => {
     for (const [timeoutMs, own] of [
       [40, 5000],
       [5000, 40],
@@ -86,7 +86,7 @@ describe("repeated calls with a deadline", () => {
     }
   });
 
-  test("fail at that of the first, by name, and the others with it", async () => {
+  test("fail at the first one's deadline, by name, and the others with it", async () => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ timeoutMs: 60 });
     const world = await createWorld({ backend: gpus.backend(), size: 1 });
@@ -109,7 +109,7 @@ describe("repeated calls with a deadline", () => {
     await world.close();
   });
 
-  test("have a deadline that counts from each, not from the first", async () => {
+  test("have a deadline counted from each call, not from the first", async () => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ timeoutMs: 400 });
     await inWorld(gpus, 1, async (world) => {
@@ -127,7 +127,7 @@ describe("repeated calls with a deadline", () => {
 });
 
 describe("mixed deadlines", () => {
-  test("abort in the name of the earliest end, whichever rank called first", async () => {
+  test("abort at the earliest deadline, whichever rank called first", async () => {
     for (const timeoutsMs of [
       [40_000, 40, 20_000],
       [20_000, 40_000, 40],
@@ -158,7 +158,7 @@ describe("mixed deadlines", () => {
     }
   });
 
-  test("end a call that is late after a longer one was done, and one made after both", async () => {
+  test("end a call that is late after a longer one was done, and a call made after both", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       const results = await within(
@@ -178,7 +178,7 @@ describe("mixed deadlines", () => {
 });
 
 describe("a late call", () => {
-  test("that was submitted names no rank for a missing later one", async () => {
+  test("that was submitted names no missing rank because of a later call", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
     const [first] = await within(
@@ -195,7 +195,7 @@ describe("a late call", () => {
     expect(first).toMatchObject({ code: "ERR_COMM_TIMEOUT", call: 0, ranks: [] });
   });
 
-  test("is a message without a receiver, whatever came before", async () => {
+  test("is a message without a receiver, after any earlier calls", async () => {
     const gpus = cleanGpus();
     // Without a timer that lives until then, the wait would be a deadlock before the deadline.
     let end = (): void => undefined;
@@ -279,7 +279,7 @@ describe("a hanging exchange of counts", () => {
   });
 });
 
-describe("no timer is left", () => {
+describe("no timer remains", () => {
   /** Opens a world with calls under way that have deadlines, and ends it; what came of the calls. */
   async function ended(end: (world: World, comm: Communicator) => Promise<void>) {
     const timers = new LivingTimers();
@@ -303,20 +303,20 @@ describe("no timer is left", () => {
     return { world, outcomes: codes(outcomes[0] as Outcome[]) };
   }
 
-  test("by an abort", async () => {
+  test("after an abort", async () => {
     const { world, outcomes } = await ended(async (one) => one.abort(new Error("enough")));
     expect(outcomes).toEqual(new Array(4).fill("ERR_COMM_ABORTED"));
     await world.close();
   });
 
-  test("by calls that are done", async () => {
+  test("after calls that are done", async () => {
     const { world, outcomes } = await ended(async () => undefined);
     expect(outcomes).toEqual(new Array(4).fill("ok"));
     expect(await world.run((comm) => comm.barrier({ timeoutMs: 100 }))).toEqual([undefined]);
     await world.close();
   });
 
-  test("by closing, and deadlines are kept after a rebuild", async () => {
+  test("after closing, and deadlines work after a rebuild", async () => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ timeoutMs: 60 });
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
@@ -335,7 +335,7 @@ describe("no timer is left", () => {
     expect(timers.count(...deadlines)).toBe(0);
   });
 
-  test("by a timeout of Infinity, which is none", async () => {
+  test("of a timeout of Infinity", async () => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ timeoutMs: Infinity });
     await inWorld(gpus, 1, async (world) => {
@@ -353,7 +353,7 @@ describe("no timer is left", () => {
 });
 
 test.each([1, 2])(
-  "a call that was done while its program computed is not late, among %i ranks",
+  "a call that ended during a long computation of its program is not late, among %i ranks",
   async (size) => {
     const gpus = cleanGpus();
     await inWorld(gpus, size, async (world) => {

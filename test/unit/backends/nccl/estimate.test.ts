@@ -10,19 +10,22 @@ describe("an estimate", () => {
     [{ collective: "allReduce", dtype: "float32", op: { preMul: 2 }, count: 8 }, 3000],
     [{ collective: "broadcast", dtype: "int8", count: 8, root: 1 }, 3000],
     [{ collective: "reduceScatter", dtype: "uint64", op: "max", count: 1 }, 3000],
-  ])("of %j sums NCCL's over its groups, runs nothing and leaves nothing", async (question, ns) => {
-    const gpus = cleanGpus();
-    await inWorld(gpus, 3, async (world) => {
-      expect(await world.estimate(question)).toBe(ns);
-      expect(gpus.machine.count("eventRecord")).toBe(0);
-      const sums = await world.run(async (comm) => {
-        const one = comm.alloc("int32", 1).fill(1);
-        await comm.allReduce({ send: one, op: "sum" });
-        return (await one.toHost())[0];
+  ])(
+    "of %j sums NCCL's over its groups, runs nothing and leaves no resource",
+    async (question, ns) => {
+      const gpus = cleanGpus();
+      await inWorld(gpus, 3, async (world) => {
+        expect(await world.estimate(question)).toBe(ns);
+        expect(gpus.machine.count("eventRecord")).toBe(0);
+        const sums = await world.run(async (comm) => {
+          const one = comm.alloc("int32", 1).fill(1);
+          await comm.allReduce({ send: one, op: "sum" });
+          return (await one.toHost())[0];
+        });
+        expect(sums).toEqual([3, 3, 3]);
       });
-      expect(sums).toEqual([3, 3, 3]);
-    });
-  });
+    },
+  );
 
   test("of what NCCL cannot estimate is refused by name", async () => {
     await inWorld(cleanGpus(), 2, async (world) => {
@@ -34,7 +37,7 @@ describe("an estimate", () => {
     });
   });
 
-  test("of a call that makes no sense is refused as the call would be", async () => {
+  test("of an invalid call is refused as the call would be", async () => {
     await inWorld(cleanGpus(), 2, async (world) => {
       const asked = world.estimate({ collective: "broadcast", dtype: "int8", count: 8, root: 2 });
       await expect(asked).rejects.toMatchObject({

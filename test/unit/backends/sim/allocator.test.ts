@@ -14,7 +14,7 @@ interface Taken {
   readonly bytes: number;
 }
 
-test("ranges that are taken never overlap, and everything given back is one range again", async () => {
+test("taken ranges never overlap, and all released ranges join to one", async () => {
   const steps = fc.array(
     fc.record({ bytes: fc.integer({ min: 0, max: 5000 }), gives: fc.boolean(), which: fc.nat() }),
     { maxLength: 60 },
@@ -49,7 +49,7 @@ test("ranges that are taken never overlap, and everything given back is one rang
   );
 });
 
-test("a range that was given back is taken again before new addresses are", () => {
+test("a released range is reused before new addresses", () => {
   const allocator = new Allocator(0, limit);
   const [first, second] = [allocator.take(100), allocator.take(100)];
   expect([first, second]).toEqual([0, 128]);
@@ -59,7 +59,7 @@ test("a range that was given back is taken again before new addresses are", () =
   expect(allocator.take(64)).toBe(256);
 });
 
-test("there is an end, and giving back makes room", () => {
+test("allocation fails at the end, and a release makes room", () => {
   const end = 1029 * rangeAlignment;
   const allocator = new Allocator(0, end);
   const address = allocator.take(end);

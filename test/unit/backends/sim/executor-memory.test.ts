@@ -52,7 +52,7 @@ test("a rebuilt world opens its executor again", async () => {
   expect(log).toEqual(["open 3", "close", "open 2", "close"]);
 });
 
-test("a simulation with an executor that cannot be opened is passed over", async () => {
+test("a simulation with an executor that cannot be opened is skipped", async () => {
   const log: string[] = [];
   const backend = firstAvailable(sim({ executor: writing(log, false) }), sim());
   const world = await createWorld({ backend, size: 1 });

@@ -79,7 +79,7 @@ describe("an algorithm of one's own", () => {
   });
 });
 
-test("a trace names it, and says that nothing is claimed of its bits", async () => {
+test("a trace names it, and claims nothing about its bits", async () => {
   const trace = new Trace();
   await inWorld(2, { trace, algorithms: { allReduce: line } }, (comm) =>
     comm.allReduce({ send: Float32Array.of(1), op: "sum" }),
@@ -107,7 +107,7 @@ describe("an algorithm that is not sound", () => {
       /contribution {2}/,
       { ...line, write: (program) => program.everyRank((lane) => lane.copy(input(0), output(0))) },
     ],
-  ])("%s is refused on every rank, and all go on", async (_, pass, algorithm) => {
+  ])("%s is refused on every rank, and all continue", async (_, pass, algorithm) => {
     for (const [rank, { error, next }] of (await made(3, algorithm)).entries()) {
       expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "algorithms.allReduce" });
       expect(error?.message).toMatch(new RegExp(`"${algorithm.name}" is not sound on 3 ranks`));
@@ -135,7 +135,7 @@ test.each<[lacks: string, found: object]>([
   ["write", { ...line, write: "send" }],
   ["order", { ...line, order: undefined }],
   ["name", []],
-])("an object without a %s is no algorithm", (lacks, found) => {
+])("an object without a %s is refused as an algorithm", (lacks, found) => {
   const make = () => sim({ algorithms: { allReduce: found as Algorithm } });
   expect(make).toThrow(new RegExp(`sim: algorithms\\.allReduce\\.${lacks}: found`));
 });

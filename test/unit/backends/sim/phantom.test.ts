@@ -104,7 +104,7 @@ describe("phantom data", () => {
     await world.close();
   });
 
-  test("finds wrong calls as ever", async () => {
+  test("reports wrong calls like real data", async () => {
     const world = await createWorld({ backend: sim({ phantom: true }), size: 4 });
     const calls = world.run(async (comm) => {
       const send = comm.alloc("float32", comm.rank === 2 ? 7 : 8);
@@ -116,7 +116,7 @@ describe("phantom data", () => {
     await world.close();
   });
 
-  test("is shown by the capabilities", async () => {
+  test("is reported by the capabilities", async () => {
     const world = await createWorld({ backend: sim({ phantom: true }), size: 1 });
     const [capabilities] = await world.run(async (comm) => comm.capabilities);
     expect(capabilities).toEqual({
@@ -135,7 +135,7 @@ describe("phantom data", () => {
     ["copyTo", (buffer) => buffer.copyTo(new Float32Array(4))],
     ["copyFrom", (buffer) => buffer.copyFrom(new Float32Array(4))],
   ];
-  test.each(looks)("refuses %s, and says what to do", async (name, look) => {
+  test.each(looks)("refuses %s, and states the alternative", async (name, look) => {
     const world = await createWorld({ backend: sim({ phantom: true }), size: 2 });
     const found = world.run(async (comm) => {
       const buffer = comm.alloc("float32", 4).fill(1);
@@ -154,7 +154,7 @@ describe("phantom data", () => {
     await world.close();
   });
 
-  test("refuses a size of memory to look at before it is made", async () => {
+  test("refuses a size of memory before it is allocated", async () => {
     const world = await createWorld({ backend: sim({ phantom: true }), size: 1 });
     const found = world.run((comm) => comm.alloc("uint8", 2 ** 50).toHost());
     await expect(found).rejects.toMatchObject({ cause: { code: "ERR_COMM_UNSUPPORTED" } });
@@ -175,7 +175,7 @@ describe("phantom data", () => {
     await world.close();
   });
 
-  test("goes with no executor and no strict lending", () => {
+  test("works with no executor and no strict lending", () => {
     const executor = { name: "own", execute: () => undefined };
     expect(() => sim({ phantom: true, executor })).toThrowError(
       expect.objectContaining({ code: "ERR_COMM_ARG", field: "executor" }),

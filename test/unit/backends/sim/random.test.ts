@@ -21,7 +21,7 @@ describe("a seed", () => {
     [wide, 2 * wide],
     [Number.MAX_SAFE_INTEGER, -1],
     [Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER],
-  ])("of %d is another one than %d", (one, other) => {
+  ])("of %d differs from %d", (one, other) => {
     expect(orders(one)).not.toBe(orders(other));
     expect(orders(one)).toBe(orders(one));
   });

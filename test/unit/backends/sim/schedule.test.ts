@@ -54,7 +54,7 @@ describe("every schedule", () => {
     }
   });
 
-  test("is another order for another run of a world with random", async () => {
+  test("random differs between two runs of a world", async () => {
     const world = await createWorld({ backend: sim({ schedule: "random" }), size: 4 });
     const orders = new Set<string>();
     for (let run = 0; run < 6; run++) {
@@ -144,7 +144,7 @@ describe("a deadlock", () => {
   });
 
   test.each(schedules)(
-    "is not decided with the schedule %s while a rank that waits for others is ready too",
+    "is not decided with the schedule %s while a waiting rank is also ready",
     async (schedule) => {
       for (let seed = 0; seed < 10; seed++) {
         const order = await marks({ schedule, seed, size: 8 }, async (comm, mark) => {

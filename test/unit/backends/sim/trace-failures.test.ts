@@ -44,7 +44,7 @@ function calls(trace: Trace, rank: number): unknown[] {
 }
 
 describe("a call that failed", () => {
-  test("for its deadline, though all had made it, ends when that passed", async () => {
+  test("for its deadline, though all had made it, ends at that deadline", async () => {
     const trace = await traced(2, (comm) =>
       seen(comm.rank === 0 ? comm.barrier({ timeoutMs: 0.25 }) : comm.barrier()),
     );
@@ -58,7 +58,7 @@ describe("a call that failed", () => {
     expect(trace.toText().match(/ post /g)).toHaveLength(2);
   });
 
-  test("waiting for a rank that never came, and what was aborted with it", async () => {
+  test("in a wait for a missing rank, and what was aborted with it", async () => {
     const trace = await traced(3, async (comm) => {
       if (comm.rank === 2) return;
       comm.work(2e6);
@@ -74,7 +74,7 @@ describe("a call that failed", () => {
     ]);
   });
 
-  test("in line behind another one begins when that is done, or not at all", async () => {
+  test("behind another call begins when that is done, or not at all", async () => {
     const behind = (timeoutMs: number) =>
       traced(2, async (comm) => {
         const first = comm.barrier();
@@ -136,13 +136,13 @@ describe("a call that failed", () => {
           : seen(comm.recv({ recv: new Int8Array(3), peer: 0, timeoutMs: 4 })),
       /^4 fail rank=1 comm=world call=0 error=ERR_COMM_TIMEOUT recv int8\[3\]$/,
     ],
-  ])("%s shows with what", async (_, program, line) => {
+  ])("%s shows its cause", async (_, program, line) => {
     const trace = await traced(2, program);
     expect(ends(trace)).not.toEqual([]);
     for (const end of ends(trace)) expect(end).toMatch(line);
   });
 
-  test("as a message that was under way ends when its deadline passed", async () => {
+  test("as an unfinished message ends at its deadline", async () => {
     const trace = await traced(2, (comm) => {
       const peer = 1 - comm.rank;
       return seen(
@@ -198,7 +198,7 @@ describe("a call that failed", () => {
     expect(ends(trace)).toEqual([]);
   });
 
-  test("is shown though the trace has forgotten what came before", async () => {
+  test("is shown though the trace has dropped earlier events", async () => {
     const trace = new Trace();
     const world = await createWorld({ backend: sim({ trace, link }), size: 1 });
     await world.run(async (comm) => {
@@ -212,7 +212,7 @@ describe("a call that failed", () => {
     expect(ends(trace)).toEqual([expect.stringMatching(/fail rank=0 .* error=Error barrier$/)]);
   });
 
-  test("is drawn in another color than one that was done", async () => {
+  test("is drawn in another color than a completed one", async () => {
     const trace = await traced(2, (comm) =>
       seen(comm.rank === 0 ? comm.barrier({ timeoutMs: 0.25 }) : comm.barrier()),
     );

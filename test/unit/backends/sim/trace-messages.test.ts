@@ -82,7 +82,7 @@ test("a message has its number among those of the same two ranks, and that of th
   ]);
 });
 
-test("messages that went nowhere are not counted between two ranks", async () => {
+test("messages without a receiver are not counted between two ranks", async () => {
   const trace = new Trace();
   const world = await createWorld({ backend: sim({ trace, link }), size: 2 });
   await world.run(async (comm) => {
@@ -111,7 +111,7 @@ function folded(values: ValueTable, id: ValueId): number[] {
   return a.length >= b.length && !values.isLeaf(value.left) ? [...a, ...b] : [...b, ...a];
 }
 
-test("a step of a ring makes the partial of the ranks before it and its own", async () => {
+test("a ring step has the partial of the ranks before it and its own", async () => {
   const size = 4;
   const { values, made, received } = execute(
     buildProgram("allReduce", catalogue.allReduce.ring, size, -1),

@@ -27,7 +27,7 @@ async function threeGenerations(trace: Trace): Promise<void> {
   await third.close();
 }
 
-test("a rebuilt world has processes of its own, named by generation and by what its ranks were", async () => {
+test("a rebuilt world has processes of its own, named by generation and earlier ranks", async () => {
   const trace = new Trace();
   await threeGenerations(trace);
   const { traceEvents } = trace.toChrome();
@@ -43,7 +43,7 @@ test("a rebuilt world has processes of its own, named by generation and by what 
   for (const { pid } of traceEvents) expect(shown).toContain(pid);
 });
 
-test("lines and messages show the generation, but for the first", async () => {
+test("lines and messages show the generation, except the first", async () => {
   const trace = new Trace();
   await threeGenerations(trace);
   const lines = trace.toText().split("\n").slice(0, -1);
@@ -80,7 +80,7 @@ test("another world with the same trace is distinguished too", async () => {
   expect(text).toMatch(/^0 work rank=1 world=2 generation=2 until=5000 work of 1$/m);
 });
 
-test("an emptied trace begins again with the next event", async () => {
+test("a cleared trace begins again with the next event", async () => {
   const trace = new Trace();
   const world = await createWorld({ backend: sim({ trace }), size: 3 });
   await world.run(program);

@@ -35,7 +35,7 @@ describe.each([true, false])("memory, shared: %s", (shared) => {
     await world.close();
   });
 
-  test("is used again when buffers are disposed, and comes as zeros", async () => {
+  test("is used again when buffers are disposed, and is zeroed", async () => {
     const executor = new WasmExecutor({ threads: 1, shared });
     const world = await worldOf(executor, 2);
     await sumOfOnes(world, 5000);
@@ -81,7 +81,7 @@ test("memory outlives its world: reads that began before its end continue", asyn
   expect([...read]).toEqual([7, 7, 7, 7]);
 });
 
-test("sim() takes it by itself", async () => {
+test("sim() takes the executor by default", async () => {
   const world = await createWorld({ backend: sim(), size: 1 });
   const [memory] = await world.run(async (comm) => comm.alloc("int8", 1).allocation.memory);
   expect(memory).toBeInstanceOf(WasmMemory);

@@ -79,7 +79,7 @@ describe.each(dtypes)("%s", (dtype) => {
   });
 });
 
-test("from the third time on nothing is written again", async () => {
+test("from the third time on no list is written again", async () => {
   const executor = new WasmExecutor({ threads: 1 });
   const run = vi.spyOn(Runner.prototype, "run");
   const runKept = vi.spyOn(Runner.prototype, "runKept");
@@ -88,7 +88,7 @@ test("from the third time on nothing is written again", async () => {
   expect(runKept.mock.results.map(({ value }) => value)).toEqual([false, false, true, true]);
 });
 
-test("a call that is made once keeps nothing", async () => {
+test("a call that is made once keeps no list", async () => {
   const executor = new WasmExecutor({ threads: 1 });
   const world = await createWorld({ backend: sim({ executor }), size });
   await world.run(async (comm) => {

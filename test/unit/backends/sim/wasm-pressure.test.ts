@@ -8,7 +8,7 @@ const ranks = 8;
 const length = 2 ** 15;
 const mebibyte = 2 ** 20;
 
-test("are collected in a loop that only awaits calls, and calls see what is theirs", async () => {
+test("arenas without references are collected in a loop that only awaits calls", async () => {
   const executor = new WasmExecutor({ threads: 1, pressureBytes: 4 * mebibyte });
   const world = await createWorld({ backend: sim({ executor }), size: ranks });
   const rounds = 400;
@@ -27,7 +27,7 @@ test("are collected in a loop that only awaits calls, and calls see what is thei
   await world.close();
 });
 
-test("are left alone while they are in use, however many", async () => {
+test("arenas in use are not collected, in any number", async () => {
   const executor = new WasmExecutor({ threads: 1, pressureBytes: mebibyte });
   const world = await createWorld({ backend: sim({ executor }), size: 2 });
   await world.run(async (comm) => {
@@ -40,7 +40,7 @@ test("are left alone while they are in use, however many", async () => {
   await world.close();
 });
 
-test("are named when there is no memory at all", async () => {
+test("arenas are named when there is no memory at all", async () => {
   const world = await createWorld({
     backend: sim({ executor: new WasmExecutor({ threads: 1 }) }),
     size: 1,

@@ -40,7 +40,7 @@ test("memory that the device did not have fails by name, and is not given out ag
   expect(slabs.allocate(200, true).slab).toBe(small.slab);
 });
 
-test("ranges are apart, are joined again when freed, and are cleared when given out again", () => {
+test("ranges are apart, join when freed, and are cleared when given out again", () => {
   const { device: open, cleared } = device(2 ** 20);
   const slabs = new Slabs(open, 1_024);
   const [a, b, c] = [slabs.allocate(1, true), slabs.allocate(257, true), slabs.allocate(256, true)];

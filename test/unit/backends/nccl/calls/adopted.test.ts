@@ -87,7 +87,7 @@ describe("adopted memory", () => {
     [-16n, /ptr: found -16/],
     [1n << 64n, /needs an address of device memory/],
     [4098n, /found 0x1002, needs a multiple of 4, the bytes of float32/],
-  ])("is no %s", async (ptr, message) => {
+  ])("is refused at the address %s", async (ptr, message) => {
     await inWorld(cleanGpus(), 1, async (world) => {
       await world.run((comm) => {
         expect(() => comm.adopt(ptr as bigint, "float32", 1)).toThrow(message);
@@ -97,7 +97,7 @@ describe("adopted memory", () => {
     });
   });
 
-  test("is compared by address: what overlaps is refused, what is in place is in place", async () => {
+  test("is compared by address: overlaps are refused, in place is recognised", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       const sums = await world.run(async (comm: Communicator) => {
@@ -115,7 +115,7 @@ describe("adopted memory", () => {
     });
   });
 
-  test("is no symmetric memory of the rank, which NCCL would know by its address", async () => {
+  test("may not be the rank's symmetric memory, which NCCL knows by its address", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       await world.run(async (comm: Communicator) => {

@@ -40,8 +40,8 @@ const made = (comm: Communicator, args: Args, times: number): CommOp[] =>
 const outcomes = (ops: readonly CommOp[]): Promise<string[]> => Promise.all(ops.map(outcome));
 const done = (times: number): string[] => new Array(times).fill("done");
 
-describe("a callback in a row", () => {
-  test("may make a call: it comes behind those that are no row yet", async () => {
+describe("a callback of a batched call", () => {
+  test("may make a call, numbered after the calls that wait for another rank", async () => {
     const numbers = await order(async (comm, args) => {
       const ops = made(comm, args, comm.rank === 0 ? 5 : 3);
       if (comm.rank === 0) {
@@ -58,7 +58,7 @@ describe("a callback in a row", () => {
     expect(numbers).toEqual([3, 4, 5, 6, 7, 8]);
   });
 
-  test("may make another rank's call: no row is handed over before the one in front of it", async () => {
+  test("may make another rank's call, submitted after the batch in front of it", async () => {
     const numbers = await order(async (comm, args, { comms, args: all }) => {
       const idle = comm.alloc("int32", 1);
       const ops = made(comm, args, comm.rank === 0 ? 4 : 2);
@@ -78,7 +78,7 @@ describe("a callback in a row", () => {
     expect(numbers).toEqual([3, 4, 5, 6]);
   });
 
-  test("may throw: its operation fails, and no other", async () => {
+  test("may throw: only its operation fails", async () => {
     await order(async (comm, args) => {
       const ops = made(comm, args, comm.rank === 0 ? 4 : 3);
       if (comm.rank === 0) {

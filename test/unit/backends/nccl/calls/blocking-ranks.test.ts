@@ -90,7 +90,7 @@ test.each<[string, readonly string[], Readonly<Record<number, MessageCounts>>, r
   expect(new Set(asked).size).toBe(asked.length);
 });
 
-test("many messages of one pair are one question", async () => {
+test("many messages of one pair need one status query", async () => {
   const together = Array.from({ length: 20_000 }, (_, number) => `0>1 #${number}`);
   const { ranks, of } = await lacking(0, together, { 1: says(["0>1 #19998"]) });
   expect(ranks).toEqual([1]);

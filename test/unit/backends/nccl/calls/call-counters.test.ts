@@ -15,7 +15,7 @@ function halves(...texts: string[]): RemoteTransfer[] {
 /** Pairs of ranks by number: 0>1 is 1, 0>2 is 2, 1>0 is 3, 2>0 is 6. */
 const [to1, to2, from1] = [1, 2, 3];
 
-test("those that were handed over count, and wait for no rank", () => {
+test("submitted messages count, and wait for no rank", () => {
   const made = new CallCounters(3);
   expect(made.messageCounts()).toEqual({ posted: [], waiting: [] });
   made.messagesSubmitted(halves("send 1 #0", "recv 1 #0", "send 1 #1"));
@@ -28,7 +28,7 @@ test("those that were handed over count, and wait for no rank", () => {
   expect(made.messageCounts()).toEqual({ posted: counts, waiting: [] });
 });
 
-test("those that wait count, by the first of each pair, until they are handed over", () => {
+test("messages at a barrier count until submission, the first of each pair as waiting", () => {
   const made = new CallCounters(3);
   made.messagesSubmitted(halves("send 1 #0"));
   const open = halves("send 1 #1", "send 2 #0", "send 1 #2");
@@ -47,7 +47,7 @@ test("those that wait count, by the first of each pair, until they are handed ov
   expect(made.messageCounts()).toEqual({ posted: counts, waiting: [] });
 });
 
-test("those that were refused are the next again", () => {
+test("numbers of refused messages are used again", () => {
   const made = new CallCounters(3);
   made.messagesSubmitted(halves("send 1 #0"));
   const open = halves("send 1 #1", "send 2 #0", "send 1 #2");

@@ -65,7 +65,7 @@ const same = /^the same bits as NCCL 2\.28\.9 on h200x8/;
 const refused =
   /symmetric float16 at an address that is no multiple of 4: this NCCL may give wrong/;
 
-test("where the plan is known it is claimed, and calls of the kernel that loads rightly are made", async () => {
+test("a known plan is claimed, and misaligned symmetric calls are made", async () => {
   const { claims, aligned, misaligned } = await said(cleanGpus(), 8);
   for (const claim of claims) expect(claim).toMatch(same);
   expect([aligned, misaligned]).toEqual(["made", "made"]);
@@ -90,7 +90,7 @@ describe.each<[string, Parameters<typeof cleanGpus>[0], number, string | undefin
   });
 });
 
-test("one other GPU among known ones is enough", () => {
+test("a single other GPU among known ones is enough", () => {
   const { libraries } = cleanGpus().setup;
   const places = ["0000:10:00.0", "0000:11:00.0"];
   const info = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };
@@ -108,7 +108,7 @@ describe("settings of a process that change plans", () => {
     return settings.unusual();
   };
 
-  test("is nothing by default, nor by what leaves them as they are", () => {
+  test("are empty by default, and for variables that change no plan", () => {
     expect(unusualWith({})).toBeUndefined();
     const env = {
       ...{ NCCL_DEBUG: "INFO", NCCL_BUFFSIZE: "65536", NCCL_SOCKET_IFNAME: "lo", PATH: "/bin" },
@@ -122,15 +122,15 @@ describe("settings of a process that change plans", () => {
     ...["NCCL_SYM_KERNEL", "NCCL_SYM_CTAS", "NCCL_WIN_ENABLE", "NCCL_CTA_POLICY"],
     ...["NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"],
     ...["NCCL_MAX_NRINGS", "NCCL_NTHREADS", "NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN"],
-  ])("is %s", (name) => {
+  ])("contain %s", (name) => {
     expect(unusualWith({ [name]: "1" })).toBe(`${name} is set`);
   });
 
-  test("is requested in-switch reduction", () => {
+  test("contain requested in-switch reduction", () => {
     expect(unusualWith({}, true)).toBe("in-switch reduction is on");
   });
 
-  test("stays when it is unset, because NCCL keeps what it read; several are named", () => {
+  test("persist after unsetting, because NCCL caches them; several are named", () => {
     const env: NodeJS.ProcessEnv = { NCCL_MAX_CTAS: "4" };
     const settings = new ProcessSettings(env);
     settings.settle({}, false);
@@ -140,14 +140,14 @@ describe("settings of a process that change plans", () => {
     expect(settings.unusual()).toBe("NCCL_MAX_CTAS, NCCL_ALGO are set");
   });
 
-  test("is not what the library sets itself while it starts a communicator", () => {
+  test("exclude variables that the library sets during a communicator's start", () => {
     const settings = new ProcessSettings();
     withVariables({ NCCL_ALGO: "Ring" }, () => settings.settle({}, false));
     expect(settings.unusual()).toBeUndefined();
   });
 });
 
-describe("options and environment reach what is claimed", () => {
+describe("options and environment change the claims", () => {
   /** The reason in the setup of a process of its own. */
   async function setupWith(options: Parameters<typeof ncclBackend>[0], env: NodeJS.ProcessEnv) {
     vi.resetModules();

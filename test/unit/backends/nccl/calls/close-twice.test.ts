@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { cleanGpus } from "../gpus.ts";
 
-test("a split's communicator is closed for both when its calls are done", async () => {
+test("both close() calls of a split resolve when its calls are done", async () => {
   const gpus = cleanGpus();
   const world = await createWorld({ backend: gpus.backend(), size: 2 });
   const orders = await world.run(async (comm) => {
@@ -25,7 +25,7 @@ test("a split's communicator is closed for both when its calls are done", async 
   expect(orders).toEqual([0, 1].map(() => ["call", "first", "second"]));
 });
 
-test("a world is closed for both when everything is given back; the first close reports the fault", async () => {
+test("both close() calls of a world resolve after its release; the first reports the fault", async () => {
   const gpus = fakeGpus();
   const world = await createWorld({ backend: gpus.backend(), size: 2 });
   await world.run((comm) => void comm.alloc("float32", 8));

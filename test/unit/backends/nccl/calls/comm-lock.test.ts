@@ -17,7 +17,7 @@ function call(threads: CommLock): { end(error?: Error): Promise<unknown> } {
   };
 }
 
-test("a deferred act runs when the last of them has ended, once, whether or not it failed", async () => {
+test("a deferred action runs once, when the last call has ended or failed", async () => {
   const threads = new CommLock();
   const [first, second] = [call(threads), call(threads)];
   const done: string[] = [];
@@ -32,7 +32,7 @@ test("a deferred act runs when the last of them has ended, once, whether or not 
   expect(done).toEqual(["one", "two"]);
 });
 
-test("nothing waits any more where the communicator ends under them, also when one of it fails", async () => {
+test("a released lock runs every deferred action, also when one of them throws", async () => {
   const threads = new CommLock();
   const under = call(threads);
   const done: string[] = [];

@@ -11,7 +11,7 @@ import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
 import { joinAll } from "../job/joined.ts";
 import { outcome } from "./again.ts";
 
-test("where the ranks cannot end one together, it is aborted, and close reports it", async () => {
+test("a communicator that the ranks cannot end together is aborted, and close reports it", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
   const planned = ncclError("ncclCommFinalize", 3, "ncclInternalError");
@@ -47,7 +47,7 @@ const aborted = ["ERR_COMM_ABORTED", "ERR_COMM_ABORTED"];
 test.each([
   ["all can be given back", []],
   ["one of them cannot be given back", ["an error"]],
-])("recordings go before the communicator that is aborted, where %s", async (_, planned) => {
+])("recordings are released before the aborted communicator, where %s", async (_, planned) => {
   const gpus = fakeGpus();
   const { calls: nccl } = gpus.nccl;
   const { abortInBackground } = nccl;
@@ -93,7 +93,7 @@ test("the newest communicators end first", async () => {
   expect(ended).toEqual(made.reverse());
 });
 
-test("where the devices are lost, that they take nothing back is no further news", async () => {
+test("failed releases after the loss of the devices are not reported again", async () => {
   const gpus = fakeGpus();
   const lost = cudaError("cudaStreamQuery", 700, "cudaErrorIllegalAddress");
   const world = await createWorld({ backend: gpus.backend(), size: 1 });
@@ -105,7 +105,7 @@ test("where the devices are lost, that they take nothing back is no further news
   await world.close();
 });
 
-test("memory stays that NCCL may use for ever, since its abort does not return", async () => {
+test("memory stays allocated when NCCL's abort does not return", async () => {
   // Before anything waits for an abort.
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   try {

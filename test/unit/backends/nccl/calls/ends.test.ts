@@ -104,7 +104,7 @@ describe("an end that waits for another rank", () => {
     ["a split", 4],
     ["the world with all of its splits", 0],
   ])(
-    "is called off when that rank has aborted %s, and no other end is",
+    "is called off when that rank has aborted %s, and other ends are not",
     async (which, endedTogether) => {
       const gpus = cleanGpus();
       const ranks = await joinAll(2, "off", gpus);
@@ -121,7 +121,7 @@ describe("an end that waits for another rank", () => {
     },
   );
 
-  test("is called off when that rank has waited in vain for this one", async () => {
+  test("is called off when that rank's own wait has timed out", async () => {
     const ranks = await joinAll(2);
     const [a, b] = ranks as [Joined, Joined];
     const [mine, others] = (await splits(ranks, 1)).flat() as [Communicator, Communicator];
@@ -136,7 +136,7 @@ describe("an end that waits for another rank", () => {
     await a.comm.close();
   }, 40_000);
 
-  test("is called off when that rank's process is gone, and no other end is", async () => {
+  test("is called off when that rank's process is gone, and other ends are not", async () => {
     const gpus = cleanGpus();
     const links = await fragile(await place(3), 3);
     const members = links.map(({ member }) => member);
@@ -164,7 +164,7 @@ describe("an end that waits for another rank", () => {
   });
 });
 
-test("a rank that was in none of a split's communicators but its own says nothing of the others' end", async () => {
+test("a rank's end of its own communicators does not end those of other ranks", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   onTestFinished(() => warn.mockRestore());
   const ranks = await joinAll(4, "off", fakeGpus());

@@ -24,7 +24,7 @@ function foreignStreams(gpus: FakeGpus, devices: readonly number[]) {
 }
 
 describe("a given stream", () => {
-  test("carries everything of its rank, in order with the caller's own work", async () => {
+  test("carries all work of its rank, in order with the caller's own work", async () => {
     const gpus = cleanGpus();
     const { streams, handles, release } = foreignStreams(gpus, [0, 1]);
     await inWorld(
@@ -72,7 +72,7 @@ describe("a given stream", () => {
     release();
   });
 
-  test("is our own, and reported, when none is given", async () => {
+  test("is created by the library, and reported, when none is given", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       const streams = await world.run((comm) => comm.stream);
@@ -160,7 +160,7 @@ describe("a stream is refused", () => {
     await expectRefused(gpus, 0x5550n, /21840 cannot be used: cudaErrorContextIsDestroyed/);
   });
 
-  test("where their number is another one than that of the ranks", async () => {
+  test("when the number of streams differs from the number of ranks", async () => {
     const gpus = cleanGpus();
     const opening = createWorld({ backend: gpus.backend([0, 1], [0x5550n]), size: 2 });
     await expect(opening).rejects.toThrow(/streams: found 1, a world of 2 ranks needs 2/);

@@ -4,7 +4,7 @@ import { cudaError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
 
-test("recordings run only when replayed, on the contents of then", async () => {
+test("recordings run only when replayed, on the contents at the replay", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 3, async (world) => {
     const seen = await world.run(async (comm) => {
@@ -58,7 +58,7 @@ test.each([
   },
 );
 
-test("symmetric memory is registered at its first use, once, and its window goes before it", async () => {
+test("symmetric memory is registered once, at its first use, and freed after its window", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 2, async (world) => {
     await world.run(async (comm) => {

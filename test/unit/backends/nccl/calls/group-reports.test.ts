@@ -33,7 +33,7 @@ async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
   return settled;
 }
 
-describe.each([1, 3])("groups that %i ranks of one process make again", (size) => {
+describe.each([1, 3])("groups that %i ranks of one process repeat", (size) => {
   test("report that they are submitted, and each of their calls, before they are done", async () => {
     await watch(size, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
@@ -62,7 +62,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("also where one is inside of another, and where nothing goes before", async () => {
+  test("also report it when nested, and without an earlier call", async () => {
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
@@ -80,7 +80,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("hand nothing over before their callback has returned", async () => {
+  test("submit nothing before their callback returns", async () => {
     await watch(size, async ({ world, again }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
@@ -98,7 +98,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("count as their calls do", async () => {
+  test("count their calls in the statistics", async () => {
     await watch(size, async ({ world }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
@@ -119,7 +119,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("are made with the options that they were checked with", async () => {
+  test("are made with the options that were checked", async () => {
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
@@ -173,7 +173,7 @@ test("a call behind a group that was refused half way has a deadline of its own"
   );
 });
 
-test("a hook of a group's call may make another one, which comes behind it", async () => {
+test("a hook of a group's call may make another call, which comes behind it", async () => {
   await watch(1, async ({ world, again }) => {
     await world.run(async (comm) => {
       const [a, b] = await known(comm);
@@ -193,7 +193,7 @@ test("a hook of a group's call may make another one, which comes behind it", asy
 });
 
 describe.each([1, 3])("calls of %i ranks with a signal that fires", (size) => {
-  test("before their group is submitted are not", async () => {
+  test("before the submission of their group are not made", async () => {
     await watch(size, async ({ world, again }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
@@ -212,7 +212,7 @@ describe.each([1, 3])("calls of %i ranks with a signal that fires", (size) => {
     });
   });
 
-  test("while their hooks run fail, and are not forgotten", async () => {
+  test("during their hooks fail with an abort", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
         const [a] = await known(comm);

@@ -51,7 +51,7 @@ async function meetAll(ranks: readonly Joined[]): Promise<void> {
 const late = { code: "ERR_COMM_TIMEOUT" };
 
 describe.each(["first messages", "later messages"])("%s that are late", (when) => {
-  test("name the rank that has not made its end", async () => {
+  test("name the rank that has not made the other end", async () => {
     const ranks = await joinedAll(2, when);
     const error = await ends(ranks[0] as Joined, [["send", 1]], 60);
     expect(error).toMatchObject({ ...late, collective: "send", rank: 0, size: 2, ranks: [1] });
@@ -59,7 +59,7 @@ describe.each(["first messages", "later messages"])("%s that are late", (when) =
     await closeRest(ranks);
   });
 
-  test("name of a group those that have not come, and not those that have", async () => {
+  test("name only the missing ranks of a group", async () => {
     const ranks = await joinedAll(4, when);
     const [asker, came] = ranks as [Joined, Joined];
     const other = ends(came, [["recv", 0]], 200);
@@ -76,7 +76,7 @@ describe.each(["first messages", "later messages"])("%s that are late", (when) =
     await closeRest(ranks);
   });
 
-  test("name the next one of a rank that has received some, and not before", async () => {
+  test("count a peer's earlier receives, and name it for a further send", async () => {
     const ranks = await joinedAll(2, when);
     const [asker, slow] = ranks as [Joined, Joined];
     const received = ends(slow, [["recv", 0]]);
@@ -101,7 +101,7 @@ describe.each(["first messages", "later messages"])("%s that are late", (when) =
     await closeRest(ranks);
   });
 
-  test("name the other rank also where all that is missing is time", async () => {
+  test("name the slow rank also where both ends are made", async () => {
     const gpus = cleanGpus();
     const ranks = await joinedAll(2, when, gpus);
     const [asker, there] = ranks as [Joined, Joined];
@@ -133,11 +133,11 @@ test("first messages of a ring all name the rank that does not take part", async
   await closeRest(ranks);
 });
 
-describe("a message with its other end made, and not done", () => {
+describe("an unfinished message with both ends made", () => {
   const why =
     /: rank 1 had made it too: it is slow, was given up there, or waits behind other calls$/m;
 
-  test("names that rank where it waits behind another message", async () => {
+  test("names the other rank where it waits behind another message", async () => {
     const ranks = await joinedAll(3, "later messages");
     const [asker, there] = ranks as [Joined, Joined];
     const open = [ends(there, [["send", 2]], 200), ends(there, [["recv", 0]], 200)];
@@ -149,7 +149,7 @@ describe("a message with its other end made, and not done", () => {
     await closeRest(ranks);
   });
 
-  test("names that rank where it waits behind a collective call", async () => {
+  test("names the other rank where it waits behind a collective call", async () => {
     const ranks = await joinedAll(3, "later messages");
     const [asker, there] = ranks as [Joined, Joined];
     const barriers = [asker, there].map(({ comm }) => told(comm.barrier({ timeoutMs: 250 })));
@@ -176,7 +176,7 @@ describe("a message with its other end made, and not done", () => {
   });
 
   test.each(["first messages", "later messages"])(
-    "names a rank that gave it up: %s",
+    "names a rank that cancelled its end: %s",
     async (when) => {
       const ranks = await joinedAll(2, when);
       const [asker, there] = ranks as [Joined, Joined];
@@ -191,7 +191,7 @@ describe("a message with its other end made, and not done", () => {
   );
 });
 
-test("on the communicator of a split its own ranks are named, and the job's where to look", async () => {
+test("a message of a split names ranks of the split, and its hint their ranks in the job", async () => {
   const ranks = await joinAll(4);
   const parts = await onAll(ranks, ({ comm }) =>
     comm.split({ color: comm.rank > 0 ? 0 : undefined, key: -comm.rank }),
@@ -209,7 +209,7 @@ test("on the communicator of a split its own ranks are named, and the job's wher
   await closeRest(ranks, [...parts, ...ranks.map(({ comm }) => comm)]);
 });
 
-test("both halves of a call wait for the other rank's", async () => {
+test("a sendRecv names the rank that its two ends wait for", async () => {
   const ranks = await joinAll(3);
   const [asker, came] = ranks as [Joined, Joined];
   const swap = ({ comm }: Joined, from: number, to: number) => {
@@ -222,7 +222,7 @@ test("both halves of a call wait for the other rank's", async () => {
   await closeRest(ranks);
 });
 
-test("a half to the rank itself without a receiver does not count as made", async () => {
+test("a send to the rank itself without a receiver does not count as made", async () => {
   const ranks = await joinAll(2);
   const [asker, there] = ranks as [Joined, Joined];
   const other = ends(there, [["send", 0]], 200);
@@ -237,7 +237,7 @@ test("a half to the rank itself without a receiver does not count as made", asyn
 test.each([
   ["a collective call", false],
   ["a message", true],
-])("%s that another communicator's call keeps waiting says so", async (_, isMessage) => {
+])("%s that another communicator's call delays says so", async (_, isMessage) => {
   const ranks = await joinAll(3);
   const parts = await onAll(ranks, ({ comm }) => comm.split({ color: comm.rank < 2 ? 0 : 1 }));
   const part = [0, 1].map((rank) => ({ ...ranks[rank], comm: parts[rank] }) as Joined);
@@ -259,7 +259,7 @@ test.each([
   await closeRest(ranks, [...parts, ...ranks.map(({ comm }) => comm)]);
 });
 
-test("a message behind a call that the other rank makes behind its end of it says so", async () => {
+test("a message behind a call that its peer makes after its own end says so", async () => {
   const ranks = await joinAll(2, "always");
   const [other, asker] = ranks as [Joined, Joined];
   const there = [ends(other, [["send", 1]], 400), told(other.comm.barrier({ timeoutMs: 400 }))];
@@ -271,7 +271,7 @@ test("a message behind a call that the other rank makes behind its end of it say
   await closeRest(ranks);
 });
 
-test("a store that is silent lengthens no deadline by much", async () => {
+test("a silent store extends deadlines only slightly", async () => {
   const ranks = await joinAll(2, "off", cleanGpus(), 60_000);
   await meetAll(ranks);
   const [asker] = ranks as [Joined];

@@ -14,7 +14,7 @@ const summed = (size: number, times: number): number =>
   Number(BigInt.asUintN(32, BigInt(size) ** BigInt(times)));
 
 describe.each([1, 3])("a call that is often repeated, among %i", (size) => {
-  test("becomes one list, which is made from then on", async () => {
+  test("becomes one call list, which replaces its calls", async () => {
     await watch(size, async ({ world, gpus, again }) => {
       const { lists } = gpus.nccl;
       const kept: DeviceBuffer<"uint32">[] = [];
@@ -35,7 +35,7 @@ describe.each([1, 3])("a call that is often repeated, among %i", (size) => {
   });
 });
 
-test("is made call by call where there are no lists", async () => {
+test("is made call by call where call lists are unavailable", async () => {
   const options = { lists: false };
   await watch(
     3,

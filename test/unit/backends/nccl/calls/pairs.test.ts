@@ -42,7 +42,7 @@ const sum = (counts: readonly number[]): number => counts.reduce((all, count) =>
 const column = (matrix: readonly (readonly number[])[], to: number): number[] =>
   matrix.map((row) => row[to] as number);
 
-describe("every rank names its peers with a block that is not empty:", () => {
+describe("every rank names its peers with a non-empty block:", () => {
   test("of an all-to-allv", () =>
     holds(
       squares,
@@ -131,7 +131,7 @@ test.each([
   ["allToAll", { count: 1 }, true],
   ["allToAll", { count: 0 }, false],
   ["allReduce", { count: 1 }, false],
-] as const)("all meet at once for %s with %j: %s", (collective, given, expected) => {
+] as const)("all ranks connect at once for %s with %j: %s", (collective, given, expected) => {
   expect(connectsAll(callOf(collective, 1, given))).toBe(expected);
 });
 
@@ -145,11 +145,11 @@ test.each([
   "split",
   "capture",
   "replay",
-] as const)("none for %s, which NCCL has itself or is no data", (collective) => {
+] as const)("no peers for %s, which NCCL provides itself or moves no data", (collective) => {
   expect(peersOf(callOf(collective, 1, { count: 4, root: 0 }), 3)).toEqual(new Set());
 });
 
-test("none for a reduce-scatter of different lengths, which is reduces", () => {
+test("no peers for a reduce-scatter of different lengths, which is reduces", () => {
   const sendCounts = [1, 0, 2];
   expect(peersOf(callOf("reduceScatterv", 1, { sendCounts, sends: 3, recvs: 0 }), 3)).toEqual(
     new Set(),

@@ -18,7 +18,7 @@ describe.each([
     messages: false,
   },
 ])("$what", ({ machine, reason, messages }) => {
-  test("refuses calls with it, whatever they are, and makes the others", async () => {
+  test("refuses every call with it, and makes the others", async () => {
     const gpus = cleanGpus(machine);
     const dtype: DType = "float8e4m3";
     await inWorld(gpus, 2, async (world) => {

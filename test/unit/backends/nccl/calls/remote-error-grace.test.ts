@@ -55,7 +55,7 @@ test.each(["the world", "a split"])("the error names the rank that closed %s", a
   await closeAll(ranks);
 });
 
-test("a rank hears which one is gone", async () => {
+test("the error of a rank names the lost rank", async () => {
   const gpus = cleanGpus();
   const links = await fragile(await place(3), 3);
   const members = links.map(({ member }) => member);
@@ -166,7 +166,7 @@ function refuse(gpus: FakeGpus, name: string, device: number): void {
   });
 }
 
-describe("where NCCL refuses a rank's part for it,", () => {
+describe("after NCCL's refusal of a rank's part for it,", () => {
   afterEach(() => {
     vi.restoreAllMocks();
   });
@@ -185,7 +185,7 @@ describe("where NCCL refuses a rank's part for it,", () => {
     return { ranks, a, b, c, waiting, lose: () => links[2]?.cut() };
   }
 
-  test.each(refused)("%s fails with the rank that is gone", async (...row) => {
+  test.each(refused)("%s fails with the lost rank", async (...row) => {
     const { ranks, a, c, waiting, lose } = await begun(row);
     await new Promise((resolve) => setTimeout(resolve, 300));
     lose();
@@ -200,7 +200,7 @@ describe("where NCCL refuses a rank's part for it,", () => {
   const connecting = refused.filter(([what]) => what === "messages that connect ranks");
 
   test.each([...some, ...connecting])(
-    "%s fails with the rank that has aborted it",
+    "%s fails with the rank that aborted the communicator",
     async (...row) => {
       const { ranks, b, waiting } = await begun(row);
       await turns();
@@ -213,17 +213,20 @@ describe("where NCCL refuses a rank's part for it,", () => {
     },
   );
 
-  test.each([...some, ...connecting])("%s fails with a deadline behind it", async (...row) => {
-    const { ranks, a, waiting } = await begun(row);
-    await turns();
-    const late = told(a.comm.barrier({ timeoutMs: 100 }));
-    const { signal } = new AbortController();
-    expect(signal.aborted).toBe(false);
-    expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
-    expect(await waiting[0]).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [0] });
-    await Promise.all(waiting);
-    await closeAll(ranks);
-  });
+  test.each([...some, ...connecting])(
+    "%s fails with the abort that a later deadline causes",
+    async (...row) => {
+      const { ranks, a, waiting } = await begun(row);
+      await turns();
+      const late = told(a.comm.barrier({ timeoutMs: 100 }));
+      const { signal } = new AbortController();
+      expect(signal.aborted).toBe(false);
+      expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
+      expect(await waiting[0]).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [0] });
+      await Promise.all(waiting);
+      await closeAll(ranks);
+    },
+  );
 
   test.each([...some, ...connecting])(
     "%s fails with NCCL's words where the cause is unknown",

@@ -10,8 +10,8 @@ async function alone(comm: Communicator): Promise<Communicator> {
   return await comm.split({ color: comm.rank });
 }
 
-describe("a call that is repeated by a rank alone", () => {
-  test("comes after an exchange that is still at work, with the number after it", async () => {
+describe("a repeated call on a single rank", () => {
+  test("follows an exchange that is under way, with the next number", async () => {
     await watch(1, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
         const args = doubling(comm);
@@ -39,7 +39,7 @@ describe("a call that is repeated by a rank alone", () => {
     });
   });
 
-  test("settles when its own streams are done, whatever else is", async () => {
+  test("settles when its own streams are done", async () => {
     await watch(2, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const single = await alone(comm);
@@ -146,7 +146,7 @@ describe.each([1, 2])("a call that is repeated, among %i", (size) => {
     });
   });
 
-  test("is another one with other counts, and is none with a scalar of its own", async () => {
+  test("is a new call with other counts, and not repeated with its own scalar", async () => {
     await watch(size, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
         const send = comm.alloc("int32", 2 * size).fill(comm.rank + 1);
@@ -206,7 +206,7 @@ describe.each([1, 2])("a call that is repeated, among %i", (size) => {
   });
 });
 
-test("calls that are repeated on shared streams are marked on their own devices", async () => {
+test("repeated calls on shared streams record events on their own devices", async () => {
   await watch(2, async ({ gpus, world }) => {
     await world.run(async (comm) => {
       const args = doubling(comm);

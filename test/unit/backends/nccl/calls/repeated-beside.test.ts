@@ -62,7 +62,7 @@ describe.each([1, 2])("with %i ranks in the process", (size) => {
     });
   });
 
-  test("a deadline that is null is none", async () => {
+  test("a null deadline means no deadline", async () => {
     await watch(size, async ({ world }) => {
       await world.run(async (comm) => {
         const args = await known(comm);
@@ -74,7 +74,7 @@ describe.each([1, 2])("with %i ranks in the process", (size) => {
     });
   });
 
-  test("a reading gets the failures of the calls before it, and hides no failure of one after it", async () => {
+  test("a read reports failures of earlier calls, and hides none of later ones", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
@@ -93,7 +93,7 @@ describe.each([1, 2])("with %i ranks in the process", (size) => {
     });
   });
 
-  test("the operations of a turn that is over are not referenced", async () => {
+  test("operations of a past turn are not referenced", async () => {
     await unwatched(size, async (world) => {
       await world.run(async (comm) => {
         const args = await known(comm);
@@ -111,7 +111,7 @@ describe.each([1, 2])("with %i ranks in the process", (size) => {
   });
 });
 
-test("a reading waits for the calls before it, not for those after it", async () => {
+test("a read waits for the calls before it, not for those after it", async () => {
   await watch(2, async ({ world }) => {
     let release!: () => void;
     const released = new Promise<void>((resolve) => {
@@ -135,7 +135,7 @@ test("a reading waits for the calls before it, not for those after it", async ()
   });
 });
 
-test("the agreement of calls keeps no buffers of later ones", async () => {
+test("a matched call does not reference buffers of later calls", async () => {
   await unwatched(2, async (world) => {
     const refs: WeakRef<object>[] = [];
     await world.run(async (comm) => {

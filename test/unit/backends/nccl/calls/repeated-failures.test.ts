@@ -16,86 +16,89 @@ const failures = [
   [3, "groupEnd", 0],
 ] as const;
 
-describe.each(failures)("one that fails, among %i in %s after %i", (size, failing, after) => {
-  const planned = ncclError(failing, 5, "ncclInvalidUsage");
+describe.each(failures)(
+  "a repeated call that fails, among %i in %s after %i",
+  (size, failing, after) => {
+    const planned = ncclError(failing, 5, "ncclInvalidUsage");
 
-  test("fails alone, on every rank, and uses up its number", async () => {
-    await watch(size, async ({ gpus, world, again }) => {
-      await world.run(async (comm) => {
-        const args = doubling(comm);
-        for (let round = 1; round <= 3; round++) {
-          await comm.allReduce(args);
-          if (comm.rank === 0 && round > 1) gpus.machine.failNext(failing, planned, after);
-          const [first, next] = [comm.allReduce(args), comm.allReduce(args)];
-          const found = await Promise.all(
-            [first.enqueued, first, next].map((each) => each.catch((error) => error)),
-          );
-          const fine = round === 1;
-          const whose = { rank: comm.rank, size, device: `cuda:${comm.rank}` };
-          const facts = { ...whose, comm: "world", collective: "allReduce", call: 3 * round - 2 };
-          expect(found).toEqual(
-            fine
-              ? [undefined, args.send, args.send]
-              : [seen(planned, facts), seen(planned, facts), args.send],
-          );
-          expect([first.status, next.status]).toEqual([fine ? "done" : "failed", "done"]);
-          expect([first.call, next.call]).toEqual([3 * round - 2, 3 * round - 1]);
-          expect(first.error).toBe(fine ? undefined : found[1]);
-        }
-        await comm.barrier();
-        expect(comm.stats()).toMatchObject({ calls: { allReduce: 9, barrier: 1 }, failures: 2 });
-        expect((await args.send.toHost())[0]).toBe(size ** 7);
-      });
-      expect(again()).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
-      await expectHealthy(world);
-    });
-  });
-
-  test("fails a reading of its buffer", async () => {
-    await watch(size, async ({ gpus, world }) => {
-      await world.run(async (comm) => {
-        const args = doubling(comm);
-        for (let i = 0; i < 2; i++) await comm.allReduce(args);
-        if (comm.rank === 0) gpus.machine.failNext(failing, planned, after);
-        void comm.allReduce(args);
-        await expect(args.send.toHost()).rejects.toEqual(seen(planned));
-        await comm.allReduce(args);
-        expect((await args.send.toHost())[0]).toBe(size ** 3);
-      });
-    });
-  });
-
-  test("fails all later calls when it is not awaited, and the run", async () => {
-    await watch(size, async ({ gpus, world }) => {
-      const told: unknown[] = [];
-      const running = world.run(async (comm) => {
-        const args = doubling(comm);
-        for (let i = 0; i < 2; i++) await comm.allReduce(args);
-        if (comm.rank === 0) gpus.machine.failNext(failing, planned, after);
-        void comm.allReduce(args);
-        await turns(2);
-        told[comm.rank] = await comm.allReduce(args).catch((error) => error);
-        expect(comm.stats()).toMatchObject({ calls: { allReduce: 4 }, failures: 2 });
-      });
-      await expect(running).rejects.toMatchObject({
-        code: "ERR_COMM_WORLD",
-        cause: seen(planned),
-      });
-      for (let rank = 0; rank < size; rank++) {
-        expect(told[rank]).toMatchObject({
-          code: "ERR_COMM_ABORTED",
-          rank,
-          call: 2,
-          cause: seen(planned, { rank, call: 2 }),
+    test("fails alone, on every rank, and uses up its number", async () => {
+      await watch(size, async ({ gpus, world, again }) => {
+        await world.run(async (comm) => {
+          const args = doubling(comm);
+          for (let round = 1; round <= 3; round++) {
+            await comm.allReduce(args);
+            if (comm.rank === 0 && round > 1) gpus.machine.failNext(failing, planned, after);
+            const [first, next] = [comm.allReduce(args), comm.allReduce(args)];
+            const found = await Promise.all(
+              [first.enqueued, first, next].map((each) => each.catch((error) => error)),
+            );
+            const fine = round === 1;
+            const whose = { rank: comm.rank, size, device: `cuda:${comm.rank}` };
+            const facts = { ...whose, comm: "world", collective: "allReduce", call: 3 * round - 2 };
+            expect(found).toEqual(
+              fine
+                ? [undefined, args.send, args.send]
+                : [seen(planned, facts), seen(planned, facts), args.send],
+            );
+            expect([first.status, next.status]).toEqual([fine ? "done" : "failed", "done"]);
+            expect([first.call, next.call]).toEqual([3 * round - 2, 3 * round - 1]);
+            expect(first.error).toBe(fine ? undefined : found[1]);
+          }
+          await comm.barrier();
+          expect(comm.stats()).toMatchObject({ calls: { allReduce: 9, barrier: 1 }, failures: 2 });
+          expect((await args.send.toHost())[0]).toBe(size ** 7);
         });
-      }
-      await expectHealthy(world);
+        expect(again()).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+        await expectHealthy(world);
+      });
     });
-  });
-});
 
-describe.each(sizes)("calls that are repeated and are under way, among %i", (size) => {
-  test("are given up with their communicator, and those of others are not", async () => {
+    test("fails a reading of its buffer", async () => {
+      await watch(size, async ({ gpus, world }) => {
+        await world.run(async (comm) => {
+          const args = doubling(comm);
+          for (let i = 0; i < 2; i++) await comm.allReduce(args);
+          if (comm.rank === 0) gpus.machine.failNext(failing, planned, after);
+          void comm.allReduce(args);
+          await expect(args.send.toHost()).rejects.toEqual(seen(planned));
+          await comm.allReduce(args);
+          expect((await args.send.toHost())[0]).toBe(size ** 3);
+        });
+      });
+    });
+
+    test("fails all later calls when it is not awaited, and the run", async () => {
+      await watch(size, async ({ gpus, world }) => {
+        const told: unknown[] = [];
+        const running = world.run(async (comm) => {
+          const args = doubling(comm);
+          for (let i = 0; i < 2; i++) await comm.allReduce(args);
+          if (comm.rank === 0) gpus.machine.failNext(failing, planned, after);
+          void comm.allReduce(args);
+          await turns(2);
+          told[comm.rank] = await comm.allReduce(args).catch((error) => error);
+          expect(comm.stats()).toMatchObject({ calls: { allReduce: 4 }, failures: 2 });
+        });
+        await expect(running).rejects.toMatchObject({
+          code: "ERR_COMM_WORLD",
+          cause: seen(planned),
+        });
+        for (let rank = 0; rank < size; rank++) {
+          expect(told[rank]).toMatchObject({
+            code: "ERR_COMM_ABORTED",
+            rank,
+            call: 2,
+            cause: seen(planned, { rank, call: 2 }),
+          });
+        }
+        await expectHealthy(world);
+      });
+    });
+  },
+);
+
+describe.each(sizes)("repeated calls that are under way, among %i", (size) => {
+  test("are aborted with their communicator, and those of others are not", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
         const child = await comm.split({ color: 0 });
@@ -186,7 +189,7 @@ describe.each(sizes)("calls that are repeated and are under way, among %i", (siz
     });
   });
 
-  test("fail with what went wrong in the background, and so do those that follow", async () => {
+  test("fail with the background fault, and so do later calls", async () => {
     await watch(size, async ({ gpus, world }) => {
       const failure = ncclError("ncclCommGetAsyncError", 6, "ncclRemoteError");
       const found = await world.run(async (comm) => {

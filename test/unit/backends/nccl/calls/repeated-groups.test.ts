@@ -42,8 +42,8 @@ function counts({ gpus }: Watched): () => readonly [number, number] {
   };
 }
 
-describe.each([1, 3])("groups that %i ranks of one process make again", (size) => {
-  test("are one run, in their order, and resolve as one operation", async () => {
+describe.each([1, 3])("groups that %i ranks of one process repeat", (size) => {
+  test("are one batch, in their order, and resolve as one operation", async () => {
     await watch(size, async (watched) => {
       const count = counts(watched);
       await watched.world.run(async (comm) => {
@@ -67,7 +67,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("hand every call over behind the first where each has a buffer of its own", async () => {
+  test("submit every call behind the first where each has its own buffer", async () => {
     await watch(size, async (watched) => {
       const count = counts(watched);
       await watched.world.run(async (comm) => {
@@ -83,7 +83,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("inside of groups, and groups in turn, are one run as well", async () => {
+  test("nested or consecutive, are one batch as well", async () => {
     await watch(size, async (watched) => {
       const count = counts(watched);
       await watched.world.run(async (comm) => {
@@ -104,7 +104,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("take the long way with a buffer that was given back in the callback", async () => {
+  test("are not batched with a buffer that was disposed in the callback", async () => {
     await watch(size, async ({ world }) => {
       const codes = await world.run(async (comm) => {
         const [a, b] = [doubling(comm), doubling(comm)];
@@ -146,7 +146,7 @@ describe.each([1, 3])("groups that %i ranks of one process make again", (size) =
     });
   });
 
-  test("that can be cancelled can be, and those that are listened to are heard", async () => {
+  test("with a signal can be cancelled, and with hooks are reported", async () => {
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const args = doubling(comm);

@@ -22,7 +22,7 @@ async function recorded(
 const first = async (data: DeviceBuffer<"int32">) => (await data.toHost())[0];
 
 describe.each([1, 3])("replays among %i", (size) => {
-  test("are numbered, counted and done in turn, behind each other", async () => {
+  test("are numbered, counted and done in order", async () => {
     await watch(size, async ({ gpus, world, again }) => {
       const sums = await world.run(async (comm) => {
         const { graph, data } = await recorded(comm);
@@ -82,7 +82,7 @@ describe.each([1, 3])("replays among %i", (size) => {
     });
   });
 
-  test("are refused once the recording, or a buffer of it, is gone", async () => {
+  test("are refused once the recording, or a buffer of it, was disposed", async () => {
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const kept = await recorded(comm);
@@ -131,7 +131,7 @@ describe.each([1, 3])("replays among %i", (size) => {
     );
   });
 
-  test("fail everywhere with a launch that fails, and the world continues", async () => {
+  test("fail on all ranks with a launch that fails, and the world continues", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
         const { graph } = await recorded(comm);
@@ -210,7 +210,7 @@ describe.each([1, 3])("replays among %i", (size) => {
     });
   });
 
-  test("have deadlines and signals where they are given some", async () => {
+  test("keep their own deadlines and signals", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
         const part = await comm.split({ color: 0 });

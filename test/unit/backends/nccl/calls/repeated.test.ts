@@ -10,8 +10,8 @@ import { doubling, outcome, watch } from "./again.ts";
 
 const sizes = [1, 3];
 
-describe.each(sizes)("a call that is repeated, among %i", (size) => {
-  test("is under way at once, numbered, counted and done as the first was", async () => {
+describe.each(sizes)("a repeated call, among %i", (size) => {
+  test("is submitted at once, numbered, counted and done like the first", async () => {
     await watch(size, async ({ world, again }) => {
       for (let run = 0; run < 2; run++) {
         const sums = await world.run(async (comm) => {
@@ -39,7 +39,7 @@ describe.each(sizes)("a call that is repeated, among %i", (size) => {
     });
   });
 
-  test("is known in a later run of the world, which counts its calls from 0", async () => {
+  test("is recognised in a later run of the world, which counts its calls from 0", async () => {
     await watch(size, async ({ world, again }) => {
       const kept: ReturnType<typeof doubling>[] = [];
       for (let run = 0; run < 3; run++) {
@@ -137,7 +137,7 @@ describe.each(sizes)("a call that is repeated, among %i", (size) => {
     });
   });
 
-  test("has a deadline and a signal where it is given one", async () => {
+  test("keeps its own deadline and signal", async () => {
     await watch(size, async ({ gpus, world }) => {
       const codes = await world.run(async (comm) => {
         const late = await comm.split({ color: 0 });

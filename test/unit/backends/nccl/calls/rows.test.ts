@@ -55,8 +55,8 @@ async function childOf(comm: Communicator, options: CallOptions = {}) {
 const numbers = (ops: readonly CommOp[]): number[] => ops.map(({ call }) => call);
 const outcomes = (ops: readonly CommOp[]): Promise<string[]> => Promise.all(ops.map(outcome));
 
-describe("rows of calls", () => {
-  test("are handed over behind one another, numbered, counted and done in turn", async () => {
+describe("batches of several ranks' calls", () => {
+  test("are submitted without waiting, numbered, counted and done in order", async () => {
     await pair(async (comm, args, counts) => {
       const ops = made(comm, args, 5);
       expect(numbers(ops)).toEqual([3, 4, 5, 6, 7]);
@@ -73,7 +73,7 @@ describe("rows of calls", () => {
     });
   });
 
-  test("end with the turn: a rank that comes later finds the others' calls in line", async () => {
+  test("end with the turn: calls of a later rank match the queued ones", async () => {
     await pair(async (comm, args, counts) => {
       if (comm.rank === 1) await turns(3);
       const ops = made(comm, args, 3);
@@ -83,7 +83,7 @@ describe("rows of calls", () => {
     });
   });
 
-  test("may be longer in one lane than in another", async () => {
+  test("may be longer on one rank than on another", async () => {
     await pair(async (comm, args) => {
       const early = made(comm, args, comm.rank === 0 ? 4 : 1);
       expect(await outcome(early[0]!)).toBe("done");
@@ -146,7 +146,7 @@ describe("rows of calls", () => {
     });
   });
 
-  test("continue where one rank takes turns with its buffers and the other does not", async () => {
+  test("continue where one rank alternates its buffers and the other does not", async () => {
     await pair(async (comm, args, counts) => {
       const other = comm.rank === 0 ? doubling(comm) : args;
       for (const each of [other, args, other, args]) await comm.allReduce(each);
@@ -158,7 +158,7 @@ describe("rows of calls", () => {
     });
   });
 
-  test("are rows while memory is disposed that none of them uses", async () => {
+  test("continue while unused memory is disposed", async () => {
     await pair(async (comm, args, counts) => {
       const idle = Array.from({ length: 3 }, () => comm.alloc("float32", 1));
       const ops = idle.flatMap((buffer) => {
@@ -198,8 +198,8 @@ describe("rows of calls", () => {
   });
 });
 
-describe("a row that goes wrong", () => {
-  test("fails as ever when its calls differ, and the next ones are rows again", async () => {
+describe("a batch that fails", () => {
+  test("reports a mismatch like any call, and later calls are batched again", async () => {
     await pair(async (comm, args, counts) => {
       const max = { ...args, op: "max" } as const;
       await comm.allReduce(max);
@@ -216,7 +216,7 @@ describe("a row that goes wrong", () => {
     });
   });
 
-  test("is refused when a rank has disposed its buffer after the call", async () => {
+  test("is refused when a rank disposed its buffer after the call", async () => {
     await pair(async (comm) => {
       const args = doubling(comm);
       for (let i = 0; i < 2; i++) await comm.allReduce(args);
@@ -255,7 +255,7 @@ describe("a row that goes wrong", () => {
     });
   });
 
-  test("takes no call of a rank that must first look at an earlier failure", async () => {
+  test("takes no call of a rank that must first report an earlier failure", async () => {
     await pair(async (comm, args) => {
       const bad = comm.rank === 1 && comm.allReduce({ send: args.send, op: "nonsense" as "sum" });
       await turns(2);
@@ -270,7 +270,7 @@ describe("a row that goes wrong", () => {
     });
   });
 
-  test("ends with the communicator, for calls in lanes too", async () => {
+  test("ends with the communicator, also calls that wait for another rank", async () => {
     await pair(async (comm) => {
       const { child, again } = await childOf(comm);
       const ops = made(child, again, comm.rank === 0 ? 3 : 1);
@@ -281,7 +281,7 @@ describe("a row that goes wrong", () => {
     });
   });
 
-  test("is waited for in vain no longer than its deadline, and the missing rank is named", async () => {
+  test("times out at its deadline, and the missing rank is named", async () => {
     await pair(async (comm) => {
       const { child, again } = await childOf(comm, { timeoutMs: 60 });
       const ops = made(child, again, comm.rank === 0 ? 2 : 1);
@@ -292,7 +292,7 @@ describe("a row that goes wrong", () => {
     });
   });
 
-  test("does not begin once a rank has closed its end, and what it left is waited for", async () => {
+  test("does not begin once a rank closed its communicator, and open calls end first", async () => {
     await pair(async (comm) => {
       const { child, again } = await childOf(comm);
       const ops = made(child, again, 2);

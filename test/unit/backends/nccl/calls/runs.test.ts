@@ -33,7 +33,7 @@ async function counted(
 const numbers = (ops: readonly CommOp[]): number[] => ops.map(({ call }) => call);
 
 describe("calls of one turn", () => {
-  test("are one run, whatever they are, and are numbered, counted and done in turn", async () => {
+  test("are one batch of any repeated calls, numbered, counted and done in order", async () => {
     await counted(async (comm, counts) => {
       const [a, b] = [doubling(comm), doubling(comm)];
       const make = (): CommOp[] => [
@@ -56,7 +56,7 @@ describe("calls of one turn", () => {
     });
   });
 
-  test("begin another run after an await, and after a call of another communicator", async () => {
+  test("begin another batch after an await, and after a call of another communicator", async () => {
     await counted(async (comm, counts) => {
       const other = await comm.split({ color: 0 });
       const [mine, others] = [doubling(comm), doubling(other)];
@@ -78,7 +78,7 @@ describe("calls of one turn", () => {
     });
   });
 
-  test("are read as the last of them left them", async () => {
+  test("are read with the results of the last of them", async () => {
     await counted(async (comm, counts) => {
       const args = { send: comm.alloc("int32", 1).fill(1), op: { preMul: 2 } } as const;
       const plain = { send: args.send, op: "max" } as const;
@@ -91,7 +91,7 @@ describe("calls of one turn", () => {
   });
 });
 
-describe("a run continues only with the same calls", () => {
+describe("a batch continues only with the same calls", () => {
   /** A call that was made before. */
   async function known(comm: Communicator) {
     const args = doubling(comm);
@@ -99,7 +99,7 @@ describe("a run continues only with the same calls", () => {
     return args;
   }
 
-  test("not with one for which a hook was added meanwhile", async () => {
+  test("not after a hook was added", async () => {
     await counted(async (comm, counts) => {
       const args = await known(comm);
       void comm.allReduce(args);
@@ -114,7 +114,7 @@ describe("a run continues only with the same calls", () => {
     });
   });
 
-  test("not with one that has a listener since", async () => {
+  test("not after a listener was added", async () => {
     await counted(async (comm) => {
       const args = await known(comm);
       void comm.allReduce(args);
@@ -152,7 +152,7 @@ describe("a run continues only with the same calls", () => {
     });
   });
 
-  test("not with a signal, another deadline, or a deadline that is none", async () => {
+  test("not with a signal, another deadline, or an invalid deadline", async () => {
     await counted(async (comm, counts) => {
       const args = await known(comm);
       void comm.allReduce(args);
@@ -220,7 +220,7 @@ describe("a run continues only with the same calls", () => {
     });
   });
 
-  test("not with lists that were written meanwhile, and with those that are equal", async () => {
+  test("not with lists that were changed meanwhile, but with equal ones", async () => {
     await counted(async (comm, counts) => {
       const [send, recv] = [comm.alloc("int32", 4).fill(7), comm.alloc("int32", 4)];
       const lists = { sendCounts: [2], recvCounts: [2] };
@@ -239,7 +239,7 @@ describe("a run continues only with the same calls", () => {
     });
   });
 
-  test("and a reading of memory waits for the last of all calls with it, by whatever buffer", async () => {
+  test("a read of memory waits for the last call with it, through any buffer", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
     await watch(1, async ({ gpus, world }) => {
       await world.run(async (comm) => {
@@ -261,8 +261,8 @@ describe("a run continues only with the same calls", () => {
   });
 });
 
-describe("a run that goes wrong", () => {
-  test("loses the call that could not be made, and its number, and the next call begins another", async () => {
+describe("a batch that fails", () => {
+  test("loses the refused call and its number, and the next call begins another batch", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
     await watch(1, async ({ gpus, world, again }) => {
       await world.run(async (comm) => {
@@ -293,7 +293,7 @@ describe("a run that goes wrong", () => {
     });
   });
 
-  test("fails a reading of a buffer of the call that could not be made, and of no other", async () => {
+  test("fails only reads of a buffer of the refused call", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
     await watch(1, async ({ gpus, world }) => {
       await world.run(async (comm) => {
@@ -313,7 +313,7 @@ describe("a run that goes wrong", () => {
     });
   });
 
-  test("has been observed once every buffer of it was read", async () => {
+  test("counts as observed once every buffer of it was read", async () => {
     const planned = ncclError("streamDone", 1, "ncclUnhandledCudaError");
     await watch(1, async ({ gpus, world }) => {
       await world.run(async (comm) => {
@@ -351,7 +351,7 @@ describe("a run that goes wrong", () => {
     });
   });
 
-  test("is not gone on with once its communicator was closed", async () => {
+  test("does not continue once its communicator was closed", async () => {
     await counted(async (comm, counts) => {
       const child = await comm.split({ color: 0 });
       const args = doubling(child);
@@ -367,7 +367,7 @@ describe("a run that goes wrong", () => {
   });
 });
 
-describe("a run of very many calls", () => {
+describe("a batch of very many calls", () => {
   const many = isAll ? 140_000 : 14_000;
 
   test.each(["close", "abort", "deadline"])(

@@ -19,8 +19,8 @@ async function startUnderWay(): Promise<() => Promise<void>> {
   };
 }
 
-describe("the split", () => {
-  test("waits for that start, and sees nothing of it", async () => {
+describe("a split during another communicator's start", () => {
+  test("waits for that start, and does not see its variables", async () => {
     const gpus = cleanGpus();
     const { split } = gpus.nccl.calls;
     const seen: unknown[] = [];

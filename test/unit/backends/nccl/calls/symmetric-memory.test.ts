@@ -37,7 +37,7 @@ async function expectFreed({ machine, nccl }: FakeGpus, count: number): Promise<
   expect(machine.count("memFree")).toBe(count);
 }
 
-describe("symmetric memory goes after its window", () => {
+describe("symmetric memory is freed after its window", () => {
   test.each(ways)(
     "when it is disposed behind other work, and the communicator %s",
     async (_, end) => {
@@ -155,7 +155,7 @@ describe("memory is disposed while its communicator is in NCCL on another thread
   }
 
   test.each(["splitInBackground", "registerWindowInBackground", "connectInBackground"] as const)(
-    "by %s: it goes when that has ended",
+    "by %s: it is freed when that has ended",
     async (name) => {
       const { ranks, open, letCome, given } = await underWay(name);
       expect(given()).toEqual([0, 0]);
@@ -167,7 +167,7 @@ describe("memory is disposed while its communicator is in NCCL on another thread
   );
 
   test.each(["splitInBackground", "connectInBackground"] as const)(
-    "by %s: it goes with the communicator when that is aborted",
+    "by %s: it is freed with the communicator when that is aborted",
     async (name) => {
       const { ranks, open, letCome, given } = await underWay(name);
       for (const { comm } of ranks) comm.abort();
@@ -180,7 +180,7 @@ describe("memory is disposed while its communicator is in NCCL on another thread
   );
 });
 
-test("a window that cannot be given back keeps its memory, and is reported when the world closes", async () => {
+test("a window that cannot be released keeps its memory, and is reported when the world closes", async () => {
   const gpus = cleanGpus();
   const planned = ncclError("ncclCommWindowDeregister", 1, "ncclUnhandledCudaError");
   const closing = inWorld(gpus, 2, async (world) => {
@@ -206,7 +206,7 @@ describe("symmetric memory that is disposed by a rank that called with it", () =
     message: expect.stringMatching(/rank 0 disposed a buffer while it was lent/),
   };
 
-  test("goes after the window that NCCL makes of it meanwhile", async () => {
+  test("is freed after the window that NCCL makes of it meanwhile", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     const { calls } = gpus.nccl;
@@ -236,7 +236,7 @@ describe("symmetric memory that is disposed by a rank that called with it", () =
     await closeAll(ranks);
   });
 
-  test("before it is met for is not, and the call is refused", async () => {
+  test("before the ranks meet for its window is not registered, and the call is refused", async () => {
     const gpus = cleanGpus();
     // The call waits until it is compared with the other rank's.
     const ranks = await joinAll(2, "always", gpus);

@@ -121,7 +121,7 @@ describe.each(Object.entries(slow))("a call %s", (what, call) => {
   );
 });
 
-test("a turn that a deadline gives up lets the calls behind it continue", async () => {
+test("a turn that ends at its deadline lets the calls behind it continue", async () => {
   const gpus = cleanGpus();
   const { ends, handed } = await open(2, "always", gpus);
   const [[a, b], [late, other]] = ends.map(({ comms }) => comms) as [
@@ -144,7 +144,7 @@ test("a turn that a deadline gives up lets the calls behind it continue", async 
   await closed(ends, 0);
 });
 
-test("a call that is cancelled in line is not handed over, and ends its own communicator alone", async () => {
+test("a queued call that is cancelled is not submitted, and ends only its own communicator", async () => {
   const gpus = cleanGpus();
   const { ends, handed } = await open(2, "off", gpus);
   const [[a, b, c], [otherA, otherB, otherC]] = ends.map(({ comms }) => comms) as [
@@ -170,7 +170,7 @@ test("a call that is cancelled in line is not handed over, and ends its own comm
   await closed(ends, 1);
 });
 
-test("a message that is cancelled in line does not give the next one's data to its receiver", async () => {
+test("a queued message that is cancelled does not give the next one's data to its receiver", async () => {
   const gpus = cleanGpus();
   const { ends } = await open(2, "off", gpus);
   const [[a, b], [otherA, otherB]] = ends.map(({ comms }) => comms) as [
@@ -194,7 +194,7 @@ test("a message that is cancelled in line does not give the next one's data to i
   await closed(ends, 1);
 });
 
-test("nothing is lost when a communicator with calls in line is aborted", async () => {
+test("no call is lost when a communicator with queued calls is aborted", async () => {
   const gpus = cleanGpus();
   const { ends, handed } = await open(2, "off", gpus);
   const [[a, b, c], [otherA, , otherC]] = ends.map(({ comms }) => comms) as [
@@ -233,7 +233,7 @@ test("the communicator at the head may be aborted, and those behind it continue"
   await closed(ends, 1);
 });
 
-test("a split behind a call that waits makes its communicator in turn", async () => {
+test("a split behind a call that waits makes its communicator in order", async () => {
   const gpus = cleanGpus();
   const { ends, handed } = await open(2, "off", gpus);
   const sums = await within(
@@ -282,7 +282,7 @@ const programs = fc.array(
 );
 
 test.each(["off", "always"] as const)(
-  "random programs that await nothing, compareCalls %s",
+  "random programs without await, compareCalls %s",
   (compareCalls) =>
     holds(
       programs,

@@ -60,7 +60,7 @@ describe("exchanges of blocks", () => {
     ["of which the root has none", [1, 0, 2], [0, 1, 1]],
     ["of one length, the last ones first", [2, 2, 2], [4, 2, 0]],
     ["of one length, apart from each other", [2, 2, 2], [0, 3, 6]],
-  ])("%s lie where the root wants them", async (_, counts, offsets) => {
+  ])("%s lie where the root expects them", async (_, counts, offsets) => {
     for (const ncclVersion of [22809, 22707]) {
       const gpus = cleanGpus({ ncclVersion });
       await inWorld(gpus, size, async (world) => {

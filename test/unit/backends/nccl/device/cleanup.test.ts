@@ -7,7 +7,7 @@ import { LivingTimers } from "../../../../support/living-timers.ts";
 const hourMs = 3_600_000;
 const never = new Promise<never>(() => undefined);
 
-test("every step is done, and what the first one threw is thrown", () => {
+test("every step runs, and the first error is thrown", () => {
   const done: number[] = [];
   const steps = [0, 1, 2, 3].map((at) => () => {
     done.push(at);
@@ -21,7 +21,7 @@ describe("a bounded wait", () => {
   test.each<[string, () => Promise<unknown>]>([
     ["is done", () => Promise.resolve("anything")],
     ["fails", () => Promise.reject(new Error("of no interest"))],
-  ])("for what %s is in time, and keeps no process any more", async (_, begin) => {
+  ])("for what %s ends with it, and leaves no timer", async (_, begin) => {
     const timers = new LivingTimers();
     const { signal } = new AbortController();
     expect(await settlesWithin(hourMs, begin(), signal)).toBe(true);
@@ -30,7 +30,7 @@ describe("a bounded wait", () => {
     expect(getEventListeners(signal, "abort")).toEqual([]);
   });
 
-  test("ends with its bound, when it is called off, and at once where it was before", async () => {
+  test("ends at its bound, at its abort, and at once after an earlier abort", async () => {
     const timers = new LivingTimers();
     expect(await settlesWithin(1, never)).toBe(false);
     const calledOff = new AbortController();

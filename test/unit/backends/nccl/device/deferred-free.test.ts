@@ -54,7 +54,7 @@ describe("a buffer that was disposed of between two calls", () => {
     await closeAll(ranks);
   });
 
-  test("stays also where the device has less left than that, and serves an alloc of that size", async () => {
+  test("stays when the device has less memory left, and serves an alloc of its size", async () => {
     const gpus = cleanGpus({ memoryBytes: 1 << 20 });
     const ranks = await joinAll(2, undefined, gpus);
     const [{ comm }] = ranks as [Joined];
@@ -80,7 +80,7 @@ describe("a buffer that was disposed of between two calls", () => {
 });
 
 test.each([false, true])(
-  "a buffer goes as the work before it ends, before the next call (symmetric: %s)",
+  "a buffer is freed as the work before it ends, before the next call (symmetric: %s)",
   async (symmetric) => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
@@ -98,7 +98,7 @@ test.each([false, true])(
   },
 );
 
-test("an allocation that would fail has what waits given back first", async () => {
+test("an allocation that would fail frees waiting buffers first", async () => {
   const gpus = cleanGpus({ memoryBytes: 1 << 20 });
   await inWorld(gpus, 1, async (world) => {
     await world.run(async (comm) => {
@@ -150,7 +150,7 @@ test.each([
   },
 );
 
-test("memory that waits when a world closes is given back once", async () => {
+test("waiting memory is freed once when a world closes", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 2, async (world) => {
     await world.run(async (comm) => {

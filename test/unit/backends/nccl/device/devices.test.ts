@@ -29,7 +29,7 @@ test.each([
   });
 });
 
-test("another error stays what it is, and a count a count", async () => {
+test("another error stays unchanged, and a count stays a count", async () => {
   const broken = new TypeError("broken");
   await expect(seen(failing(broken))).rejects.toBe(broken);
   await expect(seen(() => 3)).resolves.toMatchObject({ visible: 3 });

@@ -32,7 +32,7 @@ describe("an array", () => {
     });
   });
 
-  test("may be part of a longer one, apart or in place; the rest stays as it is", async () => {
+  test("may be part of a longer one, apart or in place; the rest is not written", async () => {
     const found = await ofRanks(2, async (comm) => {
       const memory = new ArrayBuffer(64);
       const all = new Int32Array(memory).fill(-7);
@@ -51,7 +51,7 @@ describe("an array", () => {
     ]);
   });
 
-  test("keeps what lies between the blocks that arrive", async () => {
+  test("keeps the gaps between blocks that arrive", async () => {
     const found = await ofRanks(2, async (comm) => {
       const recv = new Int16Array(8).fill(9);
       const bits = asDType(new Uint16Array(recv.buffer), "bfloat16");
@@ -63,7 +63,7 @@ describe("an array", () => {
     for (const each of found) expect(each).toEqual([9, 1, 1, 9, 9, 2, 2, 9]);
   });
 
-  test("carries a result into the next call that is made without waiting", async () => {
+  test("carries a result into the next call, also without await", async () => {
     const found = await ofRanks(2, async (comm) => {
       const [a, b, c] = [Int32Array.of(1, 5), new Int32Array(2), new Int32Array(4)];
       void comm.allReduce({ send: a, op: "sum" });
@@ -129,11 +129,11 @@ describe("recordings", () => {
   });
 });
 
-describe("arrays on their way back", () => {
+describe("arrays during their copy to the host", () => {
   /** Staged in page-locked memory of their own. */
   const length = 1 << 19;
 
-  test("do not stay on it when the copies of another rank's cannot begin", async () => {
+  test("are not staged any longer when another rank's copies cannot begin", async () => {
     const gpus = copying();
     const planned = cudaError("cudaHostAlloc", 2, "cudaErrorMemoryAllocation");
     // Both ranks copy in, and the first one begins to copy back.
@@ -171,7 +171,7 @@ describe("arrays on their way back", () => {
     });
   });
 
-  test("do not stay on it when another rank's was transferred away", async () => {
+  test("are not staged any longer when another rank's array was transferred away", async () => {
     const gpus = copying();
     await inWorld(gpus, 2, async (world) => {
       const sums = await world.run(async (comm) => {
@@ -194,7 +194,7 @@ describe("arrays on their way back", () => {
 });
 
 describe("device memory for arrays", () => {
-  test("is kept and used again, for lengths that are alike too", async () => {
+  test("is kept and used again, also for similar lengths", async () => {
     const gpus = copying();
     await inWorld(gpus, 2, async (world) => {
       await world.run(async (comm) => {
@@ -213,7 +213,7 @@ describe("device memory for arrays", () => {
     });
   });
 
-  test("that there is none of fails the call by name, and only that", async () => {
+  test("fails the call by name when none is left, and only that call", async () => {
     const gpus = copying({ memoryBytes: 1 << 20 });
     await inWorld(gpus, 2, async (world) => {
       await world.run(async (comm) => {
@@ -238,7 +238,7 @@ describe("wrong arrays", () => {
     expect([...shared]).toEqual([4, 4]);
   });
 
-  test("that overlap otherwise than in place are refused as on the simulation", async () => {
+  test("that overlap other than in place are refused as on the simulation", async () => {
     await ofRanks(1, async (comm) => {
       const memory = new Int32Array(8);
       const send = memory.subarray(0, 4);
@@ -299,7 +299,7 @@ describe("wrong arrays", () => {
     });
   });
 
-  test("of a call that is aborted stay as they are", async () => {
+  test("of an aborted call are not written", async () => {
     const gpus = copying();
     await inWorld(gpus, 2, async (world) => {
       const data = [Int32Array.of(1), Int32Array.of(2)];
@@ -318,7 +318,7 @@ describe("wrong arrays", () => {
   });
 });
 
-test("without staging, TypedArrays are refused with what to write instead", async () => {
+test("without staging, TypedArrays are refused with the alternative", async () => {
   await inWorld(cleanGpus(), 1, async (world) => {
     await world.run(async (comm) => {
       const refused = comm.allReduce({ send: new Float32Array(3), op: "sum" });

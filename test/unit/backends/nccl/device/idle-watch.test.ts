@@ -66,7 +66,7 @@ describe("while no call waits", () => {
     await world.close();
   });
 
-  test("a rank that joined alone learns of it too", async () => {
+  test("a rank that joined alone gets the fault too", async () => {
     vi.useFakeTimers({ toFake: ["setInterval", "clearInterval", "performance"] });
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus);
@@ -89,7 +89,7 @@ describe("while no call waits", () => {
 });
 
 describe("the timer", () => {
-  test("is one for each open world, and is gone when that is closed", async () => {
+  test("is one for each open world, and ends with it", async () => {
     const { gpus, machine, world } = await open();
     expect(vi.getTimerCount()).toBe(1);
     await world.run((comm) => comm.split({ color: comm.rank }));
@@ -105,22 +105,19 @@ describe("the timer", () => {
     expect(machine.count("checkAsync")).toBe(looks);
   });
 
-  test.each(["release", "abandon"] as const)(
-    "is gone with the work that it looks after: %s",
-    (end) => {
-      vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
-      let looks = 0;
-      const progress = new Progress(() => {
-        looks += 1;
-      });
-      progress.watchIdle();
-      vi.advanceTimersByTime(everyMs);
-      expect([looks, vi.getTimerCount()]).toEqual([1, 1]);
-      progress[end](new Error("it does not end"));
-      vi.advanceTimersByTime(everyMs);
-      expect([looks, vi.getTimerCount()]).toEqual([1, 0]);
-    },
-  );
+  test.each(["release", "abandon"] as const)("ends with the work that it polls: %s", (end) => {
+    vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+    let looks = 0;
+    const progress = new Progress(() => {
+      looks += 1;
+    });
+    progress.watchIdle();
+    vi.advanceTimersByTime(everyMs);
+    expect([looks, vi.getTimerCount()]).toEqual([1, 1]);
+    progress[end](new Error("it does not end"));
+    vi.advanceTimersByTime(everyMs);
+    expect([looks, vi.getTimerCount()]).toEqual([1, 0]);
+  });
 
   test("is never set for a world that could not be opened", async () => {
     vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });

@@ -7,8 +7,8 @@ import { closeAll, joinAll, onAll } from "../job/joined.ts";
 
 const live = ({ machine }: FakeGpus): number => machine.memory.live.length;
 
-describe("messages between ranks take memory for as long as they live", () => {
-  test("of how much an all-to-allv sends", async () => {
+describe("messages between ranks reuse the memory of finished ones", () => {
+  test("by the bytes that an all-to-allv sends", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       await world.run(async (comm) => {
@@ -31,7 +31,7 @@ describe("messages between ranks take memory for as long as they live", () => {
     });
   });
 
-  test("of the parts that they take in a split", async () => {
+  test("by the blocks that ranks take in a split", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus);
     const split = () =>
@@ -48,7 +48,7 @@ describe("messages between ranks take memory for as long as they live", () => {
   });
 });
 
-test("areas of arrays are there again after calls that NCCL refuses", async () => {
+test("memory of arrays is free again after calls that NCCL refuses", async () => {
   const gpus = cleanGpus({ staging: "copy" });
   await inWorld(gpus, 1, async (world) => {
     await world.run(async (comm) => {
@@ -66,7 +66,7 @@ test("areas of arrays are there again after calls that NCCL refuses", async () =
   });
 });
 
-test("areas of recorded arrays are there again when their recording was disposed", async () => {
+test("memory of recorded arrays is free again when their recording was disposed", async () => {
   const gpus = cleanGpus({ staging: "copy" });
   await inWorld(gpus, 2, async (world) => {
     await world.run(async (comm) => {

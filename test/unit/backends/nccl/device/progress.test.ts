@@ -26,7 +26,7 @@ function setUp() {
 }
 
 describe("waits", () => {
-  test("settle when the streams of all their devices have come so far", async () => {
+  test("settle when the streams of all their devices have reached them", async () => {
     const { machine, devices, progress, told, waiting } = setUp();
     const [first, second] = devices;
     progress.whenDone([first], undefined, waiting("first"));
@@ -44,7 +44,7 @@ describe("waits", () => {
   test.each([
     ["before their work is marked", 0],
     ["while their work is under way", 2],
-  ])("for one owner that is given up %s settle", async (_, before) => {
+  ])("of one abandoned owner %s settle", async (_, before) => {
     const { machine, devices, progress, told, waiting } = setUp();
     const [one, other, last] = [{}, {}, {}];
     progress.whenDone(devices, one, waiting("one"));

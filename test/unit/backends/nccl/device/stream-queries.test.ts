@@ -41,7 +41,7 @@ function clock(stepUs: number) {
 }
 
 describe("streams are queried", () => {
-  test("for 50 µs, all together, and then marked", async () => {
+  test("for 50 µs, all together, and then marked with an event", async () => {
     const { machine, devices, progress, told, waiting, put, asked } = setUp();
     put(devices[0], 2);
     put(devices[1], Number.POSITIVE_INFINITY);
@@ -76,7 +76,7 @@ describe("streams are queried", () => {
     progress.release();
   });
 
-  test("on their own devices, when nothing more is put on them", async () => {
+  test("on their own devices, when no further work is queued", async () => {
     const { machine, devices, progress, told, waiting } = setUp();
     const [{ cuda }] = devices;
     devices[0].share();
@@ -96,7 +96,7 @@ describe("streams are queried", () => {
     expect(machine.complaints).toEqual([]);
   });
 
-  test("not while a call waits for others: a later wait settles later", async () => {
+  test("no more while a call waits for others: a later wait settles later", async () => {
     const { machine, devices, progress, told, waiting, put, asked } = setUp();
     machine.hold();
     put(devices[0], 1);
@@ -117,7 +117,7 @@ describe("streams are queried", () => {
     progress.release();
   });
 
-  test("again by callbacks that put more on them", async () => {
+  test("again by callbacks that queue more work", async () => {
     const { machine, devices, progress, told, waiting } = setUp();
     const again = () => progress.whenDone(devices, {}, waiting("second"));
     progress.whenDone(devices, {}, waiting("first", again));
@@ -141,7 +141,7 @@ describe("work that is awaited call after call, each done at once", () => {
     expect(machine.count("eventCreate")).toBe(0);
   });
 
-  test("is reported in the next turn where this one is long, and again at once in that one", async () => {
+  test("is reported in the next turn after a long turn, and at once again in that one", async () => {
     const { devices, progress, told, waiting, asked } = setUp();
     await turns(2);
     let nowMs = 0;
@@ -169,7 +169,7 @@ describe("work that is awaited call after call, each done at once", () => {
     progress.release();
   });
 
-  test("can be given up before it is reported", async () => {
+  test("can be abandoned before it is reported", async () => {
     const { devices, progress, told, waiting } = setUp();
     const owner = {};
     // A turn with an age that no query has read yet.
@@ -210,7 +210,7 @@ describe("streams that cannot be queried", () => {
     await progress.after(devices);
   });
 
-  test("fail no wait for work that was found done before", async () => {
+  test("fail no wait for work that was already found done", async () => {
     const { machine, devices, progress, told, waiting, put } = setUp();
     machine.hold();
     put(devices[0], 1);
@@ -226,7 +226,7 @@ describe("streams that cannot be queried", () => {
     progress.release();
   });
 
-  test("are not, when their devices were given up in the same turn", async () => {
+  test("are not queried when their devices were abandoned in the same turn", async () => {
     const { machine, devices, progress, told, waiting, asked } = setUp();
     progress.whenDone(devices, {}, waiting("one"));
     for (const device of devices) device.release();

@@ -54,7 +54,7 @@ describe("completion", () => {
     });
   });
 
-  test("uses few events again and again", async () => {
+  test("reuses few events", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       await world.run(async (comm) => {
@@ -70,7 +70,7 @@ describe("completion", () => {
     expect(gpus.machine.count("eventCreate")).toBeLessThan(10);
   });
 
-  test("that comes at once takes no event", async () => {
+  test("that is immediate takes no event", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       const before = gpus.machine.count("eventRecord");
@@ -266,7 +266,7 @@ describe("staging", () => {
 });
 
 describe("failures in the background", () => {
-  test("reject the calls of their communicator by name, and of no other", async () => {
+  test("reject the calls of their communicator by name, and only those", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 4, async (world) => {
       const failure = remote();
@@ -366,7 +366,7 @@ describe("aborts and deadlines", () => {
     });
   });
 
-  test("children that were closed give their handles back at once", async () => {
+  test("closed children release their handles at once", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       await world.run(async (comm) => {
@@ -381,7 +381,7 @@ describe("aborts and deadlines", () => {
     });
   });
 
-  test("a hanging abort delays no one: closing is bounded", async () => {
+  test("a hanging abort delays no other rank: closing is bounded", async () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     try {
       const { fakeGpus } = await import("../../../../support/fake-gpus/index.ts");

@@ -10,7 +10,7 @@ const unordered = /the ranks are not in the order of their devices/;
 
 const claimIn = (comm: Communicator): string => (comm.explain(asked) as Explanation).claim;
 
-test("ranks on GPUs in another order have nothing claimed, and splits of them what is true of theirs", async () => {
+test("ranks on GPUs out of order claim nothing, and splits of them have their own claims", async () => {
   const gpus = cleanGpus();
   const claims = await inWorld(
     gpus,
@@ -28,7 +28,7 @@ test("ranks on GPUs in another order have nothing claimed, and splits of them wh
   expect(claims[2]?.[1]).not.toMatch(unordered);
 });
 
-test("CUDA's numbers are no order: the bus ids are", async () => {
+test("bus ids order the GPUs, not CUDA's numbers", async () => {
   const gpus = cleanGpus();
   const cuda = gpus.setup.libraries.cuda as { pciBusId: (device: number) => string };
   const buses = ["0000:9D:00.0", "0000:1B:00.0", "0000:43:00.0"];

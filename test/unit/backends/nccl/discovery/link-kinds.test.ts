@@ -52,14 +52,14 @@ describe("the kind of a link", () => {
     expect(kindsOf([[], []], level)[0]).toEqual(["X", kind]);
   });
 
-  test("is not known where links lead somewhere that is not known", () => {
+  test("is unknown where links lead to an unknown device", () => {
     const unknown: LinkEnd = { kind: undefined, place: undefined };
     expect(kindsOf([[unknown], [unknown]], 50)[0]).toEqual(["X", null]);
     expect(kindsOf([[unknown], [toProcessor]], 50)[0]).toEqual(["X", "SYS"]);
     expect(kindsOf([undefined, []], 50)[0]).toEqual(["X", null]);
   });
 
-  test("needs no kind of the part at the place of a GPU, as older drivers give none", () => {
+  test("needs no device type at a GPU's bus id, as older drivers give none", () => {
     const at = (index: number): LinkEnd => ({ kind: undefined, place: places[index] });
     expect(kindsOf([[at(2)], [at(2)], [at(0), at(1)]], 20)).toEqual([
       ["X", "PXB", "NV1"],

@@ -18,7 +18,7 @@ const positions = async (rebuilding: readonly Promise<ConnectedCommunicator>[]) 
 };
 
 test.each(["NCCL's abort takes 4 s", "the stream is busy for 4 s"])(
-  "where on one of them %s",
+  "survivors wait for a slow one in rebuild(): %s",
   async (what) => {
     const gpus = fakeGpus();
     const links = await fragile(await place(4), 4);
@@ -69,7 +69,7 @@ test("when one survivor cannot release all resources of the old generation", asy
   }
 });
 
-test("where the others wait in calls, and hear of it as late as can be", async () => {
+test("survivors in calls learn of the rebuild as late as possible", async () => {
   const ranks = await joinAll(3, "off", fakeGpus());
   const joinedMs = performance.now();
   await onAll(ranks, ({ comm }) => comm.barrier());

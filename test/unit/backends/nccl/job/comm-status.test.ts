@@ -64,7 +64,7 @@ describe.each(waits)("a wait in %s", (_, wait) => {
   });
 });
 
-test("one communicator that is ended elsewhere leaves the others as they are", async () => {
+test("the end of one communicator elsewhere leaves the others open", async () => {
   const ranks = await joined(2);
   const [a, b] = ranks as [Joined, Joined];
   const [mine, pair] = (await onAll(ranks, ({ comm }) => comm.split({ color: 0 }))) as [
@@ -80,7 +80,7 @@ test("one communicator that is ended elsewhere leaves the others as they are", a
   await closeAll(ranks);
 });
 
-test("a wait for a call that another rank will not make fails once that one has closed", async () => {
+test("a wait for a call of another rank fails once that rank has closed", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   try {
     const [a, b] = (await joined(2)) as [Joined, Joined];
@@ -104,7 +104,7 @@ describe("a rank that was left out when the others rebuilt", () => {
   test.each([
     ["is in a call then", true],
     ["comes to a call later", false],
-  ])("and %s fails with the ranks that went on", async (_, isEarly) => {
+  ])("and %s fails with the ranks of the next generation", async (_, isEarly) => {
     const ranks = await joined(4, fakeGpus());
     const [, , c, d] = ranks as [Joined, Joined, Joined, Joined];
     const halves = (await onAll(ranks, ({ comm }) =>

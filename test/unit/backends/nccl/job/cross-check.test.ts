@@ -67,7 +67,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     }
   });
 
-  test("the table has the calls of all ranks, those of other processes too", async () => {
+  test("the table has the calls of all ranks, also of other processes", async () => {
     const comms = await connected(2, compareCalls);
     const wrong = await outcomes(comms, (comm): PromiseLike<unknown> => {
       const send = comm.alloc("int32", 2);
@@ -82,7 +82,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     }
   });
 
-  test("the lines of calls are sent to other processes, where they are kept", async () => {
+  test("source lines of calls are sent to other processes under callSites", async () => {
     const comms = await connected(2, compareCalls, cleanGpus(), { callSites: true });
     const wrong = await outcomes(comms, (comm) =>
       comm.rank === 0
@@ -91,7 +91,8 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     );
     const [table, other] = wrong.map((error) => (error as Error).message.split("\n").slice(1, 4));
     expect(table).toEqual(other);
-    const lines = table?.map((row) => Number(/comparisons\.test\.ts:(\d+):\d+$/.exec(row)?.[1]));
+    const lines = table?.map((row) => Number(/cross-check\.test\.ts:(\d+):\d+$/.exec(row)?.[1]));
+    expect(lines?.[1]).toBeGreaterThan(0);
     expect(lines?.slice(1)).toEqual([lines?.[1], (lines?.[1] ?? Number.NaN) + 1]);
   });
 
@@ -117,7 +118,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     await expectSum(comms);
   });
 
-  test("counts that are no transposes fail, also inside of a recording", async () => {
+  test("counts that are not transposes fail, also inside of a recording", async () => {
     const comms = await connected(2, compareCalls);
     const exchange = (comm: Communicator, expected: readonly number[]) =>
       comm.allToAllv({
@@ -226,7 +227,7 @@ describe.each(["once", "always"] as const)("compareCalls: %s", (compareCalls) =>
     await expectSum(comms);
   });
 
-  test("a rank that gives up while others are waited for ends the communicator here", async () => {
+  test("a cancelled comparison aborts the communicator on its rank", async () => {
     const [a, b] = (await connected(2, compareCalls)) as [
       ConnectedCommunicator,
       ConnectedCommunicator,
@@ -263,7 +264,7 @@ test.each(["once", "always"] as const)(
   },
 );
 
-test("once, a rank that makes another call than the agreed one gets an error with the ranks that went on", async () => {
+test("once, a rank with another call than the compared one gets an error with the other ranks", async () => {
   const comms = await connected(3, "once");
   const reduce = (comm: Communicator, count: number) =>
     comm.allReduce({ send: comm.alloc("int32", count), op: "sum" });
@@ -283,7 +284,7 @@ test("once, a rank that makes another call than the agreed one gets an error wit
   expect(next).toMatchObject(comms.map(() => ({ code: "ERR_COMM_ABORTED" })));
 });
 
-test("once, a slow rank is no other one", async () => {
+test("once, a slow rank is no mismatch", async () => {
   const comms = await connected(2, "once");
   const sums = await outcomes(comms, async (comm) => {
     if (comm.rank === 1) await new Promise((resolve) => setTimeout(resolve, 1200));

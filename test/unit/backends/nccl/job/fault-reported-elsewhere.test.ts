@@ -7,7 +7,7 @@ import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
 
 quickTime();
 
-test("the waiting ranks learn that it has ended the communicator", async () => {
+test("the waiting ranks learn that the faulty rank ended the communicator", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
   const [, waits] = ranks as [Joined, Joined];

@@ -121,7 +121,7 @@ describe.each(calls)("%s that waits", (what, call) => {
     await closeAll(ranks);
   });
 
-  test("keeps close() no longer than its bound", async () => {
+  test("delays close() at most by its bound", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus, 200);
     const [a, b] = ranks as [Joined, Joined];
@@ -145,7 +145,7 @@ describe.each(calls)("%s that waits", (what, call) => {
   });
 });
 
-test("pairs that are complete continue while others wait", async () => {
+test("complete pairs continue while others wait", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(4, "off", gpus);
   const call = ({ comm }: Joined) => {
@@ -164,7 +164,7 @@ test("pairs that are complete continue while others wait", async () => {
   await closeRest(ranks);
 });
 
-test("a recording that learns of a rank that has left ends its communicator", async () => {
+test("a recording that learns of a departed rank ends its communicator", async () => {
   const gpus = cleanGpus();
   const ranks = await joinAll(2, "off", gpus);
   const [a, left] = ranks as [Joined, Joined];
@@ -177,7 +177,7 @@ test("a recording that learns of a rank that has left ends its communicator", as
   await closeRest(ranks);
 });
 
-test("a rank that has left is reported by its number on the communicator", async () => {
+test("a departed rank is reported by its number on the communicator", async () => {
   const ranks = await joinAll(3);
   const parts = await onAll(ranks, ({ comm }) =>
     comm.split({ color: comm.rank > 0 ? 0 : undefined, key: -comm.rank }),

@@ -59,7 +59,7 @@ function hearLate({ membership }: Joined): () => void {
 }
 
 test.each(calls)(
-  "%s that is given up when the others were let go still meets them",
+  "%s that is cancelled after its barrier is still submitted",
   async (name, call) => {
     const gpus = cleanGpus();
     const handed = noteHanded(gpus);
@@ -80,7 +80,7 @@ test.each(calls)(
   },
 );
 
-test.each(calls)("%s is made without a query where no rank is left to answer", async (_, call) => {
+test.each(calls)("%s is made without a query where no other rank is left", async (_, call) => {
   const ranks = await joinAll(2);
   const gone = new RendezvousError({ headline: "the store is gone" }, { address: "nowhere" });
   for (const { membership } of ranks) membership.awaitBarriers = () => Promise.reject(gone);
@@ -100,7 +100,7 @@ test("a message with a buffer that is disposed while it waits is refused by name
   await closeRest(ranks);
 });
 
-test("a call behind a message that was cancelled has its turn", async () => {
+test("a call behind a cancelled message is made in its order", async () => {
   const ranks = await joinAll(2);
   const [a, b] = ranks as [Joined, Joined];
   const stop = new AbortController();
@@ -118,7 +118,7 @@ test("a call behind a message that was cancelled has its turn", async () => {
   await closeAll(ranks);
 });
 
-test("keys of splits of splits stay short, and differ", () => {
+test("keys of nested splits stay short, and differ", () => {
   const keys = new CommunicatorKeys();
   const comm = (id: number) => ({ id, name: "", ranks: [0, 1], local: [0] });
   const seen = new Set<string>();

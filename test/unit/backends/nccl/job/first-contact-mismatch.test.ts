@@ -47,7 +47,7 @@ const codeOf = (op: PromiseLike<unknown>): Promise<CommError | undefined> =>
     ),
   );
 
-describe("all ranks made the call, but did not meet in the barrier, and every waiting rank gets that error:", () => {
+describe("all ranks made the call, but their barriers differ, and every waiting rank gets that error:", () => {
   test.each(cases)("%s", async (_, call) => {
     const ranks = await joinAll(3, "off", cleanGpus());
     // Deadlines one after another: a rank that queries after another has given up gets the same error.
@@ -64,7 +64,7 @@ describe("all ranks made the call, but did not meet in the barrier, and every wa
     await closeRest(ranks);
   });
 
-  test("a rank that comes after another has given up gets this as a possible cause", async () => {
+  test("a rank that arrives after another's timeout gets this as a possible cause", async () => {
     const ranks = await joinAll(2, "off", cleanGpus());
     const all: Call = (comm, options) =>
       comm.allToAll({ send: bytes(comm), recv: bytes(comm), ...options });
@@ -80,7 +80,7 @@ describe("all ranks made the call, but did not meet in the barrier, and every wa
     await closeRest(ranks);
   });
 
-  test("but where one has not come, that one is named", async () => {
+  test("but a missing rank is named", async () => {
     const [, call] = cases[0] as (typeof cases)[0];
     const ranks = await joinAll(3, "off", cleanGpus());
     const errors = await Promise.all(
@@ -93,7 +93,7 @@ describe("all ranks made the call, but did not meet in the barrier, and every wa
     await closeRest(ranks);
   });
 
-  test("and not where its work is what takes long", async () => {
+  test("and not where the work itself takes long", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, "off", gpus);
     const all: Call = (comm, options) =>

@@ -22,7 +22,7 @@ async function send({ comm }: Joined, from: number, to: number, value = 7): Prom
   return undefined;
 }
 
-test("a pair meets before its first message, in whatever direction, and never again", async () => {
+test("a pair meets once, before its first message in either direction", async () => {
   const ranks = await joinAll(3);
   for (let round = 0; round < 3; round++) {
     const got = await onAll(ranks, (joined) => send(joined, 0, 2, round));
@@ -35,7 +35,7 @@ test("a pair meets before its first message, in whatever direction, and never ag
   await closeAll(ranks);
 });
 
-test("pairs of a split are others than those of its parent, whatever its ranks' numbers", async () => {
+test("pairs of a split differ from those of its parent, with any rank numbers", async () => {
   const ranks = await joinAll(3);
   const halves = await onAll(ranks, ({ comm }) =>
     comm.split({ color: comm.rank === 1 ? undefined : 0, key: -comm.rank }),
@@ -55,7 +55,7 @@ test("pairs of a split are others than those of its parent, whatever its ranks' 
   await closeAll(ranks);
 });
 
-test("messages without elements, and those to the rank itself, ask nothing", async () => {
+test("messages without elements, and to the rank itself, need no barrier", async () => {
   const ranks = await joinAll(2);
   await onAll(ranks, ({ comm }) => {
     const [send, recv] = [bytes(comm, 0), bytes(comm, 0)];
@@ -71,7 +71,7 @@ test("messages without elements, and those to the rank itself, ask nothing", asy
   await closeAll(ranks);
 });
 
-test("an all-to-all leaves nothing to meet for, alone, recorded, or as messages", async () => {
+test("after an all-to-all no call needs a barrier, alone, recorded, or as messages", async () => {
   const ranks = await joinAll(3);
   const buffers = ranks.map(({ comm }) => ({ send: bytes(comm, 3), recv: bytes(comm, 3) }));
   const all = ({ comm }: Joined) => comm.allToAll(buffers[comm.rank] as (typeof buffers)[0]);

@@ -87,7 +87,7 @@ const cases: Case[] = [
   { what: "a recording of a symmetric all-reduce", absent: 1, call: recorded(reduceSymmetric) },
 ];
 
-describe.each(["world", "split"] as const)("a rank that does not come, on a %s,", (where) => {
+describe.each(["world", "split"] as const)("a missing rank, on a %s,", (where) => {
   test.each(cases)("is named by the waiting ranks: $what", async ({ absent, call, before }) => {
     const timeoutMs = 100;
     // A recording takes no deadline of its own, but has that of its session.

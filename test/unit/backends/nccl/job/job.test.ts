@@ -96,7 +96,7 @@ describe("a status query", () => {
     expect(await missing(asker, world(2), 10)).toEqual([1]);
   });
 
-  test("knows what was made on the last communicators that are over", async () => {
+  test("counts calls on the last communicators that have ended", async () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const children = Array.from({ length: 70 }, (_, call) => {
       const child = { ...world(2, 1 + call), name: "world/0" };
@@ -139,7 +139,7 @@ describe("a status query", () => {
     expect(asked).toEqual([[1], [2], [1, 2]]);
   });
 
-  test("continues after words that the store did not take", async () => {
+  test("succeeds after an answer that was too large for the store", async () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const many = { ...world(2, 1), name: "world/0" };
     for (const job of [asker, other]) job.addChildren(world(2), 0, [many]);
@@ -166,7 +166,7 @@ describe("a status query", () => {
     expect(new Set(questions).size).toBe(1);
   });
 
-  test("is over soon where the store is silent", async () => {
+  test("ends soon where the store is silent", async () => {
     const members = await (await place(2)).joinAll();
     const [silent] = members as [Membership, Membership];
     const [asker] = members.map((member) => new Job(member, never)) as [Job, Job];
@@ -177,7 +177,7 @@ describe("a status query", () => {
     expect(await within(5000, asked)).toEqual([[1], undefined]);
   });
 
-  test("knows what a rank had made that has left since", async () => {
+  test("counts the calls of a rank that has left since", async () => {
     const [asker, gone] = (await jobs(2)) as [Job, Job];
     made(gone, world(2), 3);
     await gone.leave();

@@ -124,7 +124,7 @@ describe("a process takes the GPU of its local rank", () => {
     expect(gpus.machine.count("initRank")).toBe(0);
   });
 
-  test("where the driver shows a container one, and no list does", async () => {
+  test("where the driver shows a container only one, and no list does", async () => {
     const gpus = cleanGpus({ devices: 1 });
     const process = new Process(gpus, undefined, 1);
     const job = new Job(2);
@@ -134,7 +134,7 @@ describe("a process takes the GPU of its local rank", () => {
     expect(error?.message).toMatch(/ranks 0, 1 all use the GPU/);
   });
 
-  test("also where the driver does not show how many there are", async () => {
+  test("also where the driver does not show their number", async () => {
     const gpus = cleanGpus();
     const processes = [0, 1].map(() => new Process(gpus, undefined, 0));
     expect(await devicesOf(gpus, processes)).toEqual([0, 1]);
@@ -166,7 +166,7 @@ test("a process connects again on the GPU that it took", async () => {
 });
 
 describe("devices that are named", () => {
-  test("are taken instead of the local rank's, again too", async () => {
+  test("are taken instead of the local rank's, also again", async () => {
     const gpus = cleanGpus();
     const processes = [0, 1].map(() => new Process(gpus, "0,1,2,3,4,5"));
     for (let restart = 0; restart < 2; restart++) {
@@ -174,7 +174,7 @@ describe("devices that are named", () => {
     }
   });
 
-  test("count among those that are visible", async () => {
+  test("are counted among the visible ones", async () => {
     const gpus = cleanGpus();
     const [error] = await errorsOf([
       new Process(gpus, "3").connect(new Job(2), 1, { devices: [3] }),
@@ -184,7 +184,7 @@ describe("devices that are named", () => {
     expect(error?.message).toMatch(/count from 0 among those that CUDA_VISIBLE_DEVICES shows/);
   });
 
-  test("are no others than the one that the process took before", async () => {
+  test("must be the one that the process took before", async () => {
     const gpus = cleanGpus();
     const processes = [0, 1].map(() => new Process(gpus, undefined));
     expect(await devicesOf(gpus, processes)).toEqual([0, 1]);

@@ -170,7 +170,7 @@ describe("ranks of several processes", () => {
     expect(gpus.machine.count("streamCreate")).toBe(0);
   });
 
-  test("give back what they took when NCCL cannot start on one of them, and all learn of it", async () => {
+  test("release their resources when NCCL cannot start on one of them, and all learn of it", async () => {
     const gpus = cleanGpus();
     const planned = ncclError("ncclCommInitRankConfig", 2, "ncclSystemError");
     gpus.machine.failNext("initRankInBackground", planned);
@@ -189,7 +189,7 @@ describe("ranks of several processes", () => {
     await told;
   });
 
-  test("that never come are waited for in the table of an interrupted process", async () => {
+  test("that never join are listed in the table of an interrupted process", async () => {
     const [a, b] = await new Job(cleanGpus(), 2).connectAll();
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
     const others = process.listeners("SIGINT");
@@ -214,7 +214,7 @@ describe("ranks of several processes", () => {
     await closeAll([a, b]);
   });
 
-  test("that never come do not keep a session from closing", async () => {
+  test("that never join do not keep a session from closing", async () => {
     const gpus = cleanGpus();
     const job = new Job(gpus, 2);
     const [a, b] = await job.connectAll();
@@ -227,7 +227,7 @@ describe("ranks of several processes", () => {
     await inFastTime(() => b.close());
   });
 
-  test("that close nothing are not waited for either, with a warning", async () => {
+  test("that do not close are not waited for either, with a warning", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll();
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -247,7 +247,7 @@ describe("ranks of several processes", () => {
     }
   });
 
-  test("are waited for until the call's signal says otherwise, which ends the communicator", async () => {
+  test("are waited for until the call's signal fires, which ends the communicator", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll();
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -267,7 +267,7 @@ describe("ranks of several processes", () => {
     await inFastTime(() => Promise.all([a.close(), b.close()]));
   });
 
-  test("with open calls are given up when closing has waited long enough", async () => {
+  test("with open calls are aborted when closing has waited for its timeout", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll(100);
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -286,7 +286,7 @@ describe("ranks of several processes", () => {
     await inFastTime(() => b.close());
   });
 
-  test("with a hook that throws when they are given up report it in close, and not in the process", async () => {
+  test("with an onAbort hook that throws at that timeout report it in close, and not in the process", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll(100);
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -299,7 +299,7 @@ describe("ranks of several processes", () => {
     await inFastTime(() => b.close());
   });
 
-  test("that two close at once wait for the calls that one would wait for", async () => {
+  test("with two close() calls at once wait for open calls in both", async () => {
     const comms = await new Job(cleanGpus(), 2).connectAll(5000);
     const [a, b] = comms;
     if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
@@ -316,7 +316,7 @@ describe("ranks of several processes", () => {
     await a.close();
   });
 
-  test("refuse to be rebuilt without the rank that asks, and continue", async () => {
+  test("refuse a rebuild without the calling rank, and continue", async () => {
     const comms = await new Job(cleanGpus(), 2).connectAll(5000);
     for (const comm of comms) {
       const without = [comm.rank];
@@ -328,7 +328,7 @@ describe("ranks of several processes", () => {
     await closeAll(comms);
   });
 
-  test("are not waited for longer than the deadline, and keep no later job waiting", async () => {
+  test("are waited for until the deadline, and then block no later job", async () => {
     const gpus = cleanGpus();
     const { initRankInBackground } = gpus.nccl.calls;
     gpus.nccl.calls.initRankInBackground = () => new Promise(() => undefined);
@@ -345,7 +345,7 @@ describe("ranks of several processes", () => {
   });
 
   test.each([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])(
-    "with a start that ends %i steps before it is given up leave nothing",
+    "with a start that ends %i steps before its cancellation leave no resource",
     async (steps) => {
       const gpus = cleanGpus();
       const { initRankInBackground } = gpus.nccl.calls;

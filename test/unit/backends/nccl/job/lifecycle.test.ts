@@ -7,7 +7,7 @@ import { expectHealthy } from "../../../../support/planted.ts";
 import { cleanGpus, expectClean, inWorld, seen, turns } from "../gpus.ts";
 
 describe("a world", () => {
-  test("gives everything back at its end, buffers that are still live included", async () => {
+  test("releases everything at its end, live buffers included", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 4, async (world) => {
       await world.run(async (comm) => {
@@ -41,7 +41,7 @@ describe("a world", () => {
     ["initRank", 2, 2],
     ["groupEnd", 0, undefined],
   ])(
-    "that cannot be opened because of %s leaves nothing behind, and says where",
+    "that cannot be opened because of %s leaves no resource, and names the place",
     async (call, after, rank) => {
       const gpus = cleanGpus();
       const planned = cudaError(call, 46, "cudaErrorDevicesUnavailable");
@@ -56,7 +56,7 @@ describe("a world", () => {
     },
   );
 
-  test("gives back the rest when a part cannot be, and says what went wrong", async () => {
+  test("releases the rest when a part cannot be released, and reports the error", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
     const planned = ncclError("ncclCommDestroy", 3, "ncclInternalError");
@@ -78,7 +78,7 @@ describe("a world", () => {
     await a.close();
   });
 
-  test("leaves the devices of ranks where they were requested", async () => {
+  test("does not change the current devices of ranks", async () => {
     const gpus = cleanGpus();
     await inWorld(
       gpus,
@@ -96,7 +96,7 @@ describe("a world", () => {
 });
 
 describe("buffers", () => {
-  test("that outlive their world are refused or let go without touching the device", async () => {
+  test("that outlive their world are refused or dropped without touching the device", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 1 });
     const [buffer] = await world.run((comm) => comm.alloc("int32", 4).fill(3));
@@ -109,7 +109,7 @@ describe("buffers", () => {
     await turns();
   });
 
-  test("are given back once the work that uses them is done, not before", async () => {
+  test("are freed once the work that uses them is done, not before", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 2, async (world) => {
       await world.run(async (comm) => {
@@ -132,7 +132,7 @@ describe("buffers", () => {
     expect(gpus.machine.count("free")).toBe(2 * 2 + 2);
   });
 
-  test("that cannot be given back end no process", async () => {
+  test("that cannot be freed end no process", async () => {
     const gpus = fakeGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 1 });
     await world.run(async (comm) => {
@@ -158,7 +158,7 @@ describe("buffers", () => {
     });
   });
 
-  test("that NCCL cannot make for another reason are refused with that", async () => {
+  test("that NCCL cannot make for another reason are refused with that reason", async () => {
     const gpus = cleanGpus();
     const broken = ncclError("ncclMemAlloc", 1, "ncclUnhandledCudaError");
     await inWorld(gpus, 1, async (world) => {
@@ -175,7 +175,7 @@ describe("buffers", () => {
     });
   });
 
-  test("begin with zeros and keep what fills and copies leave, in call order", async () => {
+  test("begin with zeros and keep the results of fills and copies, in call order", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 1, async (world) => {
       await world.run(async (comm) => {

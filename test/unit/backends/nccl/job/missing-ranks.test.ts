@@ -60,7 +60,7 @@ describe("a rank with a call that NCCL refused", () => {
 describe.each(["once", "always"] as const)(
   "a call that is compared (%s) and not done in time",
   (compareCalls) => {
-    test("names the rank that has not come, not those with calls that are compared too", async () => {
+    test("names the missing rank, not those with calls that are compared too", async () => {
       const ranks = await joinAll(3, compareCalls);
       const [a, , c] = ranks as [Joined, Joined, Joined];
       const waiting = thrown(a.comm.barrier({ timeoutMs: 1000 }));
@@ -89,7 +89,7 @@ describe.each(["once", "always"] as const)(
       await closeRest(ranks);
     });
 
-    test("names the one that compares it still, where the others have agreed on theirs before", async () => {
+    test("names the rank with an open comparison, after an earlier agreement", async () => {
       const ranks = await joinAll(3, compareCalls);
       const reduce = ({ comm }: Joined, count: number) =>
         comm.allReduce({ send: comm.alloc("int8", count), op: "sum", timeoutMs: 300 });
@@ -107,7 +107,7 @@ describe.each(["once", "always"] as const)(
 describe("a call on the communicator of a split that is not done in time", () => {
   const text = 'barrier: call 0 on "world/1" was not done within 50 ms: rank 1 had not made it';
 
-  test("names ranks of that communicator, and the job's where to look", async () => {
+  test("names ranks of that communicator, and in the hint those of the job", async () => {
     const ranks = await joinAll(4);
     const halves = await onAll(ranks, ({ comm }) => comm.split({ color: comm.rank > 1 ? 1 : 0 }));
     const error = await thrown((halves[2] as Communicator).barrier({ timeoutMs: 50 }));
@@ -143,7 +143,7 @@ describe("a call on the communicator of a split that is not done in time", () =>
         return half.recv({ recv, peer: 2, timeoutMs: 400 });
       },
     ],
-  ])("names them in %s after the loss of a rank that is not in it", async (_, late) => {
+  ])("names them in %s after the loss of a rank outside of it", async (_, late) => {
     const fragiles = await fragile(await place(4), 4);
     const members = fragiles.map(({ member }) => member);
     const ranks = await joinAll(4, "off", fakeGpus(), 5_000, members);
@@ -174,7 +174,7 @@ describe("a call on the communicator of a split that is not done in time", () =>
     );
   });
 
-  test("says so where the work itself took longer", async () => {
+  test("reports a slow call where the work itself took longer", async () => {
     const gpus = cleanGpus();
     await inWorld(gpus, 1, (world) =>
       world.run(async (comm) => {

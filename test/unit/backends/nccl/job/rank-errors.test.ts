@@ -86,7 +86,7 @@ describe("an error of NCCL or CUDA", () => {
     );
   });
 
-  test("names the rank where memory cannot be had for another reason than its size", async () => {
+  test("names the rank where an allocation fails for another reason than its size", async () => {
     const gpus = cleanGpus();
     const lost = cudaError("cudaMalloc", 700, "cudaErrorIllegalAddress");
     await inWorld(gpus, 2, (world) =>

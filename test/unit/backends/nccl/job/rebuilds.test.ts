@@ -55,7 +55,7 @@ describe("a job with a next generation that does not open", () => {
   test.each([
     ["the first rank", 0],
     ["another rank", 1],
-  ])("once, on %s, opens it at the second try", async (_, after) => {
+  ])("once, on %s, opens it at the second attempt", async (_, after) => {
     const timers = new LivingTimers();
     const gpus = cleanGpus();
     const ranks = await joinAll(3, undefined, gpus);
@@ -74,7 +74,7 @@ describe("a job with a next generation that does not open", () => {
   });
 
   test.each([0, 2])(
-    "ever, on rank %i, is given up on all, and opened when the cause is gone",
+    "ever, on rank %i, fails on all, and opens when the cause has ended",
     async (bad) => {
       const timers = new LivingTimers();
       const gpus = cleanGpus();
@@ -101,7 +101,7 @@ describe("a job with a next generation that does not open", () => {
     },
   );
 
-  test("is left by a close, which the others learn at once", async () => {
+  test("is left by a close, reported to the others at once", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, undefined, gpus);
     breakDevice(gpus, 1);
@@ -127,7 +127,7 @@ describe("a job with a next generation that does not open", () => {
     expect(error).toMatchObject({ code: "ERR_COMM_CLOSED" });
   });
 
-  test("is left by a rank that closed it during a try", async () => {
+  test("is left by a rank that closed it during an attempt", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     breakDevice(gpus, 1);
@@ -139,7 +139,7 @@ describe("a job with a next generation that does not open", () => {
     await closeAll(next);
   });
 
-  test("continues without a rank by the number that it has where rebuild() is called", async () => {
+  test("continues without a rank, by its number in the communicator of rebuild()", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, undefined, gpus);
     const [first, ...others] = ranks as [Joined, Joined, Joined];
@@ -155,7 +155,7 @@ describe("a job with a next generation that does not open", () => {
     await closeAll([first, others[1]]);
   });
 
-  test("for a wrong argument is tried once", async () => {
+  test("for a wrong argument is attempted once", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     const wrong = new InvalidArgumentError({ headline: "wrong" }, { field: "plan" });
@@ -169,7 +169,7 @@ describe("a job with a next generation that does not open", () => {
     await closeAll(next);
   });
 
-  test("warns once of resources that could not be given back, and continues", async () => {
+  test("warns once of resources that could not be released, and continues", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, undefined, gpus);
     const planned = ncclError("cudaStreamDestroy", 2, "ncclSystemError");
@@ -238,7 +238,7 @@ describe("a world with a next generation that does not open", () => {
     await next.close();
   });
 
-  test("may be rebuilt where the one before could not be given back", async () => {
+  test("may be rebuilt where the previous one could not be released", async () => {
     const gpus = cleanGpus();
     const world = await createWorld({ backend: gpus.backend(), size: 2 });
     const planned = ncclError("ncclCommDestroy", 3, "ncclInternalError");

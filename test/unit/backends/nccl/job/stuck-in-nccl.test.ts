@@ -138,7 +138,7 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
     });
   });
 
-  test("fails where its part fails, and is over for the others in time", async () => {
+  test("fails where its own start fails, and times out on the other ranks", async () => {
     await behind(async (gpus) => {
       const ranks = await joinAll(2, "off", gpus);
       const broken = ncclError("ncclSomething", 2, "ncclSystemError");
@@ -151,7 +151,7 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
     });
   });
 
-  test("keeps the process as long as it waits", async () => {
+  test("keeps the process alive while it waits", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus);
     // The process has timers of others, too, which come and go meanwhile.
@@ -239,7 +239,7 @@ test("memory is not registered on a communicator that was aborted while its rank
   await closeAll(ranks);
 });
 
-test("memory that is being registered is not given back", async () => {
+test("memory stays allocated during its registration", async () => {
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   try {
     const gpus = fakeGpus();
@@ -269,7 +269,7 @@ test("memory that is being registered is not given back", async () => {
 });
 
 test.each([0, 1])(
-  "a split that came %i steps before its communicator was aborted leaves nothing",
+  "a split that ended %i steps before the abort of its communicator leaves no resource",
   async (steps) => {
     const gpus = fakeGpus();
     const ranks = await joinAll(2, "off", gpus, 3000);
@@ -299,7 +299,7 @@ test.each([0, 1])(
   },
 );
 
-test("a registration that ends while the ranks rebuild leaves nothing behind", async () => {
+test("a registration that ends while the ranks rebuild leaves no resource", async () => {
   const gpus = fakeGpus();
   const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
   onTestFinished(() => warn.mockRestore());

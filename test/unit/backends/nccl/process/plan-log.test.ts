@@ -104,7 +104,7 @@ describe("the lines of a start", () => {
     expect(communicatorOfLines(alone)?.chains).toEqual([[], []]);
   });
 
-  test("are none without channels", () => {
+  test("are empty without channels", () => {
     expect(communicatorOfLines([allReduce])).toBeUndefined();
   });
 });

@@ -4,13 +4,16 @@ import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
 import { disableRuntimeConnect } from "../../../../../src/backends/nccl/process/start-variables.ts";
 
-test.each([{}, { NCCL_RUNTIME_CONNECT: "" }])("they are where nothing is said: %j", (given) => {
-  const env: NodeJS.ProcessEnv = { ...given };
-  disableRuntimeConnect(env);
-  expect(env).toEqual({ NCCL_RUNTIME_CONNECT: "0" });
-});
+test.each([{}, { NCCL_RUNTIME_CONNECT: "" }])(
+  "connections are made at the start by default: %j",
+  (given) => {
+    const env: NodeJS.ProcessEnv = { ...given };
+    disableRuntimeConnect(env);
+    expect(env).toEqual({ NCCL_RUNTIME_CONNECT: "0" });
+  },
+);
 
-test.each(["1", "0"])("a variable that is set stays what it is: %j", (value) => {
+test.each(["1", "0"])("a variable that is set keeps its value: %j", (value) => {
   const env = { NCCL_RUNTIME_CONNECT: value };
   disableRuntimeConnect(env);
   expect(env).toEqual({ NCCL_RUNTIME_CONNECT: value });

@@ -41,7 +41,7 @@ afterEach(() => {
 });
 
 describe("variables", () => {
-  test("are set for the time of a start, and put back", () => {
+  test("are set during a start, and restored", () => {
     process.env["NCCL_PROTO"] = "Simple";
     const before = now();
     const seen = withVariables({ NCCL_ALGO: "Ring", NCCL_PROTO: "LL" }, now);
@@ -50,7 +50,7 @@ describe("variables", () => {
     expect(process.env).not.toHaveProperty("NCCL_ALGO");
   });
 
-  test("of a start on another thread are seen by none that has none", async () => {
+  test("of a start on another thread are not visible to starts without variables", async () => {
     const own = (): string | undefined => process.env["NCCL_ALGO"];
     expect(whenUnpinned(own)).toBeUndefined();
     let end = (): void => undefined;
@@ -69,7 +69,7 @@ describe("variables", () => {
     expect(await others).toEqual([undefined, undefined]);
   });
 
-  test("keep starts without any from nothing but those", async () => {
+  test("wait for running starts without variables, which do not wait for each other", async () => {
     let end = (): void => undefined;
     const ending = new Promise<void>((resolve) => {
       end = resolve;
@@ -93,7 +93,7 @@ describe("variables", () => {
     expect(now()).toMatchObject({ NCCL_ALGO: "Tree", NCCL_PROTO: "Simple" });
   });
 
-  test("of others alone keep a start that has none waiting, and all starts one that has some", async () => {
+  test("of another start delay starts without variables, and any start delays one with variables", async () => {
     const [[long, endLong], [pinned, endPinned]] = [held(), held()];
     void startWithVariables({}, () => long);
     await whenStartsDone(false);
@@ -113,7 +113,7 @@ describe("variables", () => {
     expect(await without).toBeUndefined();
   });
 
-  test("that others hold for too long are reported, and block no start for ever", async () => {
+  test("held too long by others are reported, and block no start for ever", async () => {
     const [long, end] = held();
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => long);
     for (const hasOwn of [false, true]) {
@@ -125,7 +125,7 @@ describe("variables", () => {
     await whenStartsDone(true);
   });
 
-  test("are put back when the start fails", async () => {
+  test("are restored when the start fails", async () => {
     const before = now();
     const fail = (): never => {
       throw new Error("no");
@@ -177,7 +177,7 @@ function fakeStarts(found: string) {
   };
 }
 
-test("settings by variables are known", () => {
+test("the variables that change settings are known", () => {
   const told = [{ algorithm: "Ring" }, { protocol: "LL" }, { rings: [1, 0] }] as const;
   expect(told.map(needsVariables)).toEqual([true, true, true]);
   expect([{}, { minChannels: 2 }, { buffSize: 4096 }].map(needsVariables)).not.toContain(true);
@@ -189,7 +189,7 @@ describe("a pinned ring", () => {
   const places = ["0000:1B:00.0", "0000:43:00.0", "0000:52:00.0"];
   const pin = { algorithm: "Ring", rings: [0, 2, 1] } as const;
 
-  test("is given by a file that is NCCL's own with another order", () => {
+  test("is given by a file like NCCL's own with another order", () => {
     const fake = fakeStarts(found);
     startPinned(pin, places, fake.start);
     const [first, pinned] = fake.seen;
@@ -214,7 +214,7 @@ describe("a pinned ring", () => {
     expect(ring).toEqual(["0x2", "0x6", "0x7", "0x3"]);
   });
 
-  test("leaves nothing behind when the start fails", () => {
+  test("leaves no variable or file when the start fails", () => {
     const fake = fakeStarts("<graphs");
     expect(() => startPinned(pin, places, fake.start)).toThrow(/topology xml: line 1/);
     expect(existsSync(dirname(fake.seen[0]?.["NCCL_GRAPH_DUMP_FILE"] as string))).toBe(false);
@@ -238,7 +238,7 @@ describe("a pinned ring", () => {
     expect(graphTopology(fake.seen[1]?.["xml"] as string)(3).channels[0]?.ring).toEqual([0, 2, 1]);
   });
 
-  test("of a job leaves no communicator behind when its graphs are missing", async () => {
+  test("of a job leaves no communicator when its graphs are missing", async () => {
     const fake = fakeStarts(found);
     const starting = startPinnedJob(pin, places, {
       agreeOnId: async () => new Uint8Array(1),
@@ -250,7 +250,7 @@ describe("a pinned ring", () => {
     expect(existsSync(dirname(fake.seen[0]?.["NCCL_GRAPH_DUMP_FILE"] as string))).toBe(false);
   });
 
-  test("of a job keeps no other start waiting while its ranks meet, and sets nothing", async () => {
+  test("of a job delays no other start while its ranks meet, and sets no variable", async () => {
     const fake = fakeStarts(found);
     let met: (id: Uint8Array) => void = () => undefined;
     const waiting = startPinnedJob({ algorithm: "Tree" }, places, {
@@ -270,14 +270,14 @@ describe("a pinned ring", () => {
     expect(fake.seen.map(({ NCCL_ALGO }) => NCCL_ALGO)).toEqual([undefined, "allreduce:tree"]);
   });
 
-  test("as a file is taken as it is, in one start", () => {
+  test("in a file is used unchanged, in one start", () => {
     const fake = fakeStarts(found);
     startPinned({ rings: { xml: "anything" } }, places, fake.start);
     expect(fake.seen.map(({ xml }) => xml)).toEqual(["anything"]);
   });
 });
 
-test("a start that is given up has its variables put back, and the next one begins", async () => {
+test("a cancelled start has its variables restored, and the next one begins", async () => {
   const giving = new AbortController();
   const hangs = () => new Promise<never>(() => undefined);
   const stuck = startWithVariables({ NCCL_ALGO: "Ring" }, hangs, giving.signal);
@@ -402,13 +402,13 @@ describe("settings of a process", () => {
     );
   });
 
-  test("a variable that was set already counts as the first world's", () => {
+  test("a variable that was already set counts as the first world's", () => {
     const settings = new ProcessSettings({ NCCL_LL_BUFFSIZE: "32768" });
     settings.settle({ llBuffSize: 32_768 }, false);
     expect(settings.buffers()).toEqual({ llBuffSize: 32_768 });
   });
 
-  test("a variable that was set already holds for every world that pins nothing", () => {
+  test("a variable that was already set holds for every world that pins nothing", () => {
     const env: NodeJS.ProcessEnv = { NCCL_BUFFSIZE: "8388608" };
     const settings = new ProcessSettings(env);
     settings.settle({}, false);
@@ -441,7 +441,7 @@ describe("settings of a process", () => {
   });
 });
 
-test("a ring of another size than the world's is refused before anything is settled for the process", () => {
+test("a ring of another size than the world's is refused before any setting is fixed for the process", () => {
   const { libraries } = fakeGpus().setup;
   const opening = {
     pin: { rings: [1, 0], buffSize: 4096 },

@@ -57,7 +57,7 @@ function pinned(pin: NcclPin, fails = false) {
 
 const pin: NcclPin = { algorithm: "Tree", protocol: "LL", minChannels: 3, maxChannels: 3 };
 
-test("NCCL gets the plan at the start and at a split, and nothing stays behind", async () => {
+test("NCCL gets the plan at the start and at a split, and no variable or file remains", async () => {
   const { backend, told, read } = pinned(pin);
   const world = await createWorld({ backend, size: 2, name: "pinned" });
   expect(process.env).not.toHaveProperty("NCCL_ALGO");
@@ -84,7 +84,7 @@ test("NCCL gets the plan at the start and at a split, and nothing stays behind",
   await world.close();
 });
 
-test("a start that fails leaves nothing behind either", async () => {
+test("nor after a start that fails", async () => {
   const { backend, told } = pinned(pin, true);
   await expect(createWorld({ backend, size: 2 })).rejects.toThrow("NCCL does not start");
   expect(told[0]).toMatchObject({ algorithm: "allreduce:tree" });

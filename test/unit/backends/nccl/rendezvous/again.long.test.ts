@@ -106,7 +106,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
   });
 });
 
-describe("at a place of the launcher", () => {
+describe("at a rendezvous of a launcher", () => {
   test("a rank that was lost does not come back while others are there, and does once they have left", async () => {
     const at = await place(3);
     const ranks = await fragile(at, 3);
@@ -124,7 +124,7 @@ describe("at a place of the launcher", () => {
     );
   });
 
-  test("a rank that has left waits for survivors that went on without it", async () => {
+  test("a rank that has left waits for survivors that continued without it", async () => {
     const at = await place(3);
     const members = await at.joinAll();
     await members[0]!.leave();

@@ -20,8 +20,8 @@ function watch(promise: Promise<unknown>): { over: boolean } {
   return seen;
 }
 
-describe("a meeting", () => {
-  test("releases its ranks when all have come, without other queries", async () => {
+describe("a barrier", () => {
+  test("releases its ranks when all have arrived, without other queries", async () => {
     const [zero, one, two] = await (await place(4)).joinAll();
     const first = zero!.awaitBarriers([of(0, 2)]);
     const seen = watch(first);
@@ -30,7 +30,7 @@ describe("a meeting", () => {
     await Promise.all([first, two!.awaitBarriers([of(0, 2)])]);
   });
 
-  test("may be held again under the same key", async () => {
+  test("may be repeated under the same key", async () => {
     const [zero, one] = await (await place(2)).joinAll();
     for (let i = 0; i < 3; i++)
       await Promise.all([zero!.awaitBarriers([of(0, 1)]), one!.awaitBarriers([of(0, 1)])]);
@@ -40,7 +40,7 @@ describe("a meeting", () => {
     await one!.awaitBarriers([of(0, 1)]);
   });
 
-  test("is not over for one of its ranks while another waits for a third", async () => {
+  test("holds a rank while another of its ranks waits for a third", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const waits = [zero!.awaitBarriers([of(0, 1)]), one!.awaitBarriers([of(0, 1), of(2, 1)])];
     const seen = waits.map(watch);
@@ -49,7 +49,7 @@ describe("a meeting", () => {
     await Promise.all([...waits, two!.awaitBarriers([of(2, 1)])]);
   });
 
-  test("is given up at the deadline, which names the missing ranks, and the others wait on", async () => {
+  test("ends at the deadline of a rank, which names the missing ranks, and the others wait on", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const all = of(0, 1, 2);
     const patient = one!.awaitBarriers([all]);
@@ -63,7 +63,7 @@ describe("a meeting", () => {
     await Promise.all([zero!.awaitBarriers([all]), patient, third]);
   });
 
-  test("is given up by a signal, and the others wait for that rank again", async () => {
+  test("is left by a signal, and the others wait for that rank again", async () => {
     const [zero, one] = await (await place(2)).joinAll();
     expect(await zero!.awaitBarriers([of(0, 1)], { signal: AbortSignal.timeout(20) })).toBe(false);
     expect(await zero!.awaitBarriers([of(0, 1)], { signal: AbortSignal.abort() })).toBe(false);
@@ -73,7 +73,7 @@ describe("a meeting", () => {
     expect(await zero!.awaitBarriers([of(0, 1)])).toBe(true);
   });
 
-  test("was held where it is given up when the others have been let go", async () => {
+  test("succeeds for a rank that cancels after the others were released", async () => {
     const [zero, one] = await (await place(2)).joinAll();
     const giveUp = new AbortController();
     const given = zero!.awaitBarriers([of(0, 1)], { signal: giveUp.signal });
@@ -97,7 +97,7 @@ describe("a meeting", () => {
     expect(await open).toBe(false);
   });
 
-  test("fails for waits on a rank that leaves, or that was lost before, and for no other", async () => {
+  test("fails for waits on a rank that leaves, or that was lost before, and only for those", async () => {
     const [zero, one, two, three] = await (await place(4)).joinAll();
     const waiting = errorOf(zero!.awaitBarriers([of(0, 1)]));
     const others = two!.awaitBarriers([of(2, 3)]);
@@ -107,7 +107,7 @@ describe("a meeting", () => {
     await Promise.all([others, three!.awaitBarriers([of(2, 3)])]);
   });
 
-  test("needs ranks of the job, and the one that waits among them", async () => {
+  test("needs ranks of the job, and the waiting one among them", async () => {
     const [zero] = await (await place(2)).joinAll();
     for (const ranks of [[0, 2], [1], [0, -1], []]) {
       const error = await errorOf(zero!.awaitBarriers([{ key: "k", ranks }]));

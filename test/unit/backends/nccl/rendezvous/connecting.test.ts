@@ -39,7 +39,7 @@ function handOn(near: Socket, port: number): void {
   near.pipe(far).pipe(near);
 }
 
-test("its signal has no listeners any more when it is in", async () => {
+test("a join removes the listeners of its signal", async () => {
   const { server, secret } = await place(1);
   await server.close();
   const { port } = server;
@@ -69,7 +69,7 @@ test("a silent connection is closed at the deadline", async () => {
   await expect.poll(() => open.size).toBe(0);
 });
 
-test("the first connection is closed where the one beside it cannot be made", async () => {
+test("the first connection is closed where the second one cannot be made", async () => {
   const at = await place(1, { handshakeMs: 60_000 });
   let count = 0;
   const { port, open } = await listening((socket) => {
@@ -83,7 +83,7 @@ test("the first connection is closed where the one beside it cannot be made", as
   await expect.poll(() => open.size).toBe(0);
 });
 
-test("it tries again where the first connection ends while the one beside it is made", async () => {
+test("a join retries where the first connection ends while the second is made", async () => {
   const at = await place(1);
   let first: Socket | undefined;
   let count = 0;
@@ -105,7 +105,7 @@ test("it tries again where the first connection ends while the one beside it is 
   await member.leave();
 });
 
-test("it leaves nothing open where the others do not come", async () => {
+test("a join leaves no connection open where the other ranks do not join", async () => {
   const at = await place(2);
   const { port, open } = await listening((socket) => handOn(socket, at.server.port));
   const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });

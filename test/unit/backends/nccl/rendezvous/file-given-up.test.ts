@@ -42,7 +42,7 @@ const line = (of: files.FileRecord): string => `${JSON.stringify(of)}\n`;
 test.each([
   ["rank 1, while there is none", 1, undefined],
   ["rank 0, while somebody else is writing it", 0, '{"format":'],
-])("%s, hears its signal", async (_, rank, content) => {
+])("%s stops at its signal", async (_, rank, content) => {
   const path = scratch(`signal-${rank}`);
   if (content !== undefined) write(path, content, new Date(Date.now() + 3_600_000));
   const reason = new Error("enough");
@@ -53,7 +53,7 @@ test.each([
   expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", cause: reason, rank });
 });
 
-test("rank 0 closes the store that it hosts, and takes its file away", async () => {
+test("rank 0 closes the store that it hosts, and removes its file", async () => {
   const path = scratch("closes");
   const giveUp = new AbortController();
   const joining = fileRendezvous({ path }).join({ ...asked, rank: 0, signal: giveUp.signal });
@@ -76,7 +76,7 @@ test("rank 0 closes the store that it hosts, and takes its file away", async () 
 const left = { "half a record": '{"format":', "a record": line(stale) };
 
 test.each(Object.entries(left))(
-  "rank 0 takes no file away that has come in the place of %s that was left there",
+  "rank 0 does not remove a file that replaced %s that was left there",
   async (_, content) => {
     const path = scratch("replaced");
     const giving = { ...asked, rank: 0, deadlineMs: 300 };

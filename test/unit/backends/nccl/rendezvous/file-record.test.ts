@@ -33,7 +33,7 @@ test("a created file is read, and created once", () => {
 });
 
 test.each([0o640, 0o620, 0o610, 0o604, 0o602, 0o601])(
-  "one that others may open is not believed: mode %o",
+  "a file that others may open is not trusted: mode %o",
   (mode) => {
     const path = written("open-to-others");
     chmodSync(path, mode);
@@ -42,7 +42,7 @@ test.each([0o640, 0o620, 0o610, 0o604, 0o602, 0o601])(
   },
 );
 
-test("another user's is not believed", () => {
+test("a file of another user is not trusted", () => {
   const path = written("of-another");
   const users = process as Required<Pick<NodeJS.Process, "getuid">>;
   const own = users.getuid();
@@ -69,7 +69,7 @@ test("a pipe, which would block until it has a writer, is refused at once", () =
 });
 
 test.each(["host", "boot", "namespace", "pid", "started", "atMs"])(
-  "a creator with an invalid %s is none, and the record not complete",
+  "a record with an invalid %s is not complete",
   (name) => {
     const creator = { ...record.creator, [name]: null };
     const path = written("nobody", { ...record, creator });
@@ -77,7 +77,7 @@ test.each(["host", "boot", "namespace", "pid", "started", "atMs"])(
   },
 );
 
-test("no file stays open, whatever is found", () => {
+test("no file stays open, whatever its content", () => {
   const path = written("read-often");
   const broken = written("read-often-too", { ...record, port: 0 });
   const folder = scratch("a-folder");

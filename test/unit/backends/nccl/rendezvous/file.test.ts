@@ -200,7 +200,7 @@ describe("distrusted files", () => {
     expect(readFileSync(path, "utf8")).toBe(content);
   });
 
-  test("a record with a field that is none, by either rank", async () => {
+  test("a record with an invalid field, by either rank", async () => {
     const path = freshPath();
     await leftBehind(path, "job");
     const record = recordAt(path);
@@ -266,7 +266,7 @@ describe("a file that an earlier run left behind", () => {
     }
   });
 
-  test("of which that cannot be known is refused by name, and stays", async () => {
+  test("of unknown state is refused by name, and stays", async () => {
     const path = freshPath();
     await leftBehind(path, "job");
     const record = recordAt(path);
@@ -327,7 +327,7 @@ describe("a file that an earlier run left behind", () => {
     expect(existsSync(`${path}.lock`)).toBe(false);
   });
 
-  test("waits for a process that is about to take it away, unless that one was killed meanwhile", async () => {
+  test("waits for a process that is about to remove it, unless that one was killed meanwhile", async () => {
     const path = freshPath();
     await leftBehind(path, "job");
     write(`${path}.lock`, "");
@@ -352,7 +352,7 @@ describe("a file that an earlier run left behind", () => {
     expect(await refused).toMatchObject({ code: "ECONNREFUSED" });
   });
 
-  test("is taken by one of many that want it at once", async () => {
+  test("is replaced by one of many processes at once", async () => {
     const path = freshPath();
     await leftBehind(path, "old");
     const ids = Array.from({ length: 6 }, (_, at) => `job-${at}`);

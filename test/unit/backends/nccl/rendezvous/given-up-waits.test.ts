@@ -9,8 +9,8 @@ import { bytes, errorOf, place, relay, text } from "./stores.ts";
 
 quickTime();
 
-describe("a wait that is given up by its signal", () => {
-  test("is no other rank's, although that one's request has the same number", async () => {
+describe("a wait that is cancelled by its signal", () => {
+  test("leaves another rank's wait with the same request number open", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const giveUp = new AbortController();
     const given = errorOf(zero!.get("k", { signal: giveUp.signal }));
@@ -24,7 +24,7 @@ describe("a wait that is given up by its signal", () => {
     expect(text(await within(15_000, waiting))).toBe("v");
   });
 
-  test("takes the value of an exchange back", async () => {
+  test("withdraws the value of an exchange", async () => {
     const [zero, one] = await (await place(2)).joinAll();
     const giveUp = new AbortController();
     const given = errorOf(zero!.exchange("e", bytes("given up"), { signal: giveUp.signal }));
@@ -34,7 +34,7 @@ describe("a wait that is given up by its signal", () => {
     for (const values of await Promise.all(both)) expect(values.map(text)).toEqual(["again", "1"]);
   });
 
-  test("leaves no part of an exchange with other ranks behind", async () => {
+  test("leaves no part of an exchange with other ranks", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const giveUp = new AbortController();
     const patient = one!.exchange("e", bytes("1"));
@@ -70,7 +70,7 @@ async function silenced() {
   return { member, ends };
 }
 
-describe("where the store is silent and keeps the connection", () => {
+describe("with a silent store and an open connection", () => {
   test("a rank leaves, and ends its connections", async () => {
     const { member, ends } = await silenced();
     await within(15_000, member.leave());
@@ -79,7 +79,7 @@ describe("where the store is silent and keeps the connection", () => {
     expect(member.lost).toEqual([]);
   });
 
-  test("a rank is not kept in a meeting that it gives up", async () => {
+  test("a rank leaves a barrier that it cancels", async () => {
     const { member } = await silenced();
     const giveUp = new AbortController();
     const meeting = errorOf(
@@ -91,7 +91,7 @@ describe("where the store is silent and keeps the connection", () => {
   });
 });
 
-test("a rank that leaves has lost no peer, although its connection ends before the farewell", async () => {
+test("a departing rank reports no loss, although its connection ends before the farewell", async () => {
   const at = await place(1);
   const { port, cut } = await relay(at.server.port, (chunk, from) => {
     if (isLeaving && from === "rank") cut();

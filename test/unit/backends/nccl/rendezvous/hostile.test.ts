@@ -166,7 +166,7 @@ describe("before the proof", () => {
     await Promise.all(idle);
   });
 
-  test("a recorded handshake, played again", async () => {
+  test("a replayed handshake", async () => {
     const at = await place(2);
     const recorded: Buffer[] = [];
     const { port } = await relay(at.server.port, (chunk, from) => {
@@ -183,7 +183,7 @@ describe("before the proof", () => {
     expect(text(await members[1]!.get("k"))).toBe("v");
   });
 
-  test("a store that does not know the secret learns nothing, and is believed nothing", async () => {
+  test("a store without the secret learns nothing, and gets no trust", async () => {
     const at = await place(1);
     const other = await place(1);
     // Between a rank of one job and the store of another.
@@ -231,7 +231,7 @@ describe("the proof", () => {
     expect(isProof(mirrored, "store", secret, exchanged)).toBe(false);
   });
 
-  test("and frames: only the next one of the other end fits", () => {
+  test("and frames: only the next one of the other end is accepted", () => {
     const [out, back] = [
       new FrameSeal("rank", secret, exchanged),
       new FrameSeal("store", secret, exchanged),
@@ -327,7 +327,7 @@ describe("after the proof", () => {
       "liveness of no connection",
     ],
     ["a second join", [encodeRequest(join), encodeRequest(late)], undefined],
-  ])("one that knows the secret and sends %s is ended", async (_, bodies, reason) => {
+  ])("a client with the secret that sends %s is disconnected", async (_, bodies, reason) => {
     const at = await place(2);
     await speaker(at, 0, bodies);
     const dropped = [...at.server.dropped.keys()];

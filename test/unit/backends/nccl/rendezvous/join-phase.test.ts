@@ -48,8 +48,8 @@ function generation(size: number, peers: readonly Peer[]): Generation {
 const noting = (count: number): Noting[] => Array.from({ length: count }, () => new Noting());
 const numbers = (count: number): number[] => Array.from({ length: count }, (_, at) => at);
 
-describe("ranks that come", () => {
-  test("are in by their numbers, in whatever order and however many they are", () => {
+describe("ranks that join", () => {
+  test("are admitted by their numbers, in any order and number", () => {
     const { made, seen } = gathering({ kind: "join", size: 12 });
     const peers = noting(12);
     for (const rank of numbers(12).reverse()) {
@@ -75,7 +75,7 @@ describe("ranks that come", () => {
     ]);
   });
 
-  test("have no deadline any more once they are in, nor once it failed", () => {
+  test("have no deadline any more once they are admitted, nor after a failure", () => {
     const [zero, one] = noting(2) as [Noting, Noting];
     const { made, seen } = gathering({ kind: "join", size: 2 });
     made.add(0, zero, 1, 1_000, 0);
@@ -89,8 +89,8 @@ describe("ranks that come", () => {
   });
 });
 
-describe("a rank that goes", () => {
-  test("and comes again has the deadline of its second coming alone", () => {
+describe("a rank that withdraws", () => {
+  test("and joins again has only the deadline of its second join", () => {
     const [zero] = noting(1) as [Noting];
     const { made, seen } = gathering({ kind: "join", size: 2 });
     made.add(0, zero, 1, 1_000, 0);
@@ -105,7 +105,7 @@ describe("a rank that goes", () => {
     expect(zero.told).toMatchObject([{ kind: "failed", id: 2, code: "timeout", ranks: [1] }]);
   });
 
-  test("is meant by the number of its request, or by all of them", () => {
+  test("is removed by its request number, or by all its requests", () => {
     const [zero] = noting(1) as [Noting];
     const { made } = gathering({ kind: "join", size: 2 });
     made.add(0, zero, 7, 1_000, 0);
@@ -115,7 +115,7 @@ describe("a rank that goes", () => {
     expect(made.holder(0)).toBeUndefined();
   });
 
-  test("at its deadline was there for those that stay, until it comes again", () => {
+  test("at its deadline counts as joined for those that stay, until it joins again", () => {
     const [zero, one, two] = noting(3) as [Noting, Noting, Noting];
     const { made } = gathering({ kind: "join", size: 4 });
     made.add(0, zero, 1, 100, 0);
@@ -133,7 +133,7 @@ describe("a rank that goes", () => {
 });
 
 describe("survivors that name no lost rank", () => {
-  test("wait for one more as long as was said after the last that came", () => {
+  test("wait the settle time after each further survivor", () => {
     const peers = noting(4);
     const { made, seen } = gathering({
       ...{ kind: "rejoin", from: generation(4, peers), without: undefined },
@@ -148,7 +148,7 @@ describe("survivors that name no lost rank", () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  test("that all go do not wait", () => {
+  test("do not wait once all have left", () => {
     const peers = noting(2);
     const { made, seen } = gathering({
       ...{ kind: "rejoin", from: generation(2, peers), without: undefined },

@@ -90,7 +90,7 @@ describe("a job", () => {
     expect(lines).toEqual(["[0] grüße", `[0] ${"x".repeat(70_000)}`]);
   });
 
-  test("may write any bytes, which come as they are", async () => {
+  test("may write any bytes, which arrive unchanged", async () => {
     const path = script(
       "bytes.mjs",
       `process.stdout.write(Buffer.from([0xff, 0x00, 0xc3, 0x0d, 0x0a, 0x80, 0x0a, 0xe2, 0x82]));`,
@@ -101,7 +101,7 @@ describe("a job", () => {
     expect(lines).toEqual([` ${prefix} ff 00 c3 0d 0a ${prefix} 80 0a ${prefix} e2 82 0a`]);
   });
 
-  test("may write lines of any length, which are cut into ones of 1,048,576 letters", async () => {
+  test("may write lines of any length, which are cut at 1,048,576 letters", async () => {
     const most = 2 ** 20;
     const path = script(
       "long.mjs",
@@ -131,21 +131,21 @@ describe("a job", () => {
     expect(new Set(lines).size).toBe(40_000);
   });
 
-  test("runs a script with a name that begins with a dash, and Node takes none of its words", async () => {
+  test("runs a script with a name that begins with a dash, and Node parses none of its arguments", async () => {
     const path = script("-dash.mjs", "console.log(process.execArgv, process.argv.slice(2));");
     const inFolder = ["sh", "-c", `cd "${dirname(path)}" && exec "$@"`, "sh"];
     const { lines } = await launch(["-n", "1", "--", "-dash.mjs", "--", "x"], {}, inFolder).ended;
     expect(lines).toEqual(["[0] [] [ '--', 'x' ]"]);
   });
 
-  test("ends when its errors are no longer read", async () => {
+  test("ends when its stderr has no reader any more", async () => {
     const path = script("ticks.mjs", `setInterval(() => console.error("tick"), 50);`);
     const job = launch(["-n", "2", path]);
     setTimeout(() => job.process.stderr?.destroy(), 1_000);
     expect((await job.ended).status).toBe(143);
   });
 
-  test("with output that is read late loses none of it", async () => {
+  test("loses no output that is read late", async () => {
     const text = "x".repeat(99);
     const path = script("late.mjs", `process.stdout.write("${text}\\n".repeat(2000) + "end\\n");`);
     // Longer than the time for output that a rank's own offspring holds open.
@@ -154,7 +154,7 @@ describe("a job", () => {
     expect({ lines: lines.length, first: lines[0] }).toEqual({ lines: 2001, first: "[0] end" });
   });
 
-  test("with unread output is over with the second signal, and the launcher with the third", async () => {
+  test("with unread output ends at the second signal, and the launcher at the third", async () => {
     const path = script(
       "unread.mjs",
       `process.on("SIGTERM", () => { console.error("told"); process.exit(3); });
@@ -173,7 +173,7 @@ describe("a job", () => {
     expect((await job.ended).signal).toBe("SIGTERM");
   });
 
-  test("does not wait for offspring that keeps writing to its output", async () => {
+  test("does not wait for descendants that keep writing to its output", async () => {
     const path = script(
       "offspring.mjs",
       `import { spawn } from "node:child_process";
@@ -252,7 +252,7 @@ describe("a failure", () => {
     expect(err).toMatch(/rank 1 failed first after .*: exit status 3; ranks 0, 2 ended well/);
   });
 
-  test("of one that ignores SIGTERM waits for the grace time only", async () => {
+  test("of a rank that ignores SIGTERM waits only for the grace time", async () => {
     const path = script(
       "stubborn.mjs",
       `process.on("SIGTERM", () => console.log("no"));
@@ -265,7 +265,7 @@ describe("a failure", () => {
   });
 });
 
-describe("no process is left", () => {
+describe("no process remains", () => {
   const lasting = `
     import { spawn } from "node:child_process";
     const helper = spawn("sleep", ["1000"], { stdio: "ignore" });
@@ -278,7 +278,7 @@ describe("no process is left", () => {
     ["SIGINT", 130],
     ["SIGTERM", 143],
     ["SIGHUP", 129],
-  ] as const)("after %s, which is handed on", async (signal, wanted) => {
+  ] as const)("after %s, which is forwarded", async (signal, wanted) => {
     const run = launch(["-n", "2", script("lasts.mjs", lasting)]);
     await run.printed("[0] ready");
     await run.printed("[1] ready");
@@ -356,7 +356,7 @@ describe("wrong usage", () => {
     },
   );
 
-  test("as many ranks as devices are fine on each host, and more are without --one-gpu-each", async () => {
+  test("as many ranks as devices are accepted on each host, and more are without --one-gpu-each", async () => {
     const env = { CUDA_VISIBLE_DEVICES: "1,0" };
     const hosts = ["--hosts", "2"];
     const more = await launch(["-n", "4", ...hosts, "--one-gpu-each", path], env).ended;

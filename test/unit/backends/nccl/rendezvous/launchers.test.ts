@@ -67,7 +67,7 @@ describe("a family", () => {
     });
   });
 
-  test("of torchrun: our port is not the one its agent listens on", () => {
+  test("of torchrun: our port differs from its agent's", () => {
     expect(read(torchrun)).toEqual({
       ...{ family: "torchrun", rank: 5, size: 8, localRank: 1, localSize: 4 },
       ...{ jobId: "torchrun-run-gpu1:29500-restart-1", address: "gpu1", port: 29501 },
@@ -113,14 +113,14 @@ describe("a family", () => {
     expect(read({ ...slurm, SLURM_STEP_NODELIST: nodes }).address).toBe(host);
   });
 
-  test("is none without variables, and none in a Slurm allocation that is no step", () => {
+  test("is absent without variables, and in a Slurm allocation outside of a step", () => {
     expect(launcherEnvironment({ PATH: "/bin", RANK: "" })).toBeUndefined();
     for (const step of [undefined, "4294967291", "4294967290", "batch"]) {
       expect(launcherEnvironment({ ...slurm, SLURM_STEP_ID: step })).toBeUndefined();
     }
   });
 
-  test("takes address, port, secret and file from variables of ours", () => {
+  test("takes address, port, secret and file from our own variables", () => {
     const own = { TWINCCL_ADDRESS: "h", TWINCCL_PORT: "5", TWINCCL_SECRET: "s" };
     expect(read({ ...torchrun, ...own, TWINCCL_RENDEZVOUS_FILE: "/f" })).toMatchObject({
       ...{ family: "torchrun", address: "h", port: 5, secret: "s", file: "/f" },
@@ -153,7 +153,7 @@ describe("two families", () => {
     expect(read({ ...torchrun, ...openmpi, ...same }).family).toBe("torchrun");
   });
 
-  test("a half-set one is named, with what is set and what is missing", async () => {
+  test("an incomplete one is named, with the set and the missing variables", async () => {
     const error = await faultOf({ RANK: "0", WORLD_SIZE: "2" });
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "LOCAL_RANK" });
     expect(error.message).toContain("torchrun is only half set");
@@ -162,14 +162,14 @@ describe("two families", () => {
     );
   });
 
-  test("mixed ones are both named, and never put together", async () => {
+  test("mixed ones are both named, and never combined", async () => {
     const error = await faultOf({ RANK: "0", OMPI_COMM_WORLD_SIZE: "2" });
     expect(error.message).toContain("torchrun and openmpi are only half set");
     const beside = await faultOf({ ...slurm, RANK: "0" });
     expect(beside.message).toMatch(/torchrun is only half set\n.*\n {2}slurm +complete/);
   });
 
-  test("a half-set one that would not have counted anyway does no harm", () => {
+  test("an incomplete one of lower priority is ignored", () => {
     expect(read({ ...torchrun, OMPI_COMM_WORLD_RANK: "1" }).family).toBe("torchrun");
   });
 });
@@ -195,26 +195,26 @@ describe("a wrong number", () => {
   });
 });
 
-describe("where to meet", () => {
-  test("the launcher's store", () => {
+describe("the rendezvous", () => {
+  test("of the launcher's store", () => {
     expect(rendezvousFor(read(twinccl)).address).toBe("127.0.0.1:4711");
     const file = { ...twinccl, TWINCCL_RENDEZVOUS_FILE: "/f" };
     expect(rendezvousFor(read(file)).address).toBe("127.0.0.1:4711");
   });
 
-  test("a file that was named", () => {
+  test("of a named file", () => {
     const env = { ...torchrun, TWINCCL_RENDEZVOUS_FILE: "/some/file" };
     expect(rendezvousFor(read(env)).address).toBe("/some/file");
   });
 
-  test("a file of the job, when all ranks are on this machine", () => {
+  test("of a file of the job, when all ranks are on this machine", () => {
     const { address } = rendezvousFor(read(openmpi));
     expect(address.startsWith(`${tmpdir()}/twinccl-${process.getuid?.()}/`)).toBe(true);
     const other = rendezvousFor(read({ ...openmpi, PMIX_NAMESPACE: "ns.2" }));
     expect(other.address).not.toBe(address);
   });
 
-  test("TCP, when ranks are on several machines or the network was chosen", () => {
+  test("by TCP, when ranks are on several machines or the network was chosen", () => {
     expect(rendezvousFor(read(torchrun)).address).toBe("gpu1:29501");
     const env = { ...openmpi, TWINCCL_ADDRESS: "::1", TWINCCL_PORT: "4000" };
     expect(rendezvousFor(read(env)).address).toBe("[::1]:4000");

@@ -55,7 +55,7 @@ describe("a process ends by itself", () => {
     expect(await run(path, server.port, secret)).toEqual(["in\n", 0]);
   });
 
-  test("although it would answer what others ask", async () => {
+  test("although it would answer the queries of other ranks", async () => {
     const { server, secret } = await place(1);
     const statusQuery = new URL(
       "../../../../../dist/backends/nccl/job/status-query.js",

@@ -55,7 +55,7 @@ const freeze = ({ ends }: Relayed): void => {
 
 const firstLost = (member: Membership) => new Promise((resolve) => member.onLost(resolve));
 
-test("nothing is said there after it was made", async () => {
+test("the silent connection carries no data after its handshake", async () => {
   const { zero, one, all } = await relayed(await place(2));
   const [spoken, silent] = all as [Relayed, Relayed];
   await Promise.all([zero, one].map((member) => member.exchange("k", bytes("v"))));
@@ -66,7 +66,7 @@ test("nothing is said there after it was made", async () => {
   expect(silent.bytes).toBe(before[1]);
 });
 
-test("its end is the loss of the rank, although what was said to that one is still under way", async () => {
+test("its end is the loss of the rank, although data to that rank are still under way", async () => {
   const { zero, one, all } = await relayed(await place(2));
   const [spoken, silent] = all as [Relayed, Relayed];
   freeze(spoken);
@@ -79,7 +79,7 @@ test("its end is the loss of the rank, although what was said to that one is sti
   expect(await lost[1]).toMatchObject({ rank: undefined });
 });
 
-test("a farewell that comes with its end counts", async () => {
+test("a farewell that arrives with its end counts", async () => {
   const { zero, one, all } = await relayed(await place(2));
   cut(all[1] as Relayed);
   await one.leave();
@@ -88,7 +88,7 @@ test("a farewell that comes with its end counts", async () => {
   await zero.set("k", bytes("v"));
 });
 
-test("a rank that does not return to its event loop is waited for, past the time after which a machine is gone", async () => {
+test("a rank that blocks its event loop is not lost, past the timeout of a dead machine", async () => {
   const path = script(
     "busy.mjs",
     `const member = await join();

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { tcpRendezvous } from "../../../../../src/backends/nccl/rendezvous/tcp.ts";
 import { fragile, place, relay } from "./stores.ts";
 
-test("a rank that is lost during the news of the next generation is reported there", async () => {
+test("a rank lost while the next generation is announced is reported there", async () => {
   const at = await place(3);
   let held: Buffer[] | undefined;
   let near: Socket | undefined;

@@ -26,7 +26,7 @@ test("with a secret, a store there is reached at the machine's other addresses",
   await member.leave();
 });
 
-test("without one it is refused to every rank, and says what to set", async () => {
+test("without a secret it is refused to every rank, with the variable to set", async () => {
   const rendezvous = tcpRendezvous({ address: "node0", port: 9, host: "other" });
   for (const error of [
     await errorOf(StoreServer.listen({ ...job, address: "node0" })),
@@ -39,7 +39,7 @@ test("without one it is refused to every rank, and says what to set", async () =
   }
 });
 
-test("localhost needs none, and is this machine alone", async () => {
+test("localhost needs no secret, and is only this machine", async () => {
   const server = await StoreServer.listen({ ...job, address: "localhost" });
   closeAfter(() => server.close());
   expect(server.host).toBe("localhost");

@@ -6,7 +6,7 @@ import { stateOf, thisProcess } from "../../../../../src/backends/nccl/rendezvou
 import { closeAfter } from "../../../../support/opened.ts";
 import { scratch } from "./launched.ts";
 
-test("this one runs, and one of its number that started at another time has ended", () => {
+test("this process runs, and a process of its number with another start time has ended", () => {
   const identity = thisProcess();
   expect(stateOf(identity)).toBe("runs");
   expect(stateOf({ ...identity, started: `${Number(identity.started) - 1}` })).toBe("ended");
@@ -14,7 +14,7 @@ test("this one runs, and one of its number that started at another time has ende
   expect(stateOf({ ...identity, started: "" })).toBe("runs");
 });
 
-test("its name may look like the rest of the system's text about it", async () => {
+test("a process's name may look like the rest of the line in /proc", async () => {
   const path = scratch("a) S 1 (b");
   copyFileSync("/bin/sleep", path);
   const child = spawn(path, ["100"]);
@@ -27,7 +27,7 @@ test("its name may look like the rest of the system's text about it", async () =
   expect(stateOf({ ...thisProcess(), pid, started: `${Number(started) + 1}` })).toBe("ended");
 });
 
-test("one that may not be looked at runs, and one that is not there has ended", () => {
+test("a process that may not be inspected runs, and a missing one has ended", () => {
   for (const [code, state] of [
     ["EPERM", "runs"],
     ["ESRCH", "ended"],

@@ -27,7 +27,7 @@ async function joined(): Promise<{
 
 afterEach(() => vi.useRealTimers());
 
-test("an answer that came while the process was stopped, past its deadline and the grace, counts", async () => {
+test("an answer counts that arrived while the process was stopped, past its deadline and the grace", async () => {
   const { member, next } = await joined();
   await member.set("k", bytes("v"));
   next((chunk) => {
@@ -38,7 +38,7 @@ test("an answer that came while the process was stopped, past its deadline and t
   expect(text(await member.get("k", { timeoutMs: 20 }))).toBe("v");
 });
 
-test("one that does not come is not waited for longer", async () => {
+test("a missing answer is waited for until the deadline and the grace", async () => {
   const { member, next } = await joined();
   next(() => Buffer.alloc(0));
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });

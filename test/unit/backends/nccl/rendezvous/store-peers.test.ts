@@ -47,7 +47,7 @@ const ask = (store: Store, peer: Peer, request: Request): void =>
   store.request(peer, request as Parameters<Store["request"]>[1]);
 
 describe("a peer that goes", () => {
-  test("before all have joined is not in, and another one may take its rank", () => {
+  test("a peer that disconnects", () => {
     const store = new Store({ jobId, size: 2, hosted: false });
     const [gone, zero, one] = ["gone", "0", "1"].map((each) => new Noting(each)) as [
       Noting,
@@ -65,7 +65,7 @@ describe("a peer that goes", () => {
     ]);
   });
 
-  test("as it waits for the next generation is no part of that", () => {
+  test("before all have joined is not a member, and another one may take its rank", () => {
     const { store, peers } = joined(3);
     const [zero, one, two] = peers as [Noting, Noting, Noting];
     ask(store, one, rejoin(2, 0));
@@ -76,7 +76,7 @@ describe("a peer that goes", () => {
     expect(two.last).toMatchObject({ kind: "joined", rank: 1 });
   });
 
-  test("is lost again in a later generation of the job", () => {
+  test("during its wait for the next generation is not in that generation", () => {
     const { store, peers } = joined(2);
     for (const peer of peers) store.gone(peer, "left", "");
     const again = [0, 1].map((rank) => new Noting(`${rank}`)) as [Noting, Noting];
@@ -90,8 +90,8 @@ describe("a peer that goes", () => {
   });
 });
 
-describe("ranks that mean the same", () => {
-  test("say how many they are, from the first one on", () => {
+describe("is lost again in a later generation of the job", () => {
+  test("ranks that agree", () => {
     const store = new Store({ jobId, size: 3, hosted: false });
     for (const size of [2, 4]) {
       const peer = new Noting("another job");
@@ -101,7 +101,7 @@ describe("ranks that mean the same", () => {
     }
   });
 
-  test("may name those that are gone in any order, and twice", () => {
+  test("give the same size, from the first one on", () => {
     const { store, peers } = joined(4);
     const [zero, , , three] = peers as [Noting, Noting, Noting, Noting];
     ask(store, zero, rejoin(2, 0, [2, 1, 2]));
@@ -111,8 +111,8 @@ describe("ranks that mean the same", () => {
   });
 });
 
-describe("a rank that gives up", () => {
-  test("its way into the next generation is waited for again", () => {
+describe("a rank that cancels", () => {
+  test("a rejoin is waited for again", () => {
     const { store, peers } = joined(2);
     const [zero, one] = peers as [Noting, Noting];
     ask(store, zero, rejoin(2, 0, []));
@@ -125,8 +125,8 @@ describe("a rank that gives up", () => {
   });
 });
 
-describe("requests to a generation that is over", () => {
-  test("reaches none of the next one", () => {
+describe("requests to a past generation", () => {
+  test("do not reach the next one", () => {
     const { store, peers } = joined(1);
     const [zero] = peers as [Noting];
     ask(store, zero, rejoin(2, 0, []));
@@ -148,7 +148,7 @@ describe("requests to a generation that is over", () => {
   });
 });
 
-test("a wait in a generation that others leave behind fails with the ranks that went on", () => {
+test("a wait in a generation that others leave fails with the ranks that continued", () => {
   const { store, peers } = joined(3);
   const [zero, one, two] = peers as [Noting, Noting, Noting];
   const barriers = [{ key: "m", ranks: [0, 1] }];
@@ -167,7 +167,7 @@ test("a wait in a generation that others leave behind fails with the ranks that 
 });
 
 describe("the end of the store", () => {
-  test("fails all waits in it", () => {
+  test("fails all its waits", () => {
     const { store, peers } = joined(2);
     const [zero, one] = peers as [Noting, Noting];
     ask(store, zero, { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: [1] });

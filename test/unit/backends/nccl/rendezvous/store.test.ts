@@ -9,7 +9,7 @@ import { bytes, errorOf, place, text } from "./stores.ts";
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe("keys", () => {
-  test("reach every rank, whether it asks before or after", async () => {
+  test("reach every rank, before or after its request", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const early = one!.get("id");
     const id = Uint8Array.from({ length: 128 }, (_, at) => 255 - at);
@@ -27,7 +27,7 @@ describe("keys", () => {
     expect(text(await one!.get("k"))).toBe("first");
   });
 
-  test("without a value are a timeout", async () => {
+  test("without a value time out", async () => {
     const [zero] = await (await place(1)).joinAll();
     const error = await errorOf(zero!.get("k", { timeoutMs: 30 }));
     expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
@@ -36,7 +36,7 @@ describe("keys", () => {
     expect(text(await zero!.get("k", { timeoutMs: 0 }))).toBe("late");
   });
 
-  test("given up by a signal leave the membership usable", async () => {
+  test("cancelled by a signal leave the membership usable", async () => {
     const [zero] = await (await place(1)).joinAll();
     const error = await errorOf(zero!.get("k", { signal: AbortSignal.timeout(20) }));
     expect(error).toMatchObject({ code: "ERR_COMM_ABORTED" });
@@ -44,7 +44,7 @@ describe("keys", () => {
     expect(text(await zero!.get("k"))).toBe("v");
   });
 
-  test("leave nothing behind on a signal that outlives the wait", async () => {
+  test("remove the listener of a signal that outlives the wait", async () => {
     const [zero] = await (await place(1)).joinAll();
     const { signal } = new AbortController();
     await zero!.set("k", bytes("v"));
@@ -69,7 +69,7 @@ describe("keys", () => {
     expect(Buffer.compare(found, largest)).toBe(0);
   });
 
-  test("the store has a bound, and says so", async () => {
+  test("are limited in number and bytes, with an error", async () => {
     const [zero] = await (await place(1)).joinAll();
     const large = new Uint8Array(2 ** 20);
     for (let at = 0; at < 63; at += 1) await zero!.set(`k${at}`, large);
@@ -77,7 +77,7 @@ describe("keys", () => {
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "value" });
   });
 
-  test("keys without a value count toward it, those of exchanges as well", () => {
+  test("count without a value toward that limit, those of exchanges as well", () => {
     const replies: Reply[] = [];
     const peer = { label: "rank", send: (reply: Reply) => void replies.push(reply) };
     const seats = [0, 1].map(
@@ -93,7 +93,7 @@ describe("keys", () => {
     expect(replies.at(-1)).toMatchObject({ kind: "failed", code: "limit", id: most });
   });
 
-  test("memory of exchanges is free again, completed or given up", async () => {
+  test("of exchanges release their memory, completed or cancelled", async () => {
     const [zero, one] = await (await place(2)).joinAll();
     const large = new Uint8Array(2 ** 20);
     for (let at = 0; at < 40; at += 1) {
@@ -118,7 +118,7 @@ describe("exchange", () => {
       expect(values.map(text)).toEqual(["of 0", "of 1", "of 2", "of 3"]);
   });
 
-  test("holds: no rank leaves before the last has come", async () => {
+  test("releases no rank before the last has joined it", async () => {
     const members = await (await place(3)).joinAll();
     let last = false;
     const early = [0, 1].map(async (rank) => {
@@ -139,7 +139,7 @@ describe("exchange", () => {
     expect(seen).toEqual(["ax", "by", "cz"]);
   });
 
-  test("names at its deadline the ranks that gave nothing, and takes the value back", async () => {
+  test("names at its deadline the ranks without a value, and withdraws its own", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const waiting = one!.exchange("k", bytes("1"));
     const error = await errorOf(zero!.exchange("k", bytes("0"), { timeoutMs: 60 }));
@@ -153,7 +153,7 @@ describe("exchange", () => {
     }
   });
 
-  test("takes more than one value's bytes, up to its own bound", async () => {
+  test("takes more bytes than one value, up to its own limit", async () => {
     const four = await (await place(4)).joinAll();
     const value = new Uint8Array(2 ** 20).fill(3);
     const all = await Promise.all(four.map((member) => member.exchange("k", value)));
@@ -182,7 +182,7 @@ describe("leaving", () => {
     expect((await get).message).toContain("has left");
   });
 
-  test("is idempotent, and the membership says so afterwards", async () => {
+  test("is idempotent, and later requests are refused", async () => {
     const [zero] = await (await place(1)).joinAll();
     const waiting = errorOf(zero!.get("k"));
     await Promise.all([zero!.leave(), zero!.leave()]);

@@ -50,7 +50,7 @@ function say({ secret }: Place, { socket, exchanged }: Awaited<ReturnType<typeof
 const join = { kind: "join", id: 1, generation: 0, timeoutMs: 1_000, label: "x" } as const;
 
 describe("a connection is ended by the store", () => {
-  test("with a wrong proof, and the right one behind it counts no more", async () => {
+  test("with a wrong proof, also when the right one follows", async () => {
     const at = await place(1, { handshakeMs: 60_000 });
     const { socket, exchanged, ended } = await greeting(at);
     const guesses = ["a wrong secret, guessed", at.secret].map((secret) =>
@@ -61,7 +61,7 @@ describe("a connection is ended by the store", () => {
     expect([...at.server.dropped]).toEqual([["wrong proof", 1]]);
   });
 
-  test("that asks for another job than there is", async () => {
+  test("that asks for another job than the store's", async () => {
     const at = await place(2, { handshakeMs: 60_000 });
     const stranger = await greeting(at);
     say(at, stranger)({ ...join, size: 3 });
@@ -69,22 +69,25 @@ describe("a connection is ended by the store", () => {
     expect([...at.server.dropped]).toEqual([["refused to join", 1]]);
   });
 
-  test.each(["another's that has ended", "its own"])("that stands beside %s", async (which) => {
-    const at = await place(1, { handshakeMs: 60_000 });
-    const ended = await greeting(at);
-    ended.socket.destroy();
-    await expect.poll(() => at.server.dropped.size).toBe(1);
-    const stranger = await greeting(at);
-    const { nonce } = which === "its own" ? stranger.exchanged : ended.exchanged;
-    say(at, stranger)({ kind: "liveness", nonce });
-    await within(15_000, stranger.ended);
-    expect([...at.server.dropped.keys()][1]).toBe(
-      "sent what is no message: liveness of no connection",
-    );
-  });
+  test.each(["another's that has ended", "its own"])(
+    "that claims to be the silent connection of %s",
+    async (which) => {
+      const at = await place(1, { handshakeMs: 60_000 });
+      const ended = await greeting(at);
+      ended.socket.destroy();
+      await expect.poll(() => at.server.dropped.size).toBe(1);
+      const stranger = await greeting(at);
+      const { nonce } = which === "its own" ? stranger.exchanged : ended.exchanged;
+      say(at, stranger)({ kind: "liveness", nonce });
+      await within(15_000, stranger.ended);
+      expect([...at.server.dropped.keys()][1]).toBe(
+        "sent what is no message: liveness of no connection",
+      );
+    },
+  );
 });
 
-test("of whatever strangers say a store keeps little", async () => {
+test("a store keeps little of strangers' data", async () => {
   const at = await place(1, { handshakeMs: 60_000 });
   for (let number = 0; number < 80; number++) {
     const socket = createConnection({ host: "127.0.0.1", port: at.server.port });
@@ -103,7 +106,7 @@ test("of whatever strangers say a store keeps little", async () => {
   expect([dropped.size, dropped.get("other")]).toEqual([65, 16]);
 });
 
-test("the ranks of a large job may all be on their way at once", async () => {
+test("all ranks of a large job may connect at once", async () => {
   const at = await place(40, { handshakeMs: 60_000 });
   // Each of them with two connections, and again where it has to try again.
   for (let i = 0; i < 160; i++) await greeting(at);
@@ -112,7 +115,7 @@ test("the ranks of a large job may all be on their way at once", async () => {
   expect([...at.server.dropped]).toEqual([["too many connections", 1]]);
 });
 
-describe("words of another version, or of no meaning", () => {
+describe("messages of another version, or malformed ones,", () => {
   const hello = { jobId: "j", rank: 1, nonce: freshNonce() };
 
   test("are no hello and no challenge", () => {
@@ -153,7 +156,7 @@ describe("a framed socket", () => {
     return [near, far];
   }
 
-  test("is closed soon after its last word, also where the other end keeps its half open", async () => {
+  test("is closed soon after its last message, also where the other end stays half open", async () => {
     const [near, far] = await pair();
     const socket = new FramedSocket(near, 100, { frame: () => undefined, ended: () => undefined });
     socket.write(bytes("last"));
@@ -162,7 +165,7 @@ describe("a framed socket", () => {
     await expect.poll(() => near.destroyed).toBe(true);
   });
 
-  test("ends where the other end takes nothing, however much there is to say", async () => {
+  test("ends where the other end reads nothing, with any amount to send", async () => {
     const [near] = await pair();
     const ended: string[] = [];
     const listener = { frame: () => undefined, ended: (reason: string) => ended.push(reason) };

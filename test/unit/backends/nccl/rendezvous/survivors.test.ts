@@ -38,7 +38,7 @@ describe("a lost rank", () => {
     }
   });
 
-  test("is reported to a later listener, and not to one that was taken away", async () => {
+  test("is reported to a later listener, and not to a removed one", async () => {
     const [zero, one, two] = await fragile(await place(3), 3);
     const seen: unknown[] = [];
     const forget = zero!.member.onLost((peer) => seen.push(peer.rank));
@@ -53,7 +53,7 @@ describe("a lost rank", () => {
     expect(seen).toEqual([1, 1, 2]);
   });
 
-  test("fails at once what waits for it, and every later wait", async () => {
+  test("fails at once the waits for it, and every later one", async () => {
     const [zero, one, two] = await fragile(await place(3), 3);
     await zero!.member.set("before", bytes("kept"));
     const waits = [
@@ -72,7 +72,7 @@ describe("a lost rank", () => {
     expect(text(await two!.member.get("before"))).toBe("kept");
   });
 
-  test("ends no wait for a key that does not need it, and at once one that needs it", async () => {
+  test("ends only waits that need it, and those at once", async () => {
     const [zero, one, two] = await fragile(await place(3), 3);
     const its = errorOf(zero!.member.get("its", { needs: [1] }));
     const anothers = zero!.member.get("another's", { needs: [2] });
@@ -88,7 +88,7 @@ describe("a lost rank", () => {
     expect(text(await anybodys)).toBe("0");
   });
 
-  test("still counts in an exchange to which it had given its value", async () => {
+  test("still counts in an exchange that has its value", async () => {
     const [zero, one] = await fragile(await place(2), 2);
     void one!.member.exchange("k", bytes("last words")).catch(() => undefined);
     // The store answers in order: with this it has the value.
@@ -99,7 +99,7 @@ describe("a lost rank", () => {
     expect(values.map(text)).toEqual(["mine", "last words"]);
   });
 
-  test("itself learns that its store is gone", async () => {
+  test("gets the loss of its store", async () => {
     const [, one] = await fragile(await place(2), 2);
     const waiting = errorOf(one!.member.get("k"));
     one!.cut();
@@ -149,7 +149,7 @@ describe("survivors", () => {
     expect(await originsOf(third)).toEqual(["01", "01"]);
   });
 
-  test("that name no rank form it as soon as all that are left have joined", async () => {
+  test("that name no rank form the generation once all that remain have joined", async () => {
     const ranks = await fragile(await place(4), 4);
     const early = ranks[0]!.member.rejoin({ settleMs: 20_000 });
     ranks[2]!.cut();
@@ -162,7 +162,7 @@ describe("survivors", () => {
     ]);
   });
 
-  test("do not wait longer than the settle time for one that is silent", async () => {
+  test("wait at most the settle time for a silent rank", async () => {
     const members = await (await place(3)).joinAll();
     const rejoined = await Promise.all(
       [0, 1].map((rank) => members[rank]!.rejoin({ settleMs: 50 })),
@@ -175,7 +175,7 @@ describe("survivors", () => {
     expect(await originsOf(rejoined)).toEqual(["01", "01"]);
   });
 
-  test("leave a live rank out by name", async () => {
+  test("exclude a live rank by name", async () => {
     const members = await (await place(3)).joinAll();
     const waiting = errorOf(members[1]!.get("k"));
     const rejoined = await Promise.all(
@@ -185,7 +185,7 @@ describe("survivors", () => {
     expect(await waiting).toMatchObject({ code: "ERR_COMM_CLOSED" });
   });
 
-  test("learn of one more loss while they wait, and try again", async () => {
+  test("get one more loss while they wait, and try again", async () => {
     const ranks = await fragile(await place(4), 4);
     ranks[3]!.cut();
     await losses(ranks[0]!.member, 1);
@@ -242,7 +242,7 @@ describe("survivors", () => {
 });
 
 describe("fresh processes", () => {
-  test("take the place of a generation that broke, with the next number", async () => {
+  test("replace a broken generation, with the next number", async () => {
     const at = await place(3);
     const ranks = await fragile(at, 3);
     ranks[1]!.cut();

@@ -10,7 +10,7 @@ import { bytes, errorOf, place, text } from "./stores.ts";
 quickTime();
 
 describe("joining", () => {
-  test("gives every rank its place once all are there", async () => {
+  test("gives every rank its place once all have joined", async () => {
     const { joinAll } = await place(4);
     const members = await joinAll();
     expect(members.map(({ rank }) => rank)).toEqual([0, 1, 2, 3]);
@@ -116,7 +116,7 @@ describe("clients outside the job", () => {
     await joinAll();
   });
 
-  test("another secret is refused at once, without a word about the job", async () => {
+  test("another secret is refused at once, without data about the job", async () => {
     const { server, joinAll } = await place(2);
     const other = tcpRendezvous({ port: server.port, secret: "x".repeat(32), host: "other" });
     const error = await errorOf(other.join({ jobId: "test-job", rank: 0, size: 2 }));
@@ -126,7 +126,7 @@ describe("clients outside the job", () => {
     await joinAll();
   });
 
-  test("an address without a store is named so", async () => {
+  test("an address without a store is reported as such", async () => {
     const server = createServer((socket) =>
       socket.resume().end("HTTP/1.1 400 Bad Request\r\n\r\n"),
     );
@@ -139,7 +139,7 @@ describe("clients outside the job", () => {
   });
 });
 
-describe("no store at all", () => {
+describe("a missing store", () => {
   test("is waited for, then named", async () => {
     const { server, secret } = await place(1);
     const { port } = server;
@@ -178,7 +178,7 @@ describe("without a launcher", () => {
     expect(one.lost).toEqual([]);
   });
 
-  test("a second rank 0 learns that the address is taken", async () => {
+  test("a second rank 0 gets an error that the address is taken", async () => {
     const { server } = await place(2);
     const rendezvous = tcpRendezvous({ port: server.port });
     const error = await errorOf(rendezvous.join({ jobId: "j", rank: 0, size: 2 }));

@@ -17,7 +17,7 @@ vi.mock("../../../../../src/backends/nccl/sys/threads.ts", () => ({
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
 const id = new Uint8Array(128).fill(7);
 
-describe.skipIf(reason !== "")(`calls in the background of other machines${reason}`, () => {
+describe.skipIf(reason !== "")(`calls in the background on other machines${reason}`, () => {
   let echo: Echo;
   let nccl: NcclCalls;
   let cuda: CudaCalls;
@@ -38,7 +38,7 @@ describe.skipIf(reason !== "")(`calls in the background of other machines${reaso
     ]);
   });
 
-  test("are made here on another device", async () => {
+  test("are made on this thread for another device", async () => {
     echo.begin({ out: [9n] });
     expect(await start(2)).toBe(9n);
     expect(echo.lines()).toEqual([
@@ -47,7 +47,7 @@ describe.skipIf(reason !== "")(`calls in the background of other machines${reaso
     ]);
   });
 
-  test("are not made where the device cannot be had", async () => {
+  test("are not made where the device cannot be set", async () => {
     echo.begin({ status: 101, failing: 1 });
     await expect(start(2)).rejects.toBeInstanceOf(CudaError);
     expect(echo.calls()).toBe(1);

@@ -40,7 +40,7 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
   });
   afterEach(() => echo.hold(false));
 
-  test("are made on the device that they name, with structures by value and memory", async () => {
+  test("are made on the named device, with structures by value and memory", async () => {
     for (const [index, handle] of [5n, 2n ** 64n - 2n, 7n].entries()) {
       echo.begin({ out: [handle] });
       const config = { minCTAs: index + 1, blocking: 1 };
@@ -56,7 +56,7 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     }
   });
 
-  test("are not made where the device cannot be had, with CUDA's error", async () => {
+  test("are not made where the device cannot be set, with CUDA's error", async () => {
     echo.begin({ status: 101, failing: 1 });
     const given = nccl.initRankInBackground(deviceOf(cuda, 3), 9, id, 4, {});
     const error = await given.catch((thrown: unknown) => thrown);
@@ -68,7 +68,7 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     expect(await other.catch((thrown: unknown) => thrown)).toBeInstanceOf(NcclError);
   });
 
-  test("do not wait for each other, however many block", async () => {
+  test("do not wait for each other, in any number", async () => {
     echo.begin();
     echo.hold(true);
     const ends = Array.from({ length: 24 }, (_, at) => nccl.abortInBackground(BigInt(at + 1)));

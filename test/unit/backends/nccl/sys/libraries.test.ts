@@ -19,7 +19,7 @@ import { type Echo, echoLibrary } from "./echo.ts";
 
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
 
-describe("places", () => {
+describe("the path of a library", () => {
   const wish = {
     names: ["libtwin.so.2", "libtwin.so"],
     option: undefined,
@@ -29,7 +29,7 @@ describe("places", () => {
   const home = mkdtempSync(join(tmpdir(), "twinccl-home-"));
   afterAll(() => rmSync(home, { recursive: true }));
 
-  test("an option is the only place, then the variable", () => {
+  test("is the option alone, then the variable", () => {
     const env = { TWIN_LIBRARY: "/by/variable.so" };
     expect(candidatesOf({ ...wish, option: "/by/option.so" }, env)).toEqual([
       { path: "/by/option.so", why: "option" },
@@ -37,7 +37,7 @@ describe("places", () => {
     expect(candidatesOf(wish, env)).toEqual([{ path: "/by/variable.so", why: "TWIN_LIBRARY" }]);
   });
 
-  test("else the loader's path, then files in CUDA's folders", () => {
+  test("else that of the loader, then files in CUDA's folders", () => {
     mkdirSync(join(home, "lib64"));
     for (const file of ["libtwin.so", "libtwin.so.2", "libother.so"]) {
       writeFileSync(join(home, "lib64", file), "");
@@ -71,7 +71,7 @@ describe("places", () => {
 describe("a library that does not load", () => {
   afterEach(() => vi.unstubAllEnvs());
 
-  test("makes a probe say so, which changes no variable", async () => {
+  test("fails a probe, which changes no variable", async () => {
     vi.stubEnv("TWINCCL_CUDART_LIBRARY", "/nowhere/libcudart.so.12");
     vi.stubEnv("NCCL_NVLS_ENABLE", undefined);
     const before = { ...process.env };
@@ -80,7 +80,7 @@ describe("a library that does not load", () => {
     expect({ ...process.env }).toEqual(before);
   });
 
-  test("is refused with its path, why it was tried, and the loader's words", async () => {
+  test("is refused with its path, its origin, and the loader's message", async () => {
     vi.stubEnv("TWINCCL_CUDART_LIBRARY", "/nowhere/libcudart.so.12");
     const error = await loadLibraries({}).catch((caught: unknown) => caught);
     expect(error).toBeInstanceOf(BackendUnavailableError);
@@ -94,7 +94,7 @@ describe("a library that does not load", () => {
     expect(probe).toEqual({ ok: false, reason: "libcudart was not found" });
   });
 
-  test("leaves every other place on record", async (context) => {
+  test("leaves every other attempt on record", async (context) => {
     const found = await loadLibraries({}).catch((caught: unknown) => caught);
     if (!(found instanceof BackendUnavailableError)) {
       context.skip("this machine has the libraries");
@@ -127,7 +127,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     old = await echoLibrary(21700);
   });
 
-  test("load once for the same paths, with their version and what was tried", async () => {
+  test("load once for the same paths, with their version and the attempts", async () => {
     const paths = { nccl: echo.path, cudart: echo.path };
     const libraries = await loadLibraries(paths);
     expect(libraries.ncclVersion).toBe(22809);
@@ -139,7 +139,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
   });
 
   test.runIf(process.platform === "linux" && process.arch === "x64")(
-    "make repeated calls together, unless they were loaded where that is off",
+    "make repeated calls in lists, unless lists were off when they were loaded",
     async () => {
       const { nccl } = await loadLibraries({ nccl: echo.path, cudart: echo.path });
       echo.begin();
@@ -156,7 +156,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     },
   );
 
-  test("a report states the form of repeated calls, where there is an NCCL", async () => {
+  test("a report states the form of repeated calls, where NCCL is loaded", async () => {
     const paths = { nccl: echo.path, cudart: echo.path };
     const off = await examine(paths, { TWINCCL_CALL_LISTS: "0" });
     expect(off.repeated_calls).toBe("their NCCL calls are made one by one: TWINCCL_CALL_LISTS=0");
@@ -175,7 +175,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     await expect(error).rejects.toThrow(/\/nowhere\/libnccl\.so\.2 +option +\S/);
   });
 
-  test("a file that is another library is passed over, as one that does not load is", async () => {
+  test("a file that is another library is skipped, like one that does not load", async () => {
     const error = loadLibraries({ cudart: echo.path, nccl: "libm.so.6" });
     await expect(error).rejects.toThrow(/^libnccl was not found/);
     const text = /option +another library: it has no function of libnccl\.so\.2/;
@@ -213,7 +213,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     expect(old.calls(), "nothing is begun that cannot be ended").toBe(0);
   });
 
-  test("structures lie as the C compiler lays them out", () => {
+  test("structures have the layout of the C compiler", () => {
     const words = echo.layouts().split(" ");
     const layout = Object.fromEntries(
       Array.from({ length: words.length / 2 }, (_, i) => [words[2 * i], Number(words[2 * i + 1])]),

@@ -28,15 +28,15 @@ function memory() {
   return { asked, take };
 }
 
-describe("places of lists", () => {
-  test("come many to a piece, and share no word", () => {
+describe("memory of call lists", () => {
+  test("comes many lists to a block, with no shared word", () => {
     const { asked, take } = memory();
     const places = Array.from({ length: 500 }, () => take(10));
     expect(asked.length).toBe(Math.ceil(500 / Math.floor(pieceWords / 10)));
     expect(new Set(places.map(({ address }) => address)).size).toBe(500);
   });
 
-  test("fill a piece to its last word", () => {
+  test("fills a block to its last word", () => {
     const { asked, take } = memory();
     for (let time = 0; time < 4; time++) take(pieceWords / 4);
     expect(asked.length).toBe(1);
@@ -44,7 +44,7 @@ describe("places of lists", () => {
     expect(asked.length).toBe(2);
   });
 
-  test("that are long have memory of their own, beside the piece that others share", () => {
+  test("is a block of its own for a long list, beside the shared block", () => {
     const { asked, take } = memory();
     for (let time = 0; time < 20; time++) {
       take(10);
@@ -53,7 +53,7 @@ describe("places of lists", () => {
     expect(asked.length).toBe(1 + 3 * 20);
   });
 
-  test("stay in place also after an unknown address", () => {
+  test("stays in place also after an unknown address", () => {
     let fails = false;
     const starts = new Map<ArrayBuffer, bigint>();
     const list = new ListMemory((buffer) => {

@@ -103,7 +103,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
 
   const listOf = (...groups: (readonly RecordedCall[])[]) => nccl.listed(groups) as NcclList;
 
-  test("make what the calls make by themselves, as often as wanted", async () => {
+  test("make the same calls as single ones, any number of times", async () => {
     await holds(
       anyGroups,
       (groups) => {
@@ -182,7 +182,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     }
   });
 
-  test("of nothing make nothing", () => {
+  test("without calls do nothing", () => {
     echo.begin({ status: 1 });
     listOf().run();
     expect(echo.calls()).toBe(0);
@@ -194,7 +194,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     expect(echo.calls()).toBe(4);
   });
 
-  test("lie where native code finds them, whatever the collector moves", () => {
+  test("stay at the addresses of native code, through garbage collection", () => {
     setFlagsFromString("--expose-gc");
     const collect = runInNewContext("gc") as () => void;
     const lists = Array.from({ length: 500 }, (_, at) => listOf([reduce(BigInt(at))]));
@@ -213,7 +213,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     expect(() => new CallList(runner, [{ address: 1n, args }])).toThrow("9 arguments in a list");
   });
 
-  test("are made with one piece of code, which nothing can write", async () => {
+  test("share one piece of code, which nothing can write", async () => {
     expect(await listRunner({})).toBe(runner);
     const regions = readFileSync("/proc/self/maps", "utf8").split("\n");
     const ofOnePage = regions.filter((line) => {
@@ -226,7 +226,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
     expect(may("rwxp")).toEqual([]);
   });
 
-  test("are not written where they are not wanted, and it is said why", async () => {
+  test("are not written where they are off, with the reason", async () => {
     expect(await listRunner({ TWINCCL_CALL_LISTS: "0" })).toBe("TWINCCL_CALL_LISTS=0");
     expect(ncclCalls(await bind(echo.path, ncclTable)).listed([[reduce(1n)]])).toBeUndefined();
   });
@@ -253,7 +253,7 @@ function thrownBy(call: () => void): unknown {
 describe.skipIf(reason !== "")(`lists of launches${reason}`, () => {
   const launches = [1n, 2n ** 63n, 3n].map((graph) => ({ graph, stream: 10n * graph }));
 
-  test("launch in their order, as often as wanted, and stop at one that fails", async () => {
+  test("launch in their order, any number of times, and stop at one that fails", async () => {
     const echo = await echoLibrary();
     const runner = (await listRunner({})) as ListRunner;
     const list = cudaCalls(await bind(echo.path, cudaTable), runner).listedLaunches(launches);
@@ -272,7 +272,7 @@ describe.skipIf(reason !== "")(`lists of launches${reason}`, () => {
     expect(echo.lines().filter((line) => line.startsWith("cudaGraphLaunch"))).toHaveLength(2);
   });
 
-  test("are not written where there is nothing to make them with", async () => {
+  test("are not written where call lists are unavailable", async () => {
     const echo = await echoLibrary();
     expect(cudaCalls(await bind(echo.path, cudaTable)).listedLaunches(launches)).toBeUndefined();
   });

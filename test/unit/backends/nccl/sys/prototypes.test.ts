@@ -308,7 +308,7 @@ const driverTrials: { readonly [K in keyof typeof cudaDriverTable]: Trial } = {
 
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
 
-describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, () => {
+describe.skipIf(reason !== "")(`calls arrive in C with their arguments${reason}`, () => {
   let echo: Echo;
   beforeAll(async () => {
     echo = await echoLibrary();
@@ -350,7 +350,7 @@ describe.skipIf(reason !== "")(`calls arrive in C as they were made${reason}`, (
     expect([...target]).toEqual([2, 3, 4, 5, 6]);
   });
 
-  test("each has the address of its own function, and nothing else has one", async () => {
+  test("each function has its own address, and no other name has one", async () => {
     const { allReduce, reduce, send } = await bind(echo.path, ncclTable);
     const known = [allReduce, reduce, send].map((each) => addressOf(each as NativeFunction));
     expect(new Set(known).size).toBe(3);

@@ -426,7 +426,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     expect(echo.text()).toMatch(/ on another thread$/);
   });
 
-  test("page-locked memory is seen where it is", async () => {
+  test("page-locked memory is read at its own address", async () => {
     const { prepareHostView } = await import("../../../../../src/backends/nccl/sys/koffi.ts");
     await prepareHostView();
     const { koffi } = await import("../../../../../src/backends/nccl/sys/koffi.ts");
