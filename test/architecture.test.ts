@@ -377,11 +377,15 @@ describe("the checkers notice", () => {
     expect(questions(file("src/x.ts", "/** It is. What it was. */\n// What it is."))).toEqual([]);
   });
 
-  test("titles with persons, and titles that are questions", () => {
+  test("titles with persons, and titles that are questions or riddles", () => {
     const bad =
       'test("who is told", f); describe.each(rows)("what is left", f); test.skip(`asked`, f);';
     expect(wrongTitles(file("test/x.test.ts", bad))).toHaveLength(3);
     expect(wrongTitles(file("test/x.test.ts", 'test("gives who", f, "who");'))).toHaveLength(1);
+    for (const title of ["is no chunk", "those that are none", "and goes on", "is given back"]) {
+      expect(wrongTitles(file("test/x.test.ts", `test("${title}", f);`)), title).toHaveLength(1);
+    }
+    expect(wrongTitles(file("test/x.test.ts", 'test("is no longer open", f);'))).toEqual([]);
     expect(wrongTitles(file("test/x.test.ts", 'test("refuses it"); f("who");'))).toEqual([]);
   });
 

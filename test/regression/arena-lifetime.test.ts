@@ -58,7 +58,7 @@ test("worlds with large buffers, one after another, have one arena", async () =>
   }
 });
 
-test("an arena without a world is given back with its threads when the event loop turns", async () => {
+test("an arena without a world is released with its threads when the event loop turns", async () => {
   const executor = new WasmExecutor({ threads: 2 });
   stopped.workers = 0;
   const arena = await oneWorld(executor, large);

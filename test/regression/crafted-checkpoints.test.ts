@@ -273,7 +273,7 @@ describe("a rank's file with a right checksum", () => {
     expect(error.file).toBe(rankFile(0));
   });
 
-  test("that is no safetensors file is refused", async () => {
+  test("that is not in the safetensors format is refused", async () => {
     const files = await saved(memoryFiles());
     const bytes = new Uint8Array(64).fill(255);
     await files.write(rankFile(0), bytes);

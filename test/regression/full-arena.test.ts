@@ -107,7 +107,7 @@ describe("without addresses for its memory", () => {
     });
   });
 
-  test("memories that no program uses are given back first", async () => {
+  test("memories that no program uses are released first", async () => {
     refuse(1);
     const world = await open(wasm());
     await world.run((comm) => {

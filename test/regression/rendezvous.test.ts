@@ -78,7 +78,7 @@ test("silent strangers drove out a rank that had said hello and not proven itsel
   expect(isEnded).not.toHaveBeenCalled();
 });
 
-test("a rank gave up after its connection ended before it had joined", async () => {
+test("a rank did not retry after its connection ended before it had joined", async () => {
   const at = await place(2);
   // Of the two connections of an attempt the first one speaks: hello, proof, join.
   const speaking: Socket[] = [];

@@ -91,7 +91,7 @@ describe("with the schedule random, where ranks get calls ahead of others,", () 
   }
 
   test.each(["full", "bfloat16", { topK: 0.5 }] as const)(
-    "a disposed trainer took the buckets of a step that was given up from other ranks: wire %j",
+    "a disposed trainer took the buckets of a cancelled step from other ranks: wire %j",
     async (wire) => {
       for (const seed of seeds) {
         const left = await goOn(seed, async (comm) => {
@@ -109,7 +109,7 @@ describe("with the schedule random, where ranks get calls ahead of others,", () 
   );
 
   test.each([2, 3] as const)(
-    "a disposed sharded trainer took the strips of a step that was given up from other ranks: stage %i",
+    "a disposed sharded trainer took the strips of a cancelled step from other ranks: stage %i",
     async (stage) => {
       for (const seed of seeds) {
         const left = await goOn(seed, async (comm) => {

@@ -245,6 +245,21 @@ const QUESTION = /^\/\*\*[\s*]*(What|Whether|How|Which|Who|Whose)\b/;
 /** A title that begins with a question word. */
 const QUESTION_WORD = /^(what|whether|how|which|who|whose|whom)\b/i;
 
+/** Words of a title that leave its subject or its effect to a guess: "is no chunk", "goes on", "those that are none". */
+const RIDDLE = new RegExp(
+  [
+    /(?<!\bthere )\b(is|are) no\b(?! longer\b)/,
+    /\b(is|are) none\b/,
+    /\b(go|goes|went) on\b/,
+    /\b(give|gives|given|gave) (up|back)\b/,
+    /\b(hand|hands|handed) over\b/,
+    /\bas (it|they) (was|were)\b/,
+    /\b(in vain|made again)\b/,
+  ]
+    .map(({ source }) => source)
+    .join("|"),
+);
+
 function commentsOf({ text }: SourceFile): string[] {
   return text.match(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/.*$/gm) ?? [];
 }
@@ -278,7 +293,7 @@ export function questions(file: SourceFile): string[] {
     .map((comment) => `${file.path}: ${comment.split("\n")[0]}`);
 }
 
-/** Literal titles of tests and groups that name a person or begin as a question. */
+/** Literal titles of tests and groups that name a person, begin as a question or read as a riddle. */
 export function wrongTitles({ path, text }: SourceFile): string[] {
   const titles: string[] = [];
   const visit = (node: ts.Node): void => {
@@ -291,7 +306,7 @@ export function wrongTitles({ path, text }: SourceFile): string[] {
   };
   visit(ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true));
   return titles
-    .filter((title) => title.search(PERSONS) >= 0 || QUESTION_WORD.test(title))
+    .filter((title) => [PERSONS, QUESTION_WORD, RIDDLE].some((wrong) => title.search(wrong) >= 0))
     .map((title) => `${path}: ${title}`);
 }
 

@@ -133,7 +133,7 @@ describeWebgpu("on a device that fails", () => {
     for (const each of [device, other]) each.destroy();
   });
 
-  test("a GPUBuffer of too few usages, and an address that is none", async () => {
+  test("a GPUBuffer of too few usages, and an invalid address", async () => {
     const device = await sharedDevice();
     const executor = await sharedExecutor();
     const plain = device.createBuffer({ size: 16, usage: 0x80 });

@@ -118,7 +118,7 @@ describe("the micro-benchmarks", () => {
     expect(besideText(gpus())).toMatch(/npm run bench:gpu measures NCCL on NVIDIA One, NVIDIA Two/);
   });
 
-  test("state that there are none", () => {
+  test("state their absence", () => {
     driver("no devices", 9);
     expect(gpus()).toEqual({ names: [], driver: null });
     expect(besideText(gpus())).toMatch(/there is no GPU here/);

@@ -57,7 +57,7 @@ test("a long line that arrives byte by byte is written whole", () => {
   expect(lines(Buffer.from(text), 1).map(String)).toEqual([text]);
 });
 
-test("bytes that are no text are cut, too, and none is lost", () => {
+test("bytes of invalid UTF-8 are cut, too, and every byte is written", () => {
   const bytes = Buffer.alloc(10 * most, 0x80);
   const found = lines(bytes, 65_536);
   expect(Buffer.concat(found).equals(bytes)).toBe(true);

@@ -134,7 +134,7 @@ describe("missing ranks", () => {
     await world.close();
   });
 
-  test("the thrown value is the cause, also when it is no Error", async () => {
+  test("the thrown value is the cause, also when it is not an Error", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     for (const thrown of [new TypeError("mine"), "text", 7, undefined, null]) {
       const causes: unknown[] = [];

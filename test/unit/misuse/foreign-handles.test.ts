@@ -118,7 +118,7 @@ describe("a handle of another rank", () => {
   });
 });
 
-describe("a rank's own handle is no misuse", () => {
+describe("a rank's own handle is accepted", () => {
   test("when another rank's code calls and awaits it, for all ranks", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
     const waiting: (() => void)[] = [];

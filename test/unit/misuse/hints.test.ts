@@ -25,7 +25,7 @@ describe("a hint", () => {
     expect(text).toContain(`${nothing}receive into int32, as it is sent`);
   });
 
-  test("of those that differ in length asks for a subarray", async () => {
+  test("of a send and a receive that differ in length asks for a subarray", async () => {
     const text = await failure(2, (comm) =>
       comm.rank === 0
         ? comm.send({ send: ints(4), peer: 1 })

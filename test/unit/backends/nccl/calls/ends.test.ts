@@ -53,7 +53,7 @@ describe("ranks that are all in close()", () => {
   });
 });
 
-test("a window that cannot be given back keeps no rank waiting, and is reported", async () => {
+test("a window that cannot be released delays no rank, and is reported", async () => {
   const gpus = fakeGpus();
   const ranks = await joinAll(2, "off", gpus);
   await onAll(ranks, ({ comm }) =>

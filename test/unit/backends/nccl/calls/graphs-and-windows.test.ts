@@ -77,7 +77,7 @@ test("symmetric memory is registered once, at its first use, and freed after its
   });
 });
 
-test("a disposed recording is given back on its device, once replays made before are done", async () => {
+test("a disposed recording is freed on its device, once earlier replays are done", async () => {
   const gpus = cleanGpus();
   const { machine } = gpus;
   await inWorld(gpus, 2, async (world) => {
@@ -114,7 +114,7 @@ test("a disposed recording is given back on its device, once replays made before
   });
 });
 
-test("a disposed recording is given back after a replay under way, although a later one was cancelled", async () => {
+test("a disposed recording is freed after a replay under way, although a later one was cancelled", async () => {
   const gpus = cleanGpus();
   const { machine } = gpus;
   await inWorld(gpus, 2, async (world) => {
@@ -172,7 +172,7 @@ test("a recording ends with its communicator", async () => {
   });
 });
 
-test("a recording that cannot be given back is reported when the world closes", async () => {
+test("a recording that cannot be freed is reported when the world closes", async () => {
   const gpus = cleanGpus();
   const planned = cudaError("cudaGraphExecDestroy", 1, "cudaErrorInvalidValue");
   const closing = inWorld(gpus, 1, async (world) => {

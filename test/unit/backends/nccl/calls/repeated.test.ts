@@ -56,7 +56,7 @@ describe.each(sizes)("a repeated call, among %i", (size) => {
     });
   });
 
-  test("runs hooks that were added since, and no longer those that were taken off", async () => {
+  test("runs hooks that were added since, and no longer the removed ones", async () => {
     await watch(size, async ({ world, again }) => {
       const told = await world.run(async (comm) => {
         const seen: string[] = [];

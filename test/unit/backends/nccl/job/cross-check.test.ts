@@ -284,7 +284,7 @@ test("once, a rank with another call than the compared one gets an error with th
   expect(next).toMatchObject(comms.map(() => ({ code: "ERR_COMM_ABORTED" })));
 });
 
-test("once, a slow rank is no mismatch", async () => {
+test("once, a slow rank causes no mismatch", async () => {
   const comms = await connected(2, "once");
   const sums = await outcomes(comms, async (comm) => {
     if (comm.rank === 1) await new Promise((resolve) => setTimeout(resolve, 1200));

@@ -61,7 +61,7 @@ async function expectLife(next: readonly ConnectedCommunicator[]): Promise<void>
 }
 
 describe.each(calls)("%s that waits", (what, call) => {
-  test("is given up by its signal, and ends the communicator alone", async () => {
+  test("is cancelled by its signal, and ends only its communicator", async () => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus);
     const halves = await onAll(ranks, ({ comm }) => comm.split({ color: 0 }));

@@ -49,7 +49,7 @@ describe("repeated calls in a job", () => {
     ["once", ["call world 0", "call world 3"]],
     ["off", []],
   ] as const)(
-    "are handed over as they are with compareCalls: %j",
+    "are submitted without a comparison with compareCalls: %j",
     async (compareCalls, compared) => {
       const ranks = await joinAll(2, compareCalls);
       const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueRepeated"));

@@ -10,12 +10,15 @@ import { h200x8, withRing } from "../../../../../src/algorithms/nccl/topology.ts
 const identity = (ranks: number): number[] => Array.from({ length: ranks }, (_, rank) => rank);
 
 describe("a graph file", () => {
-  test.each([2, 3, 4, 5, 6, 7, 8])("of %i GPUs is read as it was written", (ranks) => {
-    const { name, treeSearch, ...facts } = h200x8(ranks);
-    const read = graphTopology(graphFile(h200x8(ranks), identity(ranks)))(ranks);
-    expect(read).toMatchObject({ ...facts, treeSearch });
-    expect(read.name).not.toBe(name);
-  });
+  test.each([2, 3, 4, 5, 6, 7, 8])(
+    "of %i GPUs is read with the facts that it was written from",
+    (ranks) => {
+      const { name, treeSearch, ...facts } = h200x8(ranks);
+      const read = graphTopology(graphFile(h200x8(ranks), identity(ranks)))(ranks);
+      expect(read).toMatchObject({ ...facts, treeSearch });
+      expect(read.name).not.toBe(name);
+    },
+  );
 
   test("with another ring has it in every channel, beside the same chains", () => {
     const topology = withRing(h200x8(4), [2, 0, 3, 1]);

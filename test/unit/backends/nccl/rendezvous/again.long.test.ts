@@ -95,7 +95,7 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
     await Promise.all([0, 2].map((rank) => members[rank]!.leave()));
   });
 
-  test("a rank that joins again gives up by its signal", async () => {
+  test("a second join is cancelled by its signal", async () => {
     const meet = await meetAt(2);
     const members = await Promise.all([0, 1].map((rank) => joining(meet, rank, 2)));
     await members[1]!.leave();

@@ -255,7 +255,7 @@ describe("the proof", () => {
     }
   });
 
-  test("a challenge is no proof", () => {
+  test("a challenge is not accepted as a proof", () => {
     expect(() => isProof(encodeChallenge(freshNonce()), "rank", secret, exchanged)).toThrow(
       WireError,
     );
@@ -402,7 +402,7 @@ describe("messages", () => {
     fc.record({ kind: of("bye") }),
   );
 
-  test("come back as they were", () => {
+  test("are equal after encoding and decoding", () => {
     fc.assert(
       fc.property(requests, (each) => {
         expect(decodeRequest(encodeRequest(each))).toEqual(each);

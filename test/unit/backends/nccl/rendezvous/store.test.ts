@@ -169,7 +169,7 @@ describe("exchange", () => {
 });
 
 describe("leaving", () => {
-  test("is no loss to the others, but waits for the departed rank fail", async () => {
+  test("is not reported as a loss, but waits for the departed rank fail", async () => {
     const [zero, one, two] = await (await place(3)).joinAll();
     const waiting = errorOf(zero!.exchange("k", bytes("v")));
     await two!.leave();

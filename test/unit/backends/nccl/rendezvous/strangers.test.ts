@@ -118,7 +118,7 @@ test("all ranks of a large job may connect at once", async () => {
 describe("messages of another version, or malformed ones,", () => {
   const hello = { jobId: "j", rank: 1, nonce: freshNonce() };
 
-  test("are no hello and no challenge", () => {
+  test("are not accepted as a hello or a challenge", () => {
     const [said, asked] = [encodeHello(hello), encodeChallenge(freshNonce())];
     expect(decodeHello(said)).toEqual({ ...hello, nonce: new Uint8Array(hello.nonce) });
     for (const at of [1, 2, 3, 4]) {
@@ -130,7 +130,7 @@ describe("messages of another version, or malformed ones,", () => {
     }
   });
 
-  test("that are easily guessed are no nonces", () => {
+  test("with nonces of another length are refused", () => {
     for (const length of [0, 1, 31, 33]) {
       const nonce = new Uint8Array(length);
       expect(() => decodeHello(encodeHello({ ...hello, nonce }))).toThrow(/nonce|field/);

@@ -60,7 +60,7 @@ describe("joining", () => {
     expect([zero.rank, one.rank]).toEqual([0, 1]);
   });
 
-  test("is given up by its signal", async () => {
+  test("is cancelled by its signal", async () => {
     const { join } = await place(2);
     const reason = new Error("enough");
     const controller = new AbortController();

@@ -361,7 +361,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     expect(await thrownBy(() => nccl.destroy(a))).toMatchObject({ statusName: "status 41" });
   });
 
-  test("an event or a stream that is not ready is no error, another status is one", async () => {
+  test("a status of not ready throws no error for an event or a stream, another status does", async () => {
     echo.begin({ status: 600 });
     expect(cuda.eventDone(d)).toBe(false);
     expect(cuda.streamDone(c)).toBe(false);
@@ -370,7 +370,7 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     expect(await thrownBy(() => cuda.streamDone(c))).toMatchObject({ cCall: "cudaStreamQuery" });
   });
 
-  test("an asynchronous state in progress is no error, another is one", async () => {
+  test("an asynchronous state in progress throws no error, another state does", async () => {
     echo.begin({ out: [7n] });
     nccl.checkAsync(a);
     echo.begin({ out: [1n] });
