@@ -3,7 +3,7 @@
  *
  * A backend is a value the caller passes. It never receives a wrong call. The ledger passes a `CallSet` on only after every
  * local rank has made the call, all signatures agree and all arguments are valid. What a backend cannot do it declares through
- * `supports`; it never falls back to something else.
+ * `refusal`; it never falls back to something else.
  */
 import type { DeviceBuffer } from "./buffer.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
@@ -64,33 +64,15 @@ export interface Attempt extends Probe {
   readonly backend: string;
 }
 
-/** The ranks of one open world that live in this process. */
+/**
+ * The ranks of one open world that live in this process.
+ *
+ * Ranks are those of the world where a method gets no communicator, else those of the communicator.
+ */
 export interface Session {
-  readonly backend: string;
-  readonly size: number;
-  /** The ranks that live in this process, ascending; all of them when left out. */
-  readonly localRanks?: readonly number[];
-  readonly capabilities: Capabilities;
-  /** Deadline of a call that gives none, in milliseconds of real time; none when left out. */
-  readonly timeoutMs?: number | undefined;
-  /** In a job of several processes: its generation, counted from 1, and the rank that each rank had in the first one. */
-  readonly generation?: number;
-  readonly initialRanks?: readonly number[];
-  /** The backends that were tried to get this one, where there was a choice. */
-  readonly selection?: readonly Attempt[];
-  /** Name of a rank's device, such as `sim:3`. */
-  device(rank: number): string;
-  /** The CUDA stream that a rank's operations run on. Left out where there are no streams. */
-  stream?(rank: number): bigint;
-  /** New memory on a rank's device; contents are zero. Symmetric memory only where `capabilities.symmetricMemory`. */
-  allocate(rank: number, byteLength: number, symmetric?: boolean): Memory;
-  /**
-   * Device memory that the caller's own code owns, never given back from here. Throws when it is none of the rank's
-   * device. Left out where ranks have no device memory.
-   */
-  adopt?(rank: number, ptr: bigint, byteLength: number): Memory;
-  /** Host memory used in place, where the backend can (`capabilities.hostArrays`). */
-  borrow(rank: number, memory: ArrayBufferLike): Memory;
+  readonly info: SessionInfo;
+  /** The device of a rank that lives in this process: the same object every time. */
+  device(rank: number): RankDevice;
   /** Why a call cannot be made on a communicator; `undefined` when it can. */
   refusal(question: Question, comm: CommInfo): string | undefined;
   /**
@@ -98,96 +80,119 @@ export interface Session {
    * Local, predicted, runs nothing.
    */
   explain(question: Question, comm: CommInfo, rank: number): Explanation;
-  /** The backend's own estimate of a call's time in nanoseconds; runs nothing. Left out where it has none. */
-  estimate?(question: Question, comm: CommInfo): number;
-  /** Gets every call of a rank as it is posted. Throwing refuses it: injected faults. */
-  onPosted?(worldRank: number, call: RankCall): void;
-  /** Gets every posted call that failed, also by the error of a hook. Left out where failures are not recorded. */
-  onFailed?(comm: CommInfo, failed: FailedCall): void;
-  /** Present where writes to the memory of open calls are detected. */
-  readonly bufferGuard?: BufferGuard | undefined;
+  /** The estimated time of a call in nanoseconds; runs nothing. */
+  estimate(question: Question, comm: CommInfo): number;
   /**
-   * Runs one complete, checked call. Returning means it was submitted, the promise (if any) that it is done. Sets of
-   * one communicator come one after another, never two at a time.
+   * Runs complete, checked work. Returning means it was submitted, the promise (if any) that it is done. The work of one
+   * communicator comes one after another, never two at a time.
    */
-  execute(set: CallSet): void | Promise<void>;
-  /**
-   * Makes a recording that `execute` or `enqueue` runs as one call named `replay`; `undefined` where it is run call by
-   * call instead. All ranks have recorded these calls, none of which is a message.
-   */
-  capture?(comm: CommInfo, recorded: readonly CallSet[]): object | undefined;
-  /** A rank replays a recording of `capture` no more, or, with none named, none of the communicator; its replays are done. */
-  discard?(comm: CommInfo, rank: number, graph?: object): void;
-  /**
-   * Gets a complete control call: a split or capture, which changes communicators or recordings instead of data. In virtual
-   * time its ranks are done when the last one has made it.
-   */
-  onControlCall?(set: CallSet): void;
-  /** Runs matched sends and receives, and those with the other end in another process, all at once. Same promise as `execute`. */
-  exchange(
-    comm: CommInfo,
-    transfers: readonly Transfer[],
-    remote: readonly RemoteTransfer[],
-  ): void | Promise<void>;
-  /**
-   * Present where calls are queued: as `execute`, but further calls may be submitted before earlier ones are done, and
-   * `completion` settles when this one is. A call that throws was not queued.
-   */
-  enqueue?(set: CallSet, completion: Completion): void;
-  /** Present with `enqueue`: queues the planned call of a set again, as call `number` of the communicator. */
-  enqueueRepeated?(cache: PlanCache, number: number, completion: Completion): void;
-  /** Present with `enqueueRepeated`: appends a call to the last submission, while its `Completion` accepts more. */
-  appendRepeated?(cache: PlanCache, number: number): void;
-  /** Present with `enqueue`: the same for `exchange`. */
-  enqueueExchange?(
-    comm: CommInfo,
-    transfers: readonly Transfer[],
-    remote: readonly RemoteTransfer[],
-    completion: Completion,
-  ): void;
+  execute(work: Work): void | Promise<void>;
   /** Makes what the communicators of a complete split need. Same promise as `execute`. */
-  split?(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
-  /** Calls `listener` for every lost rank. */
-  onLost?(listener: (rank: number, reason: string) => void): void;
+  split(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
   /**
-   * Present in a job of several processes that compares calls. Exchanges the digests of a call among all ranks of the
-   * communicator. Returns the fault that `compareDigests` finds in their details, by rank, or `undefined`. Kinds that were
-   * equal before are cached: the answer for them may be `undefined` at once. Rejects when a rank is lost meanwhile.
+   * Makes a recording that is run as one call named `replay`; `undefined` where it is run call by call instead. All ranks have
+   * recorded these calls, none of which is a message.
    */
-  compare?:
-    | (<Fault>(
-        comm: CommInfo,
-        number: number,
-        digest: () => CallDigest,
-        compareDigests: (details: readonly string[]) => Fault | undefined,
-      ) => Promise<Fault | undefined> | undefined)
-    | undefined;
-  /**
-   * Present in a job of several processes: the barrier of ranks before a call that connects them for the first time. Without
-   * it, such a call blocks the process until its peers submit it too. `undefined` for a call that cannot block.
-   */
-  peerBarrier?: ((set: CallSet) => PeerBarrier | undefined) | undefined;
-  /** Present with `peerBarrier`: the same for messages. */
-  exchangeBarrier?:
-    | ((comm: CommInfo, remote: readonly RemoteTransfer[]) => PeerBarrier | undefined)
-    | undefined;
-  /** Present in a job of several processes. */
-  readonly peers?: PeerProcesses | undefined;
-  /** Joins the next generation of the job with the other survivors, which ends this session. May be retried after a failure. */
-  rejoin?(without: readonly number[] | undefined): Promise<Session>;
-  /** Gives up what was submitted on a communicator and is not done: its promises reject with this reason. */
-  abort?(comm: CommInfo, reason: unknown): void;
+  capture(comm: CommInfo, recorded: readonly CallSet[]): object | undefined;
+  /** A rank replays a recording of `capture` no more, or, with none named, none of the communicator; its replays are done. */
+  discard(comm: CommInfo, rank: number, graph?: object): void;
+  /** Gives up what was submitted on a communicator and is not done, if the backend can: its promises reject with this reason. */
+  abort(comm: CommInfo, reason: unknown): void;
   /** A communicator is over: nothing of it is under way, and no call of it will come. */
-  releaseComm?(comm: CommInfo): void;
-  /** The order in which the ranks of a finished call, or of a starting run, continue. A permutation of 0..size-1. */
-  wakeOrder(set: CallSet | undefined): readonly number[];
-  /** Present where ranks resume one at a time; elsewhere the ranks of a call resume together, in `wakeOrder`. */
-  readonly schedule?: Schedule;
-  /** Present where time is virtual. */
-  readonly clock?: VirtualClock;
+  release(comm: CommInfo): void;
+  /** The order, and the virtual time, in which ranks resume. */
+  readonly scheduler: Scheduler;
+  /** Present where every call of a rank is observed: injected faults, lent buffers, traces. */
+  readonly observer: CallObserver | undefined;
   /** Gives everything back. Idempotent. */
   close(): void | Promise<void>;
 }
+
+/** The unchanging facts of a session. */
+export interface SessionInfo {
+  readonly backend: string;
+  /** Number of ranks of the world. */
+  readonly size: number;
+  /** The ranks that live in this process, ascending. */
+  readonly localRanks: readonly number[];
+  readonly capabilities: Capabilities;
+  /** Deadline of a call that gives none, in milliseconds of real time; `undefined`: none. */
+  readonly timeoutMs: number | undefined;
+}
+
+/** The device of one rank: its name, its memory and its stream. */
+export interface RankDevice {
+  /** Such as `sim:3`. */
+  readonly name: string;
+  /** The CUDA stream that the rank's operations run on; `undefined` where there are no streams. */
+  readonly stream: bigint | undefined;
+  /** New memory; contents are zero. Symmetric memory only where `capabilities.symmetricMemory`. */
+  allocate(byteLength: number, symmetric: boolean): Memory;
+  /**
+   * Device memory that the caller's own code owns, never given back from here. Throws when it is none of this device.
+   * `undefined` where ranks have no device memory.
+   */
+  adopt(ptr: bigint, byteLength: number): Memory | undefined;
+  /** Host memory used in place, where the backend can (`capabilities.hostArrays`). */
+  borrow(memory: ArrayBufferLike): Memory;
+}
+
+/** Work that a session runs as a whole. */
+export type Work = CallSet | Exchange;
+
+/** Matched sends and receives, and those with the other end in another process: all under way at once. */
+export interface Exchange {
+  readonly comm: CommInfo;
+  readonly transfers: readonly Transfer[];
+  readonly remote: readonly RemoteTransfer[];
+}
+
+/** A session that queues work: further work is submitted before earlier work is done. */
+export interface QueueingSession extends Session {
+  /** As `execute`; `completion` settles when the work is done. Work for which this throws was not queued. */
+  submit(work: Work, completion: Completion): void;
+}
+
+/** True for a session that queues work. */
+export function isQueueing(session: Session): session is QueueingSession {
+  return "submit" in session;
+}
+
+/** The session of one process of a job of several. */
+export interface JobSession extends Session {
+  /** Generation of the job, counted from 1, and the rank that each rank had in the first one. */
+  readonly generation: number;
+  readonly initialRanks: readonly number[];
+  /** Calls `listener` for every lost rank. */
+  onLost(listener: (rank: number, reason: string) => void): void;
+  /** Present where calls are compared among processes. */
+  readonly compare: CompareDigests | undefined;
+  /**
+   * The barrier of ranks before work that connects them for the first time. Without it, such work blocks the process until its
+   * peers submit it too. `undefined` for work that cannot block.
+   */
+  barrier(work: Work): PeerBarrier | undefined;
+  readonly peers: PeerProcesses;
+  /** Joins the next generation of the job with the other survivors, which ends this session. May be retried after a failure. */
+  rejoin(without: readonly number[] | undefined): Promise<Session>;
+}
+
+/** The session as one of a job; `undefined` where all ranks live in this process. */
+export function asJobSession(session: Session): JobSession | undefined {
+  return "rejoin" in session ? (session as JobSession) : undefined;
+}
+
+/**
+ * Exchanges the digests of a call among all ranks of the communicator. Returns the fault that `compareDigests` finds in their
+ * details, by rank, or `undefined`. Kinds that were equal before are cached: the answer for them may be `undefined` at once.
+ * Rejects when a rank is lost meanwhile.
+ */
+export type CompareDigests = <Fault>(
+  comm: CommInfo,
+  number: number,
+  digest: () => CallDigest,
+  compareDigests: (details: readonly string[]) => Fault | undefined,
+) => Promise<Fault | undefined> | undefined;
 
 /**
  * Waits for the ranks of other processes. True: all have arrived, each may block until this process submits the call too, and
@@ -235,7 +240,7 @@ export interface CallDigest {
 
 /** The completion of one submission: a call, or several that were appended to it. */
 export interface Completion {
-  /** Set by a session with `appendRepeated`: this is the last submission, and it is not done. False at first. */
+  /** Set by a session: this is its last submission and not done, and repeated calls can be appended to it. False at first. */
   acceptsMore: boolean;
   /** Its calls are done, or failed with this error. Called once. */
   settled(error?: unknown): void;
@@ -255,20 +260,44 @@ export interface Capabilities {
   readonly phantom?: true;
 }
 
-/** Detects writes to the buffers of a call between its posting and its submission. */
-export interface BufferGuard {
-  /** A rank posted a call. */
-  acquire(comm: CommInfo, call: RankCall): void;
-  /** A write to a buffer of one of these calls; checked right before they are submitted together. */
+/** Observes the calls of the ranks of a session. */
+export interface CallObserver {
+  /** A rank is about to post a call. Throwing refuses it: injected faults. */
+  posting(worldRank: number, call: RankCall): void;
+  /** A rank posted a call; its buffers are lent to the call until it settles. */
+  posted(comm: CommInfo, call: RankCall): void;
+  /** A write to a buffer of one of these calls since it was posted; checked right before they are submitted together. */
   findWrite(calls: readonly RankCall[]): WriteFault | undefined;
   /** The call has settled. */
-  release(call: RankCall): void;
+  settled(call: RankCall): void;
+  /** A posted call has failed, also by the error of a hook. */
+  failed(comm: CommInfo, failed: FailedCall): void;
 }
 
 /** A buffer that its rank wrote while a call used it. */
 export interface WriteFault {
   readonly rank: number;
   readonly field: "send" | "recv";
+}
+
+/** The order in which ranks resume, and their time. */
+export interface Scheduler {
+  /** The order in which the ranks of a finished call, or of a starting run, continue. A permutation of 0..size-1. */
+  wakeOrder(set: CallSet | undefined): readonly number[];
+  /** Present where ranks resume one at a time; elsewhere the ranks of a call resume together, in `wakeOrder`. */
+  readonly schedule: Schedule | undefined;
+  /** Present where time is virtual. */
+  readonly clock: VirtualClock | undefined;
+}
+
+/** The scheduler of backends in real time: ranks resume together, in the order of their numbers. */
+export function inRankOrder(size: number): Scheduler {
+  const order = (length: number): number[] => Array.from({ length }, (_, rank) => rank);
+  return {
+    wakeOrder: (set) => order(set?.calls.length ?? size),
+    schedule: undefined,
+    clock: undefined,
+  };
 }
 
 /** Picks the rank that resumes next. Ranks are those of the world. */
@@ -287,6 +316,8 @@ export interface VirtualClock {
   reach(rank: number, timePs: number): void;
   /** The rank computes for a while. */
   work(rank: number, durationNs: number, label: string | undefined): void;
+  /** Ranks make a split or a capture: they are done when the last one has made it. */
+  join(set: CallSet): void;
 }
 
 /** A communicator as backends see it. */
@@ -388,4 +419,12 @@ export interface CallSet {
 export interface PlanCache {
   /** The backend's work that depends on the arguments alone, for the next call. */
   planned: object | undefined;
+  /** Set by a session that queues work: submits the call again, in place of `submit`. */
+  repeat: RepeatedCall | undefined;
+}
+
+/** A planned call that is submitted again without any check. */
+export interface RepeatedCall {
+  /** Submits it as call `number` of its communicator; appended to the submission of a completion that accepts more. */
+  submit(number: number, completion: Completion): void;
 }

@@ -3,13 +3,16 @@
 export type {
   Attempt,
   Backend,
-  BufferGuard,
   CallDigest,
+  CallObserver,
   CallSet,
   Capabilities,
   CommInfo,
+  CompareDigests,
   Completion,
+  Exchange,
   FailedCall,
+  JobSession,
   JoinRequest,
   MissingRanks,
   OpenRequest,
@@ -17,17 +20,24 @@ export type {
   PeerProcesses,
   PlanCache,
   Probe,
+  QueueingSession,
   RankCall,
+  RankDevice,
   Rebuilt,
   RecordedCalls,
   RemoteEnd,
   RemoteTransfer,
+  RepeatedCall,
   Schedule,
+  Scheduler,
   Session,
+  SessionInfo,
   Transfer,
   VirtualClock,
+  Work,
   WriteFault,
 } from "./backend.ts";
+export { asJobSession, inRankOrder, isQueueing } from "./backend.ts";
 export type { LastUse } from "./buffer.ts";
 export { type Allocation, DeviceBuffer, overlapBytes } from "./buffer.ts";
 export type {

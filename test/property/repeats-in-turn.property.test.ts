@@ -9,6 +9,7 @@ import { describe, expect, test } from "vitest";
 import { fakeGpus, ncclError } from "../support/fake-gpus/index.ts";
 import { within } from "../support/planted.ts";
 import { holds } from "../support/seed.ts";
+import { watchRepeats } from "../support/watched-repeats.ts";
 
 const kinds = ["sum", "max", "broadcast", "barrier", "replay", "group"] as const;
 
@@ -180,13 +181,7 @@ async function outcome(program: Program, isHeard: boolean) {
   const gpus = fakeGpus();
   const world = await createWorld({ backend: gpus.backend(), size: program.size });
   const gate = new Gate();
-  const [session] = gpus.sessions;
-  const { appendRepeated } = session!;
-  let behind = 0;
-  session!.appendRepeated = (kept, number) => {
-    behind++;
-    appendRepeated.call(session, kept, number);
-  };
+  const repeats = watchRepeats(gpus.sessions[0]!);
   const plan = (failing: number): void => {
     if (failing === 0) return;
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
@@ -198,7 +193,7 @@ async function outcome(program: Program, isHeard: boolean) {
       return rankOf(comm, program, gate, plan);
     });
     const found = await within(5000, running);
-    return { found, behind, complaints: gpus.machine.complaints };
+    return { found, behind: repeats.count()[1], complaints: gpus.machine.complaints };
   } finally {
     gpus.machine.release();
     await world.close();

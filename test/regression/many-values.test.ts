@@ -61,7 +61,7 @@ test("a call that moves nothing ends on many ranks at once", async () => {
   const ranks = Array.from({ length: size }, (_, rank) => rank);
   const comm: CommInfo = { id: 0, name: "world", ranks, local: ranks };
   const calls = ranks.map((rank) => ({ rank, finishedAtPs: rank }) as RankCall);
-  session.onControlCall?.({ comm, number: 0, collective: "split", calls });
+  session.scheduler.clock?.join({ comm, number: 0, collective: "split", calls });
   expect(calls.every(({ finishedAtPs }) => finishedAtPs === size - 1)).toBe(true);
 });
 

@@ -71,7 +71,7 @@ export function provideReceiveBuffers(session: Session, set: CallSet): void {
     if (call.recv !== undefined || dtype === undefined) continue;
     const rank = set.comm.ranks[call.rank] as number;
     const length = needed[index] as number;
-    const memory = session.allocate(rank, length * bytesOf(dtype));
+    const memory = session.device(rank).allocate(length * bytesOf(dtype), false);
     call.recv = new DeviceBuffer(dtype, length, {
       memory,
       rank,

@@ -3,7 +3,7 @@
  *
  * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
  */
-import type { CallDigest, CallSet, CommInfo, RankCall, Session } from "../backend.ts";
+import type { CallDigest, CommInfo, JobSession, RankCall } from "../backend.ts";
 import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
@@ -239,19 +239,19 @@ interface DigestDetails {
 
 /** Parts of dispatch that a comparison needs. */
 interface CompareHost {
-  readonly session: Session;
+  readonly job: JobSession | undefined;
   readonly comm: CommInfo;
   readonly windows: SymmetricWindows;
 }
 
 /** Compares a call with those of other processes, where there are any and comparisons are on. */
 export function compareAcrossProcesses(
-  { session, comm, windows }: CompareHost,
+  { job, comm, windows }: CompareHost,
   pending: PendingCollective,
 ): Promise<Mismatch | undefined> | undefined {
   const [own] = pending.posted;
   if (own === undefined || pending.posted.length === pending.postings.length) return undefined;
-  return session.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
+  return job?.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
 }
 
 /** The digest of a rank's own call. */
@@ -312,17 +312,6 @@ function lengthsFault(digests: readonly DigestDetails[]): Mismatch | undefined {
 }
 
 // Recordings. Their calls are compared at the capture, as if they were made then.
-
-/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or messages among them. */
-export function recordedSets({ comm, number, calls }: CallSet): CallSet[] | undefined {
-  if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
-  const recorded = calls[0]?.recorded?.calls ?? [];
-  if (recorded.length === 0) return undefined;
-  return recorded.map(({ collective }, index): CallSet => {
-    const ofRanks = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
-    return { comm, number, collective, calls: ofRanks, cache: { planned: undefined } };
-  });
-}
 
 /** The mismatch of the recorded calls of all ranks, beside their signatures; makes their windows. */
 export function recordedMismatch(

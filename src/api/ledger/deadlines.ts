@@ -5,7 +5,7 @@
  * timeout, and leaves the queue when its call settles. One timer is set for the earliest deadline.
  */
 
-import type { CommInfo, Session } from "../backend.ts";
+import type { CommInfo, JobSession } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { CommTimeoutError } from "../errors.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -246,7 +246,7 @@ export function missingRanks(ranks: readonly number[]): TimeoutCause {
 
 /** The cause of a timeout; in a job of several processes it queries the others. */
 export async function timeoutCause(
-  session: Session,
+  job: JobSession | undefined,
   comm: CommInfo,
   posting: Posting,
   { queues, submitted, areBlocked }: OpenCalls,
@@ -258,7 +258,7 @@ export async function timeoutCause(
   const isBehind = isWaiting && (areBlocked || !queues.isAtHead(op));
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
-    const { ranks, haveDiverged } = (await session.peers?.missingRanks(comm, op.call)) ?? {
+    const { ranks, haveDiverged } = (await job?.peers.missingRanks(comm, op.call)) ?? {
       ranks: here,
     };
     if (haveDiverged === true) return diverged;
@@ -272,7 +272,7 @@ export async function timeoutCause(
     ...submitted.submittedWith(posting),
   ] as TransferPosting[];
   const remote = together.filter((end) => !comm.local.includes(end.peer));
-  const missingWorldRanks = await session.peers?.missingEnds(comm, remote);
+  const missingWorldRanks = await job?.peers.missingEnds(comm, remote);
   const missing = missingWorldRanks && commRanks(comm, missingWorldRanks);
   // A call behind an earlier one is not dispatched yet: to the others this rank is the missing one.
   const isUpToUs = missing?.every((rank) => rank === op.rank) === true;

@@ -3,12 +3,23 @@
  *
  * A set that differs between ranks never reaches the session.
  */
-import type { CallSet, PeerBarrier, RankCall, RemoteTransfer, Transfer } from "../backend.ts";
+import type {
+  CallSet,
+  PeerBarrier,
+  RankCall,
+  RepeatedCall,
+  Session,
+  Transfer,
+  Work,
+} from "../backend.ts";
+import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { hasReceiveCounts } from "../member/prepared.ts";
 import {
   aliasingErrors,
+  assertLive,
+  assertNoAliasing,
   isReleased,
   releasedPairError,
   releasedRemoteError,
@@ -30,6 +41,7 @@ import { MatchedCall } from "./matched-call.ts";
 import { type MatchedPair, remoteEnds, takePairs } from "./messages.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import type { PendingCollective, RankQueues } from "./queues.ts";
+import { numberGraph, recordedSets } from "./recordings.ts";
 import {
   abandon,
   attempt,
@@ -107,11 +119,9 @@ function dispatchMatched(
   postings: readonly Posting[],
   matched: MatchedCall,
 ): void | Promise<void> {
-  const { enqueueRepeated, bufferGuard } = host.session;
-  const again =
-    matched.planned !== undefined && enqueueRepeated !== undefined && bufferGuard === undefined;
-  if (again && matched.buffersLive()) {
-    return submitRepeated(host, new PostedSubmission(postings), matched, pending.number);
+  const { repeat } = matched;
+  if (repeat !== undefined && host.session.observer === undefined && matched.buffersLive()) {
+    return submitRepeated(host, new PostedSubmission(postings), repeat, pending.number);
   }
   return runSet(host, pending, postings, postings.map(callOf), matched);
 }
@@ -120,11 +130,11 @@ function dispatchMatched(
 export function submitRepeated(
   host: DispatchHost,
   call: Submission,
-  matched: MatchedCall,
+  repeat: RepeatedCall,
   number: number,
 ): void {
   try {
-    host.enqueueRepeated(call, matched, number);
+    host.enqueue(call, (completion) => repeat.submit(number, completion));
   } catch (error) {
     failDispatched(host, call.postings, error);
   }
@@ -172,7 +182,7 @@ function runSet(
     postings,
     () => runAfterBarrier(host, set, postings),
     () => {
-      const order = host.session.wakeOrder(set);
+      const order = host.session.scheduler.wakeOrder(set);
       settle(host, [order.map((rank) => postings[rank] as Posting)]);
     },
   );
@@ -183,7 +193,7 @@ function runAfterBarrier(
   set: CallSet,
   postings: readonly Posting[],
 ): DispatchResult {
-  const barrier = host.session.peerBarrier?.(set);
+  const barrier = host.job?.barrier(set);
   if (barrier === undefined) return prepareAndSubmit(host, set, postings);
   const proceed = (): DispatchResult => prepareAndSubmit(host, set, postings);
   const submitAnyway = (): void => submitAbandoned(host, set);
@@ -201,7 +211,7 @@ function submitAbandoned(host: DispatchHost, set: CallSet): void {
     void Promise.resolve(exchangeCounts(session, once)).catch(() => undefined);
     return;
   }
-  host.prepare(once);
+  prepareMemory(session, once);
   void Promise.resolve(session.execute(once)).catch(() => undefined);
 }
 
@@ -210,9 +220,12 @@ function prepareAndSubmit(
   set: CallSet,
   postings: readonly Posting[],
 ): DispatchResult {
-  const controlled = host.runControlCall(set);
-  if (controlled instanceof Promise) return controlled;
-  if (controlled !== false) return markSubmitted([postings], host.session.onControlCall?.(set));
+  if (set.collective === "split" || set.collective === "capture") {
+    const changed = set.collective === "split" ? host.split(set) : capture(host.session, set);
+    if (changed instanceof Promise) return changed;
+    host.session.scheduler.clock?.join(set);
+    return markSubmitted([postings], undefined);
+  }
   if (set.calls.every(hasReceiveCounts)) return checkAndSubmit(host, set, postings);
   // Exchanged counts and allocated memory differ from one call to the next.
   const { cache: _, ...once } = set;
@@ -229,20 +242,39 @@ function checkAndSubmit(
   set: CallSet,
   postings: readonly Posting[],
 ): DispatchResult {
-  host.prepare(set);
-  const written = host.session.bufferGuard?.findWrite(set.calls);
+  prepareMemory(host.session, set);
+  const written = host.session.observer?.findWrite(set.calls);
   if (written !== undefined) throw writeError(set, written);
-  return submit(host, set, postings);
+  return submit(host, set, [postings]);
 }
 
-/** Submits a checked set. */
-function submit(host: DispatchHost, set: CallSet, postings: readonly Posting[]): DispatchResult {
-  const { session } = host;
-  if (session.enqueue !== undefined) {
-    host.enqueue(postings, (waiting) => session.enqueue?.(set, waiting));
-    return queued;
-  }
-  return markSubmitted([postings], session.execute(set));
+/** Submits checked work; `calls` are its postings, matched pairs together. */
+function submit(
+  host: DispatchHost,
+  work: Work,
+  calls: readonly (readonly Posting[])[],
+): DispatchResult {
+  const { session, queueing } = host;
+  if (queueing === undefined) return markSubmitted(calls, session.execute(work));
+  const call = new PostedSubmission(calls.flat());
+  host.enqueue(call, (completion) => queueing.submit(work, completion));
+  return queued;
+}
+
+/** Checks the memory of a complete set, and allocates receive buffers of exchanged lengths. Throws when it cannot be dispatched. */
+function prepareMemory(session: Session, set: CallSet): void {
+  assertLive(set);
+  assertNoAliasing(set);
+  if (set.collective === "allToAllv") provideReceiveBuffers(session, set);
+}
+
+/** Records the calls of a complete capture. */
+function capture(session: Session, set: CallSet): void {
+  const recorded = recordedSets(set);
+  for (const each of recorded ?? []) prepareMemory(session, each);
+  const graph = recorded && session.capture(set.comm, recorded);
+  if (graph !== undefined) numberGraph(set.comm, graph);
+  for (const call of set.calls) call.graph = graph;
 }
 
 function cancelError(
@@ -311,14 +343,15 @@ function awaitExchangePeers(
   queues: RankQueues,
   remote: readonly TransferPosting[],
 ): Promise<void> | undefined {
-  const { comm, session } = host;
-  if (session.exchangeBarrier === undefined) return undefined;
-  const barrier = session.exchangeBarrier(comm, remote);
+  const { comm, session, job } = host;
+  const barrier = job?.barrier({ comm, transfers: [], remote });
   if (barrier === undefined) return undefined;
   const proceed = (): unknown => dispatchMessages(host, queues);
   const submitAnyway = (): void => {
     const left = remote.filter(({ call }) => !isReleased(call));
-    void Promise.resolve(session.exchange(comm, [], left)).catch(() => undefined);
+    void Promise.resolve(session.execute({ comm, transfers: [], remote: left })).catch(
+      () => undefined,
+    );
   };
   return afterBarrier(host, barrier, remote, { proceed, submitAnyway }).then(() => undefined);
 }
@@ -355,7 +388,7 @@ function dispatchPairs(
   return attempt(
     host,
     messages.flat(),
-    () => submitMessages(host, transfers, kept, messages),
+    () => submit(host, { comm: host.comm, transfers, remote: kept }, messages),
     () => settle(host, messages),
   );
 }
@@ -376,25 +409,8 @@ function pairError(
 ): ((posting: Posting) => CommError) | undefined {
   const fault = transferMismatch(comm, pair) ?? releasedPairError(comm, pair);
   if (fault !== undefined) return fault;
-  const written = session.bufferGuard?.findWrite([pair.send.call, pair.recv.call]);
+  const written = session.observer?.findWrite([pair.send.call, pair.recv.call]);
   return written && writtenPairError(comm, written);
-}
-
-/** Submits checked transfers; `calls` are their postings, matched pairs together. */
-function submitMessages(
-  host: DispatchHost,
-  transfers: readonly Transfer[],
-  remote: readonly RemoteTransfer[],
-  calls: readonly (readonly Posting[])[],
-): DispatchResult {
-  const { session, comm } = host;
-  if (session.enqueueExchange !== undefined) {
-    host.enqueue(calls.flat(), (waiting) => {
-      session.enqueueExchange?.(comm, transfers, remote, waiting);
-    });
-    return queued;
-  }
-  return markSubmitted(calls, session.exchange(comm, transfers, remote));
 }
 
 // The barrier of processes before a call that connects their ranks for the first time.

@@ -23,7 +23,7 @@ export function andThen<A, B>(
 export function exchangeCounts(session: Session, set: CallSet): void | Promise<void> {
   const size = set.comm.ranks.length;
   // Buffers without contents only take the exchange's time: their backend has all ranks here, and so their counts.
-  const phantom = session.capabilities.phantom === true;
+  const phantom = session.info.capabilities.phantom === true;
   const calls = set.calls.map((call): RankCall => {
     const worldRank = set.comm.ranks[call.rank] as number;
     const send = exchangeBuffer(session, worldRank, size);
@@ -79,7 +79,7 @@ function readCounts(set: CallSet, calls: readonly RankCall[]): void | Promise<vo
 /** Memory of a rank through which int64 are exchanged. */
 function exchangeBuffer(session: Session, worldRank: number, size: number): DeviceBuffer<"int64"> {
   const allocation: Allocation = {
-    memory: session.allocate(worldRank, 8 * size),
+    memory: session.device(worldRank).allocate(8 * size, false),
     rank: worldRank,
     session,
     disposed: false,

@@ -129,7 +129,7 @@ export function errorsByCall(error: unknown, place: FailedOn): (posting: Posting
       comm: comm.name,
       collective,
       call: op.call < 0 ? undefined : op.call,
-      device: session.device(op.worldRank),
+      device: session.device(op.worldRank).name,
     });
 }
 

@@ -5,7 +5,7 @@
  * and its receive at the head of both. A wrong call fails on every rank and is then over, so the communicator stays in step and
  * usable.
  */
-import type { CommInfo, VirtualClock } from "../backend.ts";
+import { asJobSession, type CommInfo, isQueueing, type VirtualClock } from "../backend.ts";
 import type { CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import type { Prepared } from "../member/prepared.ts";
@@ -47,7 +47,7 @@ import { type Submission, type SubmissionOrder, SubmissionQueue } from "./submis
 import { IdleGate, type ReadyQueue, type WakeUps } from "./wake-ups.ts";
 
 /** The world's side of a ledger. */
-export interface LedgerHost extends Pick<DispatchHost, "session" | "prepare" | "runControlCall"> {
+export interface LedgerHost extends Pick<DispatchHost, "session" | "split"> {
   /** An operation of this ledger has failed unobserved. */
   onUnobservedFailure(ledger: Ledger): void;
   /** Wakes the ranks of all its ledgers. */
@@ -91,10 +91,11 @@ export class Ledger {
     this.#monitor = monitor;
     this.#queues = new RankQueues(comm);
     this.#collectives = new PendingCollectives(comm);
-    this.#submitted = new SubmissionQueue(host.session, monitor, (call, error) =>
+    this.#submitted = new SubmissionQueue(monitor, (call, error) =>
       this.#onSubmissionDone(call, error),
     );
-    const { clock } = host.session;
+    const { session } = host;
+    const { clock } = session.scheduler;
     this.failures = new Failures(comm, () => this.#onUnobservedFailure(host));
     this.contexts = new CallContexts(
       comm,
@@ -105,18 +106,18 @@ export class Ledger {
     );
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.callNumbers = new CallNumbers(comm);
-    this.#supportsRepeats = supportsRepeats(host.session);
+    this.#supportsRepeats = supportsRepeats(session);
     this.#dispatch = {
-      session: host.session,
+      session,
+      queueing: isQueueing(session) ? session : undefined,
+      job: asJobSession(session),
       comm,
       windows: new SymmetricWindows(),
       barrier: new BarrierWait(),
-      prepare: (set) => host.prepare(set),
-      runControlCall: (set) => host.runControlCall(set),
+      split: (set) => host.split(set),
       fail: (posting, error) => this.failures.fail(posting.op, error),
       settleLater: (settle, work) => this.#idleGate.afterMicrotasks(settle, work),
-      enqueue: (postings, hand) => this.#submitted.add(postings, hand),
-      enqueueRepeated: (call, known, number) => this.#submitted.addRepeated(call, known, number),
+      enqueue: (call, submit) => this.#submitted.add(call, submit),
       abandon: ({ op }) => this.#abortAfter(op, op.error as CommError, "gave up"),
       timeOut: (posting, missing) => this.timeOut(posting, missingRanks(missing)),
     };
@@ -227,15 +228,15 @@ export class Ledger {
    * be done.
    */
   abort(termination: Termination, atPs = 0): void {
-    const { session, barrier } = this.#dispatch;
+    const { session, job, barrier } = this.#dispatch;
     const isFirst = this.#termination === undefined;
-    if (isFirst) announceAbort(session.peers, this.comm, termination);
+    if (isFirst) announceAbort(job?.peers, this.comm, termination);
     // Ranks of other processes may be at what is open here, or wait for what will not be made.
     const isAwaited = this.#isDistributed && (isFirst || !this.#queues.empty);
     this.terminate(termination, atPs);
     // What is executed before a call is queued, such as an exchange of counts, may hang as well.
     const isBusy = this.#submitted.size > 0 || this.#executing;
-    if (!(isBusy || isAwaited) || session.abort === undefined) return;
+    if (!(isBusy || isAwaited)) return;
     for (const posting of this.#submitted.postings()) {
       const { op } = posting;
       this.failures.fail(op, termination(op.rank, op.callingRank, this.#labelOf(posting)));
@@ -326,7 +327,7 @@ export class Ledger {
   async #expire(posting: Posting): Promise<void> {
     const areBlocked = this.#order !== undefined && this.#queues.dispatchedCount >= this.#granted;
     const open = { queues: this.#queues, submitted: this.#submitted, areBlocked };
-    const cause = await timeoutCause(this.#dispatch.session, this.comm, posting, open);
+    const cause = await timeoutCause(this.#dispatch.job, this.comm, posting, open);
     if (posting.op.pending) this.timeOut(posting, cause);
   }
 

@@ -4,7 +4,7 @@
  * Loops make the same calls again and again. A rank's call is then the same `Prepared` object. One identity check per rank
  * replaces the comparison, and the backend's work on the arguments is reused.
  */
-import type { PlanCache, RankCall } from "../backend.ts";
+import type { PlanCache, RankCall, RepeatedCall } from "../backend.ts";
 import { disposalsSoFar } from "../buffer.ts";
 import type { Prepared } from "../member/prepared.ts";
 import { isReleased } from "./buffer-checks.ts";
@@ -13,6 +13,7 @@ import type { Posting } from "./posting.ts";
 /** A matched call, which backends get as `CallSet.cache`. */
 export class MatchedCall implements PlanCache {
   planned: object | undefined;
+  repeat: RepeatedCall | undefined;
   /** The calls, by rank: those of this process. */
   readonly calls: readonly RankCall[];
   /** The prepared calls of the ranks. */

@@ -5,7 +5,14 @@
  * `Completion`. Each call is appended to it without a comparison or a queue entry.
  */
 
-import type { CommInfo, RankCall, Session } from "../backend.ts";
+import {
+  asJobSession,
+  type CommInfo,
+  isQueueing,
+  type RankCall,
+  type RepeatedCall,
+  type Session,
+} from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
 import { assignOp, type CommOp, completeOp, submitOp, submitOpAs } from "../op.ts";
 import { submitRepeated } from "./dispatch.ts";
@@ -47,9 +54,9 @@ export function callBatches(comm: CommInfo, host: MultiRankHost): CallBatches {
 
 /** True for a session that queues repeated calls, and neither compares, observes nor times each of them. */
 export function supportsRepeats(session: Session): boolean {
-  const { enqueueRepeated, compare, onPosted, bufferGuard, clock } = session;
-  if (enqueueRepeated === undefined) return false;
-  return (compare ?? onPosted ?? bufferGuard ?? clock) === undefined;
+  const { observer, scheduler } = session;
+  const isObserved = asJobSession(session)?.compare !== undefined || observer !== undefined;
+  return isQueueing(session) && !isObserved && scheduler.clock === undefined;
 }
 
 /** The posting of a call as it was made before, where time is real. */
@@ -85,8 +92,6 @@ class SingleRankBatch extends Submission implements OpenBatch {
   /** Number of the call that comes next. */
   next: number;
   readonly #batches: SingleRankBatches;
-  /** Every call asks it. */
-  readonly #session: Session;
   readonly #ops: CommOp[] = [];
   /** The prepared calls. */
   readonly #prepared: Prepared<unknown>[] = [];
@@ -94,7 +99,6 @@ class SingleRankBatch extends Submission implements OpenBatch {
   constructor(runs: SingleRankBatches, rank: number, first: number, timeoutMs: number | undefined) {
     super();
     this.#batches = runs;
-    this.#session = runs.session;
     this.timeoutMs = timeoutMs;
     this.rank = rank;
     this.next = first;
@@ -129,9 +133,9 @@ class SingleRankBatch extends Submission implements OpenBatch {
 
   append(prepared: Prepared<unknown>, op: CommOp): boolean {
     const { matched, rankCall } = prepared;
-    if (matched?.planned === undefined || rankCall === undefined) return false;
+    if (matched?.repeat === undefined || rankCall === undefined) return false;
     try {
-      this.#session.appendRepeated?.(matched, this.next);
+      matched.repeat.submit(this.next, this);
     } catch (error) {
       this.#batches.failAppended(this, repeatedPosting(prepared, op, this.timeoutMs), error);
       return true;
@@ -153,10 +157,6 @@ class SingleRankBatches implements CallBatches, CurrentBatch {
     this.#host = host;
   }
 
-  get session(): Session {
-    return this.#host.dispatch.session;
-  }
-
   ofRank(): CurrentBatch {
     return this;
   }
@@ -165,13 +165,13 @@ class SingleRankBatches implements CallBatches, CurrentBatch {
     this.seal();
     const { prepared, op } = posting;
     const { matched } = prepared;
-    if (matched?.planned === undefined) return false;
+    if (matched?.repeat === undefined) return false;
     const { dispatch, numbers } = this.#host;
     this.#host.watchDeadline(posting);
     const number = numbers.assignCollective(rank, op);
     const run = new SingleRankBatch(this, rank, number + 1, timeoutMs);
     run.add(prepared, op);
-    submitRepeated(dispatch, run, matched, number);
+    submitRepeated(dispatch, run, matched.repeat, number);
     if (run.queue !== undefined) this.current = run;
     return true;
   }
@@ -229,7 +229,7 @@ class MultiRankBatches implements CallBatches {
 
   begin(rank: number, { prepared, op }: Posting, timeoutMs: number | undefined): boolean {
     // No row can begin with it: a turn need not be opened.
-    if (rank === this.#local[0] && prepared.matched?.planned === undefined) return false;
+    if (rank === this.#local[0] && prepared.matched?.repeat === undefined) return false;
     this.#batch ??= this.#open(rank, timeoutMs);
     const column = this.#batch?.columns[this.#local.indexOf(rank)];
     if (column?.accepts(timeoutMs) !== true) return false;
@@ -348,7 +348,7 @@ class MultiRankBatch implements RowTable {
 
   /** The matched call is cached with the first column's call. */
   #beginsRow(row: number, { matched }: Prepared<unknown>): boolean {
-    if (matched?.planned === undefined) return false;
+    if (matched?.repeat === undefined) return false;
     if (this.#hasEarly) {
       for (const { at, early } of this.columns) {
         if (early.has(row) && early.get(row) !== matched.prepared[at]) return false;
@@ -378,7 +378,7 @@ class MultiRankBatch implements RowTable {
   #appendRow(rows: SubmittedRows, matched: MatchedCall, row: number): void {
     const { dispatch } = this.#host;
     try {
-      dispatch.session.appendRepeated?.(matched, this.first + row);
+      matched.repeat?.submit(this.first + row, rows);
     } catch (error) {
       this.#seal();
       failDispatched(dispatch, this.#postings(row), error);
@@ -391,7 +391,7 @@ class MultiRankBatch implements RowTable {
     const { dispatch, watchDeadline } = this.#host;
     const rows = new SubmittedRows(this, row, this.timeoutMs);
     for (const posting of rows.postings) watchDeadline(posting);
-    submitRepeated(dispatch, rows, matched, this.first + row);
+    submitRepeated(dispatch, rows, matched.repeat as RepeatedCall, this.first + row);
     if (rows.queue === undefined) return;
     this.#submissions.push(rows);
     this.#last = rows;

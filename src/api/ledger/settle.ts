@@ -1,33 +1,39 @@
 /** Settles dispatched calls: every rank gets its result or its error, after pending awaits have subscribed. */
-import type { CallSet, CommInfo, Completion, Session } from "../backend.ts";
+import type {
+  CallSet,
+  CommInfo,
+  Completion,
+  JobSession,
+  QueueingSession,
+  Session,
+} from "../backend.ts";
 import { completeOp, submitOp } from "../op.ts";
 import type { SymmetricWindows } from "./compare.ts";
 import type { BarrierWait } from "./dispatch.ts";
 import { errorsByCall } from "./failures.ts";
-import type { MatchedCall } from "./matched-call.ts";
 import type { Posting } from "./posting.ts";
 import type { Submission } from "./submission.ts";
 
 /** The same for all calls of one communicator. */
 export interface DispatchHost {
   readonly session: Session;
+  /** The session, where it queues work. */
+  readonly queueing: QueueingSession | undefined;
+  /** The session, where it is one of several processes. */
+  readonly job: JobSession | undefined;
   readonly comm: CommInfo;
   readonly windows: SymmetricWindows;
   readonly barrier: BarrierWait;
-  /** Prepares a complete set: checks its memory, allocates receive buffers of exchanged lengths. Throws when it cannot be dispatched. */
-  prepare(set: CallSet): void;
-  /** Serves a call that changes communicators instead of data; false when it is none. */
-  runControlCall(set: CallSet): void | Promise<void> | false;
+  /** Makes the communicators of a complete split. */
+  split(set: CallSet): void | Promise<void>;
   fail(posting: Posting, error: unknown): void;
   /**
    * Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. `work` is 1 for
    * each rank of a small call.
    */
   settleLater(settle: () => void, work: number): void;
-  /** Submits calls to a session that queues them, and settles them when they are done. */
-  enqueue(postings: readonly Posting[], hand: (waiting: Completion) => void): void;
-  /** The same for a call that the session has worked out before. */
-  enqueueRepeated(call: Submission, known: MatchedCall, number: number): void;
+  /** Queues a submission, which `submit` passes to the session; one for which it throws was not queued. */
+  enqueue(call: Submission, submit: (completion: Completion) => void): void;
   /** A rank has given up a call that those of other processes go on with: here the communicator is over. */
   abandon(posting: Posting): void;
   /** A call took longer than its deadline. */
@@ -170,7 +176,7 @@ function lateRanks(postings: readonly Posting[], deadlinePs: number): number[] {
 /** Whatever its session has of the communicator goes too. */
 export function abandon(host: DispatchHost, posting: Posting): void {
   host.abandon(posting);
-  host.session.abort?.(host.comm, posting.op.error);
+  host.session.abort(host.comm, posting.op.error);
 }
 
 export function isPending({ op }: Posting): boolean {

@@ -3,7 +3,6 @@ import type { Completion, Session } from "../backend.ts";
 import { completeOp, submitOp } from "../op.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
 import { Fifo } from "./fifo.ts";
-import type { MatchedCall } from "./matched-call.ts";
 import type { Posting } from "./posting.ts";
 
 /** A call in a queue, linked with those before and after it: most leave in the order in which they came. */
@@ -51,15 +50,13 @@ type OnDone = (call: Submission, error: unknown) => void;
 
 /** The queued calls of one communicator. */
 export class SubmissionQueue {
-  readonly #session: Session;
   readonly #monitor: Monitor;
   readonly #onDone: OnDone;
   #first: Submission | undefined;
   #last: Submission | undefined;
   #size = 0;
 
-  constructor(session: Session, monitor: Monitor, left: OnDone) {
-    this.#session = session;
+  constructor(monitor: Monitor, left: OnDone) {
     this.#monitor = monitor;
     this.#onDone = left;
   }
@@ -68,24 +65,11 @@ export class SubmissionQueue {
     return this.#size;
   }
 
-  /** Submits calls by `hand`, and settles them when they are done. A call for which `hand` throws was not queued. */
-  add(postings: readonly Posting[], hand: (waiting: Completion) => void): void {
-    const call = new PostedSubmission(postings);
+  /** Queues a call, which `submit` passes to the session. A call for which it throws was not queued. */
+  add(call: Submission, submit: (completion: Completion) => void): void {
     this.#append(call);
     try {
-      hand(call);
-    } catch (error) {
-      this.#remove(call);
-      throw error;
-    }
-    call.submitted();
-  }
-
-  /** Has the session queue a call again that it has worked out before. What it throws was not queued. */
-  addRepeated(call: Submission, known: MatchedCall, number: number): void {
-    this.#append(call);
-    try {
-      this.#session.enqueueRepeated?.(known, number, call);
+      submit(call);
     } catch (error) {
       this.#remove(call);
       throw error;
@@ -162,8 +146,8 @@ export class SubmissionOrder {
 
   /** `undefined` where several ranks of a world are in this process: their calls are submitted when all have made them. */
   static forSession(session: Session, onTaken: () => void): SubmissionOrder | undefined {
-    const { localRanks, size } = session;
-    return localRanks?.length === 1 && size > 1 ? new SubmissionOrder(onTaken) : undefined;
+    const { localRanks, size } = session.info;
+    return localRanks.length === 1 && size > 1 ? new SubmissionOrder(onTaken) : undefined;
   }
 
   /** Some call keeps the later ones waiting. */

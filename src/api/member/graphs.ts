@@ -1,10 +1,11 @@
 /** Groups of calls, and recordings: captured, replayed, disposed, and refused afterwards. */
-import type { CommInfo, RankCall, RecordedCalls } from "../backend.ts";
+import type { RankCall, RecordedCalls } from "../backend.ts";
 import type { Allocation, DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
+import { graphNumber } from "../ledger/recordings.ts";
 import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
 import { type CommOp, failOp } from "../op.ts";
 import type { CachedCall } from "./call-cache.ts";
@@ -301,7 +302,7 @@ class NativeGraph extends Recording {
       call: { count: calls.length, recorded, graph },
       signature: [
         ["collective", "replay"],
-        ["graph", graphNumbers.get(graph)],
+        ["graph", graphNumber(graph)],
       ],
       toResult: () => undefined,
     };
@@ -334,19 +335,6 @@ class NativeGraph extends Recording {
 
 function isOptions(options: unknown): boolean {
   return options === undefined || (typeof options === "object" && options !== null);
-}
-
-const graphNumbers = new WeakMap<object, number>();
-const graphsMade = new WeakMap<CommInfo, number>();
-
-/**
- * Numbers a recording among those of its communicator: ranks compare which one they replay. Other communicators do not
- * count, of which processes may have different ones.
- */
-export function numberGraph(comm: CommInfo, graph: object): void {
-  const number = (graphsMade.get(comm) ?? 0) + 1;
-  graphsMade.set(comm, number);
-  graphNumbers.set(graph, number);
 }
 
 /** A recording that is replayed call by call. */

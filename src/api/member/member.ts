@@ -66,19 +66,19 @@ export class Member implements Communicator {
   }
 
   get backend(): string {
-    return this.#session.backend;
+    return this.#session.info.backend;
   }
 
   get device(): string {
-    return this.#session.device(this.#poster.worldRank);
+    return this.#session.device(this.#poster.worldRank).name;
   }
 
   get stream(): bigint | undefined {
-    return this.#session.stream?.(this.#poster.worldRank);
+    return this.#session.device(this.#poster.worldRank).stream;
   }
 
   get capabilities(): Capabilities {
-    return this.#session.capabilities;
+    return this.#session.info.capabilities;
   }
 
   alloc<D extends DType>(dtype: D, length: number, options: AllocOptions = {}): DeviceBuffer<D> {
@@ -87,7 +87,7 @@ export class Member implements Communicator {
     const symmetric = this.#wantsSymmetric(options);
     const session = this.#session;
     const rank = this.#poster.worldRank;
-    const memory = session.allocate(rank, length * bytesOf(dtype), symmetric);
+    const memory = session.device(rank).allocate(length * bytesOf(dtype), symmetric);
     return new DeviceBuffer(dtype, length, {
       memory,
       rank,
@@ -104,7 +104,7 @@ export class Member implements Communicator {
     assertAddress(ptr, dtype, this.#poster.facts);
     const session = this.#session;
     const rank = this.#poster.worldRank;
-    const memory = session.adopt?.(rank, ptr, length * bytesOf(dtype));
+    const memory = session.device(rank).adopt(ptr, length * bytesOf(dtype));
     if (memory !== undefined) {
       const allocation = { memory, rank, session, disposed: false, lastUse: undefined };
       return new DeviceBuffer(dtype, length, allocation);

@@ -88,7 +88,7 @@ export class Poster {
     this.hooks = new HookList(this.facts);
     this.check = new Validator(session, ledger.comm, rank);
     this.#session = session;
-    this.#timeoutMs = session.timeoutMs;
+    this.#timeoutMs = session.info.timeoutMs;
     this.#ledger = ledger;
     this.#context = ledger.contexts.fixed(rank);
     this.#batch = ledger.batches.ofRank(rank);
@@ -186,7 +186,7 @@ export class Poster {
 
   /** Virtual time on this rank's clock, 0 without one. */
   get nowPs(): number {
-    return this.#session.clock?.now(this.worldRank) ?? 0;
+    return this.#session.scheduler.clock?.now(this.worldRank) ?? 0;
   }
 
   /** Throws when the communicator was closed, or when this rank makes no calls now. */
@@ -232,7 +232,7 @@ export class Poster {
   work(work: Work): void {
     this.assertOwn("work");
     if (this.collector?.addWork(work) === true) return;
-    this.#session.clock?.work(this.worldRank, work.durationNs, work.label);
+    this.#session.scheduler.clock?.work(this.worldRank, work.durationNs, work.label);
   }
 
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
@@ -266,7 +266,8 @@ export class Poster {
   #submitOne(collected: CollectedCall, prepared: Prepared<unknown>): void {
     const { collective, options, op } = collected;
     const call = this.#createCall(collective, prepared.call, prepared.rankCall);
-    if (this.#session.clock === undefined && hasReceiveCounts(call)) prepared.rankCall = call;
+    if (this.#session.scheduler.clock === undefined && hasReceiveCounts(call))
+      prepared.rankCall = call;
     this.#notify(call, op);
     const posting = this.#posting(call, prepared, collected, op);
     this.#ledger.post(this.facts.rank, posting);
@@ -323,7 +324,7 @@ export class Poster {
   /** Creates the call and passes it to the session, once for both ends; the session may refuse it. */
   #createCall(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
     const call = made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
-    this.#session.onPosted?.(this.worldRank, call);
+    this.#session.observer?.posting(this.worldRank, call);
     return call;
   }
 
@@ -399,16 +400,14 @@ export class Poster {
 
 /** Reports a call to its session, as far as that observes calls. */
 function observeForSession(session: Session, comm: CommInfo, call: RankCall, op: CommOp): void {
-  const { bufferGuard } = session;
-  if (bufferGuard !== undefined) {
-    bufferGuard.acquire(comm, call);
-    op.whenSettled(() => bufferGuard.release(call));
-  }
-  if (session.onFailed === undefined) return;
+  const { observer } = session;
+  if (observer === undefined) return;
+  observer.posted(comm, call);
+  op.whenSettled(() => observer.settled(call));
   op.whenFinal((error) => {
     // What was refused has no number: it was not posted.
     if (op.status !== "failed" || op.call < 0) return;
-    session.onFailed?.(comm, { call, number: op.call, error, atPs: failedAtPs(session, call, op) });
+    observer.failed(comm, { call, number: op.call, error, atPs: failedAtPs(session, call, op) });
   });
 }
 
@@ -416,16 +415,19 @@ function observeForSession(session: Session, comm: CommInfo, call: RankCall, op:
  * The virtual time of a rank's failed call. Failures without a time, such as deadlocks and aborts, take the latest time of all
  * ranks.
  */
-function failedAtPs({ clock, size }: Session, { postedAtPs }: RankCall, op: CommOp): number {
+function failedAtPs(session: Session, { postedAtPs }: RankCall, op: CommOp): number {
+  const { clock } = session.scheduler;
   if (op.finishedAtPs > 0 || clock === undefined) return Math.max(postedAtPs, op.finishedAtPs);
   let latestPs = postedAtPs;
-  for (let rank = 0; rank < size; rank++) latestPs = Math.max(latestPs, clock.now(rank));
+  for (let rank = 0; rank < session.info.size; rank++) {
+    latestPs = Math.max(latestPs, clock.now(rank));
+  }
   return latestPs;
 }
 
 /** A rank replays a recording no more, which is given back once the replays made before are done; or none, at once. */
 function discard(ledger: Ledger, session: Session, rank: number, graph?: object): void {
-  const giveBack = (): void => session.discard?.(ledger.comm, rank, graph);
+  const giveBack = (): void => session.discard(ledger.comm, rank, graph);
   const open = graph === undefined ? [] : replaysOf(ledger, rank, graph);
   let left = open.length;
   if (left === 0) giveBack();

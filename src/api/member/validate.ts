@@ -98,12 +98,12 @@ export class Validator {
         'say which dtype an array of bits holds: asDType(new Uint16Array(8), "bfloat16")',
       );
     }
-    if (!this.#session.capabilities.hostArrays) {
+    if (!this.#session.info.capabilities.hostArrays) {
       throw this.fault(
         field,
         "found a TypedArray",
-        `a buffer of ${this.#session.device(this.#worldRank)}`,
-        this.#session.capabilities.phantom === true
+        `a buffer of ${this.#session.device(this.#worldRank).name}`,
+        this.#session.info.capabilities.phantom === true
           ? `write: const ${field} = comm.alloc("${host.dtype}", ${host.length}); phantom data has a size and no contents`
           : `write: const ${field} = comm.alloc("${host.dtype}", ${host.length}).copyFrom(array); or have arrays copied in every call: staging: "copy" as an option of the backend`,
       );
@@ -111,7 +111,7 @@ export class Validator {
     const { dtype, buffer, byteOffset, length } = host;
     let allocation = this.#borrowed.get(buffer);
     if (allocation === undefined) {
-      const memory = this.#session.borrow(this.#worldRank, buffer);
+      const memory = this.#session.device(this.#worldRank).borrow(buffer);
       allocation = {
         memory,
         rank: this.#worldRank,

@@ -55,8 +55,8 @@ export class Communicators {
     this.#order = SubmissionOrder.forSession(host.session, () => {
       for (const { batches } of this.ledgers) batches.seal();
     });
-    const ranks = Array.from({ length: host.session.size }, (_, rank) => rank);
-    const local = host.session.localRanks ?? ranks;
+    const ranks = Array.from({ length: host.session.info.size }, (_, rank) => rank);
+    const local = host.session.info.localRanks;
     this.members = this.#make({ id: this.#nextId++, name, ranks, local }).members;
   }
 
@@ -77,7 +77,7 @@ export class Communicators {
         ranks,
       }));
       const infos = created.map(({ comm }) => comm);
-      return andThen(session.split?.(set, infos), () => {
+      return andThen(session.split(set, infos), () => {
         for (const { comm, ranks } of created) this.#open(set, comm, ranks);
       });
     });
@@ -192,7 +192,7 @@ export class Communicators {
     const { ledger } = entry;
     void ledger.drained().then(() => {
       if (!isOver(entry) || ledger.busy || !this.#entries.delete(ledger.comm)) return;
-      this.#host.session.releaseComm?.(ledger.comm);
+      this.#host.session.release(ledger.comm);
     });
   }
 

@@ -1,5 +1,5 @@
 /** Connects a process as one rank of a job, and rebuilds the job without lost ranks. */
-import type { Backend, Session } from "../backend.ts";
+import { asJobSession, type Backend, type Session } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
 import { UnsupportedError } from "../errors.ts";
@@ -113,16 +113,17 @@ const longestMs = 2 ** 31 - 1;
 
 /** The communicator of a session's own rank. */
 function attach(opening: Opening, session: Session): ConnectedCommunicator {
-  const { generation = 1, initialRanks } = session;
+  const { generation = 1, initialRanks } = asJobSession(session) ?? {};
   return connected(opening, new LocalWorld(session, opening, generation, initialRanks));
 }
 
 function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
   const { session, generation, initialRanks, name } = world;
+  const job = asJobSession(session);
   const comm = world.detach();
   const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {
     assertOptions("rebuild", options, { without: true });
-    if (session.rejoin === undefined) {
+    if (job === undefined) {
       throw new UnsupportedError({
         headline: `rebuild: "${name}" has no other process to go on with`,
         hint: "connect again",
@@ -142,7 +143,7 @@ function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
     world.abort(new Error("it was rebuilt"));
     // It is given back on the way: what is read from here on might not arrive.
     endMemoryOf(session);
-    const next = await session.rejoin(options.without);
+    const next = await job.rejoin(options.without);
     // From here on the old communicator and its buffers are refused as closed. Errors of giving them back belong
     // to the rebuild that met them, and must not keep the next generation from its owner.
     await world.close().catch(() => undefined);

@@ -2,7 +2,7 @@
 import type { Attempt, Backend, JoinRequest, OpenRequest, Session } from "../backend.ts";
 import { BackendUnavailableError, UnsupportedError } from "../errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
-import { openWorld } from "./local-world.ts";
+import { noteSelection, openWorld } from "./local-world.ts";
 import type { World, WorldOptions } from "./world.ts";
 
 const kinds: OptionKinds<WorldOptions> = {
@@ -85,7 +85,7 @@ export function firstAvailable(...backends: readonly Backend[]): Backend {
       const attempts = await tryEach(backends, request);
       const backend = backends[attempts.findIndex((attempt) => attempt.ok)];
       if (backend === undefined) throw noneAvailable(attempts);
-      return chosen(await backend.open(request), attempts);
+      return noteSelection(await backend.open(request), attempts);
     },
     ...(backends.some(({ join }) => join !== undefined) && {
       join: (request) => joinFirst(backends, request),
@@ -106,7 +106,7 @@ async function joinFirst(backends: readonly Backend[], request: JoinRequest): Pr
     try {
       const session = await (backend.join?.(request) ?? backend.open(alone));
       attempts.push({ backend: backend.name, ok: true, reason: probe?.reason ?? "joined" });
-      return chosen(session, attempts);
+      return noteSelection(session, attempts);
     } catch (error) {
       if (!(error instanceof BackendUnavailableError)) throw error;
       const reason = error.message.split("\n")[0] ?? "";
@@ -114,10 +114,6 @@ async function joinFirst(backends: readonly Backend[], request: JoinRequest): Pr
     }
   }
   throw noneAvailable(attempts);
-}
-
-function chosen(session: Session, attempts: readonly Attempt[]): Session {
-  return Object.defineProperty(session, "selection", { value: attempts, enumerable: true });
 }
 
 /** Probes one after another and stops at the first success. */

@@ -1,17 +1,17 @@
 /** The world behind `createWorld`: members, ledger and monitor around one session. */
-import type {
-  Attempt,
-  Backend,
-  CallSet,
-  CommInfo,
-  RankCall,
-  Rebuilt,
-  Session,
-  VirtualClock,
+import {
+  type Attempt,
+  asJobSession,
+  type Backend,
+  type CallSet,
+  type CommInfo,
+  type RankCall,
+  type Rebuilt,
+  type Session,
+  type VirtualClock,
 } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import { closeOnce } from "../close-once.ts";
-import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import type { Communicator } from "../communicator.ts";
 import {
   type CommAbortedError,
@@ -20,8 +20,6 @@ import {
   type RankFailure,
 } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
-import { assertLive, assertNoAliasing } from "../ledger/buffer-checks.ts";
-import { recordedSets } from "../ledger/compare.ts";
 import { commRanks, missingRanks } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorHost } from "../ledger/deadlock/monitor.ts";
 import {
@@ -36,7 +34,6 @@ import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { ReadyQueue, WakeUps } from "../ledger/wake-ups.ts";
-import { numberGraph } from "../member/graphs.ts";
 import type { Member } from "../member/member.ts";
 import type { CommOp } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
@@ -81,6 +78,14 @@ export async function openWorld(
   return new LocalWorld(session, opening, generation, initialRanks);
 }
 
+const selections = new WeakMap<Session, readonly Attempt[]>();
+
+/** Keeps the attempts by which a session was chosen among several backends. */
+export function noteSelection(session: Session, attempts: readonly Attempt[]): Session {
+  selections.set(session, attempts);
+  return session;
+}
+
 function warnOfStall({ text }: StallReport): void {
   emitWarning(text, "TwincclStall");
 }
@@ -114,30 +119,31 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
   ) {
     const { name, stall, onStall } = opening;
     this.name = name;
-    this.size = session.size;
+    this.size = session.info.size;
     this.generation = generation;
     this.#opening = opening;
     this.#session = session;
     this.#onStall = onStall ?? (stall === "fail" ? () => undefined : warnOfStall);
-    this.#monitor = new Monitor(session.size, this, opening.callSites);
-    this.initialRanks = initialRanks ?? Array.from({ length: session.size }, (_, rank) => rank);
+    this.#monitor = new Monitor(this.size, this, opening.callSites);
+    this.initialRanks = initialRanks ?? Array.from({ length: this.size }, (_, rank) => rank);
     this.wakeUps = new WakeUps(this.#monitor);
-    this.readyQueue = session.schedule && new ReadyQueue(session.schedule, this.#monitor);
+    const { schedule } = session.scheduler;
+    this.readyQueue = schedule && new ReadyQueue(schedule, this.#monitor);
     this.#communicators = new Communicators(name, this.#monitor, this);
-    session.onLost?.((rank, reason) => this.#communicators.onRankLost(rank, reason));
+    asJobSession(session)?.onLost((rank, reason) => this.#communicators.onRankLost(rank, reason));
   }
 
   get backend(): string {
-    return this.#session.backend;
+    return this.#session.info.backend;
   }
 
   get selection(): readonly Attempt[] {
-    const { backend, selection } = this.#session;
-    return selection ?? [{ backend, ok: true, reason: "named by the caller" }];
+    const { backend } = this;
+    return selections.get(this.#session) ?? [{ backend, ok: true, reason: "named by the caller" }];
   }
 
   get clock(): VirtualClock | undefined {
-    return this.#session.clock;
+    return this.#session.scheduler.clock;
   }
 
   async run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<[T, ...T[]]> {
@@ -151,7 +157,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     this.wakeUps.reset();
     const runsNoMore = reportOnInterrupt(this);
     const results = new Array<T>(this.size);
-    const order = this.#session.wakeOrder(undefined);
+    const order = this.#session.scheduler.wakeOrder(undefined);
     const given = new Promise<void>((resolve) => {
       this.#abandonRun = resolve;
     });
@@ -177,8 +183,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
         headline: `estimate: the world "${this.name}" was closed, needs an open one`,
       });
     }
-    if (this.#session.estimate !== undefined) return this.#session.estimate(asked, comm);
-    return this.#session.explain(asked, comm, 0).predictedNs;
+    return this.#session.estimate(asked, comm);
   }
 
   async rebuild(options: RebuildOptions = {}): Promise<World> {
@@ -249,7 +254,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
 
   /** Waits for open calls; with real time, a limit aborts them. */
   #bounded(wait: () => Promise<void>): Promise<void> {
-    if (this.#session.clock !== undefined) return wait();
+    if (this.clock !== undefined) return wait();
     const { closeMs } = this.#opening;
     return waitBounded({ name: this.name, size: this.size, closeMs }, wait, (reason) => {
       this.#communicators.abortAll(this.#abortedBy(reason), reason);
@@ -265,7 +270,10 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     this.#state = "detached";
     const stopWarning = warnOfUnobserved(this.#communicators);
     const worksNoMore = reportOnInterrupt(this, true);
-    this.#stopWatchingRemote = watchRemoteEnds(this.#session.peers, this.#communicators);
+    this.#stopWatchingRemote = watchRemoteEnds(
+      asJobSession(this.#session)?.peers,
+      this.#communicators,
+    );
     const member = this.#communicators.members[0] as Member;
     const endMember = member.end.bind(member);
     member.end = closeOnce(async () => {
@@ -306,21 +314,8 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     return this.#communicators.ledgers.some((ledger) => ledger.cancellable);
   }
 
-  prepare(set: CallSet): void {
-    assertLive(set);
-    assertNoAliasing(set);
-    if (set.collective === "allToAllv") provideReceiveBuffers(this.#session, set);
-  }
-
-  runControlCall(set: CallSet): void | Promise<void> | false {
-    if (set.collective === "split") return this.#communicators.split(set);
-    if (set.collective !== "capture") return false;
-    const recorded = recordedSets(set);
-    for (const each of recorded ?? []) this.prepare(each);
-    const graph = recorded && this.#session.capture?.(set.comm, recorded);
-    if (graph !== undefined) numberGraph(set.comm, graph);
-    for (const call of set.calls) call.graph = graph;
-    return undefined;
+  split(set: CallSet): void | Promise<void> {
+    return this.#communicators.split(set);
   }
 
   child(call: RankCall): Communicator | undefined {

@@ -18,6 +18,7 @@ import type { Libraries } from "./discovery/libraries.ts";
 import type { CompareCalls } from "./job/cross-check.ts";
 import { Job } from "./job/job.ts";
 import { type GenerationOpener, openOnAllRanks } from "./job/rebuild.ts";
+import { NcclJobSession } from "./job-session.ts";
 import type { NcclOptions } from "./options.ts";
 import { pinnedConfig, startPinned, startPinnedJob } from "./process/pinned-start.ts";
 import type { PlanRecord } from "./process/plan-log.ts";
@@ -60,7 +61,7 @@ export function openLocal(
       initAll(nccl, here.current, info, here.locals, setup.config),
     );
     setup.readPlans?.(name);
-    return here.session({ ...setup, ...here, world, places });
+    return here.watch(new NcclSession({ ...setup, ...here, world, places }));
   } catch (error) {
     here.giveBack();
     throw located(error, { size: found.length, comm: name });
@@ -73,7 +74,7 @@ export async function openJoined(
   own: RankPlacement,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
-): Promise<NcclSession> {
+): Promise<NcclJobSession> {
   const end = performance.now() + timeoutMs;
   const leftMs = (): number => Math.max(1, end - performance.now());
   const { here, world, places } = await openOnAllRanks(membership, leftMs, signal, {
@@ -95,7 +96,7 @@ export async function openJoined(
     timeoutMs,
   };
   const job = new Job(membership, opener, setup.compareCalls);
-  return here.session({ ...setup, ...here, world, places, job });
+  return here.watch(new NcclJobSession({ ...setup, ...here, world, places, job }, job));
 }
 
 /** Time limit and cancellation of an opening. */
@@ -190,12 +191,12 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
       throw located(error, { rank, size, comm: info.name, device });
     }
   }
-  const session = (parts: ConstructorParameters<typeof NcclSession>[0]): NcclSession => {
-    opened = new NcclSession(parts);
+  const watch = <S extends NcclSession>(session: S): S => {
+    opened = session;
     progress.watchIdle();
-    return opened;
+    return session;
   };
-  return { current, progress, locals, capabilities, session, giveBack: releaseAll };
+  return { current, progress, locals, capabilities, watch, giveBack: releaseAll };
 }
 
 /** Bus ids of the ranks' GPUs; `undefined` if CUDA does not report them, an error only with pinned rings. */

@@ -1,33 +1,29 @@
 /** An open world on GPUs: submits each complete call to NCCL on the streams of this process's ranks. */
 import {
   type CallSet,
-  type Capabilities,
-  CommAbortedError,
-  CommError,
+  type CommAbortedError,
   type CommInfo,
   type Completion,
   type Explanation,
-  type Memory,
-  type PlanCache,
+  inRankOrder,
   type Question,
-  type RemoteTransfer,
-  type Session,
-  type Transfer,
-  UnsupportedError,
+  type QueueingSession,
+  type Scheduler,
+  type SessionInfo,
+  type Work,
 } from "../../api/index.ts";
-import type { NcclCommunicator } from "./calls/communicator.ts";
+import { abortedError, type NcclCommunicator } from "./calls/communicator.ts";
 import { CommunicatorEnds, EndingCommunicators } from "./calls/communicator-ends.ts";
 import { splitInJob, splitLocal } from "./calls/create-communicators.ts";
 import type { CapturedGraph } from "./calls/graphs.ts";
-import type { PreparedCall } from "./calls/prepared-call.ts";
 import { Submitter } from "./calls/submitter.ts";
 import { deregisterAll } from "./calls/windows.ts";
 import { asPromise, keepAlive, runAll, settlesWithin } from "./common/async.ts";
-import { firstLine } from "./common/text.ts";
 import type { CurrentDevice, RankPlacement } from "./device/device.ts";
-import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
+import { HostArrays } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
+import { NcclRankDevice } from "./device/rank-device.ts";
 import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
@@ -39,7 +35,7 @@ import type { ConfigFields } from "./sys/layouts.ts";
 const [closeMs, leaveMs] = [10_000, 1_000];
 
 /** The parts of a session. */
-interface SessionParts extends DryRunFacts {
+export interface SessionParts extends DryRunFacts {
   readonly current: CurrentDevice;
   readonly progress: Progress;
   /** The communicator of all ranks. */
@@ -55,24 +51,15 @@ interface SessionParts extends DryRunFacts {
 }
 
 /** This process's ranks of one world. */
-export class NcclSession implements Session {
-  readonly backend = "nccl";
-  readonly size: number;
-  readonly localRanks: readonly number[];
-  readonly timeoutMs: number | undefined;
-  readonly generation: number;
-  readonly initialRanks: readonly number[];
-  readonly capabilities: Capabilities;
-  readonly compare: Session["compare"];
-  readonly peerBarrier: Session["peerBarrier"];
-  readonly exchangeBarrier: Session["exchangeBarrier"];
-  readonly peers: Session["peers"];
+export class NcclSession implements QueueingSession {
+  readonly info: SessionInfo;
+  readonly scheduler: Scheduler;
+  readonly observer = undefined;
   readonly #parts: SessionParts;
   readonly #progress: Progress;
-  /** Present if calls accept arrays. */
-  readonly #arrays: HostArrays | undefined;
   readonly #submitter: Submitter;
-  readonly #locals: ReadonlyMap<number, LocalRank>;
+  /** By world rank. */
+  readonly #devices: ReadonlyMap<number, NcclRankDevice>;
   readonly #comms = new Map<number, NcclCommunicator>();
   readonly #ending = new EndingCommunicators((error) => {
     this.#failure ??= { error };
@@ -89,33 +76,31 @@ export class NcclSession implements Session {
     const { world, job, timeoutMs, libraries } = parts;
     this.#parts = parts;
     this.#progress = parts.progress;
-    this.#arrays = parts.staging === "copy" ? new HostArrays(this) : undefined;
-    this.#submitter = new Submitter(parts, this.#arrays);
-    this.#dryRun = new DryRun(parts, world.size);
-    this.capabilities = {
-      hostArrays: parts.staging === "copy",
-      virtualTime: false,
-      deterministic: true,
-      symmetricMemory: libraries.nccl.hasWindows,
+    const { size, info, members } = world;
+    const arrays = parts.staging === "copy" ? new HostArrays(this) : undefined;
+    this.#submitter = new Submitter(parts, arrays);
+    this.#dryRun = new DryRun(parts, size);
+    this.info = {
+      backend: "nccl",
+      size,
+      localRanks: info.local,
+      capabilities: {
+        hostArrays: arrays !== undefined,
+        virtualTime: false,
+        deterministic: true,
+        symmetricMemory: libraries.nccl.hasWindows,
+      },
+      timeoutMs,
     };
-    this.size = world.size;
-    this.localRanks = world.info.local;
-    this.timeoutMs = timeoutMs;
-    this.generation = (job?.generation ?? 0) + 1;
-    this.initialRanks = job?.initialRanks ?? world.info.ranks;
-    this.#locals = new Map([...world.members.values()].map(({ rank, local }) => [rank, local]));
+    this.scheduler = inRankOrder(size);
+    this.#devices = new Map(
+      Array.from(members.values(), ({ rank, local }) => [rank, new NcclRankDevice(local, arrays)]),
+    );
     this.#add(world);
-    const { crossCheck, firstContacts } = job ?? {};
-    if (crossCheck?.isEnabled === true) this.compare = crossCheck.compare.bind(crossCheck);
-    const open = ({ id }: CommInfo): NcclCommunicator | undefined => this.#comms.get(id);
-    this.peerBarrier = firstContacts && ((set) => firstContacts.forCall(open(set.comm), set));
-    this.exchangeBarrier =
-      firstContacts && ((info, halves) => firstContacts.forMessages(open(info), halves));
-    this.peers = job;
     this.#ends = new CommunicatorEnds(job);
     job?.onLost((rank) => this.#ends.lost(rank));
     closeAtEnd(this);
-    for (const local of this.#locals.values()) {
+    for (const local of this.#locals()) {
       local.beforeFree = (ptr) => {
         const comms = [...this.#comms.values(), ...this.#ending.comms];
         return this.#keepFailure(() => deregisterAll(comms, local.worldRank, ptr));
@@ -123,33 +108,14 @@ export class NcclSession implements Session {
     }
   }
 
-  device(rank: number): string {
-    return this.#local(rank).device.name;
-  }
-
-  stream(rank: number): bigint {
-    const { device } = this.#local(rank);
-    device.share();
-    return device.stream;
+  device(rank: number): NcclRankDevice {
+    return this.#devices.get(rank) as NcclRankDevice;
   }
 
   /** Device and stream of a rank of this process. */
   place(rank: number): RankPlacement {
-    const { index, givenStream } = this.#local(rank).device;
+    const { index, givenStream } = this.device(rank).local.device;
     return { device: index, stream: givenStream };
-  }
-
-  allocate(rank: number, byteLength: number, symmetric = false): Memory {
-    return this.#local(rank).allocate(byteLength, symmetric);
-  }
-
-  adopt(rank: number, ptr: bigint, byteLength: number): Memory {
-    return this.#local(rank).adopt(ptr, byteLength);
-  }
-
-  borrow(rank: number, buffer: ArrayBufferLike): Memory {
-    if (this.#arrays !== undefined) return this.#arrays.borrow(buffer);
-    throw hostArrayError(rank);
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
@@ -164,43 +130,14 @@ export class NcclSession implements Session {
     return this.#dryRun.estimateNs(question, this.#comm(info));
   }
 
-  wakeOrder(set: CallSet | undefined): readonly number[] {
-    return Array.from({ length: set?.calls.length ?? this.size }, (_, rank) => rank);
+  execute(work: Work): Promise<void> {
+    return asPromise((completion) => this.submit(work, completion));
   }
 
-  execute(set: CallSet): Promise<void> {
-    return asPromise((waiting) => this.enqueue(set, waiting));
-  }
-
-  enqueue(set: CallSet, waiting: Completion): void {
-    this.#submitter.call(this.#comm(set.comm), set, waiting);
-  }
-
-  enqueueRepeated({ planned }: PlanCache, number: number, waiting: Completion): void {
-    const { comm } = planned as PreparedCall;
-    if (comm.isOver) throw this.#aborted(comm.info);
-    this.#submitter.replay(planned as PreparedCall, number, waiting);
-  }
-
-  appendRepeated({ planned }: PlanCache, number: number): void {
-    (planned as PreparedCall).replay(number);
-  }
-
-  exchange(
-    comm: CommInfo,
-    transfers: readonly Transfer[],
-    halves: readonly RemoteTransfer[],
-  ): Promise<void> {
-    return asPromise((waiting) => this.enqueueExchange(comm, transfers, halves, waiting));
-  }
-
-  enqueueExchange(
-    comm: CommInfo,
-    transfers: readonly Transfer[],
-    halves: readonly RemoteTransfer[],
-    waiting: Completion,
-  ): void {
-    this.#submitter.messages(this.#comm(comm), { transfers, halves }, waiting);
+  submit(work: Work, completion: Completion): void {
+    const comm = this.#comm(work.comm);
+    if ("transfers" in work) this.#submitter.messages(comm, work, completion);
+    else this.#submitter.call(comm, work, completion);
   }
 
   /** Records collective calls as CUDA graphs. */
@@ -245,6 +182,7 @@ export class NcclSession implements Session {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#reasons.set(info.id, reason);
+    comm.abortReason = reason;
     const error = reason ?? this.#aborted(info);
     this.#parts.job?.aborted(info, error);
     this.#retire(comm, error);
@@ -253,7 +191,7 @@ export class NcclSession implements Session {
   }
 
   /** Releases the communicator once its devices are idle. */
-  releaseComm(info: CommInfo): void {
+  release(info: CommInfo): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#retire(comm);
@@ -265,23 +203,19 @@ export class NcclSession implements Session {
     );
   }
 
-  onLost(listener: (rank: number, reason: string) => void): void {
-    this.#parts.job?.onLost(listener);
+  /** The communicator of calls; `undefined` for one that is over. */
+  protected openCommunicator({ id }: CommInfo): NcclCommunicator | undefined {
+    return this.#comms.get(id);
   }
 
-  async rejoin(without: readonly number[] | undefined): Promise<Session> {
-    const { job } = this.#parts;
-    if (job === undefined) {
-      const hint = "close it and connect again";
-      throw new UnsupportedError({ headline: "rebuild: this job has one process", hint });
-    }
-    job.beginRebuild();
+  /** Closes this generation of a job, without its lost ranks; the job goes on. */
+  protected endGeneration(): Promise<void> {
     // Lost or excluded ranks do not take part in ending communicators.
     this.#ends.detach();
     // An error of freeing memory is reported once, and delays no rank.
     const closing = this.#closing?.catch(() => undefined);
     this.#closing ??= this.#close();
-    return job.rejoin(without, closing ?? this.#closing);
+    return closing ?? this.#closing;
   }
 
   close(): Promise<void> {
@@ -295,7 +229,7 @@ export class NcclSession implements Session {
    */
   async #close(): Promise<void> {
     const { current } = this.#parts;
-    const locals = [...this.#locals.values()];
+    const locals = this.#locals();
     let lost = false;
     const idle = (): Promise<void> =>
       this.#progress.after(locals.map(({ device }) => device)).catch(() => {
@@ -364,20 +298,12 @@ export class NcclSession implements Session {
     throw this.#aborted(info);
   }
 
-  #aborted({ id, name }: CommInfo): CommAbortedError {
-    const cause = this.#reasons.get(id);
-    const why = cause instanceof CommError ? `: ${firstLine(cause)}` : "";
-    return new CommAbortedError(
-      {
-        headline: `"${name}" was aborted, and its NCCL communicators with it${why}`,
-        hint: "world.rebuild() makes new ones",
-      },
-      { comm: name, cause },
-    );
+  #aborted(info: CommInfo): CommAbortedError {
+    return abortedError(info, this.#reasons.get(info.id));
   }
 
-  #local(rank: number): LocalRank {
-    return this.#locals.get(rank) as LocalRank;
+  #locals(): LocalRank[] {
+    return Array.from(this.#devices.values(), ({ local }) => local);
   }
 }
 

@@ -83,9 +83,14 @@ export class FaultPlan {
     );
   }
 
+  /** True when no call fails. */
+  get isEmpty(): boolean {
+    return this.#faults.length === 0;
+  }
+
   /** Throws when this call of the rank was to fail. */
   strike(worldRank: number, { collective }: RankCall): void {
-    if (this.#faults.length === 0) return;
+    if (this.isEmpty) return;
     const counted = this.#ranks[worldRank] as Counted;
     const { rank } = counted;
     const call = counted.calls++;

@@ -6,7 +6,7 @@
  */
 import { EventQueue } from "../../algorithms/engine/event-queue.ts";
 import { mix32 } from "../../api/bits.ts";
-import type { Schedule, VirtualClock } from "../../api/index.ts";
+import type { CallSet, Schedule, Scheduler, VirtualClock } from "../../api/index.ts";
 
 /** One of the schedules. */
 export type ScheduleName = "fair" | "random" | "virtual-time";
@@ -15,13 +15,38 @@ export type ScheduleName = "fair" | "random" | "virtual-time";
 export const scheduleNames: readonly ScheduleName[] = ["fair", "random", "virtual-time"];
 
 /** A schedule that is notified of every run. */
-export interface RunSchedule extends Schedule {
+interface RunSchedule extends Schedule {
   /** Run number `run` of the session begins, counted from 0. */
   begin(run: number): void;
 }
 
+/** The scheduler of a world: the seed decides the order in which ranks resume. */
+export class SimScheduler implements Scheduler {
+  readonly clock: VirtualClock;
+  readonly schedule: RunSchedule | undefined;
+  readonly #size: number;
+  readonly #seed: number;
+  #runs = 0;
+
+  constructor(size: number, seed: number, name: ScheduleName, clock: VirtualClock) {
+    this.#size = size;
+    this.#seed = seed;
+    this.clock = clock;
+    this.schedule = scheduleOf(name, seed, clock);
+  }
+
+  wakeOrder(set: CallSet | undefined): readonly number[] {
+    if (set !== undefined) {
+      return randomOrder(set.calls.length, this.#seed, purpose.wake, set.comm.id, set.number);
+    }
+    const run = this.#runs++;
+    this.schedule?.begin(run);
+    return randomOrder(this.#size, this.#seed, purpose.start, run);
+  }
+}
+
 /** The schedule of that name; `undefined` for `fair`, which resumes all ranks of a call at once, in the order of the seed. */
-export function scheduleOf(
+function scheduleOf(
   name: ScheduleName,
   seed: number,
   clock: VirtualClock,
@@ -89,7 +114,7 @@ class VirtualTimeSchedule implements RunSchedule {
 }
 
 /** Purposes that random choices are keyed by. */
-export const purpose = { start: 1, wake: 2, resume: 3 } as const;
+const purpose = { start: 1, wake: 2, resume: 3 } as const;
 
 /** 32 random bits for a key; every bit of a safe integer counts. */
 function randomBits(seed: number, ...key: readonly number[]): number {

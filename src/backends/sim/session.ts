@@ -17,20 +17,17 @@ import {
 import {
   bytesOf,
   type CallSet,
-  type Capabilities,
   type CommInfo,
+  type Exchange,
   type Explanation,
-  type FailedCall,
-  InvalidArgumentError,
-  type Memory,
   type Question,
   type RankCall,
   type Session,
+  type SessionInfo,
   type SpecifiedCollective,
-  type Transfer,
   UnsupportedError,
+  type Work,
 } from "../../api/index.ts";
-import { largest } from "../../api/largest.ts";
 import {
   bind,
   planQuestion,
@@ -39,16 +36,11 @@ import {
   shapeOf,
   splitIntoReduces,
 } from "./bind.ts";
+import { type SimDevice, simDevices } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
-import { allocateHost, HostMemory, PhantomMemory } from "./memory.ts";
-import {
-  purpose,
-  type RunSchedule,
-  randomOrder,
-  type ScheduleName,
-  scheduleOf,
-} from "./schedule.ts";
+import { SimObserver } from "./observer.ts";
+import { type ScheduleName, SimScheduler } from "./schedule.ts";
 import { StrictLending } from "./strict.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
 import { type CallTimes, Durations, SimClock, Streams } from "./virtual-time.ts";
@@ -77,31 +69,19 @@ interface SubmittedCall {
   readonly bound: readonly BoundCall[];
 }
 
-/** Addresses are multiples of this, as CUDA's are. */
-const alignment = 256n;
-
 /** The ranks of one simulated world. */
 export class SimSession implements Session {
-  readonly backend = "sim";
-  readonly size: number;
-  readonly clock: SimClock;
-  readonly schedule?: RunSchedule;
-  readonly bufferGuard: StrictLending | undefined;
-  /** Present where the executor's own memory can be handed in. */
-  readonly adopt?: (rank: number, ptr: bigint, byteLength: number) => Memory;
-  readonly capabilities: Capabilities;
-  /** Present where everything is traced. */
-  readonly onFailed?: (comm: CommInfo, failed: FailedCall) => void;
+  readonly info: SessionInfo;
+  readonly scheduler: SimScheduler;
+  readonly observer: SimObserver | undefined;
   readonly #settings: SimSettings;
-  readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
+  readonly #devices: readonly SimDevice[];
   readonly #durations: Durations;
   readonly #streams = new Streams();
   /** The remaining injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
   /** Where everything is traced; that of a rebuilt world follows it. */
   readonly trace: WorldTrace | undefined;
-  #nextAddress = 0x1000_0000n;
-  #runs = 0;
   #closed = false;
 
   /** The executor was opened for it. */
@@ -111,69 +91,34 @@ export class SimSession implements Session {
     faults: FaultPlan,
     trace: WorldTrace | undefined,
   ) {
-    this.size = size;
+    const { seed, phantom, executor, strict } = settings;
     this.#settings = settings;
     this.trace = trace;
-    if (trace !== undefined) {
-      this.onFailed = (comm, failed) => {
-        const { rank, postedAtPs, finishedAtPs } = failed.call;
-        const isServed = finishedAtPs > postedAtPs;
-        trace.failed(comm, failed, isServed ? postedAtPs : this.#streams.freePs(comm, rank));
-      };
-    }
-    this.clock = new SimClock(size, trace);
-    const schedule = scheduleOf(settings.schedule, settings.seed, this.clock);
-    if (schedule !== undefined) this.schedule = schedule;
-    this.#durations = new Durations(settings.link);
-    this.capabilities = {
-      hostArrays: !settings.phantom,
-      virtualTime: true,
-      deterministic: true,
-      symmetricMemory: true,
-      ...(settings.phantom ? { phantom: true } : {}),
-    };
     this.faults = faults;
-    this.bufferGuard = settings.strict ? new StrictLending() : undefined;
-    const { executor } = settings;
-    if (executor.adopt !== undefined) {
-      this.adopt = (rank, ptr, byteLength) =>
-        executor.adopt?.(this.device(rank), ptr, byteLength) as Memory;
-    }
+    this.info = {
+      backend: "sim",
+      size,
+      localRanks: Array.from({ length: size }, (_, rank) => rank),
+      capabilities: {
+        hostArrays: !phantom,
+        virtualTime: true,
+        deterministic: true,
+        symmetricMemory: true,
+        ...(phantom ? { phantom } : {}),
+      },
+      timeoutMs: undefined,
+    };
+    this.#devices = simDevices(size, executor, phantom);
+    const clock = new SimClock(size, this.#streams, trace);
+    this.scheduler = new SimScheduler(size, seed, settings.schedule, clock);
+    this.#durations = new Durations(settings.link);
+    const lending = strict ? new StrictLending() : undefined;
+    const isObserved = !faults.isEmpty || lending !== undefined || trace !== undefined;
+    this.observer = isObserved ? new SimObserver(faults, lending, trace, this.#streams) : undefined;
   }
 
-  device(rank: number): string {
-    return `sim:${rank}`;
-  }
-
-  allocate(rank: number, byteLength: number): Memory {
-    const { executor, phantom } = this.#settings;
-    const [device, ptr] = [this.device(rank), this.#address(byteLength)];
-    if (phantom) return new PhantomMemory(device, ptr, byteLength);
-    try {
-      return executor.allocate?.(device, ptr, byteLength) ?? allocateHost(device, ptr, byteLength);
-    } catch (cause) {
-      if (!(cause instanceof RangeError)) throw cause;
-      throw new InvalidArgumentError(
-        {
-          headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
-          hint: `dispose buffers after their last use: ${cause.message}`,
-        },
-        { field: "length", rank, device, cause },
-      );
-    }
-  }
-
-  borrow(rank: number, buffer: ArrayBufferLike): Memory {
-    const known = this.#borrowed.get(buffer);
-    if (known !== undefined) return known;
-    const memory = new HostMemory(
-      this.device(rank),
-      this.#address(buffer.byteLength),
-      buffer,
-      true,
-    );
-    this.#borrowed.set(buffer, memory);
-    return memory;
+  device(rank: number): SimDevice {
+    return this.#devices[rank] as SimDevice;
   }
 
   refusal(question: Question, comm: CommInfo): string | undefined {
@@ -184,26 +129,33 @@ export class SimSession implements Session {
     return explainCall(this.#settings.planner, this.#settings.link, question, comm, rank);
   }
 
-  wakeOrder(set: CallSet | undefined): readonly number[] {
-    const { seed } = this.#settings;
-    if (set === undefined) {
-      const run = this.#runs++;
-      this.schedule?.begin(run);
-      return randomOrder(this.size, seed, purpose.start, run);
-    }
-    return randomOrder(set.calls.length, seed, purpose.wake, set.comm.id, set.number);
+  estimate(question: Question, comm: CommInfo): number {
+    return this.explain(question, comm, 0).predictedNs;
   }
 
-  onPosted(worldRank: number, call: RankCall): void {
-    this.faults.strike(worldRank, call);
+  execute(work: Work): void | Promise<void> {
+    if ("transfers" in work) return this.#exchange(work);
+    return work.collective === "replay" ? this.#replay(work) : this.#serve(work);
   }
 
-  execute(set: CallSet): void | Promise<void> {
-    return set.collective === "replay" ? this.#replay(set) : this.#serve(set);
+  split(): void {
+    // A communicator is its ranks: nothing is made for it.
   }
 
   capture(_comm: CommInfo, recorded: readonly CallSet[]): Recording {
     return new Recording(recorded);
+  }
+
+  discard(): void {
+    // A recording is memory of the program.
+  }
+
+  abort(): void {
+    // Work is done when it was submitted.
+  }
+
+  release(): void {
+    // Nothing is kept of a communicator.
   }
 
   /** Does the calls of a recording one after another, as if every rank had made them at once. */
@@ -211,7 +163,7 @@ export class SimSession implements Session {
     const { comm, calls } = replay;
     const recording = (calls[0] as RankCall).graph as Recording;
     this.#streams.begin(comm, calls);
-    const watched = this.trace !== undefined || this.bufferGuard !== undefined;
+    const watched = this.trace !== undefined || this.observer?.lending !== undefined;
     const { bound } = recording;
     if (watched || bound === undefined || !recording.foretell(calls)) {
       return this.#replayEach(recording, replay);
@@ -313,14 +265,7 @@ export class SimSession implements Session {
     return calls.map((call) => call.finishedAtPs);
   }
 
-  onControlCall({ comm, calls }: CallSet): void {
-    this.#streams.begin(comm, calls);
-    const lastPs = largest(calls.map(({ finishedAtPs }) => finishedAtPs));
-    for (const call of calls) call.finishedAtPs = lastPs;
-    this.#streams.end(comm, calls);
-  }
-
-  exchange(comm: CommInfo, transfers: readonly Transfer[]): void | Promise<void> {
+  #exchange({ comm, transfers }: Exchange): void | Promise<void> {
     const calls = transfers.flatMap(({ send, recv }) => [send, recv]);
     predictTransfers(
       transfers,
@@ -345,8 +290,9 @@ export class SimSession implements Session {
     bound: readonly BoundCall[],
   ): void | Promise<void> {
     const { executor } = this.#settings;
-    if (this.bufferGuard === undefined) return executeAll(executor, bound);
-    return this.bufferGuard.written(comm, calls, () => executeAll(executor, bound));
+    const { lending } = this.observer ?? {};
+    if (lending === undefined) return executeAll(executor, bound);
+    return lending.written(comm, calls, () => executeAll(executor, bound));
   }
 
   /** Sets the time at which each rank is done. */
@@ -365,12 +311,6 @@ export class SimSession implements Session {
       (event) => trace.message(set, event),
     );
     for (const call of set.calls) call.finishedAtPs = finished[call.rank] as number;
-  }
-
-  #address(byteLength: number): bigint {
-    const address = this.#nextAddress;
-    this.#nextAddress += ((BigInt(byteLength) + alignment) / alignment) * alignment;
-    return address;
   }
 }
 

@@ -6,7 +6,6 @@
  * compared once more, and afterwards it is renewed.
  */
 import {
-  type BufferGuard,
   type CommInfo,
   type DeviceBuffer,
   overlapBytes,
@@ -27,10 +26,11 @@ interface Lent {
 }
 
 /** Checksums of the ranges that calls were lent. */
-export class StrictLending implements BufferGuard {
+export class StrictLending {
   readonly #byCall = new Map<RankCall, Lent[]>();
   readonly #byMemory = new Map<object, Set<Lent>>();
 
+  /** A rank posted a call. */
   acquire(comm: CommInfo, call: RankCall): void {
     const ranges: Lent[] = [];
     for (const [buffer, field] of buffersOf(call)) {
@@ -41,6 +41,7 @@ export class StrictLending implements BufferGuard {
     if (ranges.length > 0) this.#byCall.set(call, ranges);
   }
 
+  /** A write to a lent buffer of these calls. */
   findWrite(calls: readonly RankCall[]): WriteFault | undefined {
     for (const call of calls) {
       for (const lent of this.#byCall.get(call) ?? []) {
@@ -50,6 +51,7 @@ export class StrictLending implements BufferGuard {
     return undefined;
   }
 
+  /** The call has settled. */
   release(call: RankCall): void {
     for (const lent of this.#byCall.get(call) ?? []) {
       const { memory } = lent.buffer.allocation;

@@ -8,15 +8,18 @@ import {
   linkModel,
   type Program,
 } from "../../algorithms/index.ts";
-import type { CommInfo, RankCall, VirtualClock } from "../../api/index.ts";
+import type { CallSet, CommInfo, RankCall, VirtualClock } from "../../api/index.ts";
+import { largest } from "../../api/largest.ts";
 import type { WorldTrace } from "./world-trace.ts";
 
 /** The clocks of all ranks of a world. */
 export class SimClock implements VirtualClock {
   readonly #now: Float64Array;
+  readonly #streams: Streams;
   readonly #trace: WorldTrace | undefined;
 
-  constructor(size: number, trace: WorldTrace | undefined) {
+  constructor(size: number, streams: Streams, trace: WorldTrace | undefined) {
+    this.#streams = streams;
     this.#now = new Float64Array(size);
     this.#trace = trace;
   }
@@ -34,6 +37,13 @@ export class SimClock implements VirtualClock {
     const end = start + Math.round(durationNs * 1000);
     this.#now[rank] = end;
     this.#trace?.work(rank, start, end, label);
+  }
+
+  join({ comm, calls }: CallSet): void {
+    this.#streams.begin(comm, calls);
+    const lastPs = largest(calls.map(({ finishedAtPs }) => finishedAtPs));
+    for (const call of calls) call.finishedAtPs = lastPs;
+    this.#streams.end(comm, calls);
   }
 }
 

@@ -244,9 +244,8 @@ test("alloc reports that a backend has no symmetric memory", async () => {
     ...sim(),
     open: async (request) => {
       const session = await sim().open(request);
-      return Object.defineProperty(session, "capabilities", {
-        value: { ...session.capabilities, symmetricMemory: false },
-      });
+      const capabilities = { ...session.info.capabilities, symmetricMemory: false };
+      return Object.defineProperty(session, "info", { value: { ...session.info, capabilities } });
     },
   };
   const world = await createWorld({ backend: without, size: 1 });

@@ -1,4 +1,5 @@
 import {
+  type CallObserver,
   type CallSet,
   type CollectiveName,
   dtypes,
@@ -112,6 +113,14 @@ test("a row for each number of elements, and none for sizes below one element", 
 });
 
 describe("the issuing of calls", () => {
+  const silent: CallObserver = {
+    posting: () => undefined,
+    posted: () => undefined,
+    findWrite: () => undefined,
+    settled: () => undefined,
+    failed: () => undefined,
+  };
+
   /** The order of events in a world of two ranks: p0 and p1 for posted calls, x for executed ones. */
   const watched = async (virtualTime: boolean, wish: Partial<BenchOptions>): Promise<string> => {
     const backend = sim();
@@ -121,11 +130,12 @@ describe("the issuing of calls", () => {
     };
     const open = async (request: Parameters<typeof backend.open>[0]) => {
       const session = await backend.open(request);
-      const capabilities = { ...session.capabilities, virtualTime };
+      const capabilities = { ...session.info.capabilities, virtualTime };
+      const observer = { ...silent, posting: (rank: number) => note(`p${rank} `) };
       return new Proxy(session, {
         get(target, key) {
-          if (key === "capabilities") return capabilities;
-          if (key === "onPosted") return (rank: number) => note(`p${rank} `);
+          if (key === "info") return { ...session.info, capabilities };
+          if (key === "observer") return observer;
           const value = Reflect.get(target, key, target);
           const bound = typeof value === "function" ? value.bind(target) : value;
           if (key !== "execute") return bound;
@@ -172,11 +182,14 @@ describe("the issuing of calls", () => {
     const backend = sim();
     const open = async (request: Parameters<typeof backend.open>[0]) => {
       const session = await backend.open(request);
-      const allocate = session.allocate.bind(session);
-      session.allocate = (rank, bytes, symmetric) => {
-        if (bytes > 0) found.add(symmetric);
-        return allocate(rank, bytes, symmetric);
-      };
+      for (const rank of session.info.localRanks) {
+        const device = session.device(rank);
+        const allocate = device.allocate.bind(device);
+        device.allocate = (bytes, symmetric) => {
+          if (bytes > 0) found.add(symmetric);
+          return allocate(bytes, symmetric);
+        };
+      }
       return session;
     };
     const options = { ...quick, backend: { ...backend, open }, collective: "allReduce" };

@@ -1,4 +1,4 @@
-import type { Backend, CallSet, Session } from "twinccl";
+import type { Backend, Session, Work } from "twinccl";
 
 /** A backend that does everything right and then flips one bit of one element on one rank. */
 export function corrupting(backend: Backend, rank: number): Backend {
@@ -9,7 +9,7 @@ export function corrupting(backend: Backend, rank: number): Backend {
       // A proxy, so that whatever else a session can do stays as it is.
       return new Proxy(session, {
         get(target, key) {
-          if (key === "execute") return (set: CallSet) => executeWrong(target, set, rank);
+          if (key === "execute") return (work: Work) => executeWrong(target, work, rank);
           const value = Reflect.get(target, key, target);
           return typeof value === "function" ? value.bind(target) : value;
         },
@@ -18,9 +18,9 @@ export function corrupting(backend: Backend, rank: number): Backend {
   };
 }
 
-async function executeWrong(session: Session, set: CallSet, rank: number): Promise<void> {
-  await session.execute(set);
-  const recv = set.calls[rank]?.recv;
+async function executeWrong(session: Session, work: Work, rank: number): Promise<void> {
+  await session.execute(work);
+  const recv = "calls" in work ? work.calls[rank]?.recv : undefined;
   if (recv === undefined || recv.length === 0) return;
   const { memory } = recv.allocation;
   const last = recv.byteOffset + recv.byteLength - 1;

@@ -1,6 +1,6 @@
 /** The runner notices what no call may do, and life cycles notice a wrong answer. */
 import fc from "fast-check";
-import { type Backend, DeviceBuffer, type Session } from "twinccl";
+import { type Backend, DeviceBuffer, type RankCall, type Session, type Work } from "twinccl";
 import { type Executor, sim } from "twinccl/sim";
 import {
   expectSame,
@@ -46,12 +46,14 @@ function changed(change: (session: Session) => Partial<Session>): Backend {
   };
 }
 
+const callsOf = (work: Work): readonly RankCall[] => ("calls" in work ? work.calls : []);
+
 /** Spoils one byte of rank 1's memory after every call, `distance` from the end of its `recv`. */
 function spoiling(distance: number): Backend {
   return changed((session) => ({
-    execute: (set) => {
-      const done = session.execute(set);
-      const { recv } = set.calls[1] ?? {};
+    execute: (work) => {
+      const done = session.execute(work);
+      const { recv } = callsOf(work)[1] ?? {};
       if (recv instanceof DeviceBuffer) {
         const at = recv.byteOffset + recv.byteLength + distance;
         recv.allocation.memory.write(at, Uint8Array.of(0x3c));
@@ -126,9 +128,9 @@ describe("life cycles", () => {
 
 function spoilingSum(): Backend {
   return changed((session) => ({
-    execute: (set) => {
-      const done = session.execute(set);
-      for (const { recv } of set.calls)
+    execute: (work) => {
+      const done = session.execute(work);
+      for (const { recv } of callsOf(work))
         recv?.allocation.memory.write(0, Uint8Array.of(99, 9, 9, 9, 9));
       return done;
     },

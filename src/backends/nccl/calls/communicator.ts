@@ -1,6 +1,13 @@
 /** One communicator of a session: NCCL's handles of its members in this process, their calls and their end. */
-import type { CommInfo, Completion, RankCall } from "../../../api/index.ts";
+import {
+  CommAbortedError,
+  CommError,
+  type CommInfo,
+  type Completion,
+  type RankCall,
+} from "../../../api/index.ts";
 import { asPromise, longestTimerMs, runAll, settlesWithin } from "../common/async.ts";
+import { firstLine } from "../common/text.ts";
 import type { Device } from "../device/device.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "../device/nccl-types.ts";
@@ -32,6 +39,8 @@ export class NcclCommunicator {
   readonly graphs = new Set<CapturedGraph>();
   /** True once it takes no more work: it has ended, or is about to end. */
   isOver = false;
+  /** The reason of its abort. */
+  abortReason: unknown;
   readonly #over = new AbortController();
   /** Counters of calls submitted here, for queries of other processes; left out where all ranks are here. */
   counters: CallCounters | undefined;
@@ -58,6 +67,11 @@ export class NcclCommunicator {
     this.isOver = true;
     this.#over.abort(reason);
     this.#remoteErrorGrace.end(reason);
+  }
+
+  /** Throws for a communicator that takes no more work. */
+  assertOpen(): void {
+    if (this.isOver) throw abortedError(this.info, this.abortReason);
   }
 
   /**
@@ -256,6 +270,18 @@ export class NcclCommunicator {
     const { size, info } = this;
     return located(error, { rank, size, comm: info.name, device: local.device.name });
   }
+}
+
+/** The error of work for a communicator that was aborted. */
+export function abortedError({ name }: CommInfo, cause: unknown): CommAbortedError {
+  const why = cause instanceof CommError ? `: ${firstLine(cause)}` : "";
+  return new CommAbortedError(
+    {
+      headline: `"${name}" was aborted, and its NCCL communicators with it${why}`,
+      hint: "world.rebuild() makes new ones",
+    },
+    { comm: name, cause },
+  );
 }
 
 /**

@@ -3,6 +3,8 @@
  * repeated calls without checks of counts, offsets or types. What is repeated often becomes one list.
  */
 
+import type { Completion, RepeatedCall } from "../../../api/index.ts";
+import type { Progress } from "../device/progress.ts";
 import type { LaunchList } from "../result/cuda.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { NcclList, RecordedCall } from "../result/nccl-data-calls.ts";
@@ -16,15 +18,53 @@ import type { DataCalls, NcclCallArgs, NcclStep } from "./nccl-steps.ts";
  */
 const listFromRepeat = 64;
 
-/** A prepared call, to be replayed as a further call of its communicator. */
-export interface PreparedCall {
-  readonly comm: NcclCommunicator;
-  replay(number: number): void;
+/** The session's side of repeated calls. */
+export interface RepeatHost {
+  readonly progress: Pick<Progress, "whenDone">;
+  /** Records NCCL's plans of a communicator since the previous call. */
+  readonly readPlans?: ((comm: string) => void) | undefined;
+}
+
+/** A call with all its arguments, submitted again as further calls of its communicator. */
+abstract class PreparedCall implements RepeatedCall {
+  readonly #comm: NcclCommunicator;
+  readonly #host: RepeatHost;
+
+  constructor(comm: NcclCommunicator, host: RepeatHost) {
+    this.#comm = comm;
+    this.#host = host;
+  }
+
+  /** Makes the driver's calls. */
+  protected abstract replay(): void;
+
+  submit(number: number, completion: Completion): void {
+    const comm = this.#comm;
+    if (completion.acceptsMore) {
+      this.replay();
+      comm.countSubmitted(number);
+      return;
+    }
+    comm.assertOpen();
+    try {
+      this.replay();
+    } catch (error) {
+      comm.deferRemoteError(error, completion);
+      comm.countSubmitted(number);
+      return;
+    }
+    comm.countSubmitted(number);
+    const { progress, readPlans } = this.#host;
+    progress.whenDone(comm.devices, comm, completion);
+    if (readPlans === undefined) return;
+    // Each call's plan is logged.
+    readPlans(comm.info.name);
+    completion.acceptsMore = false;
+  }
 }
 
 /** The NCCL calls of a collective with their arguments. */
-export class PreparedNcclCall implements PreparedCall {
-  readonly comm: NcclCommunicator;
+export class PreparedNcclCall extends PreparedCall {
   readonly #nccl: NcclCalls;
   /** One group a step; none for a step that moves nothing. */
   readonly #groups: readonly (readonly RecordedCall[])[];
@@ -34,10 +74,11 @@ export class PreparedNcclCall implements PreparedCall {
   constructor(
     nccl: NcclCalls,
     comm: NcclCommunicator,
+    host: RepeatHost,
     steps: readonly NcclStep[],
     parts: readonly NcclCallArgs[],
   ) {
-    this.comm = comm;
+    super(comm, host);
     this.#nccl = nccl;
     const { hasAllToAll } = nccl;
     this.#groups = steps
@@ -50,15 +91,13 @@ export class PreparedNcclCall implements PreparedCall {
       .filter(({ length }) => length > 0);
   }
 
-  /** Makes the NCCL calls as call `number` of the communicator. */
-  replay(number: number): void {
+  protected replay(): void {
     if (this.#list !== undefined) this.#list.run();
     else this.#replayUnlisted();
-    this.comm.countSubmitted(number);
   }
 
-  /** Makes the NCCL calls. */
-  submit(): void {
+  /** Makes the NCCL calls for the first time. */
+  make(): void {
     const nccl = this.#nccl;
     for (const recorded of this.#groups) {
       if (recorded.length === 1) (recorded[0] as RecordedCall)(nccl);
@@ -71,11 +110,11 @@ export class PreparedNcclCall implements PreparedCall {
 
   #replayUnlisted(): void {
     if (++this.#repeats < listFromRepeat) {
-      this.submit();
+      this.make();
       return;
     }
     // Where there are no lists, each is made by itself as before.
-    this.#list = this.#nccl.listed(this.#groups) ?? { run: () => this.submit() };
+    this.#list = this.#nccl.listed(this.#groups) ?? { run: () => this.make() };
     this.#list.run();
   }
 }
@@ -110,22 +149,20 @@ function recorder(hasAllToAll: boolean, recorded: RecordedCall[]): DataCalls {
  */
 const launchListFromRepeat = 8;
 
-export class PreparedGraphLaunch implements PreparedCall {
-  readonly comm: NcclCommunicator;
+export class PreparedGraphLaunch extends PreparedCall {
   readonly #graph: CapturedGraph;
   /** As long as the recording lives: no rank can replay it once any has given back its part. */
   #list: LaunchList | undefined;
   #repeats = 0;
 
-  constructor(comm: NcclCommunicator, graph: CapturedGraph) {
-    this.comm = comm;
+  constructor(comm: NcclCommunicator, host: RepeatHost, graph: CapturedGraph) {
+    super(comm, host);
     this.#graph = graph;
   }
 
-  replay(number: number): void {
+  protected replay(): void {
     if (this.#list !== undefined) this.#list.run();
     else this.#launchUnlisted();
-    this.comm.countSubmitted(number);
   }
 
   #launchUnlisted(): void {

@@ -2,6 +2,7 @@
 import type {
   CallSet,
   Completion,
+  Exchange,
   RankCall,
   RemoteTransfer,
   Transfer,
@@ -15,37 +16,29 @@ import type { NcclCalls } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { CapturedGraph } from "./graphs.ts";
 import { type NcclCallArgs, stepsOf } from "./nccl-steps.ts";
-import { type PreparedCall, PreparedGraphLaunch, PreparedNcclCall } from "./prepared-call.ts";
+import { PreparedGraphLaunch, PreparedNcclCall, type RepeatHost } from "./prepared-call.ts";
 
 /** Gives a call device memory in place of its arrays. */
 type WithDeviceMemory = (call: RankCall) => RankCall;
 
 /** The parts that it submits with. */
-interface SubmitterParts {
+interface SubmitterParts extends RepeatHost {
   readonly libraries: { readonly nccl: NcclCalls };
   readonly progress: Progress;
-  /** Notes the plans that NCCL took for a communicator since it was last called. */
-  readonly readPlans?: ((comm: string) => void) | undefined;
-}
-
-/** Messages that are under way at once; `halves` have their other ends elsewhere. */
-interface Messages {
-  readonly transfers: readonly Transfer[];
-  readonly halves: readonly RemoteTransfer[];
 }
 
 /** Submits for one session, and settles waits when the work is done, and copies with it. */
 export class Submitter {
+  readonly #parts: SubmitterParts;
   readonly #nccl: NcclCalls;
   readonly #progress: Progress;
-  readonly #readPlans: SubmitterParts["readPlans"];
   /** Left out where calls take no arrays. */
   readonly #arrays: HostArrays | undefined;
 
   constructor(parts: SubmitterParts, arrays: HostArrays | undefined) {
+    this.#parts = parts;
     this.#nccl = parts.libraries.nccl;
     this.#progress = parts.progress;
-    this.#readPlans = parts.readPlans;
     this.#arrays = arrays;
   }
 
@@ -64,54 +57,34 @@ export class Submitter {
       return;
     }
     if (launched && finish === undefined && set.cache !== undefined) {
-      set.cache.planned = new PreparedGraphLaunch(comm, graph);
+      set.cache.repeat = new PreparedGraphLaunch(comm, this.#parts, graph);
     }
     comm.countSubmitted(set.number);
-    if (!launched) this.#readPlans?.(comm.info.name);
+    if (!launched) this.#parts.readPlans?.(comm.info.name);
     this.#progress.whenDone(comm.devices, comm, afterCopyBack(waiting, finish));
-  }
-
-  /** A call that was submitted before, as call `number`. */
-  replay(ready: PreparedCall, number: number, waiting: Completion): void {
-    const { comm } = ready;
-    try {
-      ready.replay(number);
-    } catch (error) {
-      comm.deferRemoteError(error, waiting);
-      comm.countSubmitted(number);
-      return;
-    }
-    this.#progress.whenDone(comm.devices, comm, waiting);
-    if (this.#readPlans === undefined) return;
-    // Each call's plan is logged.
-    this.#readPlans(comm.info.name);
-    waiting.acceptsMore = false;
   }
 
   #submit(comm: NcclCommunicator, { calls, cache }: CallSet): FinishCopyBack | undefined {
     comm.windows.register(calls);
     return this.#withStagedArrays(comm, calls, (move) => {
-      if (move !== undefined) submitCall(this.#nccl, comm, calls.map(move));
-      else {
-        const ready = submitCall(this.#nccl, comm, calls);
-        if (cache !== undefined) cache.planned = ready;
-      }
+      const prepared = this.#makeCalls(comm, move === undefined ? calls : calls.map(move));
+      if (move === undefined && cache !== undefined) cache.repeat = prepared;
     });
   }
 
   /** Messages of ranks of this process. */
-  messages(comm: NcclCommunicator, { transfers, halves }: Messages, waiting: Completion): void {
-    const ends = messageEnds(transfers, halves);
+  messages(comm: NcclCommunicator, { transfers, remote }: Exchange, waiting: Completion): void {
+    const ends = messageEnds(transfers, remote);
     let finish: FinishCopyBack | undefined;
     try {
       finish = this.#exchange(comm, ends);
     } catch (error) {
-      comm.counters?.messagesFailed(halves);
+      comm.counters?.messagesFailed(remote);
       comm.deferRemoteError(error, waiting);
-      comm.counters?.messagesSubmitted(halves);
+      comm.counters?.messagesSubmitted(remote);
       return;
     }
-    comm.counters?.messagesSubmitted(halves);
+    comm.counters?.messagesSubmitted(remote);
     const devices = ends.map(
       ({ call }) => (comm.members.get(call.rank) as LocalMember).local.device,
     );
@@ -134,11 +107,42 @@ export class Submitter {
     const move: WithDeviceMemory = (call) =>
       copied?.withDeviceMemory(call, localOf(call.rank)) ?? call;
     const issue = (): void => {
-      for (const row of rows) submitCall(this.#nccl, comm, row.map(move));
+      for (const row of rows) this.#makeCalls(comm, row.map(move));
     };
     const graph = CapturedGraph.capture(comm.devices, issue, copied);
-    this.#readPlans?.(comm.info.name);
+    this.#parts.readPlans?.(comm.info.name);
     return graph;
+  }
+
+  /**
+   * Makes the NCCL calls of one call of all ranks. Operators that were made for it end also when it throws. The result makes
+   * them again with the same arguments; `undefined` where there are such operators, or no NCCL calls.
+   */
+  #makeCalls(comm: NcclCommunicator, calls: readonly RankCall[]): PreparedNcclCall | undefined {
+    const first = calls[0] as RankCall;
+    if (isSingleRankCopy(first, comm.size)) {
+      copySingleRank(first, (comm.members.get(0) as LocalMember).local);
+      return undefined;
+    }
+    const args: NcclCallArgs[] = [];
+    const endOps = (): void => {
+      for (const { call, op } of args) comm.destroyOp(call, op);
+    };
+    let prepared: PreparedNcclCall;
+    try {
+      for (const call of calls) args.push(comm.callArgs(call));
+      const steps = stepsOf(first, comm.size);
+      prepared = new PreparedNcclCall(this.#nccl, comm, this.#parts, steps, args);
+      prepared.make();
+    } catch (error) {
+      // Operators that cannot be ended either must not hide why the call failed.
+      try {
+        endOps();
+      } catch {}
+      throw error;
+    }
+    endOps();
+    return calls.some(({ op }) => typeof op === "object") ? undefined : prepared;
   }
 
   #withStagedArrays(
@@ -188,54 +192,20 @@ function localsOf({ members }: NcclCommunicator): (rank: number) => LocalRank {
   return (rank) => (members.get(rank) as LocalMember).local;
 }
 
-/**
- * Makes the NCCL calls of one call of all ranks; operators that were made for it end also when it throws. Gives what
- * makes them again with the same arguments: nothing where there are such operators, or no NCCL calls.
- */
-function submitCall(
-  nccl: NcclCalls,
-  comm: NcclCommunicator,
-  calls: readonly RankCall[],
-): PreparedNcclCall | undefined {
-  const first = calls[0] as RankCall;
-  if (isSingleRankCopy(first, comm.size)) {
-    copySingleRank(first, (comm.members.get(0) as LocalMember).local);
-    return undefined;
-  }
-  const parts: NcclCallArgs[] = [];
-  const endOps = (): void => {
-    for (const { call, op } of parts) comm.destroyOp(call, op);
-  };
-  let ready: PreparedNcclCall;
-  try {
-    for (const call of calls) parts.push(comm.callArgs(call));
-    ready = new PreparedNcclCall(nccl, comm, stepsOf(first, comm.size), parts);
-    ready.submit();
-  } catch (error) {
-    // Operators that cannot be ended either must not hide why the call failed.
-    try {
-      endOps();
-    } catch {}
-    throw error;
-  }
-  endOps();
-  return calls.some(({ op }) => typeof op === "object") ? undefined : ready;
-}
-
 /** One end of a message that is to be handed over. */
 type MessageEnd = Omit<RemoteTransfer, "number">;
 
 /** Both ends of messages, and ends with their other one elsewhere. */
 function messageEnds(
   transfers: readonly Transfer[],
-  halves: readonly RemoteTransfer[],
+  remote: readonly RemoteTransfer[],
 ): readonly MessageEnd[] {
   return [
     ...transfers.flatMap(({ send, recv }): MessageEnd[] => [
       { direction: "send", peer: recv.rank, call: send },
       { direction: "recv", peer: send.rank, call: recv },
     ]),
-    ...halves,
+    ...remote,
   ];
 }
 

@@ -50,7 +50,7 @@ export class CrossCheck {
     return this.#mode !== "off";
   }
 
-  /** `Session.compare`. The exchange is among all ranks of the job: calls on a communicator of some of them are not compared. */
+  /** `JobSession.compare`. The exchange is among all ranks of the job: calls on a communicator of some of them are not compared. */
   compare<Fault>(
     comm: CommInfo,
     number: number,

@@ -52,7 +52,7 @@ export class FirstContacts {
     this.#keyOf = keyOf;
   }
 
-  /** `Session.peerBarrier`; nothing for a communicator that is over. A rank at the barrier counts as having submitted the call. */
+  /** `JobSession.barrier` for a call; nothing for a communicator that is over. A rank at the barrier counts as having submitted the call. */
   forCall(
     comm: NcclCommunicator | undefined,
     { collective, calls, number }: CallSet,
@@ -79,7 +79,7 @@ export class FirstContacts {
     return (cancelled) => this.#connect(first, barriers, cancelled);
   }
 
-  /** `Session.exchangeBarrier`. */
+  /** `JobSession.barrier` for messages. */
   forMessages(
     comm: NcclCommunicator | undefined,
     halves: readonly RemoteTransfer[],

@@ -5,7 +5,7 @@ import { Ledger } from "../../../../src/api/ledger/ledger.ts";
 import { LivingTimers } from "../../../support/living-timers.ts";
 import { within } from "../../../support/planted.ts";
 import { quickTime } from "../../../support/quick-time.ts";
-import { handedAgain } from "./calls/again.ts";
+import { watchRepeats } from "../../../support/watched-repeats.ts";
 import { cleanGpus, inWorld, turns } from "./gpus.ts";
 
 quickTime();
@@ -46,7 +46,7 @@ describe("repeated calls with a deadline", () => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ ...(timeoutMs && { timeoutMs }) });
     await inWorld(gpus, 1, async (world) => {
-      const known = handedAgain(gpus);
+      const known = watchRepeats(gpus.sessions[0]!).numbers;
       const posted = vi.spyOn(Ledger.prototype, "post");
       await world.run(async (comm) => {
         const send = comm.alloc("int32", 3).fill(2);
@@ -90,7 +90,7 @@ describe("repeated calls with a deadline", () => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ timeoutMs: 60 });
     const world = await createWorld({ backend: gpus.backend(), size: 1 });
-    const known = handedAgain(gpus);
+    const known = watchRepeats(gpus.sessions[0]!).numbers;
     const outcomes = await world.run(async (comm) => {
       const send = comm.alloc("int32", 3);
       for (let call = 0; call < 3; call++) await comm.allReduce({ send, op: "sum" });
@@ -339,7 +339,7 @@ describe("no timer remains", () => {
     const timers = new LivingTimers();
     const gpus = cleanGpus({ timeoutMs: Infinity });
     await inWorld(gpus, 1, async (world) => {
-      const known = handedAgain(gpus);
+      const known = watchRepeats(gpus.sessions[0]!).numbers;
       await world.run(async (comm) => {
         for (let call = 0; call < 5; call++) {
           const op = comm.barrier(call % 2 === 0 ? {} : { timeoutMs: Infinity });

@@ -1,33 +1,18 @@
 /** Worlds on fake GPUs that are watched for calls which their ranks make again. */
 import type { CommError, Communicator, DeviceBuffer, World } from "twinccl";
-import { vi } from "vitest";
+import type { NcclSession } from "../../../../../src/backends/nccl/session.ts";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { within } from "../../../../support/planted.ts";
+import { type WatchedRepeats, watchRepeats } from "../../../../support/watched-repeats.ts";
 import { cleanGpus, inWorld } from "../gpus.ts";
 
 /** A world on fake GPUs, and which calls its session was given again. */
 export interface Watched {
   readonly gpus: FakeGpus;
   readonly world: World;
-  /** Their numbers, in the order in which they came. */
-  again(): number[];
-}
-
-/** The numbers of the calls that the session of a world is handed again from now on, by themselves or behind others. */
-export function handedAgain(gpus: FakeGpus): number[] {
-  const [session] = gpus.sessions;
-  if (session === undefined) throw new Error("a world has a session");
-  const numbers: number[] = [];
-  const { enqueueRepeated, appendRepeated } = session;
-  vi.spyOn(session, "enqueueRepeated").mockImplementation((kept, number, waiting) => {
-    numbers.push(number);
-    enqueueRepeated.call(session, kept, number, waiting);
-  });
-  vi.spyOn(session, "appendRepeated").mockImplementation((kept, number) => {
-    numbers.push(number);
-    appendRepeated.call(session, kept, number);
-  });
-  return numbers;
+  readonly repeats: WatchedRepeats;
+  /** The numbers of its repeated calls, in their order. */
+  again(): readonly number[];
 }
 
 /** Uses a world on fake GPUs with a watched session, and closes it. */
@@ -38,8 +23,8 @@ export async function watch(
 ): Promise<void> {
   const gpus = cleanGpus(options);
   await inWorld(gpus, size, async (world) => {
-    const numbers = handedAgain(gpus);
-    await within(5000, use({ gpus, world, again: () => numbers }));
+    const repeats = watchRepeats(gpus.sessions[0] as NcclSession);
+    await within(5000, use({ gpus, world, repeats, again: () => repeats.numbers }));
   });
 }
 

@@ -1,7 +1,7 @@
 /** Groups of calls that are made again: they take the short way of calls that are made one by one. */
 import { getEventListeners } from "node:events";
 import type { CallOptions, CommError, CommOp, Communicator } from "twinccl";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { seen } from "../gpus.ts";
@@ -30,16 +30,8 @@ function reduceAll(comm: Communicator, all: readonly ReturnType<typeof doubling>
 }
 
 /** The numbers of repeated calls that the session got by themselves, and behind others. */
-function counts({ gpus }: Watched): () => readonly [number, number] {
-  const [session] = gpus.sessions;
-  const alone = vi.mocked(session!.enqueueRepeated);
-  const behind = vi.mocked(session!.appendRepeated);
-  return () => {
-    const found = [alone.mock.calls.length, behind.mock.calls.length] as const;
-    alone.mockClear();
-    behind.mockClear();
-    return found;
-  };
+function counts({ repeats }: Watched): () => readonly [number, number] {
+  return () => repeats.count();
 }
 
 describe.each([1, 3])("groups that %i ranks of one process repeat", (size) => {

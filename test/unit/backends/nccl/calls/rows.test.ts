@@ -1,6 +1,6 @@
 /** Calls that several ranks of one process make again back to back: a row of them is a call, and nothing else changes. */
 import type { CallOptions, CommError, CommOp, Communicator } from "twinccl";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { seen, turns } from "../gpus.ts";
@@ -13,16 +13,8 @@ type Counts = () => readonly [alone: number, behind: number];
 async function pair(
   program: (comm: Communicator, args: Args, counts: Counts) => Promise<void>,
 ): Promise<void> {
-  await watch(2, async ({ gpus, world }) => {
-    const [session] = gpus.sessions;
-    const alone = vi.spyOn(session!, "enqueueRepeated");
-    const behind = vi.spyOn(session!, "appendRepeated");
-    const counts: Counts = () => {
-      const found = [alone.mock.calls.length, behind.mock.calls.length] as const;
-      alone.mockClear();
-      behind.mockClear();
-      return found;
-    };
+  await watch(2, async ({ repeats, world }) => {
+    const counts: Counts = () => repeats.count();
     await world.run(async (comm) => {
       const args = doubling(comm);
       for (let i = 0; i < 2; i++) await comm.allReduce(args);

@@ -1,10 +1,11 @@
 /** Calls that a rank alone makes again back to back: they share what waits for them, and nothing else. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { CallOptions, CommOp, Communicator } from "twinccl";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { isAll } from "../../../../support/seed.ts";
+import { watchRepeats } from "../../../../support/watched-repeats.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./again.ts";
 
@@ -15,17 +16,8 @@ async function counted(
     counts: () => readonly [alone: number, behind: number],
   ) => Promise<void>,
 ): Promise<void> {
-  await watch(1, async ({ gpus, world }) => {
-    const [session] = gpus.sessions;
-    const alone = vi.spyOn(session!, "enqueueRepeated");
-    const behind = vi.spyOn(session!, "appendRepeated");
-    const counts = () => {
-      const found = [alone.mock.calls.length, behind.mock.calls.length] as const;
-      alone.mockClear();
-      behind.mockClear();
-      return found;
-    };
-    await world.run((comm) => use(comm, counts));
+  await watch(1, async ({ repeats, world }) => {
+    await world.run((comm) => use(comm, () => repeats.count()));
     await expectHealthy(world);
   });
 }
@@ -264,7 +256,7 @@ describe("a batch continues only with the same calls", () => {
 describe("a batch that fails", () => {
   test("loses the refused call and its number, and the next call begins another batch", async () => {
     const planned = ncclError("allReduce", 5, "ncclInvalidUsage");
-    await watch(1, async ({ gpus, world, again }) => {
+    await watch(1, async ({ gpus, world, repeats }) => {
       await world.run(async (comm) => {
         const args = doubling(comm);
         for (let i = 0; i < 2; i++) await comm.allReduce(args);
@@ -288,7 +280,7 @@ describe("a batch that fails", () => {
         ]);
         expect(comm.stats()).toMatchObject({ calls: { allReduce: 7 }, failures: 1 });
       });
-      expect(again()).toEqual([1, 2, 3, 4, 5, 6]);
+      expect(repeats.numbers).toEqual([1, 2, 3, 4, 5, 6]);
       await expectHealthy(world);
     });
   });
@@ -331,19 +323,19 @@ describe("a batch that fails", () => {
   });
 
   test("ends with its communicator, which then takes no more calls", async () => {
-    await watch(1, async ({ gpus, world, again }) => {
+    await watch(1, async ({ gpus, world, repeats }) => {
       await world.run(async (comm) => {
         const child = await comm.split({ color: 0 });
         const args = doubling(child);
         for (let i = 0; i < 2; i++) await child.allReduce(args);
-        const made = again().length;
+        const made = repeats.numbers.length;
         gpus.machine.hold();
         const under = [1, 2, 3].map(() => child.allReduce(args));
         const outcomes = Promise.all(under.map(outcome));
         child.abort(new Error("enough"));
         expect(await outcome(child.allReduce(args))).toBe("ERR_COMM_ABORTED");
         expect(await outcomes).toEqual(new Array(3).fill("ERR_COMM_ABORTED"));
-        expect(again()).toHaveLength(made + 3);
+        expect(repeats.numbers).toHaveLength(made + 3);
         gpus.machine.release();
         await turns(5);
       });
@@ -375,9 +367,8 @@ describe("a batch of very many calls", () => {
     async (how) => {
       const gpus = cleanGpus();
       await inWorld(gpus, 1, async (world) => {
-        const [session] = gpus.sessions;
         // How many are queued is what counts; the fake would take its time for each.
-        vi.spyOn(session!, "appendRepeated").mockImplementation(() => undefined);
+        watchRepeats(gpus.sessions[0]!, true);
         await world.run(async (comm) => {
           const child = await comm.split({ color: 0 });
           const args = { ...doubling(child), ...(how === "deadline" && { timeoutMs: 500 }) };

@@ -1,7 +1,8 @@
 /** Repeated calls by ranks of different processes: the missing ranks, and the comparisons. */
 import type { CallOptions, CommError, CommOp, ConnectedCommunicator, DeviceBuffer } from "twinccl";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { within } from "../../../../support/planted.ts";
+import { watchRepeats } from "../../../../support/watched-repeats.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
 describe("repeated calls in a job", () => {
@@ -52,15 +53,13 @@ describe("repeated calls in a job", () => {
     "are submitted without a comparison with compareCalls: %j",
     async (compareCalls, compared) => {
       const ranks = await joinAll(2, compareCalls);
-      const again = ranks.map(({ session }) => vi.spyOn(session, "enqueueRepeated"));
+      const again = ranks.map(({ session }) => watchRepeats(session));
       for (let round = 0; round < 3; round++) await onAll(ranks, reduceAgain);
       await onAll(ranks, ({ comm }) => comm.barrier());
       await onAll(ranks, reduceAgain);
       await onAll(ranks, ({ comm }) => comm.barrier());
       expect(ranks.map((joined) => joined.compared)).toEqual([compared, compared]);
-      for (const { mock } of again) {
-        expect(mock.calls.map(([, number]) => number)).toEqual([1, 2, 4, 5]);
-      }
+      for (const { numbers } of again) expect(numbers).toEqual([1, 2, 4, 5]);
       await closeAll(ranks);
     },
   );

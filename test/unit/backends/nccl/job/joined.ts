@@ -1,9 +1,9 @@
 /** Jobs on fake GPUs, with ranks that joined as processes of their own do. */
 import { type CommError, type Communicator, type ConnectedCommunicator, connect } from "twinccl";
 import type { CompareCalls } from "../../../../../src/backends/nccl/job/cross-check.ts";
+import type { NcclJobSession } from "../../../../../src/backends/nccl/job-session.ts";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
-import type { NcclSession } from "../../../../../src/backends/nccl/session.ts";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { within } from "../../../../support/planted.ts";
 import { cleanGpus, turns } from "../gpus.ts";
@@ -12,7 +12,7 @@ import { place } from "../rendezvous/stores.ts";
 /** One rank of a job, and its queries to the others. */
 export interface Joined {
   readonly comm: ConnectedCommunicator;
-  readonly session: NcclSession;
+  readonly session: NcclJobSession;
   readonly membership: Membership;
   /** Keys of the exchanges about calls. */
   readonly compared: string[];
@@ -32,7 +32,7 @@ export async function joinAll(
   return Promise.all(
     members.map(async (member, rank): Promise<Joined> => {
       const [compared, met]: [string[], string[]] = [[], []];
-      let session: NcclSession | undefined;
+      let session: NcclJobSession | undefined;
       const comm = await connect({
         backend: {
           name: "nccl",
@@ -47,7 +47,7 @@ export async function joinAll(
         },
         timeoutMs,
       });
-      const opened = session as unknown as NcclSession;
+      const opened = session as unknown as NcclJobSession;
       return { comm, session: opened, membership: member, compared, met };
     }),
   );

@@ -1,0 +1,49 @@
+/** The session of one process of a job: comparisons, first contacts, losses, and the rebuild. */
+import type {
+  CompareDigests,
+  JobSession,
+  PeerBarrier,
+  PeerProcesses,
+  Session,
+  Work,
+} from "../../api/index.ts";
+import type { Job } from "./job/job.ts";
+import { NcclSession, type SessionParts } from "./session.ts";
+
+/** This process's rank of a job of several processes. */
+export class NcclJobSession extends NcclSession implements JobSession {
+  readonly generation: number;
+  readonly initialRanks: readonly number[];
+  readonly compare: CompareDigests | undefined;
+  readonly #job: Job;
+
+  constructor(parts: SessionParts, job: Job) {
+    super(parts);
+    this.#job = job;
+    this.generation = job.generation + 1;
+    this.initialRanks = job.initialRanks;
+    const { crossCheck } = job;
+    this.compare = crossCheck.isEnabled ? crossCheck.compare.bind(crossCheck) : undefined;
+  }
+
+  get peers(): PeerProcesses {
+    return this.#job;
+  }
+
+  onLost(listener: (rank: number, reason: string) => void): void {
+    this.#job.onLost(listener);
+  }
+
+  barrier(work: Work): PeerBarrier | undefined {
+    const { firstContacts } = this.#job;
+    const comm = this.openCommunicator(work.comm);
+    return "transfers" in work
+      ? firstContacts.forMessages(comm, work.remote)
+      : firstContacts.forCall(comm, work);
+  }
+
+  async rejoin(without: readonly number[] | undefined): Promise<Session> {
+    this.#job.beginRebuild();
+    return this.#job.rejoin(without, this.endGeneration());
+  }
+}

@@ -1,0 +1,80 @@
+/** The devices of a simulated world: each allocates for its rank, at addresses that no other allocation of the world has. */
+import { InvalidArgumentError, type Memory, type RankDevice } from "../../api/index.ts";
+import type { Executor } from "./executor.ts";
+import { allocateHost, HostMemory, PhantomMemory } from "./memory.ts";
+
+/** Addresses are multiples of this, as CUDA's are. */
+const alignment = 256n;
+
+/** The simulated addresses of a world, and the host memory that its ranks were lent. */
+class AddressSpace {
+  readonly borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
+  #next = 0x1000_0000n;
+
+  reserve(byteLength: number): bigint {
+    const address = this.#next;
+    this.#next += ((BigInt(byteLength) + alignment) / alignment) * alignment;
+    return address;
+  }
+}
+
+/** The device of one simulated rank. */
+export class SimDevice implements RankDevice {
+  readonly name: string;
+  readonly stream = undefined;
+  readonly #rank: number;
+  readonly #addresses: AddressSpace;
+  readonly #executor: Executor;
+  readonly #phantom: boolean;
+
+  constructor(rank: number, addresses: AddressSpace, executor: Executor, phantom: boolean) {
+    this.name = `sim:${rank}`;
+    this.#rank = rank;
+    this.#addresses = addresses;
+    this.#executor = executor;
+    this.#phantom = phantom;
+  }
+
+  allocate(byteLength: number): Memory {
+    const { name } = this;
+    const ptr = this.#addresses.reserve(byteLength);
+    if (this.#phantom) return new PhantomMemory(name, ptr, byteLength);
+    try {
+      const allocated = this.#executor.allocate?.(name, ptr, byteLength);
+      return allocated ?? allocateHost(name, ptr, byteLength);
+    } catch (cause) {
+      if (!(cause instanceof RangeError)) throw cause;
+      throw new InvalidArgumentError(
+        {
+          headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
+          hint: `dispose buffers after their last use: ${cause.message}`,
+        },
+        { field: "length", rank: this.#rank, device: name, cause },
+      );
+    }
+  }
+
+  /** Memory of the executor; `undefined` where the executor has none. */
+  adopt(ptr: bigint, byteLength: number): Memory | undefined {
+    return this.#executor.adopt?.(this.name, ptr, byteLength);
+  }
+
+  borrow(buffer: ArrayBufferLike): Memory {
+    const { borrowed } = this.#addresses;
+    let memory = borrowed.get(buffer);
+    if (memory === undefined) {
+      memory = new HostMemory(this.name, this.#addresses.reserve(buffer.byteLength), buffer, true);
+      borrowed.set(buffer, memory);
+    }
+    return memory;
+  }
+}
+
+/** The devices of all ranks of a world, by rank. */
+export function simDevices(size: number, executor: Executor, phantom: boolean): SimDevice[] {
+  const addresses = new AddressSpace();
+  return Array.from(
+    { length: size },
+    (_, rank) => new SimDevice(rank, addresses, executor, phantom),
+  );
+}

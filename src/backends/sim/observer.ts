@@ -1,0 +1,48 @@
+/** Observes the calls of a simulated world: injects faults, checks lent buffers, and traces failures. */
+import type { CallObserver, CommInfo, FailedCall, RankCall, WriteFault } from "../../api/index.ts";
+import type { FaultPlan } from "./faults.ts";
+import type { StrictLending } from "./strict.ts";
+import type { Streams } from "./virtual-time.ts";
+import type { WorldTrace } from "./world-trace.ts";
+
+/** The observer of a world with faults, strict lending or a trace. */
+export class SimObserver implements CallObserver {
+  readonly lending: StrictLending | undefined;
+  readonly #faults: FaultPlan;
+  readonly #trace: WorldTrace | undefined;
+  readonly #streams: Streams;
+
+  constructor(
+    faults: FaultPlan,
+    lending: StrictLending | undefined,
+    trace: WorldTrace | undefined,
+    streams: Streams,
+  ) {
+    this.#faults = faults;
+    this.lending = lending;
+    this.#trace = trace;
+    this.#streams = streams;
+  }
+
+  posting(worldRank: number, call: RankCall): void {
+    this.#faults.strike(worldRank, call);
+  }
+
+  posted(comm: CommInfo, call: RankCall): void {
+    this.lending?.acquire(comm, call);
+  }
+
+  findWrite(calls: readonly RankCall[]): WriteFault | undefined {
+    return this.lending?.findWrite(calls);
+  }
+
+  settled(call: RankCall): void {
+    this.lending?.release(call);
+  }
+
+  failed(comm: CommInfo, failed: FailedCall): void {
+    const { rank, postedAtPs, finishedAtPs } = failed.call;
+    const isServed = finishedAtPs > postedAtPs;
+    this.#trace?.failed(comm, failed, isServed ? postedAtPs : this.#streams.freePs(comm, rank));
+  }
+}
