@@ -132,7 +132,7 @@ function randomBelow(count: number, seed: number, ...key: readonly number[]): nu
 }
 
 /** A permutation of 0..size-1 for a key; every permutation is about equally likely. */
-export function randomOrder(size: number, seed: number, ...key: readonly number[]): number[] {
+function randomOrder(size: number, seed: number, ...key: readonly number[]): number[] {
   // Runs at every call: a loop, because `Array.from` with a function takes ten times as long.
   const order: number[] = [];
   for (let index = 0; index < size; index++) order.push(index);

@@ -1,12 +1,26 @@
 /** Seeds: each safe integer is one of its own, and those of 32 bits keep the orders they have always had. */
-import { createWorld } from "twinccl";
+import { type CallSet, createWorld, type RankCall } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { randomOrder } from "../../../../src/backends/sim/schedule.ts";
+import { SimScheduler } from "../../../../src/backends/sim/schedule.ts";
+import { SimClock, Streams } from "../../../../src/backends/sim/virtual-time.ts";
 
 /** Orders for many keys, as one text: equal for two seeds only when they are the same seed. */
 function orders(seed: number): string {
-  return Array.from({ length: 8 }, (_, key) => randomOrder(16, seed, 1, key).join()).join(";");
+  const scheduler = schedulerOf(seed, 16);
+  return Array.from({ length: 8 }, () => scheduler.wakeOrder(undefined).join()).join(";");
+}
+
+function schedulerOf(seed: number, size: number): SimScheduler {
+  return new SimScheduler(size, seed, "fair", new SimClock(size, new Streams(), undefined));
+}
+
+/** Call `number` of all ranks of a world. */
+function callOf(size: number, number: number): CallSet {
+  const ranks = Array.from({ length: size }, (_, rank) => rank);
+  const calls = ranks.map((rank) => ({ rank }) as RankCall);
+  const comm = { id: 0, name: "world", ranks, local: ranks };
+  return { comm, number, collective: "barrier", calls };
 }
 
 const wide = 2 ** 32;
@@ -29,13 +43,15 @@ describe("a seed", () => {
   test("gives permutations, whatever its size", () => {
     const ranks = Array.from({ length: 16 }, (_, rank) => rank);
     for (const seed of [0, -1, wide + 3, -(2 ** 40), Number.MAX_SAFE_INTEGER]) {
-      expect(randomOrder(16, seed, 3).toSorted((a, b) => a - b)).toEqual(ranks);
+      const order = schedulerOf(seed, 16).wakeOrder(callOf(16, 3));
+      expect(order.toSorted((a, b) => a - b)).toEqual(ranks);
     }
   });
 
   test("of 32 bits keeps its order", () => {
-    expect(randomOrder(8, 0, 1, 0)).toEqual([2, 7, 4, 0, 5, 3, 1, 6]);
-    expect(randomOrder(8, 4_000_000_000, 2, 0, 5)).toEqual([0, 1, 3, 7, 6, 5, 4, 2]);
+    expect(schedulerOf(0, 8).wakeOrder(undefined)).toEqual([2, 7, 4, 0, 5, 3, 1, 6]);
+    const order = schedulerOf(4_000_000_000, 8).wakeOrder(callOf(8, 5));
+    expect(order).toEqual([0, 1, 3, 7, 6, 5, 4, 2]);
   });
 
   test("decides the order in which ranks start", async () => {
