@@ -5,7 +5,7 @@ import type { QueueingSession, RepeatedCall } from "twinccl";
 export interface WatchedRepeats {
   /** Numbers of all repeated calls, in their order. */
   readonly numbers: readonly number[];
-  /** How many began a submission, and how many were appended to one, since the last count. */
+  /** The numbers of calls that began a submission, and that were appended to one, since the last count. */
   count(): readonly [alone: number, appended: number];
 }
 

@@ -6,8 +6,10 @@ import {
   type Completion,
   type Explanation,
   inRankOrder,
+  type Memory,
   type Question,
   type QueueingSession,
+  type RankDevice,
   type Scheduler,
   type SessionInfo,
   type Work,
@@ -20,10 +22,9 @@ import { Submitter } from "./calls/submitter.ts";
 import { deregisterAll } from "./calls/windows.ts";
 import { asPromise, keepAlive, runAll, settlesWithin } from "./common/async.ts";
 import type { CurrentDevice, RankPlacement } from "./device/device.ts";
-import { HostArrays } from "./device/host-arrays.ts";
+import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
-import { NcclRankDevice } from "./device/rank-device.ts";
 import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
@@ -304,6 +305,40 @@ export class NcclSession implements QueueingSession {
 
   #locals(): LocalRank[] {
     return Array.from(this.#devices.values(), ({ local }) => local);
+  }
+}
+
+/** The device of one rank of this process, as programs see it. */
+class NcclRankDevice implements RankDevice {
+  readonly name: string;
+  readonly local: LocalRank;
+  /** `undefined` where calls take no arrays. */
+  readonly #arrays: HostArrays | undefined;
+
+  constructor(local: LocalRank, arrays: HostArrays | undefined) {
+    this.name = local.device.name;
+    this.local = local;
+    this.#arrays = arrays;
+  }
+
+  /** The stream is shared with the caller's own work from now on. */
+  get stream(): bigint {
+    const { device } = this.local;
+    device.share();
+    return device.stream;
+  }
+
+  allocate(byteLength: number, symmetric: boolean): Memory {
+    return this.local.allocate(byteLength, symmetric);
+  }
+
+  adopt(ptr: bigint, byteLength: number): Memory {
+    return this.local.adopt(ptr, byteLength);
+  }
+
+  borrow(buffer: ArrayBufferLike): Memory {
+    if (this.#arrays !== undefined) return this.#arrays.borrow(buffer);
+    throw hostArrayError(this.local.worldRank);
   }
 }
 
