@@ -131,12 +131,15 @@ function reduceOf(call: RankCall, root: number, count: number): RankCall {
   };
 }
 
-/** Recorded calls of all ranks; what is worked out for one of them stays with it. */
+/** Recorded calls of all ranks; derived data is cached with each of them. */
 export class Recording {
   readonly sets: readonly CallSet[];
-  /** The executor's work for all calls; known from the first replay on, where it is the same each time. */
+  /** The executor's work for all calls, cached from the first replay on if every replay needs the same. */
   bound: readonly BoundCall[] | undefined;
-  /** By rank, from the first rank's replay on: when it was made, when its calls could begin, and when they were done. */
+  /**
+   * By rank, from the first rank's replay on: the times of the replay, of the first possible start of its calls, and of their
+   * end.
+   */
   readonly #posted: Float64Array;
   readonly #began: Float64Array;
   readonly #ended: Float64Array;
@@ -150,8 +153,8 @@ export class Recording {
   }
 
   /**
-   * Advances `finishedAtPs` of every rank's replay from the start to the end of its calls, if the ranks' starts have the same
-   * distances as last time. Times are only added and compared, so that the ends have the same distances too.
+   * Advances `finishedAtPs` of every rank's replay from the start to the end of its calls. Requires the ranks' starts to have
+   * the same distances as last time. Times are only added and compared, so that the ends have the same distances too.
    */
   foretell(replays: readonly RankCall[]): boolean {
     const firstPs = first(replays);
@@ -166,7 +169,7 @@ export class Recording {
     return true;
   }
 
-  /** Notes when the ranks of a replay were done, for calls that could begin at these times, by rank. */
+  /** Stores the end times of a replay's ranks, for calls that could begin at these times, by rank. */
   note(replays: readonly RankCall[], beganPs: readonly number[]): void {
     const firstPs = first(replays);
     for (let i = 0; i < replays.length; i++) {

@@ -5,7 +5,9 @@ import type { DType, Memory, Probe } from "../../api/index.ts";
 
 /** Memory of a simulated device: `HostMemory`, or what an executor allocates. */
 export interface SimMemory extends Memory {
-  /** Distinguishes contents: another number when a range may have been written since the last query. For strict lending. */
+  /**
+   * A version of a range's contents: it changes when the range may have been written since the last query. For strict lending.
+   */
   fingerprint(byteOffset: number, byteLength: number): number;
 }
 
@@ -37,34 +39,34 @@ export interface BoundCall {
    * and `takeSeparate` combines both. By rank.
    */
   readonly separate: readonly Fold[] | undefined;
-  /** Some rank's output lies on its input. */
+  /** True if the output of a rank overlaps its input. */
   readonly inPlace: boolean;
-  /** The executor's work that can be used again. */
+  /** The executor's cached work for the call. */
   work?: object;
 }
 
 /**
  * Moves and folds data. The result depends on the call alone: every executor gives the same bits.
  *
- * One executor may serve several worlds at once: `open` and `close` come once for each.
+ * One executor may serve several worlds at once: `open` and `close` are called once for each.
  */
 export interface Executor {
   readonly name: string;
-  /** The reason why it cannot be opened here, if there is one; left out where it always can. */
+  /** The reason why it cannot be opened here, if any; left out by executors that can always be opened. */
   probe?(): Probe | Promise<Probe>;
-  /** A world of `size` ranks begins; comes before its first allocation. Throws `BackendUnavailableError`. */
+  /** Called when a world of `size` ranks begins, before its first allocation. Throws `BackendUnavailableError`. */
   open?(size: number): void | Promise<void>;
   /** New memory of a rank's device at a simulated address; contents are zero. Left out: host memory. */
   allocate?(device: string, ptr: bigint, byteLength: number): SimMemory;
   /** Memory that the caller's own code owns, at an address that this executor gave. Left out where there is none. */
   adopt?(device: string, ptr: bigint, byteLength: number): SimMemory;
   /**
-   * Runs a call; a promise means that it is still at it. When it is done, reading the outputs gives the result. Calls of
-   * one world may overlap; they take effect in the order in which they were handed over.
+   * Runs a call; a promise resolves when it is done. From then on the outputs hold the result. Calls of one world may overlap;
+   * they take effect in the order of submission.
    */
   execute(call: BoundCall): void | Promise<void>;
-  /** Runs calls that were made as one, a replay's for example, as `execute` would one after another. Left out: that is done. */
+  /** Runs calls that were made as one, such as those of a replay. Left out: `execute` runs them one after another. */
   executeTogether?(calls: readonly BoundCall[]): void | Promise<void>;
-  /** A world that was opened is over. */
+  /** Called when an opened world is closed. */
   close?(): void | Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** Faults that a simulation injects on request: seeds and wishes, never chance. */
+/** Faults that a simulation injects on request, at fixed calls, never at random. */
 import { InjectedFaultError, InvalidArgumentError, type RankCall } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 
@@ -20,7 +20,7 @@ export interface Fault {
  * step. A fault strikes once. After `world.rebuild` it still applies to the same rank and the same call. Ranks have their
  * numbers of the first world, and the count of calls continues. Faults of excluded ranks are dropped.
  *
- * @throws InvalidArgumentError for a rank or call that is no count.
+ * @throws InvalidArgumentError for an invalid rank or call.
  * @example
  * const backend = sim({ faults: [failAt(2, 5)] });
  */
@@ -30,7 +30,7 @@ export function failAt(rank: number, call: number): Fault {
   return fault;
 }
 
-/** Refuses a rank or call that is no count. */
+/** Refuses an invalid rank or call. */
 export function assertFault(subject: string, fault: Fault): void {
   assertOptions(subject, fault, { rank: true, call: true });
   for (const field of ["rank", "call"] as const) {
@@ -40,7 +40,7 @@ export function assertFault(subject: string, fault: Fault): void {
   }
 }
 
-/** Refuses faults of ranks that a world does not have: they would never strike, and the program pass as one that bears them. */
+/** Refuses faults of ranks that a world does not have: they would never strike, and a test would pass without them. */
 export function assertFaultRanks(faults: readonly Fault[], size: number): void {
   for (const [at, { rank }] of faults.entries()) {
     if (rank < size) continue;
@@ -51,7 +51,7 @@ export function assertFaultRanks(faults: readonly Fault[], size: number): void {
   }
 }
 
-/** A rank as faults name it: by its number in the first world, with its calls counted on through every rebuild. */
+/** A rank by its number in the first world, with its calls counted across rebuilds. */
 interface Counted {
   readonly rank: number;
   calls: number;
@@ -67,7 +67,7 @@ export class FaultPlan {
     this.#ranks = ranks;
   }
 
-  /** The plan of a world that was opened as it is. */
+  /** The faults of a world before any rebuild. */
   static first(size: number, faults: readonly Fault[]): FaultPlan {
     return new FaultPlan(
       faults,
@@ -75,7 +75,7 @@ export class FaultPlan {
     );
   }
 
-  /** The rest of the plan for those ranks of its world that stay, under their new numbers. */
+  /** The remaining faults for the ranks that stay, under their new numbers. */
   rebuilt(ranks: readonly number[]): FaultPlan {
     return new FaultPlan(
       this.#faults,

@@ -27,7 +27,7 @@ export type { TransferTimes } from "./transfers.ts";
  * Every call is matched, checked and planned as with NCCL. Results are exact to the bit and equal in every run, with every
  * seed. Needs nothing but JavaScript.
  *
- * @throws InvalidArgumentError for an option that makes no sense.
+ * @throws InvalidArgumentError for an invalid option.
  * @example
  * const world = await createWorld({ backend: sim({ seed: 7 }), size: 8 });
  */
@@ -62,7 +62,7 @@ export function sim(options: SimOptions = {}): Backend {
   };
 }
 
-/** The executor of the options, opened; of two that may be left out, the fast one where it can be had. */
+/** The executor of the options, opened; by default the fast one where the runtime supports it. */
 async function openedExecutor(
   { executor, phantom = false }: SimOptions,
   size: number,

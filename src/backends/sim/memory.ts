@@ -72,7 +72,7 @@ export class HostMemory implements SimMemory {
     return fingerprintOf(new Uint8Array(this.buffer, byteOffset, byteLength));
   }
 
-  /** Lets go of the memory. */
+  /** Releases the memory. */
   free(): void {
     this.#buffer = undefined;
     this.#lanes.clear();
@@ -82,7 +82,7 @@ export class HostMemory implements SimMemory {
 /**
  * Host memory of a rank's own.
  *
- * @throws RangeError for more bytes than an array of bytes covers, since executors view it as one; or than there are.
+ * @throws RangeError for more bytes than one byte array covers, since executors view it as one, or than are free.
  */
 export function allocateHost(device: string, ptr: bigint, byteLength: number): HostMemory {
   return new HostMemory(device, ptr, new Uint8Array(byteLength).buffer, false);
@@ -134,7 +134,7 @@ export class PhantomMemory implements SimMemory {
     throw noContents("read", this.device);
   }
 
-  /** Nothing: whatever was filled in could never be seen. */
+  /** Does nothing: contents could never be read. */
   fill(): void {}
 
   fingerprint(): number {
@@ -144,7 +144,7 @@ export class PhantomMemory implements SimMemory {
   free(): void {}
 }
 
-/** Refuses options that ask for contents. */
+/** Refuses options that need contents. */
 export function assertPhantom(options: {
   readonly executor?: unknown;
   readonly strict?: boolean | undefined;

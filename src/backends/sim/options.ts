@@ -10,39 +10,39 @@ import { Trace } from "./trace.ts";
 /** Options of `sim`. */
 export interface SimOptions {
   /**
-   * Fixes the order in which ranks resume; 0 when left out. Any safe integer, and each one another order. Results do
-   * not depend on it.
+   * Fixes the order in which ranks resume; 0 when left out. Any safe integer; each one gives another order. Results do not
+   * depend on it.
    */
   readonly seed?: number | undefined;
   /**
    * The order in which ready ranks resume; `"fair"` when left out. A rank is ready while an operation that it awaits has
-   * settled and its program has not gone on. Results do not depend on it; the same seed and schedule give the same order.
+   * settled and its program has not resumed. Results do not depend on it; the same seed and schedule give the same order.
    *
    * - `"fair"`: all ranks of a call resume together, in an order by seed, and advance side by side.
-   * - `"random"`: one ready rank is picked at each step by seed, and runs until it awaits something else. A rank may get
-   *   many calls ahead of another one, so many seeds reach many interleavings.
+   * - `"random"`: one ready rank is picked at each step by seed, and runs until it awaits something else. A rank may get many
+   *   calls ahead of another one, so different seeds reach many interleavings.
    * - `"virtual-time"`: the ready rank with the least virtual time runs until it awaits something else. A rank
    *   that is late in virtual time (`comm.work`, a slow link) is late in its effects on shared JavaScript state too.
    *   Ranks at equal times resume in an order by seed.
    *
-   * The latter two resume one rank per turn of the event loop, some microseconds each, and none while an executor is at a
-   * call. A custom `executor` with a promise that resolves only after a rank has gone on may therefore never end with them.
+   * The latter two resume one rank per turn of the event loop, some microseconds each, and none while an executor runs a call.
+   * With them, a custom `executor` with a promise that waits for a resumed rank may never end.
    */
   readonly schedule?: ScheduleName | undefined;
   /**
    * The algorithm of a collective: a name of the catalogue, or your own `Algorithm` (`twinccl/algorithms`). Your own is
-   * verified for each number of ranks and root before its first call. What `like` says when left out.
+   * verified for each number of ranks and root before its first call. Left out, `like` decides.
    */
   readonly algorithms?: AlgorithmChoice | undefined;
   /**
-   * The library with the plans that are followed, bit for bit: `nccl-2.28`. By default, worlds of up to 8 ranks follow the same
-   * plans. Larger worlds run the catalogue's first algorithms, without a claim about NCCL. Named, a world that the machine has
-   * too few devices for is refused. Collectives chosen in `algorithms` keep that choice.
+   * The library of the followed plans, bit for bit: `nccl-2.28`. By default, worlds of up to 8 ranks follow the same plans.
+   * Larger worlds run the catalogue's first algorithms, without a claim about NCCL. Named, a world that the machine has too few
+   * devices for is refused. Collectives chosen in `algorithms` keep that choice.
    */
   readonly like?: "nccl-2.28" | undefined;
   /**
-   * The machine with the plans that are followed; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file
-   * that NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE). It applies to exactly as many ranks as it has GPUs.
+   * The machine of the followed plans; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that NCCL
+   * wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE). It applies to exactly as many ranks as it has GPUs.
    */
   readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
   /** The pinned plans of NCCL, as for `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
@@ -64,7 +64,7 @@ export interface SimOptions {
    * Phantom data: buffers have sizes and no contents. A program with gigabytes on a thousand ranks can then run in virtual time
    * on a small machine. Calls are checked, matched, timed and traced as ever, and take the same virtual time; nothing is moved.
    * `fill` is accepted and drops its value; `copyFrom`, `copyTo`, `toHost` and TypedArrays in calls are refused; see
-   * `comm.capabilities.phantom`. Goes with neither `executor` nor `strict`.
+   * `comm.capabilities.phantom`. Excludes `executor` and `strict`.
    */
   readonly phantom?: boolean | undefined;
 }
@@ -88,7 +88,7 @@ const kinds: OptionKinds<SimOptions> = {
   },
 };
 
-/** Refuses options that make no sense; plans, links and rings are checked where they are made. */
+/** Refuses invalid options; plans, links and rings are checked by their constructors. */
 export function assertSimOptions(options: SimOptions): void {
   assertOptions("sim", options, kinds, { renamed: { nccl: "plan" } });
   const { seed = 0, schedule = "fair", executor, trace, faults = [], phantom = false } = options;

@@ -95,7 +95,7 @@ class VirtualTimeSchedule implements RunSchedule {
   }
 
   begin(): void {
-    // Nothing depends on the number of the run.
+    // The order does not depend on the number of the run.
   }
 
   add(rank: number): void {
@@ -120,7 +120,7 @@ const purpose = { start: 1, wake: 2, resume: 3 } as const;
 function randomBits(seed: number, ...key: readonly number[]): number {
   let state = mix32(seed ^ 0x9e3779b9);
   const high = Math.floor(seed / 2 ** 32);
-  // Seeds of 32 bits, which is what people write, keep the runs they have.
+  // Seeds of 32 bits keep the orders of earlier versions.
   if (high !== 0) state = mix32(state ^ Math.imul(high + 0x5bd1e995, 0xc2b2ae35));
   for (const part of key) state = mix32(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
   return state;

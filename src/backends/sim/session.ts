@@ -1,4 +1,4 @@
-/** An open simulated world: plans each complete call, predicts its time, and has an executor move its data. */
+/** An open simulated world: plans each complete call, predicts its time, and passes its data to an executor. */
 
 import {
   evaluate,
@@ -54,7 +54,7 @@ export interface SimSettings {
   readonly executor: Executor;
   readonly planner: Planner;
   readonly strict: boolean;
-  /** Buffers have sizes and no contents, and nothing is moved. */
+  /** True when buffers have sizes and no contents, and no data is moved. */
   readonly phantom: boolean;
 }
 
@@ -80,11 +80,11 @@ export class SimSession implements Session {
   readonly #streams = new Streams();
   /** The remaining injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
-  /** Where everything is traced; that of a rebuilt world follows it. */
+  /** The world's part of the trace; a rebuilt world's part follows it. */
   readonly trace: WorldTrace | undefined;
   #closed = false;
 
-  /** The executor was opened for it. */
+  /** True when the executor was opened for it. */
   constructor(
     size: number,
     settings: SimSettings,
@@ -205,7 +205,7 @@ export class SimSession implements Session {
     try {
       return this.#move(set.comm, calls, bound);
     } finally {
-      // By now a device is at work: working times out costs its caller nothing.
+      // The device is computing now, so predicting times takes no extra time.
       this.#streams.begin(set.comm, calls);
       const started = this.#startsFor(set);
       this.#predict(set, ready);
@@ -235,7 +235,7 @@ export class SimSession implements Session {
     return { plan, layout, bytes, times, bound: this.#bind(set, plan, layout) };
   }
 
-  /** Joins a call with its memory, where there is something to move. */
+  /** Joins a call with its memory, if it moves data. */
   #bind(set: CallSet, plan: Plan, layout: Layout): readonly BoundCall[] {
     return this.#settings.phantom ? [] : bind(set, plan, layout);
   }
@@ -259,7 +259,7 @@ export class SimSession implements Session {
     }
   }
 
-  /** When each rank begins a call, for a trace. */
+  /** The start of a call on each rank, for a trace. */
   #startsFor({ calls }: CallSet): number[] | undefined {
     if (this.trace === undefined) return undefined;
     return calls.map((call) => call.finishedAtPs);
@@ -283,7 +283,7 @@ export class SimSession implements Session {
     return this.#settings.executor.close?.();
   }
 
-  /** Has the executor move the data of these calls, one bound call after another. */
+  /** Executes the data movement of these calls, one bound call after another. */
   #move(
     comm: CommInfo,
     calls: readonly RankCall[],

@@ -1,5 +1,5 @@
 /**
- * Strict lending: proves that no buffer was written between the call and the moment it was served.
+ * Strict lending: proves that no buffer was written between its call and the move of its data.
  *
  * A checksum of every lent range is taken when the call is made and compared before the data moves. Calls of one communicator
  * run in call order, so a rank may lend memory that its earlier calls have yet to write. Before such a write the checksum is
@@ -21,7 +21,7 @@ interface Lent {
   readonly field: "send" | "recv";
   readonly buffer: DeviceBuffer;
   sum: number;
-  /** It was seen to be written. */
+  /** True once a write was detected. */
   spoiled: boolean;
 }
 
@@ -62,7 +62,7 @@ export class StrictLending {
     this.#byCall.delete(call);
   }
 
-  /** Lets `write` write the `recv` of these calls, which later calls of the same ranks may have been lent already. */
+  /** Runs `write`, which writes the `recv` of these calls; later calls of the same ranks may have lent it already. */
   written(
     comm: CommInfo,
     calls: readonly RankCall[],
@@ -78,7 +78,7 @@ export class StrictLending {
     again();
   }
 
-  /** The memory that the rank lent to other calls of the communicator, of that which this one writes. */
+  /** The part of this call's output that the rank also lent to other calls of the communicator. */
   #lentAgain(comm: CommInfo, call: RankCall): Lent[] {
     const { recv, rank } = call;
     const beside = recv && this.#byMemory.get(recv.allocation.memory);
@@ -117,7 +117,7 @@ function buffersOf(call: RankCall): Map<DeviceBuffer, "send" | "recv"> {
   return buffers;
 }
 
-/** A disposed buffer has no bytes to compare; that it was disposed is an error of its own. */
+/** A disposed buffer has no bytes to compare, and its disposal is an error of its own. */
 function wasWritten({ buffer, sum, spoiled }: Lent): boolean {
   return spoiled || (!buffer.disposed && checksum(buffer) !== sum);
 }

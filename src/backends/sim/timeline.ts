@@ -5,7 +5,7 @@
  */
 import { largest } from "../../api/largest.ts";
 
-/** Where time begins, at least; processes with longer names have more room. */
+/** The least left margin; longer process names widen it. */
 const least = 64;
 const width = 960;
 const rowHeight = 14;
@@ -24,7 +24,7 @@ const style = `
     text { fill: #bbb } .calls { fill: #39424e } .grid { stroke: #333 } .message { stroke: #777 }
   }`;
 
-/** Behind it where calls have failed; it does on a light and on a dark ground. */
+/** The background of failed calls, readable in light and dark themes. */
 const failedStyle = `
   .failed { fill: #c0392b }`;
 
@@ -37,7 +37,7 @@ interface Span {
   readonly end: number;
 }
 
-/** The SVG of the events that `Trace.toChrome` gives. */
+/** The SVG of the events of `Trace.toChrome`. */
 export function timelineSvg(events: readonly ChromeEvent[], title: string): string {
   const spans = events.filter(({ ph }) => ph === "X").map(spanOf);
   const bands = new Map<number, string>();
@@ -146,7 +146,7 @@ export interface ChromeEvent {
   readonly id?: number;
   readonly bp?: "e";
   readonly cat?: string;
-  /** A color that chrome://tracing has a name for. */
+  /** The name of a color of chrome://tracing. */
   readonly cname?: "terrible";
   readonly args?: Readonly<Record<string, unknown>>;
 }

@@ -1,5 +1,5 @@
 /**
- * The trace: everything that happened, in virtual time, as stable text and as a Chrome trace.
+ * The trace: all events of a world in virtual time, as stable text and as a Chrome trace.
  *
  * Pass one to `sim({ trace })` and read it afterwards. Events are ordered by (time, class, sequence); the same seed
  * gives the same bytes.
@@ -13,7 +13,7 @@ import type { WorldTrace } from "./world-trace.ts";
 
 /** A message of a traced call: sender, receiver, bytes, and the times at which it held their ports. */
 export interface TracedMessage extends MessageEvent {
-  /** The number of the trace's world, from 1; a rebuilt one is the one that it replaces. */
+  /** The number of the world in the trace, from 1; a rebuilt world keeps the number of the one that it replaces. */
   readonly world: number;
   /** Generation of that world: 1, and one more with every rebuild. */
   readonly generation: number;
@@ -22,7 +22,9 @@ export interface TracedMessage extends MessageEvent {
   readonly call: number;
   /** Of a message point to point: number of its send, which its rank counts apart. */
   readonly sendCall?: number;
-  /** Of a message point to point: how many have gone the same way between the two ranks before it, on this communicator. */
+  /**
+   * Of a message point to point: the number of earlier messages from the same sender to the same receiver on this communicator.
+   */
   readonly message?: number;
 }
 
@@ -45,7 +47,7 @@ export const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
 export interface TracedWorld {
   /** The number of its world, from 1. */
   readonly world: number;
-  /** Rank 0's process in the Chrome trace; the other ranks' follow. */
+  /** The process of rank 0 in the Chrome trace; those of the other ranks follow. */
   readonly firstPid: number;
   /** Number of ranks with events, from rank 0 on. */
   ranks: number;
@@ -63,7 +65,7 @@ export class Trace {
     return this.#events.size;
   }
 
-  /** Forgets everything. */
+  /** Drops all events. */
   clear(): void {
     this.#events.clear();
     this.#messages = [];
@@ -93,8 +95,9 @@ export class Trace {
   }
 
   /**
-   * The trace for chrome://tracing and Perfetto: a process a rank, rows for calls, ports and work, arrows for messages. What
-   * failed has the code of its error in its name, and the error among its arguments. The ranks of a rebuilt world are processes of their own, with the generation in their names.
+   * The trace for chrome://tracing and Perfetto: a process a rank, rows for calls, ports and work, arrows for messages. A
+   * failed call has the code of its error in its name, and the error among its arguments. The ranks of a rebuilt world are
+   * processes of their own, with the generation in their names.
    */
   toChrome(): { readonly displayTimeUnit: "ns"; readonly traceEvents: readonly ChromeEvent[] } {
     const names = [...this.#worlds].flatMap(([world, place]) => namesOf(world, place));
@@ -129,7 +132,7 @@ export class Trace {
   }
 
   /**
-   * Takes an event back.
+   * Removes an event.
    *
    * @internal
    */
@@ -138,7 +141,7 @@ export class Trace {
   }
 
   /**
-   * Takes a message; gives its number among all of them.
+   * Adds a message, and returns its number among all messages.
    *
    * @internal
    */
@@ -146,7 +149,7 @@ export class Trace {
     return this.#messages.push(message) - 1;
   }
 
-  /** Sorting is stable, so events of the same time and class keep the sequence in which they came. */
+  /** Sorting is stable, so events of the same time and class keep the order of their addition. */
   #sorted(): TraceEvent[] {
     return [...this.#events].sort((a, b) => a.timePs - b.timePs || a.class - b.class);
   }
@@ -166,7 +169,7 @@ function namesOf(world: WorldTrace, place: TracedWorld): ChromeEvent[] {
   }).flat();
 }
 
-/** Characters that would break a line, or that a terminal obeys. */
+/** Characters that break a line or control a terminal. */
 const breaking = /[\p{Cc}\u2028\u2029]/gu;
 
 /** A name as the value of a field: in quotes where it could be read as more than one. */

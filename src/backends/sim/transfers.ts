@@ -1,10 +1,10 @@
-/** Point to point in the simulation: when sends and receives are done, and how their bytes move. */
+/** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
 import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
 import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 import type { ConcurrentCalls } from "./virtual-time.ts";
 
-/** When a message takes the sender's port and the receiver's, in picoseconds. */
+/** The times at which a message occupies the sender's port and the receiver's, in picoseconds. */
 export interface TransferTimes {
   readonly sendStart: number;
   readonly sendEnd: number;
@@ -16,10 +16,10 @@ export interface TransferTimes {
 export type Joined = (rank: number, batch: object) => ConcurrentCalls;
 
 /**
- * Sets when each side is done: the sender when its message has left, the receiver when it is there. A message leaves after both
- * sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of each side holds
- * its arrival time. Messages that can leave first choose their time on both ports first; later ones take what is left before or
- * after.
+ * Sets the completion time of each side: the sender's when its message has left, the receiver's when it has arrived. A message
+ * leaves after both sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of
+ * each side holds its arrival time. Messages that can leave first choose their time on both ports first; later ones use the
+ * remaining gaps.
  */
 export function predictTransfers(
   transfers: readonly Transfer[],

@@ -49,7 +49,7 @@ export class SimClock implements VirtualClock {
 
 /** Sends and receives under way that a rank posted together. */
 export interface ConcurrentCalls {
-  /** When the rank was done with its earlier calls, in picoseconds. */
+  /** The end of the rank's earlier calls, in picoseconds. */
   readonly beganPs: number;
   readonly sendPort: Port;
   readonly recvPort: Port;
@@ -57,14 +57,14 @@ export interface ConcurrentCalls {
 
 /** The calls of one rank on one communicator. */
 interface Stream {
-  /** When the last call is done. */
+  /** The end of the last call. */
   freePs: number;
-  /** The last batch of sends and receives, some of which may still have to meet their counterparts. */
+  /** The last batch of sends and receives, some of which may lack their counterparts. */
   batch: object | undefined;
   together: ConcurrentCalls | undefined;
 }
 
-/** When each rank is done with its calls, by communicator. */
+/** The end of each rank's calls, by communicator. */
 export class Streams {
   readonly #streams = new WeakMap<CommInfo, Stream[]>();
 
@@ -77,7 +77,7 @@ export class Streams {
     }
   }
 
-  /** Joins the batch of sends and receives that a rank is at, or begins it. */
+  /** Joins the rank's current batch of sends and receives, or begins one. */
   join(comm: CommInfo, rank: number, batch: object): ConcurrentCalls {
     const stream = this.#of(comm)[rank] as Stream;
     if (stream.batch !== batch || stream.together === undefined) {
@@ -87,7 +87,7 @@ export class Streams {
     return stream.together;
   }
 
-  /** Notes when every call will be done. */
+  /** Stores the end of every call. */
   end(comm: CommInfo, calls: readonly RankCall[]): void {
     const streams = this.#of(comm);
     for (const call of calls) {
@@ -96,7 +96,7 @@ export class Streams {
     }
   }
 
-  /** When a rank is done with the calls that were served. */
+  /** The end of a rank's dispatched calls. */
   freePs(comm: CommInfo, rank: number): number {
     return (this.#of(comm)[rank] as Stream).freePs;
   }
@@ -113,10 +113,10 @@ export class Streams {
 
 /** The times at which one direction of a rank's connection is in use, in picoseconds: it carries one message at a time. */
 class Port {
-  /** Starts and ends in turn, ascending; spans that touch are one. */
+  /** Starts and ends alternate, ascending; adjacent spans are merged. */
   readonly #busy: number[] = [];
 
-  /** The first time from `fromPs` on at which the port is free for so long. */
+  /** The first time from `fromPs` on at which the port is free for that duration. */
   freeFrom(fromPs: number, durationPs: number): number {
     let start = fromPs;
     for (let i = 0; i < this.#busy.length; i += 2) {
@@ -126,7 +126,7 @@ class Port {
     return start;
   }
 
-  /** Uses the port at a time at which it is free. */
+  /** Occupies the port at a time at which it is free. */
   take(startPs: number, durationPs: number): void {
     if (durationPs === 0) return;
     const busy = this.#busy;
@@ -142,14 +142,14 @@ class Port {
   }
 }
 
-/** When the ranks of a call are done, from when they start. */
+/** Computes the ends of a call's ranks from their starts. */
 export class CallTimes {
   readonly #program: Program;
   readonly #layout: Layout;
   readonly #model: LinkModel;
-  /** Starts by rank, counted from the first of them. NaN until something is known. */
+  /** Starts by rank, relative to the first of them. NaN before the first call. */
   readonly #starts: Float64Array;
-  /** Ends by rank, counted from the first start. */
+  /** Ends by rank, relative to the first start. */
   #ends: Float64Array;
 
   constructor(program: Program, layout: Layout, model: LinkModel) {
@@ -172,7 +172,7 @@ export class CallTimes {
       starts[i] = start;
       known = false;
     }
-    // The recurrence only adds and compares integers: it gives the same at any time.
+    // The recurrence only adds and compares integers, so its result does not depend on the first start.
     if (!known) {
       this.#ends = evaluate(this.#program, this.#layout, starts, this.#model).finished;
     }
@@ -180,7 +180,7 @@ export class CallTimes {
   }
 }
 
-/** Predicts when each rank of a call is done. */
+/** Predicts the end of a call on each rank. */
 export class Durations {
   readonly #link: Link;
   /** By program, layout and bytes per element. */

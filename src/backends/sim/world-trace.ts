@@ -23,7 +23,7 @@ import type { TransferTimes } from "./transfers.ts";
 
 /** A part of a call that a trace shows. */
 interface Shown {
-  /** Another one once the trace has forgotten it. */
+  /** Changes when the trace is cleared. */
   readonly place: TracedWorld;
   readonly part: TracedCall;
   readonly startPs: number;
@@ -45,10 +45,10 @@ export class WorldTrace {
   readonly #initialRanks: readonly number[];
   /** Numbers of messages from one rank to another so far, by communicator, sender and receiver. */
   readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
-  /** The shown part of a call that a rank made, in that order, until it may fail no more. */
+  /** The traced parts of a rank's calls, in call order, until they can no longer fail. */
   readonly #shown = new WeakMap<RankCall, Shown[]>();
 
-  /** Of a world that is opened, or of one that follows `before` with these of its ranks. */
+  /** Of a newly opened world, or of the rebuild of `before` with these of its ranks. */
   constructor(
     trace: Trace,
     size: number,
@@ -78,9 +78,9 @@ export class WorldTrace {
   }
 
   /**
-   * Every rank's part of a call: the times at which it was made and at which its result was there. `unclaimed` where NCCL was
-   * to be followed, or the algorithm is the caller's, and no claim is made about NCCL's bits. `asked` are the calls as the ranks
-   * made them: the replay in place of its calls.
+   * Every rank's part of a call: the times of the call and of its result. `unclaimed` where no claim is made about NCCL's bits,
+   * although NCCL was to be followed or the algorithm is the caller's. `asked` are the calls as the ranks made them: the replay
+   * in place of its calls.
    */
   call(
     { comm, number, calls }: CallSet,
@@ -106,9 +106,9 @@ export class WorldTrace {
   }
 
   /**
-   * A call that was made has failed: it ends when its rank got the error. Of a replay the calls before that are done, and those
-   * behind it never came. One that was not served began once the rank was done with those before it, at `freePs`, if it
-   * had not failed by then.
+   * Records the failure of a call: it ends when its rank gets the error. In a replay the calls before it are done, and later
+   * ones do not begin. A call that was not dispatched begins at `freePs`, when the rank's earlier calls are done, unless it
+   * failed before.
    */
   failed(comm: CommInfo, { call, number, error, atPs }: FailedCall, freePs: number): void {
     const shown = (this.#shown.get(call) ?? []).filter(({ place }) => place === this.#place);
@@ -134,7 +134,7 @@ export class WorldTrace {
     this.#message(comm, collective, { call: number }, event);
   }
 
-  /** A send and the receive it met. */
+  /** A send and its matched receive. */
   transfer(comm: CommInfo, transfer: Transfer, times: TransferTimes): void {
     const { send, recv, sendNumber, recvNumber } = transfer;
     const message = this.#nthBetween(comm, send.rank, recv.rank);
@@ -200,7 +200,7 @@ export class WorldTrace {
     return this.#trace.tracedWorld(this);
   }
 
-  /** A rank that something happens to: its process, and how lines name it. */
+  /** The rank of an event: its process, and its name in lines. */
   #seen(rank: number): { readonly pid: number; readonly who: string } {
     const place = this.#place;
     const { world, firstPid } = place;
@@ -222,29 +222,29 @@ export class WorldTrace {
 
 /** The rank and the call of a part. */
 interface TracedCall {
-  /** The rank's process in the Chrome trace, and the rank as lines name it. */
+  /** The rank's process in the Chrome trace, and the rank's name in lines. */
   readonly pid: number;
   readonly who: string;
   /** Name of the communicator, and number of the call there. */
   readonly comm: string;
   readonly number: number;
   readonly call: RankCall;
-  /** The algorithm; `undefined` for a call that ended before any began. */
+  /** The algorithm; `undefined` for a call that ended before its start. */
   readonly algorithm: string | undefined;
 }
 
-/** The part was made. */
+/** Records the call of the part. */
 function postedEvent(part: TracedCall, atPs: number): TraceEvent {
   return { timePs: atPs, class: classes.post, text: line("post", part), chrome: [] };
 }
 
-/** The part is done. */
+/** Records the end of the part. */
 function completedEvent(part: TracedCall, startPs: number, endPs: number): TraceEvent {
   const chrome = slice(part, startPs, endPs);
   return { timePs: endPs, class: classes.finish, text: line("done", part), chrome: [chrome] };
 }
 
-/** The part has failed, at that time. */
+/** Records the failure of the part at that time. */
 function failedEvent(part: TracedCall, startPs: number, endPs: number, error: unknown): TraceEvent {
   const code = codeOf(error);
   const { name, args, ...span } = slice(part, startPs, endPs);
@@ -277,7 +277,7 @@ function whatOf({ call: { collective, dtype, count } }: TracedCall): string {
   return dtype === undefined ? collective : `${collective} ${dtype}[${count}]`;
 }
 
-/** The code of an error, or what else it is called. */
+/** The code of an error, otherwise its name. */
 function codeOf(error: unknown): string {
   const { code, name } = Object(error) as { readonly code?: unknown; readonly name?: unknown };
   const known = [code, name].find((each) => typeof each === "string");

@@ -24,7 +24,7 @@ import { HostMemory } from "../memory.ts";
 /** Bytes of a block: small enough for the first-level cache beside its sources. */
 const blockBytes = 16_384;
 
-/** The executor that is always there. */
+/** The executor that works in every runtime. */
 export function cpu(): Executor {
   const blocks = new Blocks();
   return {
@@ -93,7 +93,7 @@ class Run {
     this.#sameFold = folds.every((fold) => fold === folds[0]);
   }
 
-  /** Folds of one group, block by block: they may need each other's results of the same block. */
+  /** Runs the folds of one group block by block, because they may need each other's results of the same block. */
   group(group: readonly FusedFold[]): void {
     const [only] = group;
     if (group.length === 1 && only !== undefined && this.#isCopy(only)) this.#copyChunk(only);
@@ -118,7 +118,7 @@ class Run {
     }
   }
 
-  /** Where rounding goes by position, the block is folded the other way too, and each element taken from its way. */
+  /** Where rounding depends on the position, the block is folded both ways, and each element is taken from its way. */
   #joinSeparate(fold: FusedFold, value: Lanes, at: number, count: number): void {
     const { separate, dtype } = this.#call;
     if (separate === undefined) return;
@@ -159,7 +159,7 @@ class Run {
     }
   }
 
-  /** Leaves the block of a fold in `value`, not finished. */
+  /** Computes the block of a fold in `value`, before `finish`. */
   #fold(fold: FusedFold, folds: readonly Fold[], value: Lanes, at: number, count: number): void {
     const { operands } = fold;
     const first = foldOf(folds, operands[0]);
@@ -172,7 +172,7 @@ class Run {
     }
   }
 
-  /** Lays out the contributions that a fold begins with; gives their number. Unscaled partials of one rank count too. */
+  /** Prepares the contributions that a fold begins with, and returns their number. Unscaled partials of one rank count too. */
   #gather(operands: readonly Operand[], scales: boolean, at: number): number {
     let count = 0;
     for (const operand of operands) {

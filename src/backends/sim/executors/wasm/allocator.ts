@@ -1,18 +1,19 @@
 /**
- * The addresses of an arena that are taken: first fit over free ranges, which are merged when they touch.
+ * Allocates addresses of an arena: first fit over free ranges, which are merged when they touch.
  *
  * Addresses above `top` were never given out, so the memory there still holds zeros.
  */
 
 /**
- * Every range begins at a multiple of this: a line of the cache.
+ * Every range begins at a multiple of this: the length of a cache line.
  *
  * @internal
  */
 export const rangeAlignment = 64;
 
 /**
- * The distance at which ranges of one size begin: their lines leave `lines` when divided by `modulo`, from so many bytes on.
+ * The distance between the starts of equally long ranges, from a minimum of bytes on: their cache lines are `lines` modulo
+ * `modulo`.
  *
  * A fold reads and writes one place of sixteen buffers at a time. At distances of a power of two, all these lines would share
  * one set of a cache, with eight ways. All their pages would share one entry of the page tables, so that way prediction and
@@ -38,12 +39,12 @@ export class Allocator {
     this.#limit = limit;
   }
 
-  /** The end of all addresses that were ever given out. */
+  /** The end of all addresses that were ever allocated. */
   get top(): number {
     return this.#top;
   }
 
-  /** Bytes that are given out and were not given back. */
+  /** Allocated bytes. */
   get live(): number {
     return this.#live;
   }
@@ -66,7 +67,7 @@ export class Allocator {
     return address;
   }
 
-  /** Takes what `take` gave for as many bytes. */
+  /** Frees a range of `take`, of as many bytes. */
   give(address: number, bytes: number): void {
     const size = roundUp(bytes);
     this.#live -= size;

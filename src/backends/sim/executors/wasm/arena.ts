@@ -11,13 +11,13 @@ import { compiled, instantiate, type Kernels, mostPages, newMemory } from "./mod
 const pageBytes = 65_536;
 /** The last page stays free: loads reach a little beyond a buffer's end. */
 const usablePages = mostPages - 1;
-/** Bytes at the beginning that are never given out, so that no address is 0. */
+/** Bytes at the beginning that are never allocated, so that no address is 0. */
 const reservedBytes = 64;
-/** Grown by at least a part of what there is, so that growing is rare. */
+/** Grown by at least this part of its size, so that growing is rare. */
 const leastGrowthPages = 256;
 const firstPages = 16;
 
-/** Gives back what a collected object held. */
+/** Frees the memory of a collected object. */
 interface Held {
   readonly arena: WeakRef<Arena>;
   readonly address: number;
@@ -35,7 +35,7 @@ export class Arena {
   readonly kernels: Kernels;
   readonly shared: boolean;
   readonly #allocator: Allocator;
-  /** Where the memory of buffers ends; what lies beyond is for calls. */
+  /** The end of the memory of buffers; addresses beyond are for calls. */
   readonly #buffersEnd: number;
   readonly #self: WeakRef<Arena> = new WeakRef(this);
   bytes: Uint8Array;
@@ -66,7 +66,7 @@ export class Arena {
     return this.size / pageBytes;
   }
 
-  /** Bytes that are taken. */
+  /** Allocated bytes. */
   get live(): number {
     return this.#allocator.live;
   }
@@ -76,22 +76,22 @@ export class Arena {
     return this.#take(byteLength, this.#buffersEnd);
   }
 
-  /** The same for what a call needs beside its buffers: it may lie in the part that is for calls alone. */
+  /** The same for a call's own memory, which may lie in the part reserved for calls. */
   takeForCall(byteLength: number): number | undefined {
     return this.#take(byteLength);
   }
 
-  /** Gives back what `take` or `takeForCall` gave. */
+  /** Frees memory of `take` or `takeForCall`. */
   give(address: number, byteLength: number): void {
     this.#allocator.give(address, byteLength);
   }
 
-  /** Gives a range back when `owner` is collected before it does so itself. */
+  /** Frees a range when `owner` is collected before it frees it. */
   watch(owner: object, address: number, byteLength: number): void {
     forgotten.register(owner, { arena: this.#self, address, byteLength }, owner);
   }
 
-  /** The owner gives it back itself. */
+  /** The owner frees the range itself. */
   unwatch(owner: object): void {
     forgotten.unregister(owner);
   }
@@ -104,7 +104,7 @@ export class Arena {
       this.#allocator.give(address, byteLength);
       return undefined;
     }
-    // Only what was given out before may hold anything.
+    // Memory that was never allocated is still zero.
     const used = Math.min(address + byteLength, before);
     if (used > address) this.bytes.fill(0, address, used);
     return address;

@@ -1,6 +1,4 @@
-/**
- * Writes the folds of a bound call as the list of groups that the kernels read; assembly/groups.ts says what each word is.
- */
+/** Writes the folds of a bound call as the list of groups that the kernels read; assembly/groups.ts defines each word. */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
 import { bytesOf, type DType, dtypes, type NamedReduceOp } from "../../../../api/index.ts";
@@ -79,7 +77,7 @@ export class Encoder {
     return streams * bytes;
   }
 
-  /** Writes a group from word `at` on, and gives the scratch memory that it needs. */
+  /** Writes a group from word `at` on, and returns the bytes of scratch memory that it needs. */
   write(group: readonly FusedFold[], bytes: number, words: Uint32Array, at: number): number {
     const joined = this.#call.separate !== undefined;
     const inBlocks = group.length > 1 || joined;
@@ -179,7 +177,7 @@ export function writeScalars(dtype: DType, folds: readonly Fold[], into: Uint8Ar
   });
 }
 
-/** Floats of less than 4 bytes are worked on as float32. */
+/** Floats of less than 4 bytes are folded as float32. */
 function laneBytes(dtype: DType): number {
   return isFloat(dtype) ? Math.max(4, bytesOf(dtype)) : bytesOf(dtype);
 }

@@ -11,7 +11,7 @@ import { Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
 /** Bytes of a list that is kept. */
 const mostBytes = 2 ** 16;
 
-/** A list that stays where it is. */
+/** A list at a fixed address. */
 export class KeptList {
   readonly arena: Arena;
   readonly address: number;
@@ -23,10 +23,7 @@ export class KeptList {
     this.written = written;
   }
 
-  /**
-   * The list of a call with buffers at these addresses; `undefined` where it is not worth its memory, or the arena
-   * has none.
-   */
+  /** The list of a call with buffers at these addresses; `undefined` where it is too long to keep, or the arena is full. */
   static of(
     arena: Arena,
     call: BoundCall,
@@ -60,7 +57,7 @@ export interface WrittenList {
   readonly traffic: number;
   /** Scratch memory that a thread needs. */
   readonly scratchBytes: number;
-  /** The first group that the list had no room for. */
+  /** The first group beyond the end of the list. */
   readonly next: number;
 }
 

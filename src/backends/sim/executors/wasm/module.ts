@@ -4,7 +4,7 @@ import { memoryFlagsAt, wasmBase64 } from "./binary.js";
 
 /** The exports of the module. */
 export interface Kernels {
-  /** Does bytes `from` to `to` of a list of groups; see assembly/groups.ts. */
+  /** Folds bytes `from` to `to` of a list of groups; see assembly/groups.ts. */
   runSlice(list: number, groups: number, from: number, to: number, scratch: number): void;
 }
 
@@ -36,7 +36,7 @@ export function canShare(): boolean {
   return typeof SharedArrayBuffer === "function" && crossOriginIsolated !== false;
 }
 
-/** Compiles the module without holding up the caller; browsers refuse to compile large ones at once. */
+/** Compiles the module asynchronously; browsers refuse to compile large ones synchronously. */
 export async function compile(shared: boolean): Promise<void> {
   if (modules.has(shared)) return;
   modules.set(shared, await runtime().compile(binary(shared)));
@@ -95,7 +95,7 @@ export interface WasmModule {
   readonly [Symbol.toStringTag]: string;
 }
 
-/** Memory of a module; its buffer is another one after it grew. */
+/** Memory of a module; growing replaces its buffer. */
 export interface WasmLinearMemory {
   readonly buffer: ArrayBufferLike;
   grow(pages: number): number;

@@ -1,6 +1,6 @@
 /**
- * Runs bound calls on data in an arena: writes their folds as lists, and has the kernels do these, on one thread
- * or on all. A call of more folds than a list holds goes list by list.
+ * Runs bound calls on data in an arena: writes their folds as lists, which the kernels execute on one thread or on all. A call
+ * of more folds than a list holds goes list by list.
  */
 import { type FusedFold, separateMask } from "../../../../algorithms/index.ts";
 import {
@@ -18,16 +18,16 @@ import { Threads } from "./threads.ts";
 
 /** Words of a list, unless one group alone needs more. */
 const listWords = 2 ** 16;
-/** Reading and writing from which on other threads are called for help. */
+/** Bytes read and written from which on other threads take part. */
 const usualCrossover = 2 ** 22;
-/** Reading and writing of one call into the module: the runtime makes a kernel faster between calls, not within. */
+/** Bytes read and written in one call of the module: the runtime optimises a kernel between calls, not within. */
 const turnTraffic = 2 ** 23;
 
-/** Bytes of the arena that are for calls alone: lists, scalars, blocks; and scratch memory, which each thread has its own of. */
+/** Bytes of the arena reserved for calls: lists, scalars, blocks, and the scratch memory of each thread. */
 const callBytes = 2 ** 22;
 const callBytesOfThread = 2 ** 21 + 2 ** 17;
 
-/** State of a call that ran once, and of one with a list that is not worth its memory. */
+/** State of a call that ran once, and of one with a list that is too long to keep. */
 const seen = {};
 const notKept = {};
 
@@ -54,14 +54,14 @@ class Region {
   }
 }
 
-/** Settings with usual values. */
+/** Settings with defaults. */
 export interface RunnerSettings {
   /** Threads that may work on large calls, where memory is shared. */
   readonly threads: number;
   readonly shared?: boolean;
   /** Bytes of the arena that buffers may take. */
   readonly mostBytes?: number;
-  /** Reading and writing of a call from which on other threads help. */
+  /** Bytes read and written by a call from which on other threads take part. */
   readonly crossover?: number;
 }
 
@@ -103,7 +103,7 @@ export class Runner {
     return this.#failed;
   }
 
-  /** Slices that worker threads did. */
+  /** Slices that worker threads have run. */
   get helped(): number {
     return this.#threads?.helped ?? 0;
   }
@@ -129,14 +129,14 @@ export class Runner {
     return true;
   }
 
-  /** Runs a call by the list that was kept for it; false where none was, or that of another runner. */
+  /** Runs a call by its kept list; false where there is none, or another runner's. */
   runKept(call: BoundCall): boolean {
     const { work } = call;
     if (!(work instanceof KeptList) || work.arena !== this.arena) return false;
     return this.#do(work.address, work.written, this.#threadsFor(call));
   }
 
-  /** Notes that a call was run: when it was run before, its list is kept for the next time. */
+  /** Records that a call has run: from its second run on, its list is kept for the next time. */
   noteRun(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): void {
     if (call.work !== undefined && call.work !== seen) return;
     const mask = call.separate === undefined ? 0 : this.#maskOf(call.dtype);
@@ -144,7 +144,7 @@ export class Runner {
     else call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? notKept;
   }
 
-  /** A call of too many ranks: the memory of calls cannot hold its lists or blocks. */
+  /** A call of too many ranks: the memory for calls cannot hold its lists or blocks. */
   noRoom(): UnsupportedError {
     return new UnsupportedError({
       headline: `sim: executor wasm: buffers take ${this.arena.live} bytes of its memory, and leave too few for this call`,
@@ -158,7 +158,7 @@ export class Runner {
     this.#threads = undefined;
   }
 
-  /** Writes groups from `begin` on until the list is full, runs them, and gives the first one that is left. */
+  /** Writes groups from `begin` on until the list is full, runs them, and returns the first remaining one. */
   #runList(
     encoder: Encoder,
     groups: BoundCall["plan"]["groups"],
@@ -198,7 +198,7 @@ export class Runner {
     }
   }
 
-  /** Stops the workers, and gives the error of the call. */
+  /** Stops the workers, and returns the error of the call. */
   #fail(cause: unknown): BackendUnavailableError {
     this.#failed = true;
     this.close();
@@ -213,7 +213,7 @@ export class Runner {
 
   /** Threads that may share the lists of a call. */
   #threadsFor({ inPlace, plan }: BoundCall): Threads | undefined {
-    // In place the folds of different groups may have an order, which threads would not keep.
+    // In place the folds of different groups may depend on their order, which threads do not keep.
     return inPlace && !plan.independent ? undefined : this.#threads;
   }
 

@@ -1,4 +1,4 @@
-/** Worker threads of the runtime at hand: Node's, or a browser's. Nothing of Node is imported. */
+/** Worker threads of the present runtime: Node's, or a browser's. Nothing of Node is imported. */
 import type { WasmLinearMemory, WasmModule } from "./module.ts";
 
 /** Data of a worker at its start. */
@@ -11,7 +11,7 @@ export interface WorkerData {
   readonly thread: number;
 }
 
-/** A worker that runs. */
+/** A running worker. */
 export interface WorkerHandle {
   stop(): void;
 }
@@ -66,11 +66,11 @@ export function processors(): number {
 }
 
 function spawnInNode(threads: NodeThreads, source: string, data: WorkerData): WorkerHandle {
-  // No flags of this process: a loader for its tests is none of the worker's business.
+  // No flags of this process: the worker must not load the process's module hooks.
   const options = { eval: true, workerData: data, execArgv: [], name: "twinccl-wasm" };
   const worker = new threads.Worker(source, options);
   worker.unref();
-  // A worker that cannot start takes no work, and what it should have done the others do.
+  // A worker that cannot start takes no slices; the other threads run them.
   worker.on("error", () => {});
   return { stop: () => void worker.terminate() };
 }

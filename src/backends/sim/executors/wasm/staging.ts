@@ -1,8 +1,8 @@
 /**
- * Calls with memory outside of the arena: what callers lent, and what the arena had no room for.
+ * Calls with memory outside of the arena: host arrays of callers, and buffers beyond the arena's size.
  *
- * Small buffers are copied in whole. Of large ones, each group's blocks are copied in, folded and copied out, so that they
- * are still in the cache when the kernel comes. A block has a whole number of patterns of rounding by position.
+ * Small buffers are copied as a whole. Of large ones, each group's blocks are copied in, folded and copied out, so that the
+ * kernel finds them in the cache. A block has a whole number of patterns of rounding by position.
  */
 
 import type { ChunkTable, FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
@@ -14,14 +14,14 @@ import { HostMemory } from "../../memory.ts";
 import type { Runner } from "./runner.ts";
 import { WasmMemory } from "./wasm-memory.ts";
 
-/** Bytes of all foreign buffers that are copied in whole. */
+/** Most bytes of all foreign buffers that are copied as a whole. */
 const wholeBytes = 2 ** 18;
 /** Bytes of one block, and of all blocks of a group together. */
 const mostBlockBytes = 15_360;
 const patternBytes = 960;
 const blocksBytes = 2 ** 20;
 
-/** A buffer in the arena for the time of a call, and what it stands for. */
+/** A buffer in the arena for the duration of a call, and the foreign buffer that it replaces. */
 interface Copied {
   readonly buffer: BoundBuffer;
   readonly address: number;
@@ -62,7 +62,7 @@ function runWhole(runner: Runner, call: BoundCall): boolean {
     if (buffer === undefined) return 0;
     const own = addressOf(runner, buffer);
     if (own !== undefined && (isOutput || !keepsInputs)) return own;
-    // An input that must be kept is worth its memory; a foreign buffer is, while it is small.
+    // An input that must be kept is always copied; a foreign buffer only while it is small.
     if (own === undefined) bytes += buffer.byteLength;
     const address = bytes <= wholeBytes ? arena.take(buffer.byteLength) : undefined;
     if (address !== undefined) copies.push({ buffer, address, isOutput });
@@ -72,7 +72,7 @@ function runWhole(runner: Runner, call: BoundCall): boolean {
   const outputs = call.outputs.map((buffer) => place(buffer, true));
   const fits = [...inputs, ...outputs].every((address) => address !== undefined);
   if (fits) {
-    // Outputs too: a call may leave some of them as they are.
+    // Outputs too: a call may leave parts of them unwritten.
     for (const { buffer, address } of copies) arena.bytes.set(bytesIn(buffer), address);
   }
   let done = false;

@@ -2,8 +2,8 @@
  * Worker threads over an arena's shared memory.
  *
  * A list of groups is cut into slices, which the workers and the calling thread take from a counter. A late worker finds the
- * counter empty. The calling thread therefore waits only for slices in work, never for a worker that has not started or sleeps.
- * What a slice computes depends on its bytes alone: no number of threads changes a result.
+ * counter empty. The calling thread therefore waits only for slices that have begun, never for a worker that has not started or
+ * sleeps. The result of a slice depends only on its bytes: no number of threads changes a result.
  */
 import type { Arena } from "./arena.ts";
 import { workerSource } from "./binary.js";
@@ -28,7 +28,7 @@ export interface List {
  */
 const word = {
   round: 0,
-  /** In the upper half a number of the list, in the lower one the number of slices that are left. */
+  /** In the upper half a number of the list, in the lower one the number of remaining slices. */
   claim: 1,
   done: 2,
   failed: 3,
@@ -45,10 +45,10 @@ const word = {
 
 const failureAt = 72;
 const controlBytes = 192;
-/** Reading and writing that makes a slice worth its while; and the most slices that the counter holds. */
+/** The least bytes read and written by a slice, and the most slices that the counter holds. */
 const sliceTraffic = 2 ** 21;
 const mostSlices = 0xffff;
-/** Looks at the counter before the calling thread sleeps. */
+/** Polls of the counter before the calling thread sleeps. */
 const spins = 20_000;
 
 /** Stops the workers of an arena that was collected. */
@@ -56,7 +56,7 @@ const abandoned = new FinalizationRegistry<readonly WorkerHandle[]>((workers) =>
   for (const worker of workers) worker.stop();
 });
 
-/** The workers of an arena; made when the first list is worth it. */
+/** The workers of an arena, created for the first list that is large enough. */
 export class Threads {
   /** Threads that may work on a list, the calling one included. */
   readonly count: number;
@@ -84,13 +84,13 @@ export class Threads {
 
   static readonly controlBytes = controlBytes;
 
-  /** Slices that the workers did. */
+  /** Slices that the workers have run. */
   helped = 0;
 
   /**
-   * Does a list with the workers that have started.
+   * Runs a list with the workers that have started.
    *
-   * @throws Error when a slice failed, on whichever thread. No thread is at work on the list by then.
+   * @throws Error when a slice failed on any thread. By then no thread runs a slice of the list.
    */
   run(list: List): void {
     this.#workers ??= this.#start();
@@ -118,7 +118,7 @@ export class Threads {
     throw new Error(`a worker thread: ${String.fromCharCode(...units)}`);
   }
 
-  /** Stops the workers; between lists they hold nothing. */
+  /** Stops the workers; between lists they have no slice. */
   stop(): void {
     abandoned.unregister(this);
     for (const worker of this.#workers ?? []) worker.stop();
@@ -137,7 +137,7 @@ export class Threads {
     return workers;
   }
 
-  /** Takes slices until none are left; gives how many, and what the first failure threw. */
+  /** Takes slices until none are left; returns their number, and the error of the first failure. */
   #work(list: List, slices: number): { readonly done: number; readonly error: unknown } {
     const control = this.#control;
     const { runSlice } = this.#arena.kernels;

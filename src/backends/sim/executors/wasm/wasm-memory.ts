@@ -24,7 +24,7 @@ export class WasmMemory implements SimMemory {
     arena.watch(this, address, byteLength);
   }
 
-  /** The arena, until the memory is freed: from then on it keeps none. */
+  /** The arena, until the memory is freed: from then on it does not reference one. */
   get arena(): Arena | undefined {
     return this.#arena;
   }

@@ -1,6 +1,6 @@
 /**
- * The fast executor: folds in WebAssembly SIMD over memory that holds the buffers themselves, on as many threads as a call
- * is worth.
+ * The fast executor: folds in WebAssembly SIMD over memory that holds the buffers themselves, with more threads for larger
+ * calls.
  */
 import { BackendUnavailableError, type Probe } from "../../../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../../../api/option-kinds.ts";
@@ -23,12 +23,12 @@ export interface WasmOptions {
   readonly threads?: number | undefined;
 }
 
-/** Threads beyond these wait for the same memory. */
+/** More threads than these share the same memory bandwidth. */
 const usefulThreads = 8;
 const mostThreads = 256;
 
 /**
- * An executor that folds in WebAssembly with SIMD: the same bits as `cpu()`, several times faster. What `sim()` takes where
+ * An executor that folds in WebAssembly with SIMD: the same bits as `cpu()`, several times faster. The default of `sim()` where
  * the runtime has SIMD.
  *
  * Buffers of `comm.alloc` lie in its memory, up to 4 GiB for all worlds on one executor, minus about 20 MiB reserved for calls.
@@ -42,7 +42,7 @@ const mostThreads = 256;
  * the collector, which is triggered at once. A buffer still held by the program keeps it. Each memory reserves some 10 GiB of
  * addresses, so let worlds share an executor.
  *
- * A world begins with `BackendUnavailableError` where no addresses are left. A call fails with it on every rank if a thread
+ * Opening a world throws `BackendUnavailableError` where no addresses are left. A call fails with it on every rank if a thread
  * fails, and its outputs then hold no result. Later calls run on one thread until all worlds of the executor are closed. A call
  * fails with `UnsupportedError` if the memory is full and the call needs more than the reserve. Folds of thousands of ranks
  * may.
@@ -69,20 +69,20 @@ export function wasm(options: WasmOptions = {}): Executor {
 /** The default executor of `sim()`: one for all worlds, since each memory reserves many addresses. */
 let common: Executor | undefined;
 
-/** The executor that worlds share which name none; `undefined` where the runtime has no SIMD. */
+/** The executor shared by worlds that name none; `undefined` where the runtime has no SIMD. */
 export function commonWasm(): Executor | undefined {
   if (common === undefined && hasSimd()) common = wasm();
   return common;
 }
 
-/** Settings with usual values. */
+/** Settings with defaults. */
 export interface WasmSettings extends RunnerSettings {
-  /** Bytes allocated since the last look after which it looks for buffers that were never disposed. */
+  /** Bytes allocated between two collections of buffers that were never disposed. */
   readonly pressureBytes?: number;
 }
 
 /**
- * The executor; tests set it otherwise.
+ * The executor; only tests pass settings.
  *
  * @internal
  */
@@ -92,9 +92,9 @@ export class WasmExecutor implements Executor {
   readonly #pressure: Pressure;
   /** The runner of calls while worlds are open. */
   #runner: Runner | undefined;
-  /** The arena of the last ones while none is open, for the next world unless the runtime collects it before. */
+  /** The last worlds' arena while no world is open, for the next one unless the runtime collects it before. */
   #idle: WeakRef<Arena> | undefined;
-  /** By arena: a runner lives as long as a buffer in its arena does. */
+  /** By arena: a runner lives as long as a buffer in its arena. */
   readonly #runners = new WeakMap<Arena, Runner>();
   #worlds = 0;
 
@@ -121,7 +121,7 @@ export class WasmExecutor implements Executor {
     try {
       this.#ready();
     } catch {
-      // Memories that no program uses may hold the addresses.
+      // Unused memories may occupy the addresses.
       await collect();
       this.#ready();
     }
@@ -160,7 +160,7 @@ export class WasmExecutor implements Executor {
     const runner = this.#runner;
     if (this.#worlds > 0 || runner === undefined) return;
     this.#runner = undefined;
-    // After a failure the next world begins with a new arena, and new threads.
+    // After a failure the next world gets a new arena and new threads.
     this.#idle = runner.failed ? undefined : new WeakRef(runner.arena);
     noteIdle(runner.arena);
   }
@@ -174,7 +174,7 @@ export class WasmExecutor implements Executor {
     return this.#runner !== undefined || this.#idle?.deref() !== undefined;
   }
 
-  /** The runner of the last worlds, where it is still there. */
+  /** The runner of the last worlds, unless it was collected. */
   #revived(): Runner | undefined {
     const arena = this.#idle?.deref();
     if (arena === undefined) return undefined;

@@ -1,15 +1,15 @@
 /**
- * Where a device comes from: the page's `navigator.gpu`, or Dawn, which the `webgpu` package brings to Node.
+ * Opens a device: of the page's `navigator.gpu`, or of Dawn, which the `webgpu` package provides in Node.
  *
- * The package is loaded here and nowhere else, and only when a world is opened. Dawn's object is kept until the process ends,
- * because collecting it crashes a process that uses its devices.
+ * The package is loaded only here, when a world is opened. Dawn's object is kept until the process ends, because collecting it
+ * crashes a process that uses its devices.
  */
 import { BackendUnavailableError } from "../../../../api/index.ts";
 
 /** WebGPU's `GPUPowerPreference`. */
 export type PowerPreference = "low-power" | "high-performance";
 
-/** The wanted adapter. */
+/** The requested adapter. */
 export interface AdapterWish {
   readonly powerPreference?: PowerPreference | undefined;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
@@ -19,9 +19,9 @@ export interface AdapterWish {
 const instances = new Map<string, GPU>();
 
 /**
- * An adapter as wished.
+ * The requested adapter.
  *
- * @throws BackendUnavailableError when there is none, telling what was looked for.
+ * @throws BackendUnavailableError when there is none, with the request.
  */
 export async function findAdapter(wish: AdapterWish): Promise<GPUAdapter> {
   const gpu = await instanceOf(wish.dawn ?? []);
@@ -31,7 +31,7 @@ export async function findAdapter(wish: AdapterWish): Promise<GPUAdapter> {
   try {
     found = await gpu.requestAdapter(powerPreference && { powerPreference });
   } catch (error) {
-    // Dawn throws when its switches leave nothing to choose from.
+    // Dawn throws when no adapter fits its switches.
     cause = error;
   }
   if (found !== null) return found;
@@ -45,7 +45,7 @@ export async function findAdapter(wish: AdapterWish): Promise<GPUAdapter> {
   );
 }
 
-/** The name of an adapter, for people. */
+/** The name of an adapter for messages. */
 export function adapterName({ vendor, architecture, device, description }: GPUAdapterInfo): string {
   const parts = [description, device, architecture, vendor].filter((part) => part !== "");
   return parts[0] === undefined ? "unnamed adapter" : parts.slice(0, 2).join(", ");
@@ -72,14 +72,14 @@ async function dawn(): Promise<typeof import("webgpu")> {
 }
 
 /**
- * Why there is no WebGPU at all: nothing brings it, or what does cannot be loaded here.
+ * The reason why WebGPU is missing: no package provides it, or the package cannot be loaded here.
  *
  * @internal
  */
 export function notLoaded(cause: unknown): BackendUnavailableError {
   const [reason = ""] = (cause instanceof Error ? cause.message : String(cause)).split("\n");
   const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
-  // What a browser says, which looks for no packages, has no such code.
+  // Errors of browsers, which resolve no packages, have no such code.
   const isBroken = code === "ERR_DLOPEN_FAILED";
   return new BackendUnavailableError(
     {

@@ -1,8 +1,8 @@
 /**
- * The buffers of a collective's calls in device memory.
+ * The buffers of a collective's calls, in device memory.
  *
- * Memory of this executor is there already. Host memory is mirrored for the length of the collective: inputs are uploaded
- * before it, and what it wrote is read back before it settles.
+ * Memory of this executor is already on the device. Host memory is mirrored for the duration of the collective: inputs are
+ * uploaded before it, and outputs are read back before it settles.
  */
 import { bytesOf } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
@@ -14,17 +14,17 @@ import { WebgpuMemory } from "./memory.ts";
 import type { Recording } from "./recording.ts";
 import type { Range } from "./slabs.ts";
 
-/** The part of a host memory that the calls use, on the device; `range` holds it from byte `begin` on. */
+/** A copy on the device of the part of a host memory that the calls use: `range` holds it from byte `begin` on. */
 interface Mirror {
   readonly memory: HostMemory;
   readonly begin: number;
   readonly end: number;
   readonly range: Range;
-  /** It holds an output. */
+  /** True when it holds an output. */
   readonly written: boolean;
 }
 
-/** Mirrors keep the distance of their bytes to a multiple of this, so that what is aligned stays aligned. */
+/** Mirrors keep the offset of their bytes modulo this, so that aligned data stays aligned. */
 const mirrorAlignment = 16;
 
 /** The buffers of calls on the device, until it is closed. */
@@ -75,7 +75,7 @@ export class Bindings {
     });
   }
 
-  /** Gives up the mirrors. */
+  /** Frees the mirrors. */
   close(): void {
     for (const { range } of this.#mirrors.values()) this.#machine.slabs.free(range);
   }
@@ -118,7 +118,7 @@ export class Bindings {
     const mirror = this.#mirrors.get(memory);
     if (mirror === undefined || byteLength === 0) return;
     const begin = byteOffset - (byteOffset % mirrorAlignment);
-    // Whole words, because what follows them may be another input and there already.
+    // Only whole words, because the following bytes may belong to another input that was already uploaded.
     const end = Math.min(Math.ceil((byteOffset + byteLength) / 4) * 4, mirror.memory.byteLength);
     const bytes = new Uint8Array(mirror.memory.buffer, begin, end - begin);
     this.#machine.upload(moved(mirror.range, begin - mirror.begin), bytes);
@@ -133,7 +133,7 @@ export class Bindings {
     }
   }
 
-  /** Copies the chunks that the calls wrote to the host; nothing else of the mirror is newer there. */
+  /** Copies the chunks that the calls wrote to the host; the rest of the mirror has not changed. */
   #store({ memory, begin }: Mirror, bytes: Uint8Array): void {
     const host = new Uint8Array(memory.buffer);
     for (const call of this.#calls) {

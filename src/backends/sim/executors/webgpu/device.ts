@@ -1,4 +1,4 @@
-/** An open device: what it is called, how far it goes, and what has gone wrong with it. */
+/** An open device: its name, its limits, and its first failure. */
 
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
 import { type AdapterWish, adapterName, findAdapter } from "./adapter.ts";
@@ -10,7 +10,7 @@ export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 }
 export interface DeviceLimits {
   /** Bytes of one buffer. */
   readonly bufferBytes: number;
-  /** Bytes that one binding shows of a buffer; a multiple of 256. */
+  /** Bytes of a buffer that one binding covers; a multiple of 256. */
   readonly windowBytes: number;
   /** Bindings beside the table. */
   readonly windows: number;
@@ -24,7 +24,7 @@ export type LimitWish = { readonly [Limit in keyof DeviceLimits]?: number | unde
 /** Bindings start at multiples of this, and so does every allocation. */
 export const alignment = 256;
 
-/** A device and its state. */
+/** An open device and its state. */
 export class OpenDevice {
   readonly device: GPUDevice;
   readonly adapter: string;
@@ -48,22 +48,22 @@ export class OpenDevice {
     return this.device.queue;
   }
 
-  /** Why nothing can be done with it any more. */
+  /** The reason why the device cannot be used any more. */
   get failure(): WebgpuError | undefined {
     return this.#failure;
   }
 
-  /** Remembers the first thing that went wrong. */
+  /** Records the first failure. */
   fail(fault: WebgpuFault, detail: string): void {
     this.#failure ??= new WebgpuError(this.adapter, fault, detail, { foreign: !this.#owned });
   }
 
-  /** Throws what went wrong, if anything did. */
+  /** Throws the first failure, if there is one. */
   assertFine(): void {
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  /** Waits until everything submitted so far is done, and fails when it failed. */
+  /** Waits until everything submitted so far is done; rejects if it failed. */
   async done(): Promise<void> {
     try {
       await this.queue.onSubmittedWorkDone();
@@ -73,7 +73,7 @@ export class OpenDevice {
     this.assertFine();
   }
 
-  /** Has the errors of `act` counted as this device's: only ours, where the device is the caller's. */
+  /** Runs `act` and counts its errors as this device's; errors of the caller's own commands do not count. */
   watched<T>(act: () => T): T {
     if (this.#owned) return act();
     this.device.pushErrorScope("out-of-memory");
@@ -90,7 +90,7 @@ export class OpenDevice {
     }
   }
 
-  /** Gives the device back, unless it is the caller's. */
+  /** Destroys the device, unless it is the caller's. */
   close(): void {
     this.#closed = true;
     this.#failure ??= new WebgpuError(this.adapter, "lost", "its last world was closed");
@@ -98,7 +98,7 @@ export class OpenDevice {
   }
 
   #uncaptured(event: Event): void {
-    // The calls fail with it: an additional printed line would repeat it.
+    // The calls fail with this error, so Dawn need not print it as well.
     event.preventDefault();
     const { error } = event as GPUUncapturedErrorEvent;
     const kind = error.constructor.name;
@@ -141,7 +141,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Addresses inside a window are 32 bits, and the last ones must not wrap. */
+/** Addresses inside a window have 32 bits, and the last ones must not wrap. */
 const mostWindowBytes = 2 ** 32 - 2 ** 16;
 
 function limitsOf({ limits }: GPUDevice): DeviceLimits {
@@ -187,13 +187,13 @@ const hints: { readonly [F in WebgpuFault]: string } = {
 const lostOwn =
   "what was on the device is gone, and it is yours: close the world, and pass a new device to webgpu({ device })";
 
-/** The meaning of a fault, beside WebGPU's own words. */
+/** The meaning of a fault, beside WebGPU's own message. */
 export interface WebgpuErrorFacts extends CommErrorFacts {
-  /** The device is the caller's own. */
+  /** True when the device is the caller's own. */
   readonly foreign?: boolean | undefined;
 }
 
-/** A WebGPU device failed. `adapter` names it, `fault` says how, and the message ends with the next step. */
+/** A WebGPU device failed. `adapter` names it, `fault` is the kind of failure, and the message ends with the next step. */
 export class WebgpuError extends CommError {
   readonly code = "ERR_COMM_WEBGPU";
   readonly adapter: string;

@@ -1,4 +1,4 @@
-/** The executor: binds calls to device memory, plans each of them once, and submits it whole. */
+/** The executor: binds calls to device memory, plans each of them once, and submits each as one piece. */
 import {
   CommClosedError,
   type DeviceBuffer,
@@ -65,12 +65,12 @@ export class WebgpuExecutor implements Executor {
     return this.#open?.machine.device.device;
   }
 
-  /** Trust in the device's own addition while a world is open; everything else is whole numbers. */
+  /** Trust in the device's own addition while a world is open; all other arithmetic uses integers. */
   get nativeAdd(): NativeAdds | undefined {
     return this.#open?.machine.natives;
   }
 
-  /** Opens the device to see whether there is one. */
+  /** Opens the device to check that there is one. */
   async probe(): Promise<Probe> {
     try {
       await this.open();
@@ -128,8 +128,8 @@ export class WebgpuExecutor implements Executor {
   }
 
   /**
-   * Where a rank's buffer lies on the device: to be read by the caller's own commands once the operations on it are
-   * done. Commands that are submitted afterwards on the same queue see it as it is then. Valid until it is disposed.
+   * Where a rank's buffer lies on the device: to be read by the caller's own commands once the operations on it are done.
+   * Commands submitted afterwards on the same queue read its contents of that time. Valid until it is disposed.
    *
    * @throws InvalidArgumentError for a buffer that is not on this executor's device, or that spans several GPUBuffers because
    * of `maxBufferSize`: `places` lists all of them.
@@ -182,7 +182,7 @@ export class WebgpuExecutor implements Executor {
     if (this.#worlds === 0 && !this.#settings.keepDevice) this.#giveUp();
   }
 
-  /** Gives back a device that was kept; while a world is open it goes with the last one. */
+  /** Destroys a kept device; while a world is open the device is destroyed with the last one. */
   release(): void {
     if (this.#worlds === 0) this.#giveUp();
   }
@@ -236,12 +236,12 @@ async function submitted(
 
 /** The calls under way on one device. */
 class HostOrder {
-  /** The last call that writes a memory, until it has. */
+  /** The last pending call that writes a memory. */
   readonly #writers = new Map<SimMemory, Promise<void>>();
-  /** Fulfilled when the last call that had to wait is submitted. */
+  /** Resolves when the last waiting call is submitted. */
   #waiting: Promise<void> | undefined;
 
-  /** Has `submit` run the calls: at once, where nothing that they need is still to come. */
+  /** Submits the calls: at once, if no pending call writes memory that they need. */
   run(calls: readonly BoundCall[], submit: () => Promise<void>): Promise<void> {
     const written = hostMemories(calls.flatMap(({ outputs }) => outputs));
     const read = hostMemories(calls.flatMap(({ inputs }) => inputs));
@@ -258,7 +258,7 @@ class HostOrder {
     return done;
   }
 
-  /** A failure has reached the caller of its own call. */
+  /** The failed call itself reports its failure. */
   #after(before: readonly Promise<void>[]): Promise<void> {
     const ready = Promise.allSettled(before).then(() => {
       if (this.#waiting === ready) this.#waiting = undefined;

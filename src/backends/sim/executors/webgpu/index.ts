@@ -12,7 +12,7 @@ export type { NativeAdd, NativeAdds } from "./wgsl/float-sum.ts";
 
 /** Options of `webgpu`. */
 export interface WebgpuOptions {
-  /** An own device, which stays the caller's; left out, one is opened with the first world and closed with the last. */
+  /** The caller's own device, which is not destroyed; left out, one is opened with the first world and closed with the last. */
   readonly device?: GPUDevice | undefined;
   /** The adapter that is preferred where there are several. */
   readonly powerPreference?: PowerPreference | undefined;
@@ -23,9 +23,9 @@ export interface WebgpuOptions {
    * does not keep a process from ending.
    */
   readonly keepDevice?: boolean | undefined;
-  /** Bytes of the buffers that ranks' memory is cut from; as much as is needed, in few pieces, when left out. */
+  /** Bytes of the buffers that ranks' memory is allocated in; left out, as many as needed, in few buffers. */
   readonly slabBytes?: number | undefined;
-  /** Stays below the device's own limits. */
+  /** Limits below the device's own. */
   readonly limits?: LimitWish | undefined;
 }
 
@@ -43,13 +43,13 @@ const powerPreferences: readonly PowerPreference[] = ["low-power", "high-perform
 /**
  * The executor that keeps ranks' buffers on a GPU and folds them there.
  *
- * Every call is planned once for its shape and buffers, and submitted in one piece; nothing is read back until a buffer is
- * (`toHost`, `copyTo`). Results have the bits of `cpu()` for every dtype and operator, on every adapter. Inexact operations of
- * a device are replaced by integer arithmetic. TypedArrays may be passed in calls; they are uploaded first and read back before
- * the call settles.
+ * Every call is planned once for its shape and buffers, and submitted in one piece; data is read back only by `toHost` and
+ * `copyTo`. Results have the bits of `cpu()` for every dtype and operator, on every adapter. Inexact operations of a device are
+ * replaced by integer arithmetic. TypedArrays may be passed in calls; they are uploaded first and read back before the call
+ * settles.
  *
- * @throws InvalidArgumentError for an option that makes no sense. Opening a world throws `BackendUnavailableError` without an
- * adapter. Calls fail with a `WebgpuError` if the device is lost or out of memory.
+ * @throws InvalidArgumentError for an invalid option. Opening a world throws `BackendUnavailableError` without an adapter.
+ * Calls fail with a `WebgpuError` if the device is lost or out of memory.
  * @example
  * const world = await createWorld({ backend: sim({ executor: webgpu() }), size: 8 });
  */
@@ -90,7 +90,7 @@ function assertCount(field: string, value: number | undefined): void {
   throw invalid("webgpu", field, textOf(value), "a positive integer");
 }
 
-/** The names of WebGPU that types of this entry have; its own types, where a program has them, say the rest. */
+/** The names of WebGPU types in this entry; a program with WebGPU's own types has their members. */
 declare global {
   interface GPUAdapterInfo {
     readonly vendor: string;

@@ -1,8 +1,8 @@
 /**
  * A bound call as jobs: every fold with the places of its operands and targets in device memory.
  *
- * Jobs of one level may run at once; a later level sees what an earlier one wrote. A fold that others need leaves its
- * value in scratch memory, and they come one level later.
+ * Jobs of one level may run at once; a later level sees what an earlier one wrote. A fold that others need writes its value to
+ * scratch memory, and they run one level later.
  */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
@@ -18,7 +18,7 @@ export interface Spot {
   readonly offset: number;
 }
 
-/** An operand of a job: where it lies, what it is, and the words of its scalar. */
+/** An operand of a job: its place, its kind, and the words of its scalar. */
 interface JobOperand {
   readonly spot: Spot;
   readonly kind: keyof typeof operandKind;
@@ -32,7 +32,7 @@ export interface FoldJob {
   readonly operands: readonly JobOperand[];
   readonly targets: readonly Spot[];
   readonly bytes: number;
-  /** Byte of the chunk that it begins with. */
+  /** Byte of the chunk at which it begins. */
   readonly place: number;
   readonly final: boolean;
 }
@@ -46,7 +46,7 @@ export interface Spots {
 /** Allocates scratch memory. */
 export type Scratch = (bytes: number) => Spot;
 
-/** A spot further on. */
+/** A spot further on in the same slab. */
 export function moved({ slab, offset }: Spot, bytes: number): Spot {
   return { slab, offset: offset + bytes };
 }
@@ -195,7 +195,7 @@ function isHazardous(jobs: readonly FoldJob[]): boolean {
   );
 }
 
-/** The written ranges of every slab, by their beginning. */
+/** The written ranges of every slab, in the order of their beginning. */
 function writesOf(jobs: readonly FoldJob[]): Map<object, Interval[]> {
   const written = new Map<object, Interval[]>();
   for (const job of jobs) {

@@ -1,4 +1,4 @@
-/** The compute pipelines of a device: made when they are first needed, and kept as long as the device. */
+/** The compute pipelines of a device: created at their first use, and kept as long as the device. */
 
 import type { Access } from "./wgsl/access.ts";
 import { arithmeticOf } from "./wgsl/arithmetic.ts";
@@ -10,7 +10,7 @@ import { type Operation, operationKey } from "./wgsl/operation.ts";
 export interface Kernel {
   readonly pipeline: GPUComputePipeline;
   readonly bindings: GPUBindGroupLayout;
-  /** Bytes that one invocation does. */
+  /** Bytes that one invocation folds. */
   readonly pieceBytes: number;
 }
 

@@ -6,10 +6,10 @@ import { type Recorder, Recording } from "./recording.ts";
 import { type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
-/** Hands out bytes that were read; they are valid during the call only. */
+/** Receives bytes that were read; they are valid during the call only. */
 export type Found = (take: (bytes: Uint8Array) => void) => void;
 
-/** A device at work. */
+/** A device with its memory and kernels. */
 export class Machine implements Recorder {
   readonly device: OpenDevice;
   readonly slabs: Slabs;
@@ -41,14 +41,14 @@ export class Machine implements Recorder {
     queue.writeBuffer(last.buffer, last.offset, rest);
   }
 
-  /** Runs jobs that only copy, once. */
+  /** Runs copying jobs once. */
   runOnce(plan: (scratch: Scratch) => readonly FoldJob[]): void {
     const recording = new Recording(this, [{ operation: undefined, divisor: 1, plan }]);
     this.submit((encoder) => recording.encode(encoder));
     recording.close();
   }
 
-  /** Submits what `encode` encodes. */
+  /** Submits the commands of `encode`. */
   submit(encode: (encoder: GPUCommandEncoder) => void): void {
     this.device.watched(() => {
       const encoder = this.device.device.createCommandEncoder();
@@ -57,7 +57,10 @@ export class Machine implements Recorder {
     });
   }
 
-  /** Reads these extents, in their order, once everything submitted before is done; one submit, `before` in it. */
+  /**
+   * Reads these extents, in their order, once everything submitted before is done. One submit includes the commands of
+   * `before`.
+   */
   async download(
     extents: readonly Extent[],
     before?: (encoder: GPUCommandEncoder) => void,
@@ -70,7 +73,7 @@ export class Machine implements Recorder {
     const read = await Promise.allSettled(downloads.map((download) => download.read()));
     const failed = read.find((each) => each.status === "rejected");
     try {
-      // Where there was no memory the copies were not made, but what they were to fill can be read.
+      // After a failed allocation the copies were not made, but their target can still be mapped.
       for (const { slab } of extents) if (slab.failure !== undefined) throw slab.failure;
       this.device.assertFine();
       if (failed === undefined) return downloads.map((download) => (take) => download.hand(take));
@@ -83,7 +86,7 @@ export class Machine implements Recorder {
     }
   }
 
-  /** Gives everything back. */
+  /** Frees all memory. */
   close(): void {
     this.slabs.close();
     this.device.close();
@@ -100,7 +103,7 @@ interface Extent {
 /** Copies are whole words. */
 const wordBytes = 4;
 
-/** One extent: encoded with other commands, read when they are done, handed out once. */
+/** One extent: encoded with other commands, read once after them. */
 class Download {
   readonly #parts: readonly { readonly from: Stretch; readonly staging: GPUBuffer }[];
   readonly #skipped: number;
@@ -128,7 +131,7 @@ class Download {
     await Promise.all(this.#parts.map(({ staging }) => staging.mapAsync(usage.mapRead)));
   }
 
-  /** Hands the bytes out; they are valid during the call only. */
+  /** Passes the bytes on; they are valid during the call only. */
   hand(take: (bytes: Uint8Array) => void): void {
     const mapped = this.#parts.map(({ staging }) => new Uint8Array(staging.getMappedRange()));
     const whole = mapped.length === 1 ? (mapped[0] as Uint8Array) : joined(mapped);
@@ -136,7 +139,7 @@ class Download {
     this.drop();
   }
 
-  /** Gives the staging memory back. */
+  /** Frees the staging memory. */
   drop(): void {
     for (const { staging } of this.#parts) staging.destroy();
   }

@@ -11,14 +11,14 @@ import type { Range, Slab } from "./slabs.ts";
 /** Bytes of a block that a fill repeats. */
 const fillBytes = 2 ** 18;
 
-/** When a range was last written. */
+/** The last write of a range. */
 interface Write {
   readonly begin: number;
   readonly end: number;
   readonly stamp: number;
 }
 
-/** Writes that are kept apart; older ones count for the whole memory. */
+/** Writes that are tracked by range; older ones count for the whole memory. */
 const mostWrites = 64;
 
 /** A range of device memory, as a rank's buffers see it. */
@@ -48,7 +48,7 @@ export class WebgpuMemory implements SimMemory {
     this.#assertFine();
     this.noteWrite(byteOffset, bytes.length);
     const spot = moved(this.range, byteOffset);
-    // Behind the last byte of an own allocation lies nothing that padding could spoil.
+    // Padding after the last byte of an own allocation overwrites no data.
     const padded = !this.adopted && byteOffset + bytes.length === this.byteLength;
     if (spot.offset % 4 === 0 && (padded || bytes.length % 4 === 0)) {
       this.machine.upload(spot, bytes);
@@ -92,7 +92,7 @@ export class WebgpuMemory implements SimMemory {
     );
   }
 
-  /** A call, or the caller, writes a range. */
+  /** Records that a call, or the caller, writes a range. */
   noteWrite(byteOffset: number, byteLength: number): void {
     this.#stamp++;
     const write = { begin: byteOffset, end: byteOffset + byteLength, stamp: this.#stamp };
@@ -102,7 +102,7 @@ export class WebgpuMemory implements SimMemory {
       kept.length <= mostWrites ? kept : [{ ...write, begin: 0, end: this.byteLength }];
   }
 
-  /** Gives the memory back. */
+  /** Frees the memory. */
   free(): void {
     this.machine.slabs.free(this.range);
   }
@@ -113,7 +113,7 @@ export class WebgpuMemory implements SimMemory {
   }
 }
 
-/** Far above the addresses that sessions give to their own memory. */
+/** Far above the addresses that sessions assign to their own memory. */
 const firstAddress = 1n << 60n;
 const spacing = 1n << 40n;
 
@@ -122,7 +122,7 @@ const wordBytes = 4;
 
 const needed = usage.storage | usage.copySource | usage.copyTarget;
 
-/** The handed-in buffers of one executor. */
+/** The caller's buffers of one executor. */
 export class Handles {
   readonly #known = new WeakMap<GPUBuffer, bigint>();
   readonly #slabs: WeakRef<Slab>[] = [];

@@ -1,8 +1,8 @@
 /**
- * Jobs cut to what kernels can do at once: within windows, and wide where all addresses agree.
+ * Cuts jobs to the limits of kernels: within windows, and wide where all addresses agree.
  *
- * A window is a range of a slab that one binding shows. A job that touches more windows than there are bindings has its
- * operands gathered in scratch memory first, and its result handed out from there.
+ * A window is a range of a slab that one binding covers. A job that touches more windows than there are bindings first gathers
+ * its operands in scratch memory, and copies its result from there.
  */
 import type { DeviceLimits } from "./device.ts";
 import { copyOf, type FoldJob, moved, type Scratch, type Spot } from "./jobs.ts";
@@ -15,7 +15,7 @@ export interface Window {
   readonly index: number;
 }
 
-/** A job within windows, all its bytes moved in one way. */
+/** A job within windows, wide or narrow as a whole. */
 export interface Piece extends FoldJob {
   readonly access: Access;
 }
@@ -61,7 +61,7 @@ function withinWindows(job: FoldJob, limits: DeviceLimits): FoldJob[] {
   return parts;
 }
 
-/** A stretch of a job. */
+/** A range of a job. */
 function part(job: FoldJob, at: number, bytes: number): FoldJob {
   if (at === 0 && bytes === job.bytes) return job;
   return {
@@ -73,7 +73,7 @@ function part(job: FoldJob, at: number, bytes: number): FoldJob {
   };
 }
 
-/** A job of too many windows as copies in, the fold, and copies out, in scratch memory of one window or two. */
+/** Splits a job of too many windows into copies in, the fold, and copies out, with scratch memory of one or two windows. */
 function gathered(job: FoldJob, limits: DeviceLimits, scratch: Scratch): FoldJob[] {
   if (windowCount(job, limits) <= limits.windows) return [job];
   const stretch = Math.ceil(job.bytes / wideBytes) * wideBytes;

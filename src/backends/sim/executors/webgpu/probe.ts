@@ -1,10 +1,10 @@
 /**
  * Tests a device's own addition on hard cases.
  *
- * WGSL lets a device flush subnormals, round either way, assume that there is no NaN, and regroup sums. So the very
- * kernels that would use its addition fold chains of eight, and every result is compared with the arithmetic of cpu().
- * Of float16 every value is added to all that bring the sum to a tie or next to one: what rounds those right, and never
- * a larger sum to a smaller value, rounds all of them right.
+ * WGSL lets a device flush subnormals, round either way, assume that there is no NaN, and regroup sums. So the kernels that
+ * would use its addition fold chains of eight, and every result is compared with the arithmetic of cpu(). Every float16 value
+ * is added to all values that bring the sum to a tie or next to one. A device that rounds those right, and never rounds a
+ * larger sum to a smaller value, rounds all sums right.
  */
 import { type Fold, foldFor, lanesOf } from "../../../../algorithms/arithmetic/index.ts";
 import type { DType } from "../../../../api/index.ts";
@@ -18,19 +18,19 @@ import { operationOf } from "./wgsl/operation.ts";
 /** Contributions of a chain. */
 const depth = 8;
 
-/** Degrees of trust, the fastest first; the last resort needs no trust. */
+/** Degrees of trust, the fastest first; the last one needs no trust. */
 const candidates = {
   float32: ["all", "normal"],
   bfloat16: ["all", "normal"],
   float16: ["halves", "converted", "all", "normal"],
 } as const;
 
-/** No trust: everything in whole numbers. */
+/** No trust: all arithmetic in integers. */
 const wary: NativeAdds = { float32: "none", bfloat16: "none", float16: "none" };
 
 const known = new WeakMap<GPUDevice, Promise<NativeAdds>>();
 
-/** The most that a device's addition can be trusted with. */
+/** The highest degree of trust in a device's addition. */
 export function nativeAddsOf(device: OpenDevice): Promise<NativeAdds> {
   let found = known.get(device.device);
   if (found === undefined) {
@@ -55,7 +55,7 @@ async function best(device: OpenDevice): Promise<NativeAdds> {
 }
 
 /**
- * True when kernels with that much trust give the bits of cpu().
+ * True when kernels with that degree of trust give the bits of cpu().
  *
  * @internal
  */
@@ -156,8 +156,9 @@ function hardPair(dtype: DType, bits: number, i: number): number {
 }
 
 /**
- * Bits of one float of that many exponent and fraction bits. A quarter each: any bits; subnormals and zeros; values next
- * to a power of two near 1, with sums that cancel and tie; infinities, NaN, the largest and the least normal values.
+ * Bits of a float with these numbers of exponent and fraction bits. A quarter each are any bits; subnormals and zeros; values
+ * next to a power of two near 1, with sums that cancel and tie; extremes. Extremes are infinities, NaN, the largest and the
+ * least normal values.
  */
 function hardFloat(bits: number, i: number, exponentBits: number, fraction: number): number {
   const sign = (bits >>> 31) << (exponentBits + fraction);
@@ -179,15 +180,15 @@ function hardFloat(bits: number, i: number, exponentBits: number, fraction: numb
 }
 
 /**
- * Two contributions: every half, with what brings its sum to the ties on both sides of it, to the nearest sums that are
- * none, and to the ends of the range.
+ * Two contributions: every half, with values that bring the sum to the ties on both sides of it, next to them, and to the ends
+ * of the range.
  */
 function tiedHalves(): [Uint32Array<ArrayBuffer>, Uint32Array<ArrayBuffer>] {
   const partners = 12;
   const first = new Uint16Array(partners * 2 ** 16);
   const second = new Uint16Array(first.length);
   for (let half = 0; half < 2 ** 16; half++) {
-    // Half a step of the value, which is itself a half from exponent 2 on.
+    // Half a unit in the last place of the value, which is itself a float16 from exponent 2 on.
     const exponent = (half >> 10) & 0x1f;
     const step = exponent < 2 ? 1 : exponent < 12 ? 1 << (exponent - 2) : (exponent - 11) << 10;
     const sizes = [0, step - 1, step, step + 1, 0x7bff, 0x7c00];

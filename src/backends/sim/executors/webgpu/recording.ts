@@ -1,4 +1,4 @@
-/** A planned collective as commands: which kernels run on which bindings. Made once, run by one submit each time. */
+/** A planned collective as commands: kernels and their bindings. Recorded once, run by one submit each time. */
 
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { BoundCall } from "../../executor.ts";
@@ -19,7 +19,7 @@ import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 import { type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
 
-/** The parts that jobs are recorded with. */
+/** The device objects that jobs are recorded with. */
 export interface Recorder {
   readonly device: OpenDevice;
   readonly slabs: Slabs;
@@ -27,12 +27,12 @@ export interface Recorder {
   readonly natives: NativeAdds;
 }
 
-/** Jobs and what they compute; copies alone need neither operation nor divisor. */
+/** Jobs and their operation; copies need neither operation nor divisor. */
 interface Task {
   readonly operation: Operation | undefined;
   /** The divisor of an integer average. */
   readonly divisor: number;
-  /** The jobs, with the scratch memory that they ask for. */
+  /** The jobs, with the scratch memory that they need. */
   readonly plan: (scratch: Scratch) => readonly FoldJob[];
 }
 
@@ -80,7 +80,7 @@ export class Recording {
     pass.end();
   }
 
-  /** Gives its memory back. */
+  /** Frees its memory. */
   close(): void {
     for (const range of this.#scratch) this.#slabs.free(range);
     this.#table?.destroy();
@@ -171,7 +171,7 @@ function bound(
   );
 }
 
-/** Recordings kept; the one that was used longest ago goes first. */
+/** Recordings kept; the least recently used one is dropped first. */
 const mostRecordings = 128;
 
 /** The recordings of one device. */
@@ -198,7 +198,7 @@ export class Recordings {
     return recording;
   }
 
-  /** Gives their memory back. */
+  /** Frees their memory. */
   close(): void {
     for (const recording of this.#kept.values()) recording.close();
     this.#kept.clear();
@@ -246,7 +246,7 @@ function taskOf(call: BoundCall, spots: Spots): Task {
   };
 }
 
-/** One fold where all ranks share it. */
+/** A single fold where all ranks share it. */
 function distinct(folds: readonly Fold[]): readonly Fold[] {
   return folds.every((fold) => fold === folds[0]) ? folds.slice(0, 1) : folds;
 }

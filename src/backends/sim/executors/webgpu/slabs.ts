@@ -1,17 +1,18 @@
 /**
- * Memory of the device: few large slabs, from which ranks' buffers are cut, so that a call needs few bindings.
+ * Memory of the device: few large slabs, in which ranks' buffers are allocated, so that a call needs few bindings.
  *
- * A slab is one GPUBuffer, or several end to end where it holds a range that is larger than the device's largest. Ranges start at multiples of 256 bytes and are as long. What was used before is cleared when it is given out again.
+ * A slab is one GPUBuffer, or several end to end for a range larger than the device's largest buffer. Ranges start at multiples
+ * of 256 bytes, and their length is one. Reused memory is cleared when it is allocated again.
  */
 import { alignment, type OpenDevice, usage, WebgpuError } from "./device.ts";
 
-/** Memory under addresses of its own; `failure` is set when the device had none for it. */
+/** Memory with addresses of its own; `failure` is set when its allocation failed. */
 export interface Slab {
-  /** All of `partBytes`, which is a multiple of what a binding shows; only the last one may differ. */
+  /** All of `partBytes`, a multiple of the bytes that a binding covers; only the last one may differ. */
   readonly buffers: readonly GPUBuffer[];
   readonly partBytes: number;
   readonly bytes: number;
-  /** Handed in by the caller: nothing is cut from it. */
+  /** True for a caller's buffer: no ranges are allocated in it. */
   readonly foreign: boolean;
   failure: WebgpuError | undefined;
 }
@@ -23,14 +24,14 @@ export interface Range {
   readonly bytes: number;
 }
 
-/** A stretch of one GPUBuffer. */
+/** A range of one GPUBuffer. */
 export interface Stretch {
   readonly buffer: GPUBuffer;
   readonly offset: number;
   readonly bytes: number;
 }
 
-/** Where the bytes of a slab from `begin` to `end` lie. */
+/** The places of a slab's bytes from `begin` to `end`. */
 export function stretchesOf({ buffers, partBytes }: Slab, begin: number, end: number): Stretch[] {
   const stretches: Stretch[] = [];
   for (let at = begin; at < end; ) {
@@ -42,11 +43,11 @@ export function stretchesOf({ buffers, partBytes }: Slab, begin: number, end: nu
   return stretches;
 }
 
-/** A slab that ranges are cut from. */
+/** A slab that ranges are allocated in. */
 interface OwnSlab extends Slab {
   /** Free ranges as [begin, end), ascending and apart. */
   free: [number, number][];
-  /** Everything from here on has never been given out. */
+  /** Bytes from here on have never been allocated. */
   fresh: number;
 }
 
@@ -64,7 +65,7 @@ export class Slabs {
     this.#least = slabBytes ?? firstBytes;
   }
 
-  /** A range of at least that many bytes; zeros on request, else any contents. */
+  /** Allocates a range of at least that many bytes; zeros on request, else any contents. */
   allocate(byteLength: number, zero: boolean): Range {
     const bytes = roundUp(Math.max(byteLength, 1));
     for (const slab of this.#slabs) {
@@ -75,7 +76,7 @@ export class Slabs {
     return this.#given(slab, take(slab, bytes) ?? 0, bytes, zero);
   }
 
-  /** Takes a range back; a slab that holds none is given up, unless it is the only one. */
+  /** Frees a range; an empty slab is destroyed, unless it is the only one. */
   free({ slab, offset, bytes }: Range): void {
     if (slab.foreign || !this.#slabs.has(slab as OwnSlab)) return;
     const own = slab as OwnSlab;
@@ -86,7 +87,7 @@ export class Slabs {
     destroy(own);
   }
 
-  /** Gives all memory back. */
+  /** Frees all memory. */
   close(): void {
     for (const slab of this.#slabs) destroy(slab);
     this.#slabs.clear();

@@ -1,4 +1,4 @@
-/** The tables that tell kernels what to do (their rows: see `wgsl/kernel.ts`), one for each dispatch. */
+/** The tables of kernels' work, one for each dispatch; `wgsl/kernel.ts` defines their rows. */
 import type { DeviceLimits } from "./device.ts";
 import { type Piece, spotsOf, type Window, windowIndex } from "./pieces.ts";
 import type { Slab } from "./slabs.ts";
@@ -59,7 +59,7 @@ function newWindows(
   return added;
 }
 
-/** The dispatch of a batch; `bytesPerInvocation` is what its kernel does at a time. */
+/** The dispatch of a batch; an invocation of its kernel folds `bytesPerInvocation`. */
 export function dispatchOf(
   { pieces, windows }: Batch,
   bytesPerInvocation: number,

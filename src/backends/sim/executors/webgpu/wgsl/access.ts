@@ -1,9 +1,9 @@
 /**
  * Memory access of kernels: through windows, which are ranges of the device's buffers, each bound once.
  *
- * *Wide* kernels move 16 bytes at a time, from addresses that are multiples of 16. *Narrow* ones move a unit at a time,
- * from any address: two words are read and shifted into one, and words that are shared with other elements are written
- * by two atomic operations that leave the others' bits alone.
+ * *Wide* kernels move 16 bytes at a time, from addresses that are multiples of 16. *Narrow* ones move a unit at a time, from
+ * any address: two words are read and shifted into one. Words shared with other elements are written by two atomic operations
+ * that do not change the other bits.
  */
 
 /** Directions in which a kernel moves bytes. */

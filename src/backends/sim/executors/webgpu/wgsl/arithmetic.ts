@@ -28,18 +28,18 @@ import {
 import type { Fusing, Operation } from "./operation.ts";
 import { words64 } from "./wide-words.ts";
 
-/** The text of an operation and what a kernel needs to know to call it. */
+/** The text of an operation, and the types and properties that a kernel needs to call it. */
 export interface Arithmetic {
   /** The text before everything else in a module. */
   readonly directives: string;
   readonly text: string;
-  /** WGSL types of a unit and of what is running. */
+  /** WGSL types of a unit and of the running value. */
   readonly unit: "u32" | "vec2<u32>";
   readonly running: string;
   /** True when contributions and partials are folded differently. */
   readonly scales: boolean;
   readonly fused: Fusing;
-  /** Few enough instructions to be written out for every word. */
+  /** True for few instructions, which are written out for every word. */
   readonly light: boolean;
 }
 
@@ -71,7 +71,7 @@ export function arithmeticOf(operation: Operation, native: NativeAdd): Arithmeti
   return { directives, text, unit: "u32", running: "u32", scales, fused, light };
 }
 
-/** One or two elements in a word, and a handful of instructions for each. */
+/** One or two elements in a word, and few instructions for each. */
 function isLight({ dtype, kind }: Operation, native: NativeAdd): boolean {
   if (isWordFloat(dtype)) {
     return kind === "sum" && native === "all" && (dtype === "float32" || dtype === "bfloat16");
@@ -123,7 +123,7 @@ function wordIntegers({ dtype, kind }: Operation, width: number): string {
   return integerSums(kind, "u32", wordSums(width), wordDivision(width, signed));
 }
 
-/** `pick`, where it is how partials join. */
+/** `pick`, where it joins partials. */
 function picked(type: string, { kind }: Operation): string {
   if (kind !== "min" && kind !== "max") return "";
   return `\nfn join1(a: ${type}, b: ${type}) -> ${type} { return pick(a, b); }\n`;
@@ -136,7 +136,7 @@ fn canonical(x: u32) -> u32 { return select(x, ${hex(nan)}, (x & ${hex(2 ** (wid
 `;
 }
 
-/** The functions that a kernel calls, out of those of elements. */
+/** The functions that a kernel calls, built of those of elements. */
 function callText(type: string, { kind, fused }: Operation, lift: Lift): string {
   return `
 fn start(x: ${type}, scalar: vec2<u32>) -> ${type} {
@@ -162,7 +162,7 @@ type Lift = (expression: string) => string;
 const whole: Lift = (expression) =>
   `return ${expression.replaceAll("A", "a").replaceAll("X", "x")};`;
 
-/** Short expressions stand there for every element; long ones once, in a loop, which spares compilers the copies. */
+/** Short expressions are repeated for every element; long ones are in a loop, so that shaders stay short to compile. */
 function lifted(width: number, light: boolean): Lift {
   if (width === 32) return whole;
   const mask = hex(2 ** width - 1);
@@ -181,7 +181,7 @@ function lifted(width: number, light: boolean): Lift {
   };
 }
 
-/** Symmetric sums: one float32 runs for each element of a word, and is rounded to the element type once in the end. */
+/** Symmetric sums: a running float32 for each element of a word, rounded to the element type once at the end. */
 function wideSum(dtype: WordFloat, native: NativeAdd): { text: string; running: string } {
   const { width } = wordFormats[dtype];
   const lanes = 32 / width;

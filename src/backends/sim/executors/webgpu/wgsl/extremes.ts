@@ -1,7 +1,7 @@
-/** Minimum and maximum: of floats by their bits (-0 below +0, a NaN loses to a number), of whole numbers as they are. */
+/** Minimum and maximum: of floats by their bits (-0 below +0, a NaN loses to a number), of integers by value. */
 import { hex, type WordFloat, wordFormats } from "./float-format.ts";
 
-/** The one of two that is kept. */
+/** The operator that selects one of two. */
 export type Extreme = "min" | "max";
 
 /** `pick(a, b)` for floats of up to 4 bytes. 1-byte floats saturate at every hop, even here. */

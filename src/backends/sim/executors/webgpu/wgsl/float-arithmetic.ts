@@ -98,7 +98,7 @@ fn fuse_${dtype}(x: u32, scalar: u32, partial: u32) -> u32 {
   let exponent = exponent32(x) + exponent32(scalar) + 1 - i32(zeros);
   let own = shr64(shl64(product, zeros), 2u);
   let other = shr64(vec2<u32>(0u, significand32(z)), 2u);
-  // A zero partial has no bits, so whichever exponent it is given shifts nothing away.
+  // A zero partial has no bits, so any exponent is right for it.
   let zExponent = select(exponent32(z), exponent, zSize == 0u);
   let swap = zExponent > exponent || (zExponent == exponent && less64(own, other));
   let top = max(exponent, zExponent);
@@ -115,12 +115,12 @@ fn fuse_${dtype}(x: u32, scalar: u32, partial: u32) -> u32 {
 `;
 }
 
-/** True for the floats that are rounded by way of float16. */
+/** True for the floats that are rounded through float16. */
 function isByteFloat(dtype: WordFloat): boolean {
   return wordFormats[dtype].width === 8;
 }
 
-/** Everything the operators of a dtype need. */
+/** The functions that the operators of a dtype need. */
 export function rounding(dtype: WordFloat): string {
   const own = packing(dtype) + widening(dtype);
   if (!isByteFloat(dtype)) {

@@ -1,9 +1,9 @@
 /**
- * The floats of up to 4 bytes as bits: widening to float32, which is exact, and the one rounding to nearest, ties to
- * even. Everything is done in whole numbers, because devices may flush subnormals and need not know NaN or infinity.
+ * The floats of up to 4 bytes as bits: widening to float32, which is exact, and the one rounding to nearest, ties to even. All
+ * arithmetic uses integers, because devices may flush subnormals and need not support NaN or infinity.
  *
- * Sums and products come here as sign, exponent and 32 bits of significand, the first bit of which stands for
- * `2^exponent`; its last bit is jammed (see `words64`).
+ * Sums and products are passed as sign, exponent and 32 bits of significand. The first bit stands for `2^exponent`; the last
+ * one is jammed (see `words64`).
  */
 import type { DType } from "../../../../../api/index.ts";
 
@@ -18,9 +18,9 @@ interface Format {
   /** Bits of a significand, the hidden one included. */
   readonly precision: number;
   readonly bias: number;
-  /** Magnitude that an overflow becomes: infinity, or the largest value where it saturates. */
+  /** Magnitude of an overflow: infinity, or the largest value of a saturating format. */
   readonly overflow: number;
-  /** The largest magnitude that is no NaN. */
+  /** The largest magnitude below NaN. */
   readonly last: number;
   readonly nan: number;
 }
@@ -46,7 +46,7 @@ export function hex(value: number): string {
   return `0x${value.toString(16)}u`;
 }
 
-/** Taking float32 bits apart; an exponent of zero means nothing. */
+/** Decomposes float32 bits; an exponent of zero needs no special case. */
 export const parts32 = /* wgsl */ `
 fn exponent32(x: u32) -> i32 {
   let size = x & 0x7fffffffu;

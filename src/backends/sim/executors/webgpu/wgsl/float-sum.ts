@@ -1,9 +1,9 @@
 /**
- * `sum_NAME(a, b)`: the sum of two elements, by the device's own float32 addition as far as that is known to be exact.
+ * `sum_NAME(a, b)`: the sum of two elements, by the device's own float32 addition where that is known to be exact.
  *
- * WGSL promises neither subnormals, NaN and infinity nor a rounding mode, so a device is probed first (`probe.ts`). A sum
- * of two halves in float32, rounded to the half again, is the correctly rounded one: 24 bits are twice 11 and two more.
- * Whatever the device may do differently goes to `add_NAME`, which knows whole numbers only.
+ * WGSL promises neither subnormals, NaN and infinity nor a rounding mode, so a device is probed first (`probe.ts`). A sum of
+ * two halves in float32, rounded to the half again, is the correctly rounded one: 24 bits are twice 11 and two more. Values
+ * that a device may add otherwise go to `add_NAME`, which uses integers only.
  */
 import { hex, type WordFloat, wordFormats } from "./float-format.ts";
 import type { Operation } from "./operation.ts";
@@ -14,7 +14,7 @@ import type { Operation } from "./operation.ts";
  */
 export type NativeAdd = "halves" | "converted" | "all" | "normal" | "none";
 
-/** Trust in a device, by dtype; sums of 1-byte floats and of float64 are whole numbers always. */
+/** Trust in a device, by dtype; sums of 1-byte floats and of float64 always use integers. */
 export interface NativeAdds {
   readonly float32: Exclude<NativeAdd, "halves" | "converted">;
   readonly bfloat16: Exclude<NativeAdd, "halves" | "converted">;
@@ -37,7 +37,7 @@ const narrowed: { readonly [D in WordFloat]?: string } = {
   float16: "half(sum)",
 };
 
-/** A sum of halves below the least normal one is a whole number of steps already. */
+/** A sum of halves below the least normal one is exact. */
 const half = /* wgsl */ `
 fn half(x: u32) -> u32 {
   let size = x & 0x7fffffffu;
@@ -58,7 +58,7 @@ fn pairSum(a: u32, b: u32) -> u32 { return pack2x16float(unpack2x16float(a) + un
 `,
 };
 
-/** The text that a kernel needs before everything else. */
+/** The directives of a kernel, which precede all other text. */
 export function directivesOf(native: NativeAdd): string {
   return native === "halves" ? "enable f16;\n" : "";
 }
@@ -152,7 +152,10 @@ fn finish(a: u32, divisor: u32) -> u32 {
 fn store(a: u32) -> u32 { return a; }
 `;
 
-/** The running value is two float32, rounded to halves at every hop. A least normal added and taken away finds subnormals. */
+/**
+ * The running value is two float32, rounded to halves at every hop. Adding and subtracting the least normal value detects
+ * subnormals.
+ */
 const spread = /* wgsl */ `
 ${half}
 fn start(x: u32, scalar: vec2<u32>) -> vec2<u32> {
@@ -176,7 +179,7 @@ fn narrow(x: u32) -> u32 { return select(half(x), ${hex(nan)}, (x & 0x7fffffffu)
 fn store(a: vec2<u32>) -> u32 { return narrow(a.x) | (narrow(a.y) << 16u); }
 `;
 
-/** The functions of a kernel, the type of what is running, and the directives that must come first. */
+/** The functions of a kernel, the type of its running value, and its directives. */
 export function halfSum(form: PairForm): {
   readonly text: string;
   readonly running: string;

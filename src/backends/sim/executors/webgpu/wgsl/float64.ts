@@ -1,5 +1,5 @@
 /**
- * float64 in whole numbers: WGSL has no such type. Elements are pairs of words, low word first.
+ * float64 in integer arithmetic: WGSL has no such type. Elements are pairs of words, low word first.
  *
  * As with the smaller floats, a sum or product is a sign, an exponent and 64 bits of significand: the first bit stands
  * for `2^exponent` and the last bit is jammed, until it is rounded once.

@@ -1,4 +1,4 @@
-/** Whole numbers of up to 4 bytes: they wrap, and an average divides once in the end, towards zero. */
+/** Integers of up to 4 bytes: they wrap, and an average divides once at the end, towards zero. */
 import type { Extreme } from "./extremes.ts";
 import { hex } from "./float-format.ts";
 import type { Operation } from "./operation.ts";
@@ -34,7 +34,7 @@ fn divide(x: u32, divisor: u32) -> u32 {
 `;
 }
 
-/** The function that joins two elements, for each kind of operation that picks none of them. */
+/** The function that joins two elements, for each kind of operation except minimum and maximum. */
 const joins: Readonly<Record<Exclude<Operation["kind"], Extreme>, "add" | "multiply">> = {
   sum: "add",
   prod: "multiply",
@@ -77,7 +77,7 @@ fn pick(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, less64(ke
 `;
 }
 
-/** `divide(x, divisor)`: bit by bit, and by its size where it is negative. */
+/** `divide(x, divisor)`: bit by bit, by the absolute value of a negative number. */
 export function pairDivision(signed: boolean): string {
   const negative = signed ? "(x.y >> 31u) == 1u" : "false";
   return /* wgsl */ `

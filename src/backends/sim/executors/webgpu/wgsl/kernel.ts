@@ -1,14 +1,14 @@
 /**
  * Whole kernels: every invocation folds one place of one chunk from all its operands and writes it to all targets.
  *
- * The table says what to do, in rows of four words. Row 0: tiles, jobs, tiles in a row of the grid, divisor. Then two
- * rows a job: first tile, bytes, first operand, operands; first target, targets, byte of a line it begins with, and
- * whether the value is complete. Then the operands: window and kind, address, scalar; and targets: window, address.
+ * The table holds the work in rows of four words. Row 0: tiles, jobs, tiles in a row of the grid, divisor. Then two rows a job:
+ * first tile, bytes, first operand, number of operands; first target, number of targets, first byte within a line, 1 for a
+ * complete value. Then the operands: window and kind, address, scalar; and targets: window, address.
  */
 import { type Access, narrowAccess, wideAccess } from "./access.ts";
 import type { Arithmetic } from "./arithmetic.ts";
 
-/** Invocations of a workgroup; each does one piece of a tile. */
+/** Invocations of a workgroup; each folds one piece of a tile. */
 export const workgroupSize = 256;
 
 /** Rows of a job in the table. */
@@ -24,7 +24,7 @@ export function operandWord(window: number, kind: keyof typeof operandKind): num
   return window | (operandKind[kind] << operandKindShift);
 }
 
-/** Bytes that one invocation does. */
+/** Bytes that one invocation folds. */
 export function pieceBytes(access: Access, unit: Arithmetic["unit"] | undefined): number {
   return access === "wide" ? 16 : unit === "vec2<u32>" ? 8 : 4;
 }
@@ -108,10 +108,10 @@ ${head}${fused === "none" ? "" : together(fused)}
 `;
 }
 
-/** Bytes that LL128 moves at once, for which the rounding of products repeats itself. */
+/** Bytes of an LL128 line, the period of the rounding of products. */
 export const lineBytes = 960;
 
-/** Over LL128 the second 8 bytes of most packs of 16 have their product rounded by itself. */
+/** Over LL128 the product of the second 8 bytes of most packs of 16 is rounded separately. */
 const isApart = /* wgsl */ `
 fn isApart(place: u32) -> bool {
   let pack = (place % ${lineBytes}u) >> 4u;
@@ -177,7 +177,7 @@ function unrolledBody({ unit, running }: Arithmetic): string {
 `;
 }
 
-/** Long arithmetic stands there once: compilers are spared the copies. */
+/** Long arithmetic is written once, so that shaders stay short to compile. */
 function loopedBody({ unit, running }: Arithmetic): string {
   const units = members(unit).length;
   const pick = unit === "u32" ? "v[i]" : "vec2<u32>(v[2u * i], v[2u * i + 1u])";

@@ -1,21 +1,19 @@
-/** The computation of a kernel: one dtype and operator, as far as they lead to other instructions. */
+/** The computation of a kernel: one dtype and operator. Combinations with the same instructions share an operation. */
 import type { Fold } from "../../../../../algorithms/arithmetic/index.ts";
 import { type DType, dtypeInfo } from "../../../../../api/index.ts";
 
-/** Where products are rounded together with the sum: everywhere, nowhere, or as the position in the chunk says. */
+/** Positions at which products are rounded together with the sum: all, none, or depending on the position in the chunk. */
 export type Fusing = "all" | "none" | "byPosition";
 
 /** An operation of kernels. */
 export interface Operation {
   readonly dtype: DType;
-  /**
-   * `average`: a sum that is divided in the end; `scaled`: a sum of products with a scalar; `wide`: a sum in float32.
-   */
+  /** `average`: a sum that is divided at the end; `scaled`: a sum of products with a scalar; `wide`: a sum in float32. */
   readonly kind: "sum" | "prod" | "min" | "max" | "average" | "scaled" | "wide";
   readonly fused: Fusing;
 }
 
-/** The operation of a fold; `separate` is the second one, where rounding goes by position. */
+/** The operation of a fold; `separate` is the second one, where rounding depends on the position. */
 export function operationOf(fold: Fold, separate: Fold | undefined): Operation {
   const { dtype, op, terms, scales } = fold;
   if (terms.accumulator === "float32") return { dtype, kind: "wide", fused: "none" };

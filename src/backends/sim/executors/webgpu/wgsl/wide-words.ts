@@ -1,16 +1,11 @@
 /**
- * Whole numbers of 64 and 128 bits as two and four words, low word first: WGSL has none of its own.
+ * Integers of 64 and 128 bits as two and four words, low word first: WGSL has none of its own.
  *
  * A *jam* is a right shift that sets the last bit of the result when anything but zeros is shifted out. It keeps a later
  * rounding right.
  */
 
-/**
- * Whole numbers of 64 bits as pairs of words, low word first: WGSL has none of its own.
- *
- * A *jam* is a right shift that remembers: when anything but zeros is shifted out, the last bit of the result is 1. It
- * keeps a later rounding right.
- */
+/** Integers of 64 bits as pairs of words, low word first. */
 export const words64 = /* wgsl */ `
 fn jam32(x: u32, n: u32) -> u32 {
   if (n == 0u) { return x; }
@@ -62,7 +57,7 @@ fn product64(a: u32, b: u32) -> vec2<u32> {
 }
 `;
 
-/** Whole numbers of 128 bits as four words, low word first; builds on `words64`. */
+/** Integers of 128 bits as four words, low word first; builds on `words64`. */
 export const words128 = /* wgsl */ `
 fn add128(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
   let low = add64(a.xy, b.xy);
