@@ -17,13 +17,13 @@ export interface Cost {
   readonly steps: number;
   /** Elements that the busiest rank sends, for counts that divide evenly. */
   readonly sentElements: number;
-  /** True when `steps` is an upper bound, at most twice what the program takes; else it is exact. */
+  /** True when `steps` is an upper bound, at most twice the program's steps; else it is exact. */
   readonly bound?: boolean | undefined;
 }
 
 /**
- * A renumbering of the ranks under which a program sends the same messages: rank r for rank 0, and for rank p either
- * (p + r) mod n (`rotation`) or p with the bits of r flipped (`hypercube`).
+ * A renumbering of the ranks under which a program sends the same messages. Rank 0 becomes rank r; rank p becomes (p + r) mod n
+ * (`rotation`), or p with the bits of r flipped (`hypercube`).
  */
 export type Symmetry = "rotation" | "hypercube";
 

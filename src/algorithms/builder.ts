@@ -1,9 +1,9 @@
 /**
  * Verbs for writing a program so that it reads like the paper.
  *
- * The names are NCCL's primitives: *recv* takes a value from a peer, *reduce* folds it with a local chunk, *copy*
- * stores it, *send* passes it on. They combine in one step, which moves the value through the rank without a detour
- * through memory: `recvReduceSend` stores nothing.
+ * The names are NCCL's primitives. *recv* takes a value from a peer, *reduce* folds it with a local chunk, *copy* stores it,
+ * *send* passes it on. They combine in one step, which moves the value through the rank without a detour through memory:
+ * `recvReduceSend` stores nothing.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { InvalidArgumentError } from "../api/errors.ts";

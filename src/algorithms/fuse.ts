@@ -1,9 +1,9 @@
 /**
  * Fusion: a whole program as a list of folds.
  *
- * Only the order of the fold decides the bits, so a chain of hops over one chunk needs no messages: it is one ordered
- * fold of the ranks' inputs. Its result is written to every rank that ends with it. `fuse` reads these folds off the
- * values that the program leaves; `proveFusion` rebuilds the values from the folds and requires the same ones.
+ * Only the order of the fold decides the bits. So a chain of hops over one chunk needs no messages: it is one ordered fold of
+ * the ranks' inputs. Its result is written to every rank that ends with it. `fuse` reads these folds off the values that the
+ * program leaves; `proveFusion` rebuilds the values from the folds and requires the same ones.
  */
 import { specifications } from "../api/collectives/index.ts";
 import { coveredInputs } from "./layout.ts";

@@ -1,13 +1,13 @@
 /**
  * The program of a collective: the sends, receives, folds and copies of every rank, as packed integers.
  *
- * A program addresses *chunks*, numbered per buffer. It has neither counts nor bytes, so one program serves every
- * count; a `Layout` maps chunks to elements. Each rank has one lane per channel; the steps of a lane run in order,
- * lanes run side by side. Messages between two lanes of the same channel arrive in the order sent, and every receive
- * names its sender: there are no wildcards, so the data cannot depend on timing.
+ * A program addresses *chunks*, numbered per buffer. It has neither counts nor bytes, so one program serves every count; a
+ * `Layout` maps chunks to elements. Each rank has one lane per channel; the steps of a lane run in order, lanes run side by
+ * side. Messages between two lanes of the same channel arrive in the order sent. Every receive names its sender, without
+ * wildcards, so the data cannot depend on timing.
  *
- * One kind of step covers all of NCCL's primitives: take a value (from a peer, from a buffer, or fold both), then put
- * it somewhere (into a buffer, to a peer, or both).
+ * One kind of step covers all of NCCL's primitives. It takes a value (from a peer, from a buffer, or the fold of both), then
+ * stores it in a buffer, sends it to a peer, or both.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import { assertIndex } from "./limits.ts";
@@ -51,7 +51,7 @@ export interface Step {
   readonly from: number;
   /** Peer that the value is sent to. */
   readonly to: number;
-  /** Chunk that is read: alone, or as the local operand of a fold with what was received. */
+  /** Chunk that is read: alone, or as the local operand of a fold with the received value. */
   readonly read: Ref;
   /** Second local operand of a fold without a receive. */
   readonly other: Ref;

@@ -1,5 +1,5 @@
 /**
- * Chain all-reduce: pieces flow down the chain n−1, …, 1, 0 to be folded, and back up to be handed out.
+ * Chain all-reduce: pieces flow down the chain n−1, …, 1, 0 to be folded, and back up to be distributed.
  *
  * Steps 2(n−2+m) with m pieces · elements sent per rank 2 · count. NCCL's Tree inside one node is this chain.
  * Every element is folded from the far end: ((x[n−1] + x[n−2]) + …) + x[0].

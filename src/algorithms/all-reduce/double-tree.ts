@@ -28,7 +28,7 @@ interface Place {
   readonly children: readonly number[];
 }
 
-/** Folds up both trees, then hands out down both. */
+/** Folds up both trees, then distributes down both. */
 export const doubleTreeAllReduce: Algorithm = {
   name: "double-tree",
   summary: "folds each half up a binary tree of its own, then hands it out down that tree",

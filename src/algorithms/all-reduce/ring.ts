@@ -1,5 +1,5 @@
 /**
- * Ring all-reduce: chunks travel once round the ring to be folded and once more to be handed out.
+ * Ring all-reduce: chunks travel once round the ring to be folded and once more to be distributed.
  *
  * Steps 2(n−1) · elements sent per rank 2(n−1)/n · count: the least any all-reduce can send. Best for large buffers.
  * Chunk c is folded from rank c+1 round to rank c, its owner: ((x[c+1] + x[c+2]) + …) + x[c].

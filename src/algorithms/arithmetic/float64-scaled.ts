@@ -2,9 +2,9 @@
  * float64 sums of contributions that are each multiplied by a scalar first: averages,
  * pre-multiplied sums.
  *
- * A fused hop is the exactly rounded `x * scalar + partial`. The loop computes it in doubles where
- * that is provably right, and calls `fma` for every other element: near ties, products near the
- * ends of the exponent range, zeros, infinities, NaN.
+ * A fused hop is the exactly rounded `x * scalar + partial`. The loop computes it in doubles where that is provably right, and
+ * calls `fma` for every other element. Those are near ties, products near the ends of the exponent range, zeros, infinities,
+ * NaN.
  */
 import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 import { add64 } from "./float64.ts";

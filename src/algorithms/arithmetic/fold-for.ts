@@ -16,7 +16,7 @@ type Variants = Map<number, Fold>;
 
 const folds = new Map<DType, Map<string | number | bigint, Variants>>();
 
-/** Scalars cached for each dtype: the bound keeps a program with ever new scalars from filling memory. */
+/** Scalars cached for each dtype: the bound limits the memory of programs with many scalars. */
 const mostOperators = 64;
 
 /**

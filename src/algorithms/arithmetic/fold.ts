@@ -1,10 +1,9 @@
 /**
  * The arithmetic that all executors share: folding contributions of one dtype by one operator.
  *
- * A `Fold` works on *lanes*, the memory of a buffer seen as the type that keeps its bits: 64-bit
- * integers are pairs of 32-bit words (low word first), 16-bit and 8-bit floats are their bit
- * patterns. Positions and counts are always **elements**. Every hop rounds to the element type;
- * nothing is accumulated wider.
+ * A `Fold` works on *lanes*, the memory of a buffer as the type that keeps its bits. 64-bit integers are pairs of 32-bit words
+ * (low word first), 16-bit and 8-bit floats are their bit patterns. Positions and counts are always **elements**. Every hop
+ * rounds to the element type; nothing is accumulated wider.
  *
  * A *contribution* is a rank's own input. A *partial* is a value that already holds contributions.
  * The difference matters for averages and pre-multiplied sums only: a contribution is multiplied by
@@ -65,9 +64,8 @@ export interface Fold {
   addPartial(acc: Lanes, accAt: number, source: Lanes, sourceAt: number, count: number): void;
 
   /**
-   * `acc = ((pre(s0) ∘ pre(s1)) ∘ pre(s2)) …`: a whole chain, of at least one source, in as few
-   * passes as the dtype allows; same bits as `begin` followed by `addContribution`. `acc` must not
-   * share memory with any source.
+   * `acc = ((pre(s0) ∘ pre(s1)) ∘ pre(s2)) …`: a whole chain, of at least one source, in as few passes as the dtype allows. It
+   * has the bits of `begin` followed by `addContribution`. `acc` must not share memory with any source.
    */
   chain(
     acc: Lanes,

@@ -131,9 +131,8 @@ function halfOf(dtype: HalfDType): Half {
  * `acc = min(acc, source)` with `flip` 0, `max` with `flip` -1. `infinity` is the bits of
  * +infinity. A NaN loses to a number; the result of two NaNs is the canonical one.
  *
- * The comparison uses bits: a pattern with its magnitude inverted when negative orders like the
- * value, -0 below +0, and the NaNs lie outside both infinities. The maximum is the minimum of the
- * complements, so one loop serves both.
+ * The comparison uses bits: a pattern with its magnitude inverted when negative orders like the value, with -0 below +0. The
+ * NaNs lie outside both infinities. The maximum is the minimum of the complements, so one loop serves both.
  */
 function pickHalves(
   acc: Uint16Array,

@@ -1,8 +1,8 @@
 /**
  * The canonical NaN of each float dtype, the only one that a reduction writes.
  *
- * GPUs canonicalise the NaNs of 4-, 2- and 1-byte arithmetic to these patterns. float64 keeps a
- * payload there, about which no claim is made, so it gets a fixed pattern as well.
+ * GPUs canonicalise the NaNs of 4-, 2- and 1-byte arithmetic to these patterns. float64 keeps a payload there, without a claim
+ * about it, so it gets a fixed pattern as well.
  */
 import type { DType } from "../../api/dtype.ts";
 import type { Lanes } from "./fold.ts";

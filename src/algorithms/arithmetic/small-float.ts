@@ -78,9 +78,8 @@ const word = new Int32Array(float.buffer);
  * The value of `format` nearest to `x`, ties to even; beyond the largest, infinity (which a format
  * without one does not have: see `nearestFloat8`).
  *
- * Veltkamp's splitting rounds to p bits without reading an exponent. Its ties go to even: a value
- * half way between two p-bit numbers ends in zeros, so the tie of the inner addition has the same
- * parity. The form `q - (q - x)` keeps the sign of a zero.
+ * Veltkamp's splitting rounds to p bits without reading an exponent. Its ties go to even: a value half way between two p-bit
+ * numbers ends in zeros. So the tie of the inner addition has the same parity. The form `q - (q - x)` keeps the sign of a zero.
  */
 export function nearest(format: SmallFormat, x: number): number {
   const size = Math.abs(x);
@@ -95,7 +94,7 @@ export function nearest(format: SmallFormat, x: number): number {
   return Math.abs(rounded) <= format.most ? rounded : x * Number.POSITIVE_INFINITY;
 }
 
-/** The value of a 1-byte format that `x` becomes through float16; never infinite. */
+/** `x` rounded to a 1-byte format through float16; never infinite. */
 function nearestFloat8(format: SmallFormat, x: number): number {
   const half = nearest(smallFormats.float16, x);
   const rounded = nearest(format, half);

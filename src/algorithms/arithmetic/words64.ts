@@ -4,10 +4,9 @@
  * BigInt would need memory aligned to 8 bytes, and boxes. Signed and unsigned share the bits of
  * sums and products; they differ in comparing and dividing.
  *
- * A sum adds the unsigned low words as doubles, which hold the sum of thousands of them exactly;
- * the bits above 32 are the carry. Wrapping sums are associative, so high words are added in pairs.
- * A product takes the low word of two words from `Math.imul`, and the high word from products of
- * 16-bit halves; only the low words of cross terms count.
+ * A sum adds the unsigned low words as doubles, which hold the sum of thousands of them exactly; the bits above 32 are the
+ * carry. Wrapping sums are associative, so high words are added in pairs. A product takes the low word of two words from
+ * `Math.imul`, and the high word from products of 16-bit halves. Only the low words of cross terms count.
  */
 import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
 

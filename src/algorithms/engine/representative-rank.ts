@@ -1,10 +1,9 @@
 /**
  * One rank that represents all: in a symmetric program, ranks that start together have the same times.
  *
- * `briefLane` reads the messages of rank 0. A message is identified by its *offset*, which is the same for the sender
- * and the receiver: the distance between their ranks, or the bits in which these differ. Repeated steps are kept once.
- * An offset that changes between repetitions gets its own number, because its messages are received within the
- * repetition.
+ * `briefLane` reads the messages of rank 0. A message is identified by its *offset*, equal for the sender and the receiver: the
+ * distance between their ranks, or the bits in which these differ. Repeated steps are kept once. An offset that changes between
+ * repetitions gets its own number, because its messages are received within the repetition.
  *
  * `foldedTiming` computes the times of that rank. Its peer sends the same at the same time, so rank 0 receives on an
  * offset the message that it sent there. The recurrence only adds and takes maxima. So once a repetition shifts all

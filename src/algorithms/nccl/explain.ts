@@ -10,13 +10,13 @@ import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts"
 /** The rounding of the products of an element's pre-multiplied contributions; `none` where there are none. */
 export type ElementRounding = "none" | "fused" | "separate";
 
-/** The piece an element lies in, and what happens to it there. */
+/** The piece that holds an element, and the element's hops. */
 export interface ElementPlan {
   /** Element within its block. */
   readonly element: number;
   readonly piece: Piece;
   readonly rounding: ElementRounding;
-  /** False where NCCL's own result hangs on what a register happened to hold. */
+  /** False where NCCL's own result depends on an uninitialised register. */
   readonly defined: boolean;
 }
 
@@ -34,7 +34,7 @@ export function elementPlan(plan: NcclPlan, element: number, block = 0): Element
 /**
  * The piece that holds an element; found by bisection.
  *
- * @throws InvalidArgumentError for an element or a block that is no index, or that the plan does not have.
+ * @throws InvalidArgumentError for an element or a block that the plan does not have.
  */
 export function pieceAt({ pieces, count }: NcclPlan, element: number, block = 0): Piece {
   assertIndex("explain", "element", element);
@@ -98,9 +98,9 @@ function after({ block, offset }: Piece, element: number, wanted: number): boole
   return block > wanted || offset > element;
 }
 
-// The hops of one element in words: which rank's contribution is folded when, and what is rounded there.
+// The hops of one element in words: the order of the ranks' contributions, and the rounding of each.
 
-/** A line for each rank of the fold order, and one more where the end does something. */
+/** A line for each rank of the fold order, and one more for a final operation. */
 export function elementHops(plan: NcclPlan, element: number, block = 0): string[] {
   const { order } = elementPlan(plan, element, block).piece;
   if (plan.op === undefined) return [`copy of r${order[0]}`];
@@ -160,9 +160,9 @@ function endings({ dtype, op, accumulator, ranks }: NcclPlan): string[] {
   return divides ? [`÷ ${ranks}: toward zero`] : [];
 }
 
-// A plan in few lines: its channels, and which orders the elements are folded in.
+// A plan in few lines: its channels, and its fold orders with their elements.
 
-/** Tables of at most some dozens of lines, however large the call is. */
+/** Tables of at most some dozens of lines, for calls of any size. */
 export function planOutline(plan: NcclPlan): string[] {
   const channels = plan.algorithm === "Ring" || plan.algorithm === "Tree" ? channelTable(plan) : [];
   return [...channels, ...orderTable(plan)];

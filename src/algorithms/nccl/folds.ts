@@ -2,10 +2,10 @@
  * The arithmetic of a plan: the fold that an executor runs, and the rounding of its hops.
  *
  * A hop of a float average or pre-multiplied sum computes `x * s + partial`, with one rounding or with two. The operator's
- * source leaves that to the compiler; these rules are those of NCCL 2.28.9's library on sm_90. Over LL128 the lanes of a
- * warp that carry the flag pass the second half of their 16 bytes to other lanes. Only there the product is rounded
- * separately. So for 4- and 8-byte floats the rounding depends on the position in the chunk: an executor folds each block
- * both ways and selects element by element.
+ * source leaves that to the compiler; these rules are those of NCCL 2.28.9's library on sm_90. Over LL128 the lanes of a warp
+ * that carry the flag pass the second half of their 16 bytes to other lanes. Only there the product is rounded separately. So
+ * for 4- and 8-byte floats the rounding depends on the position in the chunk. An executor folds each block both ways and
+ * selects element by element.
  */
 
 import { specifications } from "../../api/collectives/index.ts";

@@ -24,7 +24,7 @@ const patterns: { readonly [id: number]: readonly number[] } = {
   [treeId]: [1, 2, 3],
 };
 
-/** The topology of a graph file by number of ranks. Throws for a number other than that of its GPUs, or 1. */
+/** The topology of a graph file by number of ranks. Throws for a number other than 1 or the number of its GPUs. */
 export function graphTopology(xml: string): (ranks: number) => Topology {
   const graphs = graphsOf(parseXml(xml));
   const ring = graphOf(graphs, ringId, "ring");

@@ -16,8 +16,8 @@ export interface NcclPin extends NcclSettings {
   /** Exact number of channels: `minChannels` and `maxChannels` in one. */
   readonly channels?: number | undefined;
   /**
-   * The ring of every channel, as the ranks in the order of its `next` pointers; or NCCL's graphs as the text of a graph
-   * file (NCCL_GRAPH_FILE), with the rings and trees of every channel.
+   * The ring of every channel, as the ranks in the order of its `next` pointers. Or NCCL's graphs, with the rings and trees of
+   * every channel, as the text of a graph file (NCCL_GRAPH_FILE).
    */
   readonly rings?: readonly number[] | { readonly xml: string } | undefined;
 }

@@ -1,9 +1,9 @@
 /**
  * NCCL's algorithms and protocols on one node, with their constants, and the versions of NCCL that are known.
  *
- * NCCL's rules change between versions, and rules of one version say nothing about another. Everything in this folder
- * was read from 2.28.9 and checked against results recorded with it, so that is the only known version; `2.28` is short
- * for it. Versions from 2.29.2 on cut the range differently.
+ * NCCL's rules change between versions, and rules of one version say nothing about another. Everything in this folder was read
+ * from 2.28.9 and checked against its recorded results. So that is the only known version; `2.28` is short for it. Versions
+ * from 2.29.2 on cut the range differently.
  */
 
 import { UnsupportedError } from "../../api/errors.ts";

@@ -64,7 +64,7 @@ export function chooseSymmetric(
   return { kernel: direct ? "LD" : "LL", blocks };
 }
 
-/** The least number of blocks with a time within 2.5 % of that of the limit. */
+/** The least number of blocks with a time within 2.5 % of the time at the limit. */
 function enoughBlocks(
   time: (blocks: number) => number,
   { minChannels, maxChannels }: ResolvedSettings,

@@ -1,4 +1,4 @@
-/** An explanation as lines of text for people: tables where they are short, else what they come to. */
+/** An explanation as lines of text: tables where they are short, else a summary. */
 
 import {
   type CommError,
@@ -17,11 +17,11 @@ import type { Plan } from "./plan.ts";
 interface Explained {
   readonly plan: Plan;
   readonly layout: () => Layout;
-  /** Why the program is too large to be made. */
+  /** The reason why the program is too large to be built. */
   readonly refusal: CommError | undefined;
 }
 
-/** Everything about a call. */
+/** All facts about a call. */
 export function explanationText(
   explanation: Explanation,
   question: Question,
@@ -53,7 +53,7 @@ export function microseconds(ns: number): number {
   return Number((ns / 1000).toFixed(6));
 }
 
-/** Of a program that is too large to be made. */
+/** The lines of a program that is too large to be built. */
 function closedFormLines(
   { steps, sentBytes }: Explanation,
   claim: string,

@@ -25,11 +25,11 @@ import { type Link, linkModel } from "./link.ts";
 import type { Plan } from "./plan.ts";
 
 /**
- * Explains a call under a plan. Chunks are those of the output of `reader`; of the root where that rank has no output, and of
- * rank 0 where all ranks have the same.
+ * Explains a call under a plan. Chunks are those of the output of `reader`. Where that rank has no output they are the root's,
+ * and rank 0's where all outputs are equal.
  *
- * All parts are made on demand: a program of many ranks takes long, its folds longer. Of a program that
- * is too large to be made, steps and bytes are the closed form's; the rest throws the UnsupportedError that says so.
+ * All parts are computed on demand: a program of many ranks takes long, its folds longer. For a program that is too large to be
+ * built, steps and bytes are the closed form's; the other parts throw an UnsupportedError.
  */
 export function explainPlan(
   plan: Plan,
@@ -81,7 +81,7 @@ export function explainPlan(
 
 const everyMessageTakesOne = { latency: 0, occupancy: () => 1 } as const;
 
-/** Why the program of a plan is too large to be made; `undefined` where it is not. */
+/** The reason why the program of a plan is too large to be built; `undefined` where it is not. */
 function refusalOf(plan: Plan): CommError | undefined {
   try {
     return plan.program && undefined;
@@ -112,7 +112,7 @@ function shapeOf(question: Question, program: Program): CallShape {
   return { count, blocks };
 }
 
-/** True when every rank has the same output, which is described once: as that of rank 0. */
+/** True when every rank has the same output, which is described once, for rank 0. */
 function isSameOnAll({ outBlocks, expected }: Specification): boolean {
   const blocks = outBlocks(2, 0, 0);
   if (blocks === 0 || blocks !== outBlocks(2, 1, 0)) return false;
@@ -195,7 +195,7 @@ function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan 
   );
 }
 
-// The plan of a reduce-scatter of blocks of different lengths, for people: the reduces it consists of.
+// The plan of a reduce-scatter of blocks of different lengths: the reduces it consists of.
 
 /** The reduce to one root. */
 interface Part {
@@ -209,7 +209,7 @@ export function namesOf(plans: readonly Plan[]): string {
   return `${[...new Set(plans.map(({ name }) => name))].join(", ") || "nothing"} per root`;
 }
 
-/** Explains the reduces of all roots, `counts` elements each, done one after another; chunks are those of `rank`. */
+/** Explains the successive reduces of all roots, `counts` elements each; chunks are those of `rank`. */
 export function explainReduces(
   question: Question,
   counts: readonly number[],
@@ -239,7 +239,7 @@ export function explainReduces(
     ),
     ranks,
     rank,
-    // A rank receives what is reduced to it.
+    // A rank receives the reduce of which it is the root.
     get chunks() {
       chunks ??= explainPlan((every[rank] as Part).plan, asked(rank), link, rank).chunks;
       return chunks;

@@ -1,6 +1,6 @@
 /**
- * Planners of worlds: NCCL's plans where they apply, the catalogue for everything else; and questions about calls that
- * plans alone decide: the plan of a call, its explanation, its refusal.
+ * Planners of worlds: NCCL's plans where they apply, the catalogue for everything else. They give the plan of a call, its
+ * explanation, and its refusal.
  *
  * NCCL's plans apply when `like` names them, and without a name in worlds that fit on the devices of its machine. Every plan
  * states its claim, or the reason for none.

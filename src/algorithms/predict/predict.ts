@@ -1,9 +1,9 @@
 /**
  * Predicted time of a call on a machine of any number of ranks, from sizes only: no data is allocated or moved.
  *
- * The cheapest exact engine is used. One rank, or the ranks of one period of the topology, represent all under three
- * conditions: a symmetric program, chunks of equal lengths, and no message that waits for a link. The recurrence serves
- * machines on which every pair has its own path, and events serve shared links, ports or slots.
+ * The cheapest exact engine is used. One rank, or the ranks of one period of the topology, may represent all. The conditions
+ * are a symmetric program, chunks of equal lengths, and no message that waits for a link. The recurrence serves machines on
+ * which every pair has its own path, and events serve shared links, ports or slots.
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
@@ -102,8 +102,8 @@ function events(call: PredictedCall, source: LaneSource, layout: Layout): Predic
 }
 
 /**
- * The ranks of one period of the topology represent all, as long as no message waits for a link. After a wait the order
- * of simultaneous messages matters, and may differ between periods. `undefined` then, and without such a symmetry.
+ * The ranks of one period of the topology represent all, as long as no message waits for a link. After a wait the order of
+ * simultaneous messages matters, and may differ between periods. Then, and without such a symmetry, the result is `undefined`.
  */
 function foldedEvents(
   call: PredictedCall,

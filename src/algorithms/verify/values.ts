@@ -1,11 +1,11 @@
 /**
  * Values of a symbolic execution, identified by their derivation.
  *
- * A value is a rank's input chunk (`leaf`), that chunk as a partial (`scaled`: a pre-multiplied sum has multiplied it),
- * a fold of two values, or a complete value (`final`). Equal values are stored once, so two programs compute the same
- * bits exactly when their values have the same number. `hash` names that number, with the same name in every run. A fold
- * does not distinguish its operands, because every operator is commutative bit by bit. A leaf that is folded in directly
- * (one rounding for an average) differs from one that is a partial first.
+ * A value is a rank's input chunk (`leaf`) or that chunk as a partial (`scaled`: a pre-multiplied sum has multiplied it). Or it
+ * is a fold of two values, or a complete value (`final`). Equal values are stored once, so two programs compute the same bits
+ * exactly when their values have the same number. `hash` names that number, with the same name in every run. A fold does not
+ * distinguish its operands, because every operator is commutative bit by bit. A leaf that is folded in directly (one rounding
+ * for an average) differs from one that is a partial first.
  */
 import { none } from "../program.ts";
 
@@ -280,8 +280,8 @@ function hash32(text: string, seed: number): string {
 type RankSet = number;
 
 /**
- * Sets of ranks by number, for very many sets: a number below `ranks` is the set of that single rank, any other names a
- * row of bits in one growing array.
+ * Sets of ranks by number, for very many sets. A number below `ranks` is the set of that single rank, any other is a row of
+ * bits in one growing array.
  */
 class RankSets {
   readonly #ranks: number;
@@ -376,7 +376,7 @@ class RankSets {
       grown.set(this.#bits);
       this.#bits = grown;
     }
-    // A row that was given up before has bits left.
+    // A discarded row still has bits.
     this.#bits.fill(0, row, row + this.#words);
     return row;
   }

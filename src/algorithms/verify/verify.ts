@@ -1,11 +1,10 @@
 /**
  * The verifier: checks a program against the specification of its collective, without running it on numbers.
  *
- * Passes: every message has its receive; every output holds exactly the specified contributions, each once and
- * complete; all ranks that hold the same output hold it by the same association, hence the same bits; nothing is read
- * before it is written or after it was overwritten, in place too; no deadlock with the declared number of credits;
- * steps and bytes equal the closed form in the algorithm's header, and folds happen in the order that it states; the
- * stated symmetry of ranks holds; the fused folds compute the same values.
+ * Every message has its receive. Every output holds exactly the specified contributions, each once and complete. All ranks that
+ * hold the same output hold it by the same association, hence the same bits. No chunk is read before it is written or after it
+ * was overwritten, in place too. No deadlock occurs with the declared number of credits. Steps, bytes and fold order equal
+ * those in the algorithm's header. The stated symmetry of ranks holds, and the fused folds compute the same values.
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import type { InputBlock } from "../../api/collectives/spec.ts";
