@@ -1,14 +1,14 @@
-/** The arguments of trainers: refused by name where one is something else, such as a world, or a model around its parameters. */
+/** Checks of trainers' arguments: others are refused by name, such as a world, or a model around its parameters. */
 import type { CommErrorFacts, Communicator } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { ParameterSet } from "./parameter-set.ts";
 
-/** The facts of an error that a rank of a communicator sees. */
+/** The facts of an error on a rank of a communicator. */
 export function factsOf({ rank, size, name }: Communicator): CommErrorFacts {
   return { rank, size, comm: name };
 }
 
-/** Refuses what makes no calls. */
+/** Refuses a value that is not a communicator. */
 export function assertCommunicator(action: string, comm: Communicator, field = "comm"): void {
   if (isObject(comm) && typeof comm.allGather === "function") return;
   throw invalid(
@@ -20,7 +20,7 @@ export function assertCommunicator(action: string, comm: Communicator, field = "
   );
 }
 
-/** Refuses what is no `ParameterSet`. */
+/** Refuses a value that is not a `ParameterSet`. */
 export function assertParameters(action: string, parameters: ParameterSet): void {
   if (parameters instanceof ParameterSet) return;
   throw invalid(

@@ -1,7 +1,7 @@
-/** When an object may make calls: one at a time, and none once it was disposed or one has failed in the middle. */
+/** Decides when an object may make calls: one at a time, and none after its disposal or after one failed in the middle. */
 import { CommClosedError, type CommOp, type Communicator } from "../api/index.ts";
 
-/** Runs `release` as soon as a call under way no longer has the buffers that it gives back. */
+/** Runs `release` as soon as no call under way uses the buffers that it frees. */
 export function releaseAfter(op: CommOp | undefined, release: () => void): void {
   // Awaiting the call instead would make the rank look as if it waited for it.
   if (op?.pending === true) op.whenSettled(release);
@@ -15,10 +15,10 @@ export class CallGuard {
   readonly #release: () => void;
   #running: string | undefined;
   #isDisposed = false;
-  /** Why no call can be made any more. */
+  /** The reason why no further call is possible. */
   #fault: string | undefined;
 
-  /** `release` gives back its memory: when it was disposed and nothing is running; may be requested again. */
+  /** `release` frees its memory: after the disposal, when no call is running; may be requested again. */
   constructor(subject: string, comm: Communicator, release: () => void) {
     this.#subject = subject;
     this.#comm = comm;
@@ -26,10 +26,10 @@ export class CallGuard {
   }
 
   /**
-   * Does what nothing else may come between, such as a `step`. Where it fails there is no other, because ranks are out of step
+   * Runs a method that no other may interrupt, such as `step`. After a failure no other follows, because ranks are out of step
    * with each other in the middle, unless the error `leavesInStep`.
    *
-   * @throws CommClosedError before anything is done, as `assertUsable`.
+   * @throws CommClosedError before any call, as `assertUsable`.
    */
   async run<T>(
     action: string,
@@ -51,13 +51,13 @@ export class CallGuard {
     }
   }
 
-  /** Refuses while something is running. */
+  /** Refuses while a method is running. */
   assertIdle(action: string): void {
     if (this.#running === undefined) return;
     throw this.#closed(action, `a ${this.#running} is still running`, "await it first");
   }
 
-  /** Refuses while something is running, after the end, and after a failure in the middle. */
+  /** Refuses while a method is running, after the end, and after a failure in the middle. */
   assertUsable(action: string): void {
     this.assertIdle(action);
     if (this.#isDisposed) throw this.#closed(action, "it was disposed", "create another one");
@@ -67,7 +67,7 @@ export class CallGuard {
     throw this.#closed(action, this.#fault, hint);
   }
 
-  /** The end; what is running comes to its own. */
+  /** Ends the object; a running method completes. */
   dispose(): void {
     this.#isDisposed = true;
     if (this.#running === undefined) this.#release();

@@ -1,8 +1,8 @@
-/** A model that is itself divided over ranks, as the trainers of its data parallel lines see it. */
+/** A model that is itself divided over ranks, for the trainers of its data parallel lines. */
 import type { Communicator } from "../api/index.ts";
 import { gatherNumbers } from "./host-collectives.ts";
 
-/** The ranks that hold one model together, and what of it several of them have. */
+/** The ranks that hold one model together, and the parameters that several of them have. */
 export interface Divided {
   /** The ranks among which the model is divided: a line of the tensor axis, or the plane of tensor and pipeline axes. */
   readonly comm: Communicator;
@@ -10,13 +10,13 @@ export interface Divided {
   readonly copies: (name: string) => number;
 }
 
-/** Something with a gradient, or a stretch of one. */
+/** A gradient, or a range of one. */
 export interface NamedGradient {
   readonly name: string;
   readonly gradient: Float32Array | Float64Array;
 }
 
-/** The norm of what several norms are of, without overflow on the way. */
+/** The combined norm of several norms, without intermediate overflow. */
 export function combineNorms(norms: readonly number[]): number {
   const most = norms.reduce((all, each) => Math.max(all, each), 0);
   if (most === 0 || !Number.isFinite(most)) return most;

@@ -1,4 +1,4 @@
-/** Refusals of training, beside wrong arguments and calls: on every rank alike, so that a program can act on it. */
+/** Errors of training other than wrong arguments and calls: equal on every rank, so that a program can act on them. */
 import { CommError, type CommErrorFacts, type ErrorText } from "../api/index.ts";
 
 /** Parameters got no gradient on ranks that had samples; all ranks see the same error and no parameter was changed. */
@@ -25,10 +25,10 @@ export class NonFiniteGradientError extends CommError {
   }
 }
 
-/** A checkpoint could not be written, or is torn, mixed, missing or another one than is needed; all ranks see it. */
+/** A checkpoint could not be written, or is incomplete, mixed, missing or not the required one; all ranks see it. */
 export class CheckpointError extends CommError {
   readonly code = "ERR_COMM_CHECKPOINT";
-  /** The file or folder concerned, where it is one. */
+  /** The file or folder concerned, if any. */
   readonly file: string | undefined;
 
   constructor(text: ErrorText, facts: CommErrorFacts & { readonly file?: string | undefined }) {

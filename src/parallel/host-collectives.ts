@@ -1,4 +1,4 @@
-/** Collectives on host arrays and texts: copied to the backend's memory, called, and copied back, so that they run on every backend. */
+/** Collectives on host arrays and texts, through buffers of the backend, so that they run on every backend. */
 import type { Communicator } from "../api/index.ts";
 import type { ParameterArray } from "./parameter-set.ts";
 
@@ -37,7 +37,7 @@ export async function gatherArrays(
   }
 }
 
-/** Every rank's numbers, by rank; all ranks give as many. Costs an all-gather. */
+/** Every rank's numbers, by rank; all ranks pass equally many. Costs an all-gather. */
 export async function gatherNumbers(
   comm: Communicator,
   numbers: readonly number[],
@@ -69,7 +69,7 @@ export async function gatherTexts(comm: Communicator, text: string): Promise<str
   }
 }
 
-/** Every rank's words, by rank; all ranks give as many. Costs one all-gather. */
+/** Every rank's words, by rank; all ranks pass equally many. Costs one all-gather. */
 export async function gatherWords(
   comm: Communicator,
   words: readonly number[],

@@ -2,7 +2,7 @@
  * Training on top of a Communicator: parameters and their gradients, data parallelism, optimizers,
  * samplers, random numbers, checkpoints.
  *
- * It runs unchanged on every backend. Computing is the caller's, on the host.
+ * It runs unchanged on every backend. The caller computes, on the host.
  */
 export {
   type CheckpointOptions,

@@ -7,8 +7,8 @@ export interface Loss {
   /** The mean, or the sum on request. */
   readonly value: number;
   /**
-   * The divisor of the mean: elements, rows or their weights. The means of several batches, and their gradients, join to
-   * those of all samples when each is weighted by this.
+   * The divisor of the mean: elements, rows or their weights. The means of several batches, and their gradients, combine to
+   * those of all samples with these weights.
    */
   readonly weight: number;
 }
@@ -16,13 +16,13 @@ export interface Loss {
 /** The kind of value and gradient: mean or sum; `DataParallel` takes sums and divides once. */
 export type Reduction = "mean" | "sum";
 
-/** Refuses a reduction that is none: anything else would pass for a sum. */
+/** Refuses an unknown reduction, which would count as a sum. */
 function assertReduction(loss: string, reduction: Reduction): void {
   if (reduction === "mean" || reduction === "sum") return;
   throw invalid(loss, "reduction", textOf(reduction), '"mean" or "sum"');
 }
 
-/** Refuses what has no length. */
+/** Refuses a value without a length. */
 function assertList(loss: string, field: string, list: ArrayLike<number>): void {
   if (typeof list === "object" && typeof list?.length === "number") return;
   throw invalid(loss, field, textOf(list), "an array of numbers");
@@ -40,12 +40,12 @@ function assertLength(loss: string, field: string, found: number, needed: number
 export interface CrossEntropyArgs {
   /** One row of `classes` numbers for each target. */
   readonly logits: ParameterArray;
-  /** The right class of every row, from 0. */
+  /** The target class of every row, from 0. */
   readonly targets: ArrayLike<number>;
   readonly classes: number;
   /** Weight of each class, at least 0; all 1 when left out. */
   readonly weights?: ArrayLike<number> | undefined;
-  /** Takes the loss's gradient by the logits; as long as the logits, which it may be. Overwritten. */
+  /** Overwritten with the loss's gradient by the logits; as long as the logits, and may be the same array. */
   readonly gradient?: ParameterArray | undefined;
   /** `mean` when left out; `sum` does not divide by Σ w(t). */
   readonly reduction?: Reduction | undefined;
@@ -57,12 +57,12 @@ const crossEntropyKinds: OptionKinds<CrossEntropyArgs> = {
 };
 
 /**
- * Σ w(t) · (log Σ exp logits − logit of t) / Σ w(t) over the rows, t being a row's target: the mean is divided by the sum of
- * the targets' weights, as PyTorch does. `weight` is that sum; without weights, the number of rows. Gradient:
- * w(t) · (softmax − 1 at t) / Σ w(t). Computed in float64, each row from its largest logit, so no logit overflows.
+ * Σ w(t) · (log Σ exp logits − logit of t) / Σ w(t) over the rows, with a row's target t: the mean is divided by the sum of the
+ * targets' weights, as in PyTorch. `weight` is that sum; without weights, the number of rows. Gradient: w(t) · (softmax − 1 at
+ * t) / Σ w(t). Computed in float64, each row from its largest logit, so no logit overflows.
  *
- * @throws InvalidArgumentError for lengths that do not fit, a target that is no class, a weight that is negative or not a
- * number, weights that are zero for all targets (the mean would be 0 / 0), or a reduction that is none; nothing is written.
+ * @throws InvalidArgumentError, before any write, for lengths that do not fit, an unknown class or reduction, or a weight that
+ * is negative or not a number. Also for weights that are zero for all targets: the mean would be 0 / 0.
  * @example
  * const { value, weight } = crossEntropy({ logits, targets, classes: 10, gradient, reduction: "sum" });
  */
@@ -93,7 +93,7 @@ export function crossEntropy(args: CrossEntropyArgs): Loss {
   return { value: sum / divisor, weight };
 }
 
-/** Checks all arguments; the sum of the targets' weights. */
+/** Checks all arguments; returns the sum of the targets' weights. */
 function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntropyArgs): number {
   if (!Number.isSafeInteger(classes) || classes < 1) {
     throw invalid("crossEntropy", "classes", textOf(classes), "an integer of at least 1");
@@ -133,7 +133,7 @@ export interface MseArgs {
   readonly prediction: ParameterArray;
   /** As long as the prediction. */
   readonly target: ArrayLike<number>;
-  /** Takes the loss's gradient by the prediction; as long as the prediction, which it may be. Overwritten. */
+  /** Overwritten with the loss's gradient by the prediction; as long as the prediction, and may be the same array. */
   readonly gradient?: ParameterArray | undefined;
   /** `mean` when left out; `sum` does not divide by n. */
   readonly reduction?: Reduction | undefined;
@@ -147,7 +147,7 @@ const mseKinds: OptionKinds<MseArgs> = {
  * Σ (prediction − target)² / n, with its gradient 2 (prediction − target) / n. `weight` is n, the number of elements.
  * Summed in float64 in the order of the elements.
  *
- * @throws InvalidArgumentError for lengths that differ, no elements, or a reduction that is none; nothing is written.
+ * @throws InvalidArgumentError, before any write, for lengths that differ, no elements, or an unknown reduction.
  * @example
  * const { value } = mse({ prediction, target, gradient });
  */

@@ -1,7 +1,8 @@
 /**
  * A grid of ranks with named axes, each axis a communicator: how data, tensor, pipeline and sharded parallelism combine.
  *
- * Axes are given slowest first. Ranks that differ in the last axis alone are neighbours, so what talks most comes last.
+ * Axes are given slowest first. Ranks that differ only in the last axis are neighbours, so the axis with most communication
+ * comes last.
  */
 import type { Communicator, InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
@@ -35,12 +36,12 @@ export class Mesh<Axis extends string = string> {
   }
 
   /**
-   * Lays the ranks of a communicator out as a grid, and splits off the communicator of this rank's line along every axis.
+   * Arranges the ranks of a communicator as a grid, and splits off the communicator of this rank's line along every axis.
    *
    * - **Collective**: the same axes in the same order on every rank. **Cost**: a comparison, and a split for each axis.
    *
-   * @throws InvalidArgumentError on this rank for no axis, an extent that is none, or extents with a product that is not the
-   * number of ranks.
+   * @throws InvalidArgumentError on this rank for no axis, an invalid extent, or a product of extents other than the number of
+   * ranks.
    * @throws CollectiveMismatchError on all ranks for axes that differ.
    * @example
    * const mesh = await Mesh.create(comm, { data: 2, pipeline: 2, tensor: 2 });
@@ -102,7 +103,7 @@ export class Mesh<Axis extends string = string> {
     return plane;
   }
 
-  /** Closes the communicators of the mesh, not the one that it was made of. */
+  /** Closes the communicators of the mesh, not the one passed to `create`. */
   async close(): Promise<void> {
     const own = [...Object.values<Communicator>(this.#lines), ...this.#planes];
     await Promise.all(own.map((each) => each.close()));
@@ -121,7 +122,7 @@ export class Mesh<Axis extends string = string> {
   }
 }
 
-/** Refuses axes that ranks give otherwise; their names may hold anything. */
+/** Refuses axes that differ between ranks; their names may be any text. */
 async function assertAxes(
   comm: Communicator,
   action: string,

@@ -1,16 +1,16 @@
 /**
  * Named, typed, shaped parameters of a model, with a gradient each.
  *
- * Values and gradients are host memory, one TypedArray per dtype in which the parameters follow one another in the order
- * of their names, whatever order they were declared in. Names are compared by UTF-16 code units: not by locale, not by
- * hash, not by insertion. So the same model has the same layout on every rank and in every run. What was declared first
- * is remembered as well: it is taken as the order of use, from which gradient buckets are made.
+ * Values and gradients are host memory: one TypedArray per dtype, with the parameters in the order of their names. Names are
+ * compared by UTF-16 code units: not by locale, not by hash, not by insertion. So the same model has the same layout on every
+ * rank and in every run. The order of declaration is kept as well: it counts as the order of use, which gradient buckets
+ * follow.
  */
 import { InvalidArgumentError } from "../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { assertState, elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
 
-/** Element types that parameters have. Shorter floats exist on the wire only (`DataParallelOptions.wire`). */
+/** Element types that parameters have. Shorter floats exist only in messages (`DataParallelOptions.wire`). */
 export type ParameterDType = "float32" | "float64";
 
 /** The host array of a parameter. */
@@ -41,14 +41,14 @@ export interface Parameter {
   readonly declared: number;
   /** The values, row-major. Writing changes the model. */
   readonly value: ParameterArray;
-  /** The gradient, of the same length: what `DataParallel` leaves and an optimizer reads. */
+  /** The gradient, of the same length: written by `DataParallel`, read by an optimizer. */
   readonly gradient: ParameterArray;
 }
 
 /**
  * The parameters of a model, iterated in the order of their names.
  *
- * @throws InvalidArgumentError for a name that is empty or taken, a dtype or shape that is none, values of another length.
+ * @throws InvalidArgumentError for a name that is empty or taken, an invalid dtype or shape, or values of another length.
  * @example
  * const model = new ParameterSet([{ name: "w", shape: [784, 10] }, { name: "b", shape: [10] }]);
  */
@@ -56,9 +56,9 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   /** All names, in order. */
   readonly names: readonly string[];
   readonly #byName: ReadonlyMap<string, Parameter>;
-  /** Absent once a trainer keeps values and gradients elsewhere. */
+  /** Absent once a trainer holds values and gradients elsewhere. */
   #flat: ReadonlyMap<ParameterDType, Flat> | undefined;
-  /** Where each parameter's values lie, by index; `undefined` while this rank has them only in part. */
+  /** Each parameter's values, by index; `undefined` while this rank has only a part of them. */
   readonly #places: (ParameterArray | undefined)[];
 
   constructor(declarations: readonly ParameterDeclaration[]) {
@@ -72,7 +72,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
       lengths[dtype] += elementsOf(shape);
       return lengths[dtype] - elementsOf(shape);
     });
-    // No variable holds these arrays: closures made here would keep them when the set gives them up.
+    // No variable holds these arrays: closures created here would keep them after the set drops them.
     this.#flat = new Map(
       (["float32", "float64"] as const).map((dtype) => [dtype, new Flat(dtype, lengths[dtype])]),
     );
@@ -147,7 +147,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
     );
   }
 
-  /** The values of all parameters of a dtype, one after another in the order of names. Live memory. */
+  /** The values of all parameters of a dtype, in the order of names. Live memory. */
   values(dtype: "float32"): Float32Array;
   values(dtype: "float64"): Float64Array;
   values(dtype: ParameterDType): ParameterArray;
@@ -169,9 +169,8 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   }
 
   /**
-   * Puts the values of a parameter elsewhere, or nowhere, and gives the set's own memory up: what trainers do that hold a
-   * part of every parameter. From then on `values(dtype)`, `gradients(dtype)` and gradients are refused, and so is a value
-   * that is nowhere.
+   * Sets or removes the memory of a parameter's values, and drops the set's own: for trainers that hold a part of every
+   * parameter. From then on `values(dtype)`, `gradients(dtype)`, gradients and removed values are refused.
    */
   place(name: string, value: ParameterArray | undefined): void {
     const { index } = this.get(name);
@@ -189,9 +188,9 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   }
 
   /**
-   * Takes over values by name; gradients are left as they are.
+   * Takes over values by name; gradients do not change.
    *
-   * @throws InvalidArgumentError for a parameter that is missing, unknown or of another dtype or shape; nothing is changed.
+   * @throws InvalidArgumentError, before any change, for a parameter that is missing, unknown or of another dtype or shape.
    */
   restore(state: State): void {
     assertState("restore", state);
@@ -234,7 +233,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   }
 }
 
-/** The memory of all parameters of one dtype; gradients take none before their first use. */
+/** The memory of all parameters of one dtype; that of gradients is allocated at their first use. */
 class Flat {
   readonly values: ParameterArray;
   #gradients: ParameterArray | undefined;

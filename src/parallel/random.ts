@@ -1,8 +1,8 @@
 /**
  * Random numbers that can be stopped and resumed: each is a function of a key and of how many were drawn before it.
  *
- * Two streams with different keys never share numbers that matter, and drawing from one does not move another. The key
- * says what the numbers are for: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
+ * Two streams with different keys are independent: drawing from one does not move another. The key states the purpose of the
+ * numbers: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
  */
 import { mix32 } from "../api/bits.ts";
 import { InvalidArgumentError } from "../api/index.ts";
@@ -12,7 +12,7 @@ import { assertState, type RankStateful, type State } from "./state.ts";
 /**
  * A stream of random numbers, fixed by its key.
  *
- * @throws InvalidArgumentError for a key part that is no safe integer.
+ * @throws InvalidArgumentError for a key part that is not a safe integer.
  * @example
  * const random = new Random(7, comm.rank);
  * const weight = random.normal() * 0.02;
@@ -51,7 +51,7 @@ export class Random implements RankStateful {
     return (high * 2 ** 26 + (this.word() >>> 6)) / 2 ** 53;
   }
 
-  /** An integer from 0 to `bound` (excluded), every one as likely. `bound` is at most 2^32. */
+  /** An integer from 0 to `bound` (excluded), with equal probability. `bound` is at most 2^32. */
   below(bound: number): number {
     if (!Number.isSafeInteger(bound) || bound < 1 || bound > 2 ** 32) {
       throw invalid("below", "bound", textOf(bound), "an integer from 1 to 2^32");

@@ -1,8 +1,8 @@
 /**
  * Comparison of descriptions between ranks: differences are refused by name on every rank.
  *
- * A description is a table of named lines. Ranks compare a digest first, so that equality costs a few bytes; only when it
- * differs do they exchange the lines, which show the differing name and its ranks.
+ * A description is a table of named lines. Ranks compare a digest first, so that equality costs a few bytes. Only after a
+ * difference they exchange the lines, which show the differing name and its ranks.
  */
 
 import { numbersText, outliers, rankRows, ranksText } from "../api/error-text.ts";
@@ -20,7 +20,7 @@ export interface Description {
 }
 
 /**
- * Refuses, on every rank, what ranks describe differently; the order of lines does not matter.
+ * Refuses, on every rank, descriptions that differ between ranks; the order of lines does not matter.
  *
  * @throws CollectiveMismatchError naming the first name (in order) that differs, with every rank's line.
  */

@@ -1,9 +1,9 @@
 /**
  * The samples of each rank in each step: every sample once an epoch, in an order that a seed fixes.
  *
- * The order depends on the seed and the epoch alone. A batch is cut out of it for all ranks together, and each rank takes
- * its part of the batch; so runs of different numbers of ranks see the same samples in the same steps, and the place where
- * one stopped means the same to another.
+ * The order depends only on the seed and the epoch. A batch is a range of it for all ranks together, and each rank takes its
+ * part of the batch. So runs of different numbers of ranks have the same samples in the same steps, and one can resume at
+ * another's place.
  */
 import type { InvalidArgumentError } from "../api/index.ts";
 import {
@@ -18,7 +18,7 @@ import { assertState, type State, type Stateful } from "./state.ts";
 
 /** Options of a sampler; all but `rank` are the same on every rank. */
 export interface SamplerOptions {
-  /** Number of samples there are. */
+  /** Number of samples of the data set. */
   readonly samples: number;
   /** Samples of a step on all ranks together. */
   readonly batch: number;
@@ -26,7 +26,7 @@ export interface SamplerOptions {
   readonly size: number;
   /** Fixes the order; 0 when left out. */
   readonly seed?: number | undefined;
-  /** Another order in every epoch; `true` when left out. Else samples come as they are numbered. */
+  /** True, the default, for another order in every epoch. Else samples are in the order of their numbers. */
   readonly shuffle?: boolean | undefined;
   /** The treatment of a last batch that is not full: `keep`, when left out, or `drop`. */
   readonly partial?: "keep" | "drop" | undefined;
@@ -41,16 +41,19 @@ const kinds: OptionKinds<SamplerOptions> = {
 export interface SampledBatch {
   /** From 0. */
   readonly epoch: number;
-  /** This rank's samples, from 0; as many as other ranks', or one more or less. None where ranks outnumber samples. */
+  /**
+   * This rank's samples, from 0; as many as other ranks', or one more or less. Empty for some ranks if there are more ranks
+   * than samples.
+   */
   readonly indexes: Uint32Array;
   /** Samples of all ranks together. */
   readonly samples: number;
 }
 
 /**
- * Deals the samples of a data set to ranks, step by step.
+ * Assigns the samples of a data set to ranks, step by step.
  *
- * @throws InvalidArgumentError for an option that makes no sense.
+ * @throws InvalidArgumentError for an invalid option.
  * @example
  * const sampler = new Sampler({ samples: 60_000, batch: 256, rank: comm.rank, size: comm.size, seed: 7 });
  * const { indexes } = sampler.next();
@@ -58,7 +61,7 @@ export interface SampledBatch {
 export class Sampler implements Stateful {
   readonly #options: Complete<SamplerOptions>;
   #epoch = 0;
-  /** Samples of this epoch that were dealt. */
+  /** Samples of this epoch that were assigned. */
   #position = 0;
   #order: { readonly epoch: number; readonly indexes: Uint32Array } | undefined;
 
@@ -95,20 +98,20 @@ export class Sampler implements Stateful {
     return { epoch: this.#epoch, indexes, samples: count };
   }
 
-  /** The batches that are left of the present epoch; of a new one where the last was finished. */
+  /** The remaining batches of the present epoch; of a new one after the end of the last. */
   *[Symbol.iterator](): IterableIterator<SampledBatch> {
     do yield this.next();
     while (!this.#isOver);
   }
 
-  /** Where it is: the same on every rank, whatever their number. */
+  /** The place in the data: the same on every rank, for any number of ranks. */
   state(): State {
     const { samples, seed, shuffle } = this.#options;
     const [epoch, position] = [this.#epoch, this.#position];
     return { values: { samples, seed, shuffle, epoch, position }, tensors: {} };
   }
 
-  /** Goes on where another sampler of the same data and seed was; the batch may be another. */
+  /** Continues at the place of another sampler of the same data and seed; the batch size may differ. */
   restore(state: State): void {
     assertState("restore", state);
     const { epoch, position, ...found } = state.values;

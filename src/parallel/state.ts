@@ -1,13 +1,13 @@
 /**
  * State that a checkpoint keeps: plain values and named tensors.
  *
- * Everything that must come back bit for bit after an interruption (parameters, optimizers, schedules, samplers, random
- * numbers) says so by being `Stateful`. A state is plain data: it can be written, sent and compared without its owner.
+ * Objects to restore bit for bit after an interruption (parameters, optimizers, schedules, samplers, random numbers) are
+ * `Stateful`. A state is plain data: it can be written, sent and compared without its object.
  */
 import type { DType, HostArray, InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 
-/** A value that JSON carries without loss. Numbers are finite; -0 and NaN belong into tensors. */
+/** A value that JSON holds without loss. Numbers are finite; -0 and NaN belong into tensors. */
 export type StateValue =
   | string
   | number
@@ -20,11 +20,11 @@ export type StateValue =
 export interface StateTensor {
   readonly dtype: DType;
   readonly shape: readonly number[];
-  /** As long as the product of the shape. */
+  /** Its length is the product of the shape. */
   readonly data: HostArray;
 }
 
-/** The state that an object needs to continue as if nothing had happened. */
+/** The state that an object needs to continue without a difference. */
 export interface State {
   readonly values: Readonly<Record<string, StateValue>>;
   readonly tensors: Readonly<Record<string, StateTensor>>;
@@ -35,9 +35,9 @@ export interface Stateful {
   /** The present state. Its tensors may share memory with the object: write or copy them before it changes. */
   state(): State;
   /**
-   * Takes over a state that `state` gave, copying what it keeps.
+   * Restores a state from `state`; its tensors are copied.
    *
-   * @throws InvalidArgumentError for a state of another shape, before anything is changed.
+   * @throws InvalidArgumentError for a state of another shape, before any change.
    */
   restore(state: State): void;
 }
@@ -45,18 +45,18 @@ export interface Stateful {
 /** An object with state that differs from rank to rank. */
 export interface RankStateful extends Stateful {
   /**
-   * Takes over the states of another number of ranks, by their rank, as rank `rank` of `size`. Also of as many ranks, where
-   * `restore` refused this one's own on any rank: they may have been divided otherwise.
+   * Restores the states of another number of ranks, by their rank, as rank `rank` of `size`. Also of equally many ranks after
+   * `restore` refused a state on any rank: they may have been divided otherwise.
    *
-   * @throws InvalidArgumentError for states of another shape, before anything is changed.
+   * @throws InvalidArgumentError for states of another shape, before any change.
    */
   reshard(states: readonly State[], rank: number, size: number): void;
 }
 
 /**
- * Refuses what no `state` gave, before anybody looks into it.
+ * Refuses a value that is not a state, before it is read.
  *
- * @throws InvalidArgumentError for what is no `{ values, tensors }`, or a tensor without a shape or data.
+ * @throws InvalidArgumentError for a value without `{ values, tensors }`, or a tensor without a shape or data.
  */
 export function assertState(action: string, state: State): void {
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>

@@ -1,9 +1,9 @@
 /**
- * Checkpoints of a job: one file a rank, and a manifest that makes them one.
+ * Checkpoints of a job: one file per rank, and a manifest of all files.
  *
- * A save goes into a folder of its own and touches no earlier one. Every rank writes and flushes its file, all tell each
- * other its checksum, and only then rank 0 gives the manifest its name. So a crash at any moment leaves the earlier
- * checkpoints whole, and an unfinished one without a manifest, which is never taken for one.
+ * A save gets its own folder and changes no earlier one. Every rank writes and flushes its file, all exchange checksums, and
+ * only then rank 0 gives the manifest its name. So a crash at any moment leaves the earlier checkpoints complete. An unfinished
+ * one has no manifest, so it is never loaded.
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
@@ -44,18 +44,18 @@ export interface CheckpointOptions {
 
 /** A complete save. */
 export interface SavedCheckpoint {
-  /** Counts the saves into these files, from 1. */
+  /** Number of the save in these files, from 1. */
   readonly save: number;
-  /** The step it was saved at. */
+  /** The saved step. */
   readonly step: number;
-  /** Ranks that wrote it. */
+  /** Number of ranks that wrote it. */
   readonly size: number;
 }
 
 /**
  * Saves and loads the state of a job.
  *
- * @throws InvalidArgumentError for a `keep` that is no count of at least 1, or files that lack a function.
+ * @throws InvalidArgumentError for a `keep` below 1 or not an integer, or files that lack a function.
  * @example
  * const checkpoints = new Checkpoints(comm, directoryFiles("run-7"));
  * const found = await checkpoints.load(parts);
@@ -64,7 +64,7 @@ export class Checkpoints {
   readonly #comm: Communicator;
   readonly #files: CheckpointFiles;
   readonly #keep: number;
-  /** The call that is running. */
+  /** The running call. */
   #running: string | undefined;
 
   constructor(comm: Communicator, files: CheckpointFiles, options: CheckpointOptions = {}) {
@@ -79,16 +79,16 @@ export class Checkpoints {
   }
 
   /**
-   * Saves the state of all ranks after step `step`: that of the moment of the call, whatever changes until it resolves.
-   * Collective, one at a time; make no other calls on the communicator meanwhile (`split` gives another).
+   * Saves the state of all ranks after step `step`, as it is at the call; later changes are not saved. Collective, one at a
+   * time; make no other calls on the communicator meanwhile (`split` gives another).
    *
-   * - **Shared parts** are compared by checksum first, and then cut into equal shares, one a rank: none is written twice.
-   * - **A crash** at any moment leaves all earlier saves as they are.
-   * - **Cost**: the shared state is copied while checksums are made of it, and a rank's share until it is written.
+   * - **Shared parts** are compared by checksum first, and then cut into equal shares, one per rank: none is written twice.
+   * - **A crash** at any moment leaves all earlier saves unchanged.
+   * - **Cost**: the shared state is copied while its checksums are computed, and a rank's share until it is written.
    *
-   * @throws InvalidArgumentError on this rank for a step, a part or a state that is none, or while another call is running.
+   * @throws InvalidArgumentError on this rank for an invalid step, part or state, or while another call is running.
    * @throws CollectiveMismatchError on all ranks, naming the part and tensor in which shared state differs.
-   * @throws CheckpointError on all ranks when a file could not be written on any.
+   * @throws CheckpointError on all ranks when any rank failed to write its file.
    * @example
    * const { save } = await checkpoints.save(step, parts);
    */
@@ -97,7 +97,7 @@ export class Checkpoints {
       assertCount("save", "step", step, 0);
       assertParts("save", parts);
       const { rank, size } = this.#comm;
-      // Until the first await, so that all of it is of one moment: what is compared, and what is written.
+      // Before the first await, so that the compared and the written state are from the same moment.
       const shared = statesOf(parts.shared);
       const perRank = statesOf(parts.perRank ?? {});
       const draft = {
@@ -113,7 +113,7 @@ export class Checkpoints {
     });
   }
 
-  /** Writes all ranks' files and then the manifest, each only when all ranks have done what was before it. */
+  /** Writes all ranks' files and then the manifest, each step after all ranks have completed the previous one. */
   async #write(
     draft: Omit<Manifest, "save" | "files">,
     content: RankContent,
@@ -150,18 +150,18 @@ export class Checkpoints {
   /**
    * Gives every part the state of the newest complete save, or of save number `save`. Collective, one at a time.
    *
-   * - **Another number of ranks** may load it: shared parts come back whole, and parts of their own by `reshard`. So may as many
-   *   that are laid out otherwise, on a mesh of other extents: where a part refuses its own rank's state, all are read.
-   * - **All or nothing**: what one part refuses, on whatever rank, is undone in all parts on all ranks.
+   * - **Another number of ranks** may load it: shared parts are restored whole, and per-rank parts by `reshard`. So may as many
+   *   ranks on a mesh of other extents: if a part refuses its own rank's state, all states are read.
+   * - **All or nothing**: when one part refuses its state on any rank, all parts are undone on all ranks.
    * - **Cost**: every file is read by one rank and broadcast to the others; the parts' old state is kept until all have
    *   the new one.
    *
    * @returns The loaded save; `undefined` when there is no complete save and none was required.
-   * @throws InvalidArgumentError on this rank for a number or a part that is none, or while another call is running.
-   * @throws CollectiveMismatchError on all ranks when they ask for different saves.
-   * @throws CheckpointError on all ranks, by name, for a save that is torn, mixed or missing, has other parts, a manifest that does
-   * not describe exactly its files and their tensors, or that a part refuses: then that rank's own error is the cause. A
-   * newest save that is damaged is never passed over in silence.
+   * @throws InvalidArgumentError on this rank for an invalid number or part, or while another call is running.
+   * @throws CollectiveMismatchError on all ranks when they request different saves.
+   * @throws CheckpointError on all ranks, by name, for a save that is incomplete, mixed or missing, or has other parts. Also
+   * for a manifest that does not describe exactly its files and tensors, and for a state that a part refuses: that rank's own
+   * error is then the cause. A damaged newest save is never skipped silently.
    * @example
    * const begun = (await checkpoints.load(parts))?.step ?? 0;
    */
@@ -185,16 +185,16 @@ export class Checkpoints {
   }
 
   /**
-   * The complete saves there are, oldest first, as this rank sees them; no call is made.
+   * The complete saves, oldest first, as this rank finds them; makes no call.
    *
-   * @throws CheckpointError on this rank for a manifest that is damaged.
+   * @throws CheckpointError on this rank for a damaged manifest.
    */
   async list(): Promise<SavedCheckpoint[]> {
     const manifests = await onThisRank(this.#comm, "list", () => completeSaves(this.#files));
     return manifests.map(({ save, step, size }) => ({ save, step, size }));
   }
 
-  /** Two at a time would take the same number, and meet each other's calls. */
+  /** Two at a time would take the same number, and their calls would match each other's. */
   async #oneAtATime<T>(action: string, act: () => Promise<T>): Promise<T> {
     if (this.#running !== undefined) {
       throw new InvalidArgumentError(

@@ -1,4 +1,4 @@
-/** Work that may fail on some ranks and must then fail on all, so that none goes on alone. */
+/** Work that may fail on some ranks and must then fail on all, so that no rank continues alone. */
 
 import { rankRows } from "../../api/error-text.ts";
 import type { Communicator } from "../../api/index.ts";
@@ -13,7 +13,7 @@ interface FailureReport {
 }
 
 /**
- * Does this rank's part and gives every rank's text, by rank.
+ * Runs this rank's part and returns every rank's text, by rank.
  *
  * @throws CheckpointError on all ranks when the part of any failed; the cause is this rank's own error.
  */
@@ -37,7 +37,7 @@ export async function onAllRanks(
   return all.map(({ text }) => text as string);
 }
 
-/** Does what no other rank takes part in; what goes wrong is a `CheckpointError` here. */
+/** Runs work of this rank alone; an error becomes a `CheckpointError`. */
 export async function onThisRank<T>(
   comm: Communicator,
   action: string,
@@ -50,7 +50,7 @@ export async function onThisRank<T>(
   }
 }
 
-/** Does something with a file; what goes wrong names it. */
+/** Runs work on a file; an error names it. */
 export async function withFileName<T>(
   file: string,
   fault: string,
@@ -65,7 +65,7 @@ export async function withFileName<T>(
   }
 }
 
-/** Something wrong, and what to do about it. */
+/** A fault and its remedy. */
 export class Fault extends Error {
   readonly hint: string;
   readonly file: string | undefined;
@@ -77,7 +77,7 @@ export class Fault extends Error {
   }
 }
 
-/** Something wrong with a file, by name. */
+/** A fault of a file, by name. */
 export class FileFault extends Fault {
   constructor(file: string, fault: string, hint: string, cause?: unknown) {
     super(`"${file}" ${fault}`, hint, cause, file);

@@ -1,27 +1,27 @@
 /**
- * The operations of a file system that checkpoints need, and nothing more: in memory, and in a directory of Node.
+ * The operations of a file system that checkpoints need: in memory, and in a directory of Node.
  *
- * Paths are relative, their parts parted by `/`.
+ * Paths are relative, their parts separated by `/`.
  */
 
 import { UnsupportedError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 
-/** Where checkpoints are kept. All ranks see the same files. */
+/** The storage of checkpoints. All ranks see the same files. */
 export interface CheckpointFiles {
-  /** Writes a whole file and the folders it lies in; when it resolves, the file outlives a crash. */
+  /** Writes a whole file and creates its folders; when it resolves, the file outlives a crash. */
   write(path: string, bytes: Uint8Array): Promise<void>;
-  /** Gives a file another name in its folder, at once: whatever happens, it has the old name or the new one. */
+  /** Renames a file within its folder, atomically: after a crash it has the old name or the new one. */
   rename(from: string, to: string): Promise<void>;
-  /** All bytes of a file; rejects where there is none. The path is one that `write` or `rename` has had. */
+  /** All bytes of a file; rejects where there is none. The path was passed to `write` or `rename` before. */
   read(path: string): Promise<Uint8Array>;
-  /** The names in a folder, in any order; none where there is no such folder. `""` is the topmost one. */
+  /** The names in a folder, in any order; empty for a missing folder. `""` is the topmost one. */
   list(folder: string): Promise<string[]>;
-  /** Removes a file, or a folder with all that is in it; does nothing where there is none. */
+  /** Removes a file, or a folder with its contents; ignores a missing path. */
   remove(path: string): Promise<void>;
 }
 
-/** Refuses what lacks one of the five functions. */
+/** Refuses an object that lacks one of the five functions. */
 export function assertFiles(files: CheckpointFiles): void {
   const found = (files ?? {}) as unknown as Readonly<Record<string, unknown>>;
   const needed = ["write", "rename", "read", "list", "remove"];
@@ -37,7 +37,7 @@ export function assertFiles(files: CheckpointFiles): void {
 }
 
 /**
- * Files in memory: for tests, and for browsers, where the caller carries them elsewhere.
+ * Files in memory: for tests, and for browsers, where the caller stores them elsewhere.
  *
  * @example
  * const files = memoryFiles();
@@ -69,10 +69,10 @@ export function memoryFiles(): CheckpointFiles {
   };
 }
 
-// Checkpoints in a directory, in Node: the one place of `twinccl/parallel` that needs it.
+// Checkpoints in a directory, in Node: the only part of `twinccl/parallel` that needs it.
 //
-// Node's modules are loaded on use, so that this file loads anywhere. A written file is flushed to disk, and
-// so is the folder after a file or a folder in it got its name.
+// Node's modules are loaded on use, so that this file loads anywhere. A written file is flushed to disk, and so is a folder
+// after a new name in it.
 
 interface Handle {
   writeFile(bytes: Uint8Array): Promise<void>;
@@ -87,7 +87,7 @@ interface FileSystem {
   readFile(path: string, options: { readonly flag: number }): Promise<Uint8Array>;
   realpath(path: string): Promise<string>;
   lstat(path: string): Promise<{ isFile(): boolean }>;
-  /** The last two are not there on every system. */
+  /** The last two are missing on some systems. */
   readonly constants: {
     readonly O_RDONLY: number;
     readonly O_NOFOLLOW?: number;
@@ -111,13 +111,13 @@ interface Runtime {
 }
 
 /**
- * Keeps checkpoints in a directory, which is made when the first is written. Processes of a job must see the same one.
+ * Keeps checkpoints in a directory, which is created for the first one. All processes of a job must see the same directory.
  *
  * The directory may be a link. Only regular files in it are read, and no link below it is followed: `read` rejects with an
  * `InvalidArgumentError` before it opens anything else.
  *
- * @throws InvalidArgumentError for what is no path: an empty text would be the root of the file system.
- * @throws UnsupportedError where there is no Node.
+ * @throws InvalidArgumentError for a value that is not a path; an empty text would be the root of the file system.
+ * @throws UnsupportedError outside of Node.
  * @example
  * const checkpoints = new Checkpoints(comm, directoryFiles("run-7"));
  */
@@ -159,7 +159,7 @@ export function directoryFiles(directory: string): CheckpointFiles {
     },
     read: async (path) => {
       await assertInside(fs, paths, directory, path);
-      // Between the look and the opening a link or a FIFO may have taken its place.
+      // Between the check and the opening a link or a FIFO may have replaced it.
       const { O_RDONLY, O_NOFOLLOW = 0, O_NONBLOCK = 0 } = fs.constants;
       return await fs.readFile(at(path), { flag: O_RDONLY | O_NOFOLLOW | O_NONBLOCK });
     },
@@ -175,7 +175,7 @@ export function directoryFiles(directory: string): CheckpointFiles {
   };
 }
 
-/** Refuses all but regular files, and a path with another real one, through a link or `..`: nothing of it is opened. */
+/** Refuses all but regular files, and paths through a link or `..`, without opening them. */
 async function assertInside(
   fs: FileSystem,
   paths: Paths,
@@ -201,18 +201,18 @@ function parent(path: string): string {
   return path.split("/").slice(0, -1).join("/");
 }
 
-/** Makes a folder and those it lies in, where they are missing, so that they outlive a crash. */
+/** Creates a folder and its missing parents, so that they outlive a crash. */
 async function makeFolder(fs: FileSystem, paths: Paths, folder: string): Promise<void> {
   const first = await fs.mkdir(folder, { recursive: true });
   if (first === undefined) return;
-  // A folder's name is kept by the one above it.
+  // A folder's name is stored in its parent.
   for (let made = paths.resolve(folder); ; made = paths.dirname(made)) {
     await syncFolder(fs, paths.dirname(made));
     if (made === paths.resolve(first) || made === paths.dirname(made)) return;
   }
 }
 
-/** Makes names in a folder outlive a crash, where the system lets a folder be opened (Windows does not). */
+/** Flushes the names in a folder, on systems that can open a folder (Windows cannot). */
 async function syncFolder(fs: FileSystem, folder: string): Promise<void> {
   let handle: Handle;
   try {

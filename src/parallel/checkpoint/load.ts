@@ -21,7 +21,7 @@ export interface LoadedStates {
   readonly manifest: Manifest;
   readonly shared: States;
   readonly perRank: readonly States[];
-  /** The owner of the states in `perRank`: this rank alone, or all ranks that wrote it. */
+  /** The ranks with states in `perRank`: this one alone, or all that wrote the save. */
   readonly of: "own" | "every rank's";
 }
 
@@ -32,8 +32,8 @@ export interface PartNames {
 }
 
 /**
- * The states of save number `save`, or of the newest complete one; `undefined` when there is none. Where as many ranks wrote
- * it, each takes its own alone unless every rank's are required.
+ * The states of save number `save`, or of the newest complete one; `undefined` when there is none. If as many ranks wrote it,
+ * each reads only its own, unless every rank's are required.
  */
 export async function loadStates(
   comm: Communicator,
@@ -124,7 +124,7 @@ function sharedStates(manifest: Manifest, whole: ReadonlyMap<string, StateTensor
   );
 }
 
-/** Refuses a checkpoint that has other parts than are to be restored. */
+/** Refuses a checkpoint with other parts than those to restore. */
 function assertParts(manifest: Manifest, names: PartNames): void {
   const found = { shared: manifest.shared.map(([name]) => name), perRank: manifest.perRank };
   for (const kind of ["shared", "perRank"] as const) {
@@ -141,7 +141,7 @@ function assertParts(manifest: Manifest, names: PartNames): void {
   }
 }
 
-// Gives the parts of a job the states that were read: all of them on all ranks, or none.
+// Restores the parts of a job from the states that were read: all of them on all ranks, or none.
 
 /** The parts of a job, by name. */
 interface Parts {
@@ -150,10 +150,10 @@ interface Parts {
 }
 
 /**
- * Restores every part; where one refuses its state on any rank, all parts of all ranks get back what they had.
+ * Restores every part; where one refuses its state on any rank, all parts of all ranks get their old state back.
  *
- * As many ranks as wrote it may lie on a mesh of other extents. So where one of them refuses its own state, `everyRank` reads
- * those of all, and parts take theirs out of them.
+ * As many ranks as wrote the save may be on a mesh of other extents. So where one of them refuses its own state, `everyRank`
+ * reads all states, and each part takes its own from them.
  */
 export async function restoreOnAllRanks(
   comm: Communicator,
@@ -169,7 +169,7 @@ export async function restoreOnAllRanks(
     try {
       await attempt(comm, parts, (await everyRank()) ?? loaded);
     } catch (again) {
-      // The first refusal says more: it is of the states that were this rank's.
+      // The first refusal is more specific: it is about this rank's own states.
       throw again instanceof CheckpointError ? refused : again;
     }
   }

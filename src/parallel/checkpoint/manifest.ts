@@ -14,7 +14,7 @@ export interface TensorEntry {
 /** A part that all ranks share. */
 export interface SharedPart {
   readonly values: Readonly<Record<string, StateValue>>;
-  /** In the order of names, which the cut follows. */
+  /** In the order of names, as the cut. */
   readonly tensors: readonly (readonly [string, TensorEntry])[];
 }
 
@@ -31,14 +31,14 @@ export const format = "twinccl-checkpoint-1" as const;
 /** A complete checkpoint. */
 export interface Manifest {
   readonly format: typeof format;
-  /** Counts the saves into these files, from 1. */
+  /** Number of the save in these files, from 1. */
   readonly save: number;
   readonly step: number;
-  /** Ranks that wrote it. */
+  /** Number of ranks that wrote it. */
   readonly size: number;
   /** In the order of names. */
   readonly shared: readonly (readonly [string, SharedPart])[];
-  /** Names of the parts that every rank has of its own. */
+  /** Names of the per-rank parts. */
   readonly perRank: readonly string[];
   /** By rank. */
   readonly files: readonly FileEntry[];
@@ -51,7 +51,7 @@ function folderOf(save: number): string {
   return `save-${String(save).padStart(8, "0")}`;
 }
 
-/** The save a folder is for; `undefined` for a name that `folderOf` does not give. */
+/** The number of a folder's save; `undefined` for a name that `folderOf` does not return. */
 function saveOf(folder: string): number | undefined {
   const save = Number(/^save-(\d{8,})$/.exec(folder)?.[1] ?? 0);
   return isCount(save, 1) && folderOf(save) === folder ? save : undefined;
@@ -63,12 +63,12 @@ export function rankPath(save: number, rank: number, size: number): string {
   return `${folderOf(save)}/rank-${digits(rank)}-of-${digits(size)}.safetensors`;
 }
 
-/** Where the manifest of a save lies. */
+/** The path of a save's manifest. */
 export function manifestPath(save: number): string {
   return `${folderOf(save)}/manifest.json`;
 }
 
-/** Writes a manifest under another name and gives it its own when it is whole. */
+/** Writes a manifest under a temporary name and renames it when it is complete. */
 export async function writeManifest(files: CheckpointFiles, manifest: Manifest): Promise<void> {
   const body = JSON.stringify(manifest);
   const sha256 = await sha256Of(new TextEncoder().encode(body));
@@ -81,7 +81,7 @@ export async function writeManifest(files: CheckpointFiles, manifest: Manifest):
 /**
  * Reads the manifest of a save.
  *
- * @throws FileFault when it is not there, not whole, of another format, or describes what no save writes.
+ * @throws FileFault when it is missing, incomplete, of another format, or describes a save that cannot exist.
  */
 export async function readManifest(files: CheckpointFiles, save: number): Promise<Manifest> {
   const path = manifestPath(save);
@@ -113,8 +113,8 @@ function parsed(path: string, body: string): unknown {
 }
 
 /**
- * A manifest in which every name, number and path is one that a save of this number has. Its checksum says that it is whole, not
- * that it was written by a save.
+ * Checks that every name, number and path of a manifest is that of a save with this number. Its checksum proves that it is
+ * complete, not that a save wrote it.
  */
 function checkedManifest(value: unknown, save: number): Manifest {
   const need: Need = (field, found, isRight, needed) => {
@@ -150,7 +150,7 @@ function checkedManifest(value: unknown, save: number): Manifest {
   return manifest;
 }
 
-/** Throws for a field that is not right. */
+/** Throws for an invalid field. */
 type Need = (field: string, found: unknown, isRight: boolean, needed: string) => void;
 
 function needParts(need: Need, shared: Manifest["shared"]): void {
@@ -201,7 +201,7 @@ function needNames(
   }
 }
 
-/** Names of parts have no "/": it parts them from the names of their tensors. */
+/** Names of parts have no "/", which separates them from the names of their tensors. */
 export function isPartName(name: unknown): boolean {
   return typeof name === "string" && name !== "" && !name.includes("/");
 }
@@ -220,7 +220,7 @@ export async function sha256Of(bytes: Uint8Array): Promise<string> {
   return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// The folders of saves: which there are, which number comes next, which are no longer kept.
+// The folders of saves: the existing ones, the next number, and those to remove.
 
 /** The numbers of all saves, complete or not, ascending. */
 async function saves(files: CheckpointFiles): Promise<number[]> {
@@ -228,7 +228,7 @@ async function saves(files: CheckpointFiles): Promise<number[]> {
   return numbers.filter((each) => each !== undefined).sort((a, b) => a - b);
 }
 
-/** The numbers of the saves that have a manifest, ascending. */
+/** The numbers of the saves with a manifest, ascending. */
 export async function committedSaves(files: CheckpointFiles): Promise<number[]> {
   const committed: number[] = [];
   for (const save of await saves(files)) {
@@ -244,7 +244,7 @@ export async function completeSaves(files: CheckpointFiles): Promise<Manifest[]>
   return manifests;
 }
 
-/** A number that no save has had, interrupted ones included. */
+/** A number above all saves, interrupted ones included. */
 export async function nextSave(files: CheckpointFiles): Promise<number> {
   return ((await saves(files)).at(-1) ?? 0) + 1;
 }

@@ -1,4 +1,4 @@
-/** One rank's file of a checkpoint: its pieces of what all ranks share, and what it has of its own. */
+/** One rank's file of a checkpoint: its pieces of the shared state, and its own state. */
 import { bytesOf, type DType } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import { elementsOf, type State, type StateTensor } from "../state.ts";
@@ -35,13 +35,13 @@ export function sharedTensors(
   );
 }
 
-/** Bytes of tensors in a file: what Node reads and hashes in one go, less 64 MiB for names and values. */
+/** Most bytes of tensors in a file: the limit of one read or hash in Node, less 64 MiB for names and values. */
 const MOST_BYTES = 2 ** 31 - 2 ** 26;
 
 /** The contents of a rank's file. */
 export type RankContent = Pick<TensorFile, "tensors"> & { readonly values: string };
 
-/** Takes this rank's share of the state out of it, in copies: what changes afterwards is not in it. */
+/** Copies this rank's share of the state, without later changes. */
 export function rankContent(
   { rank, size }: Pick<FileOf, "rank" | "size">,
   manifest: Pick<Manifest, "shared">,
@@ -111,9 +111,9 @@ function shapeOf(shape: readonly number[], { begin, end }: Piece): readonly numb
 }
 
 /**
- * Reads a rank's file and makes sure that it is the one the manifest means, and holds what the manifest puts there.
+ * Reads a rank's file and checks that it is the one in the manifest, with the contents of the manifest.
  *
- * @throws FileFault when it is missing, torn, belongs to another save, or holds anything else.
+ * @throws FileFault when it is missing, incomplete, belongs to another save, or has other contents.
  */
 export async function readRankFile(
   files: CheckpointFiles,
@@ -143,7 +143,7 @@ export async function readRankFile(
   return bytes;
 }
 
-/** The file, or what is wrong with it. */
+/** The file, or its fault. */
 function decoded(bytes: Uint8Array): [TensorFile] | [undefined, string] {
   try {
     return [decodeTensors(bytes)];
@@ -152,7 +152,7 @@ function decoded(bytes: Uint8Array): [TensorFile] | [undefined, string] {
   }
 }
 
-/** Names the owner of a file when it is whole, but another rank's. */
+/** Names the owner of a complete file of another rank. */
 function foreignFileFault(
   file: TensorFile | undefined,
   { save, rank, size }: FileOf,
@@ -166,7 +166,10 @@ function foreignFileFault(
   return same ? undefined : `it belongs to ${text(metadata)}, needs ${text(needed)}`;
 }
 
-/** Refuses a file that has not exactly the pieces of the cut, with their dtypes and lengths, and tensors of the rank's own parts. */
+/**
+ * Refuses a file unless it has exactly the pieces of the cut, with their dtypes and lengths, and tensors of the rank's own
+ * parts.
+ */
 function assertTensors(
   path: string,
   file: TensorFile,
@@ -214,7 +217,7 @@ function valuesOf(
   throw new FileFault(path, `has other values of parts than the manifest, needs ${needed}`, HINT);
 }
 
-/** Copies the shared pieces of a file to where they belong. */
+/** Copies the shared pieces of a file to their places. */
 export function takePieces(
   file: TensorFile,
   manifest: Manifest,
@@ -248,10 +251,10 @@ export function ownStates(
   return Object.fromEntries(states);
 }
 
-// The cut of shared state over the ranks' files: into equal runs of bytes, whatever tensors these fall on.
+// The cut of shared state over the ranks' files: into equal runs of bytes, across the bounds of tensors.
 //
-// The cut follows from the tensors and the number of ranks alone, so it is never written down: a reader of a file knows which
-// elements of which tensor it holds.
+// The cut depends only on the tensors and the number of ranks, so it is not stored: it gives the elements of every tensor in a
+// file.
 
 /** A run of elements of one tensor. */
 export interface Piece {
@@ -265,7 +268,7 @@ export interface Piece {
 const UNIT_BYTES = 8;
 
 /**
- * The pieces that lie in the file of a rank; tensors in the order given. A tensor without elements lies in the first file.
+ * The pieces in the file of a rank; tensors in the given order. A tensor without elements is in the first file.
  *
  * @internal
  */

@@ -1,8 +1,8 @@
 /**
  * The safetensors format: eight bytes of header length, a JSON header, and the tensors' bytes without holes.
  *
- * Written to its public specification, so that other programs read these files: little-endian, row-major, the header
- * padded with spaces to a multiple of 8, wide elements first so that each tensor starts at a multiple of its width.
+ * Written to its public specification, so that other programs read these files: little-endian, row-major, the header padded
+ * with spaces to a multiple of 8. Wide elements are first, so that each tensor starts at a multiple of its width.
  *
  * @see {@link https://huggingface.co/docs/safetensors/index#format}
  */
@@ -39,8 +39,8 @@ const MOST_HEADER_BYTES = 100_000_000;
 /**
  * The bytes of a safetensors file.
  *
- * @throws InvalidArgumentError for a tensor with the name `__metadata__`, or with data that are not those of its dtype and shape; for
- * metadata that are no texts.
+ * @throws InvalidArgumentError for a tensor with the name `__metadata__`, data that do not fit a dtype or shape, or metadata
+ * that are not texts.
  * @example
  * const bytes = encodeTensors({ tensors: model.state().tensors, metadata: { format: "pt" } });
  */
@@ -80,13 +80,13 @@ export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
 /**
  * The contents of a safetensors file, in arrays of its own.
  *
- * @throws InvalidArgumentError saying what is wrong with the file, before anything of it is used.
+ * @throws InvalidArgumentError with the fault of the file, before any of it is used.
  * @example
  * const { tensors } = decodeTensors(readFileSync("model.safetensors"));
  */
 export function decodeTensors(file: Uint8Array): TensorFile {
   if (!(file instanceof Uint8Array)) throw fault(`it is ${textOf(file)}, needs a Uint8Array`);
-  // A Node Buffer's slices are no copies, and lie somewhere in shared memory: look at it as plain bytes.
+  // Slices of a Node Buffer are not copies, and have an offset in shared memory, so it is read as plain bytes.
   const { buffer, byteOffset, byteLength } = bytesOfArray(file);
   const { header, body } = split(new Uint8Array(buffer, byteOffset, byteLength));
   const { __metadata__: metadata = {}, ...entries } = header;

@@ -15,11 +15,11 @@ import {
 import { isPartName, type Manifest, sha256Of } from "./manifest.ts";
 import type { States } from "./rank-file.ts";
 
-/** The state in a checkpoint, by names that stay the same between saving and loading. */
+/** The state in a checkpoint, by names that are the same in saving and loading. */
 export interface CheckpointParts {
   /** State that is the same on all ranks: parameters, optimizer, schedule, sampler. Compared before it is saved. */
   readonly shared: Readonly<Record<string, Stateful>>;
-  /** State of each rank's own: random numbers, the trainer with its residuals. */
+  /** State that differs between ranks: random numbers, the trainer with its residuals. */
   readonly perRank?: Readonly<Record<string, RankStateful>> | undefined;
 }
 
@@ -40,10 +40,7 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
   return Object.fromEntries(states);
 }
 
-/**
- * Refuses parts of other kinds, and near misses of their names, of which the parts would be lost in silence. Names of something else
- * may stand beside them.
- */
+/** Refuses parts of other kinds, and misspelled names, which would lose their parts silently. Unrelated names are allowed. */
 export function assertParts(action: string, parts: CheckpointParts): void {
   const kinds = { shared: "object", perRank: "object" } as const;
   const entries = Object.entries(parts ?? {});
@@ -76,13 +73,13 @@ export function byName<T>(entries: readonly (readonly [string, T])[]): (readonly
   return [...entries].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** Refuses what is no whole number, or too small a one. */
+/** Refuses a value that is not a whole number, or too small. */
 export function assertCount(action: string, field: string, value: number, least: number): void {
   if (Number.isSafeInteger(value) && value >= least) return;
   throw invalid(action, field, textOf(value), `an integer of at least ${least}`);
 }
 
-/** Refuses data that are not those of their dtype and shape: the rest of them would not be kept. */
+/** Refuses data that do not fit their dtype and shape: the rest of them would not be saved. */
 function assertTensor(part: string, name: string, { dtype, shape, data }: StateTensor): void {
   if (!isDType(dtype))
     throw invalid("save", part, `tensor "${name}" of dtype ${textOf(dtype)}`, "a dtype");
@@ -92,7 +89,7 @@ function assertTensor(part: string, name: string, { dtype, shape, data }: StateT
   throw invalid("save", part, found, `those of ${dtype} [${shape.join(", ")}]`);
 }
 
-/** A copy of a value; refuses what JSON would change: it has no NaN, no infinity, no -0, and objects of names only. */
+/** A copy of a value. Refuses values that JSON would change: NaN, infinity, -0, and objects with other than named fields. */
 function jsonCopy(part: string, field: string, value: unknown): StateValue {
   if (value === null || typeof value === "string" || typeof value === "boolean") return value;
   if (typeof value === "number") {
@@ -127,9 +124,9 @@ function isPlain(value: unknown): value is object {
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
-// State that all ranks share: listed as the manifest has it, and compared before it is saved.
+// State that all ranks share: listed as in the manifest, and compared before it is saved.
 
-/** Bytes that are hashed at once: in several threads, and within what Node hashes, which is less than 2 GiB. */
+/** Bytes of one hash: several run in parallel, and Node hashes less than 2 GiB at a time. */
 const PIECE_BYTES = 2 ** 24;
 
 /** The shared parts as lines of the manifest. */
@@ -143,7 +140,7 @@ export function sharedParts(shared: States): Manifest["shared"] {
   });
 }
 
-/** Refuses to save what ranks do not share. All checksums are begun at once, of the tensors as they are now. */
+/** Refuses shared state that differs between ranks. All checksums start immediately, of the present contents. */
 export async function assertShared(
   comm: Communicator,
   step: number,
@@ -172,7 +169,7 @@ export async function assertShared(
   });
 }
 
-/** The checksum of a tensor, of its pieces' checksums where it has several. Taken of the bytes as they are now. */
+/** The checksum of a tensor's present bytes; with several pieces, of their checksums. */
 async function fingerprint(bytes: Uint8Array): Promise<string> {
   if (bytes.length <= PIECE_BYTES) return sha256Of(bytes);
   const pieces = Array.from({ length: Math.ceil(bytes.length / PIECE_BYTES) }, (_, at) =>

@@ -1,8 +1,8 @@
 /**
- * One step's gradients on one rank: taken up as backward produces them, and issued bucket by bucket.
+ * One step's gradients on one rank: collected as backward produces them, and issued bucket by bucket.
  *
- * Buckets are issued in one order on all ranks, whatever order they become complete in: bucket k waits for those before
- * it. Nothing is issued before the last micro-batch, because until then every gradient may still grow.
+ * Buckets are issued in one order on all ranks, in whatever order they become complete: bucket k waits for those before it.
+ * None is issued before the last micro-batch, because until then every gradient may still change.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { type Complete, invalid, textOf } from "../../api/option-kinds.ts";
@@ -11,15 +11,15 @@ import type { Bucket } from "./buckets.ts";
 import type { BucketExchange } from "./wire.ts";
 
 /**
- * Backward reports to it the gradient of one parameter, as soon as that is complete: of the sum of the losses over the micro-batch. It
- * is added, times `scale` (1 when left out), to what earlier micro-batches brought, and may be reused afterwards. A model
- * with a mean loss passes its number of samples as the scale.
+ * Backward passes it the gradient of one parameter as soon as that is complete: of the sum of the losses over the micro-batch.
+ * It is added, times `scale` (1 when left out), to the sum of earlier micro-batches, and may be reused afterwards. A model with
+ * a mean loss passes its number of samples as the scale.
  */
 export type Ready = (name: string, gradient: ParameterArray, scale?: number) => void;
 
 /** Backward's report of a micro-batch. */
 export interface MicroBatch {
-  /** Sum of the losses of its samples, weighted where they are. */
+  /** Sum of the losses of its samples, with their weights if any. */
   readonly loss: number;
   /** Number of its samples. */
   readonly samples: number;
@@ -27,7 +27,7 @@ export interface MicroBatch {
   readonly weight?: number | undefined;
 }
 
-/** A bucket, the memory it is gathered in, and its sum. */
+/** A bucket, its memory, and its sum. */
 export interface ActiveBucket {
   readonly bucket: Bucket;
   readonly staging: ParameterArray;
@@ -41,9 +41,9 @@ export class BackwardPass {
   readonly #parameters: ParameterSet;
   readonly #buckets: readonly ActiveBucket[];
   readonly #bucketOf: ReadonlyMap<Parameter, number>;
-  /** Parameters that the last micro-batch has still to report, by bucket. */
+  /** Parameters that the last micro-batch has not reported yet, by bucket. */
   readonly #awaited: number[];
-  /** The parameters that the present micro-batch has brought. */
+  /** The parameters that the present micro-batch has reported. */
   readonly #ready = new Set<Parameter>();
   #issued = 0;
   #last = false;
@@ -78,13 +78,13 @@ export class BackwardPass {
     }
     if (!this.#last) return;
     const index = this.#bucketOf.get(parameter);
-    // A parameter without elements travels in no bucket.
+    // A parameter without elements is in no bucket.
     if (index === undefined) return;
     this.#awaited[index] = (this.#awaited[index] as number) - 1;
     while (this.#issued < this.#buckets.length && this.#awaited[this.#issued] === 0) this.#issue();
   }
 
-  /** Issues what is left: parameters that the last micro-batch did not bring keep what they have. */
+  /** Issues the remaining buckets: parameters without a gradient in the last micro-batch keep their sum. */
   finish(): void {
     while (this.#issued < this.#buckets.length) this.#issue();
   }
@@ -93,7 +93,7 @@ export class BackwardPass {
     const { bucket, staging, exchange } = this.#buckets[this.#issued++] as ActiveBucket;
     for (const { parameter, begin } of bucket.parameters) staging.set(parameter.gradient, begin);
     const op = exchange.post(staging);
-    // A call that could not be made must not be followed by the next: it would meet the others' call of this bucket.
+    // After a call that could not be made no other may follow: it would match the others' call of this bucket.
     if (op.status === "failed") throw op.error;
   }
 
@@ -115,7 +115,7 @@ export class BackwardPass {
   }
 }
 
-/** Refuses a gradient that is none of this parameter. */
+/** Refuses a gradient that does not fit its parameter. */
 export function assertGradient(
   { name, length, shape }: Parameter,
   gradient: ParameterArray,
@@ -142,7 +142,7 @@ export function assertGradient(
     throw invalid("ready", name, `a scale of ${textOf(scale)}`, "a finite one");
 }
 
-/** Refuses what a trainer's `step` cannot be made of. */
+/** Refuses invalid arguments of a trainer's `step`. */
 export function assertStepArguments(
   trainer: string,
   microBatches: unknown,
@@ -220,12 +220,12 @@ function assertReport(report: MicroBatch, at: number): void {
   }
 }
 
-// Backward's announcement to a trainer with sharded values: the layer that it computes next, and the direction.
+// Announces to a trainer with sharded values the layer that backward computes next, and the direction.
 
 /** Takes the next layer; resolves when that layer's values can be read. */
 export type VisitLayer = (layer: string) => Promise<void>;
 
-/** One way through all layers: first to last, or last to first. */
+/** One pass through all layers: first to last, or last to first. */
 export type Direction = "forward" | "backward";
 
 /**
@@ -234,21 +234,21 @@ export type Direction = "forward" | "backward";
  */
 export interface Visit extends VisitLayer {
   /**
-   * Announces, before the first visit, that several passes follow one another, as a pipeline's do; gradients are then reported in
-   * every pass back. All ranks make the passes of the one that needs most of them.
+   * Announces, before the first visit, that several passes follow one another, as in a pipeline; gradients are then reported in
+   * every pass back. All ranks make as many passes as the rank that needs most.
    *
    * - **Collective** over the trainer's ranks. **Cost**: an all-gather of 4 bytes and a comparison.
    *
    * @param count - Passes forward that this rank needs; it needs as many back.
    * @param passesOf - Their order for any number of them, the same on all ranks.
-   * @returns How many all ranks make; those that this one does not need are made by `skip`.
-   * @throws InvalidArgumentError for an order that makes no sense, or when a rank has no micro-batch in which to make passes.
+   * @returns The number of passes on all ranks; those that this one does not need are made by `skip`.
+   * @throws InvalidArgumentError for an invalid order, or when a rank has no micro-batch for its passes.
    * @throws CollectiveMismatchError on all ranks for orders that differ.
    */
   passes(count: number, passesOf: (count: number) => readonly Direction[]): Promise<number>;
-  /** Makes the next pass for nothing: visits its layers, and brings no gradient. */
+  /** Makes the next pass without a gradient: only visits its layers. */
   skip(): Promise<void>;
 }
 
-/** The visits of trainers with all values. */
+/** The visits of trainers that hold all values. */
 export const everythingIsHere = (): Promise<void> => Promise.resolve();

@@ -1,22 +1,22 @@
 /**
- * The grouping of gradients for communication: in buckets, last used parameters first.
+ * Groups gradients for communication in buckets, last used parameters first.
  *
- * Backward meets the parameters in the reverse of their order of use, so buckets filled in that order are complete one
- * after another while it still runs. The order of use is rank 0's order of declaration, sent to all ranks, so all ranks
- * have the same buckets whatever order their own program declared.
+ * Backward reaches the parameters in the reverse of their order of use. So buckets filled in that order are complete one after
+ * another while it still runs. The order of use is rank 0's order of declaration, sent to all ranks, so all ranks have the same
+ * buckets, in any order of their own declarations.
  */
 import { bytesOf } from "../../api/index.ts";
 import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterDType } from "../parameter-set.ts";
 
-/** Where a parameter lies in its bucket. */
+/** The place of a parameter in its bucket. */
 export interface BucketPosition {
   readonly parameter: Parameter;
   /** First element in the bucket. */
   readonly begin: number;
 }
 
-/** Gradients of one dtype that travel together. */
+/** Gradients of one dtype that are sent together. */
 export interface Bucket {
   readonly dtype: ParameterDType;
   readonly parameters: readonly BucketPosition[];
@@ -25,12 +25,11 @@ export interface Bucket {
 }
 
 /**
- * Divides parameters, given in their order of use, into buckets in the order in which they are issued: that in which
- * backward completes them.
+ * Divides parameters, given in their order of use, into buckets in their order of issue, in which backward completes them.
  *
  * A bucket holds at most `bucketBytes`, unless a single parameter is larger. Each dtype fills buckets of its own, and so do
- * parameters that as many ranks of a divided model have: buckets of what all of them have are then alike on all of them,
- * however unlike their parts are, so its sums round alike.
+ * parameters held by equally many ranks of a divided model. So buckets of common parameters are equal on all ranks, even with
+ * different other parts, and their sums round equally.
  */
 export function bucketsOf(
   inUse: readonly Parameter[],

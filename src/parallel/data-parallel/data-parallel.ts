@@ -2,11 +2,11 @@
  * Data parallelism: every rank has the whole model and a part of the samples; gradients are summed over all ranks.
  *
  * Gradients are those of the **sum** of the losses over samples, and are divided once, by the weight of all samples of all
- * ranks. So batches may be uneven, a rank may have none, micro-batches may be as many as a rank likes, and the result is
- * the mean over all samples, as one rank with all of them would have it.
+ * ranks. So batches may be uneven or empty, and a rank may have any number of micro-batches. The result is the mean over all
+ * samples, as on one rank with all of them.
  *
- * Computing is the caller's and on the host; each bucket of gradients is copied to the backend's memory when it is issued
- * and back when the step ends.
+ * The caller computes on the host. Each bucket of gradients is copied to the backend's memory when it is issued, and back when
+ * the step ends.
  */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
@@ -69,13 +69,13 @@ export class DataParallel implements RankStateful {
   }
 
   /**
-   * Makes sure that all ranks have the same model, gives them the root's values, and prepares the buckets.
+   * Checks that all ranks have the same model, gives them the root's values, and prepares the buckets.
    *
-   * - **Parameters** are matched by name; ranks may declare them in any order. Buckets follow the root's declaration,
-   *   which is taken as the order of use, from its end.
+   * - **Parameters** are matched by name; ranks may declare them in any order. Buckets follow the root's order of declaration,
+   *   taken as the order of use, from its end.
    * - **Cost**: a comparison of digests, and a broadcast of the model.
    *
-   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws InvalidArgumentError on this rank for an invalid option.
    * @throws CollectiveMismatchError on all ranks, by name, for a parameter or option that differs; no value was changed.
    * @example
    * const trainer = await DataParallel.create(comm, model, { maxGradientNorm: 1 });
@@ -96,7 +96,7 @@ export class DataParallel implements RankStateful {
     return new DataParallel(comm, parameters, inUse, settings);
   }
 
-  /** Number of buckets that gradients travel in. */
+  /** Number of buckets of gradients. */
   get buckets(): number {
     return this.#buckets.length;
   }
@@ -104,15 +104,14 @@ export class DataParallel implements RankStateful {
   /**
    * Runs backward over this rank's micro-batches and leaves the mean gradient of all ranks' samples in the parameters.
    *
-   * - **Collective**: every rank calls it equally often; how many micro-batches and samples it brings is its own affair,
-   *   none included.
-   * - **Overlap**: buckets are issued during the last micro-batch, as soon as their gradients are ready and in one order on
-   *   all ranks; before it nothing is sent. Make no other calls on the communicator meanwhile (`split` gives another).
+   * - **Collective**: every rank calls it equally often, with any number of micro-batches and samples, also none.
+   * - **Overlap**: buckets are issued during the last micro-batch, as soon as their gradients are ready, in one order on all
+   *   ranks. Make no other calls on the communicator meanwhile (`split` gives another).
    * - **Rounding**: gradients are added up in the parameters' dtype, summed over ranks in the order of the backend's plan,
    *   and divided once. All ranks hold the same bits.
    * - **Cost**: an all-reduce of every bucket, and an all-gather of 24 bytes and a bit for every parameter.
    *
-   * @throws InvalidArgumentError on this rank for an argument that is none, a gradient of another length or a gradient reported
+   * @throws InvalidArgumentError on this rank for an invalid argument, a gradient of another length or a gradient reported
    * twice; on all ranks when none had a sample.
    * @throws UnusedParametersError, NonFiniteGradientError on all ranks; gradients are zero, and the next step may follow.
    * @throws CommClosedError when an earlier step failed in the middle, which leaves ranks out of step.
@@ -125,13 +124,13 @@ export class DataParallel implements RankStateful {
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<StepStats> {
     assertStepArguments("DataParallel", microBatches, backward);
-    // Failed unless it comes out otherwise: in the middle of a step ranks are out of step with each other.
+    // Failed until the step ends: in the middle of a step ranks are out of step with each other.
     let inStep = false;
     const act = async (): Promise<StepStats> => {
       const began = this.#settings.now();
       try {
         const all = await this.#exchangeGradients(microBatches, backward);
-        // From here on every rank knows the same and comes to the same end, so that a refusal leaves them in step.
+        // From here on every rank has the same facts and the same outcome, so that a refusal leaves them in step.
         inStep = true;
         const [parameters, settings] = [this.parameters, this.#settings];
         const gradients = [...parameters];
@@ -148,7 +147,7 @@ export class DataParallel implements RankStateful {
     return await this.#guard.run("step", "step", act, (error) => inStep && leavesInStep(error));
   }
 
-  /** Runs backward and sums the gradients; gives the reports of all ranks about theirs. */
+  /** Runs backward and sums the gradients; returns the reports of all ranks. */
   async #exchangeGradients<B>(
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
@@ -161,7 +160,7 @@ export class DataParallel implements RankStateful {
     return exchangeSteps(this.#comm, { ...sums, used });
   }
 
-  /** The number of steps, and with `topK` what this rank has not sent so far, by parameter. */
+  /** The number of steps, and with `topK` this rank's unsent gradients, by parameter. */
   state(): State {
     return { values: { step: this.#step }, tensors: residualState(this.#buckets) };
   }
@@ -177,12 +176,12 @@ export class DataParallel implements RankStateful {
     this.#step = step as number;
   }
 
-  /** Rank r of n takes the sum of what ranks r, r + n, r + 2n, … have not sent, so that nothing of it is lost. */
+  /** Rank r of n takes the sum of the unsent gradients of ranks r, r + n, r + 2n, …, so that none is lost. */
   reshard(states: readonly State[], rank: number, size: number): void {
     this.restore(sumOfResiduals(states, rank, size));
   }
 
-  /** Gives the buffers of the buckets back, when a step that is running and its calls have ended; the communicator stays open. */
+  /** Frees the buffers of the buckets after a running step and its calls; the communicator stays open. */
   [Symbol.dispose](): void {
     this.#guard.dispose();
   }
@@ -192,7 +191,7 @@ export class DataParallel implements RankStateful {
   }
 }
 
-/** Takes the sum of a bucket and gives every parameter its own. */
+/** Copies the sums of a bucket to its parameters. */
 async function collect({ bucket, staging, exchange }: ActiveBucket): Promise<void> {
   await exchange.collect(staging);
   for (const { parameter, begin } of bucket.parameters) {

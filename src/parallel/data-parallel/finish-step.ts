@@ -19,7 +19,7 @@ export interface StepStats {
   readonly step: number;
   /** Mean loss over the samples of all ranks. */
   readonly loss: number;
-  /** Norm of the mean gradient, before clipping; of the whole model where `divided` lists its other parts. */
+  /** Norm of the mean gradient, before clipping; with `divided`, of the whole model. */
   readonly gradientNorm: number;
   /** The factor of clipping; 1 where it changed nothing. */
   readonly clip: number;
@@ -27,20 +27,20 @@ export interface StepStats {
   readonly samples: number;
   /** Weight of all samples, which the mean divides by. */
   readonly weight: number;
-  /** Parameters that no rank had a gradient for; theirs are zero. */
+  /** Parameters without a gradient on any rank; their gradients are zero. */
   readonly unused: readonly string[];
   /** Time that this rank spent in the step, in milliseconds. */
   readonly stepMs: number;
 }
 
-/** The inputs of a conclusion. */
+/** The inputs of the end of a step. */
 export interface SummedGradients {
   /** The method, for errors. */
   readonly action: string;
   readonly parameters: ParameterSet;
-  /** The sums that this rank holds: every gradient whole, or its stretches of them. */
+  /** The sums that this rank holds: every gradient whole, or its ranges of them. */
   readonly gradients: readonly NamedGradient[];
-  /** The ranks among which gradients are cut into stretches. */
+  /** The ranks among which gradients are cut into ranges. */
   readonly shardedOver?: Communicator | undefined;
   readonly settings: Pick<
     Settings,
@@ -48,7 +48,7 @@ export interface SummedGradients {
   >;
 }
 
-/** True for what all ranks find out together, so that it leaves them in step. */
+/** True for an error that all ranks detect together, so that it leaves them in step. */
 export function leavesInStep(error: unknown): boolean {
   return (
     error instanceof UnusedParametersError ||
@@ -58,9 +58,9 @@ export function leavesInStep(error: unknown): boolean {
 }
 
 /**
- * Turns the sums into the mean gradient, clips it, and says what the step did.
+ * Turns the sums into the mean gradient, clips it, and returns the step's statistics.
  *
- * @throws InvalidArgumentError, UnusedParametersError, NonFiniteGradientError: on all ranks, because all know the same.
+ * @throws InvalidArgumentError, UnusedParametersError, NonFiniteGradientError: on all ranks, because all have the same facts.
  */
 export async function finishStep(
   summed: SummedGradients,
@@ -98,7 +98,7 @@ function stepError(
   );
 }
 
-/** Where the model is divided, its other ranks learn of a refusal, so that none goes on alone. */
+/** Where the model is divided, a refusal is sent to its other ranks, so that none continues alone. */
 async function throwWithDivided(
   { action, settings: { divided } }: SummedGradients,
   refusal: Error | undefined,
@@ -176,7 +176,7 @@ function nonFiniteError(
   { wire }: Pick<Settings, "wire">,
 ): NonFiniteGradientError {
   const all = names.map((each) => `"${each}"`).join(", ");
-  // Elements near the end of float64 have a norm beyond it; by an infinite one they would be clipped to nothing.
+  // Elements near the end of float64 have a norm beyond it; an infinite norm would clip them to zero.
   const what = names.length === 0 ? "the norm of the mean gradient" : `the mean gradient of ${all}`;
   return new NonFiniteGradientError(
     {
@@ -204,7 +204,7 @@ function gradientNorm(parameters: Iterable<NamedGradient>): number {
   const all = [...parameters];
   const plain = Math.sqrt(sumOfSquares(all, 1));
   if (Number.isNaN(plain) || (plain > 1e-150 && plain < 1e150)) return plain;
-  // The squares may have left the range of doubles: measure in units of the largest element.
+  // The squares may exceed the range of doubles: measure in units of the largest element.
   let most = 0;
   for (const { gradient } of all) {
     for (const each of gradient) most = Math.max(most, Math.abs(each));
@@ -213,7 +213,7 @@ function gradientNorm(parameters: Iterable<NamedGradient>): number {
   return Math.sqrt(sumOfSquares(all, most)) * most;
 }
 
-/** This rank's share in the norm of a divided model: what several ranks have counts once among them. */
+/** This rank's share in the norm of a divided model: parameters of several ranks count once among them. */
 function shareOfNorm(parameters: Iterable<NamedGradient>, divided: Divided | undefined): number {
   if (divided === undefined) return gradientNorm(parameters);
   return combineNorms(
@@ -237,8 +237,8 @@ function nonFinite(parameters: Iterable<NamedGradient>): string[] {
 }
 
 /**
- * Scales all gradients down so that their norm is at most `most`; gives the factor, 1 where nothing was done: also by a norm
- * that is not finite, which would leave nothing of them.
+ * Scales all gradients down so that their norm is at most `most`, and returns the factor. It is 1 for a smaller norm, and for
+ * one that is not finite, which would make them zero.
  */
 function clipGradients(parameters: Iterable<NamedGradient>, norm: number, most: number): number {
   if (!(norm > most) || norm === Number.POSITIVE_INFINITY) return 1;
@@ -258,7 +258,7 @@ export interface RankStep {
   readonly samples: number;
   /** The divisor of the mean; the samples where they count alike. */
   readonly weight: number;
-  /** One flag for each parameter, in the order of names: it got a gradient. */
+  /** One flag for each parameter, in the order of names: true if it got a gradient. */
   readonly used: readonly boolean[];
 }
 

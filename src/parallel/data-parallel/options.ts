@@ -12,35 +12,35 @@ import type { Wire } from "./wire.ts";
 
 /** Options of `DataParallel.create`; the same on every rank. */
 export interface DataParallelOptions {
-  /** Most bytes of gradients that travel together; 25 MiB when left out. */
+  /** Most bytes of gradients in a bucket; 25 MiB when left out. */
   readonly bucketBytes?: number | undefined;
   /**
-   * The treatment of a parameter without a gradient on a rank that had samples: `refuse` (when left out) fails the step
-   * on every rank with an `UnusedParametersError`, `zeros` takes zeros from that rank.
+   * The treatment of a parameter without a gradient on a rank that had samples. `refuse` (when left out) fails the step on
+   * every rank with an `UnusedParametersError`; `zeros` takes zeros from that rank.
    */
   readonly unused?: "refuse" | "zeros" | undefined;
-  /** Scales the mean gradient down so that the norm of all of it is at most this; no limit when left out. */
+  /** Scales the mean gradient down so that its whole norm is at most this; no limit when left out. */
   readonly maxGradientNorm?: number | undefined;
   /**
-   * `refuse` (when left out) fails the step when the mean gradient has infinities or NaN, or a norm beyond `float64`; `keep`
-   * hands it on, without clipping.
+   * `refuse` (when left out) fails the step when the mean gradient has infinities or NaN, or a norm beyond `float64`. `keep`
+   * passes it on without clipping.
    */
   readonly nonFinite?: "refuse" | "keep" | undefined;
   /**
-   * The format of gradients in messages. `full`, when left out: as they are. `float16`, `bfloat16`: rounded, before the sum and at
-   * every hop of it. `{ topK: 0.01 }`: the largest hundredth of every rank's bucket; the rest is added to its next one.
+   * The format of gradients in messages. `full`, when left out: unchanged. `float16`, `bfloat16`: rounded, before the sum and
+   * at every hop of it. `{ topK: 0.01 }`: the largest hundredth of every rank's bucket; the rest is added to its next one.
    */
   readonly wire?: Wire | undefined;
   /**
-   * Multiplies gradients before they are rounded to 16 bits, and divides the sum: a power of two; 1 when left out. Another one is
-   * refused where `wire` rounds nothing.
+   * Multiplies gradients before they are rounded to 16 bits, and divides the sum: a power of two; 1 when left out. Any other is
+   * refused where `wire` does not round.
    */
   readonly wireScale?: number | undefined;
   /** The rank with the values and the order of declaration that all ranks start with; 0 when left out. */
   readonly root?: number | undefined;
   /**
-   * The ranks over which the model itself is divided, and the parameters that several of them have. Then the norm is
-   * that of the whole model, and what several ranks have is summed apart from what is divided: the same bits for all of them.
+   * The ranks over which the model itself is divided, and the parameters that several of them have. The norm is then the whole
+   * model's. Parameters of several ranks are summed apart from divided ones, with the same bits on all of them.
    */
   readonly divided?: Divided | undefined;
   /** A clock in milliseconds, for `StepStats.stepMs`; the runtime's when left out. */
@@ -109,7 +109,7 @@ export function settingLines(settings: Settings): [string, string][] {
     name,
     typeof value === "object" ? JSON.stringify(value) : String(value),
   ]);
-  // Parts may be uneven in everything but this: with `divided` a step makes more calls than without.
+  // Ranks must agree on `divided`, because a step makes more calls with it; their parts may be uneven.
   const over = divided === undefined ? "not at all" : `over ${divided.comm.size} ranks`;
   return [...lines, ["divided", over]];
 }
@@ -118,7 +118,7 @@ function isPositive(value: unknown): value is number {
   return typeof value === "number" && value > 0;
 }
 
-/** Exactly one: a logarithm may be rounded to a whole number. */
+/** Compares the exact power, because a logarithm may be rounded to a whole number. */
 function isPower(value: unknown): boolean {
   return isPositive(value) && Number.isFinite(value) && 2 ** Math.round(Math.log2(value)) === value;
 }

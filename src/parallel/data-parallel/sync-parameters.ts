@@ -6,7 +6,7 @@ import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import type { Settings } from "./options.ts";
 
-/** The properties that ranks must have in common. */
+/** The properties that must be equal on all ranks. */
 export interface SyncOptions {
   /** The trainer, for errors. */
   readonly trainer: string;
@@ -23,7 +23,7 @@ export async function syncParameters(
   parameters: ParameterSet,
   { trainer, settings, options, also = () => "" }: SyncOptions,
 ): Promise<Parameter[]> {
-  // Before any call: what is refused here is refused by this rank alone.
+  // Before any call: only this rank fails.
   const lines = new Map(
     [...parameters].map(({ name, dtype, shape }) => {
       const copies = copiesOf(trainer, settings.divided, name);

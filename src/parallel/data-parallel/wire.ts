@@ -1,8 +1,8 @@
 /**
  * The sum of one bucket of gradients over all ranks: in full, in 16-bit floats, or of its largest elements only.
  *
- * Gradients are host memory; what travels is the backend's. So every exchange owns buffers of the communicator, copies the
- * bucket into them when it is issued and out of them when it is collected.
+ * Gradients are host memory; messages are in the backend's. So every exchange owns buffers of the communicator. It copies the
+ * bucket into them when it is issued, and out of them when it is collected.
  */
 import type { CommOp, Communicator, DeviceBuffer } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
@@ -16,15 +16,15 @@ export type Wire = "full" | HalfDType | { readonly topK: number };
 
 /** The calls that sum one bucket; used once a step. */
 export interface BucketExchange {
-  /** Unsent gradients, which are added to the next ones, where there are such. Live memory. */
+  /** Unsent gradients, if any, which are added to the next ones. Live memory. */
   readonly residual: ParameterArray | undefined;
   /** Posts the calls; `gradients` may be changed afterwards. */
   post(gradients: ParameterArray): CommOp;
   /** Writes the sum over all ranks. */
   collect(gradients: ParameterArray): Promise<void>;
-  /** The step holds: what was left out of it becomes the residual. */
+  /** Commits the step: its unsent gradients become the residual. */
   commit(): void;
-  /** Gives the buffers back, once the calls that have them are done. */
+  /** Frees the buffers once their calls are done. */
   dispose(): void;
 }
 
@@ -41,7 +41,7 @@ export function exchangeOf(
   return new TopExchange(comm, wire.topK, dtype, length);
 }
 
-/** An in-place all-reduce of the gradients as they are. */
+/** An in-place all-reduce of the unchanged gradients. */
 class FullExchange implements BucketExchange {
   readonly residual = undefined;
   readonly #comm: Communicator;
@@ -114,8 +114,8 @@ class HalfExchange implements BucketExchange {
 }
 
 /**
- * All-gathers of each rank's largest elements and their places, summed in the order of ranks. What a rank does not send
- * it adds to its next gradient, so nothing is lost, only late.
+ * All-gathers of each rank's largest elements and their places, summed in the order of ranks. A rank adds unsent gradients to
+ * its next ones, so none is lost.
  */
 class TopExchange implements BucketExchange {
   readonly residual: ParameterArray;
@@ -162,7 +162,7 @@ class TopExchange implements BucketExchange {
     const places = await this.#places[1].toHost();
     const values = await this.#values[1].toHost();
     gradients.fill(0);
-    // A place occurs once for each rank at most, and ranks follow one another: the same order of adding everywhere.
+    // A place occurs at most once per rank, and ranks follow one another, so every rank adds in the same order.
     for (let at = 0; at < places.length; at++) {
       const place = places[at] as number;
       gradients[place] = (gradients[place] as number) + (values[at] as number);
@@ -182,10 +182,10 @@ class TopExchange implements BucketExchange {
 
 // 16-bit floats for the wire: rounding to nearest, ties to even, and back.
 //
-// bfloat16 is the upper half of a float32. To round twice on the way from float64 would be wrong near ties, so the value
-// is first brought to float32 by rounding to odd: truncated, with the last bit set when anything was lost.
+// bfloat16 is the upper half of a float32. Rounding twice from float64 would be wrong near ties. So the value is first rounded
+// to odd in float32: truncated, with the last bit set when it was inexact.
 
-/** The short formats that gradients can travel in. */
+/** The short formats of gradients in messages. */
 export type HalfDType = "float16" | "bfloat16";
 
 const float = new Float32Array(1);
@@ -197,13 +197,13 @@ function oddBits(x: number): number {
   const near = float[0] as number;
   let bits = word[0] as number;
   if (near === x || Number.isNaN(x)) return bits;
-  // Never for zero: a magnitude that rounds to zero is not larger than what it came from.
+  // Never for zero: a magnitude that rounds to zero is not larger than its source.
   if (Math.abs(near) > Math.abs(x)) bits -= 1;
   return bits | 1;
 }
 
 /**
- * The bits of `x` rounded to a 16-bit float; a NaN is the quiet one, what is too large becomes infinite.
+ * The bits of `x` rounded to a 16-bit float; a NaN becomes the quiet one, a value beyond the range infinity.
  *
  * @internal
  */
@@ -214,9 +214,9 @@ export function halfBits(dtype: HalfDType, x: number): number {
   if (magnitude > 0x7f800000) return dtype === "float16" ? 0x7e00 : 0x7fc0;
   if (dtype === "bfloat16") return sign | roundShift(magnitude, 16);
   if (magnitude >= 0x47800000) return sign | 0x7c00;
-  // Normal: rebias the exponent from 127 to 15 and drop 13 bits; the carry of rounding reaches infinity by itself.
+  // Normal: rebias the exponent from 127 to 15 and drop 13 bits; the carry of rounding also gives infinity.
   if (magnitude >= 0x38800000) return sign | roundShift(magnitude - 0x38000000, 13);
-  // Subnormal: whole multiples of 2^-24; the hidden bit is moved to where it belongs.
+  // Subnormal: whole multiples of 2^-24; the hidden bit moves to its place.
   const shift = 126 - (magnitude >>> 23);
   if (shift > 25) return sign | 0;
   return sign | roundShift((magnitude & 0x7fffff) | 0x800000, shift);
@@ -252,7 +252,7 @@ function roundShift(value: number, shift: number): number {
 
 /**
  * Indexes of the `k` elements of the largest magnitude, ascending. Of equal magnitudes the lower indexes are taken; a NaN
- * counts as infinitely large, so that it is never left behind unseen.
+ * counts as infinitely large, so that it is always sent.
  *
  * @internal
  */
@@ -262,7 +262,7 @@ export function largestIndexes(values: Float32Array | Float64Array, k: number): 
   const chosen = new Uint32Array(k);
   let above = 0;
   for (const value of values) if (magnitude(value) > least) above++;
-  // Those above the k-th all belong to it; the rest is filled with its equals, from the left.
+  // All elements above the k-th are taken, then its equals from the left.
   let equals = k - above;
   let count = 0;
   for (let at = 0; at < values.length && count < k; at++) {
@@ -304,7 +304,7 @@ function nthLargest(values: Float64Array, n: number): number {
 
 // Gradients that ranks have not sent so far (`topK`), as state: by parameter, so that buckets may be cut differently later.
 
-/** The residuals of all parameters; none where everything is sent. */
+/** The residuals of all parameters; empty for formats without residuals. */
 export function residualState(buckets: readonly ActiveBucket[]): Record<string, StateTensor> {
   return Object.fromEntries(
     residualsOf(buckets).map(({ name, dtype, shape, data }) => [name, { dtype, shape, data }]),
@@ -314,7 +314,7 @@ export function residualState(buckets: readonly ActiveBucket[]): Record<string, 
 /**
  * Takes over residuals; parameters that the state has none of start without.
  *
- * @throws InvalidArgumentError for one of another dtype or shape, or one that would be lost here; nothing is changed.
+ * @throws InvalidArgumentError, before any change, for one of another dtype or shape, or one that would be lost here.
  */
 export function restoreResiduals(buckets: readonly ActiveBucket[], state: State): void {
   const mine = new Map(residualsOf(buckets).map((each) => [each.name, each]));
@@ -346,7 +346,7 @@ function text({ dtype, shape, data }: StateTensor): string {
   return `${dtype} [${shape.join(", ")}] of ${data.length}`;
 }
 
-/** The state of one of `size` ranks, made of those of another number of ranks: unsent gradients are owed further on. */
+/** The state of one of `size` ranks, from those of another number of ranks, without losing unsent gradients. */
 export function sumOfResiduals(states: readonly State[], rank: number, size: number): State {
   const [first] = states;
   const sums = new Map<string, StateTensor>();

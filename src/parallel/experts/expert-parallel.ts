@@ -1,9 +1,9 @@
 /**
- * Expert parallelism: every rank has some experts and some tokens; tokens travel to the experts they are routed to, and what
- * these make of them travels back.
+ * Expert parallelism: every rank has some experts and some tokens. Tokens are sent to the experts they are routed to, and the
+ * experts' outputs are sent back.
  *
- * An expert sees its rows in one order, by rank and then by token, so its outputs and the gradients of its parameters have
- * the bits of a run with all tokens on one rank, tokens that are dropped included.
+ * An expert gets its rows in one order, by rank and then by token. So its outputs and the gradients of its parameters have the
+ * bits of a run with all tokens on one rank, dropped tokens included.
  */
 
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
@@ -25,7 +25,7 @@ import type { Routes } from "./routing.ts";
 
 /** Options of `ExpertParallel.create`; the same on every rank. */
 export interface ExpertOptions {
-  /** Number of experts of all ranks; the first ranks have one more where they do not come out even. */
+  /** Number of experts of all ranks; in an uneven division the first ranks have one more. */
   readonly experts: number;
   /** Elements of a token. */
   readonly width: number;
@@ -39,13 +39,13 @@ const kinds: OptionKinds<ExpertOptions> = {
   ...{ experts: true, width: true, capacity: true, dtype: true },
 };
 
-/** Numbers of dropped and dispatched rows: the same on every rank but for `own`. */
+/** Numbers of dropped and dispatched rows; all but `own` are the same on every rank. */
 export interface Load {
   /** Rows that each expert got, of all ranks. */
   readonly rows: readonly number[];
-  /** Rows that found no place with each expert, of all ranks. */
+  /** Dropped rows of each expert, of all ranks. */
   readonly dropped: readonly number[];
-  /** Rows of this rank's tokens that found no place. */
+  /** Dropped rows of this rank's tokens. */
   readonly own: number;
 }
 
@@ -53,20 +53,22 @@ export interface Load {
 export interface Combined {
   /** A row for every token: the weighted sum of its experts' outputs, zero where all were dropped. */
   readonly output: ParameterArray;
-  /** From the gradient by `output`: those by the rows that this rank's experts gave, and by the routes' weights. Collective. */
+  /**
+   * From the gradient by `output`, computes those by the outputs of this rank's experts and by the routes' weights. Collective.
+   */
   backward(
     gradient: ParameterArray,
   ): Promise<{ outputs: ParameterArray[]; weights: ParameterArray }>;
 }
 
-/** Tokens that are with their experts. */
+/** Tokens at their experts. */
 export interface Dispatched {
   /** An array of rows for each expert of this rank, which may be empty. */
   readonly rows: readonly ParameterArray[];
   readonly load: Load;
-  /** Sends what the experts made of their rows back: as many elements for each as `rows` has. Collective. */
+  /** Sends the experts' outputs back: as many elements for each expert as `rows` has. Collective. */
   combine(outputs: readonly ParameterArray[]): Promise<Combined>;
-  /** From the gradients by `rows`, that by the tokens of this rank. Collective. */
+  /** From the gradients by `rows`, computes the one by the tokens of this rank. Collective. */
   backward(gradients: readonly ParameterArray[]): Promise<ParameterArray>;
 }
 
@@ -91,7 +93,7 @@ export class ExpertParallel {
    *
    * - **Collective**: the same options on every rank. **Cost**: a comparison.
    *
-   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws InvalidArgumentError on this rank for an invalid option.
    * @throws CollectiveMismatchError on all ranks for options that differ.
    * @example
    * const experts = await ExpertParallel.create(comm, { experts: 8, width: 64, capacity: 128 });
@@ -134,14 +136,14 @@ export class ExpertParallel {
   /**
    * Sends every token to the experts it is routed to; several dispatches may be under way at once.
    *
-   * - **Collective**; each rank brings as many tokens as it likes, none included.
-   * - **Capacity**: an expert takes rows of rank 0 first, in the order of tokens and choices, then of rank 1 and so on; what
-   *   finds no place is counted and contributes nothing, forward or backward.
+   * - **Collective**; each rank may pass any number of tokens, also none.
+   * - **Capacity**: an expert takes rows of rank 0 first, in the order of tokens and choices, then of rank 1 and so on. Rows
+   *   beyond the capacity are dropped: they are counted, and contribute to neither forward nor backward.
    * - **Cost**: an all-gather of 4 bytes for each expert, and an all-to-allv of the tokens; `combine` and each backward cost an
    *   all-to-allv more.
    *
-   * @throws InvalidArgumentError on this rank for tokens that are no whole rows or of another dtype, or routes that do not fit
-   * them, name an expert that does not exist or the same twice, or have a weight that is not finite.
+   * @throws InvalidArgumentError on this rank for tokens of another dtype or without whole rows, or routes that do not fit
+   * them. Also for routes with a missing expert, the same one twice, or a weight that is not finite.
    */
   async dispatch(tokens: ParameterArray, routes: Routes): Promise<Dispatched> {
     const { experts, width, capacity } = this.#options;
@@ -193,7 +195,7 @@ export class ExpertParallel {
     const rowOf = new Int32Array(tokens * choices).fill(-1);
     for (let row = 0; row < kept.length; row++) rowOf[kept[row] as number] = row;
     const output = zerosLike(back, tokens * width);
-    // In the order of choices, not of experts: as one rank would add them.
+    // In the order of choices, not of experts, as on one rank.
     for (const [pair, row] of rowOf.entries()) {
       if (row < 0) continue;
       const token = Math.floor(pair / choices);
@@ -220,7 +222,7 @@ export class ExpertParallel {
     };
   }
 
-  /** Sends rows in the order of experts; gives those of this rank's experts, apart. */
+  /** Sends rows in the order of experts; returns those of this rank's experts, by expert. */
   async #toExperts(placement: Placement, sent: ParameterArray): Promise<ParameterArray[]> {
     const { width } = this.#options;
     const arrived = await this.#exchange(sent, placement.sendRows, placement.recvRows);
@@ -236,7 +238,7 @@ export class ExpertParallel {
     });
   }
 
-  /** The way back of `#toExperts`. */
+  /** The reverse of `#toExperts`. */
   async #fromExperts(
     action: string,
     placement: Placement,

@@ -1,4 +1,4 @@
-/** A mixture of experts as a layer: a router, and layers of which each token takes the likeliest few. */
+/** A mixture of experts as a layer: a router, and experts of which each token takes the most probable ones. */
 import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
 import { type Layer, sum } from "../layers/layer.ts";
 import type { ShardedLayer, ShardedPass } from "../tensor/sharded.ts";
@@ -7,9 +7,9 @@ import { routeTopK, type TopKOptions } from "./routing.ts";
 
 /** The parts of a mixture. */
 export interface MixtureParts extends TopKOptions {
-  /** Rows of tokens to rows of a logit for each expert; whole on every rank. */
+  /** Maps rows of tokens to rows with a logit for each expert; whole on every rank. */
   readonly router: Layer;
-  /** The experts of this rank, `ExpertParallel.own`: rows of tokens to rows as wide. */
+  /** The experts of this rank, `ExpertParallel.own`: each maps rows of tokens to rows as wide. */
   readonly own: readonly Layer[];
   readonly parallel: ExpertParallel;
 }
@@ -30,10 +30,10 @@ export interface Mixture extends ShardedLayer {
 }
 
 /**
- * Every rank brings rows of its own. The gradients of this rank's experts are those of all ranks' rows, so they are not summed
- * over ranks again; the router's are of this rank's rows and are.
+ * Every rank passes rows of its own. The gradients of this rank's experts are already sums over all ranks' rows. The router's
+ * are of this rank's rows, and have to be summed over ranks.
  *
- * - **Cost**: those of a dispatch and its `combine`, forward and back.
+ * - **Cost**: a dispatch and its `combine`, forward and back.
  *
  * @throws InvalidArgumentError for another number of layers than this rank has experts.
  */

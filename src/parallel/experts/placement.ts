@@ -1,12 +1,12 @@
 /**
- * The assignment of rows to experts. An expert takes as many rows as its capacity, of all ranks together: those of rank 0 first,
- * in the order of tokens and choices, then those of rank 1. So what is dropped does not depend on how tokens are divided.
+ * The assignment of rows to experts. An expert takes as many rows as its capacity, of all ranks together. Rank 0's come first,
+ * in the order of tokens and choices, then rank 1's. So the dropped rows do not depend on the division of tokens.
  */
 import { type Part, partOf } from "../tensor/split.ts";
 
 /** The rows that one rank sends and receives. */
 export interface Placement {
-  /** This rank's (token, choice) pairs that found a place, by expert, in their order. */
+  /** This rank's kept (token, choice) pairs, by expert, in their order. */
   readonly kept: Int32Array;
   /** Rows that each rank keeps for each expert. */
   readonly keptBy: readonly (readonly number[])[];
@@ -19,7 +19,7 @@ export interface Placement {
   readonly recvRows: readonly number[];
 }
 
-/** Divides the experts' capacity; `counts` are what each rank asks for, by expert. */
+/** Divides the experts' capacity; `counts` are the requested rows of each rank, by expert. */
 export function placementOf(
   chosen: Int32Array,
   counts: readonly (readonly number[])[],
@@ -56,7 +56,7 @@ export function placementOf(
   };
 }
 
-/** The first pairs of every expert, as many as it keeps of this rank. */
+/** The first pairs of every expert, as many as it keeps from this rank. */
 function firstOfEach(chosen: Int32Array, keeps: readonly number[]): Int32Array {
   const ends = keeps.map((_, expert) =>
     keeps.slice(0, expert).reduce((sum, each) => sum + each, 0),
@@ -74,8 +74,8 @@ function firstOfEach(chosen: Int32Array, keeps: readonly number[]): Int32Array {
 }
 
 /**
- * For every row in the order of experts and then ranks, its place in the order of ranks and then experts, in which rows
- * arrive: `own` are this rank's experts.
+ * For every row in the order of experts and then ranks: its place in the order of arrival, ranks and then experts. `own` are
+ * this rank's experts.
  */
 export function arrivalOrder({ keptBy, own }: Placement): { order: Int32Array; rows: number[] } {
   const begins: number[][] = [];

@@ -1,4 +1,4 @@
-/** The experts of each token: the likeliest of a router's logits, with the weights of their outputs. */
+/** The experts of each token: the most probable ones by a router's logits, with the weights of their outputs. */
 import {
   assertOptions,
   type Complete,
@@ -9,38 +9,41 @@ import {
 import { zerosLike } from "../layers/layer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
-/** Where tokens go: `choices` experts each, row by row. */
+/** The experts of tokens: `choices` each, row by row. */
 export interface Routes {
   readonly choices: number;
   /** Number of the expert, for every token and choice. */
   readonly experts: Int32Array;
-  /** The factor of the expert's output in the sum that is the token's output. */
+  /** The factor of the expert's output in the token's output. */
   readonly weights: ParameterArray;
 }
 
 /** Options of `routeTopK`. */
 export interface TopKOptions {
-  /** Number of experts: of logits in a row. */
+  /** Number of experts, and of logits in a row. */
   readonly experts: number;
-  /** Experts a token; 1 when left out. */
+  /** Experts of a token; 1 when left out. */
   readonly choices?: number | undefined;
-  /** Weights are a softmax over all experts (`all`, when left out, as in Switch) or over those chosen (`chosen`, as in Mixtral). */
+  /**
+   * Weights are a softmax over all experts (`all`, when left out, as in Switch) or over the chosen ones (`chosen`, as in
+   * Mixtral).
+   */
   readonly softmax?: "all" | "chosen" | undefined;
 }
 
 const kinds: OptionKinds<TopKOptions> = { experts: true, choices: true, softmax: true };
 
-/** Routes, and the way back from the gradient by the weights to that by the logits. */
+/** Routes, with their backward from the gradient by the weights to the one by the logits. */
 export interface TopKRoutes extends Routes {
-  /** The gradient by the logits, given that by the weights. */
+  /** The gradient by the logits, from the one by the weights. */
   backward(byWeights: ParameterArray): ParameterArray;
 }
 
 /**
- * The `choices` largest logits of every row, the larger first; of equal ones the first. Which are chosen has no gradient, their
- * weights have one. Computed in float64, each row from its largest logit.
+ * The `choices` largest logits of every row, the larger first; of equal ones the first. Only the weights have a gradient, not
+ * the choice. Computed in float64, each row from its largest logit.
  *
- * @throws InvalidArgumentError for logits that are no whole rows or not finite, or choices that are no 1 to `experts`.
+ * @throws InvalidArgumentError for logits without whole rows or not finite, or choices outside 1 to `experts`.
  * @example
  * const routes = routeTopK(logits, { experts: 8, choices: 2 });
  */

@@ -1,4 +1,4 @@
-/** Causal attention: every row of a sequence looks at itself and the rows before it, apart for each head. */
+/** Causal attention: every row of a sequence attends to itself and the rows before it, separately in each head. */
 import type { ParameterArray } from "../parameter-set.ts";
 import { addScaled, type Extent, type Layer, zerosLike } from "./layer.ts";
 
@@ -43,7 +43,7 @@ function attend(triple: Triple, extent: Extent, shape: Heads): AttentionPass {
   };
 }
 
-/** Where one head of one sequence lies: element of its first row, its shares, and the distance between rows. */
+/** The place of one head of one sequence: element of its first row, its shares, and the distance between rows. */
 interface Place {
   readonly begin: number;
   readonly shares: number;

@@ -22,7 +22,7 @@ export function embed(
   { sequences, length }: Extent,
 ): EmbeddingPass {
   const rows = sequences * length;
-  // Not for backward: values may be elsewhere by then, and are not to be kept till then.
+  // Not for backward: by then the values may be elsewhere, and must not be referenced.
   const [table, places] = [token.value, position.value];
   const output = zerosLike(table, rows * width);
   for (let row = 0; row < rows; row++) {

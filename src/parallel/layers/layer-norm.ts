@@ -45,7 +45,7 @@ export function layerNorm({ weight, bias }: LayerNormParts): Layer {
     },
   };
 
-  /** One row of backward: the parameters' gradients, and the input's, which is free of the row's mean and scale. */
+  /** One row of backward: the parameters' gradients, and the input's, which has no component along the row's mean and scale. */
   function addRow(
     below: ParameterArray,
     sums: { readonly weight: ParameterArray; readonly bias: ParameterArray },

@@ -1,13 +1,13 @@
 /**
  * Layers on plain typed arrays, with their backward written by hand.
  *
- * Forward gives the output and a closure that holds what its own backward needs, so several passes may be under way at
- * once, as pipelines have them. Gradients are handed over as they are made, and belong to their receiver; all sums are made
- * in a fixed order. For tests, examples and sharded layers; no match for a kernel library.
+ * Forward returns the output and a closure with the data of its own backward, so several passes may be under way at once, as in
+ * pipelines. Gradients are passed on when they are complete, and belong to their receiver; all sums have a fixed order. For
+ * tests, examples and sharded layers; much slower than a kernel library.
  */
 import type { ParameterArray } from "../parameter-set.ts";
 
-/** A parameter as a layer sees it. */
+/** A parameter for a layer. */
 export interface Weights {
   readonly name: string;
   readonly value: ParameterArray;
@@ -19,7 +19,7 @@ export interface Extent {
   readonly length: number;
 }
 
-/** Receives every parameter's gradient once, as soon as this pass has it complete. */
+/** Receives every parameter's gradient once, as soon as it is complete in this pass. */
 export type TakeGradient = (name: string, gradient: ParameterArray) => void;
 
 /** One forward pass. */
@@ -33,9 +33,9 @@ export interface Pass {
   backward(gradient: ParameterArray, take: TakeGradient): ParameterArray;
 }
 
-/** Something that turns rows into rows. */
+/** A function from rows to rows, with its backward. */
 export interface Layer {
-  /** Computes the output rows of these input rows, and keeps what backward needs of them; the input must not change until then. */
+  /** Computes the output rows of these input rows, and references the input for backward; it must not change until then. */
   forward(input: ParameterArray, extent: Extent): Pass;
 }
 
@@ -67,7 +67,7 @@ export function sequence(layers: readonly Layer[]): Layer {
   };
 }
 
-/** The input plus what the layer makes of it. */
+/** The input plus the layer's output. */
 export function residual(layer: Layer): Layer {
   return {
     forward(input, extent) {
@@ -87,7 +87,7 @@ export function sum(a: ParameterArray, b: ParameterArray): ParameterArray {
   return total;
 }
 
-/** Adds `factor` times a stretch of `from` to one of `to`: `count` elements from place `j` on to those from `i` on. */
+/** Adds `factor` times `count` elements of `from`, from place `j` on, to those of `to` from `i` on. */
 export function addScaled(
   to: ParameterArray,
   i: number,

@@ -7,16 +7,16 @@ import { type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
 /** The parts of a linear layer. */
 export interface LinearParts {
   readonly weight: Weights;
-  /** Left out: none is added. */
+  /** Left out, no bias is added. */
   readonly bias?: Weights | undefined;
   readonly inputs: number;
   readonly outputs: number;
 }
 
 /**
- * Rows of `inputs` numbers to rows of `outputs`.
+ * Maps rows of `inputs` numbers to rows of `outputs`.
  *
- * @throws InvalidArgumentError by `forward`, for rows, a weight or a bias of another length: never cut or padded.
+ * @throws InvalidArgumentError by `forward`, for rows, a weight or a bias of another length; never truncated or padded.
  */
 export function linear(parts: LinearParts): Layer {
   const { weight, bias } = parts;
@@ -38,7 +38,7 @@ export function linear(parts: LinearParts): Layer {
   };
 }
 
-/** A missing part would be read as no number, and spread. */
+/** A missing part would be read as NaN, and spread. */
 function assertLengths(parts: LinearParts, input: ParameterArray, rows: number): void {
   const { weight, bias, inputs, outputs } = parts;
   const lengths: [string, number, number][] = [
@@ -53,7 +53,7 @@ function assertLengths(parts: LinearParts, input: ParameterArray, rows: number):
   }
 }
 
-/** x Wᵀ + b. Four outputs at a time share the reading of x. */
+/** x Wᵀ + b. Four outputs at a time share the reads of x. */
 function multiply(parts: LinearParts, input: ParameterArray, rows: number): ParameterArray {
   const { inputs, outputs } = parts;
   const weight = parts.weight.value;

@@ -42,13 +42,13 @@ export interface ShardedTransformer {
   readonly parameters: ParameterSet;
   /** The axis along which a parameter is divided; `undefined` for one that every rank has whole. */
   axisOf(name: string): number | undefined;
-  /** For the trainers of data parallel lines: the ranks of the model, and which parameters all of them have. */
+  /** For the trainers of data parallel lines: the ranks of the model, and the parameters that all of them have. */
   readonly divided: Divided;
   /** The layer of a parameter, as `backward` visits them: `embedding`, `block0`, `block1`, …, `closing`. */
   layerOf(name: string): string;
   /**
-   * As `Model.backward`, by all ranks together with the same batch. `visit` gets every layer before it is used, forward and
-   * back; `ShardedParallel` at stage 3 needs it.
+   * As `Model.backward`, by all ranks together with the same batch. `visit` is called with every layer before its use, forward
+   * and back; `ShardedParallel` at stage 3 needs it.
    *
    * @example
    * await trainer.step([batch], (each, ready, visit) => model.backward(each, ready, visit));
@@ -57,8 +57,8 @@ export interface ShardedTransformer {
 }
 
 /**
- * Attention is divided by heads and the perceptron by hidden units, the first ranks having one more where they do not come
- * out even; embeddings, norms and the head are on every rank. Initial values are those of `transformer`, cut.
+ * Attention is divided by heads and the perceptron by hidden units; in an uneven division the first ranks have one more.
+ * Embeddings, norms and the head are on every rank. Initial values are those of `transformer`, cut.
  *
  * - **Cost** of a backward: two all-reduces forward and two backward for every block, of sequences · length · width elements.
  *
@@ -87,7 +87,7 @@ export function shardedTransformer(
   };
 }
 
-// The blocks of a transformer, whole or divided over the ranks of a communicator, to be put together.
+// The blocks of a transformer, whole or divided over the ranks of a communicator.
 
 /** The ranks that the blocks are divided over; left out, they are whole. */
 export interface DividedParts {
@@ -189,9 +189,9 @@ export interface TransformerStage extends Stage<TokenBatch> {
 }
 
 /**
- * Stage `rank` of `size`: whole blocks, the first stages one more where they do not come out even; the first has the
- * embeddings, the last the closing norm, the head and the loss. With `tensor` its ranks divide the stage among them as
- * `shardedTransformer` does, and its calls are made by all of them together. Initial values are those of `transformer`.
+ * Stage `rank` of `size`, of whole blocks; in an uneven division the first stages have one more. The first stage also has the
+ * embeddings, the last the closing norm, the head and the loss. With `tensor` its ranks divide the stage among them like
+ * `shardedTransformer`, and all of them make its calls. Initial values are those of `transformer`.
  *
  * @throws InvalidArgumentError as `transformer`.
  * @example

@@ -39,7 +39,8 @@ export interface MlpBatch {
 /**
  * Parameters are `layer0.weight` [outputs, inputs], `layer0.bias` [outputs] and so on, drawn evenly up to 1 / √inputs.
  *
- * @throws InvalidArgumentError for sizes or a loss that are none, or weights of classes without classes; by `loss` and `backward`, for a batch that is no whole rows.
+ * @throws InvalidArgumentError for invalid sizes, an unknown loss, or class weights without classes; by `loss` and `backward`,
+ * for a batch without whole rows.
  * @example
  * const model = mlp({ sizes: [2, 16, 1], seed: 7 });
  */
@@ -71,8 +72,8 @@ export function mlp(options: MlpOptions): Model<MlpBatch> {
 }
 
 /**
- * The part of the same perceptron that stage `rank` of `size` computes: whole linear layers, the first stages one more where
- * they do not come out even. A stage without a layer hands on what it gets. Initial values are those of `mlp`.
+ * The part of the same perceptron for stage `rank` of `size`: whole linear layers; in an uneven division the first stages have
+ * one more. A stage without a layer passes its input on. Initial values are those of `mlp`.
  *
  * @throws InvalidArgumentError as `mlp`.
  * @example

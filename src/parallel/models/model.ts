@@ -84,12 +84,12 @@ export class Initial {
   }
 }
 
-/** The parameter of a name, as layers want it. */
+/** The parameter of a name, for layers. */
 export function weightsOf(parameters: ParameterSet): (name: string) => Weights {
   return (name) => parameters.get(name);
 }
 
-/** Refuses a number of something that is no integer of at least `least`. */
+/** Refuses a count that is not an integer of at least `least`. */
 export function assertCount(model: string, field: string, value: number, least = 1): void {
   if (Number.isSafeInteger(value) && value >= least) return;
   throw invalid(model, field, textOf(value), `an integer of at least ${least}`);

@@ -1,4 +1,4 @@
-/** A small language model: a decoder of pre-norm blocks, trained to tell the next token. */
+/** A small language model: a decoder of pre-norm blocks, trained to predict the next token. */
 
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
@@ -12,9 +12,9 @@ import { crossEntropy } from "../losses.ts";
 import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
 import { assertCount, Initial, type Model, type ModelOptions, weightsOf } from "./model.ts";
 
-/** The model, and what it says about the next token. */
+/** The model, with its logits for the next token. */
 export interface Transformer extends Model<TokenBatch> {
-  /** A row of logits over the vocabulary for the token after each of `tokens`, a single sequence. */
+  /** A row of logits over the vocabulary for the token after each token of a single sequence. */
   logits(tokens: ArrayLike<number>): ParameterArray;
 }
 
@@ -23,7 +23,7 @@ export interface Transformer extends Model<TokenBatch> {
  * logits. Linear layers are [outputs, inputs] as PyTorch's, the activation is GELU by tanh, a sample is a predicted token.
  * Weights are drawn normally with a deviation of 0.02, those that close a residual with 0.02 / √(2 · blocks).
  *
- * @throws InvalidArgumentError for a shape that is none; by `loss`, `backward` and `logits`, for tokens that do not fit.
+ * @throws InvalidArgumentError for an invalid shape; by `loss`, `backward` and `logits`, for tokens that do not fit.
  * @example
  * const model = transformer({ vocabulary: 64, context: 32, width: 32, heads: 4, blocks: 2, seed: 7 });
  */
@@ -161,7 +161,7 @@ const kinds: OptionKinds<TransformerShape & ModelOptions> = {
   ...{ dtype: true, seed: true },
 };
 
-/** Refuses extents that are none, heads that do not divide the width, and options of other names. */
+/** Refuses invalid extents, heads that do not divide the width, and unknown options. */
 export function assertShape(shape: TransformerShape & ModelOptions): void {
   assertOptions("transformer", shape, kinds);
   const { vocabulary, context, width, heads, blocks, hidden = 4 * width } = shape;
@@ -203,7 +203,7 @@ function assertTokens(
   }
 }
 
-/** Divides every sequence into the tokens that are read and those that are predicted. */
+/** Divides every sequence into input tokens and predicted tokens. */
 export function shifted(
   shape: TransformerShape,
   batch: TokenBatch,

@@ -1,8 +1,8 @@
 /**
- * An update rule at work on named parameters: counts updates, keeps the rule's state arrays, follows the schedule.
+ * Applies an update rule to named parameters: counts updates, keeps the rule's state arrays, follows the schedule.
  *
- * It reads gradients and writes values, wherever they came from; it makes no call. State is kept apart per parameter, so it
- * is named, saved and cut with the parameters.
+ * It reads gradients and writes values, and makes no call. State is kept apart per parameter, so it is named, saved and cut
+ * with the parameters.
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
@@ -96,7 +96,7 @@ export class Optimizer implements Stateful {
   /**
    * One update of every parameter by its gradient, in place. Gradients are left as they are.
    *
-   * @throws InvalidArgumentError for a skipped name that does not exist, or a schedule that gives no rate; nothing is changed.
+   * @throws InvalidArgumentError, before any change, for an unknown skipped name or a schedule without a valid rate.
    */
   step(options: StepOptions = {}): void {
     assertOptions("optimizer", options, { skip: true });
@@ -144,8 +144,8 @@ export class Optimizer implements Stateful {
   /**
    * Takes over the state of an optimizer of the same parameters and rules.
    *
-   * @throws InvalidArgumentError for another rule, or a parameter or state array that is missing, unknown or of another
-   * dtype or shape; nothing is changed.
+   * @throws InvalidArgumentError, before any change, for another rule, or a parameter or state array that is missing, unknown
+   * or of another dtype or shape.
    */
   restore(state: State): void {
     assertState("optimizer", state);
@@ -236,7 +236,7 @@ function rateAt(rule: UpdateRule, step: number): number {
 const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
 
-/** The values of a record by their names, which are those of parameters; none for anything else. */
+/** The values of a record, by parameter name; empty for other values. */
 function tableOf(value: StateValue | undefined): ReadonlyMap<string, StateValue> {
   const isRecord = typeof value === "object" && value !== null && !Array.isArray(value);
   return new Map(isRecord ? Object.entries(value) : []);
@@ -247,7 +247,7 @@ function text(tensor: StateTensor | undefined): string {
   return `${tensor.dtype} [${tensor.shape.join(", ")}] with ${tensor.data.length} elements`;
 }
 
-/** Options of a rule are no rule. */
+/** Options of a rule are not a rule. */
 function assertRule(name: string, rule: UpdateRule): void {
   if (typeof rule?.update === "function" && Array.isArray(rule.slots)) return;
   throw invalid(

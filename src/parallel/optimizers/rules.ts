@@ -1,9 +1,9 @@
 /**
  * The effect of an optimizer on one element, apart from the owner of that element.
  *
- * A rule is element-wise: it may run on any contiguous range of the parameters, so data parallel ranks run it on everything
- * and sharded ones on their part, with the same bits. Arithmetic is in float64 and rounded to the arrays' dtype where
- * something is stored: each state array once and the parameter once per update.
+ * A rule is element-wise and may run on any contiguous range of the parameters. So data parallel ranks run it on all elements
+ * and sharded ones on their part, with the same bits. Arithmetic is in float64. Each state array and the parameter are rounded
+ * to the arrays' dtype once per update.
  */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
@@ -29,14 +29,14 @@ export interface UpdateRule {
   readonly schedule: Schedule;
   /** Names of the state arrays: each as long as the parameters it belongs to, and of their dtype. */
   readonly slots: readonly string[];
-  /** Updates a range of elements, each apart from the others. */
+  /** Updates a range of elements, each independently. */
   update(update: Update): void;
 }
 
 /** A learning rate, fixed or scheduled. */
 export type LearningRate = number | Schedule;
 
-/** The schedule of a learning rate; refuses what is neither a number of at least 0 nor a function. */
+/** The schedule of a learning rate; refuses a value that is neither a number of at least 0 nor a function. */
 function scheduleOf(rule: string, learningRate: LearningRate): Schedule {
   if (typeof learningRate === "function") return learningRate;
   assertNumber(rule, "learningRate", learningRate, 0);
@@ -82,9 +82,9 @@ const sgdKinds: OptionKinds<SgdOptions> = {
 };
 
 /**
- * With g = gradient + weightDecay · p, the velocity is v ← momentum · v + (1 − dampening) · g, at the first update v ← g;
- * p ← p − rate · v, with Nesterov's momentum p ← p − rate · (g + momentum · v), without momentum p ← p − rate · g.
- * State: `velocity`, with a momentum only.
+ * With g = gradient + weightDecay · p, the velocity is v ← momentum · v + (1 − dampening) · g, at the first update v ← g. Then
+ * p ← p − rate · v; with Nesterov's momentum p ← p − rate · (g + momentum · v), without momentum p ← p − rate · g. State:
+ * `velocity`, only with a momentum.
  *
  * @throws InvalidArgumentError for an option that is negative or not a number, or Nesterov's momentum without momentum
  * or with dampening.
@@ -138,7 +138,7 @@ export interface AdamWOptions {
   readonly betas?: readonly [number, number] | undefined;
   /** Added to the root of the mean square; 1e-8 when left out. */
   readonly epsilon?: number | undefined;
-  /** Times the rate: the share of a parameter that every update takes away. 0.01 when left out. */
+  /** Times the rate: the share of a parameter that every update subtracts. 0.01 when left out. */
   readonly weightDecay?: number | undefined;
 }
 
@@ -191,7 +191,7 @@ export interface LionOptions {
   readonly learningRate: LearningRate;
   /** Shares of the mean that are kept: in the direction taken, in the mean itself. `[0.9, 0.99]` when left out. */
   readonly betas?: readonly [number, number] | undefined;
-  /** Times the rate: the share of a parameter that every update takes away. 0 when left out. */
+  /** Times the rate: the share of a parameter that every update subtracts. 0 when left out. */
   readonly weightDecay?: number | undefined;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Learning rates over time, as pure functions of the number of updates done: a schedule has no state to keep, and resuming
- * at a step gives the rates that an uninterrupted run has there.
+ * Learning rates over time, as pure functions of the number of updates. A schedule has no state, so a run resumed at a step has
+ * the rates of an uninterrupted run.
  */
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 
@@ -8,7 +8,7 @@ import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 export type Schedule = (step: number) => number;
 
 /**
- * The same rate for ever.
+ * A constant rate.
  *
  * @throws InvalidArgumentError for a rate below 0 or not a number.
  */
@@ -19,7 +19,7 @@ export function constant(learningRate: number): Schedule {
 
 /** Options of `warmUp`. */
 export interface WarmUpOptions {
-  /** Number of updates until the full rate: update 0 has `start` of it, update `steps` all of it. */
+  /** Number of updates until the full rate: update 0 has the share `start` of it, update `steps` all of it. */
   readonly steps: number;
   /** Share of the full rate that the first update has; 0 when left out. */
   readonly start?: number | undefined;
@@ -31,7 +31,7 @@ export interface WarmUpOptions {
  * Raises the rate in a straight line to the first of another schedule, then follows it. As PyTorch's `LinearLR` in a
  * `SequentialLR`.
  *
- * @throws InvalidArgumentError for steps that are no integer of at least 0, or a start outside 0 to 1.
+ * @throws InvalidArgumentError for steps that are not an integer of at least 0, or a start outside 0 to 1.
  * @example
  * const schedule = warmUp({ steps: 100, after: cosine({ peak: 3e-4, steps: 1000 }) });
  */
@@ -60,7 +60,7 @@ export interface CosineOptions {
  * Lowers the rate along half a cosine, and keeps it at the minimum after that. As PyTorch's `CosineAnnealingLR` up to its
  * `T_max`, where that one would rise again.
  *
- * @throws InvalidArgumentError for rates below 0, a minimum above the peak, or steps that are no integer of at least 0.
+ * @throws InvalidArgumentError for rates below 0, a minimum above the peak, or steps that are not an integer of at least 0.
  * @example
  * const rule = adamW({ learningRate: cosine({ peak: 3e-4, minimum: 3e-5, steps: 1000 }) });
  */

@@ -1,10 +1,10 @@
 /**
- * A parameter server: one rank keeps the parameters and the optimizer, the others pull values and push gradients when they
- * like. How old the values of a push may be is bounded.
+ * A parameter server: one rank keeps the parameters and the optimizer, the others pull values and push gradients at any time.
+ * The age of a push's values is bounded.
  *
  * Every worker has a communicator of its own with the server, so none waits for another's messages. This needs all ranks in one
- * process: there a receive is put on the server's stream when its message is sent. With the sender in another process it is
- * put there at once, and the stream waits for that worker before it serves any other.
+ * process, where a receive is queued on the server's stream when its message is sent. With the sender in another process it
+ * would be queued at once, and the stream would wait for that worker before any other.
  */
 import { CommClosedError, type Communicator, UnsupportedError } from "../../api/index.ts";
 import {
@@ -24,22 +24,22 @@ import { Connection, replyCodes, requestKinds } from "./protocol.ts";
 import { type AcceptedPush, Service } from "./service.ts";
 import { type ServerReport, ServerStore } from "./store.ts";
 
-/** Options of `ParameterServer.create`; the same on every rank but for `rule` and `onAccepted`, which are the server's. */
+/** Options of `ParameterServer.create`; the same on every rank, except `rule` and `onAccepted`, which only the server uses. */
 export interface ParameterServerOptions {
-  /** The rule that pushes are applied by. */
+  /** The rule that applies pushes. */
   readonly rule: UpdateRule;
   /** The rank that serves; 0 when left out. */
   readonly server?: number | undefined;
   /** Most pushes of others between a pull and its push. */
   readonly staleness: number;
   /**
-   * `block`, when left out: pulls and pushes wait as long as a push of another worker would come too late otherwise. `reject`:
-   * no call waits, and a late push is not applied.
+   * `block`, when left out: pulls and pushes wait while they would make a push of another worker too late. `reject`: no call
+   * waits, and a late push is not applied.
    */
   readonly mode?: "block" | "reject" | undefined;
   /**
-   * Called for every push that was applied, in order. Where it returns a promise, the server waits for it before it replies to the
-   * worker and goes on, so it may save: `state` is that of this very version.
+   * Called for every applied push, in order. The server awaits a returned promise before its reply and its next request. So the
+   * function may save: `state` has exactly this version.
    */
   readonly onAccepted?: ((push: AcceptedPush) => unknown) | undefined;
 }
@@ -50,7 +50,7 @@ const kinds: OptionKinds<ParameterServerOptions> = {
 
 /** The outcome of a push. */
 export interface PushResult {
-  /** `false`: it came too late, with `reject`; pull and compute again. */
+  /** `false`: the push was too late, with `reject`; pull and compute again. */
   readonly accepted: boolean;
   /** The server's version after it. */
   readonly version: number;
@@ -58,14 +58,14 @@ export interface PushResult {
   readonly staleness: number;
 }
 
-/** One rank's end: `serve` on the server; `pull`, `push` and `leave` on workers. Made by `ParameterServer.create`. */
+/** One rank's part: `serve` on the server; `pull`, `push` and `leave` on workers. Made by `ParameterServer.create`. */
 export class ParameterServer implements RankStateful {
   readonly isServer: boolean;
   readonly parameters: ParameterSet;
   readonly #comm: Communicator;
   readonly #options: Complete<ParameterServerOptions>;
   readonly #connections: ReadonlyMap<number, Connection>;
-  /** On the server alone. */
+  /** Only on the server. */
   readonly #store: ServerStore | undefined;
   #hasLeft = false;
   /** The request of this worker that has no reply yet. */
@@ -86,12 +86,12 @@ export class ParameterServer implements RankStateful {
   }
 
   /**
-   * Connects every worker with the server. The server's values are the first version: 0, or that of the state restored.
+   * Connects every worker with the server. The server's values are the first version: 0, or the version of the restored state.
    *
    * - **Collective**: the same parameters, in any order, and the same server, staleness and mode. **Cost**: two comparisons
    *   and a split for each worker.
    *
-   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws InvalidArgumentError on this rank for an invalid option.
    * @throws UnsupportedError on all ranks, before any call, where they live in several processes.
    * @throws CollectiveMismatchError on all ranks for a parameter or option that differs.
    * @example
@@ -126,7 +126,7 @@ export class ParameterServer implements RankStateful {
     if (mode !== "block" && mode !== "reject") {
       throw invalid("ParameterServer.create", "mode", `"${String(mode)}"`, '"block" or "reject"');
     }
-    // Apart from each other: a parameter may have the name of an option.
+    // Two comparisons, because a parameter may have the name of an option.
     await assertSameOnRanks(comm, {
       action: "ParameterServer.create",
       kind: "option",
@@ -162,8 +162,7 @@ export class ParameterServer implements RankStateful {
   }
 
   /**
-   * Serves until every worker has left; `parameters` hold the last version then. Requests are answered in the order in which
-   * they come.
+   * Serves until every worker has left; `parameters` hold the last version then. Requests are answered in the order of arrival.
    *
    * @throws InvalidArgumentError on a worker. RemoteRankError when a worker threw.
    */
@@ -193,15 +192,15 @@ export class ParameterServer implements RankStateful {
   }
 
   /**
-   * Has the server apply gradients that were computed from the values of a version: those of `parameters`, or others by name.
-   * With `block` every push needs a pull of its own and may have to wait; what is refused uses the pull up.
+   * Sends the server gradients computed from the values of a version: those of `parameters`, or others by name. With `block`
+   * every push needs a pull of its own and may have to wait; a refused push uses the pull up.
    *
-   * - **Lengths**: a gradient for each parameter and as long as it; never cut or padded.
+   * - **Lengths**: a gradient for each parameter, of its length; never truncated or padded.
    * - **Cost**: the gradients and 48 bytes.
    *
-   * @throws InvalidArgumentError for a gradient that is missing, unknown or of another length, a version that the server has
-   * not reached, with `block` one that was not pulled, or while another request is under way. Nothing was applied.
-   * @throws NonFiniteGradientError for infinities or NaN. Nothing was applied.
+   * @throws InvalidArgumentError, without applying any, for a gradient that is missing, unknown or of another length, or while
+   * another request is under way. Also for a version that the server has not reached, or with `block` one that was not pulled.
+   * @throws NonFiniteGradientError for infinities or NaN, without applying any gradient.
    */
   push(version: number, gradients?: Readonly<Record<string, ParameterArray>>): Promise<PushResult> {
     return this.#request("push", async (connection) => {
@@ -233,7 +232,7 @@ export class ParameterServer implements RankStateful {
     });
   }
 
-  /** Ends the requests of this worker at the server. Nothing may follow. */
+  /** Ends the requests of this worker at the server. */
   leave(): Promise<void> {
     return this.#request("leave", async (connection) => {
       this.#hasLeft = true;
@@ -243,8 +242,8 @@ export class ParameterServer implements RankStateful {
   }
 
   /**
-   * On the server its values, the optimizer's state, and the counts of its report; their memory is shared. On workers next to
-   * nothing. Belongs to `perRank` in checkpoints of all ranks, which any number of ranks may load.
+   * On the server its values, the optimizer's state, and the counts of its report; their memory is shared. On workers it is
+   * nearly empty. Belongs to `perRank` in checkpoints of all ranks, which any number of ranks may load.
    */
   state(): State {
     const { values = {}, tensors = {} } = this.#store?.state() ?? {};
@@ -252,7 +251,7 @@ export class ParameterServer implements RankStateful {
   }
 
   /**
-   * Continues from the state of an earlier server, before this one serves: the next push makes the version after its last.
+   * Continues from the state of an earlier server, before this one serves: the next push creates the version after its last.
    *
    * @throws InvalidArgumentError for another model, rule or server rank; nothing is changed.
    * @throws CommClosedError once this rank has served or left.
@@ -267,7 +266,7 @@ export class ParameterServer implements RankStateful {
     this.#store?.restore(state);
   }
 
-  /** As `restore`, from the states of another number of ranks, whichever of them served. */
+  /** As `restore`, from the states of another number of ranks with any server rank. */
   reshard(states: readonly State[], _rank: number, _size: number): void {
     const { server } = this.#options;
     const served = states.find(({ values }, rank) => values["server"] === rank);
@@ -351,7 +350,7 @@ export class ParameterServer implements RankStateful {
   }
 }
 
-/** Refuses ranks in several processes, where the server would wait for the worker that it listened to first. */
+/** Refuses ranks in several processes, where the server's stream would wait for the first worker. */
 function assertOneProcess({ rank, size, name, localRanks }: Communicator): void {
   const ranks = Array.from({ length: size }, (_, each) => each).filter(
     (each) => !localRanks.includes(each),

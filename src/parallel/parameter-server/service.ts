@@ -9,7 +9,7 @@ export interface AcceptedPush {
   readonly worker: number;
   /** The version that it was computed from. */
   readonly from: number;
-  /** The version that it made. */
+  /** The version that it created. */
   readonly version: number;
   /** Pushes of others in between. */
   readonly staleness: number;
@@ -68,7 +68,7 @@ export class Service {
     return this.#store.report;
   }
 
-  /** Receives the next request of a worker, whenever it comes. */
+  /** Receives the next request of a worker. */
   #receiveFrom(worker: number): void {
     const connection = this.#connections.get(worker) as Connection;
     const receive = async (): Promise<Request> => {
@@ -157,15 +157,15 @@ export class Service {
 }
 
 /**
- * The order of turns in which no push ever comes too late. A pull that was not pushed yet is a lease of its version; every push
- * of another worker makes it one staler.
+ * Orders pulls and pushes so that no push is too late. A pull without its push is a lease of its version; every push of another
+ * worker increases its staleness by one.
  *
- * Leases are always such that pushing them in the order of their versions keeps each within the bound. A pull or a push that
- * would break that waits. The oldest lease may therefore always be pushed, so workers that push or leave never wait for ever.
+ * Invariant: pushing the leases in the order of their versions keeps each within the bound. A pull or a push that would break
+ * it waits. The oldest lease may therefore always be pushed, so no worker waits for ever while others push or leave.
  */
 export class Admission {
   readonly #bound: number;
-  /** Versions by worker, in the order of pulls, which is that of versions. */
+  /** Versions by worker, in the order of pulls, and so of versions. */
   readonly #leases = new Map<number, number>();
 
   /** `bound`: most pushes of others between a pull and its push. */
@@ -178,7 +178,7 @@ export class Admission {
     return this.#leases.get(worker);
   }
 
-  /** One more lease would be the last to be pushed, after all others. */
+  /** A further lease is pushed last, after all others. */
   mayPull(): boolean {
     return this.#leases.size <= this.#bound;
   }
@@ -189,13 +189,13 @@ export class Admission {
     this.#leases.set(worker, version);
   }
 
-  /** The others' leases stay within the bound when this worker makes the version after the present one. */
+  /** True if the others' leases stay within the bound after this worker's push. */
   mayPush(worker: number, version: number): boolean {
     const others = [...this.#leases].filter(([each]) => each !== worker).map(([, lease]) => lease);
     return others.every((lease, place) => version + 1 + place - lease <= this.#bound);
   }
 
-  /** Gives a lease back, pushed or not. */
+  /** Ends a lease, pushed or not. */
   release(worker: number): void {
     this.#leases.delete(worker);
   }

@@ -1,4 +1,4 @@
-/** The state of a server: the values, the optimizer's state, and counts of its work; a checkpoint takes all of it along. */
+/** The state of a server: the values, the optimizer's state, and counts of its work, all part of a checkpoint. */
 
 import { invalid } from "../../api/option-kinds.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
@@ -6,22 +6,22 @@ import type { UpdateRule } from "../optimizers/rules.ts";
 import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 import type { State, Stateful, StateTensor, StateValue } from "../state.ts";
 
-/** The work of a server until its last worker left; of all servers that continued from its checkpoints, together. */
+/** The work of a server until its last worker left, including the servers before its checkpoint. */
 export interface ServerReport {
   /** Pushes applied: the version of the values. */
   readonly accepted: number;
-  /** Pushes that came too late, with `reject`. */
+  /** Late pushes, with `reject`. */
   readonly rejected: number;
-  /** Pushes that were wrong: from the future, not finite, or not pulled. */
+  /** Refused pushes: of a future version, not finite, or not pulled. */
   readonly refused: number;
   readonly largestStaleness: number;
-  /** Requests that had to wait, with `block`. */
+  /** Requests that waited, with `block`. */
   readonly held: number;
 }
 
 const counts = ["accepted", "rejected", "refused", "largestStaleness", "held"] as const;
 
-/** The values of a server and how they came to be. */
+/** The values of a server, with its optimizer and counts. */
 export class ServerStore implements Stateful {
   readonly set: ParameterSet;
   readonly #optimizer: Optimizer;
@@ -49,7 +49,7 @@ export class ServerStore implements Stateful {
     this.#report.largestStaleness = Math.max(this.#report.largestStaleness, staleness);
   }
 
-  /** Counts a request that was not applied at once. */
+  /** Counts a request that waited, was rejected or refused. */
   count(what: "rejected" | "refused" | "held"): void {
     this.#report[what] += 1;
   }
@@ -90,7 +90,7 @@ export class ServerStore implements Stateful {
           name.startsWith(prefix) ? [[name.slice(prefix.length), tensor]] : [],
         ),
       );
-    // May still refuse, for another rule; then nothing is changed.
+    // May still refuse another rule, before any change.
     this.#optimizer.restore({
       values: (values["optimizer"] ?? {}) as Record<string, StateValue>,
       tensors: under("optimizer/"),

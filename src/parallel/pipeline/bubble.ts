@@ -1,4 +1,4 @@
-/** The share of a pipeline's time in which its stages stand idle: by formula, and measured on the virtual clock. */
+/** The share of a pipeline's time in which its stages are idle: by formula, and measured on the virtual clock. */
 import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** An event of `Trace.toChrome().traceEvents`; times are microseconds, and each rank is a process. */
@@ -12,21 +12,21 @@ export interface TimelineEvent {
   readonly args?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** Computing of stages in a span of virtual time. */
+/** Compute time of stages in a span of virtual time. */
 export interface Bubble {
-  /** From the first computing to the end of the last, in nanoseconds. */
+  /** From the start of the first compute to the end of the last, in nanoseconds. */
   readonly spanNs: number;
-  /** Computing of every rank in it, in nanoseconds: those of the trace, in the order of their processes. */
+  /** Compute time of every rank of the trace in it, in nanoseconds, in the order of processes. */
   readonly busyNs: readonly number[];
   /** Share of all ranks' time in the span in which they did not compute. */
   readonly share: number;
 }
 
 /**
- * The share of idle time of `gpipe` and of `1f1b` alike, where stages take equally long and messages no time:
- * (p − 1) / (m + p − 1) with p stages and m micro-batches. The schedules differ in what they keep: see `PipelineStep`.
+ * The share of idle time of both `gpipe` and `1f1b`, with equal stages and messages without duration: (p − 1) / (m + p − 1) for
+ * p stages and m micro-batches. The schedules differ in memory: see `PipelineStep`.
  *
- * @throws InvalidArgumentError for a number that is no integer of at least 1.
+ * @throws InvalidArgumentError for a number that is not an integer of at least 1.
  */
 export function idealBubble(stages: number, microBatches: number): number {
   for (const [field, value] of Object.entries({ stages, microBatches })) {
@@ -37,10 +37,10 @@ export function idealBubble(stages: number, microBatches: number): number {
 }
 
 /**
- * Measures the bubble from the trace of a run with stages that report virtual compute (`PipelineOptions.work`, or
- * `comm.work` of their own). Times are rounded to nanoseconds, which the simulation's fastest link keeps below.
+ * Measures the bubble from the trace of a run with stages that report virtual compute (`PipelineOptions.work`, or `comm.work`
+ * of their own). The trace's fractions of microseconds are rounded to nanoseconds.
  *
- * @throws InvalidArgumentError for a value that is no array of events, or a trace without computing.
+ * @throws InvalidArgumentError for a value that is not an array of events, or a trace without compute.
  * @example
  * const { share } = measureBubble(trace.toChrome().traceEvents);
  */

@@ -1,9 +1,9 @@
 /**
  * Pipeline parallelism: rank r runs stage r of a model, and micro-batches follow one another through the stages.
  *
- * Gradients are added up over the micro-batches in their order, by each stage for its own parameters, so they have the bits
- * of a run of all stages on one rank, whatever the schedule. Dividing by the weight of the samples, and what lies beyond one
- * pipeline, is `DataParallel`'s.
+ * Each stage adds up the gradients of its own parameters in the order of the micro-batches. So they have the bits of a run of
+ * all stages on one rank, in every schedule. `DataParallel` divides by the weight of the samples, and combines several
+ * pipelines.
  */
 import type { Communicator } from "../../api/index.ts";
 import {
@@ -27,7 +27,7 @@ import { StageTransfers } from "./stage-transfers.ts";
 export interface PipelineOptions {
   /** `1f1b` when left out; the same on every rank. */
   readonly schedule?: PipelineSchedule | undefined;
-  /** Of what stages send each other; `float32` when left out. The same on every rank. */
+  /** Dtype of the messages between stages; `float32` when left out. The same on every rank. */
   readonly dtype?: ParameterDType | undefined;
   /** Virtual compute of this stage by micro-batch, passed to `comm.work` before it computes; none when left out. */
   readonly work?: VirtualWork | undefined;
@@ -35,9 +35,9 @@ export interface PipelineOptions {
 
 const kinds: OptionKinds<PipelineOptions> = { schedule: true, dtype: true, work: true };
 
-/** The result of a step; the same on all ranks but for `held`. */
+/** The result of a step; all but `held` is the same on all ranks. */
 export interface PipelineStep extends Complete<MicroBatch> {
-  /** Most micro-batches with a forward pass that this stage kept at once: all with `gpipe`, at most `size - rank` with `1f1b`. */
+  /** Most forward passes that this stage kept at once: of all micro-batches with `gpipe`, at most `size - rank` with `1f1b`. */
   readonly held: number;
 }
 
@@ -65,7 +65,7 @@ export class PipelineParallel<Batch> {
    *
    * - **Collective**: the same schedule and dtype on every rank. **Cost**: a comparison.
    *
-   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws InvalidArgumentError on this rank for an invalid option.
    * @throws CollectiveMismatchError on all ranks for options that differ.
    * @example
    * const stage = transformerStage(comm, shape);
@@ -112,19 +112,19 @@ export class PipelineParallel<Batch> {
    * Runs all micro-batches forward and backward, and reports the sums of this stage's gradients; as `Model.backward`, by all
    * ranks together with the same micro-batches.
    *
-   * - **Collective**: as many micro-batches on every rank, at least none.
-   * - **Gradients** are added up in the order of the micro-batches, whatever the schedule, and reported once each: during the
+   * - **Collective**: the same number of micro-batches on every rank, which may be 0.
+   * - **Gradients** are added up in the order of the micro-batches, in every schedule. Each is reported once, during the
    *   backward of the last micro-batch, so that a `DataParallel` around it sends its buckets meanwhile.
-   * - **With `visit`**, which a `ShardedParallel` around it gives, the stage holds neither all values nor all gradients: its
-   *   layers are visited forward and back for each micro-batch, and gradients reported by micro-batch. Pipelines of other data
-   *   parallel lines may have another number of micro-batches; one with fewer visits for nothing.
-   * - **Messages**: a stage's outputs, and the gradients by its inputs, one way and back for every micro-batch; beside them a
-   *   comparison and a broadcast of 24 bytes. What crosses between neighbours goes as one group, which cannot deadlock.
+   * - **With `visit`**, passed by a `ShardedParallel` around it, the stage holds neither all values nor all gradients. Its
+   *   layers are visited forward and back for each micro-batch, and gradients are reported by micro-batch. Pipelines of other
+   *   data parallel lines may have another number of micro-batches; those with fewer make additional visits without computing.
+   * - **Messages**: a stage's outputs and the gradients by its inputs for every micro-batch, and a comparison and a broadcast
+   *   of 24 bytes. Messages in both directions between neighbours form one group, which cannot deadlock.
    *
-   * @throws InvalidArgumentError on this rank for values or gradients of a stage in another length or dtype; the others get
+   * @throws InvalidArgumentError on this rank for a stage's values or gradients of another length or dtype; the others get
    * `RemoteRankError`.
-   * @throws CollectiveMismatchError on all ranks for another number of micro-batches; on neighbours for an output or a
-   * gradient that is not as long as the other one's input or output.
+   * @throws CollectiveMismatchError on all ranks for another number of micro-batches; on neighbours for an output or a gradient
+   * of another length than expected.
    * @throws CommClosedError when an earlier step failed in the middle, which leaves stages out of step.
    * @example
    * const stats = await trainer.step([microBatches], (all, ready) => pipeline.backward(all, ready));
@@ -177,7 +177,7 @@ export class PipelineParallel<Batch> {
     return { ...(await broadcastTotals(this.#comm, step.totals)), held: step.held };
   }
 
-  /** Gives the buffers of messages back, when a step that is running has ended; the communicator stays open. */
+  /** Frees the buffers of messages after a running step; the communicator stays open. */
   [Symbol.dispose](): void {
     this.#guard.dispose();
   }

@@ -1,12 +1,12 @@
 /**
- * Schedules: in which order a stage computes and exchanges, as data.
+ * Schedules: the order of a stage's computations and exchanges, as data.
  *
- * Messages between two neighbours belong to one exchange on both sides, so that neither waits for the other to send
- * first, although every message waits for its receiver. Micro-batches go forward in their order, and backward in the same.
+ * Messages between two neighbours belong to one exchange on both sides. So neither waits for the other to send first, although
+ * every message waits for its receiver. Micro-batches go forward in their order, and backward in the same.
  */
 import type { Direction } from "../data-parallel/backward.ts";
 
-/** `gpipe`: all micro-batches forward, then all backward. `1f1b`: backward as soon as one can be (PipeDream-Flush). */
+/** `gpipe`: all micro-batches forward, then all backward. `1f1b`: each backward as soon as possible (PipeDream-Flush). */
 export type PipelineSchedule = "gpipe" | "1f1b";
 
 /** The next work of a stage. Numbers are those of micro-batches. */
@@ -33,11 +33,11 @@ export interface StagePosition {
   readonly rank: number;
   readonly size: number;
   readonly microBatches: number;
-  /** Micro-batches of the pipeline that has most, where several keep in step: those beyond its own are not computed. */
+  /** Most micro-batches among the pipelines that run in step; those beyond its own are not computed. */
   readonly rounds: number;
 }
 
-/** Everything that a stage does in a step, in order. */
+/** All actions of a stage in a step, in order. */
 export function actionsOf(schedule: PipelineSchedule, position: StagePosition): ScheduleAction[] {
   const { rank, size, microBatches } = position;
   const real = (at: number | undefined): number | undefined =>
@@ -56,7 +56,7 @@ export function actionsOf(schedule: PipelineSchedule, position: StagePosition): 
   });
 }
 
-/** The order in which a stage goes through its layers. */
+/** The order of a stage's passes through its layers. */
 export function passesOf(
   schedule: PipelineSchedule,
   position: Omit<StagePosition, "microBatches">,
@@ -72,8 +72,8 @@ function gpipe({ rounds }: StagePosition): ScheduleAction[] {
 }
 
 /**
- * A stage is ahead of the last one by as many micro-batches as there are stages after it. Once it is, each forward is
- * followed by the backward of the micro-batch that comes back.
+ * A stage is ahead of the last one by one micro-batch per later stage. From then on, each forward is followed by the backward
+ * of the returning micro-batch.
  */
 function oneForwardOneBackward({ rank, size, rounds }: StagePosition): ScheduleAction[] {
   const ahead = Math.min(size - 1 - rank, rounds);

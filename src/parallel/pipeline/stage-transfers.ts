@@ -1,4 +1,4 @@
-/** The transfers of a stage to and from its neighbours: arrays in the pipeline's dtype, each way at once. */
+/** The transfers of a stage to and from its neighbours: arrays in the pipeline's dtype, in both directions at once. */
 import type { Communicator, DeviceBuffer } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
@@ -54,7 +54,7 @@ export class StageTransfers {
     };
   }
 
-  /** Gives the buffers back. */
+  /** Frees the buffers. */
   dispose(): void {
     for (const buffer of this.#buffers.values()) buffer.dispose();
     this.#buffers.clear();

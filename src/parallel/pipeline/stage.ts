@@ -13,15 +13,15 @@ import type { ParameterArray } from "../parameter-set.ts";
 import type { ScheduleAction, StageExchange } from "./schedule.ts";
 import type { StageTransfers } from "./stage-transfers.ts";
 
-/** One forward pass of a stage. Several are under way at once; each keeps what its own backward needs. */
+/** One forward pass of a stage. Several are under way at once; each keeps the data of its own backward. */
 export interface StagePass {
   /** The input of the next stage, in the pipeline's dtype; not read on the last stage. Sent before anything else is computed. */
   readonly output?: ParameterArray | undefined;
-  /** The sum of the losses over the micro-batch and its samples, on the last stage alone. */
+  /** The sum of the losses over the micro-batch and its samples, only on the last stage. */
   readonly told?: MicroBatch | undefined;
   /**
    * From the gradient by the output (none on the last stage, which has the loss's) reports those by the stage's parameters,
-   * each at most once, and gives the one by the input: as long as it; not read on the first stage. Gradients are those of
+   * each at most once. Returns the one by the input, of the same length; not read on the first stage. Gradients are those of
    * the sum of the losses.
    */
   backward(
@@ -38,8 +38,8 @@ export interface Stage<Batch> {
    * Computes a micro-batch. The first stage gets no input and reads the batch; the last reads its targets there. An input
    * belongs to the stage.
    *
-   * `visit` gets every layer of the stage before it is used, first to last, and by the pass's backward last to first; where
-   * values are held in shards (`ShardedParallel`), a layer's can be read from then until the next visit.
+   * `visit` is called with every layer of the stage before its use, first to last, and in backward last to first. With values
+   * in shards (`ShardedParallel`), a layer's can be read from then until the next visit.
    */
   forward(
     batch: Batch,
@@ -63,7 +63,7 @@ export interface StageStepParts<Batch> {
   readonly work: VirtualWork | undefined;
   readonly batches: readonly Batch[];
   readonly take: TakeGradient;
-  /** Left out where the stage has all its values: then the gradients of all micro-batches are reported as one. */
+  /** Left out where the stage has all its values: then the gradients of all micro-batches are reported as one sum. */
   readonly visit: Visit | undefined;
 }
 
@@ -236,14 +236,14 @@ export class GradientSums {
     this.#take = take;
   }
 
-  /** Opens a micro-batch, and gives the receiver of its gradients. */
+  /** Opens a micro-batch, and returns the receiver of its gradients. */
   begin(last: boolean): TakeGradient {
     this.#last = last;
     this.#received.clear();
     return (name, gradient) => this.#add(name, gradient);
   }
 
-  /** Reports the sums that the last micro-batch added nothing to. */
+  /** Reports the sums without a part of the last micro-batch. */
   finish(): void {
     for (const [name, sum] of this.#sums) this.#take(name, sum);
     this.#sums.clear();

@@ -2,9 +2,9 @@
  * Layers with weights divided over the ranks of a communicator, forward and backward (as in Megatron-LM,
  * https://arxiv.org/abs/1909.08053).
  *
- * All ranks give the same input and get the same output, the same bits. What lies between is any layer over a rank's part of
- * the weights, with a part of a sum as its output: two linear layers, the first divided by outputs and the second by inputs, with
- * anything element-wise or head-wise between them. One all-reduce forward, one backward, however much lies between.
+ * All ranks pass the same input and get the same output, bit by bit. In between is any layer over a rank's part of the weights,
+ * with a part of a sum as its output. An example is two linear layers, the first divided by outputs and the second by inputs,
+ * with element-wise or head-wise layers between them. Cost: one all-reduce forward, one backward.
  */
 import type { Communicator } from "../../api/index.ts";
 import { assertCommunicator } from "../argument-checks.ts";
@@ -24,13 +24,13 @@ import type { ParameterArray } from "../parameter-set.ts";
 /** One forward pass of a sharded layer. */
 export interface ShardedPass {
   readonly output: ParameterArray;
-  /** As `Pass.backward`; collective where the layer is. */
+  /** As `Pass.backward`; collective if the layer is. */
   backward(gradient: ParameterArray, take: TakeGradient): Promise<ParameterArray>;
 }
 
 /** A layer that all ranks of a communicator run together. */
 export interface ShardedLayer {
-  /** As `Layer.forward`; collective where the layer is. */
+  /** As `Layer.forward`; collective if the layer is. */
   forward(input: ParameterArray, extent: Extent): Promise<ShardedPass>;
 }
 
@@ -141,7 +141,7 @@ export function visitedSequence<Name>(
   };
 }
 
-/** The input plus what the layer makes of it. */
+/** The input plus the layer's output. */
 export function shardedResidual(layer: ShardedLayer): ShardedLayer {
   return {
     async forward(input, extent) {

@@ -1,4 +1,4 @@
-/** Tensors cut along an axis into a part for each rank, and put together again. */
+/** Cuts tensors along an axis into a part for each rank, and joins the parts. */
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertCommunicator } from "../argument-checks.ts";
@@ -13,7 +13,7 @@ export interface Tensor {
   readonly data: ParameterArray;
 }
 
-/** A stretch of an axis. */
+/** A range of an axis. */
 export interface Part {
   readonly begin: number;
   /** Exclusive. */
@@ -29,9 +29,9 @@ export interface SplitOptions {
 }
 
 /**
- * The part of an extent that a rank takes: whole units, the first ranks one more where they do not come out even.
+ * The part of an extent that a rank takes, in whole units; in an uneven division the first ranks have one more.
  *
- * @throws InvalidArgumentError for a rank that is none, or a unit that does not divide the extent.
+ * @throws InvalidArgumentError for an invalid rank, or a unit that does not divide the extent.
  */
 export function partOf(extent: number, options: SplitOptions): Part {
   const { rank, size, unit = 1 } = options ?? {};
@@ -76,7 +76,7 @@ export function splitTensor(tensor: Tensor, axis: number, options: SplitOptions)
 }
 
 /**
- * All ranks' parts, put together along an axis in the order of ranks; their extents there may differ.
+ * All ranks' parts, joined along an axis in the order of ranks; their extents there may differ.
  *
  * - **Collective**: the same axis on every rank. **Cost**: a comparison and two all-gathers.
  *

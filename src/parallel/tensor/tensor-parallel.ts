@@ -1,6 +1,5 @@
 /**
- * One step of a model that is divided over ranks in a way of its own: each shard computes a part of the output, and the
- * parts are joined.
+ * One step of a model with a custom division over ranks: each shard computes a part of the output, and the parts are joined.
  */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
@@ -11,27 +10,27 @@ import type { ParameterArray } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import { elementsOf } from "../state.ts";
 
-/** The computing of a shard, and the calls of all of them. */
+/** The result of a shard's step, or of all shards together. */
 export interface ShardStep {
-  /** A part of the sum that is the output; of all shards, the sum. */
+  /** A term of the output; of all shards, the sum. */
   readonly output: ParameterArray;
   readonly shape: readonly number[];
-  /** Mean loss of the samples that it looked at; of all shards, the mean over theirs. */
+  /** Mean loss of its samples; of all shards, the mean over all their samples. */
   readonly loss: number;
   /** Norm of the gradient of its own parameters; of all shards, the norm of the gradient of all. */
   readonly gradientNorm: number;
-  /** Samples that the loss is a mean of; of all shards, their sum. */
+  /** Number of samples in the mean; of all shards, their sum. */
   readonly samples: number;
 }
 
 /** One rank's part of a model. */
 export interface Shard<Batch> {
-  /** Computes its part of one step, in whatever way. */
+  /** Computes its part of one step. */
   step(batch: Batch): ShardStep | PromiseLike<ShardStep>;
 }
 
 /**
- * Runs a shard on every rank of a communicator and joins what they tell.
+ * Runs a shard on every rank of a communicator and joins the results.
  *
  * @throws InvalidArgumentError for a shard without a `step`.
  * @example
@@ -50,16 +49,16 @@ export class TensorParallel<Batch> {
   }
 
   /**
-   * One step of all shards; resolves to the same on every rank, bit by bit.
+   * One step of all shards; resolves to the same result on every rank, bit by bit.
    *
-   * - **Joining**: outputs are summed in the order of the backend's plan; the loss is the mean weighted by samples; the norm
-   *   is the root of the sum of squares, because shards own different parameters.
+   * - **Joining**: outputs are summed in the order of the backend's plan, and the loss is the mean weighted by samples. The
+   *   norm is the root of the sum of squares, because shards own different parameters.
    * - **Collective**: every rank calls it equally often. **Cost**: a comparison, an all-reduce of the output, an all-gather of
    *   24 bytes.
    *
-   * @throws InvalidArgumentError on this rank for an output that does not fit its shape, or a number that is none; on all
-   * ranks when there was no sample.
-   * @throws CollectiveMismatchError on all ranks when outputs differ in shape or dtype: they are never padded or cut.
+   * @throws InvalidArgumentError on this rank for an output that does not fit its shape, or an invalid number; on all ranks
+   * when there was no sample.
+   * @throws CollectiveMismatchError on all ranks when outputs differ in shape or dtype; they are never padded or truncated.
    */
   async step(batch: Batch): Promise<ShardStep> {
     const part = await this.#shard.step(batch);

@@ -1,9 +1,9 @@
 /**
- * The cut of parameters into shards, and their memory on one rank: layer by layer, each rank holding an equal range of each.
+ * The shards of parameters, and their memory on one rank: each rank holds an equal range of every layer.
  *
- * The parameters of a layer follow one another in flat parameters, one for each dtype (and, in a divided model, for each
- * number of ranks that have them). A flat parameter is padded to a multiple of the ranks; rank r holds the r-th part of it,
- * wherever that cuts the parameters. Padding is zeros, never seen outside and never saved.
+ * The parameters of a layer are concatenated in flat parameters, one for each dtype. A divided model has one for each number of
+ * holding ranks as well. A flat parameter is padded to a multiple of the ranks; rank r holds the r-th part of it, across the
+ * bounds of parameters. Padding is zeros, never visible outside and never saved.
  */
 
 import { bytesOf, type CommOp, type Communicator, type DeviceBuffer } from "../../api/index.ts";
@@ -11,7 +11,7 @@ import { releaseAfter } from "../call-guard.ts";
 import { type Divided, groupByCopies } from "../divided.ts";
 import type { Parameter, ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
 
-/** Where a parameter lies in its flat parameter. */
+/** The place of a parameter in its flat parameter. */
 export interface FlatPosition {
   readonly parameter: Parameter;
   /** First element in the flat parameter. */
@@ -28,7 +28,7 @@ export interface FlatParameter {
   readonly shardLength: number;
 }
 
-/** Values that are gathered, computed with and freed together. */
+/** Flat parameters that are gathered, used and freed together. */
 export interface LayerPlan {
   readonly name: string;
   readonly parameters: readonly Parameter[];
@@ -46,7 +46,7 @@ export interface ShardRange {
   readonly at: number;
 }
 
-/** The layers of a model with parameters in their order of use; a layer's place is that of its first one. */
+/** The layers of a model, for parameters in their order of use; layers are in the order of their first parameters. */
 export function layersOf(
   inUse: readonly Parameter[],
   layerOf: (name: string) => string,
@@ -83,7 +83,10 @@ function flatParameterOf(
   return { dtype, parameters: placed, length, shardLength: Math.ceil(length / size) };
 }
 
-/** The ranges of a flat parameter's parameters that a rank holds; empty ones too, so that every rank knows every parameter. */
+/**
+ * The ranges of a flat parameter's parameters that a rank holds. Empty ones are included, so that every rank lists every
+ * parameter.
+ */
 function shardRangesOf({ parameters, shardLength }: FlatParameter, rank: number): ShardRange[] {
   const first = rank * shardLength;
   return parameters.map(({ parameter, begin }) => {
@@ -93,7 +96,7 @@ function shardRangesOf({ parameters, shardLength }: FlatParameter, rank: number)
   });
 }
 
-// One flat parameter on one rank: its share of values and gradients, and the whole of either while that is needed.
+// One flat parameter on one rank: its share of values and gradients, and the whole of either while needed.
 
 /** The sharded parts: 1 optimizer state, 2 gradients as well, 3 parameter values as well. */
 export type ShardingStage = 1 | 2 | 3;
@@ -106,13 +109,13 @@ export interface ShardingContext {
   readonly meter: MemoryMeter;
 }
 
-/** A call under way, and the buffer that it has. */
+/** A call under way, and its buffer. */
 interface Transfer {
   readonly op: CommOp;
   readonly buffer: DeviceBuffer<ParameterDType>;
 }
 
-/** The memory of a flat parameter. The trainer decides when; this does it. */
+/** The memory of a flat parameter; the trainer decides when it is gathered and freed. */
 export class FlatParameterHandle {
   readonly flat: FlatParameter;
   readonly ranges: readonly ShardRange[];
@@ -126,7 +129,7 @@ export class FlatParameterHandle {
   #gather: Transfer | undefined;
   #reduction: Transfer | undefined;
 
-  /** Takes the values over from the set, which is left without. */
+  /** Takes the values over from the set, which loses them. */
   constructor(flat: FlatParameter, context: ShardingContext) {
     const { comm, stage } = context;
     this.flat = flat;
@@ -161,7 +164,7 @@ export class FlatParameterHandle {
     assertPosted(this.#gather.op);
   }
 
-  /** Takes what was gathered; from then on the parameters' values can be read. */
+  /** Takes the gathered values; from then on they can be read. */
   async finishGather(): Promise<void> {
     const { op, buffer } = this.#gather as Transfer;
     await op;
@@ -172,7 +175,7 @@ export class FlatParameterHandle {
     this.#bindValues(this.#fullValues);
   }
 
-  /** The values can no longer be read; at stage 3 the memory is given back. */
+  /** Makes the values unreadable; at stage 3 their memory is freed. */
   release(): void {
     this.#bindValues(undefined);
     if (this.#context.stage < 3 || this.#fullValues === undefined) return;
@@ -180,7 +183,7 @@ export class FlatParameterHandle {
     this.#fullValues = undefined;
   }
 
-  /** Forgets the gradients of the last step. */
+  /** Drops the gradients of the last step. */
   clearGradients(): void {
     this.gradientShard.fill(0);
     this.#fullGradient?.fill(0);
@@ -196,7 +199,7 @@ export class FlatParameterHandle {
     }
   }
 
-  /** Posts the sum of all ranks' gradients, of which each keeps its range. */
+  /** Posts the reduce-scatter of all ranks' gradients. */
   startReduce(): void {
     const { comm, stage } = this.#context;
     const gradient = this.#allocatedGradient();
@@ -210,7 +213,7 @@ export class FlatParameterHandle {
     assertPosted(this.#reduction.op);
   }
 
-  /** Takes this rank's range of the sum: adds it to that of earlier micro-batches. */
+  /** Adds this rank's range of the sum to its sum over earlier micro-batches. */
   async finishReduce(): Promise<void> {
     const { op, buffer } = this.#reduction as Transfer;
     await op;
@@ -218,14 +221,14 @@ export class FlatParameterHandle {
     this.#reduction = undefined;
     this.#dispose(buffer);
     const mine = this.gradientShard;
-    // At stage 1 micro-batches were added up before the sum, and the range still holds this rank's own part of it.
+    // At stage 1 micro-batches were added up before the call, and the range still holds this rank's own part.
     if (this.#context.stage === 1) mine.set(sum);
     else
       for (let at = 0; at < mine.length; at++)
         mine[at] = (mine[at] as number) + (sum[at] as number);
   }
 
-  /** Gives buffers back that a failed step left, once the calls that have them are done. */
+  /** Frees the buffers of a failed step once their calls are done. */
   dispose(): void {
     for (const transfer of [this.#gather, this.#reduction]) {
       if (transfer !== undefined) releaseAfter(transfer.op, () => this.#dispose(transfer.buffer));
@@ -279,19 +282,19 @@ export class FlatParameterHandle {
   }
 }
 
-/** A call that could not be made must not be followed by the next: it would meet the others' call of this flat parameter. */
+/** After a call that could not be made no other may follow: it would match the others' call of this flat parameter. */
 function assertPosted(op: CommOp): void {
   if (op.status === "failed") throw op.error;
 }
 
-// One layer on one rank: what is gathered, computed with and freed together.
+// One layer on one rank: its values are gathered, used and freed together.
 
 /** The memory of a layer. */
 export class LayerShards {
   readonly name: string;
   readonly parameters: ReadonlySet<Parameter>;
   readonly flatParameters: readonly FlatParameterHandle[];
-  /** The state of the values: readable, on their way, or neither. */
+  /** The state of the values: readable, being gathered, or neither. */
   #values: "here" | "coming" | "away";
 
   constructor(plan: LayerPlan, context: ShardingContext) {
@@ -301,7 +304,7 @@ export class LayerShards {
     this.#values = context.stage === 3 ? "away" : "here";
   }
 
-  /** Posts the gathering of the values, unless they are here or on their way. */
+  /** Posts the gathering of the values, unless they are readable or already being gathered. */
   startGather(): void {
     if (this.#values !== "away") return;
     this.#values = "coming";
@@ -316,7 +319,7 @@ export class LayerShards {
     this.#values = "here";
   }
 
-  /** The values can no longer be read. */
+  /** Makes the values unreadable. */
   release(): void {
     if (this.#values !== "here") return;
     for (const flat of this.flatParameters) flat.release();
@@ -338,7 +341,7 @@ export class LayerShards {
   }
 }
 
-// The memory of sharded training, counted where it is allocated and freed.
+// Counts the memory of sharded training where it is allocated and freed.
 
 /** The uses of memory. */
 export type MemoryUse = "values" | "gradients" | "optimizer" | "exchange";
@@ -346,7 +349,7 @@ export type MemoryUse = "values" | "gradients" | "optimizer" | "exchange";
 /** Bytes of one use. */
 export interface HeldBytes {
   readonly nowBytes: number;
-  /** The most since the trainer was made. */
+  /** The most since the creation of the trainer. */
   readonly peakBytes: number;
 }
 

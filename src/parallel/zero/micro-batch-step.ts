@@ -1,9 +1,9 @@
 /**
- * One micro-batch on all ranks: which layer's values are gathered when, and when its gradients are summed.
+ * One micro-batch on all ranks: schedules the gathering of each layer's values and the sum of its gradients.
  *
- * Layers are visited in one order, first to last and back; a pipeline goes that way several times. All calls follow from that
- * order alone, never from timing, so they meet on all ranks, and a rank without a micro-batch makes them by visiting for
- * nothing. Values of the next layer are requested while this one computes; at most one is ahead.
+ * Layers are visited in one order, first to last and back; a pipeline makes several such passes. All calls follow from that
+ * order, never from timing, so they match on all ranks. A rank without a micro-batch makes them by visits without computing.
+ * Values of the next layer are requested while this one computes; at most one is ahead.
  */
 
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
@@ -20,9 +20,9 @@ export interface MicroBatchStepOptions {
   readonly comm: Communicator;
   readonly stage: ShardingStage;
   readonly prefetch: boolean;
-  /** Gradients of this micro-batch complete the sums. */
+  /** True if the gradients of this micro-batch complete the sums. */
   readonly last: boolean;
-  /** Every rank has a micro-batch in it. */
+  /** True if every rank has a micro-batch in it. */
   readonly onAllRanks: boolean;
 }
 
@@ -31,16 +31,16 @@ export class MicroBatchStep {
   readonly #layers: readonly LayerShards[];
   readonly #options: MicroBatchStepOptions;
   #traversal: LayerTraversal<LayerShards>;
-  /** The way is another one than once forward and back. */
+  /** True for passes other than once forward and back. */
   #hasCustomPasses = false;
   /** Parameters with gradients from this pass. */
   readonly #ready = new Set<Parameter>();
   /** Sums under way, in the order in which they were posted. */
   readonly #reducing: LayerShards[] = [];
-  /** Layers with sums that this pass has not posted yet: those up to here. */
+  /** Layers up to this one have sums that this pass has not posted yet. */
   #unreduced: number;
   #position = -1;
-  /** The layer that is being visited and has not arrived. */
+  /** The visited layer, while its values are being gathered. */
   #gathering: string | undefined;
 
   constructor(layers: readonly LayerShards[], options: MicroBatchStepOptions) {
@@ -50,7 +50,7 @@ export class MicroBatchStep {
     this.#unreduced = layers.length;
   }
 
-  /** Takes another way; as `Visit.passes`. */
+  /** Announces other passes; as `Visit.passes`. */
   async passes(count: number, passesOf: (count: number) => readonly Direction[]): Promise<number> {
     const { comm, onAllRanks } = this.#options;
     if (this.#position >= 0 || this.#ready.size > 0 || this.#hasCustomPasses) {
@@ -86,14 +86,14 @@ export class MicroBatchStep {
     return most;
   }
 
-  /** Goes on to the next layer on the way; resolves when its values can be read. */
+  /** Visits the next layer; resolves when its values can be read. */
   async visit(name: string): Promise<void> {
     const at = this.#position + 1;
     const layer = this.#traversal.layerAt(at);
     this.#assertGathered(`a visit of "${name}"`);
     if (layer?.name !== name) throw this.#unexpectedVisit(name, layer);
     this.#gathering = name;
-    // Everything is posted before anything is awaited, in one order.
+    // All calls are posted before any is awaited, in one order.
     if (at % this.#layers.length === 0) this.#endPass();
     this.#position = at;
     if (this.#traversal.isBackward(at)) this.#reduceDownTo(this.#traversal.indexAt(at) + 1);
@@ -103,13 +103,13 @@ export class MicroBatchStep {
       layer.startGather();
       if (this.#options.prefetch) this.#traversal.layerAt(at + 1)?.startGather();
     }
-    // A layer visited on two passes back in a row has one sum under way at a time.
+    // A layer visited on two consecutive passes back has one sum under way at a time.
     await this.#finishReductions(this.#reducing.includes(layer) ? 0 : 1);
     await layer.finishGather();
     this.#gathering = undefined;
   }
 
-  /** Makes the next pass for nothing. */
+  /** Makes the next pass without computing. */
   async skip(): Promise<void> {
     const first = this.#position + 1;
     if (this.#layers.length === 0) return;
@@ -129,7 +129,7 @@ export class MicroBatchStep {
     }
   }
 
-  /** Takes a gradient up. */
+  /** Adds a gradient. */
   ready(parameter: Parameter, gradient: ParameterArray, scale: number): void {
     const layer = this.#layers.find((each) => each.parameters.has(parameter)) as LayerShards;
     this.#assertExpected(parameter, layer);
@@ -147,7 +147,7 @@ export class MicroBatchStep {
     for (const _ of this.#traversal.passes) await this.skip();
   }
 
-  /** Posts and takes what is left. */
+  /** Posts and completes the remaining calls. */
   async finish(): Promise<void> {
     this.#assertGathered("the end of backward");
     const { length } = this.#traversal;
@@ -246,7 +246,7 @@ export class MicroBatchStep {
   }
 }
 
-/** As many forward as back, none back before it went forward. */
+/** As many passes forward as back, none back before its forward. */
 function assertPasses(passes: readonly Direction[], count: number): void {
   let under = 0;
   for (const each of passes) {

@@ -5,7 +5,7 @@ import type { UpdateRule } from "../optimizers/rules.ts";
 import type { Parameter } from "../parameter-set.ts";
 import type { ShardingStage } from "./flat-parameters.ts";
 
-/** The properties that a rule is chosen by. */
+/** The properties of a parameter for the choice of its rule. */
 export type ParameterShape = Pick<Parameter, "name" | "dtype" | "shape">;
 
 /** Options of `ShardedParallel.create`; the same on every rank. Those not described here are as in `DataParallelOptions`. */
@@ -20,7 +20,7 @@ export interface ShardedParallelOptions
   readonly rule: UpdateRule | ((parameter: ParameterShape) => UpdateRule);
   /** The layer of a parameter. When left out, its name up to the first dot: `block0` of `block0.norm.weight`. */
   readonly layerOf?: ((parameter: string) => string) | undefined;
-  /** At stage 3, asks for the next layer's values while one computes; `true` when left out. */
+  /** At stage 3, gathers the next layer's values while one computes; `true` when left out. */
   readonly prefetch?: boolean | undefined;
 }
 

@@ -1,8 +1,7 @@
 /**
- * The state of sharded training, as checkpoints keep it: every rank its own ranges of values and optimizer state.
+ * The state of sharded training in checkpoints: each rank's ranges of values and optimizer state.
  *
- * Ranges of one parameter follow one another in the order of ranks, so another number of ranks puts them together and
- * cuts them again.
+ * Ranges of one parameter follow one another in the order of ranks, so another number of ranks joins them and cuts them again.
  */
 
 import { invalid } from "../../api/option-kinds.ts";
@@ -38,12 +37,12 @@ export function shardState(
   };
 }
 
-/** Elements of the whole parameters: a part of one, as tensor axes make them, is not taken for a range of another. */
+/** Elements of the whole parameters, to distinguish a part divided by a tensor axis from a range. */
 function lengthsOf(ranges: readonly LiveShard[]): Record<string, number> {
   return Object.fromEntries(ranges.map(({ name, whole }) => [name, whole]));
 }
 
-/** Refuses ranges of a parameter that is longer or shorter; older saves hold no lengths. */
+/** Refuses ranges of a parameter of another length; older saves have no lengths. */
 function assertLengths({ values }: State, ranges: readonly LiveShard[]): void {
   const lengths = (values["lengths"] ?? {}) as Readonly<Record<string, StateValue>>;
   for (const { name, whole } of ranges) {
@@ -53,7 +52,7 @@ function assertLengths({ values }: State, ranges: readonly LiveShard[]): void {
   }
 }
 
-/** Takes over a part that `shardState` gave; gives the step. Nothing is changed where it does not fit. */
+/** Restores a part from `shardState` and returns its step. A part that does not fit changes nothing. */
 export function restoreShards(
   state: State,
   ranges: readonly LiveShard[],
@@ -87,7 +86,7 @@ export function restoreShards(
   return step as number;
 }
 
-/** This rank's part of the state that other ranks, in their order, had parts of. */
+/** This rank's part of the state, from the parts of other ranks in their order. */
 export function reshardStates(
   states: readonly State[],
   ranges: readonly LiveShard[],

@@ -1,9 +1,9 @@
 /**
- * Data parallelism in which ranks share the memory: each holds an equal part of the optimizer's state, of the gradients, of
- * the parameter values (ZeRO, https://arxiv.org/abs/1910.02054, stages 1 to 3).
+ * Data parallelism with sharded memory: each rank holds an equal part of optimizer state, gradients and parameter values (ZeRO,
+ * https://arxiv.org/abs/1910.02054, stages 1 to 3).
  *
- * Gradients are summed by reduce-scatter, each rank updates its own part, and values come back by all-gather. The numbers
- * are those of `DataParallel` with an `Optimizer`, up to the order in which sums are folded.
+ * Gradients are summed by reduce-scatter, each rank updates its own part, and values are collected by all-gather. The numbers
+ * equal those of `DataParallel` with an `Optimizer`, up to the fold order of sums.
  */
 
 import type { Communicator } from "../../api/index.ts";
@@ -54,7 +54,7 @@ export class ShardedParallel implements RankStateful {
   readonly #optimizer: Optimizer;
   readonly #guard: CallGuard;
   #step = 0;
-  /** Restored: each rank has its own part of the values alone. */
+  /** True after a restore, when each rank has only its own part of the values. */
   #restored = false;
 
   private constructor(
@@ -79,14 +79,14 @@ export class ShardedParallel implements RankStateful {
   }
 
   /**
-   * Makes sure that all ranks have the same model, gives them the root's values, and divides the memory.
+   * Checks that all ranks have the same model, gives them the root's values, and divides the memory.
    *
-   * - **The set gives its memory up**: values lie in the trainer's, `parameters.values(dtype)` and gradients are refused, and
-   *   at stage 3 a parameter's `value` can be read while its layer is visited, or after `gatherValues`.
-   * - **Odd sizes** are padded inside; parameters and checkpoints never see it.
+   * - **The set loses its memory** to the trainer: `parameters.values(dtype)` and gradients are refused. At stage 3 a
+   *   parameter's `value` can be read while its layer is visited, or after `gatherValues`.
+   * - **Odd sizes** are padded internally, invisibly to parameters and checkpoints.
    * - **Cost**: a comparison of digests, and a broadcast of the model.
    *
-   * @throws InvalidArgumentError on this rank for an option that makes no sense.
+   * @throws InvalidArgumentError on this rank for an invalid option.
    * @throws CollectiveMismatchError on all ranks, by name, for a parameter, its layer, the name of its rule, or an option that
    * differs.
    * @example
@@ -115,7 +115,7 @@ export class ShardedParallel implements RankStateful {
     return this.#layers.map(({ name }) => name);
   }
 
-  /** The memory that this rank holds, and the most it has held. */
+  /** The memory that this rank holds, and its peak. */
   get memory(): ShardedMemory {
     return this.#meter.report();
   }
@@ -123,7 +123,7 @@ export class ShardedParallel implements RankStateful {
   /** The rate of the next update: of the named parameter, or of the first one. */
   learningRate(name?: string): number {
     if (name !== undefined) {
-      // One without elements is in no flat parameter, and may be so on this rank alone where the model is divided unevenly.
+      // A parameter without elements is in no flat parameter; an uneven division may leave it empty only on this rank.
       const parameter = this.parameters.get(name);
       if (parameter.length === 0) {
         return ruleOf(this.#settings, parameter).schedule(this.#optimizer.steps);
@@ -135,17 +135,18 @@ export class ShardedParallel implements RankStateful {
   /**
    * Runs backward over this rank's micro-batches, and updates the parameters by the mean gradient of all ranks' samples.
    *
-   * - **Backward** reports as in `DataParallel.step`; beside it, `visit` announces the layer that is computed next: first to last
-   *   forward, and back. Stage 3 needs the visits, to gather and free layer by layer; at stage 2 they bound the gradients
-   *   that are on their way; at stage 1 they do nothing. A pipeline takes `visit` as it is: see `Visit.passes`.
-   * - **Collective**: every rank calls it equally often, with as many micro-batches as it likes; one that has fewer than
-   *   another takes part in the calls.
+   * - **Backward** reports as in `DataParallel.step`; in addition `visit` announces the layer that is computed next: first to
+   *   last forward, and back. Stage 3 needs the visits to gather and free layer by layer; at stage 2 they bound the gradients
+   *   under way; at stage 1 they have no effect. A pipeline takes `visit` as an argument: see `Visit.passes`.
+   * - **Collective**: every rank calls it equally often, with any number of micro-batches; ranks with fewer take part in the
+   *   calls of the others.
    * - **Rounding**: as `DataParallel.step`, with sums over ranks in the order of the plan of a reduce-scatter, micro-batch by
    *   micro-batch from stage 2 on.
-   * - **Cost**: at stage 1 a reduce-scatter of the gradients and an all-gather of the values; at stage 2 a reduce-scatter for
-   *   every micro-batch; at stage 3 two all-gathers for every micro-batch instead of the one. Three all-gathers of few bytes.
+   * - **Cost**: at stage 1 a reduce-scatter of the gradients and an all-gather of the values. At stage 2 a reduce-scatter for
+   *   every micro-batch; at stage 3 two all-gathers for every micro-batch instead of the one. In addition three all-gathers of
+   *   few bytes.
    *
-   * @throws InvalidArgumentError on this rank for a gradient of another length or out of turn, or on all when no rank had a
+   * @throws InvalidArgumentError on this rank for a gradient of another length or out of order, or on all when no rank had a
    * sample.
    * @throws UnusedParametersError, NonFiniteGradientError on all ranks; no value was changed, and the next step may follow.
    * @throws CommClosedError when an earlier step failed in the middle, which leaves ranks out of step.
@@ -191,9 +192,9 @@ export class ShardedParallel implements RankStateful {
   }
 
   /**
-   * Gives back what `gatherValues` took; does nothing before stage 3.
+   * Frees the memory of `gatherValues`; has no effect before stage 3.
    *
-   * @throws CommClosedError while a step is running, which gives back what it takes itself.
+   * @throws CommClosedError while a step is running, which frees its own memory.
    */
   releaseValues(): void {
     this.#guard.assertIdle("releaseValues");
@@ -209,9 +210,9 @@ export class ShardedParallel implements RankStateful {
   }
 
   /**
-   * Takes over this rank's part. Values can be read after the next step, or after `gatherValues`.
+   * Restores this rank's part. Values can be read after the next step, or after `gatherValues`.
    *
-   * @throws InvalidArgumentError for a part of another model, or divided otherwise; nothing is changed.
+   * @throws InvalidArgumentError, before any change, for a part of another model, or divided otherwise.
    * @throws CommClosedError while a step is running.
    */
   restore(state: State): void {
@@ -221,13 +222,13 @@ export class ShardedParallel implements RankStateful {
     this.#restored = true;
   }
 
-  /** Puts the parts of other ranks together and takes this rank's own. */
+  /** Joins the parts of other ranks and takes this rank's own. */
   reshard(states: readonly State[], _rank: number, _size: number): void {
     this.#guard.assertIdle("reshard");
     this.restore(reshardStates(states, this.#ranges, this.state()));
   }
 
-  /** Gives the buffers of calls back, when a step that is running has ended; the communicator stays open. */
+  /** Frees the buffers of calls after a running step; the communicator stays open. */
   [Symbol.dispose](): void {
     this.#guard.dispose();
   }
@@ -294,14 +295,14 @@ export class ShardedParallel implements RankStateful {
     return exchangeSteps(this.#comm, { ...sums, used: flags });
   }
 
-  /** After an update: all ranks' new values, where they are held whole. */
+  /** After an update: gathers all ranks' new values, unless they are sharded. */
   async #regatherValues(): Promise<void> {
     if (this.#settings.stage === 3) return;
     for (const layer of this.#layers) layer.release();
     await this.#gatherAll();
   }
 
-  /** All layers' values, one layer ahead. */
+  /** Gathers all layers' values, one layer ahead. */
   async #gatherAll(): Promise<void> {
     for (const [at, layer] of this.#layers.entries()) {
       layer.startGather();
@@ -311,7 +312,7 @@ export class ShardedParallel implements RankStateful {
   }
 }
 
-/** The promise; a failure of it that is not awaited ends nothing but the step, which finds visits missing. */
+/** The promise, with a handler, so that an unawaited failure does not end the process: the step finds missing visits itself. */
 function ignoreRejection(visit: Promise<void>): Promise<void> {
   visit.catch(() => undefined);
   return visit;
