@@ -16,7 +16,7 @@ export const scheduleNames: readonly ScheduleName[] = ["fair", "random", "virtua
 
 /** A schedule that is notified of every run. */
 interface RunSchedule extends Schedule {
-  /** Run number `run` of the session begins, counted from 0. */
+  /** Called when run number `run` of the session begins, counted from 0. */
   begin(run: number): void;
 }
 
@@ -133,7 +133,7 @@ function randomBelow(count: number, seed: number, ...key: readonly number[]): nu
 
 /** A permutation of 0..size-1 for a key; every permutation is about equally likely. */
 function randomOrder(size: number, seed: number, ...key: readonly number[]): number[] {
-  // Runs at every call: a loop, because `Array.from` with a function takes ten times as long.
+  // A loop, because this runs at every call, and `Array.from` with a function takes ten times as long.
   const order: number[] = [];
   for (let index = 0; index < size; index++) order.push(index);
   let state = randomBits(seed, ...key);

@@ -158,7 +158,7 @@ export class SimSession implements Session {
     // Nothing is kept of a communicator.
   }
 
-  /** Does the calls of a recording one after another, as if every rank had made them at once. */
+  /** Executes the calls of a recording one after another, as if every rank had made them together. */
   #replay(replay: CallSet): void | Promise<void> {
     const { comm, calls } = replay;
     const recording = (calls[0] as RankCall).graph as Recording;
