@@ -28,11 +28,11 @@ interface Row {
 /**
  * Measures one collective and checks every result against a naive oracle.
  *
- * Times cover the calls of all ranks, until the slowest rank has its result. On the simulation they measure this process doing
- * all ranks' work, not a network. `predicted_us` is the latter.
+ * Times cover the calls of all ranks, until the slowest rank has its result. On the simulation they measure the work of all
+ * ranks in this process, not a network; `predicted_us` predicts that.
  *
- * @throws InvalidArgumentError for a collective, number or sweep that makes no sense.
- * @throws UnsupportedError for a collective that the backend does not do.
+ * @throws InvalidArgumentError for an invalid collective, number or sweep.
+ * @throws UnsupportedError for a collective that the backend does not support.
  */
 export async function bench(options: BenchOptions): Promise<BenchDocument> {
   assertBenchOptions(options);
@@ -87,7 +87,7 @@ function rowsOf(options: BenchOptions): Row[] {
   );
 }
 
-/** True where time is virtual. Refuses a collective that the backend does not do. */
+/** True where time is virtual. Refuses a collective that the backend does not support. */
 async function capabilitiesOf(job: BenchJob, [row]: readonly Row[]): Promise<boolean> {
   const answer = await job.ask((comm) => ({
     virtual: comm.capabilities.virtualTime,
@@ -108,7 +108,7 @@ async function warmUp(job: BenchJob, options: BenchOptions, rows: readonly Row[]
   if (largest === undefined || smallest === undefined) return;
   const once = { warmup: 0, iterations: 2, check: false, inPlace: false };
   await runTrial(job, { ...trialOf(options, largest), ...once });
-  // Whole trials, checks included: code that first runs later would throw compiled code away again.
+  // Whole trials, checks included: code that first runs later would invalidate compiled code.
   const small = { ...trialOf(options, smallest), warmup: 50, iterations: 50 };
   for (let turn = 0; turn < 10; turn++) {
     await runTrial(job, { ...small, inPlace: turn % 2 === 1 });

@@ -45,7 +45,7 @@ export interface CallShape {
   readonly traffic?: TrafficMatrix | undefined;
 }
 
-/** A run of elements of a rank's output and where it comes from. */
+/** A run of elements of a rank's output and its source. */
 export interface Arrival {
   readonly at: number;
   readonly length: number;
@@ -71,7 +71,7 @@ export interface InPlace {
 
 /** The spread of the blocks of a v-form. */
 export interface Skew {
-  /** From 0, all alike, to 1. */
+  /** From 0, all equal, to 1. */
   readonly spread: number;
   readonly seed: number;
 }
@@ -93,9 +93,9 @@ export interface MeasuredCollective {
   ) => Omit<CallShape, "root" | "ranks">;
   /** Elements of a rank's input; 0 where it has none. */
   readonly sendLength: (shape: CallShape, rank: number) => number;
-  /** The right output of a rank, all of it. */
+  /** The whole expected output of a rank. */
   readonly arrives: (shape: CallShape, rank: number) => Arrival[];
-  /** Omitted without an in-place form. */
+  /** Left out without an in-place form. */
   readonly inPlace?: ((shape: CallShape, rank: number) => InPlace) | undefined;
   /** Makes the call on one rank. */
   readonly call: (comm: Communicator, data: CallData) => PromiseLike<unknown>;
@@ -284,7 +284,7 @@ export const measuredCollectives: readonly MeasuredCollective[] = [
   }),
 ];
 
-/** The row of a collective, however it is spelled: `allReduce`, `all-reduce`, `all_reduce`, `allreduce`. */
+/** The row of a collective in any spelling: `allReduce`, `all-reduce`, `all_reduce`, `allreduce`. */
 export function findCollective(name: string): MeasuredCollective | undefined {
   const bare = name.replace(/[-_]/g, "").toLowerCase();
   return measuredCollectives.find(({ collective }) => collective.toLowerCase() === bare);

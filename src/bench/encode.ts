@@ -48,7 +48,7 @@ export function encodeNumbers(
   }
 }
 
-/** Writes arbitrary bits, NaN payloads among them, to elements `start` up to `end`: what copies must preserve. */
+/** Writes arbitrary bits, NaN payloads among them, to elements `start` up to `end`; copies must preserve them. */
 export function encodeBits(
   target: HostArray,
   start: number,

@@ -48,7 +48,7 @@ export interface BenchOptions {
    * gets the whole document. A barrier is then timed and not checked.
    */
   readonly connected?: boolean | undefined;
-  /** Called when the ranks are there, before anything is measured. */
+  /** Called when the ranks have started, before any measurement. */
   readonly onOpen?: (() => void) | undefined;
   /** Called when a row is complete. */
   readonly onResult?: ((result: BenchResult) => void) | undefined;
@@ -64,7 +64,7 @@ const kinds: OptionKinds<BenchOptions> = {
   ...{ onOpen: "function", onResult: "function", onProgress: "function" },
 };
 
-/** Refuses options that make no sense; the collective and the sizes are checked where rows are made of them. */
+/** Refuses invalid options; the collective and the sizes are checked when their rows are created. */
 export function assertBenchOptions(options: BenchOptions): void {
   assertOptions("bench", options, kinds);
   const { ranks, roots = [0] } = options;

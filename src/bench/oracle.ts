@@ -1,5 +1,5 @@
 /**
- * The naive oracle of a measured call: the inputs, the only right outputs, and how many elements are wrong.
+ * The naive oracle of a measured call: the inputs, the only right outputs, and the number of wrong elements.
  *
  * It evaluates the formula of the inputs again for every rank, in one plain loop. It shares no code with the checked folds,
  * programs and executors.

@@ -5,7 +5,7 @@ import type { MeasuredCollective, Skew } from "./collectives.ts";
 
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
 
-/** Most sizes of one sweep: more are a mistake that would run for hours. */
+/** Most sizes of one sweep: more are an error that would run for hours. */
 const mostSizes = 4096;
 
 /** A sweep over sizes in bytes, from `min` to at most `max`. */
@@ -18,7 +18,7 @@ export interface SizeSweep {
   readonly step?: number | undefined;
 }
 
-/** Bytes of a size such as `8`, `1K`, `16M` or `1GiB` (powers of 1024); `undefined` when it is none. */
+/** Bytes of a size such as `8`, `1K`, `16M` or `1GiB` (powers of 1024); `undefined` for another text. */
 export function parseSize(text: string): number | undefined {
   const match = /^(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?$/i.exec(text.trim());
   if (match === null) return undefined;
@@ -72,8 +72,8 @@ interface SizedCalls {
 }
 
 /**
- * By dtype, the sizes of a sweep that its calls can have: one for each number of elements. A size that does not hold one
- * element (of every rank's block, where there are blocks) makes no call, unless it is 0 itself.
+ * By dtype, the possible sizes of a sweep: one for each number of elements. A size below one element (of every rank's block,
+ * where there are blocks) has no call, unless it is 0.
  *
  * @throws InvalidArgumentError when no dtype has any.
  */

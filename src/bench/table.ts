@@ -11,7 +11,7 @@ import {
 export interface TableStyle {
   /** Times are this process's, and a column of predicted, virtual time follows. */
   readonly simulated: boolean;
-  /** Calls were timed alone: their 99th percentile stands in place of the bandwidths. */
+  /** Calls were timed alone: their 99th percentile replaces the bandwidths. */
   readonly latency?: boolean | undefined;
 }
 
@@ -137,7 +137,7 @@ const latencyColumns: readonly Column[] = [
   ["in_place_p99", ({ in_place }) => in_place?.p99 ?? null],
 ];
 
-/** The results as CSV; what does not exist is an empty cell. */
+/** The results as CSV; missing values are empty cells. */
 export function toCsv(results: readonly BenchResult[]): string {
   const hasLatency = results.some(({ out_of_place }) => out_of_place.p99 !== undefined);
   const all = hasLatency ? [...columns, ...latencyColumns] : columns;

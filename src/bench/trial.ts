@@ -29,7 +29,7 @@ interface BarrierCount {
 
 /** Runs one trial on all ranks of a job. */
 export async function runTrial(job: BenchJob, trial: Trial): Promise<Measurement> {
-  // Ranks of other processes cannot be seen entering a barrier.
+  // The entry of ranks of other processes into a barrier is not visible here.
   const barrier: BarrierCount | undefined = job.isWhole ? { entered: 0 } : undefined;
   const check = trial.check && (trial.row.moves || job.isWhole);
   const figures = await job.run((comm) => runRank(comm, trial, barrier));

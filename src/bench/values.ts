@@ -7,7 +7,7 @@
  */
 import { type DType, dtypeInfo, type NamedReduceOp } from "../api/index.ts";
 
-/** The inputs of one reduction and what their fold must be. */
+/** The inputs of one reduction and their expected fold. */
 export interface ReducedValues {
   /** Element `index` of the input of `rank`. */
   readonly input: (rank: number, index: number) => number;
@@ -42,7 +42,7 @@ export function mixedBits(seed: number, rank: number, index: number): number {
   return (bits ^ (bits >>> 16)) >>> 0;
 }
 
-/** Inputs and right results of a reduction; `scalar` is what an average of floats multiplies by, in the dtype. */
+/** Inputs and right results of a reduction; `scalar` is the factor of an average of floats, in the dtype. */
 export function reducedValues(
   dtype: DType,
   op: NamedReduceOp,

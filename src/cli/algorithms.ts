@@ -25,7 +25,7 @@ export interface ChosenAlgorithm {
   readonly algorithm: Algorithm;
   /** The backend's setting: a name, or an algorithm of the user's own. */
   readonly choice: string | Algorithm;
-  /** Of one of the user's own where it came from; `undefined` for those of the catalogue. */
+  /** The origin of a user's algorithm; `undefined` for those of the catalogue. */
   readonly own: UserAlgorithm | undefined;
 }
 
@@ -230,7 +230,7 @@ function assertSound(own: UserAlgorithm, ranks: number, roots: readonly number[]
   }
 }
 
-/** Where something is wrong, another collective for which nothing is wrong is the likely mistake. */
+/** If checks fail for this collective and pass for another one, the file was probably written for that. */
 function orElsewhere(own: UserAlgorithm, ranks: number, assert: () => void): void {
   try {
     assert();

@@ -11,7 +11,7 @@ import {
 /** Collectives that fold: all others copy, and need no record. */
 export type GoldenCollective = "allReduce" | "reduceScatter" | "reduce";
 
-/** The numbers that are sent: moderate exponents, or any bits at all. */
+/** The sent numbers: moderate exponents, or any bits. */
 export type GoldenValues = "norm" | "wild";
 
 /** The set-up of NCCL, by the name that files use. */
@@ -30,7 +30,7 @@ export type EnvironmentName = keyof typeof environments;
 /** A call. */
 export interface GoldenCase {
   readonly ranks: number;
-  /** The algorithm and protocol that NCCL_ALGO and NCCL_PROTO force; `undefined` where NCCL chooses. */
+  /** The algorithm and protocol forced by NCCL_ALGO and NCCL_PROTO; `undefined` where NCCL chooses. */
   readonly forced: Choice | undefined;
   readonly collective: GoldenCollective;
   readonly dtype: DType;
@@ -48,7 +48,7 @@ export interface GoldenCase {
   readonly offset: number;
 }
 
-/** Everything of NCCL that a case sets. */
+/** All settings of NCCL in a case. */
 export type NcclSetup = NcclPin;
 
 /** The set-up of NCCL for a case. */

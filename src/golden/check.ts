@@ -1,11 +1,11 @@
-/** Are recorded results still what comes out? */
+/** Checks that calls still give their recorded results. */
 import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type HostArray } from "../api/index.ts";
 import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
 import { hashesOf, recordedOutput } from "./outputs.ts";
 import { type BackendFor, type Outcome, replay } from "./replay.ts";
 
-/** A case that did not come out as recorded. */
+/** A case with another result than the recorded one. */
 export interface Mismatch {
   /** Index of the case in the file. */
   readonly index: number;
@@ -15,7 +15,7 @@ export interface Mismatch {
   /** Hash of that rank's output: recorded, and found. */
   readonly wantHash: string;
   readonly haveHash: string;
-  /** The first wrong element, where its right bits are known from the file or from a rank that is right. */
+  /** The first wrong element, if the file or a correct rank has its expected bits. */
   readonly element: ElementDifference | undefined;
   /** The plan that was followed, and the one that the library reported. */
   readonly plan: GoldenPlan | undefined;
@@ -57,7 +57,7 @@ export interface CheckReport {
   readonly planDifferences: readonly PlanDifference[];
 }
 
-/** Replays every record; `onProgress` gets the numbers of those done and of those among them that are not identical. */
+/** Replays every record; `onProgress` gets the numbers of completed and of differing ones. */
 export async function check(
   records: readonly GoldenRecord[],
   backendFor: BackendFor,
@@ -101,7 +101,7 @@ function mismatchOf(
   const expected = outputs.map((_, rank) => recordedOutput(record, record.hashes, rank));
   const rank = hashes.findIndex((hash, at) => hash !== expected[at]);
   if (rank < 0) return undefined;
-  // All ranks of an all-reduce hold the same, so a right one shows the contents of the others.
+  // All ranks of an all-reduce hold the same bits, so a correct one shows the contents of the others.
   const sameForAll = record.collective === "allReduce";
   const right = sameForAll ? outputs.find((_, at) => hashes[at] === expected[at]) : undefined;
   return {
@@ -116,7 +116,7 @@ function mismatchOf(
   };
 }
 
-/** The first element that differs from the recorded bits, or from those of a rank with the right hash. */
+/** The first element that differs from the recorded bits, or from a rank with the recorded hash. */
 function elementOf(
   record: GoldenRecord,
   rank: number,

@@ -1,8 +1,8 @@
 /**
  * The file format of recorded results: one JSON object a line, one call an object, with the recorder's short names.
  *
- * A first line with the field `golden` gives version, library and machine; a file without one is of version 1, NCCL
- * 2.28.9 and eight H200. Whatever is read here and written again is the same line.
+ * A first line with the field `golden` gives version, library and machine; a file without one is of version 1, NCCL 2.28.9 and
+ * eight H200. A line that is read and written again is unchanged.
  */
 import type { topologies } from "../algorithms/index.ts";
 import type { DType } from "../api/index.ts";
@@ -36,7 +36,7 @@ export interface GoldenHead {
   readonly topology: keyof typeof topologies;
 }
 
-/** The version of the format that is read and written. */
+/** The version of the format. */
 export const formatVersion = 1;
 
 /** The subject of a file without a first line of its own. */
@@ -69,7 +69,7 @@ export function idOf(golden: GoldenCase): string {
   return environment === undefined ? id : `${environment}/${id}/${inPlace ? 1 : 0}/${offset}`;
 }
 
-/** `default`, or what is forced: `Ring-LL`. */
+/** `default`, or the forced algorithm and protocol: `Ring-LL`. */
 function demandOf({ forced }: GoldenCase): string {
   return forced === undefined ? "default" : `${forced.algorithm}-${forced.protocol}`;
 }
@@ -83,7 +83,7 @@ export function headLine({ library, topology }: GoldenHead): string {
 export function lineOf(golden: GoldenCase & Partial<GoldenResult>): string {
   const { environment, ranks, collective, dtype, op, count, values, root } = golden;
   const named = environment !== undefined;
-  // In the recorder's order; JSON leaves out what is undefined.
+  // In the recorder's order; JSON leaves out undefined fields.
   return JSON.stringify({
     env: environment,
     n: ranks,

@@ -1,8 +1,8 @@
 /**
  * Outputs as files hold them: in a canonical form, as hashes and as hexadecimal bytes, one for all ranks or one for each.
  *
- * The canonical form of a reduction's result has one NaN for each type and, after a minimum or maximum, one zero. These
- * two are all that libraries may differ in.
+ * The canonical form of a reduction's result has one NaN for each type and, after a minimum or maximum, one zero. Libraries may
+ * differ only in these two.
  */
 import { createHash } from "node:crypto";
 import { bytesOfView } from "../api/bits.ts";
@@ -58,7 +58,7 @@ const narrow: Partial<Record<DType, readonly [last: number, nan: number]>> = {
   float8e5m2: [0x7c, 0x7e],
 };
 
-/** Rewrites an array in place and gives it back; integers stay as they are. */
+/** Rewrites an array in place and returns it; integers are unchanged. */
 export function canonicalForm<A extends HostArray>(array: A, dtype: DType, op: string): A {
   if (dtypeInfo[dtype].kind !== "float") return array;
   const { buffer, byteOffset, length } = array;

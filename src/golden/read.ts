@@ -1,4 +1,4 @@
-/** Reads files of recorded results, and of calls to be recorded. What is not in the format is refused by name. */
+/** Reads files of recorded results, and of calls to be recorded. Contents outside the format are refused by name. */
 import { ncclVersions, topologies } from "../algorithms/index.ts";
 import { bytesOf, namedReduceOps } from "../api/index.ts";
 import { type EnvironmentName, environments, type GoldenCase } from "./case.ts";
@@ -18,7 +18,7 @@ export interface GoldenFile<C> {
   readonly cases: readonly C[];
   /** The line of each case, counted from 1. */
   readonly lines: readonly number[];
-  /** Fields that this version does not know, and did not look at. */
+  /** Unknown fields of this version, which were not read. */
   readonly unknownFields: readonly string[];
 }
 
@@ -34,7 +34,7 @@ export function readRecords(text: string, file: string): GoldenFile<GoldenRecord
   });
 }
 
-/** Reads calls alone; results that stand beside them are not looked at. Throws as `readRecords` does. */
+/** Reads only calls; results beside them are ignored. Throws as `readRecords` does. */
 export function readCases(text: string, file: string): GoldenFile<GoldenCase> {
   return readFile(text, file, (fields) => {
     fields.pass("h", "bits", "plan");
@@ -75,7 +75,7 @@ function headOf(fields: Fields): GoldenHead {
 const algorithms = ["Ring", "Tree"] as const;
 const protocols = ["Simple", "LL", "LL128"] as const;
 
-/** Elements of a call, at most: all that eight ranks send still fits one TypedArray. */
+/** Most elements of a call: the data of eight ranks fits one TypedArray. */
 const mostElements = 2 ** 29;
 
 const demands = new Map<string, GoldenCase["forced"]>([
@@ -123,14 +123,14 @@ function planOf(fields: Fields): GoldenPlan {
   throw fields.fault("plan", 'such as {"algorithm":"Ring","protocol":"LL","channels":4}');
 }
 
-/** Where something stands. */
+/** A place in a file. */
 interface Place {
   readonly file: string;
-  /** Counted from 1; left out where the whole file is meant. */
+  /** Counted from 1; left out for the whole file. */
   readonly line?: number;
 }
 
-/** A file of recorded results is not what it should be. The message names file, line and field. */
+/** A file of recorded results is invalid. The message names file, line and field. */
 export class GoldenFormatError extends Error {
   readonly file: string;
   readonly line: number | undefined;
@@ -163,7 +163,7 @@ class Fields {
     return this.#values[field] !== undefined;
   }
 
-  /** Whatever stands there. */
+  /** The value of a field, of any kind. */
   raw(field: string): unknown {
     this.#read.add(field);
     return this.#values[field];

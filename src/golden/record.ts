@@ -1,4 +1,4 @@
-/** Records what calls give on a backend. */
+/** Records the results of calls on a backend. */
 import { bytesOf, type HostArray } from "../api/index.ts";
 import type { GoldenCase } from "./case.ts";
 import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
@@ -56,7 +56,7 @@ export async function record(
   };
 }
 
-/** An all-reduce gives every rank the same bits, or none that are worth a record. */
+/** An all-reduce gives every rank the same bits; otherwise it is not recorded. */
 function disagreement({ collective }: GoldenCase, outputs: Outputs): string | undefined {
   if (collective !== "allReduce") return undefined;
   const hashes = hashesOf(outputs);

@@ -1,6 +1,6 @@
 /**
- * Makes calls of a file again, on any backend, through nothing but the public interface: `createWorld`, `alloc`,
- * `subarray` and the collective.
+ * Replays the calls of a file on any backend, with the public interface only: `createWorld`, `alloc`, `subarray` and the
+ * collective.
  */
 import { blockLengths, inPlaceOffset, postCall } from "../api/collectives/call-layout.ts";
 import {
@@ -25,14 +25,14 @@ import type { GoldenPlan } from "./format.ts";
 import { inputOf } from "./inputs.ts";
 import { canonicalForm } from "./outputs.ts";
 
-/** A backend that is set up as NCCL is for a case. */
+/** A backend with NCCL's set-up for a case. */
 export type BackendFor = (setup: NcclSetup) => Backend;
 
 /** The outcome of one call. */
 export interface Outcome {
   /** Canonical output by rank, `undefined` where a rank has none; `undefined` when the call failed. */
   readonly outputs: readonly (HostArray | undefined)[] | undefined;
-  /** Why the call was refused, or failed. */
+  /** The reason of the refusal or failure. */
   readonly failure: CommError | undefined;
   /** The plan that the backend explains for the call, valid until the next one. */
   readonly plan: () => GoldenPlan | undefined;
@@ -59,7 +59,7 @@ export async function replay(
           await onCase(index, { outputs, failure: undefined, plan: planner(world, golden) });
         } catch (error) {
           const failure = failureOf(error);
-          // A world is of no use after a failed call.
+          // A world cannot be used after a failed call.
           await world?.close();
           world = undefined;
           await onCase(index, { outputs: undefined, failure, plan: () => undefined });
@@ -87,7 +87,7 @@ function bySetup(cases: readonly GoldenCase[]): Iterable<readonly [NcclSetup, nu
   return groups.values();
 }
 
-/** The error a call failed with; what is none of the library's is a bug, and goes on. */
+/** The error of a failed call; errors from outside of the library are bugs, and are rethrown. */
 function failureOf(error: unknown): CommError {
   const cause = error instanceof WorldError ? error.cause : error;
   if (cause instanceof CommError && !(cause instanceof BackendUnavailableError)) return cause;

@@ -78,8 +78,8 @@ export function seeds(): fc.Arbitrary<number> {
 }
 
 /**
- * Counts of elements: none, one, primes, powers of two and their neighbours, and anything else, from `min` to `max`; 0 to 40
- * when left out. Shrinks over all of these to the least that fails.
+ * Counts of elements from `min` to `max`, 0 to 40 when left out: none, one, primes, powers of two and their neighbours, and
+ * others. Shrinks over all of these to the least that fails.
  */
 export function countsUpTo(constraints: SizeConstraints = {}): fc.Arbitrary<number> {
   const { min, max } = sizesWithin("countsUpTo", constraints, { min: 0, max: 40 });
@@ -148,7 +148,7 @@ export function reduceOps(
   return choices([...named, ...scaled], drawn);
 }
 
-/** Scalars worth a try: of an integer type its limits too. */
+/** Scalars to try: for an integer type its limits too. */
 export function scalarsOf(dtype: DType, payload: PayloadClass): readonly (number | bigint)[] {
   const { kind } = dtypeInfo[dtype];
   if (kind === "float") {
@@ -221,8 +221,8 @@ function contents<D extends DType>(
 }
 
 /**
- * Row i: what rank i sends to each rank, `min` to `max` elements, 0 to 5 when left out. Where `min` is 0 empty rows, empty
- * columns and single blocks come up by themselves.
+ * Row i: what rank i sends to each rank, `min` to `max` elements, 0 to 5 when left out. With a `min` of 0 there are also empty
+ * rows, empty columns and single blocks.
  */
 export function countsMatrix(
   size: number,

@@ -124,7 +124,7 @@ function splitShapes(): fc.Arbitrary<SplitShape> {
   });
 }
 
-/** Single calls more often. */
+/** Single calls are more frequent. */
 const usualSteps: readonly ProgramStep["kind"][] = ["call", "call", "call", "group", "replay"];
 
 function stepShapes(constraints: ProgramConstraints): fc.Arbitrary<StepShape> {
@@ -212,7 +212,7 @@ interface CallShape {
   readonly seed: number;
 }
 
-/** Where a call is made. */
+/** The place of a call in its program. */
 interface FitRules {
   readonly size: number;
   readonly payload: PayloadClass;
@@ -290,8 +290,8 @@ function fittedCall(drawn: CallShape, rules: FitRules): ProgramCall {
 }
 
 /**
- * Symmetric memory only where it means something, and there with elements in fours: NCCL defines nothing for narrow
- * ones off a word's start. The ranks of one call reach into each other's buffers, so their scalars are the same.
+ * Symmetric memory only for collectives that use it, with a multiple of four elements: NCCL's results are undefined for narrow
+ * ones off a word's start. Kernels read other ranks' contributions directly, so all scalars are the same.
  */
 function fittedToMemory(shape: CallShape): CallShape {
   const { symmetric, ...placement } = shape.placement;

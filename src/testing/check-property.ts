@@ -2,7 +2,7 @@
  * Checks a law on random cases, so that a failing run prints one line that replays it.
  *
  * The line sets `TWINCCL_SEED`, `TWINCCL_PATH` and, for command sequences, `TWINCCL_COMMANDS`; `environmentReplay` reads them
- * back. No other variable is read, and none without a call of it.
+ * back. No other variable is read, and none before that call.
  */
 import fc from "fast-check";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";

@@ -66,7 +66,7 @@ export function smallFloat(format: FloatFormat, units: number, exponent: number)
   return halves(sign | field | fraction);
 }
 
-/** The value `kind` of an element: how results are compared. */
+/** The value `kind` of an element, for the comparison of results. */
 export function floatKind(format: FloatFormat, bits: bigint): "nan" | "zero" | "number" {
   const size = BigInt.asUintN(format.width - 1, bits);
   if (size > format.largest) return "nan";

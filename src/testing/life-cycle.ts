@@ -72,7 +72,7 @@ export function lifeCycleCommands(
   ];
   const later = fc.commands(kinds, {
     maxCommands: mostCommands,
-    // Without this, fast-check would draw fewer.
+    // Without this, fast-check would draw fewer commands.
     size: "max",
     ...(replayPath === undefined ? {} : { replayPath }),
   });

@@ -30,7 +30,7 @@ export interface ProgramRun {
   readonly outcomes: readonly CallOutcome[];
 }
 
-/** The way a program runs; `onStall` and `stallMs` are the world's. */
+/** Options of a run; `onStall` and `stallMs` are the world's. */
 export interface RunOptions extends Pick<WorldOptions, "onStall" | "stallMs"> {
   /** Name of the run in comparisons; the backend's own when left out. */
   readonly label?: string | undefined;
@@ -146,7 +146,7 @@ export async function runOn(
   return runs;
 }
 
-/** One rank's part; its outcomes stand where `occurrencesOf` has the call. */
+/** One rank's part; its outcomes have the indexes of `occurrencesOf`. */
 async function runRank(
   world: Communicator,
   program: Program,
