@@ -1,5 +1,5 @@
 /**
- * The tests: a project for each area of the code, and projects that run by name.
+ * The tests: the areas of the code, each of which runs by its name, and projects that run by modes of their names.
  *
  * `vitest run` proves every claim in two to three minutes; `--mode all` adds the files `*.long.test.ts` and draws all cases of
  * properties. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
@@ -16,24 +16,71 @@ const globs = (folders: readonly string[]): string[] =>
 const nccl = (...folders: readonly string[]): string[] =>
   folders.map((name) => `test/unit/backends/nccl/${name === "*" ? "*.test.ts" : name}`);
 
+/** Folders by area. */
+const areas: Readonly<Record<string, readonly string[]>> = {
+  api: ["test/unit/api", "test/unit/misuse", "test/unit/numerics"],
+  algorithms: ["test/unit/algorithms", "test/unit/catalogue.test.ts"],
+  sim: ["test/unit/backends/sim"],
+  nccl: nccl("*", "calls", "device", "discovery", "job"),
+  rendezvous: [...nccl("rendezvous"), "test/unit/launched-ranks"],
+  parallel: ["test/unit/parallel"],
+  tools: [
+    "test/unit/bench",
+    "test/unit/cli",
+    "test/unit/examples",
+    "test/unit/golden",
+    "test/unit/testing",
+    "test/unit/tools",
+    "test/unit/web",
+  ],
+  repository: ["test/*.test.ts"],
+  property: ["test/property", "test/seeds"],
+  regression: ["test/regression"],
+  conformance: ["test/conformance", "test/golden"],
+};
+
+/** Files that depend on what their process holds: a process for each. */
+const ownProcess: readonly string[] = [
+  // koffi declares C types once in a process.
+  ...nccl("sys", "process"),
+  "test/unit/cli/doctor-command.test.ts",
+  // Timers that other tests leave, and memory that they have reserved, change what a world concludes.
+  ...["arena-lifetime", "deadlock-verdict", "failed-stalls", "full-arena", "worker-threads"].map(
+    (name) => `test/regression/${name}.test.ts`,
+  ),
+];
+
+/** Without `--project` all areas are one project: a process loads the modules of src once, not once for each area. */
+const isByArea = process.argv.some((word) => word.startsWith("--project"));
+
 export default defineConfig(({ mode }): ViteUserConfig => {
   const isAll = mode !== "test";
+  const excluded = isAll ? [] : ["**/*.long.test.ts"];
 
   const project = (name: string, folders: readonly string[], test: object = {}): Project => ({
     extends: true,
     test: {
       name,
       include: globs(folders),
-      exclude: isAll ? [] : ["**/*.long.test.ts"],
+      exclude: excluded,
       globalSetup: ["./tools/build-before-tests.mjs"],
+      setupFiles: ["./test/support/close-opened.ts"],
       ...test,
     },
   });
 
-  /** Tests that mock modules or load C libraries: a process for each file. */
-  const ownModules = { isolate: true };
+  const shared = (name: string, folders: readonly string[]): Project =>
+    project(name, folders, { exclude: [...excluded, ...globs(ownProcess)] });
 
-  const closesOpened = { setupFiles: ["./test/support/close-opened.ts"] };
+  /** What must and must not compile; `npm run types` judges the rest of the code. */
+  const types = project("types", [], {
+    typecheck: {
+      enabled: true,
+      only: true,
+      include: ["test/types/**/*.test-d.ts"],
+      ignoreSourceErrors: true,
+    },
+  });
 
   /** Tests that one process runs after each other, because they share a device. */
   const onDevice = { fileParallelism: false, testTimeout: 240_000 };
@@ -41,7 +88,7 @@ export default defineConfig(({ mode }): ViteUserConfig => {
   /** Projects that run alone, by modes of their names. */
   const special: Record<string, Project[] | undefined> = {
     // On machines with GPUs; fails where there are none.
-    gpu: [project("gpu", ["test/gpu"], { ...onDevice, ...ownModules, globalSetup: [] })],
+    gpu: [project("gpu", ["test/gpu"], { ...onDevice, isolate: true, globalSetup: [] })],
     // In headless Chromium; fails where there is none.
     web: [project("web", ["test/web"], { hookTimeout: 120_000, globalSetup: [] })],
     mutation: [project("mutation", ["test/mutation"], { testTimeout: 300_000, globalSetup: [] })],
@@ -68,40 +115,17 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       expect: { poll: { timeout: 20_000 } },
       reporters: ["default", "./tools/closing-line-reporter.ts"],
       projects: special[mode] ?? [
-        project("api", ["test/unit/api", "test/unit/misuse", "test/unit/numerics"], {
-          // Only what must and must not compile; `npm run types` judges the rest of the code.
-          typecheck: {
-            enabled: isAll,
-            include: ["test/types/**/*.test-d.ts"],
-            ignoreSourceErrors: true,
-          },
-        }),
-        project("algorithms", ["test/unit/algorithms", "test/unit/catalogue.test.ts"]),
-        project("sim", ["test/unit/backends/sim"]),
-        project("nccl", nccl("*", "calls", "device", "discovery", "job"), closesOpened),
-        project("native", nccl("sys", "process"), ownModules),
-        project("rendezvous", [...nccl("rendezvous"), "test/unit/launched-ranks"], {
-          ...ownModules,
-          ...closesOpened,
-        }),
-        project("parallel", ["test/unit/parallel"]),
-        project("tools", [
-          "test/unit/bench",
-          "test/unit/cli",
-          "test/unit/examples",
-          "test/unit/golden",
-          "test/unit/testing",
-          "test/unit/tools",
-          "test/unit/web",
-        ]),
-        project("repository", ["test/*.test.ts"]),
-        project("property", ["test/property", "test/seeds"]),
-        project("regression", ["test/regression"], { ...ownModules, ...closesOpened }),
-        project("conformance", ["test/conformance", "test/golden"]),
+        ...(isByArea
+          ? Object.entries(areas).map(([name, folders]) => shared(name, folders))
+          : [shared("areas", Object.values(areas).flat())]),
+        project("own-process", ownProcess, { isolate: true }),
         // On a WebGPU adapter, be it one in software; left out where there is none. Projects of another number of workers
         // run after each other.
         ...(isAll
-          ? [project("webgpu", ["test/webgpu"], { ...onDevice, sequence: { groupOrder: 1 } })]
+          ? [
+              project("webgpu", ["test/webgpu"], { ...onDevice, sequence: { groupOrder: 1 } }),
+              types,
+            ]
           : []),
       ],
     },

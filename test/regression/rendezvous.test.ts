@@ -29,6 +29,8 @@ import { errorOf, type Place, place, relay } from "../unit/backends/nccl/rendezv
 /** The number of the next connections of this process that never come about. */
 let lostConnects = 0;
 
+vi.hoisted(() => vi.resetModules());
+
 vi.mock("node:net", async (original) => {
   const net = await original<typeof import("node:net")>();
   const create = (options: import("node:net").NetConnectOpts): Socket =>

@@ -13,6 +13,8 @@ import { errorOf } from "./stores.ts";
 /** The act of another process just before this one takes a file away. */
 let meanwhile: (() => void) | undefined;
 
+vi.hoisted(() => vi.resetModules());
+
 vi.mock("../../../../../src/backends/nccl/rendezvous/file-record.ts", async (original) => {
   const real = await original<typeof files>();
   const removeRecord: typeof real.removeRecord = (path, isJudged) => {

@@ -1,20 +1,22 @@
 /** Runs `twinccl launch` as it is installed, with scripts of the test. */
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll } from "vitest";
+import { expect } from "vitest";
 
 const dist = new URL("../../../../../dist/", import.meta.url);
 const main = fileURLToPath(new URL("cli/main.js", dist));
 const folder = mkdtempSync(join(tmpdir(), "twinccl-launch-"));
 
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 
-/** A path in a folder that is removed after the tests. */
+/** A path in a folder of the file of tests, removed at the end of the process. */
 export function scratch(name: string): string {
-  return join(folder, name);
+  const own = join(folder, basename(expect.getState().testPath ?? ""));
+  mkdirSync(own, { recursive: true });
+  return join(own, name);
 }
 
 /** Writes a script; `join()` in it joins the job, `say()` prints one whole line. */

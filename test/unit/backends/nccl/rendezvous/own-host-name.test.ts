@@ -6,6 +6,8 @@ import { tcpRendezvous } from "../../../../../src/backends/nccl/rendezvous/tcp.t
 import { closeAfter } from "../../../../support/opened.ts";
 import { errorOf } from "./stores.ts";
 
+vi.hoisted(() => vi.resetModules());
+
 vi.mock("node:dns/promises", async (original) => {
   const dns = await original<typeof import("node:dns/promises")>();
   const lookup = (host: string) =>

@@ -1,6 +1,6 @@
 /** A koffi that is too old is found by its name, and has other functions: it is refused by its version. */
 import { expect, test } from "vitest";
-import { koffi, recent } from "../../../../src/backends/nccl/sys/koffi.ts";
+import { koffi, recent } from "../../../../../src/backends/nccl/sys/koffi.ts";
 
 test.each([
   [{ default: { version: "2.9.0" } }, "2.9.0"],
