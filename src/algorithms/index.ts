@@ -147,6 +147,7 @@ export {
 } from "./nccl/index.ts";
 export {
   explainCall,
+  explainInRankOrder,
   isBuilt,
   isOrdered,
   type Link,

@@ -1,8 +1,10 @@
 /** The plan of a call, described without running it: chunks and their folds, cost and predicted time. */
+import { blockLengths } from "../../api/collectives/call-layout.ts";
 import {
   bytesOf,
   type ChunkPlan,
   CommError,
+  type CommInfo,
   type Explanation,
   InvalidArgumentError,
   type Question,
@@ -10,6 +12,7 @@ import {
   type Specification,
   type SpecifiedCollective,
   specifications,
+  UnsupportedError,
 } from "../../api/index.ts";
 import { largest } from "../../api/largest.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
@@ -22,7 +25,7 @@ import type { Program } from "../program.ts";
 import { evaluate } from "../timing.ts";
 import { explanationText, microseconds } from "./explain-text.ts";
 import { type Link, linkModel } from "./link.ts";
-import type { Plan } from "./plan.ts";
+import { isBuilt, type Plan } from "./plan.ts";
 
 /**
  * Explains a call under a plan. Chunks are those of the output of `reader`. Where that rank has no output they are the root's,
@@ -193,6 +196,63 @@ function chunkHolding(chunks: readonly ChunkPlan[], element: number): ChunkPlan 
     { headline: `explain: element ${element} lies in no chunk of the output` },
     { field: "element" },
   );
+}
+
+/**
+ * Explains a call of a backend that has no messages and folds in the order of ranks, such as one on host memory. Every output
+ * block is a chunk; time and bytes are 0.
+ *
+ * @throws UnsupportedError for a call without a specification, such as `send`.
+ * @example
+ * explain: (question, comm, rank) => explainInRankOrder(question, comm, rank),
+ */
+export function explainInRankOrder(
+  question: Question,
+  comm: CommInfo,
+  caller: number,
+): Explanation {
+  const { collective, dtype, op, count = 0, root = 0, counts } = question;
+  if (!isBuilt(collective)) throw unexplained(collective);
+  const { expected, reduces } = specifications[collective];
+  const ranks = comm.ranks.length;
+  const rank = rankWithOutput(question, ranks, caller);
+  const rows = collective === "allToAllv" ? { traffic: counts } : { counts: counts?.[0] };
+  const lengths = blockLengths(collective, { ranks, root, count, ...rows }, rank).recv;
+  let offset = 0;
+  const chunks = lengths.map((length, chunk): ChunkPlan => {
+    const blocks = expected(ranks, rank, chunk, root);
+    const operands = blocks.map((from): Operand => {
+      return { kind: "contribution", place: { rank: from.rank, chunk: from.block } };
+    });
+    const fold = { operands, final: true, reduces, targets: [] };
+    const text = reduces ? foldText(fold, [], operatorSign(op)) : copyText(fold);
+    const order = blocks.map((from) => from.rank);
+    offset += length;
+    return { chunk, offset: offset - length, length, order, fold: text };
+  });
+  const claim = reduces
+    ? "folds in the order of ranks, no claim is made about NCCL's bits"
+    : "copies bytes, as every plan does: the same result as NCCL's";
+  const heading = [collective, dtype, op && reduceOpName(op)].filter(Boolean).join(" ");
+  return {
+    ...{ collective, algorithm: "rank-order", protocol: undefined, channels: 1, ranks, rank },
+    ...{ chunks, steps: 0, sentBytes: 0, predictedNs: 0, claim },
+    chunkOf: (element) => chunkHolding(chunks, element),
+    toString: () =>
+      [
+        `${heading} on ${ranks} ranks: in the order of ranks`,
+        `  ${claim}`,
+        ...chunks.map(({ chunk, length, fold }) => `  chunk ${chunk}  ${length} elements  ${fold}`),
+      ].join("\n"),
+  };
+}
+
+/** The refusal to explain a call without a plan of its own. */
+export function unexplained(collective: string): UnsupportedError {
+  return new UnsupportedError({
+    headline: `explain: ${collective} has no plan of its own`,
+    hint: "messages go to their peers unchanged; explain each collective call of a group or recording",
+  });
 }
 
 // The plan of a reduce-scatter of blocks of different lengths: the reduces it consists of.

@@ -28,7 +28,7 @@ import {
   withRing,
 } from "../nccl/index.ts";
 import { CataloguePlanner, checkChoice } from "./catalogue-planner.ts";
-import { explainPlan, explainReduces } from "./explain.ts";
+import { explainPlan, explainReduces, unexplained } from "./explain.ts";
 import type { Link } from "./link.ts";
 import { NcclPlanner } from "./nccl-planner.ts";
 import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
@@ -191,12 +191,7 @@ export function explainCall(
   rank: number,
 ): Explanation {
   const { collective } = question;
-  if (!isBuilt(collective)) {
-    throw new UnsupportedError({
-      headline: `explain: ${collective} has no plan of its own`,
-      hint: "messages go to their peers unchanged; explain each collective call of a group or recording",
-    });
-  }
+  if (!isBuilt(collective)) throw unexplained(collective);
   const call = planQuestionOf(collective, question, comm);
   if (!planner.reducesEachRoot(call))
     return explainPlan(planOf(planner, call), question, link, rank);
