@@ -144,7 +144,7 @@ fn fuse_float16(x: u32, scalar: u32, partial: u32) -> u32 {
   let exponent = exponent32(x) + exponent32(scalar) + 1 - i32(zeros);
   let own = shr64(shl64(product, zeros), 2u);
   let other = shr64(vec2<u32>(0u, significand32(z)), 2u);
-  // A zero partial has no bits, so whichever exponent it is given shifts nothing away.
+  // A zero partial has no bits, so any exponent is right for it.
   let zExponent = select(exponent32(z), exponent, zSize == 0u);
   let swap = zExponent > exponent || (zExponent == exponent && less64(own, other));
   let top = max(exponent, zExponent);
