@@ -13,7 +13,11 @@ async function child(body: string): Promise<{ printed: string[]; ms: number }> {
     import { sim } from "twinccl/sim";
     const virtual = sim();
     const hide = (session, key) => {
-      const value = key === "clock" ? undefined : session[key];
+      if (key === "scheduler") {
+        const wakeOrder = (set) => session.scheduler.wakeOrder(set);
+        return { wakeOrder, schedule: undefined, clock: undefined };
+      }
+      const value = session[key];
       return typeof value === "function" ? value.bind(session) : value;
     };
     const open = async (request) => new Proxy(await virtual.open(request), { get: hide });
