@@ -239,19 +239,19 @@ interface DigestDetails {
 
 /** Parts of dispatch that a comparison needs. */
 interface CompareHost {
-  readonly job: JobSession | undefined;
   readonly comm: CommInfo;
   readonly windows: SymmetricWindows;
 }
 
 /** Compares a call with those of other processes, where there are any and comparisons are on. */
 export function compareAcrossProcesses(
-  { job, comm, windows }: CompareHost,
+  { comm, windows }: CompareHost,
+  job: JobSession,
   pending: PendingCollective,
 ): Promise<Mismatch | undefined> | undefined {
   const [own] = pending.posted;
   if (own === undefined || pending.posted.length === pending.postings.length) return undefined;
-  return job?.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
+  return job.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
 }
 
 /** The digest of a rank's own call. */

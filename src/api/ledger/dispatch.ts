@@ -64,7 +64,7 @@ export function dispatchCollective(
   pending: PendingCollective,
 ): void | Promise<void> {
   const postings = pending.posted;
-  const cancelled = postings.find((posting) => !isPending(posting));
+  const cancelled = firstSettled(postings);
   if (cancelled !== undefined) {
     // Ranks of other processes are not notified, and go on with the call.
     if (postings.length < pending.postings.length) return abandon(host, cancelled);
@@ -72,11 +72,11 @@ export function dispatchCollective(
     failAll(host, postings, ({ op }) => cancelError(pending, ranks, op.rank));
     return;
   }
-  const compared = compareAcrossProcesses(host, pending);
+  const compared = host.job && compareAcrossProcesses(host, host.job, pending);
   if (compared === undefined) return dispatchCompared(host, pending, postings);
   const serve = (mismatch: Mismatch | undefined): void | Promise<void> => {
     if (mismatch !== undefined) return failMismatch(host, pending, mismatch);
-    const late = postings.find((posting) => !isPending(posting));
+    const late = firstSettled(postings);
     return late === undefined ? dispatchCompared(host, pending, postings) : abandon(host, late);
   };
   return compared.then(serve, (error) => {
@@ -109,7 +109,8 @@ function dispatchNew(
   const calls = postings.map(callOf);
   const mismatch = findMismatch(host, pending, calls);
   if (mismatch !== undefined) return failMismatch(host, pending, mismatch);
-  return runSet(host, pending, postings, calls, MatchedCall.store(postings, calls));
+  const set = setOf(pending, calls, MatchedCall.store(postings, calls));
+  return runSet(host, set, postings, runAfterBarrier);
 }
 
 /** Dispatches a call that all ranks have made before with the same arguments. */
@@ -119,11 +120,14 @@ function dispatchMatched(
   postings: readonly Posting[],
   matched: MatchedCall,
 ): void | Promise<void> {
-  const { repeat } = matched;
-  if (repeat !== undefined && host.session.observer === undefined && matched.buffersLive()) {
+  const { repeat, isFixed } = matched;
+  const isKnown = isFixed && host.session.observer === undefined && matched.buffersLive();
+  if (isKnown && repeat !== undefined) {
     return submitRepeated(host, new PostedSubmission(postings), repeat, pending.number);
   }
-  return runSet(host, pending, postings, postings.map(callOf), matched);
+  const set = setOf(pending, postings.map(callOf), matched);
+  const run = isKnown && host.job === undefined ? submit : runAfterBarrier;
+  return runSet(host, set, postings, run);
 }
 
 /** Queues a call again that the session has planned before; its buffers live. */
@@ -138,6 +142,15 @@ export function submitRepeated(
   } catch (error) {
     failDispatched(host, call.postings, error);
   }
+}
+
+/** The first call that was cancelled or has failed; `undefined` when all are pending. */
+function firstSettled(postings: readonly Posting[]): Posting | undefined {
+  for (let at = 0; at < postings.length; at++) {
+    const posting = postings[at] as Posting;
+    if (!posting.op.pending) return posting;
+  }
+  return undefined;
 }
 
 function failMismatch(host: DispatchHost, pending: PendingCollective, mismatch: Mismatch): void {
@@ -162,25 +175,25 @@ function callOf({ call }: Posting): RankCall {
   return call;
 }
 
-function runSet(
-  host: DispatchHost,
-  pending: PendingCollective,
-  postings: readonly Posting[],
+function setOf(
+  { comm, number }: PendingCollective,
   calls: readonly RankCall[],
   cache: MatchedCall,
+): CallSet {
+  return { comm, number, collective: calls[0]?.collective ?? "barrier", calls, cache };
+}
+
+/** Runs a set by `run`, then gives every rank its result. */
+function runSet(
+  host: DispatchHost,
+  set: CallSet,
+  postings: readonly Posting[],
+  run: (host: DispatchHost, set: CallSet, postings: readonly Posting[]) => DispatchResult,
 ): void | Promise<void> {
-  const { comm, number } = pending;
-  const set: CallSet = {
-    comm,
-    number,
-    collective: calls[0]?.collective ?? "barrier",
-    calls,
-    cache,
-  };
   return attempt(
     host,
     postings,
-    () => runAfterBarrier(host, set, postings),
+    () => run(host, set, postings),
     () => {
       const order = host.session.scheduler.wakeOrder(set);
       settle(host, [order.map((rank) => postings[rank] as Posting)]);
@@ -245,11 +258,16 @@ function checkAndSubmit(
   prepareMemory(host.session, set);
   const written = host.session.observer?.findWrite(set.calls);
   if (written !== undefined) throw writeError(set, written);
-  return submit(host, set, [postings]);
+  return submit(host, set, postings);
+}
+
+/** Submits a checked set. */
+function submit(host: DispatchHost, set: CallSet, postings: readonly Posting[]): DispatchResult {
+  return submitWork(host, set, [postings]);
 }
 
 /** Submits checked work; `calls` are its postings, matched pairs together. */
-function submit(
+function submitWork(
   host: DispatchHost,
   work: Work,
   calls: readonly (readonly Posting[])[],
@@ -388,7 +406,7 @@ function dispatchPairs(
   return attempt(
     host,
     messages.flat(),
-    () => submit(host, { comm: host.comm, transfers, remote: kept }, messages),
+    () => submitWork(host, { comm: host.comm, transfers, remote: kept }, messages),
     () => settle(host, messages),
   );
 }
@@ -441,7 +459,7 @@ async function afterBarrier<T>(
     const errorOf = errorsByCall(error, host);
     for (const posting of postings) host.fail(posting, errorOf(posting));
   }
-  const cancelled = postings.find((posting) => !isPending(posting));
+  const cancelled = firstSettled(postings);
   if (together && cancelled === undefined) return proceed();
   try {
     if (together) submitAnyway();

@@ -66,7 +66,8 @@ export class Ledger {
   readonly callNumbers: CallNumbers;
   readonly #collectives: PendingCollectives;
   #executing = false;
-  readonly #supportsRepeats: boolean;
+  /** The session repeats calls without further data on each. */
+  readonly supportsRepeats: boolean;
   /** Calls that the session has queued. */
   readonly #submitted: SubmissionQueue;
   /** Batches of repeated calls. */
@@ -106,7 +107,7 @@ export class Ledger {
     );
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.callNumbers = new CallNumbers(comm);
-    this.#supportsRepeats = supportsRepeats(session);
+    this.supportsRepeats = supportsRepeats(session);
     this.#dispatch = {
       session,
       queueing: isQueueing(session) ? session : undefined,
@@ -154,20 +155,30 @@ export class Ledger {
   }
 
   /**
-   * Appends a repeated call with the same arguments, if the session needs no further data on it; false if it must be posted as
-   * a new call. With nothing open it needs no place in a queue.
+   * Takes a rank's next call, one that it has made before with the same arguments; where time is virtual, now. A batch takes it
+   * where one can begin. False where the session needs further data on it: then it must be posted as a new call.
    */
-  postRepeated(prepared: Prepared<unknown>, op: CommOp, timeoutMs?: number): boolean {
-    const { rankCall } = prepared;
-    if (rankCall === undefined || !this.#supportsRepeats) return false;
+  postRepeated(
+    prepared: Prepared<unknown>,
+    op: CommOp,
+    timeoutMs: number | undefined,
+    nowPs: number | undefined,
+    calledAtPs: number | undefined,
+  ): boolean {
+    if (!this.supportsRepeats || prepared.rankCall === undefined) return false;
     const { rank } = op;
-    const posting = repeatedPosting(prepared, op, timeoutMs);
-    const isNext = this.#queues.empty && !this.#executing && this.#order?.isBlocked !== true;
-    if (!isNext) this.post(rank, posting);
-    else if (this.#admit(rank, posting) && !this.batches.begin(rank, posting, timeoutMs)) {
-      this.post(rank, posting);
-    }
+    const posting = repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs);
+    if (!this.#admit(rank, posting)) return true;
+    if (nowPs === undefined && this.#isNext && this.batches.begin(rank, posting, timeoutMs))
+      return true;
+    this.batches.seal();
+    this.#enqueue(rank, posting, this.callNumbers.assignCollective(rank, op));
     return true;
+  }
+
+  /** Nothing is open, and the next call is dispatched at once. */
+  get #isNext(): boolean {
+    return this.#queues.empty && !this.#executing && this.#order?.isBlocked !== true;
   }
 
   /** Takes sends and receives of a rank that match their counterparts in any order. */

@@ -5,8 +5,8 @@
  * replaces the comparison, and the backend's work on the arguments is reused.
  */
 import type { PlanCache, RankCall, RepeatedCall } from "../backend.ts";
-import { disposalsSoFar } from "../buffer.ts";
-import type { Prepared } from "../member/prepared.ts";
+import { type DeviceBuffer, disposalsSoFar } from "../buffer.ts";
+import { hasReceiveCounts, type Prepared } from "../member/prepared.ts";
 import { isReleased } from "./buffer-checks.ts";
 import type { Posting } from "./posting.ts";
 
@@ -19,12 +19,15 @@ export class MatchedCall implements PlanCache {
   /** The prepared calls of the ranks. */
   readonly prepared: readonly Prepared<unknown>[];
 
+  /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
+  readonly isFixed: boolean;
   /** Number of disposals when the buffers of its calls were last seen to live. */
   #checkedAt = -1;
 
   private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
     this.calls = calls;
     this.prepared = postings.map(({ prepared }) => prepared);
+    this.isFixed = calls.every((call) => hasReceiveCounts(call) && !usesHostMemory(call));
   }
 
   /** The matched call of these postings; `undefined` when they have to be compared. */
@@ -42,10 +45,7 @@ export class MatchedCall implements PlanCache {
     return agreement;
   }
 
-  /**
-   * True when no buffer of its calls was disposed: they are checked only after disposals. Memory that
-   * can be transferred away belongs to sessions that lend it, and those repeat no calls.
-   */
+  /** True when no buffer of its calls was disposed: they are checked only after disposals. */
   buffersLive(): boolean {
     const disposals = disposalsSoFar();
     if (this.#checkedAt === disposals) return true;
@@ -62,4 +62,13 @@ export class MatchedCall implements PlanCache {
     }
     return true;
   }
+}
+
+/** A buffer of a call is the caller's own host memory, which may be transferred away. */
+function usesHostMemory({ send, recv, recorded }: RankCall): boolean {
+  return isBorrowed(send) || isBorrowed(recv) || recorded?.buffers.some(isBorrowed) === true;
+}
+
+function isBorrowed(buffer: DeviceBuffer | undefined): boolean {
+  return buffer?.allocation.memory.borrowed === true;
 }

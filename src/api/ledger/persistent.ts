@@ -8,12 +8,11 @@
 import {
   asJobSession,
   type CommInfo,
-  isQueueing,
   type RankCall,
   type RepeatedCall,
   type Session,
 } from "../backend.ts";
-import type { Prepared } from "../member/prepared.ts";
+import { type Prepared, rankCall } from "../member/prepared.ts";
 import { assignOp, type CommOp, completeOp, submitOp, submitOpAs } from "../op.ts";
 import { submitRepeated } from "./dispatch.ts";
 import type { MatchedCall } from "./matched-call.ts";
@@ -54,20 +53,24 @@ export function callBatches(comm: CommInfo, host: MultiRankHost): CallBatches {
 
 /** True for a session that queues repeated calls, and neither compares, observes nor times each of them. */
 export function supportsRepeats(session: Session): boolean {
-  const { observer, scheduler } = session;
-  const isObserved = asJobSession(session)?.compare !== undefined || observer !== undefined;
-  return isQueueing(session) && !isObserved && scheduler.clock === undefined;
+  const { observer } = session;
+  return observer === undefined && asJobSession(session)?.compare === undefined;
 }
 
-/** The posting of a call as it was made before, where time is real. */
+/** The posting of a call as it was made before; where time is virtual, now. */
 export function repeatedPosting(
   prepared: Prepared<unknown>,
   op: CommOp,
   timeoutMs: number | undefined,
+  nowPs?: number,
+  calledAtPs = nowPs ?? 0,
 ): Posting {
-  const call = prepared.rankCall as RankCall;
-  const deadlinePs = deadlineFrom(0, timeoutMs);
-  return { call, prepared, op, calledAtPs: 0, deadlinePs, cancellable: false };
+  const before = prepared.rankCall as RankCall;
+  // Where time is real, open calls may share one object: no time is noted in it.
+  const call =
+    nowPs === undefined ? before : rankCall(before.collective, before.rank, prepared.call, nowPs);
+  const deadlinePs = deadlineFrom(calledAtPs, timeoutMs);
+  return { call, prepared, op, calledAtPs, deadlinePs, cancellable: false };
 }
 
 // One rank in this process.

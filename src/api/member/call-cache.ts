@@ -5,6 +5,7 @@
  * counts and offsets are compared with their earlier values. Besides, only a disposal of the buffers can invalidate the call,
  * and is checked again.
  */
+import type { Session, VirtualClock } from "../backend.ts";
 import { type Allocation, DeviceBuffer, LastUse } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import { hasUnevenBlocks, specifiedCollectives } from "../collectives/call-layout.ts";
@@ -13,6 +14,7 @@ import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { OpenBatch } from "../ledger/persistent.ts";
 import { type CallContext, CommOp } from "../op.ts";
+import { argumentNames } from "./argument-names.ts";
 import type { CollectedCall } from "./call-collector.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 import { markInUse, type Prepared } from "./prepared.ts";
@@ -66,21 +68,26 @@ export class CallCache {
   readonly #ledger: Ledger;
   readonly #context: CallContext | undefined;
   readonly #timeoutMs: number | undefined;
+  readonly #clock: VirtualClock | undefined;
+  readonly #worldRank: number;
   #barrier: CachedCall | undefined;
 
-  /** `context`: that of the rank's operations; calls without a deadline have `timeoutMs`. */
+  /** `context`: that of the rank's operations, where it is fixed. */
   constructor(
     stats: CallStats,
     hooks: HookList,
     ledger: Ledger,
     context: CallContext | undefined,
-    timeoutMs: number | undefined,
+    { info, scheduler }: Session,
+    worldRank: number,
   ) {
     this.#stats = stats;
     this.#hooks = hooks;
     this.#ledger = ledger;
     this.#context = context;
-    this.#timeoutMs = timeoutMs;
+    this.#timeoutMs = info.timeoutMs;
+    this.#clock = scheduler.clock;
+    this.#worldRank = worldRank;
   }
 
   /**
@@ -109,6 +116,20 @@ export class CallCache {
     return this.#append(batch, known, timeoutMs);
   }
 
+  /** A call that can be repeated as it is, without options; `undefined` where it has to be checked. */
+  find(collective: CollectiveName, args: CallOptions | undefined): CachedCall | undefined {
+    if (!this.#ledger.supportsRepeats) return undefined;
+    let known: CachedCall | undefined;
+    try {
+      if (args?.signal !== undefined || args?.timeoutMs !== undefined) return undefined;
+      known = this.lookup(collective, args);
+    } catch {
+      return undefined;
+    }
+    if (known === undefined || this.isObserved(known)) return undefined;
+    return hasKnownNames(collective, args) ? known : undefined;
+  }
+
   /** The same with a call that its owner has cached. */
   tryAppendCached(
     batch: OpenBatch,
@@ -135,12 +156,15 @@ export class CallCache {
   }
 
   /** Repeats a collected call, appended to the open batch if possible; false if it must be posted as a new call. */
-  postCollected({ cached, options, op }: CollectedCall, batch: OpenBatch | undefined): boolean {
+  postCollected(
+    { cached, options, op, calledAtPs }: CollectedCall,
+    batch: OpenBatch | undefined,
+  ): boolean {
     if (cached === undefined || options?.signal !== undefined) return false;
     if (this.isObserved(cached) || !areAlive(cached)) return false;
     const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;
     if (batch?.accepts(timeoutMs) !== true || !batch.append(cached.prepared, op)) {
-      return this.post(cached, op, timeoutMs);
+      return this.post(cached, op, timeoutMs, calledAtPs);
     }
     count(cached);
     setLastUse(cached, batch, op);
@@ -148,8 +172,9 @@ export class CallCache {
   }
 
   /** Makes a call again; false where it has to be posted as others are. */
-  post(known: CachedCall, op: CommOp, timeoutMs = this.#timeoutMs): boolean {
-    if (!this.#ledger.postRepeated(known.prepared, op, timeoutMs)) return false;
+  post(known: CachedCall, op: CommOp, timeoutMs = this.#timeoutMs, calledAtPs?: number): boolean {
+    const nowPs = this.#clock?.now(this.#worldRank);
+    if (!this.#ledger.postRepeated(known.prepared, op, timeoutMs, nowPs, calledAtPs)) return false;
     count(known);
     if (op.pending) markInUse(op, known.prepared.call);
     return true;
@@ -208,6 +233,13 @@ export class CallCache {
 }
 
 const none: Arguments = {};
+
+/** True where a call takes all arguments by their names. */
+function hasKnownNames(collective: CollectiveName, args: object | undefined): boolean {
+  const names: Readonly<Record<string, true | undefined>> = argumentNames[collective];
+  for (const name in args) if (names[name] !== true) return false;
+  return true;
+}
 
 /** The call that was last made with a buffer. What is no buffer has none, or one that was made with something else. */
 function lastCallOf(buffer: unknown): CachedCall | undefined {

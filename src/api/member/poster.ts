@@ -92,7 +92,14 @@ export class Poster {
     this.#ledger = ledger;
     this.#context = ledger.contexts.fixed(rank);
     this.#batch = ledger.batches.ofRank(rank);
-    this.cache = new CallCache(this.#stats, this.hooks, ledger, this.#context, this.#timeoutMs);
+    this.cache = new CallCache(
+      this.#stats,
+      this.hooks,
+      ledger,
+      this.#context,
+      session,
+      this.worldRank,
+    );
     this.#host = host;
   }
 
@@ -111,8 +118,20 @@ export class Poster {
       return this.#post(collective, args, prepare);
     }
     const { current } = this.#batch;
-    const appended = current && this.cache.tryAppend(current, collective, args);
-    return appended === undefined ? this.#post(collective, args, prepare) : (appended as CommOp<T>);
+    const repeated =
+      current === undefined
+        ? this.#tryRepeat(collective, args)
+        : this.cache.tryAppend(current, collective, args);
+    return repeated === undefined ? this.#post(collective, args, prepare) : (repeated as CommOp<T>);
+  }
+
+  /** Repeats a call; `undefined` where it has to be checked and posted. */
+  #tryRepeat(collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
+    const known = this.cache.find(collective, args);
+    if (known === undefined || this.#closing) return undefined;
+    if (this.#host.refusal(this.worldRank) !== undefined) return undefined;
+    const op = this.createOp();
+    return this.cache.post(known, op) ? op : undefined;
   }
 
   /** Posts a call that `repeats` has kept, and that can be made now: outside of callbacks. */
@@ -265,9 +284,11 @@ export class Poster {
   /** Posts a checked collective call. */
   #submitOne(collected: CollectedCall, prepared: Prepared<unknown>): void {
     const { collective, options, op } = collected;
-    const call = this.#createCall(collective, prepared.call, prepared.rankCall);
-    if (this.#session.scheduler.clock === undefined && hasReceiveCounts(call))
-      prepared.rankCall = call;
+    // Where time is virtual, every call has times of its own.
+    const isReal = this.#session.scheduler.clock === undefined;
+    const before = isReal ? prepared.rankCall : undefined;
+    const call = this.#createCall(collective, prepared.call, before);
+    if (hasReceiveCounts(call)) prepared.rankCall = call;
     this.#notify(call, op);
     const posting = this.#posting(call, prepared, collected, op);
     this.#ledger.post(this.facts.rank, posting);
