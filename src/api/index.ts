@@ -112,14 +112,7 @@ export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
 export { asDType, type Float16Host, type NamedArrays, type TypedHost } from "./host-array.ts";
 export type { LiveResources } from "./ledger/deadlock/runtime.ts";
 export type { Memory } from "./memory.ts";
-export {
-  type CallContext,
-  CommOp,
-  type OpDeadline,
-  type OpObserver,
-  type OpStatus,
-  type Resumption,
-} from "./op.ts";
+export type { CommOp, OpStatus } from "./op.ts";
 export {
   type NamedReduceOp,
   namedReduceOps,

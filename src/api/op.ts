@@ -1,9 +1,11 @@
 /**
  * A posted operation: a promise that records whether it is awaited.
  *
- * `CommOp` is not a native promise on purpose. A call of `then` parks the rank, which makes deadlocks decidable. It also
- * observes a failure; an unobserved failure poisons the communicator and never becomes an unhandled rejection. The native
- * promise inside is created only on demand.
+ * Programs see it as a `CommOp`; the library settles it and adds callbacks to it as an `Operation`. Both are the same object.
+ *
+ * It is not a native promise on purpose. A call of `then` parks the rank, which makes deadlocks decidable. It also observes a
+ * failure; an unobserved failure poisons the communicator and never becomes an unhandled rejection. The native promise inside is
+ * created only on demand.
  */
 import { CallSite, showCallSite } from "./call-site.ts";
 import { CommError } from "./errors.ts";
@@ -11,12 +13,51 @@ import { CommError } from "./errors.ts";
 /** State of an operation. */
 export type OpStatus = "waiting" | "submitted" | "done" | "failed";
 
+/**
+ * The promise of one call on one rank: await it, and the result is readable. It goes wherever a `Promise` goes.
+ *
+ * An operation that is never awaited is no floating promise: its failure refuses the rank's later calls. So the type declares
+ * the methods of a promise instead of extending it, and linters let calls in a group stand alone.
+ */
+export interface CommOp<T = unknown> {
+  /** Rank in the communicator. */
+  readonly rank: number;
+  /**
+   * Number of the call on its communicator, from 0; sends and receives are counted separately from collective calls. -1 before
+   * posting.
+   */
+  readonly call: number;
+  /** State of the operation. `submitted` may appear only at the end of the turn of the submission. */
+  readonly status: OpStatus;
+  /** True while neither done nor failed. */
+  readonly pending: boolean;
+  /** Reason of the failure; `undefined` unless failed. Reading it observes no failure: await the operation for that. */
+  readonly error: unknown;
+  /** Call site in the program as `file:line:column`; `undefined` unless the world records `callSites`. */
+  readonly place: string | undefined;
+  /**
+   * Resolves once every local rank has made the call and it is submitted; later device work may follow it. Rejects with the
+   * operation's error if the call is never submitted.
+   */
+  readonly enqueued: Promise<void>;
+  /** Waits for the outcome. The first call of `then`, `catch` or `finally` marks the rank as waiting, and a failure as seen. */
+  then<A = T, B = never>(
+    onDone?: ((value: T) => A | PromiseLike<A>) | null,
+    // biome-ignore lint/suspicious/noExplicitAny: a handler may name the class of the error, as with a Promise
+    onFailed?: ((reason: any) => B | PromiseLike<B>) | null,
+  ): Promise<A | B>;
+  // biome-ignore lint/suspicious/noExplicitAny: as with a Promise
+  catch<B = never>(onFailed?: ((reason: any) => B | PromiseLike<B>) | null): Promise<T | B>;
+  finally(onSettled?: (() => void) | null): Promise<T>;
+  readonly [Symbol.toStringTag]: string;
+}
+
 /** Called when a rank starts and ends waiting for an operation. */
 export interface OpObserver {
   /** `then` was called for the first time. */
-  awaited(op: CommOp): void;
+  awaited(op: Operation): void;
   /** The operation settled after it was observed. */
-  resumed(op: CommOp): void;
+  resumed(op: Operation): void;
 }
 
 /** Resumes the programs that await settled operations, one at a time. */
@@ -42,7 +83,7 @@ export interface CallContext {
   /** True if operations record their call sites. */
   readonly callSites?: boolean;
   /** Called for a completed operation that fails with the error of one of its callbacks. */
-  onCallbackError?(op: CommOp): void;
+  onCallbackError?(op: Operation): void;
 }
 
 /** The deadline of an operation. */
@@ -65,39 +106,35 @@ interface Fault {
 /** Rare properties of operations. */
 interface Extras {
   site?: CallSite;
-  enqueued?: CommOp<void>;
+  enqueued?: Operation<void>;
   onSubmitted?: (() => void)[];
   /** The error of one of these callbacks. */
   fault?: Fault;
   onSettled?: ((error: unknown) => void)[];
   onFinal?: ((error: unknown) => void)[];
-  whole?: CommOp;
+  whole?: Operation;
   half?: boolean;
 }
 
 // The functions below settle operations. They are not methods, because programs hold operations and must not settle them.
 
 /** Sets the call number of an operation. */
-export let assignOp: (op: CommOp, call: number) => void;
+export let assignOp: (op: Operation, call: number) => void;
 
 /** Marks an operation as submitted. */
-export let submitOp: (op: CommOp) => void;
+export let submitOp: (op: Operation) => void;
 
 /** Sets the call number and marks the operation as submitted. */
-export let submitOpAs: (op: CommOp, call: number) => void;
+export let submitOpAs: (op: Operation, call: number) => void;
 
 /** Completes an operation that has not settled. */
-export let completeOp: <T>(op: CommOp<T>, value: T) => void;
+export let completeOp: <T>(op: Operation<T>, value: T) => void;
 
 /** Fails an operation that has not settled. */
-export let failOp: (op: CommOp, error: unknown) => void;
+export let failOp: (op: Operation, error: unknown) => void;
 
-/**
- * The promise of one call on one rank: await it, and the result is readable.
- *
- * Each call in progress holds one operation, so that operations are small.
- */
-export class CommOp<T = unknown> implements Promise<T> {
+/** The operation as the library uses it. Each call in progress holds one, so that operations are small. */
+export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
   /** Settles before all callbacks of the operation. */
   deadline: OpDeadline | undefined;
   #call = -1;
@@ -117,7 +154,6 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (maker.callSites === true) this.#ensureExtras().site = new CallSite();
   }
 
-  /** Rank in the communicator. */
   get rank(): number {
     return this.#context.rank;
   }
@@ -136,10 +172,6 @@ export class CommOp<T = unknown> implements Promise<T> {
     return "CommOp";
   }
 
-  /**
-   * Number of the call on its communicator, from 0; sends and receives are counted separately from collective calls. -1 before
-   * posting.
-   */
   get call(): number {
     return this.#call;
   }
@@ -162,17 +194,14 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (ps !== this.submittedAtPs) this.#ensureTimes().submittedPs = ps;
   }
 
-  /** State of the operation. `submitted` may appear only at the end of the turn of the submission. */
   get status(): OpStatus {
     return this.#status;
   }
 
-  /** Call site in the program as `file:line:column`, if recorded. */
   get place(): string | undefined {
     return this.#extras?.site?.place;
   }
 
-  /** True while neither done nor failed. */
   get pending(): boolean {
     return this.#status === "waiting" || this.#status === "submitted";
   }
@@ -184,19 +213,14 @@ export class CommOp<T = unknown> implements Promise<T> {
     return whole?.isObserved === true || (enqueued?.status === "failed" && enqueued.isObserved);
   }
 
-  /** Reason of the failure; `undefined` unless failed. */
   get error(): unknown {
     return this.#status === "failed" ? this.#outcome : undefined;
   }
 
-  /**
-   * Resolves once every local rank has made the call and it is submitted; later device work may follow it. Rejects with the
-   * operation's error if the call is never submitted.
-   */
   get enqueued(): Promise<void> {
     const extras = this.#ensureExtras();
     if (extras.enqueued === undefined) {
-      extras.enqueued = new CommOp<void>(this.#context);
+      extras.enqueued = new Operation<void>(this.#context);
       if (this.#status === "failed") this.#failEnqueued();
       else if (this.#status !== "waiting") this.#completeEnqueued();
     }
@@ -270,7 +294,7 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /** Makes this operation, or its enclosing one, a part of `whole`: reading the outcome of `whole` reads this one too. */
-  partOf(whole: CommOp): this {
+  partOf(whole: Operation): this {
     const extras = this.#ensureExtras();
     if (extras.whole === undefined) extras.whole = whole;
     else if (extras.whole !== whole) extras.whole.partOf(whole);
@@ -278,15 +302,15 @@ export class CommOp<T = unknown> implements Promise<T> {
   }
 
   /** Makes this operation one half of the call `whole`, which counts as one call. */
-  halfOf(whole: CommOp): this {
+  halfOf(whole: Operation): this {
     this.#ensureExtras().half = true;
     return this.partOf(whole);
   }
 
   /** The operation of the program's call: the whole of a half, otherwise this one. */
-  get callOp(): CommOp {
+  get callOp(): Operation {
     const { half = false, whole } = this.#extras ?? none;
-    return half && whole !== undefined ? whole : (this as CommOp);
+    return half && whole !== undefined ? whole : (this as Operation);
   }
 
   #submit(): void {
@@ -413,6 +437,11 @@ export class CommOp<T = unknown> implements Promise<T> {
     if (!this.pending) this.#resume(this.#native);
     return this.#native.promise;
   }
+}
+
+/** Calls `callback` when an operation settles, without awaiting it: the rank does not count as waiting for it. */
+export function whenSettled(op: CommOp, callback: (error: unknown) => void): void {
+  (op as Operation).whenSettled(callback);
 }
 
 const none: Extras = {};

@@ -1,10 +1,11 @@
 /** Decides when an object may make calls: one at a time, and none after its disposal or after one failed in the middle. */
 import { CommClosedError, type CommOp, type Communicator } from "../api/index.ts";
+import { whenSettled } from "../api/op.ts";
 
 /** Runs `release` as soon as no call under way uses the buffers that it frees. */
 export function releaseAfter(op: CommOp | undefined, release: () => void): void {
   // Awaiting the call instead would make the rank look as if it waited for it.
-  if (op?.pending === true) op.whenSettled(release);
+  if (op?.pending === true) whenSettled(op, release);
   else release();
 }
 

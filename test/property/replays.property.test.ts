@@ -6,6 +6,7 @@ import fc from "fast-check";
 import { type CommOp, type Communicator, createWorld, type DeviceBuffer } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { expect, test } from "vitest";
+import type { Operation } from "../../src/api/op.ts";
 import { holds } from "../support/seed.ts";
 
 type Act =
@@ -98,7 +99,7 @@ async function outcome(program: Repeated, way: "direct" | "recorded" | "traced")
     await Promise.all(last);
     const values = await Promise.all(own.map(async (each) => [...(await each.toHost())]));
     const acts = program.acts.some(({ kind }) => kind !== "work");
-    return [acts ? last.map((op) => op?.finishedAtPs) : [], values];
+    return [acts ? last.map((op) => (op as Operation | undefined)?.finishedAtPs) : [], values];
   });
   await world.close();
   return found;

@@ -8,7 +8,7 @@ import { afterEach, describe, expect, test, vi } from "vitest";
 import { buildProgram } from "../../src/algorithms/algorithm.ts";
 import { ringAllReduce } from "../../src/algorithms/all-reduce/ring.ts";
 import { type CommError, WorldError } from "../../src/api/index.ts";
-import { CommOp } from "../../src/api/op.ts";
+import { Operation } from "../../src/api/op.ts";
 import { inWorld } from "../support/in-world.ts";
 
 afterEach(() => {
@@ -29,7 +29,7 @@ async function stepsPer(
 }
 
 const lengthsRead = () => vi.spyOn(DeviceBuffer.prototype, "byteLength", "get");
-const statesRead = () => vi.spyOn(CommOp.prototype, "pending", "get");
+const statesRead = () => vi.spyOn(Operation.prototype, "pending", "get");
 
 /** Each unit takes at most a tenth more steps on the large size, and the counter saw some. */
 function expectFlat(small: number, large: number): void {
@@ -97,11 +97,11 @@ describe("messages of a group", () => {
       if (comm.rank > 0) return;
       const memory = comm.alloc("float32", messages);
       const cancel = new AbortController();
-      const ops: CommOp[] = [];
+      const ops: Operation[] = [];
       const whole = comm.group(() => {
         for (let at = 0; at < messages; at++) {
           const recv = memory.subarray(at, at + 1);
-          ops.push(comm.recv({ recv, peer: 1, signal: cancel.signal }) as CommOp);
+          ops.push(comm.recv({ recv, peer: 1, signal: cancel.signal }) as Operation);
         }
       });
       cancel.abort();
@@ -202,7 +202,7 @@ describe("the report of an error that all ranks get", () => {
       await stepsPer(20, laidOut, () => ring(20)),
       await stepsPer(200, laidOut, () => ring(200)),
     );
-    const asked = () => vi.spyOn(CommOp.prototype, "callingRank", "get");
+    const asked = () => vi.spyOn(Operation.prototype, "callingRank", "get");
     expectFlat(
       await stepsPer(20, asked, () => ring(20)),
       await stepsPer(200, asked, () => ring(200)),

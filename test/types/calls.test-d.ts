@@ -203,6 +203,29 @@ test("a handler names the class of the error that it handles, as with a Promise"
   comm.barrier().catch((error: CommError) => error.rnak);
 });
 
+describe("an operation", () => {
+  test("shows what a program may read, and nothing by which it is settled", () => {
+    expectTypeOf<keyof CommOp>().toEqualTypeOf<
+      | keyof Promise<unknown>
+      | "rank"
+      | "call"
+      | "status"
+      | "pending"
+      | "error"
+      | "place"
+      | "enqueued"
+    >();
+    expectTypeOf<CommOp<number>>().toExtend<Promise<number>>();
+    const op = comm.barrier();
+    // @ts-expect-error: callbacks of the library
+    op.whenSettled(() => undefined);
+    // @ts-expect-error: the deadline is the library's
+    expectTypeOf(op.deadline).toBeUndefined();
+    // @ts-expect-error: only the library sets it
+    op.status = "done";
+  });
+});
+
 describe("results", () => {
   test("have the type of the receiving memory", () => {
     expectTypeOf(comm.barrier()).toEqualTypeOf<CommOp<void>>();

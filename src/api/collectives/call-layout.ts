@@ -6,7 +6,7 @@
  */
 import type { Communicator } from "../communicator.ts";
 import { argumentNames } from "../member/argument-names.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 import { runningSum, sum } from "./blocks.ts";
 import { type SpecifiedCollective, specifications } from "./index.ts";
 
@@ -145,9 +145,9 @@ export function postCall(
   comm: Communicator,
   collective: SpecifiedCollective,
   given: CallArguments,
-): CommOp<unknown> {
+): Operation<unknown> {
   const methods = comm as unknown as Readonly<
-    Record<SpecifiedCollective, (args: CallArguments) => CommOp<unknown>>
+    Record<SpecifiedCollective, (args: CallArguments) => Operation<unknown>>
   >;
   return methods[collective](argumentsOf(comm, collective, given));
 }

@@ -2,7 +2,7 @@
 import type { CommInfo, PeerProcesses, Session } from "../backend.ts";
 import { callText } from "../error-text.ts";
 import { CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
-import { type CommOp, failOp } from "../op.ts";
+import { failOp, type Operation } from "../op.ts";
 import type { Posting } from "./posting.ts";
 
 /** Fails operations, and records their failures. */
@@ -12,12 +12,12 @@ export class Failures {
   readonly #onUnobserved: () => void;
   readonly #counts: number[];
   /** By rank, a later call that was refused for a failure before it; `true` once closing has reported. */
-  #reported: (CommOp | true | undefined)[] = [];
-  #unobserved: CommOp[][];
+  #reported: (Operation | true | undefined)[] = [];
+  #unobserved: Operation[][];
   /** True when no rank has an unobserved failure; kept, because every call reads it. */
   #allObserved = true;
   /** Calls of which one end has failed already. */
-  readonly #halfFailed = new WeakSet<CommOp>();
+  readonly #halfFailed = new WeakSet<Operation>();
 
   constructor(comm: CommInfo, onUnseen: () => void) {
     this.#comm = comm;
@@ -27,14 +27,14 @@ export class Failures {
   }
 
   /** An operation failed; one that is over already did not. */
-  fail(op: CommOp, error: unknown): void {
+  fail(op: Operation, error: unknown): void {
     if (!op.pending) return;
     this.record(op);
     failOp(op, error);
   }
 
   /** Enters an operation that failed, or is about to. */
-  record(op: CommOp): void {
+  record(op: Operation): void {
     if (!this.#halfFailed.has(op.callOp)) this.#counts[op.rank] = this.count(op.rank) + 1;
     if (op.callOp !== op) this.#halfFailed.add(op.callOp);
     if (!op.isObserved) {
@@ -45,7 +45,7 @@ export class Failures {
   }
 
   /** Fails a call that is refused for an earlier failure: its error reports that one. */
-  refuse(op: CommOp, error: unknown): void {
+  refuse(op: Operation, error: unknown): void {
     if (!this.#isReported(op.rank)) this.#reported[op.rank] = op;
     this.fail(op, error);
   }
@@ -68,7 +68,7 @@ export class Failures {
   /** The error that an unobserved failure gives to all later calls of its rank. */
   poison(rank: number): CommAbortedError | undefined {
     if (this.#allObserved) return undefined;
-    const unseen = this.#unobserved[rank] as CommOp[];
+    const unseen = this.#unobserved[rank] as Operation[];
     if (unseen.length === 0) return undefined;
     const still = unseen.filter((op) => !op.isObserved);
     this.#unobserved[rank] = still;
@@ -164,7 +164,7 @@ export interface Cancellation {
 /** The end that a rank's call has brought, which cannot be taken back; `what` says how. */
 export function terminationAfter(
   { name, ranks }: CommInfo,
-  op: CommOp,
+  op: Operation,
   cause: CommError,
   what: string,
 ): Termination {

@@ -9,7 +9,7 @@ import { asJobSession, type CommInfo, isQueueing, type VirtualClock } from "../b
 import type { CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import type { Prepared } from "../member/prepared.ts";
-import type { CallContext, CommOp, Resumption } from "../op.ts";
+import type { CallContext, Operation, Resumption } from "../op.ts";
 import { SymmetricWindows } from "./compare.ts";
 import {
   Deadlines,
@@ -160,7 +160,7 @@ export class Ledger {
    */
   postRepeated(
     prepared: Prepared<unknown>,
-    op: CommOp,
+    op: Operation,
     timeoutMs: number | undefined,
     nowPs: number | undefined,
     calledAtPs: number | undefined,
@@ -194,7 +194,7 @@ export class Ledger {
   }
 
   /** Fails an operation that was never posted; unless someone awaits it, it poisons the rank. */
-  refuse(op: CommOp, error: unknown): void {
+  refuse(op: Operation, error: unknown): void {
     this.failures.fail(op, error);
   }
 
@@ -208,7 +208,7 @@ export class Ledger {
    * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted, or that
    * other processes know of, cannot be taken back: it fails, and the communicator with it.
    */
-  cancel(op: CommOp, errorOf: (how: Cancellation) => CommError): void {
+  cancel(op: Operation, errorOf: (how: Cancellation) => CommError): void {
     if (!op.pending) return;
     const wasSubmitted = op.status === "submitted";
     const isAwaited = this.#isDistributed && this.#executing && this.#queues.isAtHead(op);
@@ -230,7 +230,7 @@ export class Ledger {
     this.#abortAfter(posting.op, error, "timed out in");
   }
 
-  #abortAfter(op: CommOp, cause: CommError, what: string): void {
+  #abortAfter(op: Operation, cause: CommError, what: string): void {
     this.abort(terminationAfter(this.comm, op, cause, what), op.finishedAtPs);
   }
 
@@ -314,13 +314,13 @@ export class Ledger {
   }
 
   /** An operation that is open and awaited. */
-  get awaited(): CommOp | undefined {
+  get awaited(): Operation | undefined {
     const open = [...this.#submitted.postings(), ...this.#queues.openPostings()];
     return open.find(({ op }) => op.pending && op.isObserved)?.op;
   }
 
   /** The operation that has been open for longest. */
-  get oldest(): CommOp | undefined {
+  get oldest(): Operation | undefined {
     return (this.#submitted.postings()[0] ?? this.#queues.openPostings()[0])?.op;
   }
 
@@ -468,7 +468,7 @@ class CallContexts {
     { ranks }: CommInfo,
     monitor: Monitor,
     clock: VirtualClock | undefined,
-    onCallbackError: (op: CommOp) => void,
+    onCallbackError: (op: Operation) => void,
     resumption: Resumption | undefined,
   ) {
     this.#monitor = monitor;

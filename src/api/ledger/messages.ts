@@ -1,7 +1,7 @@
 /** Sends and receives of one rank that match their counterparts in any order: one call, or those of a group. */
 import type { CommInfo } from "../backend.ts";
 import type { Memory } from "../memory.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 import { Fifo } from "./fifo.ts";
 import type { TransferPosting } from "./posting.ts";
 
@@ -20,7 +20,7 @@ export class MessageBatch {
   readonly rank: number;
   readonly transfers: readonly TransferPosting[];
   /** Transfers that are not matched, in the order posted. */
-  readonly #open: Map<CommOp, TransferPosting>;
+  readonly #open: Map<Operation, TransferPosting>;
   /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
   readonly #queues = {
     send: new Map<number, Fifo<TransferPosting>>(),
@@ -72,7 +72,7 @@ export class MessageBatch {
   }
 
   /** A transfer is no longer open: it was matched or cancelled. False where it was not open. */
-  close(op: CommOp): boolean {
+  close(op: Operation): boolean {
     return this.#open.delete(op);
   }
 

@@ -13,7 +13,7 @@ import {
   type Session,
 } from "../backend.ts";
 import { type Prepared, rankCall } from "../member/prepared.ts";
-import { assignOp, type CommOp, completeOp, submitOp, submitOpAs } from "../op.ts";
+import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";
 import { submitRepeated } from "./dispatch.ts";
 import type { MatchedCall } from "./matched-call.ts";
 import { deadlineFrom, type Posting } from "./posting.ts";
@@ -28,7 +28,7 @@ export interface OpenBatch {
   /** True where a call with such a deadline can be appended now. */
   accepts(timeoutMs: number | undefined): boolean;
   /** Takes a call that was checked before; false for one that has to be posted. */
-  append(prepared: Prepared<unknown>, op: CommOp): boolean;
+  append(prepared: Prepared<unknown>, op: Operation): boolean;
 }
 
 /** The batch to which a rank's calls can be appended. */
@@ -60,7 +60,7 @@ export function supportsRepeats(session: Session): boolean {
 /** The posting of a call as it was made before; where time is virtual, now. */
 export function repeatedPosting(
   prepared: Prepared<unknown>,
-  op: CommOp,
+  op: Operation,
   timeoutMs: number | undefined,
   nowPs?: number,
   calledAtPs = nowPs ?? 0,
@@ -95,7 +95,7 @@ class SingleRankBatch extends Submission implements OpenBatch {
   /** Number of the call that comes next. */
   next: number;
   readonly #batches: SingleRankBatches;
-  readonly #ops: CommOp[] = [];
+  readonly #ops: Operation[] = [];
   /** The prepared calls. */
   readonly #prepared: Prepared<unknown>[] = [];
 
@@ -108,7 +108,7 @@ class SingleRankBatch extends Submission implements OpenBatch {
   }
 
   /** A call is made from `prepared`, which has been made a call of before. */
-  add(prepared: Prepared<unknown>, op: CommOp): void {
+  add(prepared: Prepared<unknown>, op: Operation): void {
     this.#ops.push(op);
     this.#prepared.push(prepared);
   }
@@ -126,7 +126,7 @@ class SingleRankBatch extends Submission implements OpenBatch {
   complete(): void {
     for (let at = 0; at < this.#ops.length; at++) {
       const { rankCall, toResult } = this.#prepared[at] as Prepared<unknown>;
-      completeOp(this.#ops[at] as CommOp, toResult(rankCall as RankCall));
+      completeOp(this.#ops[at] as Operation, toResult(rankCall as RankCall));
     }
   }
 
@@ -134,7 +134,7 @@ class SingleRankBatch extends Submission implements OpenBatch {
     return this.acceptsMore && this.timeoutMs === timeoutMs;
   }
 
-  append(prepared: Prepared<unknown>, op: CommOp): boolean {
+  append(prepared: Prepared<unknown>, op: Operation): boolean {
     const { matched, rankCall } = prepared;
     if (matched?.repeat === undefined || rankCall === undefined) return false;
     try {
@@ -274,7 +274,7 @@ class RankCalls implements OpenBatch {
   readonly rank: number;
   /** Its index among the columns. */
   readonly at: number;
-  readonly ops: CommOp[] = [];
+  readonly ops: Operation[] = [];
   /** By row: prepared calls that came before the first column's call, which compares them when it comes. */
   readonly early = new Map<number, Prepared<unknown>>();
   /** The turn is over, or another call entered the ledger. */
@@ -295,7 +295,7 @@ class RankCalls implements OpenBatch {
     return !this.isOver && this.#timeoutMs === timeoutMs;
   }
 
-  append(prepared: Prepared<unknown>, op: CommOp): boolean {
+  append(prepared: Prepared<unknown>, op: Operation): boolean {
     const row = this.ops.length;
     if (prepared.rankCall === undefined || !this.#batch.admits(this, row, prepared)) return false;
     assignOp(op, this.#first + row);
@@ -427,7 +427,7 @@ class MultiRankBatch implements RowTable {
 /** The calls of a turn as they came: rows across the ranks that live in this process. */
 interface RowTable {
   /** Each rank's operations, by row. */
-  readonly columns: readonly { readonly ops: readonly CommOp[] }[];
+  readonly columns: readonly { readonly ops: readonly Operation[] }[];
   /** The matched call of each row. */
   readonly matched: readonly MatchedCall[];
 }
@@ -455,7 +455,7 @@ class SubmittedRows extends Submission {
       const { prepared } = matched[row] as MatchedCall;
       for (const [at, { ops }] of columns.entries()) {
         const made = prepared[at] as Prepared<unknown>;
-        postings.push(repeatedPosting(made, ops[row] as CommOp, this.#timeoutMs));
+        postings.push(repeatedPosting(made, ops[row] as Operation, this.#timeoutMs));
       }
     }
     return postings;
@@ -468,7 +468,7 @@ class SubmittedRows extends Submission {
   /** Submits the operations of these rows. */
   markSubmitted(): void {
     for (let row = this.#from; row < this.to; row++) {
-      for (const { ops } of this.#table.columns) submitOp(ops[row] as CommOp);
+      for (const { ops } of this.#table.columns) submitOp(ops[row] as Operation);
     }
   }
 
@@ -478,7 +478,7 @@ class SubmittedRows extends Submission {
       const { prepared } = matched[row] as MatchedCall;
       for (let at = 0; at < columns.length; at++) {
         const { rankCall, toResult } = prepared[at] as Prepared<unknown>;
-        completeOp(columns[at]?.ops[row] as CommOp, toResult(rankCall as RankCall));
+        completeOp(columns[at]?.ops[row] as Operation, toResult(rankCall as RankCall));
       }
     }
   }

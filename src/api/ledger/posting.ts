@@ -1,7 +1,7 @@
 /** A rank's call in the ledger. */
 import type { RankCall } from "../backend.ts";
 import type { Prepared } from "../member/prepared.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 
 /** One field of a signature, most telling field first: its name and this rank's value. */
 export type SignatureField = readonly [name: string, value: string | number | undefined];
@@ -11,7 +11,7 @@ export interface Posting {
   readonly call: RankCall;
   /** The checked call: the signature, which must be equal on all ranks, and the caller's result. */
   readonly prepared: Prepared<unknown>;
-  readonly op: CommOp;
+  readonly op: Operation;
   /** Virtual time at which the rank made the call: inside of a group, before it was posted. */
   readonly calledAtPs: number;
   /** Virtual time at which the call must be done; `undefined` for no deadline. */

@@ -6,7 +6,7 @@
 import type { CommInfo } from "../backend.ts";
 import { invariant } from "../invariant.ts";
 import type { Memory } from "../memory.ts";
-import { assignOp, type CommOp } from "../op.ts";
+import { assignOp, type Operation } from "../op.ts";
 import { Fifo } from "./fifo.ts";
 import { MessageBatch } from "./messages.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -29,7 +29,7 @@ export class RankQueues {
   /** The compared batches at the head of their queues, by the host memory that they use. */
   readonly #hostUsers = new Map<Memory, Set<MessageBatch>>();
   /** Operations that were cancelled and may still be open in a batch. */
-  #cancelled: CommOp[] = [];
+  #cancelled: Operation[] = [];
 
   constructor(comm: CommInfo) {
     const { ranks, local } = comm;
@@ -80,12 +80,12 @@ export class RankQueues {
   }
 
   /** Notes that an operation was cancelled, which may be a queued transfer. */
-  cancel(op: CommOp): void {
+  cancel(op: Operation): void {
     if (this.#batches > 0) this.#cancelled.push(op);
   }
 
   /** The operations that were cancelled since the last time. */
-  takeCancelled(): readonly CommOp[] {
+  takeCancelled(): readonly Operation[] {
     const cancelled = this.#cancelled;
     if (cancelled.length > 0) this.#cancelled = [];
     return cancelled;
@@ -110,7 +110,7 @@ export class RankQueues {
   }
 
   /** True when an operation is what its rank would do next. */
-  isAtHead({ rank, callOp }: CommOp): boolean {
+  isAtHead({ rank, callOp }: Operation): boolean {
     const { first } = this.#queues[rank] ?? {};
     if (first === undefined) return false;
     return postingsOf(first, rank).some(({ op }) => op.callOp === callOp);
@@ -329,7 +329,7 @@ export class CallNumbers {
   }
 
   /** Numbers a rank's next collective call. */
-  assignCollective(rank: number, op: CommOp): number {
+  assignCollective(rank: number, op: Operation): number {
     const number = this.#collective[rank] as number;
     this.#collective[rank] = number + 1;
     assignOp(op, number);
@@ -365,7 +365,7 @@ export class CallNumbers {
     }
   }
 
-  #message(rank: number, op: CommOp): void {
+  #message(rank: number, op: Operation): void {
     const { call } = op.callOp;
     if (call >= 0) {
       assignOp(op, call);

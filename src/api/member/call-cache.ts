@@ -13,7 +13,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { OpenBatch } from "../ledger/persistent.ts";
-import { type CallContext, CommOp } from "../op.ts";
+import { type CallContext, Operation } from "../op.ts";
 import { argumentNames } from "./argument-names.ts";
 import type { CollectedCall } from "./call-collector.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
@@ -99,7 +99,7 @@ export class CallCache {
     batch: OpenBatch,
     collective: CollectiveName,
     args: CallOptions | undefined,
-  ): CommOp | undefined {
+  ): Operation | undefined {
     let known: CachedCall | undefined;
     let timeoutMs: number | undefined;
     try {
@@ -135,7 +135,7 @@ export class CallCache {
     batch: OpenBatch,
     kept: CachedCall,
     options: CallOptions | undefined,
-  ): CommOp | undefined {
+  ): Operation | undefined {
     let timeoutMs = this.#timeoutMs;
     try {
       if (options?.signal !== undefined) return undefined;
@@ -146,9 +146,13 @@ export class CallCache {
     return this.#append(batch, kept, timeoutMs);
   }
 
-  #append(batch: OpenBatch, known: CachedCall, timeoutMs: number | undefined): CommOp | undefined {
+  #append(
+    batch: OpenBatch,
+    known: CachedCall,
+    timeoutMs: number | undefined,
+  ): Operation | undefined {
     if (this.isObserved(known) || !batch.accepts(timeoutMs)) return undefined;
-    const op = new CommOp(this.#context as CallContext);
+    const op = new Operation(this.#context as CallContext);
     if (!batch.append(known.prepared, op)) return undefined;
     count(known);
     setLastUse(known, batch, op);
@@ -172,7 +176,12 @@ export class CallCache {
   }
 
   /** Makes a call again; false where it has to be posted as others are. */
-  post(known: CachedCall, op: CommOp, timeoutMs = this.#timeoutMs, calledAtPs?: number): boolean {
+  post(
+    known: CachedCall,
+    op: Operation,
+    timeoutMs = this.#timeoutMs,
+    calledAtPs?: number,
+  ): boolean {
     const nowPs = this.#clock?.now(this.#worldRank);
     if (!this.#ledger.postRepeated(known.prepared, op, timeoutMs, nowPs, calledAtPs)) return false;
     count(known);
@@ -267,7 +276,7 @@ function count({ counter, sendBytes }: CachedCall): void {
 }
 
 /** Until the run is done, the last of the same calls in it has their memory. */
-function setLastUse(known: CachedCall, batch: OpenBatch, op: CommOp): void {
+function setLastUse(known: CachedCall, batch: OpenBatch, op: Operation): void {
   let { lastUse } = known;
   if (lastUse?.key === batch.key) lastUse.op = op;
   else {

@@ -2,7 +2,7 @@
 import type { CallOptions } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { InvalidArgumentError } from "../errors.ts";
-import { type CommOp, completeOp, failOp, submitOp } from "../op.ts";
+import { completeOp, failOp, type Operation, submitOp } from "../op.ts";
 import type { CachedCall } from "./call-cache.ts";
 import type { Poster } from "./poster.ts";
 import type { Prepared, PreparedTransfer } from "./prepared.ts";
@@ -12,7 +12,7 @@ export interface CollectedCall {
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
   readonly options: CallOptions | undefined;
-  readonly op: CommOp;
+  readonly op: Operation;
   /** The cached call, if the same call was made before. */
   readonly cached?: CachedCall | undefined;
   /** Virtual time of the call; deadlines count from it. */
@@ -158,7 +158,11 @@ function assertSynchronous(action: string, returned: unknown, facts: Facts): voi
 /**
  * Submits `whole` once all parts are submitted, and settles it once all are settled: with their first error, or with `result`.
  */
-export function completeTogether(whole: CommOp, parts: readonly CommOp[], result: unknown): void {
+export function completeTogether(
+  whole: Operation,
+  parts: readonly Operation[],
+  result: unknown,
+): void {
   let waiting = parts.length;
   let open = parts.length;
   let failure: { readonly error: unknown } | undefined;
@@ -186,8 +190,8 @@ export function completeTogether(whole: CommOp, parts: readonly CommOp[], result
 /** Refuses `whole`, then its unsettled parts. `whole` comes first: it is a failed call with its own hooks and count. */
 export function refuseTogether(
   poster: Pick<Poster, "refuse">,
-  whole: CommOp,
-  parts: readonly CommOp[],
+  whole: Operation,
+  parts: readonly Operation[],
   error: unknown,
 ): void {
   poster.refuse(whole, error);

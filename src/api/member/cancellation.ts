@@ -3,7 +3,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
 import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 
 /** Has a call taken back as soon as its signal fires, while it is open. */
 export function cancelOnSignal(
@@ -11,7 +11,7 @@ export function cancelOnSignal(
   ledger: Pick<Ledger, "cancel">,
   facts: CommErrorFacts,
   collective: CollectiveName,
-  op: CommOp,
+  op: Operation,
 ): void {
   const cancel = (): void => {
     const { call } = op;

@@ -7,7 +7,7 @@ import { CommClosedError, InvalidArgumentError } from "../errors.ts";
 import type { SignatureField } from "../ledger/posting.ts";
 import { graphNumber } from "../ledger/recordings.ts";
 import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
-import { type CommOp, failOp } from "../op.ts";
+import { failOp, type Operation } from "../op.ts";
 import type { CachedCall } from "./call-cache.ts";
 import {
   type CollectedCall,
@@ -26,7 +26,7 @@ import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
  * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
  * callback it is thrown instead, and ends that one too.
  */
-export function postGroup(poster: Poster, callback: () => void): CommOp<void> {
+export function postGroup(poster: Poster, callback: () => void): Operation<void> {
   poster.assertOwn("group");
   const whole = poster.createOp<void>();
   let calls: readonly CollectedCall[] = [];
@@ -67,7 +67,7 @@ function isMessage({ prepared }: CollectedCall): boolean {
  * Records the calls of a synchronous callback. All ranks record the same collective calls; messages pair up when they are
  * replayed, as many on each rank as it has.
  */
-export function postCapture(poster: Poster, callback: () => void): CommOp<Graph> {
+export function postCapture(poster: Poster, callback: () => void): Operation<Graph> {
   return poster.post("capture", undefined, (): Prepared<Graph> => {
     const { steps, calls } = poster.collect("capture", callback);
     endRecorded(poster, calls);
@@ -238,7 +238,7 @@ abstract class Recording implements Graph {
     this.#closings = poster.closings;
   }
 
-  abstract replay(options?: CallOptions): CommOp<void>;
+  abstract replay(options?: CallOptions): Operation<void>;
 
   /** Lets go of what the recording holds; called once. */
   protected abstract giveBack(): void;
@@ -309,7 +309,7 @@ class NativeGraph extends Recording {
     this.#cached = poster.cache.create("replay", this.#prepared, recorded.sendBytes);
   }
 
-  replay(options?: CallOptions): CommOp<void> {
+  replay(options?: CallOptions): Operation<void> {
     const { poster } = this;
     assertOutside(poster);
     const isAgain = this.isReplayable && isOptions(options);
@@ -321,7 +321,7 @@ class NativeGraph extends Recording {
   }
 
   /** With all checks, some of which fail. */
-  #postNew(options: CallOptions | undefined): CommOp<void> {
+  #postNew(options: CallOptions | undefined): Operation<void> {
     return this.poster.post("replay", options, () => {
       this.assertReplayable(this.#calls);
       return this.#prepared;
@@ -348,11 +348,11 @@ class RecordedGraph extends Recording {
     this.#calls = calls;
   }
 
-  replay(given?: CallOptions): CommOp<void> {
+  replay(given?: CallOptions): Operation<void> {
     const { poster } = this;
     assertOutside(poster);
     const whole = poster.createOp<void>();
-    const parts: CommOp[] = [];
+    const parts: Operation[] = [];
     try {
       poster.assertOpen("replay");
       const options = poster.check.options(poster.check.given("replay", given));

@@ -4,7 +4,7 @@ import type { RankCall } from "../backend.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
 import type { Posting } from "../ledger/posting.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 import { bytesSent } from "./prepared.ts";
 
 /** A call as it was made, not as its send and receive. */
@@ -45,7 +45,7 @@ export function notifyPosted(
 /** Publishes a group with a first call that will be `number`; hooks and counts have its parts. */
 export function publishGroup(
   { comm, rank }: Caller,
-  op: CommOp,
+  op: Operation,
   calls: number,
   number: () => number,
 ): void {
@@ -56,13 +56,13 @@ export function publishGroup(
   publish(channel, { ...info, call: number() }, op);
 }
 
-function publish(channel: Diagnostics, info: MutableInfo, op: CommOp): void {
+function publish(channel: Diagnostics, info: MutableInfo, op: Operation): void {
   const end = channel.start(info);
   op.whenFinal((error) => end(numbered(info, op).call, error));
 }
 
 /** With the number that the operation got, if it was posted. */
-function numbered(info: MutableInfo, { call }: CommOp): OpInfo {
+function numbered(info: MutableInfo, { call }: Operation): OpInfo {
   if (call >= 0) info.call = call;
   return info;
 }

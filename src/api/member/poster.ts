@@ -14,7 +14,7 @@ import { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CurrentBatch } from "../ledger/persistent.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
-import { type CallContext, CommOp } from "../op.ts";
+import { type CallContext, Operation } from "../op.ts";
 import { textOf } from "../option-kinds.ts";
 import { type CachedCall, CallCache } from "./call-cache.ts";
 import {
@@ -111,7 +111,7 @@ export class Poster {
     collective: CollectiveName,
     args: A,
     prepare: Prepare<A, T>,
-  ): CommOp<T> {
+  ): Operation<T> {
     // Inside of a callback calls are collected, and go on with none.
     if (innermost !== undefined) {
       this.assertOwn(collective);
@@ -122,11 +122,13 @@ export class Poster {
       current === undefined
         ? this.#tryRepeat(collective, args)
         : this.cache.tryAppend(current, collective, args);
-    return repeated === undefined ? this.#post(collective, args, prepare) : (repeated as CommOp<T>);
+    return repeated === undefined
+      ? this.#post(collective, args, prepare)
+      : (repeated as Operation<T>);
   }
 
   /** Repeats a call; `undefined` where it has to be checked and posted. */
-  #tryRepeat(collective: CollectiveName, args: CallOptions | undefined): CommOp | undefined {
+  #tryRepeat(collective: CollectiveName, args: CallOptions | undefined): Operation | undefined {
     const known = this.cache.find(collective, args);
     if (known === undefined || this.#closing) return undefined;
     if (this.#host.refusal(this.worldRank) !== undefined) return undefined;
@@ -135,11 +137,11 @@ export class Poster {
   }
 
   /** Posts a call that `repeats` has kept, and that can be made now: outside of callbacks. */
-  postCached(kept: CachedCall, options: CallOptions | undefined): CommOp<void> {
+  postCached(kept: CachedCall, options: CallOptions | undefined): Operation<void> {
     const { collective, prepared } = kept as CachedCall & { readonly prepared: Prepared<void> };
     const { current } = this.#batch;
     const appended = current && this.cache.tryAppendCached(current, kept, options);
-    return (appended ?? this.#post(collective, options, () => prepared, kept)) as CommOp<void>;
+    return (appended ?? this.#post(collective, options, () => prepared, kept)) as Operation<void>;
   }
 
   #post<T, A extends CallOptions | undefined>(
@@ -147,7 +149,7 @@ export class Poster {
     args: A,
     prepare: Prepare<A, T>,
     kept?: CachedCall,
-  ): CommOp<T> {
+  ): Operation<T> {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
@@ -169,7 +171,7 @@ export class Poster {
   }
 
   /** Repeats a call, where nothing observes it; false where there is more to do. */
-  #postRepeated(known: CachedCall, options: CallOptions | undefined, op: CommOp): boolean {
+  #postRepeated(known: CachedCall, options: CallOptions | undefined, op: Operation): boolean {
     if (this.collector !== undefined || options?.signal !== undefined) return false;
     if (this.cache.isObserved(known)) return false;
     return this.cache.post(known, op, options?.timeoutMs);
@@ -193,14 +195,14 @@ export class Poster {
   }
 
   /** Fails an operation that cannot be posted, or not as a whole: others do not go on with calls that failed with it. */
-  refuse(op: CommOp, error: unknown): void {
+  refuse(op: Operation, error: unknown): void {
     this.#ledger.batches.seal();
     this.#ledger.refuse(op, error);
   }
 
   /** An operation that its creator settles. */
-  createOp<T>(): CommOp<T> {
-    return new CommOp<T>(this.#context ?? this.#ledger.contexts.current(this.facts.rank));
+  createOp<T>(): Operation<T> {
+    return new Operation<T>(this.#context ?? this.#ledger.contexts.current(this.facts.rank));
   }
 
   /** Virtual time on this rank's clock, 0 without one. */
@@ -353,7 +355,7 @@ export class Poster {
     call: RankCall,
     prepared: Prepared<unknown>,
     { options, calledAtPs }: CollectedCall,
-    op: CommOp,
+    op: Operation,
   ): Posting {
     const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
     observeForSession(this.#session, this.#ledger.comm, call, op);
@@ -389,7 +391,7 @@ export class Poster {
   }
 
   /** Counts a call, and calls its hooks and channels; of messages also with the number of those made before it. */
-  #notify(call: NotifiedCall["call"], op: CommOp, behind?: number): void {
+  #notify(call: NotifiedCall["call"], op: Operation, behind?: number): void {
     this.#stats.record(call);
     const channel = diagnosticsOf(call.collective);
     if (this.hooks.idle && channel === undefined) return;
@@ -420,7 +422,7 @@ export class Poster {
 }
 
 /** Reports a call to its session, as far as that observes calls. */
-function observeForSession(session: Session, comm: CommInfo, call: RankCall, op: CommOp): void {
+function observeForSession(session: Session, comm: CommInfo, call: RankCall, op: Operation): void {
   const { observer } = session;
   if (observer === undefined) return;
   observer.posted(comm, call);
@@ -436,7 +438,7 @@ function observeForSession(session: Session, comm: CommInfo, call: RankCall, op:
  * The virtual time of a rank's failed call. Failures without a time, such as deadlocks and aborts, take the latest time of all
  * ranks.
  */
-function failedAtPs(session: Session, { postedAtPs }: RankCall, op: CommOp): number {
+function failedAtPs(session: Session, { postedAtPs }: RankCall, op: Operation): number {
   const { clock } = session.scheduler;
   if (op.finishedAtPs > 0 || clock === undefined) return Math.max(postedAtPs, op.finishedAtPs);
   let latestPs = postedAtPs;

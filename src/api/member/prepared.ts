@@ -5,7 +5,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
 import type { MatchedCall } from "../ledger/matched-call.ts";
 import type { SignatureField } from "../ledger/posting.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
 
 /** The fields that a `RankCall` gets from the arguments; others are `undefined` there, and -1 for the root. */
@@ -109,7 +109,10 @@ export interface PreparedTransfer<T> {
 }
 
 /** From now until it settles, the operation has the call's memory; reads of it wait. */
-export function markInUse(op: CommOp, { send, recv }: Pick<PreparedCall, "send" | "recv">): void {
+export function markInUse(
+  op: Operation,
+  { send, recv }: Pick<PreparedCall, "send" | "recv">,
+): void {
   if (send !== undefined) send.allocation.lastUse = op;
   if (recv !== undefined) recv.allocation.lastUse = op;
 }

@@ -8,12 +8,12 @@
  */
 import { escaped } from "../error-text.ts";
 import { nextTurn, setOwnTimer } from "../ledger/deadlock/event-loop.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 
 /** A world with running ranks in this process. */
 export interface ActiveWorld {
   /** One open, awaited operation, if any. */
-  readonly awaited: CommOp | undefined;
+  readonly awaited: Operation | undefined;
   /** The waits of its ranks, ready to print. */
   interruptedText(): string;
 }
@@ -55,9 +55,9 @@ class Entry {
 const entries = new Set<Entry>();
 let isLooking = false;
 /** Operations open at the last check. */
-let seen = new Set<CommOp>();
+let seen = new Set<Operation>();
 /** The operation that keeps the listener installed. */
-let held: CommOp | undefined;
+let held: Operation | undefined;
 
 /**
  * Prints the waits of a world's ranks when SIGINT interrupts them. Returns the function that ends this. A world that programs
@@ -78,7 +78,7 @@ function lookLater(): void {
 }
 
 function look(): void {
-  const open = new Set<CommOp>();
+  const open = new Set<Operation>();
   for (const entry of entries) {
     entry.weaken();
     const { world } = entry;
@@ -92,7 +92,7 @@ function look(): void {
   if (isLooking) lookLater();
 }
 
-function hold(op: CommOp): void {
+function hold(op: Operation): void {
   if (runtime === undefined || runtime.listenerCount("SIGINT") > 0) return;
   held = op;
   runtime.on("SIGINT", interrupted);

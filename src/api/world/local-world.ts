@@ -35,7 +35,7 @@ import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { ReadyQueue, WakeUps } from "../ledger/wake-ups.ts";
 import type { Member } from "../member/member.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
 import { emitWarning } from "../warnings.ts";
 import { type CommHost, Communicators } from "./communicators.ts";
@@ -367,7 +367,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     }
   }
 
-  get awaited(): CommOp | undefined {
+  get awaited(): Operation | undefined {
     for (const { awaited } of this.#communicators.ledgers)
       if (awaited !== undefined) return awaited;
     return undefined;

@@ -4,7 +4,7 @@ import type { CommInfo, PeerProcesses, RemoteEnd } from "../backend.ts";
 import { CommTimeoutError } from "../errors.ts";
 import { onLastTurn } from "../ledger/deadlock/runtime.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { CommOp } from "../op.ts";
+import type { Operation } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
 import type { Communicators, UnobservedFailure } from "./communicators.ts";
 import { abortedElsewhere, leftBehind } from "./world-errors.ts";
@@ -89,7 +89,7 @@ export function watchRemoteEnds(
 ): () => void {
   if (others === undefined) return () => undefined;
   /** The open calls at the last look. */
-  let before = new Map<Ledger, CommOp>();
+  let before = new Map<Ledger, Operation>();
   const pending = new Set<Ledger>();
   const end = (comm: CommInfo, ended: RemoteEnd): void => {
     if ("nextGeneration" in ended)
@@ -97,7 +97,7 @@ export function watchRemoteEnds(
     else if (ended.aborted === undefined) communicators.onRemoteClose(comm, ended.rank);
     else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
   };
-  const ask = async (ledger: Ledger, op: CommOp): Promise<void> => {
+  const ask = async (ledger: Ledger, op: Operation): Promise<void> => {
     pending.add(ledger);
     try {
       const ended = await others.remoteEnd(ledger.comm);
@@ -110,7 +110,7 @@ export function watchRemoteEnds(
     }
   };
   const look = (): void => {
-    const now = new Map<Ledger, CommOp>();
+    const now = new Map<Ledger, Operation>();
     for (const ledger of communicators.ledgers) {
       const { oldest } = ledger;
       if (oldest === undefined) continue;

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { Alarm, Deadlines } from "../../../src/api/ledger/deadlines.ts";
 import type { Posting } from "../../../src/api/ledger/posting.ts";
-import { CommOp, completeOp, failOp } from "../../../src/api/op.ts";
+import { completeOp, failOp, Operation } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
 import { randomWords } from "../../support/seed.ts";
 
@@ -10,7 +10,7 @@ const observer = { awaited: () => undefined, resumed: () => undefined };
 
 /** A call that must be done in so many milliseconds from when it is watched. */
 function callWith(timeoutMs: number): Posting {
-  const op = new CommOp({ rank: 0, worldRank: 0, callingRank: 0, observer });
+  const op = new Operation({ rank: 0, worldRank: 0, callingRank: 0, observer });
   return { op, calledAtPs: 0, deadlinePs: timeoutMs * 1e9 } as Posting;
 }
 
@@ -28,7 +28,7 @@ class Watched {
     return performance.now() - this.#startMs;
   }
 
-  watch(...timeoutsMs: readonly number[]): CommOp[] {
+  watch(...timeoutsMs: readonly number[]): Operation[] {
     return timeoutsMs.map((timeoutMs) => {
       const posting = callWith(timeoutMs);
       this.calls.push(posting);

@@ -1,7 +1,7 @@
 /** Counts of failed calls: each counts once; unobserved ones are held against their rank, until a new run. */
 import { expect, test } from "vitest";
 import { Failures } from "../../../src/api/ledger/failures.ts";
-import { type CallContext, CommOp, completeOp } from "../../../src/api/op.ts";
+import { type CallContext, completeOp, Operation } from "../../../src/api/op.ts";
 
 const comm = { id: 0, name: "world", ranks: [0, 1], local: [0, 1] };
 
@@ -11,7 +11,7 @@ function books() {
     unseen += 1;
   });
   const observer = { awaited: () => undefined, resumed: () => undefined };
-  const op = (rank: number): CommOp => {
+  const op = (rank: number): Operation => {
     const maker = {
       rank,
       worldRank: rank,
@@ -19,7 +19,7 @@ function books() {
       observer,
       onCallbackError: () => undefined,
     };
-    return new CommOp(maker as CallContext);
+    return new Operation(maker as CallContext);
   };
   return { failures, op, unseen: () => unseen };
 }

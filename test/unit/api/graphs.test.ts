@@ -1,15 +1,9 @@
 /** Recordings: a replay does what the recorded calls would do, on what the buffers hold then. */
 
-import {
-  type CommError,
-  type CommOp,
-  type Communicator,
-  connect,
-  createWorld,
-  type Graph,
-} from "twinccl";
+import { type CommError, type Communicator, connect, createWorld, type Graph } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import type { Operation } from "../../../src/api/op.ts";
 import { inWorld } from "../../support/in-world.ts";
 
 const ints = (...values: number[]): Int32Array => Int32Array.from(values);
@@ -344,12 +338,12 @@ describe("capture and replay", () => {
           [1e9, 0],
           [2e9, 60_000],
         ] as const) {
-          const before = comm.barrier() as CommOp<void>;
+          const before = comm.barrier() as Operation<void>;
           await before;
           comm.work((startPs - before.finishedAtPs) / 1000);
           void comm.allReduce({ send: long, op: "max" });
           comm.work(comm.rank * laterNs);
-          const op = graph.replay() as CommOp<void>;
+          const op = graph.replay() as Operation<void>;
           await op;
           found.push(op.finishedAtPs - startPs);
         }

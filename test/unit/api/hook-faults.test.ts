@@ -4,6 +4,7 @@ import { tracingChannel } from "node:diagnostics_channel";
 import { getEventListeners } from "node:events";
 import type { CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
+import { whenSettled } from "../../../src/api/op.ts";
 import { inWorld } from "../../support/in-world.ts";
 
 const messageOf = (op: PromiseLike<unknown>): PromiseLike<string> =>
@@ -92,7 +93,7 @@ test("an operation that failed before its hooks ran keeps its error", async () =
 test("an error of a callback of whenSettled counts as an error of a hook", async () => {
   const outcomes = await inWorld(2, async (comm) => {
     const op = comm.barrier();
-    if (comm.rank === 0) op.whenSettled(tooLate);
+    if (comm.rank === 0) whenSettled(op, tooLate);
     return [await messageOf(op), comm.stats().failures];
   });
   expect(outcomes).toEqual([

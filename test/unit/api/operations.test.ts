@@ -1,7 +1,8 @@
 /** A posted operation: its numbers, its states, the order of its observers, and the reports of hooks and stats. */
 
-import { CommOp, type OpInfo } from "twinccl";
+import type { OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";
+import { Operation } from "../../../src/api/op.ts";
 import { inWorld } from "../../support/in-world.ts";
 
 const pause = (milliseconds = 3): Promise<void> =>
@@ -85,10 +86,10 @@ describe("an operation", () => {
     expect(results).toEqual({ b: 2, finals: 2, codes, tag: "[object CommOp]" });
   });
 
-  test("is a CommOp, failed from the start when its arguments are wrong", async () => {
+  test("is an operation, failed from the start when its arguments are wrong", async () => {
     await inWorld(1, async (comm) => {
       const op = comm.broadcast({ root: -1 });
-      expect(op).toBeInstanceOf(CommOp);
+      expect(op).toBeInstanceOf(Operation);
       expect([op.status, op.call, op.pending]).toEqual(["failed", -1, false]);
       await expect(op.enqueued).rejects.toBe(op.error);
       await expect(op).rejects.toBe(op.error);

@@ -11,6 +11,7 @@ import {
 } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import type { Operation } from "../../../src/api/op.ts";
 import { inWorld } from "../../support/in-world.ts";
 import { cleanGpus } from "../backends/nccl/gpus.ts";
 
@@ -459,7 +460,7 @@ describe("a repeated call", () => {
         comm.work(step % 4 === 0 ? 0 : 700 * ((comm.rank + step) % 3), "work");
         const op = comm.allReduce({ send, op: "sum" });
         await op;
-        ends.push(op.finishedAtPs);
+        ends.push((op as Operation).finishedAtPs);
       }
       return ends;
     };

@@ -2,6 +2,7 @@
 import { createWorld } from "twinccl";
 import { cpu, sim } from "twinccl/sim";
 import { expect, test } from "vitest";
+import { whenSettled } from "../../../src/api/op.ts";
 import { expectPlanted, Guard } from "../../support/planted.ts";
 
 test.each(["while it lives", "after its run", "after its world"] as const)(
@@ -40,7 +41,7 @@ test("a planted program that fails as expected, and writes a guarded buffer, fai
       program: (comm, guard) => {
         const recv = guard.buffer(comm, "float32", 3);
         const op = comm.broadcast({ recv, root: comm.rank });
-        if (writes && comm.rank === 1) op.whenSettled(() => recv.fill(1));
+        if (writes && comm.rank === 1) whenSettled(op, () => recv.fill(1));
         return op;
       },
       expected: () => ({ name: "CollectiveMismatchError", code: "ERR_COMM_MISMATCH" }),

@@ -9,7 +9,7 @@
  * delay and keeps checking.
  */
 import type { VirtualClock } from "../../backend.ts";
-import type { CommOp, OpObserver } from "../../op.ts";
+import type { Operation, OpObserver } from "../../op.ts";
 import { cancelTurn, nextTurn, ownTimers, setOwnTimer } from "./event-loop.ts";
 import {
   eventsSoFar,
@@ -150,7 +150,7 @@ export class Monitor implements OpObserver {
     if (change < 0) this.#check();
   }
 
-  awaited(op: CommOp): void {
+  awaited(op: Operation): void {
     if (!op.pending) {
       this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
       return;
@@ -164,7 +164,7 @@ export class Monitor implements OpObserver {
     }
   }
 
-  resumed(op: CommOp): void {
+  resumed(op: Operation): void {
     const rank = op.callingRank;
     const parked = (this.#parked[rank] as number) - 1;
     this.#parked[rank] = parked;

@@ -1,6 +1,7 @@
 /** Callbacks that act in the middle of a turn, or at its end, on the report that a batch was submitted. */
-import type { CommOp, Communicator } from "twinccl";
+import type { Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
+import type { Operation } from "../../../../../src/api/op.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./again.ts";
@@ -34,10 +35,10 @@ async function order(
   return numbers;
 }
 
-const made = (comm: Communicator, args: Args, times: number): CommOp[] =>
-  Array.from({ length: times }, () => comm.allReduce(args) as CommOp);
+const made = (comm: Communicator, args: Args, times: number): Operation[] =>
+  Array.from({ length: times }, () => comm.allReduce(args) as Operation);
 
-const outcomes = (ops: readonly CommOp[]): Promise<string[]> => Promise.all(ops.map(outcome));
+const outcomes = (ops: readonly Operation[]): Promise<string[]> => Promise.all(ops.map(outcome));
 const done = (times: number): string[] => new Array(times).fill("done");
 
 describe("a callback of a batched call", () => {
@@ -45,7 +46,7 @@ describe("a callback of a batched call", () => {
     const numbers = await order(async (comm, args) => {
       const ops = made(comm, args, comm.rank === 0 ? 5 : 3);
       if (comm.rank === 0) {
-        const more: CommOp[] = [];
+        const more: Operation[] = [];
         ops[1]?.whenSubmitted(() => void more.push(...made(comm, args, 1)));
         expect(await outcomes(ops)).toEqual(done(5));
         expect(more.map(({ call }) => call)).toEqual([8]);
@@ -64,7 +65,7 @@ describe("a callback of a batched call", () => {
       const ops = made(comm, args, comm.rank === 0 ? 4 : 2);
       if (comm.rank === 0) {
         const more = new Promise<string>((resolve) => {
-          const make = () => comms[1]!.allReduce(all[1]!) as CommOp;
+          const make = () => comms[1]!.allReduce(all[1]!) as Operation;
           ops[1]?.whenSubmitted(() => resolve(outcome(make())));
         });
         expect(await outcomes(ops)).toEqual(done(4));
@@ -87,7 +88,7 @@ describe("a callback of a batched call", () => {
           throw fault;
         });
         await expect(ops[1]).rejects.toBe(fault);
-        expect(await outcomes([0, 2, 3].map((at) => ops[at] as CommOp))).toEqual(done(3));
+        expect(await outcomes([0, 2, 3].map((at) => ops[at] as Operation))).toEqual(done(3));
       } else {
         await turns(3);
         expect(await outcomes([...ops, ...made(comm, args, 1)])).toEqual(done(4));

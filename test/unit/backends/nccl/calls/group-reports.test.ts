@@ -1,6 +1,7 @@
 /** Reports on repeated groups: their submission, their call number, and their entries in the counts. */
 import type { CallOptions, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
+import type { Operation } from "../../../../../src/api/op.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./again.ts";
@@ -152,7 +153,7 @@ test("a call behind a group that was refused half way has a deadline of its own"
         gpus.machine.hold();
         let unhook = (): void => undefined;
         const whole = comm.group(() => {
-          (comm.allReduce(a) as CommOp).whenSubmitted(() => {
+          (comm.allReduce(a) as Operation).whenSubmitted(() => {
             unhook = comm.hooks.before(() => {
               throw new Error("not this one");
             });
@@ -180,7 +181,7 @@ test("a hook of a group's call may make another call, which comes behind it", as
       const more: CommOp[] = [];
       const before = comm.allReduce(a);
       const whole = comm.group(() => {
-        (comm.allReduce(a) as CommOp).whenSubmitted(() => void more.push(comm.allReduce(b)));
+        (comm.allReduce(a) as Operation).whenSubmitted(() => void more.push(comm.allReduce(b)));
         void comm.allReduce(b);
       });
       await Promise.all([before, whole]);

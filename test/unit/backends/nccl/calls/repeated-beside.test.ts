@@ -4,6 +4,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import type { CommOp, Communicator, World } from "twinccl";
 import { describe, expect, test } from "vitest";
+import type { Operation } from "../../../../../src/api/op.ts";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./again.ts";
@@ -82,7 +83,7 @@ describe.each([1, 2])("with %i ranks in the process", (size) => {
         if (comm.rank === 0) gpus.machine.failNext("allReduce", planned, 3 * size - 1);
         const before = [comm.allReduce(args), comm.allReduce(args)];
         const read = args.send.toHost();
-        const failing = comm.allReduce(args) as CommOp;
+        const failing = comm.allReduce(args) as Operation;
         expect(await soon(read)).toEqual([2 ** (4 * (size - 1))]);
         await Promise.all(before);
         await turns(5);
