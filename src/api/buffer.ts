@@ -22,7 +22,7 @@ import {
 import type { Memory } from "./memory.ts";
 import { invalid, textOf } from "./option-kinds.ts";
 
-/** One allocation, shared by a buffer and all its subarrays. */
+/** One allocation, shared by a buffer and all its subarrays; see `createAllocation`. */
 export interface Allocation {
   readonly memory: Memory;
   /** The rank that owns it, as numbered in its world. */
@@ -31,9 +31,19 @@ export interface Allocation {
   readonly session: object;
   disposed: boolean;
   /** Symmetric memory, of which a communicator makes a window when it is first used for one. */
-  readonly symmetric?: boolean;
+  readonly symmetric: boolean;
   /** The last operation that was posted with this memory; reads wait for it. */
   lastUse: PromiseLike<unknown> | LastUse | undefined;
+}
+
+/** Memory of a session, which belongs to a rank of its world. */
+export function createAllocation(
+  memory: Memory,
+  rank: number,
+  session: object,
+  symmetric = false,
+): Allocation {
+  return { memory, rank, session, disposed: false, symmetric, lastUse: undefined };
 }
 
 /** Sessions that were closed, and their memory with them. */
@@ -56,8 +66,30 @@ export function disposalsSoFar(): number {
   return disposals;
 }
 
+// The functions below are set by the class: they make buffers and read fields of theirs that programs do not see.
+
+/** A buffer of an allocation that has its bytes from `byteOffset` on. */
+export let createBuffer: <D extends DType>(
+  dtype: D,
+  length: number,
+  allocation: Allocation,
+  byteOffset?: number,
+) => DeviceBuffer<D>;
+
+/** The allocation of a buffer. */
+export let allocationOf: (buffer: DeviceBuffer) => Allocation;
+
+/** The memory that holds a buffer, from its `byteOffset` on. */
+export let memoryOf: (buffer: DeviceBuffer) => Memory;
+
+/** The last call with a buffer as its first one, by which repeated calls are recognised; `undefined` for other data. */
+export let lastCallOf: (data: unknown) => object | undefined;
+
+/** Stores a call as the last one with a buffer. */
+export let setLastCall: (buffer: DeviceBuffer, call: object) => void;
+
 /**
- * A typed range of device memory (host memory in the simulation).
+ * A typed range of device memory (host memory in the simulation); made by `comm.alloc` and `comm.adopt`.
  *
  * `copyFrom`, `fill` and `subarray` take effect at once, even before an open call on the memory. Memory of an open call must
  * not be written until the call is done. `toHost` and `copyTo` wait for the last operation posted with this memory and reject
@@ -67,14 +99,13 @@ export class DeviceBuffer<D extends DType = DType> {
   readonly dtype: D;
   /** Length in elements. */
   readonly length: number;
-  /** Start inside the allocation in bytes; for backends. */
+  /** Start inside the memory that `alloc` gave, in bytes. */
   readonly byteOffset: number;
-  /** The memory behind this buffer; for backends. */
-  readonly allocation: Allocation;
-  /** The last call with this buffer as its first one; communicators use it to recognise repeated calls. */
-  lastCall: object | undefined = undefined;
+  // Ordinary fields, because every call reads them, and because tests compare buffers by their fields.
+  private readonly allocation: Allocation;
+  private lastCall: object | undefined = undefined;
 
-  constructor(dtype: D, length: number, allocation: Allocation, byteOffset = 0) {
+  private constructor(dtype: D, length: number, allocation: Allocation, byteOffset = 0) {
     this.dtype = dtype;
     this.length = length;
     this.allocation = allocation;
@@ -306,6 +337,17 @@ export class DeviceBuffer<D extends DType = DType> {
       { field: "value", rank: this.allocation.rank },
     );
   }
+
+  static {
+    createBuffer = (dtype, length, allocation, byteOffset) =>
+      new DeviceBuffer(dtype, length, allocation, byteOffset);
+    allocationOf = (buffer) => buffer.allocation;
+    memoryOf = (buffer) => buffer.allocation.memory;
+    lastCallOf = (data) => (data as DeviceBuffer | null | undefined)?.lastCall;
+    setLastCall = (buffer, call) => {
+      buffer.lastCall = call;
+    };
+  }
 }
 
 /** Refuses a length that is no count of elements. */
@@ -344,7 +386,7 @@ export function assertAddress(ptr: unknown, dtype: DType, facts: CommErrorFacts)
 
 /** Bytes that two buffers have in common. Memory that was adopted may be that of another buffer. */
 export function overlapBytes(a: DeviceBuffer, b: DeviceBuffer): number {
-  const [one, other] = [a.allocation.memory, b.allocation.memory];
+  const [one, other] = [memoryOf(a), memoryOf(b)];
   if (one !== other) {
     if (one.adopted !== true && other.adopted !== true) return 0;
     return one.device === other.device ? commonBytes(a, b) : 0;

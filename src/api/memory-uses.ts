@@ -3,7 +3,7 @@
  *
  * Ranges are sorted by their begin, so that one question takes a binary search in place of a comparison with each buffer.
  */
-import type { DeviceBuffer } from "./buffer.ts";
+import { type DeviceBuffer, memoryOf } from "./buffer.ts";
 import type { Memory } from "./memory.ts";
 
 /** A buffer, and the number of its user: a message of a group, or a rank. */
@@ -22,20 +22,20 @@ export class MemoryUses {
   constructor(uses: Iterable<MemoryUse>) {
     const all = [...uses];
     for (const use of all) {
-      const { memory } = use.buffer.allocation;
+      const memory = memoryOf(use.buffer);
       add(this.#byMemory, memory, offsets(use));
       if (memory.adopted === true) add(this.#adopted, memory.device, addresses(use));
     }
     if (this.#adopted.size === 0) return;
     for (const use of all) {
-      const { device } = use.buffer.allocation.memory;
+      const { device } = memoryOf(use.buffer);
       if (this.#adopted.has(device)) add(this.#addressed, device, addresses(use));
     }
   }
 
   /** True when a buffer of another user has bytes of this one, in the sense of `overlapBytes`. */
   isShared(use: MemoryUse): boolean {
-    const { memory } = use.buffer.allocation;
+    const memory = memoryOf(use.buffer);
     if (this.#byMemory.get(memory)?.meets(offsets(use)) === true) return true;
     const beside = (memory.adopted === true ? this.#addressed : this.#adopted).get(memory.device);
     return beside?.meets(addresses(use)) === true;

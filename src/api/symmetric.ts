@@ -4,7 +4,7 @@
  * Kernels for symmetric memory let ranks reach into each other's buffers. They exist for some collectives, and run if both
  * buffers of the call are symmetric. Every other call treats a symmetric buffer as ordinary memory.
  */
-import type { DeviceBuffer } from "./buffer.ts";
+import { allocationOf, type DeviceBuffer } from "./buffer.ts";
 import type { CollectiveName } from "./collectives/spec.ts";
 
 /** Bytes from the start of the symmetric memory to each buffer of a call. */
@@ -36,7 +36,8 @@ export function reachedBuffers(collective: CollectiveName): Reached | undefined 
 
 /** Where the buffers of a call lie in symmetric memory; `undefined` for a call that does not use it. */
 export function symmetricPlace({ collective, send, recv }: PlacedCall): SymmetricPlace | undefined {
-  if (send?.allocation.symmetric !== true || recv?.allocation.symmetric !== true) return undefined;
+  if (send === undefined || recv === undefined) return undefined;
+  if (!allocationOf(send).symmetric || !allocationOf(recv).symmetric) return undefined;
   if (reached[collective] === undefined) return undefined;
   return { send: send.byteOffset, recv: recv.byteOffset };
 }

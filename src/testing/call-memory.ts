@@ -179,7 +179,7 @@ export class CallMemory {
 
   /** Frees the memory. */
   dispose(): void {
-    for (const { data } of this.#arenas) if ("allocation" in data) data.dispose();
+    for (const { data } of this.#arenas) if ("toHost" in data) data.dispose();
   }
 }
 
@@ -215,14 +215,14 @@ function arenaOf(comm: Communicator, call: ProgramDataCall, length: number): Are
 function part({ dtype }: ProgramDataCall, { arena, at, range }: Place): Data {
   const { data } = arena;
   const { length } = range;
-  if ("allocation" in data) return data.subarray(at, at + length);
+  if ("toHost" in data) return data.subarray(at, at + length);
   const { buffer } = "array" in data ? data.array : data;
   const view = dtypeInfo[dtype].view(buffer, at * bytesOf(dtype), length);
   return (dtypeInfo[dtype].bits ? asDType(view, dtype) : view) as Data;
 }
 
 function write(data: Data, bytes: Uint8Array): void {
-  if ("allocation" in data) {
+  if ("toHost" in data) {
     const array = dtypeInfo[data.dtype].view(bytes.slice().buffer, 0, data.length);
     data.copyFrom(array);
     return;

@@ -1,5 +1,4 @@
 /** One call on one rank: its memory, its arguments, and its results. */
-
 import { postCall } from "../api/collectives/call-layout.ts";
 import {
   type AllToAllvResult,
@@ -87,7 +86,7 @@ export class CallSite {
     const { recv, recvCounts, recvOffsets } = result as AllToAllvResult<Data>;
     if (call.recv !== "allocated") return { sent, bytes, recvCounts, recvOffsets };
     const whole = await hostBytes(recv);
-    if ("allocation" in recv) recv.dispose();
+    if ("toHost" in recv) recv.dispose();
     const width = bytesOf(call.dtype);
     const blocks = recvCounts.map((count, from) => {
       const at = (recvOffsets[from] ?? 0) * width;

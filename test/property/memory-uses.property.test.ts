@@ -1,7 +1,8 @@
 /** The index of memory ranges finds what a comparison of all pairs finds. */
 import fc from "fast-check";
-import { DeviceBuffer, type Memory, overlapBytes } from "twinccl";
+import type { Memory } from "twinccl";
 import { expect, test } from "vitest";
+import { createAllocation, createBuffer, overlapBytes } from "../../src/api/buffer.ts";
 import { type MemoryUse, MemoryUses } from "../../src/api/memory-uses.ts";
 import { holds } from "../support/seed.ts";
 
@@ -28,11 +29,8 @@ const use: fc.Arbitrary<MemoryUse> = fc
     user: fc.nat({ max: 3 }),
   })
   .map(({ memory, begin, length, user }) => {
-    const allocation = {
-      ...{ memory: memories[memory] as Memory, rank: 0, session: memories, disposed: false },
-      lastUse: undefined,
-    };
-    return { buffer: new DeviceBuffer("uint8", length, allocation, begin), user };
+    const allocation = createAllocation(memories[memory] as Memory, 0, memories);
+    return { buffer: createBuffer("uint8", length, allocation, begin), user };
   });
 
 test("a buffer counts as shared when another user's buffer overlaps it", async () => {

@@ -5,6 +5,7 @@
 import { createWorld, type DeviceBuffer } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test, vi } from "vitest";
+import { memoryOf } from "../../src/api/buffer.ts";
 import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
 
 const stopped = vi.hoisted(() => ({ workers: 0 }));
@@ -84,7 +85,7 @@ test("an arena with a live buffer stays, and serves the next world", async () =>
   const next = await oneWorld(executor, 10);
   expect(next.deref()).toBe(arena.deref());
   const read = new Float32Array(1);
-  await kept[0]?.allocation.memory.read(0, new Uint8Array(read.buffer));
+  await memoryOf(kept[0] as DeviceBuffer).read(0, new Uint8Array(read.buffer));
   expect([...read]).toEqual([7]);
 });
 

@@ -6,6 +6,7 @@
 import { type Communicator, createWorld, type World } from "twinccl";
 import { cpu, type Executor, HostMemory, type SimOptions, sim, wasm } from "twinccl/sim";
 import { afterEach, describe, expect, test, vi } from "vitest";
+import { memoryOf } from "../../src/api/buffer.ts";
 import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
 import { WasmMemory } from "../../src/backends/sim/executors/wasm/wasm-memory.ts";
 
@@ -15,7 +16,7 @@ const length = 20_011;
 /** Allocates small buffers until they lie outside of the arena. */
 function fillArena(comm: Communicator): void {
   for (const bytes of [2 ** 18, 2 ** 12, 1]) {
-    while (comm.alloc("uint8", bytes).allocation.memory instanceof WasmMemory);
+    while (memoryOf(comm.alloc("uint8", bytes)) instanceof WasmMemory);
   }
 }
 
@@ -111,7 +112,7 @@ describe("without addresses for its memory", () => {
     refuse(1);
     const world = await open(wasm());
     await world.run((comm) => {
-      expect(comm.alloc("int32", 3).allocation.memory).toBeInstanceOf(WasmMemory);
+      expect(memoryOf(comm.alloc("int32", 3))).toBeInstanceOf(WasmMemory);
     });
     await world.close();
   });
@@ -121,7 +122,7 @@ describe("without addresses for its memory", () => {
     const world = await open();
     const sums = await world.run(async (comm) => {
       const send = comm.alloc("int32", 3).fill(comm.rank + 1);
-      expect(send.allocation.memory).toBeInstanceOf(HostMemory);
+      expect(memoryOf(send)).toBeInstanceOf(HostMemory);
       await comm.allReduce({ send, op: "sum" });
       return (await send.toHost())[2];
     });

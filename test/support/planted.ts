@@ -4,7 +4,6 @@
  * A planted program runs in a world of its own. Each rank's error is compared with what is expected of it, buffers
  * under guard must keep their bytes, nothing may hang, and the world must run a healthy program afterwards.
  */
-
 import {
   CommError,
   type Communicator,
@@ -17,6 +16,7 @@ import {
 } from "twinccl";
 import { cpu, HostMemory, sim } from "twinccl/sim";
 import { expect } from "vitest";
+import { memoryOf } from "../../src/api/buffer.ts";
 import { healthOf, healthyAmong } from "./health.ts";
 
 /** The required outcome of one rank: an error's facts, `fine`, or an error of the program's own with that message. */
@@ -54,7 +54,7 @@ export class Guard {
   buffer<D extends DType>(comm: Communicator, dtype: D, length: number): DeviceBuffer<D> {
     const buffer = comm.alloc(dtype, length);
     buffer.fill(7);
-    const { memory } = buffer.allocation;
+    const memory = memoryOf(buffer);
     if (!(memory instanceof HostMemory)) throw new Error("only the simulation's memory is watched");
     this.#keep(new Uint8Array(memory.buffer, buffer.byteOffset, buffer.byteLength));
     return buffer;

@@ -1,5 +1,4 @@
 /** Programs that must compile or must not: dtypes that belong together, names of operators and algorithms, host arrays. */
-
 import {
   type AllReduceArgs,
   type AllToAllvResult,
@@ -10,7 +9,7 @@ import {
   type Communicator,
   createWorld,
   type Data,
-  type DeviceBuffer,
+  DeviceBuffer,
   type Graph,
   type HostArray,
 } from "twinccl";
@@ -188,6 +187,33 @@ describe("buffers", () => {
     // @ts-expect-error: the dtype of a buffer is fixed
     f32.dtype = "int32";
   });
+});
+
+test("a buffer shows its elements, and nothing of the library", () => {
+  expectTypeOf<keyof DeviceBuffer>().toEqualTypeOf<
+    | "dtype"
+    | "length"
+    | "byteLength"
+    | "byteOffset"
+    | "device"
+    | "ptr"
+    | "disposed"
+    | "subarray"
+    | "copyFrom"
+    | "fill"
+    | "toHost"
+    | "copyTo"
+    | "dispose"
+    | typeof Symbol.dispose
+  >();
+  // @ts-expect-error: the memory behind it is the library's
+  expectTypeOf(f32.allocation).toBeObject();
+  // @ts-expect-error: so is the last call with it
+  expectTypeOf(f32.lastCall).toBeObject();
+  // @ts-expect-error: a communicator makes buffers
+  new DeviceBuffer("float32", 2, f32);
+  const data: unknown = f32;
+  if (data instanceof DeviceBuffer) expectTypeOf(data).toExtend<DeviceBuffer>();
 });
 
 test("a handler names the class of the error that it handles, as with a Promise", () => {

@@ -3,7 +3,7 @@
  * of another rank. A fault fails the call on every rank, and nothing is written.
  */
 import type { CallSet, CommInfo, RankCall, WriteFault } from "../backend.ts";
-import { type DeviceBuffer, overlapBytes } from "../buffer.ts";
+import { type DeviceBuffer, memoryOf, overlapBytes } from "../buffer.ts";
 import { ranksText } from "../error-text.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import type { Memory } from "../memory.ts";
@@ -66,7 +66,7 @@ export function isReleased({ send, recv, recorded }: RankCall): boolean {
 
 function isBufferReleased(buffer: DeviceBuffer | undefined): boolean {
   if (buffer === undefined) return false;
-  return buffer.disposed || buffer.allocation.memory.detached === true;
+  return buffer.disposed || memoryOf(buffer).detached === true;
 }
 
 function isDisposed({ send, recv, recorded }: RankCall): boolean {
@@ -141,7 +141,7 @@ export function aliasingErrors(
   sharers: (memory: Memory) => readonly MessageBatch[],
 ): (pair: MatchedPair) => ((posting: Posting) => InvalidArgumentError) | undefined {
   const written = pairs.map(({ recv }) => recv.call).filter(writesHostMemory);
-  const memories = new Set(written.map(({ recv }) => recv.allocation.memory));
+  const memories = new Set(written.map(({ recv }) => memoryOf(recv)));
   const batches = new Set([...memories].flatMap(sharers));
   if (batches.size === 0) return () => undefined;
   const byRank = [...batches].sort((a, b) => a.rank - b.rank);
@@ -169,7 +169,7 @@ function isShared({ rank, recv }: HostWriter, uses: MemoryUses): boolean {
 }
 
 function writesHostMemory(call: RankCall): call is HostWriter {
-  return call.recv?.allocation.memory.borrowed === true;
+  return call.recv !== undefined && memoryOf(call.recv).borrowed;
 }
 
 function aliases(writer: HostWriter, { rank, send, recv }: RankCall): boolean {

@@ -4,7 +4,7 @@
  * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
  */
 import type { CallDigest, CommInfo, JobSession, RankCall } from "../backend.ts";
-import type { Allocation, DeviceBuffer } from "../buffer.ts";
+import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
@@ -389,27 +389,30 @@ export class SymmetricWindows {
 
   /** Takes over the number that a buffer's allocation has in another numbering. */
   #adopt(other: SymmetricWindows, call: RankCall, side: Side): void {
-    const allocation = call[side]?.allocation;
+    const buffer = call[side];
+    const allocation = buffer && allocationOf(buffer);
     const number = allocation && other.#numbers.get(allocation);
     if (allocation !== undefined && number !== undefined) this.#numbers.set(allocation, number);
   }
 
   #window(call: RankCall, side: Side): string {
-    const { allocation } = call[side] as DeviceBuffer;
+    const allocation = allocationOf(call[side] as DeviceBuffer);
     const number = this.#numbers.get(allocation);
     if (number !== undefined) return `window ${number}`;
     // In place, or beside its input, the output makes no window of its own.
-    if (side === "recv" && allocation === call.send?.allocation) return "the window of send";
+    const { send } = call;
+    if (side === "recv" && send !== undefined && allocation === allocationOf(send))
+      return "the window of send";
     return `a new window of ${allocation.memory.byteLength} bytes`;
   }
 
   #open(calls: readonly RankCall[], side: Side): void {
     const isNew = calls.some(({ [side]: buffer }) => {
-      return buffer !== undefined && !this.#numbers.has(buffer.allocation);
+      return buffer !== undefined && !this.#numbers.has(allocationOf(buffer));
     });
     if (!isNew) return;
     for (const { [side]: buffer } of calls) {
-      if (buffer !== undefined) this.#numbers.set(buffer.allocation, this.#count);
+      if (buffer !== undefined) this.#numbers.set(allocationOf(buffer), this.#count);
     }
     this.#count++;
   }

@@ -4,7 +4,7 @@
  * Each exchange is a call of its own through the backend's own collectives, which ends before the data of the call moves.
  */
 import type { CallSet, RankCall, Session } from "../backend.ts";
-import { type Allocation, DeviceBuffer } from "../buffer.ts";
+import { createAllocation, createBuffer, type DeviceBuffer, memoryOf } from "../buffer.ts";
 import { runningSum } from "../collectives/blocks.ts";
 import { type SplitRequest, splitRequests } from "../collectives/split.ts";
 import { rankCall } from "../member/prepared.ts";
@@ -68,7 +68,7 @@ function readCounts(set: CallSet, calls: readonly RankCall[]): void | Promise<vo
     const answered = calls[index] as RankCall;
     const counts = new BigInt64Array(set.comm.ranks.length);
     const bytes = new Uint8Array(counts.buffer);
-    const read = answered.recv?.allocation.memory.read(0, bytes);
+    const read = answered.recv && memoryOf(answered.recv).read(0, bytes);
     const take = (): void => setCounts(call, answered, Array.from(counts, Number));
     if (read instanceof Promise) waiting.push(read.then(take));
     else take();
@@ -78,14 +78,8 @@ function readCounts(set: CallSet, calls: readonly RankCall[]): void | Promise<vo
 
 /** Memory of a rank through which int64 are exchanged. */
 function exchangeBuffer(session: Session, worldRank: number, size: number): DeviceBuffer<"int64"> {
-  const allocation: Allocation = {
-    memory: session.device(worldRank).allocate(8 * size, false),
-    rank: worldRank,
-    session,
-    disposed: false,
-    lastUse: undefined,
-  };
-  return new DeviceBuffer("int64", size, allocation);
+  const memory = session.device(worldRank).allocate(8 * size, false);
+  return createBuffer("int64", size, createAllocation(memory, worldRank, session));
 }
 
 // The colors and keys of a split: an all-gather of three int64 a rank, `joins`, `color` and `key`.
@@ -118,7 +112,8 @@ async function readSplitRequests(
   size: number,
 ): Promise<SplitRequest[]> {
   const received = new BigInt64Array(width * size);
-  await calls[0]?.recv?.allocation.memory.read(0, new Uint8Array(received.buffer));
+  const recv = calls[0]?.recv;
+  if (recv !== undefined) await memoryOf(recv).read(0, new Uint8Array(received.buffer));
   for (const { send, recv } of calls) {
     send?.dispose();
     recv?.dispose();

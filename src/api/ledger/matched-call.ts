@@ -5,7 +5,7 @@
  * replaces the comparison, and the backend's work on the arguments is reused.
  */
 import type { PlanCache, RankCall, RepeatedCall } from "../backend.ts";
-import { type DeviceBuffer, disposalsSoFar } from "../buffer.ts";
+import { type DeviceBuffer, disposalsSoFar, memoryOf } from "../buffer.ts";
 import { hasReceiveCounts, type Prepared } from "../member/prepared.ts";
 import { isReleased } from "./buffer-checks.ts";
 import type { Posting } from "./posting.ts";
@@ -70,5 +70,5 @@ function usesHostMemory({ send, recv, recorded }: RankCall): boolean {
 }
 
 function isBorrowed(buffer: DeviceBuffer | undefined): boolean {
-  return buffer?.allocation.memory.borrowed === true;
+  return buffer !== undefined && memoryOf(buffer).borrowed;
 }

@@ -1,5 +1,6 @@
 /** Sends and receives of one rank that match their counterparts in any order: one call, or those of a group. */
 import type { CommInfo } from "../backend.ts";
+import { memoryOf } from "../buffer.ts";
 import type { Memory } from "../memory.ts";
 import type { Operation } from "../op.ts";
 import { Fifo } from "./fifo.ts";
@@ -87,10 +88,10 @@ const noMemories: ReadonlySet<Memory> = new Set();
 function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memory> {
   let found: Set<Memory> | undefined;
   for (const { call } of transfers) {
-    const memory = (call.send ?? call.recv)?.allocation.memory;
-    if (memory?.borrowed !== true) continue;
+    const buffer = call.send ?? call.recv;
+    if (buffer === undefined || !memoryOf(buffer).borrowed) continue;
     found ??= new Set();
-    found.add(memory);
+    found.add(memoryOf(buffer));
   }
   return found ?? noMemories;
 }

@@ -4,7 +4,6 @@
  * Such calls of one turn of the event loop form a batch. A batch has one entry in the submission queue, one deadline and one
  * `Completion`. Each call is appended to it without a comparison or a queue entry.
  */
-
 import {
   asJobSession,
   type CommInfo,

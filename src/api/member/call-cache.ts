@@ -6,7 +6,14 @@
  * and is checked again.
  */
 import type { Session, VirtualClock } from "../backend.ts";
-import { type Allocation, DeviceBuffer, LastUse } from "../buffer.ts";
+import {
+  type Allocation,
+  allocationOf,
+  DeviceBuffer,
+  LastUse,
+  lastCallOf,
+  setLastCall,
+} from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import { hasUnevenBlocks, specifiedCollectives } from "../collectives/call-layout.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
@@ -198,7 +205,10 @@ export class CallCache {
   lookup(collective: CollectiveName, args: object | undefined): CachedCall | undefined {
     if (typeof args !== "object" || args === null) return undefined;
     const { send, recv }: Arguments = args;
-    const last = collective === "barrier" ? this.#barrier : lastCallOf(send ?? recv);
+    const last =
+      collective === "barrier"
+        ? this.#barrier
+        : (lastCallOf(send ?? recv) as CachedCall | undefined);
     if (last === undefined || last.owner !== this || last.collective !== collective)
       return undefined;
     return last.send === send && last.recv === recv && isSame(last, args) ? last : undefined;
@@ -221,7 +231,7 @@ export class CallCache {
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
     if (recv !== undefined && !(recv instanceof DeviceBuffer)) return;
-    buffer.lastCall = this.#entry(collective, given, prepared);
+    setLastCall(buffer, this.#entry(collective, given, prepared));
   }
 
   #entry(collective: CollectiveName, given: Arguments, prepared: Prepared<unknown>): CachedCall {
@@ -230,8 +240,8 @@ export class CallCache {
     return {
       owner: this,
       ...{ collective, send, recv, op, root, prepared },
-      sends: call.send?.allocation,
-      recvs: call.recv?.allocation,
+      sends: call.send && allocationOf(call.send),
+      recvs: call.recv && allocationOf(call.recv),
       lastUse: undefined,
       lists: listed.has(collective) ? listsOf(given) : undefined,
       counter: this.#stats.counterOf(collective),
@@ -248,11 +258,6 @@ function hasKnownNames(collective: CollectiveName, args: object | undefined): bo
   const names: Readonly<Record<string, true | undefined>> = argumentNames[collective];
   for (const name in args) if (names[name] !== true) return false;
   return true;
-}
-
-/** The call that was last made with a buffer. What is no buffer has none, or one that was made with something else. */
-function lastCallOf(buffer: unknown): CachedCall | undefined {
-  return (buffer as { readonly lastCall?: CachedCall } | null | undefined)?.lastCall;
 }
 
 /** A call with the same buffers would be the same again, and they live. */

@@ -1,6 +1,6 @@
 /** Groups of calls, and recordings: captured, replayed, disposed, and refused afterwards. */
 import type { RankCall, RecordedCalls } from "../backend.ts";
-import type { Allocation, DeviceBuffer } from "../buffer.ts";
+import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
@@ -130,7 +130,7 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
   let sendBytes = 0;
   for (const { send, recv } of calls) {
     for (const buffer of [send, recv]) {
-      if (buffer !== undefined) buffers.set(buffer.allocation, buffer);
+      if (buffer !== undefined) buffers.set(allocationOf(buffer), buffer);
     }
     sendBytes += send?.byteLength ?? 0;
   }
@@ -233,7 +233,7 @@ abstract class Recording implements Graph {
 
   constructor(poster: Poster, calls: readonly CollectedCall[]) {
     this.poster = poster;
-    this.allocations = [...new Set(buffersOf(calls).map(({ allocation }) => allocation))];
+    this.allocations = [...new Set(buffersOf(calls).map(allocationOf))];
     this.#lent = this.allocations.filter(({ memory }) => memory.borrowed);
     this.#closings = poster.closings;
   }
@@ -395,7 +395,7 @@ function buffersOf(calls: readonly CollectedCall[]): DeviceBuffer[] {
 }
 
 function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): CommClosedError {
-  const isDead = ({ allocation }: DeviceBuffer): boolean => isReleased(allocation);
+  const isDead = (buffer: DeviceBuffer): boolean => isReleased(allocationOf(buffer));
   const dead = calls.find((call) => buffersOf([call]).some(isDead));
   const collective = dead?.collective ?? "replay";
   const buffer = dead && buffersOf([dead]).find(isDead);

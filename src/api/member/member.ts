@@ -3,7 +3,13 @@
  * need no other rank.
  */
 import type { Capabilities, CommInfo, RankCall, Session } from "../backend.ts";
-import { assertAddress, assertShape, DeviceBuffer } from "../buffer.ts";
+import {
+  assertAddress,
+  assertShape,
+  createAllocation,
+  createBuffer,
+  type DeviceBuffer,
+} from "../buffer.ts";
 import type * as calls from "../calls.ts";
 import { prepareAllGather } from "../collectives/all-gather.ts";
 import { prepareAllGatherv } from "../collectives/all-gatherv.ts";
@@ -88,14 +94,7 @@ export class Member implements Communicator {
     const session = this.#session;
     const rank = this.#poster.worldRank;
     const memory = session.device(rank).allocate(length * bytesOf(dtype), symmetric);
-    return new DeviceBuffer(dtype, length, {
-      memory,
-      rank,
-      session,
-      disposed: false,
-      symmetric,
-      lastUse: undefined,
-    });
+    return createBuffer(dtype, length, createAllocation(memory, rank, session, symmetric));
   }
 
   adopt<D extends DType>(ptr: bigint, dtype: D, length: number): DeviceBuffer<D> {
@@ -106,8 +105,7 @@ export class Member implements Communicator {
     const rank = this.#poster.worldRank;
     const memory = session.device(rank).adopt(ptr, length * bytesOf(dtype));
     if (memory !== undefined) {
-      const allocation = { memory, rank, session, disposed: false, lastUse: undefined };
-      return new DeviceBuffer(dtype, length, allocation);
+      return createBuffer(dtype, length, createAllocation(memory, rank, session));
     }
     throw new UnsupportedError(
       {

@@ -1,5 +1,4 @@
 /** Observers of a rank's calls: hooks, Node's diagnostics channels and counters. */
-
 import type { RankCall } from "../backend.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList, OpInfo } from "../hooks.ts";

@@ -1,6 +1,6 @@
 /** A validated call, ready to be posted: what a collective's definition makes of its arguments. */
 import type { RankCall } from "../backend.ts";
-import type { DeviceBuffer } from "../buffer.ts";
+import { allocationOf, type DeviceBuffer } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
 import type { MatchedCall } from "../ledger/matched-call.ts";
@@ -113,6 +113,6 @@ export function markInUse(
   op: Operation,
   { send, recv }: Pick<PreparedCall, "send" | "recv">,
 ): void {
-  if (send !== undefined) send.allocation.lastUse = op;
-  if (recv !== undefined) recv.allocation.lastUse = op;
+  if (send !== undefined) allocationOf(send).lastUse = op;
+  if (recv !== undefined) allocationOf(recv).lastUse = op;
 }

@@ -4,7 +4,14 @@
  * Each check answers with an `InvalidArgumentError` that names the field, what was found and what is needed.
  */
 import type { CommInfo, Session } from "../backend.ts";
-import { type Allocation, DeviceBuffer, overlapBytes } from "../buffer.ts";
+import {
+  type Allocation,
+  allocationOf,
+  createAllocation,
+  createBuffer,
+  DeviceBuffer,
+  overlapBytes,
+} from "../buffer.ts";
 import type { CallOptions, Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
@@ -63,7 +70,7 @@ export class Validator {
   buffer(field: "send" | "recv", data: Data | undefined): DeviceBuffer {
     if (data === undefined) throw this.fault(field, "it was left out", "a buffer");
     if (!(data instanceof DeviceBuffer)) return this.#host(field, data);
-    const { allocation } = data;
+    const allocation = allocationOf(data);
     if (allocation.session !== this.#session) {
       throw this.fault(
         field,
@@ -112,16 +119,10 @@ export class Validator {
     let allocation = this.#borrowed.get(buffer);
     if (allocation === undefined) {
       const memory = this.#session.device(this.#worldRank).borrow(buffer);
-      allocation = {
-        memory,
-        rank: this.#worldRank,
-        session: this.#session,
-        disposed: false,
-        lastUse: undefined,
-      };
+      allocation = createAllocation(memory, this.#worldRank, this.#session);
       this.#borrowed.set(buffer, allocation);
     }
-    return new DeviceBuffer(dtype, length, allocation, byteOffset);
+    return createBuffer(dtype, length, allocation, byteOffset);
   }
 
   /**
@@ -154,7 +155,7 @@ export class Validator {
   apart(send: DeviceBuffer, recv: DeviceBuffer, inPlaceAt?: number): void {
     const common = overlapBytes(send, recv);
     if (common === 0) return;
-    const shared = send.allocation === recv.allocation;
+    const shared = allocationOf(send) === allocationOf(recv);
     const distance = shared ? send.byteOffset - recv.byteOffset : Number(send.ptr - recv.ptr);
     if (inPlaceAt !== undefined && distance === inPlaceAt * bytesOf(send.dtype)) return;
     throw this.fault(

@@ -1,5 +1,4 @@
 /** The end of a world: the bounded wait for open calls, warnings of unobserved failures, and communicators that other processes have ended. */
-
 import type { CommInfo, PeerProcesses, RemoteEnd } from "../backend.ts";
 import { CommTimeoutError } from "../errors.ts";
 import { onLastTurn } from "../ledger/deadlock/runtime.ts";

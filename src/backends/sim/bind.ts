@@ -8,6 +8,7 @@ import {
   type PlanQuestion,
   packed,
 } from "../../algorithms/index.ts";
+import { memoryOf } from "../../api/buffer.ts";
 import {
   type CallSet,
   type DeviceBuffer,
@@ -78,8 +79,8 @@ export function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[
 
 function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
   if (buffer === undefined) return undefined;
-  const { allocation, byteOffset, byteLength } = buffer;
-  return { memory: allocation.memory as SimMemory, byteOffset, byteLength };
+  const { byteOffset, byteLength } = buffer;
+  return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };
 }
 
 function overlaps({ send, recv }: RankCall): boolean {

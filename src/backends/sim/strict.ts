@@ -5,6 +5,7 @@
  * run in call order, so a rank may lend memory that its earlier calls have yet to write. Before such a write the checksum is
  * compared once more, and afterwards it is renewed.
  */
+import { memoryOf } from "../../api/buffer.ts";
 import {
   type CommInfo,
   type DeviceBuffer,
@@ -54,7 +55,7 @@ export class StrictLending {
   /** The call has settled. */
   release(call: RankCall): void {
     for (const lent of this.#byCall.get(call) ?? []) {
-      const { memory } = lent.buffer.allocation;
+      const memory = memoryOf(lent.buffer);
       const beside = this.#byMemory.get(memory);
       beside?.delete(lent);
       if (beside?.size === 0) this.#byMemory.delete(memory);
@@ -81,7 +82,7 @@ export class StrictLending {
   /** The part of this call's output that the rank also lent to other calls of the communicator. */
   #lentAgain(comm: CommInfo, call: RankCall): Lent[] {
     const { recv, rank } = call;
-    const beside = recv && this.#byMemory.get(recv.allocation.memory);
+    const beside = recv && this.#byMemory.get(memoryOf(recv));
     if (recv === undefined || beside === undefined) return [];
     return [...beside].filter(
       (lent) =>
@@ -92,11 +93,12 @@ export class StrictLending {
     );
   }
 
-  #of({ allocation }: DeviceBuffer): Set<Lent> {
-    let lent = this.#byMemory.get(allocation.memory);
+  #of(buffer: DeviceBuffer): Set<Lent> {
+    const memory = memoryOf(buffer);
+    let lent = this.#byMemory.get(memory);
     if (lent === undefined) {
       lent = new Set();
-      this.#byMemory.set(allocation.memory, lent);
+      this.#byMemory.set(memory, lent);
     }
     return lent;
   }
@@ -123,7 +125,7 @@ function wasWritten({ buffer, sum, spoiled }: Lent): boolean {
 }
 
 /** The fingerprint of a range's contents. */
-function checksum({ allocation, byteOffset, byteLength, disposed }: DeviceBuffer): number {
-  if (disposed) return 0;
-  return (allocation.memory as SimMemory).fingerprint(byteOffset, byteLength);
+function checksum(buffer: DeviceBuffer): number {
+  if (buffer.disposed) return 0;
+  return (memoryOf(buffer) as SimMemory).fingerprint(buffer.byteOffset, buffer.byteLength);
 }

@@ -1,5 +1,6 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
 import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
+import { memoryOf } from "../../api/buffer.ts";
 import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 import type { ConcurrentCalls } from "./virtual-time.ts";
@@ -86,6 +87,6 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
 
 function bound(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
   if (buffer === undefined) return undefined;
-  const { allocation, byteOffset, byteLength } = buffer;
-  return { memory: allocation.memory as SimMemory, byteOffset, byteLength };
+  const { byteOffset, byteLength } = buffer;
+  return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };
 }

@@ -1,5 +1,4 @@
 /** Recordings: a replay does what the recorded calls would do, on what the buffers hold then. */
-
 import { type CommError, type Communicator, connect, createWorld, type Graph } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";

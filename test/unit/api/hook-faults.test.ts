@@ -1,5 +1,4 @@
 /** Hooks that throw: the operation fails, an unobserved failure is reported, and all other hooks still run. */
-
 import { tracingChannel } from "node:diagnostics_channel";
 import { getEventListeners } from "node:events";
 import type { CommError, CommOp, Communicator } from "twinccl";

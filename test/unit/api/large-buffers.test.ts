@@ -1,6 +1,7 @@
 /** Buffers of more bytes than the runtime's arrays of bytes may have, which on Node.js 20 are 4 GiB. Nothing here touches them. */
 import { expect, test } from "vitest";
-import { DeviceBuffer, type DType, type Memory } from "../../../src/api/index.ts";
+import { createAllocation, createBuffer } from "../../../src/api/buffer.ts";
+import type { DType, Memory } from "../../../src/api/index.ts";
 
 /** A buffer with a memory that records the copied bytes. */
 function noting<D extends DType>(dtype: D, length: number, byteOffset = 0) {
@@ -15,8 +16,8 @@ function noting<D extends DType>(dtype: D, length: number, byteOffset = 0) {
     fill: () => undefined,
     free: () => undefined,
   };
-  const allocation = { memory, rank: 3, session: {}, disposed: false, lastUse: undefined };
-  return { copied, buffer: new DeviceBuffer(dtype, length, allocation, byteOffset) };
+  const allocation = createAllocation(memory, 3, {});
+  return { copied, buffer: createBuffer(dtype, length, allocation, byteOffset) };
 }
 
 const piece = 2 ** 30;

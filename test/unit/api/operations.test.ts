@@ -1,5 +1,4 @@
 /** A posted operation: its numbers, its states, the order of its observers, and the reports of hooks and stats. */
-
 import type { OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { Operation } from "../../../src/api/op.ts";

@@ -1,5 +1,4 @@
 /** A call that is made again with the same arguments is recognised: nothing that may have changed since is overlooked. */
-
 import {
   CollectiveMismatchError,
   CommAbortedError,

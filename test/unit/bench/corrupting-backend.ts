@@ -1,4 +1,5 @@
 import type { Backend, Session, Work } from "twinccl";
+import { memoryOf } from "../../../src/api/buffer.ts";
 
 /** A backend that does everything right and then flips one bit of one element on one rank. */
 export function corrupting(backend: Backend, rank: number): Backend {
@@ -22,7 +23,7 @@ async function executeWrong(session: Session, work: Work, rank: number): Promise
   await session.execute(work);
   const recv = "calls" in work ? work.calls[rank]?.recv : undefined;
   if (recv === undefined || recv.length === 0) return;
-  const { memory } = recv.allocation;
+  const memory = memoryOf(recv);
   const last = recv.byteOffset + recv.byteLength - 1;
   const byte = new Uint8Array(1);
   await memory.read(last, byte);

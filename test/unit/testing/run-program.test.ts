@@ -12,6 +12,7 @@ import {
   runProgram,
 } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
+import { memoryOf } from "../../../src/api/buffer.ts";
 import { judgeRun } from "../../support/program-oracle.ts";
 
 const placement = { form: "oneBlock", lead: 1, tail: 1, host: false } as const;
@@ -56,7 +57,7 @@ function spoiling(distance: number): Backend {
       const { recv } = callsOf(work)[1] ?? {};
       if (recv instanceof DeviceBuffer) {
         const at = recv.byteOffset + recv.byteLength + distance;
-        recv.allocation.memory.write(at, Uint8Array.of(0x3c));
+        memoryOf(recv).write(at, Uint8Array.of(0x3c));
       }
       return done;
     },
@@ -131,7 +132,7 @@ function spoilingSum(): Backend {
     execute: (work) => {
       const done = session.execute(work);
       for (const { recv } of callsOf(work))
-        recv?.allocation.memory.write(0, Uint8Array.of(99, 9, 9, 9, 9));
+        if (recv !== undefined) memoryOf(recv).write(0, Uint8Array.of(99, 9, 9, 9, 9));
       return done;
     },
   }));

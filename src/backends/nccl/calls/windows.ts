@@ -2,6 +2,7 @@
  * Windows of symmetric memory. The first call that uses an allocation registers it as a window of its communicator.
  * Registration is collective and follows the order of the calls.
  */
+import { type DeviceBuffer, memoryOf } from "../../../api/buffer.ts";
 import { type Memory, type RankCall, symmetricPlace } from "../../../api/index.ts";
 import { runAll, settlesWithin } from "../common/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
@@ -62,7 +63,7 @@ export class RegisteredWindows {
 
   async #registerSideInBackground(call: RankCall, side: "send" | "recv"): Promise<void> {
     const { handle, local } = this.#members.get(call.rank) as LocalMember;
-    const { ptr, byteLength } = memoryOf(call, side);
+    const { ptr, byteLength } = windowMemory(call, side);
     const device = local.device.threadDevice;
     local.heldMemory.hold(ptr);
     try {
@@ -147,21 +148,22 @@ export class RegisteredWindows {
     this.#nccl.group(() => {
       missing.forEach((call, index) => {
         const { handle, local } = this.#members.get(call.rank) as LocalMember;
-        const { ptr, byteLength } = memoryOf(call, side);
+        const { ptr, byteLength } = windowMemory(call, side);
         local.device.use();
         this.#nccl.registerWindow(handle, ptr, byteLength, slots[index] as BigUint64Array);
       });
     });
     missing.forEach((call, index) => {
-      const { ptr } = memoryOf(call, side);
+      const { ptr } = windowMemory(call, side);
       this.#registered(call.rank).set(ptr, slots[index]?.[0] ?? 0n);
     });
   }
 
   /** True if the memory has a window or needs none. NCCL 2.29 refuses empty memory, which is empty on all ranks. */
   #has(call: RankCall, side: "send" | "recv"): boolean {
-    const memory = call[side]?.allocation.memory;
-    if (memory === undefined || memory.byteLength === 0) return true;
+    if (call[side] === undefined) return true;
+    const memory = windowMemory(call, side);
+    if (memory.byteLength === 0) return true;
     return this.#registered(call.rank).has(memory.ptr);
   }
 
@@ -196,6 +198,6 @@ export function isDisposed({ send, recv }: RankCall): boolean {
 }
 
 /** The memory of a buffer that the call has. */
-function memoryOf(call: RankCall, side: "send" | "recv"): Memory {
-  return (call[side] as NonNullable<RankCall["send"]>).allocation.memory;
+function windowMemory(call: RankCall, side: "send" | "recv"): Memory {
+  return memoryOf(call[side] as DeviceBuffer);
 }

@@ -5,10 +5,11 @@
  * Overlapping ranges of the same memory, such as those of an in-place call, share one area. Calls of a recording therefore read
  * the results of earlier calls.
  */
+import { createAllocation, createBuffer, memoryOf } from "../../../api/buffer.ts";
 import {
   bytesOf,
   type CommErrorFacts,
-  DeviceBuffer,
+  type DeviceBuffer,
   type DType,
   InvalidArgumentError,
   type Memory,
@@ -78,14 +79,8 @@ export class StagedCalls {
     const area = this.#ranges.find((each) => each.local === local && each.contains(memory, range));
     // An empty array has no area, because no call accesses it.
     const ptr = area?.addressOf(range.begin) ?? local.scratch;
-    const allocation = {
-      memory: local.deviceMemory(ptr, byteLength),
-      rank: local.worldRank,
-      session: this.#session,
-      disposed: false,
-      lastUse: undefined,
-    };
-    return new DeviceBuffer(dtype, length, allocation);
+    const copy = local.deviceMemory(ptr, byteLength);
+    return createBuffer(dtype, length, createAllocation(copy, local.worldRank, this.#session));
   }
 }
 
@@ -168,7 +163,7 @@ function rangeOf({ byteOffset, byteLength }: DeviceBuffer): Range {
 }
 
 function hostMemory(buffer: DeviceBuffer | undefined): HostArrayMemory | undefined {
-  const memory = buffer?.allocation.memory;
+  const memory = buffer && memoryOf(buffer);
   return memory instanceof HostArrayMemory ? memory : undefined;
 }
 

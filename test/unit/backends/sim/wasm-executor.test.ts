@@ -1,8 +1,9 @@
 /** The wasm executor beside its bits: where buffers live, growing, sharing, threads that end. */
 import { spawnSync } from "node:child_process";
-import { createWorld, type World } from "twinccl";
+import { createWorld, type DeviceBuffer, type World } from "twinccl";
 import { HostMemory, sim, wasm } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { memoryOf } from "../../../../src/api/buffer.ts";
 import { WasmExecutor } from "../../../../src/backends/sim/executors/wasm/wasm.ts";
 import { WasmMemory } from "../../../../src/backends/sim/executors/wasm/wasm-memory.ts";
 
@@ -16,7 +17,7 @@ async function sumOfOnes(world: World, count: number): Promise<{ sum: number; in
     using recv = comm.alloc("float64", count);
     await comm.allReduce({ send, recv, op: "sum" });
     const found = await recv.toHost();
-    const { memory } = recv.allocation;
+    const memory = memoryOf(recv);
     return { sum: found[count - 1] as number, inArena: memory instanceof WasmMemory };
   });
   return first as { sum: number; inArena: boolean };
@@ -77,13 +78,13 @@ test("memory outlives its world: reads that began before its end continue", asyn
   const [buffer] = await world.run(async (comm) => comm.alloc("int32", 4).fill(7));
   await world.close();
   const read = new Int32Array(4);
-  await buffer?.allocation.memory.read(0, new Uint8Array(read.buffer));
+  await memoryOf(buffer as DeviceBuffer).read(0, new Uint8Array(read.buffer));
   expect([...read]).toEqual([7, 7, 7, 7]);
 });
 
 test("sim() takes the executor by default", async () => {
   const world = await createWorld({ backend: sim(), size: 1 });
-  const [memory] = await world.run(async (comm) => comm.alloc("int8", 1).allocation.memory);
+  const [memory] = await world.run(async (comm) => memoryOf(comm.alloc("int8", 1)));
   expect(memory).toBeInstanceOf(WasmMemory);
   expect(memory).not.toBeInstanceOf(HostMemory);
   await world.close();

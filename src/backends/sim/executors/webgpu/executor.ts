@@ -1,4 +1,5 @@
 /** The executor: binds calls to device memory, plans each of them once, and submits each as one piece. */
+import { memoryOf } from "../../../../api/buffer.ts";
 import {
   CommClosedError,
   type DeviceBuffer,
@@ -147,8 +148,9 @@ export class WebgpuExecutor implements Executor {
   }
 
   /** Where the bytes of a rank's buffer lie, in their order: `place` for buffers that are larger than a GPUBuffer can be. */
-  places({ allocation, byteOffset, byteLength }: DeviceBuffer): BufferPlace[] {
-    const { memory } = allocation;
+  places(buffer: DeviceBuffer): BufferPlace[] {
+    const { byteOffset, byteLength } = buffer;
+    const memory = memoryOf(buffer);
     if (!(memory instanceof WebgpuMemory) || memory.machine !== this.#open?.machine) {
       throw new InvalidArgumentError(
         { headline: "place: found a buffer of another executor, needs one of this one" },
@@ -158,8 +160,8 @@ export class WebgpuExecutor implements Executor {
     const { slab, offset } = memory.range;
     const begin = offset + byteOffset;
     if (byteLength === 0) {
-      const { buffer, offset: at } = stretchesOf(slab, begin, begin + 1)[0] as Stretch;
-      return [{ buffer, offset: at, size: 0 }];
+      const { bytes: _, ...first } = stretchesOf(slab, begin, begin + 1)[0] as Stretch;
+      return [{ ...first, size: 0 }];
     }
     return stretchesOf(slab, begin, begin + byteLength).map(({ bytes, ...each }) => {
       return { ...each, size: bytes };
