@@ -119,6 +119,20 @@ describe("src", () => {
   test("keeps the layer law", () => {
     expect(src.flatMap(layerViolations)).toEqual([]);
   });
+  test("has the contract of backends behind its entry", () => {
+    const contract = ["backend", "buffer", "memory", "symmetric"].map(
+      (name) => `src/api/${name}.ts`,
+    );
+    const reached = src
+      .filter(({ path }) => !path.startsWith("src/api/"))
+      .flatMap((each) =>
+        importsOf(each)
+          .map((name) => posix.join(posix.dirname(each.path), name))
+          .filter((target) => contract.includes(target))
+          .map((target) => `${each.path} imports ${target}`),
+      );
+    expect(reached, "import src/api/backend-entry.ts or src/api/index.ts").toEqual([]);
+  });
   test("needs Node only in cli, bench and nccl", () => {
     expect(src.flatMap((each) => nodeViolations(each, EXCEPTIONS))).toEqual([]);
   });

@@ -21,6 +21,7 @@ const entries = Object.keys(manifest.exports)
 /** Entries that also run where there is no Node. */
 const NEUTRAL = [
   "twinccl",
+  "twinccl/backend",
   "twinccl/sim",
   "twinccl/algorithms",
   "twinccl/parallel",

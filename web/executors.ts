@@ -1,5 +1,5 @@
 /** The executors that the page compares, in the order in which it shows them. The first is the reference. */
-import type { Probe } from "twinccl";
+import type { Probe } from "twinccl/backend";
 import { cpu, type Executor, wasm } from "twinccl/sim";
 import { webgpu } from "twinccl/webgpu";
 

@@ -22,26 +22,28 @@ import {
 import type { Memory } from "./memory.ts";
 import { invalid, textOf } from "./option-kinds.ts";
 
-/** One allocation, shared by a buffer and all its subarrays; see `createAllocation`. */
-export interface Allocation {
-  readonly memory: Memory;
+/** The owner of memory. */
+export interface MemoryOwner {
   /** The rank that owns it, as numbered in its world. */
   readonly rank: number;
   /** The session it belongs to; a buffer of another session is refused. */
   readonly session: object;
-  disposed: boolean;
   /** Symmetric memory, of which a communicator makes a window when it is first used for one. */
-  readonly symmetric: boolean;
+  readonly symmetric?: boolean;
+}
+
+/** One allocation, shared by a buffer and all its subarrays. */
+export interface Allocation extends Required<MemoryOwner> {
+  readonly memory: Memory;
+  disposed: boolean;
   /** The last operation that was posted with this memory; reads wait for it. */
   lastUse: PromiseLike<unknown> | LastUse | undefined;
 }
 
-/** Memory of a session, which belongs to a rank of its world. */
+/** An allocation of memory that no buffer has yet. */
 export function createAllocation(
   memory: Memory,
-  rank: number,
-  session: object,
-  symmetric = false,
+  { rank, session, symmetric = false }: MemoryOwner,
 ): Allocation {
   return { memory, rank, session, disposed: false, symmetric, lastUse: undefined };
 }
@@ -348,6 +350,16 @@ export class DeviceBuffer<D extends DType = DType> {
       buffer.lastCall = call;
     };
   }
+}
+
+/** A buffer over memory that no other buffer has, from its start. */
+export function bufferOver<D extends DType>(
+  dtype: D,
+  length: number,
+  memory: Memory,
+  owner: MemoryOwner,
+): DeviceBuffer<D> {
+  return createBuffer(dtype, length, createAllocation(memory, owner));
 }
 
 /** Refuses a length that is no count of elements. */

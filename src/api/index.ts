@@ -1,45 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The public contract: what every program is written against, whatever backend runs it. */
-export type {
-  Attempt,
-  Backend,
-  CallDigest,
-  CallObserver,
-  CallSet,
-  Capabilities,
-  CommInfo,
-  CompareDigests,
-  Completion,
-  Exchange,
-  FailedCall,
-  JobSession,
-  JoinRequest,
-  MissingRanks,
-  OpenRequest,
-  PeerBarrier,
-  PeerProcesses,
-  PlanCache,
-  Probe,
-  QueueingSession,
-  RankCall,
-  RankDevice,
-  Rebuilt,
-  RecordedCalls,
-  RemoteEnd,
-  RemoteTransfer,
-  RepeatedCall,
-  Schedule,
-  Scheduler,
-  Session,
-  SessionInfo,
-  Transfer,
-  VirtualClock,
-  Work,
-  WriteFault,
-} from "./backend.ts";
-export { asJobSession, inRankOrder, isQueueing } from "./backend.ts";
-export type { LastUse } from "./buffer.ts";
-export { type Allocation, DeviceBuffer, overlapBytes } from "./buffer.ts";
+export type { Attempt, Backend, Capabilities } from "./backend.ts";
+export { DeviceBuffer } from "./buffer.ts";
 export type {
   AllGatherArgs,
   AllGathervArgs,
@@ -101,27 +63,22 @@ export {
   UnsupportedError,
   WorldError,
 } from "./errors.ts";
-export {
-  type ChunkPlan,
-  type Explanation,
-  type Question,
-  questionPlace,
-  type SymmetricOffsets,
+export type {
+  ChunkPlan,
+  Explanation,
+  Question,
+  SymmetricOffsets,
 } from "./explanation.ts";
 export type { Hooks, OpInfo, Unhook } from "./hooks.ts";
 export { asDType, type Float16Host, type NamedArrays, type TypedHost } from "./host-array.ts";
 export type { LiveResources } from "./ledger/deadlock/runtime.ts";
-export type { Memory } from "./memory.ts";
 export type { CommOp, OpStatus } from "./op.ts";
 export {
   type NamedReduceOp,
   namedReduceOps,
   type PreMul,
   type ReduceOp,
-  reduceOpFault,
-  reduceOpName,
 } from "./reduce-op.ts";
-export { type PlacedCall, type SymmetricPlace, symmetricPlace } from "./symmetric.ts";
 export { type ConnectedCommunicator, type ConnectOptions, connect } from "./world/connect.ts";
 export { createWorld, firstAvailable } from "./world/create-world.ts";
 export type { RebuildOptions, StallReport, World, WorldOptions } from "./world/world.ts";

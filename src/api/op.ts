@@ -46,8 +46,10 @@ export interface CommOp<T = unknown> {
     // biome-ignore lint/suspicious/noExplicitAny: a handler may name the class of the error, as with a Promise
     onFailed?: ((reason: any) => B | PromiseLike<B>) | null,
   ): Promise<A | B>;
+  /** As `then`, for failures alone. */
   // biome-ignore lint/suspicious/noExplicitAny: as with a Promise
   catch<B = never>(onFailed?: ((reason: any) => B | PromiseLike<B>) | null): Promise<T | B>;
+  /** As `then`, for either outcome, which the promise keeps. */
   finally(onSettled?: (() => void) | null): Promise<T>;
   readonly [Symbol.toStringTag]: string;
 }

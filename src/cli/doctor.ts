@@ -1,5 +1,6 @@
 /** `twinccl doctor`: reports this machine's devices and libraries, and the usable backends. */
-import { CommError, type Probe } from "../api/index.ts";
+import type { Probe } from "../api/backend-entry.ts";
+import { CommError } from "../api/index.ts";
 import {
   examine,
   type GpuReport,

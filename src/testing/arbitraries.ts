@@ -1,4 +1,5 @@
 /** Arbitraries of the parts of programs: functions of constraints, like fast-check's own. */
+
 import fc from "fast-check";
 import {
   bytesOf,
@@ -8,7 +9,6 @@ import {
   type HostArray,
   namedReduceOps,
   type ReduceOp,
-  reduceOpFault,
 } from "../api/index.ts";
 import {
   assertOptions,
@@ -17,6 +17,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../api/option-kinds.ts";
+import { reduceOpFault } from "../api/reduce-op.ts";
 import { assertAllAmong, assertAmong, assertWhole } from "./argument-checks.ts";
 import { payloadBytes } from "./payload.ts";
 import { type PayloadClass, payloadClasses } from "./program.ts";

@@ -1,12 +1,13 @@
 /** A backend on the memory of this process: every collective, folded in the order of ranks. */
-import type { Backend, CallSet, DeviceBuffer, Exchange, RankCall, RankDevice } from "twinccl";
-import { bytesOf, inRankOrder, type SpecifiedCollective, specifications } from "twinccl";
+import { bytesOf, type DeviceBuffer, type SpecifiedCollective, specifications } from "twinccl";
 import { explainInRankOrder, foldFor, lanesOf } from "twinccl/algorithms";
+import type { Backend, CallSet, Exchange, RankCall, RankDevice } from "twinccl/backend";
+import { inRankOrder, memoryOf } from "twinccl/backend";
 import { HostMemory } from "twinccl/sim";
 
 /** The bytes of a buffer. */
 function bytesIn(buffer: DeviceBuffer): Uint8Array {
-  const memory = buffer.allocation.memory as HostMemory;
+  const memory = memoryOf(buffer) as HostMemory;
   return new Uint8Array(memory.buffer, buffer.byteOffset, buffer.byteLength);
 }
 

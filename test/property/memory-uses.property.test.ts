@@ -1,6 +1,6 @@
 /** The index of memory ranges finds what a comparison of all pairs finds. */
 import fc from "fast-check";
-import type { Memory } from "twinccl";
+import type { Memory } from "twinccl/backend";
 import { expect, test } from "vitest";
 import { createAllocation, createBuffer, overlapBytes } from "../../src/api/buffer.ts";
 import { type MemoryUse, MemoryUses } from "../../src/api/memory-uses.ts";
@@ -29,7 +29,7 @@ const use: fc.Arbitrary<MemoryUse> = fc
     user: fc.nat({ max: 3 }),
   })
   .map(({ memory, begin, length, user }) => {
-    const allocation = createAllocation(memories[memory] as Memory, 0, memories);
+    const allocation = createAllocation(memories[memory] as Memory, { rank: 0, session: memories });
     return { buffer: createBuffer("uint8", length, allocation, begin), user };
   });
 

@@ -1,7 +1,7 @@
 /** Lists that grow with ranks, counts or events: as arguments of one function call, some 100,000 of them overflow the stack. */
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
-import type { CommInfo, RankCall } from "../../src/api/index.ts";
+import type { CommInfo, RankCall } from "../../src/api/backend-entry.ts";
 import { largest } from "../../src/api/largest.ts";
 import type { BoundCall } from "../../src/backends/sim/executor.ts";
 import { Runner } from "../../src/backends/sim/executors/wasm/runner.ts";

@@ -1,7 +1,8 @@
 /** One `AbortSignal` for many calls: one listener, whatever their number. */
 import type { Communicator, DeviceBuffer } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import type { CommError, CommInfo } from "../../src/api/index.ts";
+import type { CommInfo } from "../../src/api/backend-entry.ts";
+import type { CommError } from "../../src/api/index.ts";
 import { CrossCheck, type StoreWaits } from "../../src/backends/nccl/job/cross-check.ts";
 import { inWorld } from "../support/in-world.ts";
 

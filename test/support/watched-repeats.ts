@@ -1,5 +1,5 @@
 /** Records the calls that a session is given as repeats: first calls of a submission, and calls that are appended to one. */
-import type { QueueingSession, RepeatedCall } from "twinccl";
+import type { QueueingSession, RepeatedCall } from "twinccl/backend";
 
 /** The repeated calls of a session so far. */
 export interface WatchedRepeats {

@@ -4,9 +4,10 @@
  * Both plans are cut at each other's borders. Inside such a range the fold orders are constant, and rounding by position
  * repeats. An element is counted when its order or its rounding differs; its bits then depend on the data.
  */
+
+import { reduceOpName } from "../../api/backend-entry.ts";
 import { dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
-import { reduceOpName } from "../../api/reduce-op.ts";
 import { roundingAt } from "./explain.ts";
 import { patternBytes } from "./folds.ts";
 import type { FoldOrder, NcclPlan, Piece } from "./plan-types.ts";

@@ -3,9 +3,10 @@
  *
  * All of Ring's collectives start just after the owner of an element and go round the ring to it. The owner of chunk k of
  * an all-reduce is the rank at ring position k. A tree on one node is a chain, folded from its leaf to its root.
- */ import { bytesOf } from "../../api/dtype.ts";
+ */
+import type { SymmetricPlace } from "../../api/backend-entry.ts";
+import { bytesOf } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
-import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
 import type { ChannelPlan, FoldOrder, Piece, PlannedPart, SymmetricPlan } from "./plan-types.ts";
 import { elementRangesOf } from "./symmetric.ts";

@@ -1,7 +1,8 @@
 /** Types of a plan of NCCL, and of the request for it. */
+
+import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import type { SymmetricPlace } from "../../api/symmetric.ts";
 import type { Forced } from "./choice.ts";
 import type { Part } from "./chunks.ts";
 import type { NcclSettings } from "./pin.ts";

@@ -6,10 +6,10 @@
  * pieces (`ncclLayout`). Planning depends on sizes only and has no loop over elements.
  */
 
+import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import { bytesOf } from "../../api/dtype.ts";
 import type { InvalidArgumentError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { channelBudget, choose } from "./choice.ts";
 import { chunkElements, partition } from "./chunks.ts";
 import { hopRounding } from "./folds.ts";

@@ -12,9 +12,10 @@
  * multiples of 4. Only 1- and 2-byte elements can have such addresses. The last bytes of a pack then come from a register
  * that was never filled. Such a call is marked and refused before it runs, not imitated.
  */
+
+import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import type { SymmetricPlace } from "../../api/symmetric.ts";
 import { mostChannels, type ResolvedSettings } from "./pin.ts";
 import type { NcclPlan, PlanFacts, SymmetricKernel } from "./plan-types.ts";
 import type { NcclCollective } from "./protocol.ts";

@@ -1,10 +1,10 @@
 /** An explanation as lines of text: tables where they are short, else a summary. */
 
+import { reduceOpName } from "../../api/backend-entry.ts";
 import {
   type CommError,
   type Explanation,
   type Question,
-  reduceOpName,
   type SpecifiedCollective,
   specifications,
 } from "../../api/index.ts";

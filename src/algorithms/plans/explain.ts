@@ -1,14 +1,15 @@
 /** The plan of a call, described without running it: chunks and their folds, cost and predicted time. */
+
+import type { CommInfo } from "../../api/backend-entry.ts";
+import { reduceOpName } from "../../api/backend-entry.ts";
 import { blockLengths } from "../../api/collectives/call-layout.ts";
 import {
   bytesOf,
   type ChunkPlan,
   CommError,
-  type CommInfo,
   type Explanation,
   InvalidArgumentError,
   type Question,
-  reduceOpName,
   type Specification,
   type SpecifiedCollective,
   specifications,

@@ -1,11 +1,11 @@
 /** The plan of a call: program, fused folds, layout and arithmetic; planners cache plans by shape. */
 
+import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import {
   type CollectiveName,
   type DType,
   type ReduceOp,
   type SpecifiedCollective,
-  type SymmetricPlace,
   specifications,
 } from "../../api/index.ts";
 import type { Cost } from "../algorithm.ts";

@@ -5,12 +5,11 @@
  * NCCL's plans apply when `like` names them, and without a name in worlds that fit on the devices of its machine. Every plan
  * states its claim, or the reason for none.
  */
+import { type CommInfo, questionPlace } from "../../api/backend-entry.ts";
 import {
-  type CommInfo,
   type Explanation,
   InvalidArgumentError,
   type Question,
-  questionPlace,
   type SpecifiedCollective,
   specifications,
   UnsupportedError,

@@ -1,6 +1,6 @@
 /** All-to-allv: an all-to-all of blocks that each have a length of their own. */
 import type { CallSet, RankCall, Session } from "../backend.ts";
-import { createAllocation, createBuffer, type DeviceBuffer } from "../buffer.ts";
+import { bufferOver, type DeviceBuffer } from "../buffer.ts";
 import type { AllToAllvArgs, AllToAllvResult, Data, DTypeOf, Received } from "../calls.ts";
 import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
@@ -71,7 +71,7 @@ export function provideReceiveBuffers(session: Session, set: CallSet): void {
     const rank = set.comm.ranks[call.rank] as number;
     const length = needed[index] as number;
     const memory = session.device(rank).allocate(length * bytesOf(dtype), false);
-    call.recv = createBuffer(dtype, length, createAllocation(memory, rank, session));
+    call.recv = bufferOver(dtype, length, memory, { rank, session });
   }
 }
 

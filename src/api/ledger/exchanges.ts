@@ -4,7 +4,7 @@
  * Each exchange is a call of its own through the backend's own collectives, which ends before the data of the call moves.
  */
 import type { CallSet, RankCall, Session } from "../backend.ts";
-import { createAllocation, createBuffer, type DeviceBuffer, memoryOf } from "../buffer.ts";
+import { bufferOver, type DeviceBuffer, memoryOf } from "../buffer.ts";
 import { runningSum } from "../collectives/blocks.ts";
 import { type SplitRequest, splitRequests } from "../collectives/split.ts";
 import { rankCall } from "../member/prepared.ts";
@@ -79,7 +79,7 @@ function readCounts(set: CallSet, calls: readonly RankCall[]): void | Promise<vo
 /** Memory of a rank through which int64 are exchanged. */
 function exchangeBuffer(session: Session, worldRank: number, size: number): DeviceBuffer<"int64"> {
   const memory = session.device(worldRank).allocate(8 * size, false);
-  return createBuffer("int64", size, createAllocation(memory, worldRank, session));
+  return bufferOver("int64", size, memory, { rank: worldRank, session });
 }
 
 // The colors and keys of a split: an all-gather of three int64 a rank, `joins`, `color` and `key`.

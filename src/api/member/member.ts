@@ -3,13 +3,7 @@
  * need no other rank.
  */
 import type { Capabilities, CommInfo, RankCall, Session } from "../backend.ts";
-import {
-  assertAddress,
-  assertShape,
-  createAllocation,
-  createBuffer,
-  type DeviceBuffer,
-} from "../buffer.ts";
+import { assertAddress, assertShape, bufferOver, type DeviceBuffer } from "../buffer.ts";
 import type * as calls from "../calls.ts";
 import { prepareAllGather } from "../collectives/all-gather.ts";
 import { prepareAllGatherv } from "../collectives/all-gatherv.ts";
@@ -94,7 +88,7 @@ export class Member implements Communicator {
     const session = this.#session;
     const rank = this.#poster.worldRank;
     const memory = session.device(rank).allocate(length * bytesOf(dtype), symmetric);
-    return createBuffer(dtype, length, createAllocation(memory, rank, session, symmetric));
+    return bufferOver(dtype, length, memory, { rank, session, symmetric });
   }
 
   adopt<D extends DType>(ptr: bigint, dtype: D, length: number): DeviceBuffer<D> {
@@ -105,7 +99,7 @@ export class Member implements Communicator {
     const rank = this.#poster.worldRank;
     const memory = session.device(rank).adopt(ptr, length * bytesOf(dtype));
     if (memory !== undefined) {
-      return createBuffer(dtype, length, createAllocation(memory, rank, session));
+      return bufferOver(dtype, length, memory, { rank, session });
     }
     throw new UnsupportedError(
       {

@@ -119,7 +119,10 @@ export class Validator {
     let allocation = this.#borrowed.get(buffer);
     if (allocation === undefined) {
       const memory = this.#session.device(this.#worldRank).borrow(buffer);
-      allocation = createAllocation(memory, this.#worldRank, this.#session);
+      allocation = createAllocation(memory, {
+        rank: this.#worldRank,
+        session: this.#session,
+      });
       this.#borrowed.set(buffer, allocation);
     }
     return createBuffer(dtype, length, allocation, byteOffset);

@@ -1,9 +1,6 @@
 /** The GPUs that this process sees, and the GPU and the stream of each rank. */
-import {
-  BackendUnavailableError,
-  InvalidArgumentError,
-  type OpenRequest,
-} from "../../api/index.ts";
+import type { OpenRequest } from "../../api/backend-entry.ts";
+import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
 import { firstLine } from "./common/text.ts";
 import type { RankPlacement } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";

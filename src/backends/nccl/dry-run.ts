@@ -9,13 +9,12 @@ import {
   symmetricRefusal,
   unclaimedPlanner,
 } from "../../algorithms/index.ts";
+import type { CommInfo, RankCall } from "../../api/backend-entry.ts";
 import {
   bytesOf,
-  type CommInfo,
   type DeviceBuffer,
   type Explanation,
   type Question,
-  type RankCall,
   UnsupportedError,
 } from "../../api/index.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";

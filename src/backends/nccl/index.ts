@@ -1,7 +1,8 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 
 import { resolvePin } from "../../algorithms/index.ts";
-import { type Backend, CommError, type OpenRequest, type Probe } from "../../api/index.ts";
+import type { OpenRequest, Probe } from "../../api/backend-entry.ts";
+import { type Backend, CommError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
 import { firstLine } from "./common/text.ts";
 import { rankPlaces } from "./devices.ts";

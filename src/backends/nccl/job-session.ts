@@ -6,7 +6,7 @@ import type {
   PeerProcesses,
   Session,
   Work,
-} from "../../api/index.ts";
+} from "../../api/backend-entry.ts";
 import type { Job } from "./job/job.ts";
 import { NcclSession, type SessionParts } from "./session.ts";
 

@@ -1,11 +1,7 @@
 /** `connect` on GPUs: the rank, the GPU and the rendezvous of this process. */
 
-import {
-  BackendUnavailableError,
-  InvalidArgumentError,
-  type JoinRequest,
-  type Session,
-} from "../../api/index.ts";
+import type { JoinRequest, Session } from "../../api/backend-entry.ts";
+import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./discovery/libraries.ts";

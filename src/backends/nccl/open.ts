@@ -1,13 +1,8 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
 import { hostname } from "node:os";
 import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
-import {
-  CommAbortedError,
-  type CommInfo,
-  CommTimeoutError,
-  InvalidArgumentError,
-  type JoinRequest,
-} from "../../api/index.ts";
+import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
+import { CommAbortedError, CommTimeoutError, InvalidArgumentError } from "../../api/index.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { initAll, initOne } from "./calls/create-communicators.ts";
 import { runAll } from "./common/async.ts";

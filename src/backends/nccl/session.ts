@@ -1,19 +1,17 @@
 /** An open world on GPUs: submits each complete call to NCCL on the streams of this process's ranks. */
 import {
   type CallSet,
-  type CommAbortedError,
   type CommInfo,
   type Completion,
-  type Explanation,
   inRankOrder,
   type Memory,
-  type Question,
   type QueueingSession,
   type RankDevice,
   type Scheduler,
   type SessionInfo,
   type Work,
-} from "../../api/index.ts";
+} from "../../api/backend-entry.ts";
+import type { CommAbortedError, Explanation, Question } from "../../api/index.ts";
 import { abortedError, type NcclCommunicator } from "./calls/communicator.ts";
 import { CommunicatorEnds, EndingCommunicators } from "./calls/communicator-ends.ts";
 import { splitInJob, splitLocal } from "./calls/create-communicators.ts";

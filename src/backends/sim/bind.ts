@@ -8,15 +8,14 @@ import {
   type PlanQuestion,
   packed,
 } from "../../algorithms/index.ts";
-import { memoryOf } from "../../api/buffer.ts";
 import {
   type CallSet,
-  type DeviceBuffer,
+  memoryOf,
   overlapBytes,
   type RankCall,
-  type SpecifiedCollective,
   symmetricPlace,
-} from "../../api/index.ts";
+} from "../../api/backend-entry.ts";
+import type { DeviceBuffer, SpecifiedCollective } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 
 /** The question to a planner about a call. */

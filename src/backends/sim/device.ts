@@ -1,5 +1,6 @@
 /** The devices of a simulated world: each allocates for its rank, at addresses that no other allocation of the world has. */
-import { InvalidArgumentError, type Memory, type RankDevice } from "../../api/index.ts";
+import type { Memory, RankDevice } from "../../api/backend-entry.ts";
+import { InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { allocateHost, HostMemory, PhantomMemory } from "./memory.ts";
 

@@ -1,7 +1,8 @@
 /** The contract of an executor: it moves and folds the data of one bound call, and holds data outside of host memory. */
 import type { Fold } from "../../algorithms/arithmetic/index.ts";
 import type { FusedPlan, Layout } from "../../algorithms/index.ts";
-import type { DType, Memory, Probe } from "../../api/index.ts";
+import type { Memory, Probe } from "../../api/backend-entry.ts";
+import type { DType } from "../../api/index.ts";
 
 /** Memory of a simulated device: `HostMemory`, or what an executor allocates. */
 export interface SimMemory extends Memory {

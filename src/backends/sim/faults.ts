@@ -1,5 +1,6 @@
 /** Faults that a simulation injects on request, at fixed calls, never at random. */
-import { InjectedFaultError, InvalidArgumentError, type RankCall } from "../../api/index.ts";
+import type { RankCall } from "../../api/backend-entry.ts";
+import { InjectedFaultError, InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 
 /** A rank's call that fails when it is made. */

@@ -1,5 +1,11 @@
 /** Observes the calls of a simulated world: injects faults, checks lent buffers, and traces failures. */
-import type { CallObserver, CommInfo, FailedCall, RankCall, WriteFault } from "../../api/index.ts";
+import type {
+  CallObserver,
+  CommInfo,
+  FailedCall,
+  RankCall,
+  WriteFault,
+} from "../../api/backend-entry.ts";
 import type { FaultPlan } from "./faults.ts";
 import type { StrictLending } from "./strict.ts";
 import type { Streams } from "./virtual-time.ts";

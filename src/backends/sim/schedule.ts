@@ -5,8 +5,8 @@
  * one does not shift the others.
  */
 import { EventQueue } from "../../algorithms/engine/event-queue.ts";
+import type { CallSet, Schedule, Scheduler, VirtualClock } from "../../api/backend-entry.ts";
 import { mix32 } from "../../api/bits.ts";
-import type { CallSet, Schedule, Scheduler, VirtualClock } from "../../api/index.ts";
 
 /** One of the schedules. */
 export type ScheduleName = "fair" | "random" | "virtual-time";

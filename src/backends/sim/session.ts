@@ -14,19 +14,21 @@ import {
   planOf,
   symmetricRefusal,
 } from "../../algorithms/index.ts";
+import type {
+  CallSet,
+  CommInfo,
+  Exchange,
+  RankCall,
+  Session,
+  SessionInfo,
+  Work,
+} from "../../api/backend-entry.ts";
 import {
   bytesOf,
-  type CallSet,
-  type CommInfo,
-  type Exchange,
   type Explanation,
   type Question,
-  type RankCall,
-  type Session,
-  type SessionInfo,
   type SpecifiedCollective,
   UnsupportedError,
-  type Work,
 } from "../../api/index.ts";
 import {
   bind,

@@ -5,14 +5,14 @@
  * run in call order, so a rank may lend memory that its earlier calls have yet to write. Before such a write the checksum is
  * compared once more, and afterwards it is renewed.
  */
-import { memoryOf } from "../../api/buffer.ts";
 import {
   type CommInfo,
-  type DeviceBuffer,
+  memoryOf,
   overlapBytes,
   type RankCall,
   type WriteFault,
-} from "../../api/index.ts";
+} from "../../api/backend-entry.ts";
+import type { DeviceBuffer } from "../../api/index.ts";
 import type { SimMemory } from "./executor.ts";
 
 /** A range that a call was lent. */

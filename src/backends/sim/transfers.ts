@@ -1,7 +1,7 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
 import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
-import { memoryOf } from "../../api/buffer.ts";
-import { bytesOf, type DeviceBuffer, type Transfer } from "../../api/index.ts";
+import { memoryOf, type Transfer } from "../../api/backend-entry.ts";
+import { bytesOf, type DeviceBuffer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 import type { ConcurrentCalls } from "./virtual-time.ts";
 

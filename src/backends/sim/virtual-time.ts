@@ -8,7 +8,7 @@ import {
   linkModel,
   type Program,
 } from "../../algorithms/index.ts";
-import type { CallSet, CommInfo, RankCall, VirtualClock } from "../../api/index.ts";
+import type { CallSet, CommInfo, RankCall, VirtualClock } from "../../api/backend-entry.ts";
 import { largest } from "../../api/largest.ts";
 import type { WorldTrace } from "./world-trace.ts";
 

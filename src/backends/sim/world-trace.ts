@@ -1,13 +1,7 @@
 /** The part of a trace from one generation of a world, from its opening to its end or its rebuild. */
 import type { MessageEvent } from "../../algorithms/index.ts";
-import type {
-  CallSet,
-  CollectiveName,
-  CommInfo,
-  FailedCall,
-  RankCall,
-  Transfer,
-} from "../../api/index.ts";
+import type { CallSet, CommInfo, FailedCall, RankCall, Transfer } from "../../api/backend-entry.ts";
+import type { CollectiveName } from "../../api/index.ts";
 import type { ChromeEvent } from "./timeline.ts";
 import {
   classes,

@@ -1,7 +1,8 @@
 /** Buffers of more bytes than the runtime's arrays of bytes may have, which on Node.js 20 are 4 GiB. Nothing here touches them. */
 import { expect, test } from "vitest";
+import type { Memory } from "../../../src/api/backend-entry.ts";
 import { createAllocation, createBuffer } from "../../../src/api/buffer.ts";
-import type { DType, Memory } from "../../../src/api/index.ts";
+import type { DType } from "../../../src/api/index.ts";
 
 /** A buffer with a memory that records the copied bytes. */
 function noting<D extends DType>(dtype: D, length: number, byteOffset = 0) {
@@ -16,7 +17,7 @@ function noting<D extends DType>(dtype: D, length: number, byteOffset = 0) {
     fill: () => undefined,
     free: () => undefined,
   };
-  const allocation = createAllocation(memory, 3, {});
+  const allocation = createAllocation(memory, { rank: 3, session: {} });
   return { copied, buffer: createBuffer(dtype, length, allocation, byteOffset) };
 }
 

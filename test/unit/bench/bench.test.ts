@@ -1,6 +1,4 @@
 import {
-  type CallObserver,
-  type CallSet,
   type CollectiveName,
   dtypes,
   InvalidArgumentError,
@@ -9,6 +7,7 @@ import {
   specifications,
   UnsupportedError,
 } from "twinccl";
+import type { CallObserver, CallSet } from "twinccl/backend";
 import { type BenchOptions, type BenchResult, bench, tally } from "twinccl/bench";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";

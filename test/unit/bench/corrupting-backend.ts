@@ -1,4 +1,5 @@
-import type { Backend, Session, Work } from "twinccl";
+import type { Backend } from "twinccl";
+import type { Session, Work } from "twinccl/backend";
 import { memoryOf } from "../../../src/api/buffer.ts";
 
 /** A backend that does everything right and then flips one bit of one element on one rank. */

@@ -1,6 +1,7 @@
 /** The range of the arbitraries, and the promises about their contents. */
+
 import fc from "fast-check";
-import { bytesOf, dtypeInfo, dtypes, InvalidArgumentError, reduceOpFault } from "twinccl";
+import { bytesOf, dtypeInfo, dtypes, InvalidArgumentError } from "twinccl";
 import {
   bitsPayload,
   communicatorsOf,
@@ -16,6 +17,7 @@ import {
   worldSizes,
 } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
+import { reduceOpFault } from "../../../src/api/reduce-op.ts";
 import { bitsFromBytes, isFloat } from "../../support/element-bits.ts";
 import { decode, oracleFold, oracleFormats } from "../../support/rounding-oracle.ts";
 

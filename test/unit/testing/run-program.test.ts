@@ -1,6 +1,7 @@
 /** The runner notices what no call may do, and life cycles notice a wrong answer. */
 import fc from "fast-check";
-import { type Backend, DeviceBuffer, type RankCall, type Session, type Work } from "twinccl";
+import { type Backend, DeviceBuffer } from "twinccl";
+import type { RankCall, Session, Work } from "twinccl/backend";
 import { type Executor, sim } from "twinccl/sim";
 import {
   expectSame,

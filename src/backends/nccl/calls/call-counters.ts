@@ -1,5 +1,5 @@
 /** Counters of the calls that one process has submitted on a communicator, for queries of other processes. */
-import type { RemoteTransfer } from "../../../api/index.ts";
+import type { RemoteTransfer } from "../../../api/backend-entry.ts";
 
 /** A message: the number of its pair of ranks, and its number within the pair. */
 export type Message = readonly [pair: number, number: number];

@@ -1,5 +1,5 @@
 /** Ends the communicators of a session: with the other processes where possible, else by an abort. */
-import type { CommInfo } from "../../../api/index.ts";
+import type { CommInfo } from "../../../api/backend-entry.ts";
 import { settlesWithin } from "../common/async.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 

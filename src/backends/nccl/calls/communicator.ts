@@ -1,11 +1,6 @@
 /** One communicator of a session: NCCL's handles of its members in this process, their calls and their end. */
-import {
-  CommAbortedError,
-  CommError,
-  type CommInfo,
-  type Completion,
-  type RankCall,
-} from "../../../api/index.ts";
+import type { CommInfo, Completion, RankCall } from "../../../api/backend-entry.ts";
+import { CommAbortedError, CommError } from "../../../api/index.ts";
 import { asPromise, longestTimerMs, runAll, settlesWithin } from "../common/async.ts";
 import { firstLine } from "../common/text.ts";
 import type { Device } from "../device/device.ts";

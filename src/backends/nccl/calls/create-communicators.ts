@@ -1,5 +1,5 @@
 /** Creation of NCCL communicators: of all ranks, and by splits. */
-import type { CommInfo, RankCall } from "../../../api/index.ts";
+import type { CommInfo, RankCall } from "../../../api/backend-entry.ts";
 import type { CurrentDevice } from "../device/device.ts";
 import type { LocalMember, LocalRank } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";

@@ -4,7 +4,8 @@
  * group: several collectives in one group would be chunked differently. Gather and scatter stay sends and receives where NCCL
  * has them: ranks beside the root cannot tell whether its blocks have one length.
  */
-import { bytesOf, type DeviceBuffer, type RankCall } from "../../../api/index.ts";
+import type { RankCall } from "../../../api/backend-entry.ts";
+import { bytesOf, type DeviceBuffer } from "../../../api/index.ts";
 import { dataTypes } from "../device/nccl-types.ts";
 import type { NcclDataCalls } from "../result/nccl-data-calls.ts";
 

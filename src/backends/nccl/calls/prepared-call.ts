@@ -3,7 +3,7 @@
  * repeated calls without checks of counts, offsets or types. What is repeated often becomes one list.
  */
 
-import type { Completion, RepeatedCall } from "../../../api/index.ts";
+import type { Completion, RepeatedCall } from "../../../api/backend-entry.ts";
 import type { Progress } from "../device/progress.ts";
 import type { LaunchList } from "../result/cuda.ts";
 import type { NcclCalls } from "../result/nccl.ts";

@@ -6,7 +6,7 @@ import type {
   RankCall,
   RemoteTransfer,
   Transfer,
-} from "../../../api/index.ts";
+} from "../../../api/backend-entry.ts";
 import type { FinishCopyBack, HostArrays } from "../device/host-arrays.ts";
 import type { LocalMember, LocalRank } from "../device/local-rank.ts";
 import { dataTypes } from "../device/nccl-types.ts";

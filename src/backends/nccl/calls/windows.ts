@@ -2,8 +2,14 @@
  * Windows of symmetric memory. The first call that uses an allocation registers it as a window of its communicator.
  * Registration is collective and follows the order of the calls.
  */
-import { type DeviceBuffer, memoryOf } from "../../../api/buffer.ts";
-import { type Memory, type RankCall, symmetricPlace } from "../../../api/index.ts";
+
+import {
+  type Memory,
+  memoryOf,
+  type RankCall,
+  symmetricPlace,
+} from "../../../api/backend-entry.ts";
+import type { DeviceBuffer } from "../../../api/index.ts";
 import { runAll, settlesWithin } from "../common/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";

@@ -1,5 +1,5 @@
 /** Helpers for cleanup, bounded waits and promises. Other folders of the backend use them; they use none of these. */
-import type { Completion } from "../../../api/index.ts";
+import type { Completion } from "../../../api/backend-entry.ts";
 
 /** Runs every step, also after one threw; then throws what was thrown first. */
 export function runAll(steps: Iterable<() => void>): void {

@@ -4,7 +4,7 @@
  * of memory, they happen at once, unless they would wait for another process. In that case the next allocation of similar size
  * reuses the memory, in order on the same stream.
  */
-import type { Completion } from "../../../api/index.ts";
+import type { Completion } from "../../../api/backend-entry.ts";
 import { runAll } from "../common/async.ts";
 import type { Device } from "./device.ts";
 import type { Progress } from "./progress.ts";

@@ -1,5 +1,6 @@
 /** Memory of one GPU; all accesses run in the order of the device's stream. */
-import { bytesOf, type DType, type Memory } from "../../../api/index.ts";
+import type { Memory } from "../../../api/backend-entry.ts";
+import { bytesOf, type DType } from "../../../api/index.ts";
 import { located } from "../result/errors.ts";
 import type { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";

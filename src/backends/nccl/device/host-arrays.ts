@@ -5,15 +5,13 @@
  * Overlapping ranges of the same memory, such as those of an in-place call, share one area. Calls of a recording therefore read
  * the results of earlier calls.
  */
-import { createAllocation, createBuffer, memoryOf } from "../../../api/buffer.ts";
+import { bufferOver, type Memory, memoryOf, type RankCall } from "../../../api/backend-entry.ts";
 import {
   bytesOf,
   type CommErrorFacts,
   type DeviceBuffer,
   type DType,
   InvalidArgumentError,
-  type Memory,
-  type RankCall,
 } from "../../../api/index.ts";
 import { runAll } from "../common/async.ts";
 import type { LocalRank } from "./local-rank.ts";
@@ -80,7 +78,7 @@ export class StagedCalls {
     // An empty array has no area, because no call accesses it.
     const ptr = area?.addressOf(range.begin) ?? local.scratch;
     const copy = local.deviceMemory(ptr, byteLength);
-    return createBuffer(dtype, length, createAllocation(copy, local.worldRank, this.#session));
+    return bufferOver(dtype, length, copy, { rank: local.worldRank, session: this.#session });
   }
 }
 

@@ -1,5 +1,6 @@
 /** A rank of this process: its device, its memory, and a pool for calls. */
-import { InvalidArgumentError, type Memory } from "../../../api/index.ts";
+import type { Memory } from "../../../api/backend-entry.ts";
+import { InvalidArgumentError } from "../../../api/index.ts";
 import { runAll } from "../common/async.ts";
 import type { PointerInfo } from "../result/cuda.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";

@@ -6,7 +6,7 @@
  * event loop, then by timers. Some waits for small collectives also settle in a later turn. Otherwise a loop of awaited calls
  * would starve timers and sockets.
  */
-import type { Completion } from "../../../api/index.ts";
+import type { Completion } from "../../../api/backend-entry.ts";
 import { isTurnLong } from "../../../api/ledger/deadlock/event-loop.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import { closedDeviceError, type Device } from "./device.ts";

@@ -4,7 +4,8 @@
  * For one rank, NCCL has no kernels of multiplying float8 operators: averages and pre-multiplied sums. An average over one rank
  * equals its contribution bit for bit and becomes a copy in stream order.
  */
-import { bytesOf, type DType, type Question, type RankCall } from "../../../api/index.ts";
+import type { RankCall } from "../../../api/backend-entry.ts";
+import { bytesOf, type DType, type Question } from "../../../api/index.ts";
 import type { LocalRank } from "./local-rank.ts";
 
 /** Reason why a call of one rank is not supported; `undefined` if supported. */

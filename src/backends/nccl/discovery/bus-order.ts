@@ -2,7 +2,7 @@
  * Order of the ranks' GPUs on the PCI bus. NCCL builds its rings in that order, independent of CUDA's numbering
  * (`CUDA_DEVICE_ORDER`, `CUDA_VISIBLE_DEVICES`) and of the assignment of ranks.
  */
-import type { CommInfo } from "../../../api/index.ts";
+import type { CommInfo } from "../../../api/backend-entry.ts";
 
 /** A GPU's PCI bus id; in a job, the name of its host precedes it. */
 export type BusAddress = string;

@@ -1,5 +1,6 @@
 /** Known properties of versions of NCCL: known plans and their GPUs, and symmetric kernels that load wrongly. */
-import { bytesOf, type Question, questionPlace } from "../../../api/index.ts";
+import { questionPlace } from "../../../api/backend-entry.ts";
+import { bytesOf, type Question } from "../../../api/index.ts";
 
 /** True for versions of NCCL with known plans. */
 export function isPlanned(versionCode: number): boolean {

@@ -5,7 +5,7 @@
  * submitted there. Processes that wait query the keys. Once others have formed the next generation without this process, the
  * keys are gone and all communicators are over. Ranks are those of the job.
  */
-import type { CommInfo, RemoteEnd } from "../../../api/index.ts";
+import type { CommInfo, RemoteEnd } from "../../../api/backend-entry.ts";
 import type { CallCounters } from "../calls/call-counters.ts";
 import { firstLine } from "../common/text.ts";
 import { type Membership, WentOnError } from "../rendezvous/index.ts";

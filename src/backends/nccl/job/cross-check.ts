@@ -1,12 +1,8 @@
 /** Compares the calls of ranks in different processes before NCCL gets them, by an exchange in the job's store. */
+
+import type { CallDigest, CommInfo } from "../../../api/backend-entry.ts";
 import { numbersText, rankRows, ranksText } from "../../../api/error-text.ts";
-import {
-  type CallDigest,
-  CollectiveMismatchError,
-  type CommError,
-  type CommInfo,
-  RemoteRankError,
-} from "../../../api/index.ts";
+import { CollectiveMismatchError, type CommError, RemoteRankError } from "../../../api/index.ts";
 import { longestTimerMs, pause } from "../common/async.ts";
 import type { Membership } from "../rendezvous/index.ts";
 

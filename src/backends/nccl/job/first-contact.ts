@@ -9,12 +9,12 @@
  */
 import type {
   CallSet,
-  CommError,
   CommInfo,
   PeerBarrier,
   RankCall,
   RemoteTransfer,
-} from "../../../api/index.ts";
+} from "../../../api/backend-entry.ts";
+import type { CommError } from "../../../api/index.ts";
 import type { NcclCommunicator } from "../calls/communicator.ts";
 import { connectsAll, peersOf } from "../calls/nccl-steps.ts";
 import { isDisposed } from "../calls/windows.ts";

@@ -1,15 +1,15 @@
 /** One process of a job: its rank, queries to the other processes, losses, and the rebuild. */
 
 import { createHash } from "node:crypto";
-import {
-  CommClosedError,
-  type CommInfo,
-  type MissingRanks,
-  type PeerProcesses,
-  type RemoteEnd,
-  type RemoteTransfer,
-  type Session,
-} from "../../../api/index.ts";
+import type {
+  CommInfo,
+  MissingRanks,
+  PeerProcesses,
+  RemoteEnd,
+  RemoteTransfer,
+  Session,
+} from "../../../api/backend-entry.ts";
+import { CommClosedError } from "../../../api/index.ts";
 import { CallCounters } from "../calls/call-counters.ts";
 import type { RemoteEnds } from "../calls/communicator-ends.ts";
 import type { Membership } from "../rendezvous/index.ts";

@@ -1,5 +1,5 @@
 /** Finds the ranks that a call or message waits for, by queries to the other processes. Ranks are those of the job. */
-import type { CommInfo, MissingRanks, RemoteTransfer } from "../../../api/index.ts";
+import type { CommInfo, MissingRanks, RemoteTransfer } from "../../../api/backend-entry.ts";
 import {
   CallCounters,
   type Message,

@@ -4,13 +4,13 @@
  * NCCL reports a failed start on its own rank alone: the others would wait inside of theirs until the deadline. So a rank that fails
  * sets a key of the job's store, which all ranks watch until every start has succeeded.
  */
+import type { Session } from "../../../api/backend-entry.ts";
 import {
   BackendUnavailableError,
   type CommError,
   CommTimeoutError,
   InvalidArgumentError,
   RemoteRankError,
-  type Session,
 } from "../../../api/index.ts";
 import { pause } from "../common/async.ts";
 import { firstLine } from "../common/text.ts";

@@ -1,5 +1,7 @@
 /** A warning for a separate world in each of a launcher's processes, given once. */
-import { createWorld, type OpenRequest } from "twinccl";
+
+import { createWorld } from "twinccl";
+import type { OpenRequest } from "twinccl/backend";
 import { beforeEach, expect, onTestFinished, test, vi } from "vitest";
 import { placesFor } from "../../../../src/backends/nccl/devices.ts";
 import { fakeGpus } from "../../../support/fake-gpus/index.ts";

@@ -1,5 +1,7 @@
 /** Seeds: each safe integer is one of its own, and those of 32 bits keep the orders they have always had. */
-import { type CallSet, createWorld, type RankCall } from "twinccl";
+
+import { createWorld } from "twinccl";
+import type { CallSet, RankCall } from "twinccl/backend";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { SimScheduler } from "../../../../src/backends/sim/schedule.ts";

@@ -2,7 +2,8 @@
  * The fast executor: folds in WebAssembly SIMD over memory that holds the buffers themselves, with more threads for larger
  * calls.
  */
-import { BackendUnavailableError, type Probe } from "../../../../api/index.ts";
+import type { Probe } from "../../../../api/backend-entry.ts";
+import { BackendUnavailableError } from "../../../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { allocateHost } from "../../memory.ts";

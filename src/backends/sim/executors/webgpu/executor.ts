@@ -1,11 +1,6 @@
 /** The executor: binds calls to device memory, plans each of them once, and submits each as one piece. */
-import { memoryOf } from "../../../../api/buffer.ts";
-import {
-  CommClosedError,
-  type DeviceBuffer,
-  InvalidArgumentError,
-  type Probe,
-} from "../../../../api/index.ts";
+import { memoryOf, type Probe } from "../../../../api/backend-entry.ts";
+import { CommClosedError, type DeviceBuffer, InvalidArgumentError } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
 import type { AdapterWish } from "./adapter.ts";

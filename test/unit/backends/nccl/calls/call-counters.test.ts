@@ -1,6 +1,6 @@
 /** A process's report on its ends of messages. */
 import { expect, test } from "vitest";
-import type { RankCall, RemoteTransfer } from "../../../../../src/api/index.ts";
+import type { RankCall, RemoteTransfer } from "../../../../../src/api/backend-entry.ts";
 import { CallCounters } from "../../../../../src/backends/nccl/calls/call-counters.ts";
 
 /** Ends of rank 0 among three: `"send 1 #2"` is its third message to 1. */

@@ -2,7 +2,9 @@
  * NCCL's plans are trusted, and its bits claimed, where they are known alone: elsewhere `explain` says that nothing is
  * claimed, and symmetric calls at addresses that its kernels load wrongly are refused whichever kernel would run.
  */
-import { type Communicator, createWorld, type Explanation, type Session } from "twinccl";
+
+import { type Communicator, createWorld, type Explanation } from "twinccl";
+import type { Session } from "twinccl/backend";
 import type { nccl as ncclBackend } from "twinccl/nccl";
 import { describe, expect, test, vi } from "vitest";
 import { DryRun } from "../../../../../src/backends/nccl/dry-run.ts";

@@ -1,6 +1,7 @@
 /** Between which ranks calls send: what both of a pair work out apart, against the blocks that the test has drawn. */
 import fc from "fast-check";
-import type { CollectiveName, RankCall } from "twinccl";
+import type { CollectiveName } from "twinccl";
+import type { RankCall } from "twinccl/backend";
 import { describe, expect, test } from "vitest";
 import { connectsAll, peersOf } from "../../../../../src/backends/nccl/calls/nccl-steps.ts";
 import { holds } from "../../../../support/seed.ts";

@@ -1,6 +1,6 @@
 /** Waits for work on streams: each settles once, and only with its own outcome. */
 import { describe, expect, test } from "vitest";
-import type { Completion } from "../../../../../src/api/index.ts";
+import type { Completion } from "../../../../../src/api/backend-entry.ts";
 import { CurrentDevice, Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";

@@ -1,6 +1,6 @@
 /** Streams that are queried at once for completion: the choice of streams, the duration, and the waiters' results. */
 import { describe, expect, test, vi } from "vitest";
-import type { Completion } from "../../../../../src/api/index.ts";
+import type { Completion } from "../../../../../src/api/backend-entry.ts";
 import { CurrentDevice, Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";

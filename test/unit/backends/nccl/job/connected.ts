@@ -1,5 +1,7 @@
 /** Ranks of different processes on fake GPUs that met in a real store: here the processes share one thread. */
-import { type ConnectedCommunicator, connect, type Session } from "twinccl";
+
+import { type ConnectedCommunicator, connect } from "twinccl";
+import type { Session } from "twinccl/backend";
 import { onTestFinished } from "vitest";
 import type { CompareCalls } from "../../../../../src/backends/nccl/job/cross-check.ts";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";

@@ -1,6 +1,6 @@
 /** Queries among the processes of a job: the ranks that have made a call. */
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import type { RankCall, Session } from "../../../../../src/api/index.ts";
+import type { RankCall, Session } from "../../../../../src/api/backend-entry.ts";
 import { Job } from "../../../../../src/backends/nccl/job/job.ts";
 import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
 import { within } from "../../../../support/planted.ts";

@@ -1,11 +1,7 @@
 /** Ranks of different processes on fake GPUs: here the processes are sessions that share one thread. */
-import {
-  type Backend,
-  type CommError,
-  type ConnectedCommunicator,
-  connect,
-  type Session,
-} from "twinccl";
+
+import { type Backend, type CommError, type ConnectedCommunicator, connect } from "twinccl";
+import type { Session } from "twinccl/backend";
 import { describe, expect, test, vi } from "vitest";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";

@@ -1,0 +1,48 @@
+/**
+ * The entry `twinccl/backend`: the contract of a backend, and the helpers with which one is written.
+ *
+ * What programs use too, such as buffers, dtypes, operators and the typed errors, is in "twinccl".
+ */
+export type {
+  Attempt,
+  Backend,
+  CallDigest,
+  CallObserver,
+  CallSet,
+  Capabilities,
+  CommInfo,
+  CompareDigests,
+  Completion,
+  Exchange,
+  FailedCall,
+  JobSession,
+  JoinRequest,
+  MissingRanks,
+  OpenRequest,
+  PeerBarrier,
+  PeerProcesses,
+  PlanCache,
+  Probe,
+  QueueingSession,
+  RankCall,
+  RankDevice,
+  Rebuilt,
+  RecordedCalls,
+  RemoteEnd,
+  RemoteTransfer,
+  RepeatedCall,
+  Schedule,
+  Scheduler,
+  Session,
+  SessionInfo,
+  Transfer,
+  VirtualClock,
+  Work,
+  WriteFault,
+} from "./backend.ts";
+export { asJobSession, inRankOrder, isQueueing } from "./backend.ts";
+export { bufferOver, type MemoryOwner, memoryOf, overlapBytes } from "./buffer.ts";
+export { questionPlace } from "./explanation.ts";
+export type { Memory } from "./memory.ts";
+export { reduceOpName } from "./reduce-op.ts";
+export { type PlacedCall, type SymmetricPlace, symmetricPlace } from "./symmetric.ts";
