@@ -68,8 +68,8 @@ class FigureExchange {
   async exchange(own: RankFigures): Promise<RankFigures[]> {
     const { began, ended, ...rest } = own;
     // Processes have separate clocks, so that only durations can be compared.
-    const told = [ended - began, rest.median, rest.p99, rest.wrong, rest.checked];
-    this.#send.copyFrom(Float64Array.from(told));
+    const sent = [ended - began, rest.median, rest.p99, rest.wrong, rest.checked];
+    this.#send.copyFrom(Float64Array.from(sent));
     await this.#comm.allGather({ send: this.#send, recv: this.#recv });
     const all = await this.#recv.toHost();
     return Array.from({ length: this.#comm.size }, (_, rank): RankFigures => {

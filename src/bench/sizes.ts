@@ -100,7 +100,7 @@ export function callSizes(
   return found;
 }
 
-function check(field: string, fine: boolean, found: unknown, needs: string): void {
-  if (fine) return;
+function check(field: string, isValid: boolean, found: unknown, needs: string): void {
+  if (isValid) return;
   throw invalid("sizes", field, textOf(found), needs);
 }

@@ -196,7 +196,7 @@ const [leastDistinct, mostDistinct] = [2, 8];
 
 /** @throws InvalidArgumentError if a part is missing; UsageError if the algorithm fits another collective. */
 function assertWhole(own: UserAlgorithm): void {
-  orElsewhere(own, mostDistinct, () =>
+  orOtherCollective(own, mostDistinct, () =>
     assertAlgorithm(own.collective, own.algorithm, `${whereOf(own)}: `),
   );
 }
@@ -212,7 +212,7 @@ export function verifyUserAlgorithm(own: UserAlgorithm, { ranks, roots }: Verifi
   while (verifiedRanks > mostVerifiedRanks) verifiedRanks = Math.floor(verifiedRanks / 2);
   for (;;) {
     try {
-      orElsewhere(own, verifiedRanks, () => assertSound(own, verifiedRanks, roots));
+      orOtherCollective(own, verifiedRanks, () => assertSound(own, verifiedRanks, roots));
       return verifiedRanks;
     } catch (error) {
       if (!isTooLarge(error) || verifiedRanks === 1) throw error;
@@ -231,14 +231,14 @@ function assertSound(own: UserAlgorithm, ranks: number, roots: readonly number[]
 }
 
 /** If checks fail for this collective and pass for another one, the file was probably written for that. */
-function orElsewhere(own: UserAlgorithm, ranks: number, assert: () => void): void {
+function orOtherCollective(own: UserAlgorithm, ranks: number, assert: () => void): void {
   try {
     assert();
   } catch (error) {
     if (!(error instanceof InvalidArgumentError)) throw error;
-    const telling = Math.min(Math.max(ranks, leastDistinct), mostDistinct);
-    if (isSound(own, own.collective, telling)) throw error;
-    const others = builtCollectives.filter((other) => isSound(own, other, telling));
+    const distinctRanks = Math.min(Math.max(ranks, leastDistinct), mostDistinct);
+    if (isSound(own, own.collective, distinctRanks)) throw error;
+    const others = builtCollectives.filter((other) => isSound(own, other, distinctRanks));
     if (others.length === 0) throw error;
     const sound = `"${own.algorithm.name}" is sound as ${others.join(", ")}, not as ${own.collective}`;
     throw new UsageError(`${error.message}\n${sound}: name that collective, or mend the algorithm`);

@@ -37,7 +37,7 @@ export const executorOption = {
 } as const;
 
 /** One of each for all worlds of a command: each `wasm()` has a separate memory. */
-const made = new Map<string, Executor>();
+const created = new Map<string, Executor>();
 
 /**
  * The executor of that name.
@@ -46,9 +46,9 @@ const made = new Map<string, Executor>();
  */
 function namedExecutor(name: string): Executor {
   const make = Object.hasOwn(executors, name) ? executors[name] : undefined;
-  const executor = made.get(name) ?? make?.();
+  const executor = created.get(name) ?? make?.();
   if (executor !== undefined) {
-    made.set(name, executor);
+    created.set(name, executor);
     return executor;
   }
   throw new UsageError(
@@ -164,7 +164,7 @@ export async function variantBackend(
 ): Promise<Backend> {
   const [name = "", ...rest] = text.split(":");
   let { seed, schedule, like, algorithms, devices, executor } = settings;
-  let said: NcclSetup = {};
+  let setup: NcclSetup = {};
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
@@ -174,7 +174,7 @@ export async function variantBackend(
     } else if (key === "like") like = libraryOf(`${option}: like`, value);
     else if (key === "executor" && name === "sim") executor = value;
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
-    else if (isNcclSetting(key)) said = joined(option, said, ncclSetting(option, key, value));
+    else if (isNcclSetting(key)) setup = joined(option, setup, ncclSetting(option, key, value));
     else if (row !== undefined && value !== "") {
       const { choice } = await namedAlgorithm(`${option}: ${key}`, row.collective, value);
       algorithms = { ...algorithms, [row.collective]: choice };
@@ -190,7 +190,7 @@ export async function variantBackend(
     schedule,
     algorithms,
     like,
-    plan: Object.keys(said).length === 0 ? settings.plan : { ...settings.plan, ...said },
+    plan: Object.keys(setup).length === 0 ? settings.plan : { ...settings.plan, ...setup },
     devices,
     executor,
   });

@@ -88,8 +88,8 @@ async function runExplain(args: readonly string[], context: Context): Promise<nu
   }
   const size = parsed.integer("ranks", 8, 1, mostRanks);
   const question = questionOf(row, parsed, size);
-  const twin = twinOf(parsed, question, size);
-  if (twin !== undefined) explainTwin(twin, parsed, size, context);
+  const plans = planPairOf(parsed, question, size);
+  if (plans !== undefined) explainPlans(plans, parsed, size, context);
   else await explainCall(question, parsed, size, context);
   return 0;
 }
@@ -157,7 +157,7 @@ function questionOf(row: MeasuredCollective, parsed: ExplainOptions, size: numbe
 }
 
 /** NCCL's plan of the call, and the plan that it is compared with. */
-interface Twin {
+interface PlanPair {
   readonly plan: NcclPlan;
   readonly other: NcclPlan | undefined;
 }
@@ -174,7 +174,11 @@ function followed(parsed: ExplainOptions, size: number): Library | undefined {
 /** Largest world that follows NCCL by default. */
 const unnamedRanks = 8;
 
-function twinOf(parsed: ExplainOptions, question: Question, size: number): Twin | undefined {
+function planPairOf(
+  parsed: ExplainOptions,
+  question: Question,
+  size: number,
+): PlanPair | undefined {
   const library = followed(parsed, size);
   if (library === undefined) {
     for (const name of ["nccl", "against"] as const) {
@@ -195,8 +199,8 @@ function twinOf(parsed: ExplainOptions, question: Question, size: number): Twin 
 }
 
 /** One element under NCCL's plan or both plans, or the difference of the two. */
-function explainTwin(
-  { plan, other }: Twin,
+function explainPlans(
+  { plan, other }: PlanPair,
   parsed: ExplainOptions,
   size: number,
   { out }: Context,
@@ -221,8 +225,8 @@ function explainTwin(
 function plainText(explanation: Explanation, element: number | undefined): string {
   if (element === undefined) {
     const text = `${explanation}\n`.replace("chunkOf(element) tells", "--element I tells");
-    const told = explanation.protocol === undefined;
-    return told
+    const hasNoProtocol = explanation.protocol === undefined;
+    return hasNoProtocol
       ? text
       : `${text}\n--element I shows where an element lies and what each hop rounds\n`;
   }
@@ -241,8 +245,8 @@ function jsonText(
   element: number | undefined,
 ): string {
   // JSON omits the two functions.
-  const told = element === undefined ? explanation : { element, ...explanation.chunkOf(element) };
-  const document = { collective, dtype, op, count, root, ...told };
+  const facts = element === undefined ? explanation : { element, ...explanation.chunkOf(element) };
+  const document = { collective, dtype, op, count, root, ...facts };
   return `${JSON.stringify(document, null, 2)}\n`;
 }
 
@@ -351,13 +355,13 @@ function againstLines(plan: NcclPlan, other: NcclPlan): string {
     differenceText(difference),
   ];
   if (first !== undefined) {
-    const told = ({ channels }: NcclPlan, text: string): string =>
+    const described = ({ channels }: NcclPlan, text: string): string =>
       text.replace(/^element \d+: /, "").replace(/^(channel \d+),/, `$1 of ${channels},`);
     for (const [name, each] of [
       ["plan   ", plan],
       ["against", other],
     ] as const) {
-      lines.push(`  ${name}  ${told(each, elementText(each, first.element, first.block))}`);
+      lines.push(`  ${name}  ${described(each, elementText(each, first.element, first.block))}`);
     }
   }
   return `${lines.join("\n")}\n`;

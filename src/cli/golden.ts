@@ -137,8 +137,8 @@ function backendsOf(
   { readPlan, executor }: Pick<BackendSettings, "readPlan" | "executor">,
 ): BackendFor {
   const { library, topology } = head;
-  const twin = name === "sim" ? { like: library, topology } : { readPlan };
-  return (plan) => namedBackend(backends, name, { ...twin, plan, executor });
+  const followed = name === "sim" ? { like: library, topology } : { readPlan };
+  return (plan) => namedBackend(backends, name, { ...followed, plan, executor });
 }
 
 /** The plan that NCCL logged for the last call. */

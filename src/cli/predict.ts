@@ -312,8 +312,17 @@ function predictionDocument({ machine, names, own, rows, bus }: Predictions): ob
       return { algorithm, time, bus_bw, messages, sent_elements: sentElements, engine };
     }),
   }));
-  const told = own.map(({ algorithm, file, soundOn }) => ({ algorithm, file, sound_on: soundOn }));
-  return { predicted: true, ...machine, ...(told.length > 0 && { own: told }), results };
+  const ownAlgorithms = own.map(({ algorithm, file, soundOn }) => ({
+    algorithm,
+    file,
+    sound_on: soundOn,
+  }));
+  return {
+    predicted: true,
+    ...machine,
+    ...(ownAlgorithms.length > 0 && { own: ownAlgorithms }),
+    results,
+  };
 }
 
 /** Times in microseconds, a row a size; `*` marks the fastest, `-` a program that is too large. */

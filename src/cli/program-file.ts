@@ -47,8 +47,8 @@ export async function importFile(
       throw new UsageError(`${before}${syntaxText(path, url) ?? `${path}: ${error.message}`}`);
     }
     if (isUnloadable(error)) {
-      const said = `${error.message.split("\n")[0]}${typescriptHint(error)}`;
-      throw new UsageError(`${before}${path}: ${said}`);
+      const reason = `${error.message.split("\n")[0]}${typescriptHint(error)}`;
+      throw new UsageError(`${before}${path}: ${reason}`);
     }
     throw error;
   }

@@ -164,8 +164,8 @@ async function runSweep(
   findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
   for (const comparison of found) {
     const { row, results, identical, elements, onBits, leftOut, first } = comparison;
-    const told = { collective: row.collective, results, identical, elements, on_bits: onBits };
-    const document = { ...told, left_out: leftOut, first_difference: first };
+    const rowFacts = { collective: row.collective, results, identical, elements, on_bits: onBits };
+    const document = { ...rowFacts, left_out: leftOut, first_difference: first };
     findings.row(comparisonLines(comparison), document, identical, results);
   }
   return findings.end("identical");
@@ -225,34 +225,35 @@ async function runFile(
 /** The rows of the catalogue, of one collective, or of the algorithm of `--algorithm`. */
 async function selectedRows(
   parsed: VerifyOptions,
-): Promise<{ readonly rows: readonly CatalogueRow[]; readonly whose: string }> {
+): Promise<{ readonly rows: readonly CatalogueRow[]; readonly subject: string }> {
   const [collectiveName, name] = [parsed.text("collective"), parsed.text("algorithm")];
-  const whose = "the catalogue";
+  const subject = "the catalogue";
   if (collectiveName === undefined) {
     if (name !== undefined) throw new UsageError("--algorithm: name its --collective");
-    return { rows: catalogueRows(), whose };
+    return { rows: catalogueRows(), subject };
   }
   const { collective } = parseCollective(collectiveName);
   const rows = catalogueRows().filter((row) => row.collective === collective);
-  if (name === undefined) return { rows, whose };
+  if (name === undefined) return { rows, subject };
   const { algorithm, own } = await namedAlgorithm("--algorithm", collective, name);
-  if (own === undefined) return { rows: rows.filter((row) => row.algorithm === algorithm), whose };
-  return { rows: [{ collective: own.collective, algorithm }], whose: own.file };
+  if (own === undefined)
+    return { rows: rows.filter((row) => row.algorithm === algorithm), subject };
+  return { rows: [{ collective: own.collective, algorithm }], subject: own.file };
 }
 
 async function runPrograms(parsed: VerifyOptions, context: Context): Promise<number> {
   const mostRanks = parsed.integer("ranks", 64, 1);
-  const { rows, whose } = await selectedRows(parsed);
+  const { rows, subject } = await selectedRows(parsed);
   const progress = new Progress(context);
   const findings = new Findings(context, parsed.has("json"), { most_ranks: mostRanks });
-  findings.text(`${programsHead(mostRanks, whose)}\n`);
+  findings.text(`${programsHead(mostRanks, subject)}\n`);
   for (const row of rows) {
     const report = verifyPrograms(row, mostRanks, (ranks) =>
       progress.show(`verifying ${row.collective} ${row.algorithm.name}, ${ranks} ranks`),
     );
     progress.clear();
-    const { algorithm, ...told } = report;
-    const document = { ...told, algorithm: algorithm.name };
+    const { algorithm, ...facts } = report;
+    const document = { ...facts, algorithm: algorithm.name };
     findings.row(programsLine(report), document, report.sound, report.programs);
   }
   return findings.end("sound");

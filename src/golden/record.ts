@@ -28,7 +28,7 @@ export async function record(
   cases: readonly GoldenCase[],
   { backendFor, bitsUpTo = 0, planOf, onProgress }: RecordOptions,
 ): Promise<Recording> {
-  const made: (GoldenRecord | undefined)[] = cases.map(() => undefined);
+  const recorded: (GoldenRecord | undefined)[] = cases.map(() => undefined);
   const reasons: (string | undefined)[] = cases.map(() => undefined);
   let done = 0;
   await replay(cases, backendFor, (index, outcome) => {
@@ -38,7 +38,7 @@ export async function record(
     if (reasons[index] === undefined) {
       const isShort = golden.count * bytesOf(golden.dtype) <= bitsUpTo;
       const hex = (output: HostArray | undefined): string | undefined => output && hexOf(output);
-      made[index] = {
+      recorded[index] = {
         ...golden,
         hashes: shared(golden, hashesOf(outputs)),
         bits: isShort ? shared(golden, outputs.map(hex)) : undefined,
@@ -48,7 +48,7 @@ export async function record(
     onProgress?.(++done);
   });
   return {
-    records: made.filter((each) => each !== undefined),
+    records: recorded.filter((each) => each !== undefined),
     failures: cases.flatMap((golden, index) => {
       const reason = reasons[index];
       return reason === undefined ? [] : [{ case: idOf(golden), reason }];

@@ -84,8 +84,8 @@ export function seeds(): fc.Arbitrary<number> {
  */
 export function countsUpTo(constraints: SizeConstraints = {}): fc.Arbitrary<number> {
   const { min, max } = sizesWithin("countsUpTo", constraints, { min: 0, max: 40 });
-  const worthATry = [0, 1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 67];
-  const special = worthATry.filter((count) => count >= min && count <= max);
+  const specialCounts = [0, 1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 64, 67];
+  const special = specialCounts.filter((count) => count >= min && count <= max);
   const any = fc.integer({ min, max });
   if (special.length === 0) return any;
   return new ShrunkTo(fc.oneof(fc.constantFrom(...special), any), (count) => below(count, min));

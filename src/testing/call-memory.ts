@@ -126,9 +126,9 @@ export class CallMemory {
     const { send, recv, inPlaceAt = 0 } = layout;
     const { lead, tail, form } = call.placement;
     const arena = (elements: number): Arena => {
-      const made = arenaOf(comm, call, lead + elements + tail);
-      this.#arenas.push(made);
-      return made;
+      const created = arenaOf(comm, call, lead + elements + tail);
+      this.#arenas.push(created);
+      return created;
     };
     if (send !== undefined && recv !== undefined && (inPlace || form === "oneBlock")) {
       const recvAt = inPlace ? Math.max(0, -inPlaceAt) : send.length + lead;

@@ -99,7 +99,7 @@ function* stepsTaken(
     let atPs = 0;
     for (let index = starts[lane] as number; index < (starts[lane + 1] as number); index++) {
       atPs = Math.max(atPs, arrivals.get(index) ?? 0);
-      const made = [...execution.made(index)].filter((id) => id >= 0);
+      const made = [...execution.stepValues(index)].filter((id) => id >= 0);
       yield { rank: Math.floor(lane / channels), atPs, step: stepAt(program, index), made };
     }
   }

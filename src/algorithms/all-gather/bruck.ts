@@ -23,10 +23,10 @@ export const bruckAllGather: Algorithm = {
     const { ranks } = program;
     program.everyRank((lane, rank) => {
       lane.copy(input(0), scratch(0));
-      for (let have = 1; have < ranks; have *= 2) {
-        const span = Math.min(have, ranks - have);
-        lane.send(scratch(0), (rank - have + ranks) % ranks, { span });
-        lane.recv((rank + have) % ranks, scratch(have), { span });
+      for (let collected = 1; collected < ranks; collected *= 2) {
+        const span = Math.min(collected, ranks - collected);
+        lane.send(scratch(0), (rank - collected + ranks) % ranks, { span });
+        lane.recv((rank + collected) % ranks, scratch(collected), { span });
       }
       lane.copy(scratch(0), output(rank), { span: ranks - rank });
       if (rank > 0) lane.copy(scratch(ranks - rank), output(0), { span: rank });

@@ -62,9 +62,9 @@ export const doubleTreeAllReduce: Algorithm = {
     for (const tree of [0, 1] as const) {
       program.everyRank((lane, rank) => {
         const place = treeOf(ranks, tree)(rank);
-        const mine = Array.from({ length: pieces }, (_, piece) => tree * pieces + piece);
-        for (const piece of mine) foldUp(lane, place, piece);
-        for (const piece of mine) handDown(lane, place, piece);
+        const ownPieces = Array.from({ length: pieces }, (_, piece) => tree * pieces + piece);
+        for (const piece of ownPieces) foldUp(lane, place, piece);
+        for (const piece of ownPieces) distribute(lane, place, piece);
       }, tree);
     }
   },
@@ -91,7 +91,7 @@ function foldUp(lane: Lane, { parent, children }: Place, piece: number): void {
   });
 }
 
-function handDown(lane: Lane, { parent, children }: Place, piece: number): void {
+function distribute(lane: Lane, { parent, children }: Place, piece: number): void {
   const [first, second] = children;
   if (parent !== undefined) {
     if (first === undefined) lane.recv(parent, output(piece));

@@ -52,11 +52,11 @@ export const halvingDoublingAllReduce: Algorithm = {
 function halve(lane: Lane, cube: Hypercube, core: number): void {
   for (let span = cube.cores / 2; span >= 1; span /= 2) {
     const partner = core ^ span;
-    const mine = output(Math.floor(core / span) * span);
-    const theirs = output(Math.floor(partner / span) * span);
+    const kept = output(Math.floor(core / span) * span);
+    const sent = output(Math.floor(partner / span) * span);
     const peer = cube.rankOf(partner);
-    lane.send(theirs, peer, { span });
-    lane.recvReduceCopy(peer, mine, mine, { span, final: span === 1 });
+    lane.send(sent, peer, { span });
+    lane.recvReduceCopy(peer, kept, kept, { span, final: span === 1 });
   }
 }
 

@@ -30,7 +30,7 @@ export const bruckAllToAll: Algorithm = {
       // Scratch i holds the block for the rank i ahead; the pack follows after all of them.
       lane.copy(input(rank), scratch(0), { span: ranks - rank });
       if (rank > 0) lane.copy(input(0), scratch(ranks - rank), { span: rank });
-      for (let bit = 1; bit < ranks; bit *= 2) moveOn(lane, rank, ranks, bit);
+      for (let bit = 1; bit < ranks; bit *= 2) forwardBlocks(lane, rank, ranks, bit);
       lane.repeat(ranks, (distance) => {
         lane.copy(scratch(distance), output((rank - distance + ranks) % ranks));
       });
@@ -39,7 +39,7 @@ export const bruckAllToAll: Algorithm = {
 };
 
 /** Packs the blocks that have the bit in their distance, sends them that far, and stores the received ones in their place. */
-function moveOn(lane: Lane, rank: number, ranks: number, bit: number): void {
+function forwardBlocks(lane: Lane, rank: number, ranks: number, bit: number): void {
   const span = movedCount(ranks, bit);
   const pack = (index: number): number => scratch(ranks + index);
   lane.repeat(span, (index) => {

@@ -64,8 +64,8 @@ const known: { [D in SmallFloat]?: Float32Array } = {};
 
 /** The value of every bit pattern; computed on first use. */
 export function valuesOf(dtype: SmallFloat): Float32Array {
-  const made = known[dtype];
-  if (made !== undefined) return made;
+  const cached = known[dtype];
+  if (cached !== undefined) return cached;
   const values = new Float32Array(1 << (8 * smallFormats[dtype].bytes));
   for (let bits = 0; bits < values.length; bits++) values[bits] = bitsToNumber(dtype, bits);
   known[dtype] = values;

@@ -96,10 +96,10 @@ function refusalOf(plan: Plan): CommError | undefined {
 }
 
 function once<T>(make: () => T): () => T {
-  let made: { readonly value: T } | undefined;
+  let cached: { readonly value: T } | undefined;
   return () => {
-    made ??= { value: make() };
-    return made.value;
+    cached ??= { value: make() };
+    return cached.value;
   };
 }
 
@@ -279,10 +279,12 @@ export function explainReduces(
   rank: number,
 ): Explanation {
   const { dtype = "float32", op = "sum" } = question;
-  const asked = (root: number): Question => {
+  const questionFor = (root: number): Question => {
     return { collective: "reduce", dtype, op, root, count: counts[root] ?? 0 };
   };
-  const every = counts.map((count, root): Part => ({ root, count, plan: planOf(asked(root)) }));
+  const every = counts.map(
+    (count, root): Part => ({ root, count, plan: planOf(questionFor(root)) }),
+  );
   const parts = every.filter(({ count }) => count > 0);
   const plans = parts.map(({ plan }) => plan);
   const ranks = counts.length;
@@ -302,7 +304,7 @@ export function explainReduces(
     rank,
     // A rank receives the reduce of which it is the root.
     get chunks() {
-      chunks ??= explainPlan((every[rank] as Part).plan, asked(rank), link, rank).chunks;
+      chunks ??= explainPlan((every[rank] as Part).plan, questionFor(rank), link, rank).chunks;
       return chunks;
     },
     steps: sums.steps,

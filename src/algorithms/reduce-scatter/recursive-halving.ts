@@ -57,9 +57,9 @@ function halve(lane: Lane, cube: Hypercube, core: number, ranks: number): void {
       const first = firstBlock(begin);
       return { first, span: firstBlock(begin + half) - first };
     };
-    const theirs = blocks(partner);
-    const mine = blocks(core);
-    lane.send(scratch(theirs.first), peer, { span: theirs.span });
-    lane.recvReduceCopy(peer, scratch(mine.first), scratch(mine.first), { span: mine.span });
+    const sent = blocks(partner);
+    const kept = blocks(core);
+    lane.send(scratch(sent.first), peer, { span: sent.span });
+    lane.recvReduceCopy(peer, scratch(kept.first), scratch(kept.first), { span: kept.span });
   }
 }

@@ -29,7 +29,7 @@ export interface Execution {
   /** True when an input is read after an output that lies on it in place was written; else in place gives the same values. */
   readonly readsCovered: boolean;
   /** Values that a step (over all lanes) stores or sends, one for each chunk of its span; -1 for a missing one. */
-  made(step: number): Int32Array;
+  stepValues(step: number): Int32Array;
   /** Values of the message that a step receives; none for a step that receives nothing. */
   received(step: number): Int32Array;
   readonly problems: readonly Problem[];
@@ -66,9 +66,9 @@ class Machine {
   /** By cell: 1 for an input that is overwritten in place. */
   readonly #lost: Uint8Array;
   #readsCovered = false;
-  /** Values that steps store or send; `#madeAt` has the first index of each step. */
-  readonly #made: Int32Array;
-  readonly #madeAt: Int32Array;
+  /** Values that steps store or send; `#valuesAt` has the first index of each step. */
+  readonly #stepValues: Int32Array;
+  readonly #valuesAt: Int32Array;
   /** The current rank and step. */
   #rank = 0;
   #step = 0;
@@ -105,13 +105,13 @@ class Machine {
       }
     });
     const steps = code.length / stepWidth;
-    this.#madeAt = new Int32Array(steps + 1);
+    this.#valuesAt = new Int32Array(steps + 1);
     let length = 0;
     for (let step = 0; step < steps; step++) {
       length += code[step * stepWidth + column.span] as number;
-      this.#madeAt[step + 1] = length;
+      this.#valuesAt[step + 1] = length;
     }
-    this.#made = new Int32Array(length).fill(none);
+    this.#stepValues = new Int32Array(length).fill(none);
   }
 
   run(): Execution {
@@ -126,19 +126,19 @@ class Machine {
       this.#perform();
     }
     if (specifications[collective].synchronises) this.#reportEarlyLeavers();
-    const made = (step: number): Int32Array =>
-      this.#made.subarray(this.#madeAt[step], this.#madeAt[step + 1]);
+    const stepValues = (step: number): Int32Array =>
+      this.#stepValues.subarray(this.#valuesAt[step], this.#valuesAt[step + 1]);
     const { sender } = this.#matching;
     const received = (step: number): Int32Array => {
       const from = sender[step] ?? none;
-      return from === none ? new Int32Array() : made(from);
+      return from === none ? new Int32Array() : stepValues(from);
     };
     const outputs = Array.from({ length: ranks }, (_, rank) =>
       this.#cells.subarray(this.#starts[ranks + rank], this.#starts[ranks + rank + 1]),
     );
     const readsCovered = this.#readsCovered;
     const problems = this.#problems;
-    return { values: this.#values, outputs, readsCovered, made, received, problems };
+    return { values: this.#values, outputs, readsCovered, stepValues, received, problems };
   }
 
   /** Makes a rank the current one. */
@@ -163,18 +163,18 @@ class Machine {
     const sender = this.#matching.sender[step] as number;
     // A message of another length is reported by the matching; its values are ignored.
     const fits = sender !== none && code[sender * stepWidth + column.span] === span;
-    const receivedAt = fits ? (this.#madeAt[sender] as number) : none;
-    const madeAt = this.#madeAt[step] as number;
+    const receivedAt = fits ? (this.#valuesAt[sender] as number) : none;
+    const madeAt = this.#valuesAt[step] as number;
     if (write !== none && read !== none && span > 1) this.#checkOverlap(read, write, span);
     const received = code[at + column.from] === none ? 0 : 1;
     for (let i = 0; i < span; i++) {
-      let value = receivedAt === none ? none : (this.#made[receivedAt + i] as number);
+      let value = receivedAt === none ? none : (this.#stepValues[receivedAt + i] as number);
       let operands = received;
       if (read !== none) value = this.#operand(operands++, value, this.#read(read, i));
       if (other !== none) value = this.#operand(operands++, value, this.#read(other, i));
       value = this.#completed(value, operands, final);
       if (write !== none) this.#write(write, i, value);
-      this.#made[madeAt + i] = value;
+      this.#stepValues[madeAt + i] = value;
     }
   }
 
@@ -258,17 +258,17 @@ class Machine {
   #reportEarlyLeavers(): void {
     const { ranks, channels } = this.#program;
     const { order, lane, sender, receiver } = this.#matching;
-    const heard = Array.from({ length: ranks }, (_, rank) => 1n << BigInt(rank));
+    const reached = Array.from({ length: ranks }, (_, rank) => 1n << BigInt(rank));
     const sent = new Map<number, bigint>();
     for (const step of order) {
       const rank = Math.floor((lane[step] as number) / channels);
       const received = sent.get(sender[step] as number) ?? 0n;
-      heard[rank] = (heard[rank] as bigint) | received;
-      if (receiver[step] !== none) sent.set(step, heard[rank] as bigint);
+      reached[rank] = (reached[rank] as bigint) | received;
+      if (receiver[step] !== none) sent.set(step, reached[rank] as bigint);
     }
-    const everyone = (1n << BigInt(ranks)) - 1n;
-    heard.forEach((set, rank) => {
-      if (set === everyone) return;
+    const allRanks = (1n << BigInt(ranks)) - 1n;
+    reached.forEach((set, rank) => {
+      if (set === allRanks) return;
       const text = `rank ${rank} may leave before every rank has entered`;
       this.#problems.push({ pass: "contribution", text });
     });

@@ -35,8 +35,8 @@ export function costOf(program: Program, matching: Matching): ProgramCost {
   const { code, ranks } = program;
   const { order, lane, sender } = matching;
   // By sending step: its round, and its elements.
-  const sentIn = new Float64Array(lane.length);
-  const sentWhat = new Float64Array(lane.length);
+  const roundOfStep = new Float64Array(lane.length);
+  const elementsOfStep = new Float64Array(lane.length);
   // By rank: its current round, the rounds in which its ports are free, and the elements that it has sent.
   const now = new Float64Array(ranks);
   const sendPort = new Float64Array(ranks);
@@ -51,16 +51,16 @@ export function costOf(program: Program, matching: Matching): ProgramCost {
       const reads = code[step * stepWidth + column.read] !== none;
       elements = reads ? chunkElements * (code[step * stepWidth + column.span] as number) : 0;
     } else {
-      const taken = Math.max(sentIn[from] as number, recvPort[rank] as number) + 1;
+      const taken = Math.max(roundOfStep[from] as number, recvPort[rank] as number) + 1;
       recvPort[rank] = taken;
       now[rank] = Math.max(now[rank] as number, taken);
-      elements = sentWhat[from] as number;
+      elements = elementsOfStep[from] as number;
     }
     if (code[step * stepWidth + column.to] === none) continue;
     const begins = Math.max(now[rank] as number, sendPort[rank] as number);
     sendPort[rank] = begins + 1;
-    sentIn[step] = begins;
-    sentWhat[step] = elements;
+    roundOfStep[step] = begins;
+    elementsOfStep[step] = elements;
     sent[rank] = (sent[rank] as number) + elements;
   }
   const ends = now.map((time, rank) => Math.max(time, sendPort[rank] as number));

@@ -87,7 +87,7 @@ async function probe(options: NcclOptions, request: OpenRequest): Promise<Probe>
   }
 }
 
-let isSaid = false;
+let hasWarned = false;
 
 /**
  * Warns once if a launcher has started several processes and this one opens a separate world: all of them then use the same
@@ -98,8 +98,8 @@ function warnOfManyWorlds(
   env: Readonly<Record<string, string | undefined>> = process.env,
 ): void {
   const processes = processesOf(env);
-  if (isSaid || processes < 2) return;
-  isSaid = true;
+  if (hasWarned || processes < 2) return;
+  hasWarned = true;
   const gpus = `the first ${size === 1 ? "GPU" : `${size} GPUs`} that it sees`;
   process.emitWarning(
     `createWorld: this is one of ${processes} processes of a launcher, and each that opens such a world drives ${gpus} by itself; ` +

@@ -8,7 +8,11 @@ import type { Libraries } from "./discovery/libraries.ts";
 import { openJoined, openLocal, type Setup } from "./open.ts";
 import { type NcclOptions, streamsOf } from "./options.ts";
 import { disableRuntimeConnect } from "./process/start-variables.ts";
-import { type ProcessDevice, processDevice, type WantedDevice } from "./process/visible-devices.ts";
+import {
+  type ProcessDevice,
+  processDevice,
+  type RequestedDevice,
+} from "./process/visible-devices.ts";
 import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezvous/index.ts";
 
 /** The process's role for its GPUs. */
@@ -35,14 +39,14 @@ export async function join(
       { size, field: "size" },
     );
   }
-  const wanted = wantedDevice(options, environment?.localRank ?? 0);
+  const requested = requestedDevice(options, environment?.localRank ?? 0);
   if (size > 1) {
-    own.restrictTo(wanted);
+    own.restrictTo(requested);
     disableRuntimeConnect();
   }
   const { libraries, visible } = await look(options);
-  const device = own.indexAmong(visible, wanted);
-  if (device === undefined) throw notVisible(wanted, visible, own, environment?.rank ?? 0, size);
+  const device = own.indexAmong(visible, requested);
+  if (device === undefined) throw notVisible(requested, visible, own, environment?.rank ?? 0, size);
   const place = { device, stream: ownStream(options) };
   const setup = setupOf(libraries, size);
   if (environment === undefined || size === 1) return openLocal(setup, [place], request.name);
@@ -64,7 +68,7 @@ export async function join(
 }
 
 /** The device of this process: the one that was named, or that of its local rank. */
-function wantedDevice({ devices }: NcclOptions, localRank: number): WantedDevice {
+function requestedDevice({ devices }: NcclOptions, localRank: number): RequestedDevice {
   if (devices === undefined) return { device: localRank, isNamed: false };
   const device = devices.length === 1 ? devices[0] : devices[localRank];
   if (device !== undefined) return { device, isNamed: true };
@@ -78,7 +82,7 @@ function wantedDevice({ devices }: NcclOptions, localRank: number): WantedDevice
 }
 
 function notVisible(
-  { device, isNamed }: WantedDevice,
+  { device, isNamed }: RequestedDevice,
   visible: number,
   { restrictedTo }: ProcessDevice,
   rank: number,

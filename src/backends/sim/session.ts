@@ -195,14 +195,14 @@ export class SimSession implements Session {
     if (underWay.length > 0) return Promise.all(underWay).then(() => undefined);
   }
 
-  /** `asked` are the calls as the ranks made them: the replay in place of its calls. */
-  #serve(set: CallSet, asked = set.calls): void | Promise<void> {
+  /** `posted` are the calls as the ranks made them: the replay in place of its calls. */
+  #serve(set: CallSet, posted = set.calls): void | Promise<void> {
     const { collective, calls } = set;
     if (!isBuilt(collective)) {
       throw new UnsupportedError({ headline: `${collective}: not built in this version` });
     }
     const ready = this.#lookupOrPrepare(collective, set);
-    if (ready === undefined) return this.#executeReduces(set, asked);
+    if (ready === undefined) return this.#executeReduces(set, posted);
     const { plan, bound } = ready;
     try {
       return this.#move(set.comm, calls, bound);
@@ -214,7 +214,7 @@ export class SimSession implements Session {
       this.#streams.end(set.comm, calls);
       if (started !== undefined) {
         const unclaimed = plan.unclaimed || scalarsDiffer(set);
-        this.trace?.call(set, started, plan.name, { unclaimed, asked });
+        this.trace?.call(set, started, plan.name, { unclaimed, posted });
       }
     }
   }
@@ -242,7 +242,7 @@ export class SimSession implements Session {
     return this.#settings.phantom ? [] : bind(set, plan, layout);
   }
 
-  #executeReduces(set: CallSet, asked: readonly RankCall[]): void | Promise<void> {
+  #executeReduces(set: CallSet, posted: readonly RankCall[]): void | Promise<void> {
     const parts = splitIntoReduces(set);
     const ready = parts.map((part) => this.#prepare(planQuestion("reduce", part), part));
     try {
@@ -256,7 +256,7 @@ export class SimSession implements Session {
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);
         const unclaimed = scalarsDiffer(set);
-        this.trace?.call(set, started, namesOf(plans), { unclaimed, asked });
+        this.trace?.call(set, started, namesOf(plans), { unclaimed, posted });
       }
     }
   }

@@ -65,22 +65,25 @@ export class WorldTrace {
   /** The name of a rank's process; ranks of the first generation of the first world have no suffix. */
   processName(rank: number, { world }: TracedWorld): string {
     const initialRank = this.#initialRanks[rank] as number;
-    const whose = world > 1 ? ` of world ${world}` : "";
-    const life = this.#generation > 1 ? `, generation ${this.#generation}` : "";
+    const worldText = world > 1 ? ` of world ${world}` : "";
+    const generationText = this.#generation > 1 ? `, generation ${this.#generation}` : "";
     const was = initialRank === rank ? "" : ` (rank ${initialRank} at first)`;
-    return `rank ${rank}${whose}${life}${was}`;
+    return `rank ${rank}${worldText}${generationText}${was}`;
   }
 
   /**
    * Every rank's part of a call: the times of the call and of its result. `unclaimed` where no claim is made about NCCL's bits,
-   * although NCCL was to be followed or the algorithm is the caller's. `asked` are the calls as the ranks made them: the replay
+   * although NCCL was to be followed or the algorithm is the caller's. `posted` are the calls as the ranks made them: the replay
    * in place of its calls.
    */
   call(
     { comm, number, calls }: CallSet,
     startedPs: readonly number[],
     plan: string,
-    { unclaimed = false, asked = calls }: { unclaimed?: boolean; asked?: readonly RankCall[] } = {},
+    {
+      unclaimed = false,
+      posted = calls,
+    }: { unclaimed?: boolean; posted?: readonly RankCall[] } = {},
   ): void {
     const algorithm = unclaimed ? `${plan} unclaimed` : plan;
     for (const [at, call] of calls.entries()) {
@@ -92,7 +95,7 @@ export class WorldTrace {
       ];
       this.#trace.add(begin);
       this.#trace.add(end);
-      const owner = asked[at] as RankCall;
+      const owner = posted[at] as RankCall;
       const shown = this.#shown.get(owner) ?? [];
       shown.push({ place: this.#place, part, startPs, made: begin, done: end });
       this.#shown.set(owner, shown);
@@ -165,7 +168,7 @@ export class WorldTrace {
     const { call, sendCall = call, message } = numbers;
     const both = message === undefined ? "" : ` sendCall=${sendCall} message=${message}`;
     const text =
-      `recv ${receiver.who} from=${from} comm=${fieldValue(comm.name)} call=${call}${both} channel=${channel} ` +
+      `recv ${receiver.rankText} from=${from} comm=${fieldValue(comm.name)} call=${call}${both} channel=${channel} ` +
       `elements=${elements} sent=${sendStart}..${sendEnd} began=${recvStart}`;
     const name = `${collective} ${from}→${to}`;
     const args = message === undefined ? { elements, call } : { elements, call, message };
@@ -183,9 +186,9 @@ export class WorldTrace {
 
   /** Virtual compute of a rank. */
   work(rank: number, startPs: number, endPs: number, label: string | undefined): void {
-    const { pid, who } = this.#seen(rank);
+    const { pid, rankText } = this.#seen(rank);
     const name = label ?? "work";
-    this.#add(startPs, classes.work, `work ${who} until=${endPs} ${name}`, [
+    this.#add(startPs, classes.work, `work ${rankText} until=${endPs} ${name}`, [
       { name, ph: "X", pid, tid: rows.work, ts: us(startPs), dur: us(endPs - startPs) },
     ]);
   }
@@ -195,18 +198,18 @@ export class WorldTrace {
   }
 
   /** The rank of an event: its process, and its name in lines. */
-  #seen(rank: number): { readonly pid: number; readonly who: string } {
+  #seen(rank: number): { readonly pid: number; readonly rankText: string } {
     const place = this.#place;
     const { world, firstPid } = place;
     place.ranks = Math.max(place.ranks, rank + 1);
-    const whose = world > 1 ? ` world=${world}` : "";
-    const life = this.#generation > 1 ? ` generation=${this.#generation}` : "";
-    return { pid: firstPid + rank, who: `rank=${rank}${whose}${life}` };
+    const worldText = world > 1 ? ` world=${world}` : "";
+    const generationText = this.#generation > 1 ? ` generation=${this.#generation}` : "";
+    return { pid: firstPid + rank, rankText: `rank=${rank}${worldText}${generationText}` };
   }
 
   #part(comm: CommInfo, call: RankCall, number: number, algorithm: string | undefined): TracedCall {
-    const { pid, who } = this.#seen(comm.ranks[call.rank] as number);
-    return { pid, who, comm: comm.name, number, call, algorithm };
+    const { pid, rankText } = this.#seen(comm.ranks[call.rank] as number);
+    return { pid, rankText, comm: comm.name, number, call, algorithm };
   }
 
   #add(timePs: number, order: number, text: string, chrome: readonly ChromeEvent[]): void {
@@ -218,7 +221,7 @@ export class WorldTrace {
 interface TracedCall {
   /** The rank's process in the Chrome trace, and the rank's name in lines. */
   readonly pid: number;
-  readonly who: string;
+  readonly rankText: string;
   /** Name of the communicator, and number of the call there. */
   readonly comm: string;
   readonly number: number;
@@ -249,10 +252,10 @@ function failedEvent(part: TracedCall, startPs: number, endPs: number, error: un
 }
 
 function line(event: string, part: TracedCall, error?: string): string {
-  const { who, comm, number, algorithm } = part;
+  const { rankText, comm, number, algorithm } = part;
   const words = [
     event,
-    who,
+    rankText,
     `comm=${fieldValue(comm)}`,
     `call=${number}`,
     error && `error=${fieldValue(error)}`,

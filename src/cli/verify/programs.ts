@@ -88,9 +88,9 @@ function verdictOf(
 }
 
 /** The lines before the table of the programs of the catalogue, or of a file. */
-export function programsHead(mostRanks: number, whose: string): string {
+export function programsHead(mostRanks: number, subject: string): string {
   return [
-    `# the verifier's verdict on every program of ${whose}, 1 to ${mostRanks} ranks`,
+    `# the verifier's verdict on every program of ${subject}, 1 to ${mostRanks} ranks`,
     `# steps and credits are those of ${mostRanks} ranks`,
     `#${tableLine("collective", "algorithm", ["programs", "sound", "steps", "credits", "seconds"]).slice(1)}`,
   ].join("\n");

@@ -23,14 +23,14 @@ export async function onAllRanks(
   part: () => Promise<string>,
 ): Promise<string[]> {
   let cause: unknown;
-  let mine: FailureReport | { readonly text: string };
+  let ownReport: FailureReport | { readonly text: string };
   try {
-    mine = { text: await part() };
+    ownReport = { text: await part() };
   } catch (error) {
-    [mine, cause] = [reportOf(error), causeOf(error)];
+    [ownReport, cause] = [reportOf(error), causeOf(error)];
   }
-  const all = (await gatherTexts(comm, JSON.stringify(mine))).map((text) => JSON.parse(text));
-  const failed = (all as (typeof mine)[]).flatMap((each, rank) =>
+  const all = (await gatherTexts(comm, JSON.stringify(ownReport))).map((text) => JSON.parse(text));
+  const failed = (all as (typeof ownReport)[]).flatMap((each, rank) =>
     "fault" in each ? [{ rank, ...each }] : [],
   );
   if (failed.length > 0) throw failure(comm, action, failed, cause);

@@ -40,7 +40,7 @@ export async function loadStates(
   files: CheckpointFiles,
   names: PartNames,
   save: number | undefined,
-  asked: LoadedStates["of"] = "own",
+  owner: LoadedStates["of"] = "own",
 ): Promise<LoadedStates | undefined> {
   await assertSameOnRanks(comm, {
     action: "load",
@@ -56,7 +56,7 @@ export async function loadStates(
   });
   if (text === "") return undefined;
   const manifest = JSON.parse(text) as Manifest;
-  const mine = await readShare(comm, files, manifest, names);
+  const share = await readShare(comm, files, manifest, names);
   const whole = new Map(
     sharedTensors(manifest.shared).map(([name, { dtype, shape }]): [string, StateTensor] => {
       const length = elementsOf(shape);
@@ -64,11 +64,11 @@ export async function loadStates(
       return [name, { dtype, shape, data: view(new ArrayBuffer(length * bytes), 0, length) }];
     }),
   );
-  const of = comm.size === manifest.size ? asked : "every rank's";
+  const of = comm.size === manifest.size ? owner : "every rank's";
   const perRank: States[] = [];
   for (const [writer, { bytes }] of manifest.files.entries()) {
     const file = decodeTensors(
-      await broadcastFile(comm, writer % comm.size, mine.get(writer), bytes),
+      await broadcastFile(comm, writer % comm.size, share.get(writer), bytes),
     );
     takePieces(file, manifest, writer, whole);
     if (of !== "own" || writer === comm.rank) {
@@ -85,15 +85,15 @@ async function readShare(
   manifest: Manifest,
   names: PartNames,
 ): Promise<Map<number, Uint8Array>> {
-  const mine = new Map<number, Uint8Array>();
+  const ownFiles = new Map<number, Uint8Array>();
   await onAllRanks(comm, "load", async () => {
     assertParts(manifest, names);
     for (let writer = comm.rank; writer < manifest.size; writer += comm.size) {
-      mine.set(writer, await readRankFile(files, manifest, writer));
+      ownFiles.set(writer, await readRankFile(files, manifest, writer));
     }
     return "";
   });
-  return mine;
+  return ownFiles;
 }
 
 async function broadcastFile(

@@ -44,9 +44,9 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
 export function assertParts(action: string, parts: CheckpointParts): void {
   const kinds = { shared: "object", perRank: "object" } as const;
   const entries = Object.entries(parts ?? {});
-  const meant = entries.filter(([name]) => nearest(name, Object.keys(kinds)).length > 0);
+  const misspelled = entries.filter(([name]) => nearest(name, Object.keys(kinds)).length > 0);
   const isObject = typeof parts === "object" && parts !== null;
-  assertOptions(action, isObject ? (Object.fromEntries(meant) as typeof parts) : parts, kinds);
+  assertOptions(action, isObject ? (Object.fromEntries(misspelled) as typeof parts) : parts, kinds);
   if (parts.shared === undefined) {
     throw invalid(action, "shared", "undefined", "an object of parts by name");
   }

@@ -251,4 +251,4 @@ export interface Visit extends VisitLayer {
 }
 
 /** The visits of trainers that hold all values. */
-export const everythingIsHere = (): Promise<void> => Promise.resolve();
+export const noVisits = (): Promise<void> => Promise.resolve();

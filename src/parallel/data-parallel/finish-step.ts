@@ -263,15 +263,15 @@ export interface RankStep {
 }
 
 /** Every rank's part, by rank. Costs one all-gather of 24 bytes and a bit for every parameter. */
-export async function exchangeSteps(comm: Communicator, mine: RankStep): Promise<RankStep[]> {
-  const parameters = mine.used.length;
+export async function exchangeSteps(comm: Communicator, ownStep: RankStep): Promise<RankStep[]> {
+  const parameters = ownStep.used.length;
   const bytes = 24 + Math.ceil(parameters / 8);
   const out = new Uint8Array(bytes);
   const numbers = new DataView(out.buffer);
-  numbers.setFloat64(0, mine.loss);
-  numbers.setFloat64(8, mine.samples);
-  numbers.setFloat64(16, mine.weight);
-  for (const [at, used] of mine.used.entries()) {
+  numbers.setFloat64(0, ownStep.loss);
+  numbers.setFloat64(8, ownStep.samples);
+  numbers.setFloat64(16, ownStep.weight);
+  for (const [at, used] of ownStep.used.entries()) {
     const byte = 24 + (at >> 3);
     if (used) out[byte] = (out[byte] as number) | (1 << (at & 7));
   }

@@ -317,9 +317,9 @@ export function residualState(buckets: readonly ActiveBucket[]): Record<string, 
  * @throws InvalidArgumentError, before any change, for one of another dtype or shape, or one that would be lost here.
  */
 export function restoreResiduals(buckets: readonly ActiveBucket[], state: State): void {
-  const mine = new Map(residualsOf(buckets).map((each) => [each.name, each]));
+  const ownByName = new Map(residualsOf(buckets).map((each) => [each.name, each]));
   for (const [name, found] of Object.entries(state.tensors)) {
-    const own = mine.get(name);
+    const own = ownByName.get(name);
     const needs = own === undefined ? "none" : text(own);
     const isOwed = found.data.some((each) => Number(each) !== 0);
     if (text(found) === needs || (own === undefined && !isOwed)) continue;
@@ -335,7 +335,7 @@ export function restoreResiduals(buckets: readonly ActiveBucket[], state: State)
     );
   }
   const found = new Map(Object.entries(state.tensors));
-  for (const [name, { data }] of mine) {
+  for (const [name, { data }] of ownByName) {
     const owed = found.get(name);
     if (owed === undefined) data.fill(0);
     else data.set(owed.data as ParameterArray);

@@ -149,9 +149,9 @@ export class ExpertParallel {
     const { experts, width, capacity } = this.#options;
     this.#assertTokens(tokens);
     this.#assertRoutes(tokens.length / width, routes);
-    const asked = new Array<number>(experts).fill(0);
-    for (const expert of routes.experts) asked[expert] = (asked[expert] as number) + 1;
-    const counts = await gatherWords(this.#comm, asked);
+    const requested = new Array<number>(experts).fill(0);
+    for (const expert of routes.experts) requested[expert] = (requested[expert] as number) + 1;
+    const counts = await gatherWords(this.#comm, requested);
     const placement = placementOf(routes.experts, counts, capacity, this.#comm.rank);
     const { kept } = placement;
     const tokenOf = (row: number): number => Math.floor((kept[row] as number) / routes.choices);
@@ -162,7 +162,7 @@ export class ExpertParallel {
     }
     const rows = await this.#toExperts(placement, sent);
     const load: Load = {
-      rows: asked.map((_, expert) =>
+      rows: requested.map((_, expert) =>
         placement.keptBy.reduce((sum, table) => sum + (table[expert] as number), 0),
       ),
       dropped: placement.dropped,

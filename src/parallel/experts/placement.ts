@@ -27,18 +27,18 @@ export function placementOf(
   rank: number,
 ): Placement {
   const size = counts.length;
-  const asked = counts[rank] as readonly number[];
-  const experts = asked.length;
+  const requested = counts[rank] as readonly number[];
+  const experts = requested.length;
   const keptBy = counts.map(() => new Array<number>(experts).fill(0));
   const dropped = new Array<number>(experts).fill(0);
   for (let expert = 0; expert < experts; expert++) {
     let free = capacity;
     for (const [each, table] of keptBy.entries()) {
-      const wants = counts[each]?.[expert] as number;
-      const gets = Math.min(wants, free);
-      table[expert] = gets;
-      free -= gets;
-      dropped[expert] = (dropped[expert] as number) + wants - gets;
+      const requestedRows = counts[each]?.[expert] as number;
+      const keptRows = Math.min(requestedRows, free);
+      table[expert] = keptRows;
+      free -= keptRows;
+      dropped[expert] = (dropped[expert] as number) + requestedRows - keptRows;
     }
   }
   const partOfRank = (each: number): Part => partOf(experts, { rank: each, size });

@@ -1,7 +1,7 @@
 /** The transformer divided over ranks: its blocks over a tensor axis, its layers over the stages of a pipeline. */
 import type { Communicator } from "../../api/index.ts";
 import { assertCommunicator } from "../argument-checks.ts";
-import { everythingIsHere, type MicroBatch, type VisitLayer } from "../data-parallel/backward.ts";
+import { type MicroBatch, noVisits, type VisitLayer } from "../data-parallel/backward.ts";
 import type { Divided } from "../divided.ts";
 import { gelu } from "../layers/activation.ts";
 import { selfAttention } from "../layers/attention.ts";
@@ -79,7 +79,7 @@ export function shardedTransformer(
     axisOf,
     divided: { comm, copies },
     layerOf,
-    async backward(batch, take, visit = everythingIsHere) {
+    async backward(batch, take, visit = noVisits) {
       const { told, backward } = await forward(batch, undefined, visit);
       await backward(undefined, take);
       return told as MicroBatch;

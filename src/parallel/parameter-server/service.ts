@@ -151,8 +151,8 @@ export class Service {
 
   async #apply({ worker, version, gradients }: Request, staleness: number): Promise<void> {
     this.#store.apply(gradients, staleness);
-    const made = this.#store.version;
-    await this.#policy.onAccepted({ worker, from: version, version: made, staleness });
+    const newVersion = this.#store.version;
+    await this.#policy.onAccepted({ worker, from: version, version: newVersion, staleness });
   }
 }
 

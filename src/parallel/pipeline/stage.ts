@@ -3,8 +3,8 @@
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import {
-  everythingIsHere,
   type MicroBatch,
+  noVisits,
   type Visit,
   type VisitLayer,
 } from "../data-parallel/backward.ts";
@@ -101,7 +101,7 @@ export class StageStep<Batch> {
     const input = this.#inputs.get(at);
     this.#inputs.delete(at);
     if (work !== undefined) comm.work(work.forwardNs, `forward ${at}`);
-    const pass = await stage.forward(batches[at] as Batch, input, visit ?? everythingIsHere);
+    const pass = await stage.forward(batches[at] as Batch, input, visit ?? noVisits);
     if (typeof pass?.backward !== "function") {
       throw invalid(
         "PipelineParallel",

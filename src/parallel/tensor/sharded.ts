@@ -8,7 +8,7 @@
  */
 import type { Communicator } from "../../api/index.ts";
 import { assertCommunicator } from "../argument-checks.ts";
-import { everythingIsHere } from "../data-parallel/backward.ts";
+import { noVisits } from "../data-parallel/backward.ts";
 import { sumOverRanks } from "../host-collectives.ts";
 import {
   type Extent,
@@ -107,7 +107,7 @@ function divided(
 
 /** The layers one after the other. */
 export function shardedSequence(layers: readonly ShardedLayer[]): ShardedLayer {
-  return visitedSequence(layers.entries(), everythingIsHere);
+  return visitedSequence(layers.entries(), noVisits);
 }
 
 /** The layers one after the other; each is visited by its name before it computes, forward and back. */

@@ -71,12 +71,12 @@ export class TensorParallel<Batch> {
       lines: new Map([["output", `${dtype} [${shape.join(", ")}]`]]),
       hint: "every shard computes a part of the sum of the same shape",
     });
-    const mine = [
+    const own = [
       part.samples === 0 ? 0 : part.loss * part.samples,
       part.gradientNorm,
       part.samples,
     ];
-    const all = await gatherNumbers(this.#comm, mine);
+    const all = await gatherNumbers(this.#comm, own);
     const column = (at: number): number[] => all.map((each) => each[at] as number);
     const total = (at: number): number => column(at).reduce((sum, each) => sum + each, 0);
     const [loss, samples] = [total(0), total(2)];

@@ -220,12 +220,12 @@ export class FlatParameterHandle {
     const sum = await this.#ownPart(buffer).toHost();
     this.#reduction = undefined;
     this.#dispose(buffer);
-    const mine = this.gradientShard;
+    const ownRange = this.gradientShard;
     // At stage 1 micro-batches were added up before the call, and the range still holds this rank's own part.
-    if (this.#context.stage === 1) mine.set(sum);
+    if (this.#context.stage === 1) ownRange.set(sum);
     else
-      for (let at = 0; at < mine.length; at++)
-        mine[at] = (mine[at] as number) + (sum[at] as number);
+      for (let at = 0; at < ownRange.length; at++)
+        ownRange[at] = (ownRange[at] as number) + (sum[at] as number);
   }
 
   /** Frees the buffers of a failed step once their calls are done. */

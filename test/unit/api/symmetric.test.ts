@@ -3,10 +3,10 @@ import { type CollectiveMismatchError, type Communicator, createWorld } from "tw
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 
-const twin = (): ReturnType<typeof sim> => sim({ like: "nccl-2.28" });
+const likeNccl = (): ReturnType<typeof sim> => sim({ like: "nccl-2.28" });
 
 async function onRanks<T>(size: number, program: (comm: Communicator) => Promise<T>): Promise<T[]> {
-  const world = await createWorld({ backend: twin(), size });
+  const world = await createWorld({ backend: likeNccl(), size });
   try {
     return await world.run(program);
   } finally {

@@ -83,10 +83,10 @@ test("progress is for terminals only, and is erased at the end", async () => {
 });
 
 describe("NCCL's plans", () => {
-  const twin = "explain all-reduce --like nccl-2.28 --count 1M";
+  const planCommand = "explain all-reduce --like nccl-2.28 --count 1M";
 
   test("are outlined: channels, and the number of elements of each fold order", async () => {
-    const { status, out } = await cli(twin);
+    const { status, out } = await cli(planCommand);
     expect(status).toBe(0);
     const lines = out.split("\n");
     expect(lines.length).toBeLessThan(25);
@@ -169,16 +169,16 @@ describe("NCCL's plans", () => {
   });
 
   test("--against counts the elements that differ, and shows the first under both", async () => {
-    const { status, out } = await cli(`${twin} --against maxChannels=4`);
+    const { status, out } = await cli(`${planCommand} --against maxChannels=4`);
     expect(status).toBe(0);
     expect(out).toMatch(
       /^plan {5}Ring LL128 over 24 channels, .*\nagainst {2}Ring LL128 over 4 channels, .*\n86\.9 % of the elements may differ, first at 5632\n {2}plan {5}channel 0 of 24, .*fold order r2, .*\n {2}against {2}channel 0 of 4, .*fold order r1, .*\n$/,
     );
-    const same = await cli(`${twin} --nccl NCCL_PROTO=ll128 --against default`);
+    const same = await cli(`${planCommand} --nccl NCCL_PROTO=ll128 --against default`);
     expect(same.out).toContain("every element comes out the same\n");
-    const both = await cli(`${twin} --against symmetric --element 5376`);
+    const both = await cli(`${planCommand} --against symmetric --element 5376`);
     expect(both.out.match(/^element 5376 of allReduce/gm)).toHaveLength(2);
-    expect((await cli(`${twin} --against symmetric --json`)).status).toBe(2);
+    expect((await cli(`${planCommand} --against symmetric --json`)).status).toBe(2);
   });
 });
 

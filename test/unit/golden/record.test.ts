@@ -10,7 +10,7 @@ import { readRecords } from "../../../src/golden/read.ts";
 import { record } from "../../../src/golden/record.ts";
 import { corrupting } from "../bench/corrupting-backend.ts";
 
-const twin = (plan: NcclSetup): Backend => sim({ like: "nccl-2.28", plan });
+const simLikeNccl = (plan: NcclSetup): Backend => sim({ like: "nccl-2.28", plan });
 
 /** Small calls of every kind out of the recorded files. */
 const real = ["nccl-2.28.9-h200x8.jsonl", "nccl-2.28.9-h200x8-settings.jsonl"].flatMap((name) => {
@@ -21,14 +21,14 @@ const real = ["nccl-2.28.9-h200x8.jsonl", "nccl-2.28.9-h200x8-settings.jsonl"].f
 
 test("a recording of the simulation holds NCCL's results", async () => {
   expect(real.length).toBeGreaterThan(100);
-  const { records, failures } = await record(real, { backendFor: twin });
+  const { records, failures } = await record(real, { backendFor: simLikeNccl });
   expect(failures).toEqual([]);
   expect(records.map(lineOf)).toEqual(real.map(lineOf));
 });
 
 test("a check of what was recorded finds it identical, bits and plans included", async () => {
   const { records } = await record(real, {
-    backendFor: twin,
+    backendFor: simLikeNccl,
     bitsUpTo: 64,
     planOf: (_, outcome) => outcome.plan(),
   });
@@ -36,7 +36,7 @@ test("a check of what was recorded finds it identical, bits and plans included",
   const text = [headLine(defaultHead), ...records.map(lineOf)].join("\n");
   const { cases } = readRecords(text, "made here");
   expect(cases).toEqual(records.map((each) => ({ ...each, ...JSON.parse(JSON.stringify(each)) })));
-  const report = await check(cases, twin);
+  const report = await check(cases, simLikeNccl);
   expect(report).toMatchObject({ cases: real.length, identical: real.length, mismatches: [] });
   expect(report.plans).toBeGreaterThan(50);
   expect(report.planDifferences).toEqual([]);
@@ -46,7 +46,10 @@ test("a check of what was recorded finds it identical, bits and plans included",
 async function recorded(change: Partial<GoldenRecord>, bitsUpTo: number): Promise<GoldenRecord> {
   const line = `{"n":2,"ap":"Ring-LL","coll":"allReduce","dt":"i8","op":"sum","count":5,"cls":"norm","h":"0123456789abcdef"}`;
   const [golden] = readRecords(line, "f").cases;
-  const { records } = await record([{ ...golden!, ...change }], { backendFor: twin, bitsUpTo });
+  const { records } = await record([{ ...golden!, ...change }], {
+    backendFor: simLikeNccl,
+    bitsUpTo,
+  });
   return records[0]!;
 }
 
@@ -79,14 +82,14 @@ test("of an all-reduce another correct rank gives the bits", async () => {
 
 test("with hashes alone no element is named", async () => {
   const golden = { ...(await recorded({}, 0)), hashes: "0000000000000000" };
-  const { mismatches } = await check([golden], twin);
+  const { mismatches } = await check([golden], simLikeNccl);
   expect(mismatches[0]).toMatchObject({ rank: 0, wantHash: golden.hashes, element: undefined });
 });
 
 test("another plan than the reported one is an error", async () => {
   const plan = { algorithm: "Ring", protocol: "LL", channels: 2 };
   const golden = { ...(await recorded({}, 0)), plan };
-  const report = await check([golden], twin);
+  const report = await check([golden], simLikeNccl);
   expect(report).toMatchObject({ identical: 1, plans: 1 });
   expect(report.planDifferences).toMatchObject([
     { plan: { ...plan, channels: 1 }, recordedPlan: plan },
@@ -96,11 +99,11 @@ test("another plan than the reported one is an error", async () => {
 test("a refused case does not end the others", async () => {
   const good = await recorded({}, 0);
   const tooMany = { ...good, ranks: 9 };
-  const report = await check([good, tooMany, good], twin);
+  const report = await check([good, tooMany, good], simLikeNccl);
   expect(report).toMatchObject({ cases: 3, identical: 2, mismatches: [] });
   expect(report.refusals).toMatchObject([{ index: 1 }]);
   expect(report.refusals[0]?.reason).toContain("topology h200x8: found 9 ranks, has 8 GPUs");
-  const { records, failures } = await record([tooMany, good], { backendFor: twin });
+  const { records, failures } = await record([tooMany, good], { backendFor: simLikeNccl });
   expect(records).toEqual([{ ...good, bits: undefined, plan: undefined }]);
   expect(failures[0]?.reason).toContain("found 9 ranks");
 });

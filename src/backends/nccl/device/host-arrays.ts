@@ -260,8 +260,8 @@ class StagedRange implements Range {
 
   #bytes({ begin, end }: Range): Uint8Array {
     const { worldRank: rank, device } = this.local;
-    const whose = { rank, ranks: [rank], device: device.name };
-    return this.memory.bytes(begin, end - begin, whose);
+    const ownerFacts = { rank, ranks: [rank], device: device.name };
+    return this.memory.bytes(begin, end - begin, ownerFacts);
   }
 
   /** Returns the area to the pool; queued work may still use it. */

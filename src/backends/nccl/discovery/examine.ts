@@ -85,16 +85,16 @@ export async function examine(
       return undefined;
     }
   };
-  const wished = librarySearches(paths);
+  const searches = librarySearches(paths);
   const trials = {
     cudart: [] as Trial[],
     nccl: [] as Trial[],
     nvml: [] as Trial[],
     cuda: [] as Trial[],
   };
-  const cudart = await attempt(() => firstLoadable(wished.cudart, cudaTable, trials.cudart));
-  const libnccl = await attempt(() => firstLoadable(wished.nccl, ncclTable, trials.nccl));
-  const libnvml = await attempt(() => firstLoadable(wished.nvml, nvmlTable, trials.nvml));
+  const cudart = await attempt(() => firstLoadable(searches.cudart, cudaTable, trials.cudart));
+  const libnccl = await attempt(() => firstLoadable(searches.nccl, ncclTable, trials.nccl));
+  const libnvml = await attempt(() => firstLoadable(searches.nvml, nvmlTable, trials.nvml));
   if (trials.cudart.length > 0 && cudart === undefined) problems.push("libcudart was not found");
   if (trials.nccl.length > 0 && libnccl === undefined) problems.push("libnccl was not found");
   const nvml = libnvml && nvmlCalls(libnvml);
@@ -104,7 +104,7 @@ export async function examine(
   // Counting the devices has loaded and initialised the driver.
   const driverLibrary =
     (count ?? 0) > 0
-      ? await attempt(() => firstLoadable(wished.cuda, cudaDriverTable, trials.cuda))
+      ? await attempt(() => firstLoadable(searches.cuda, cudaDriverTable, trials.cuda))
       : undefined;
   const gpus =
     cuda && count !== undefined

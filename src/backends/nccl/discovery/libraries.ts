@@ -73,11 +73,11 @@ export function librarySearches(
 
 /** Tries the candidates of one library, up to the first that loads. */
 export async function firstLoadable<T extends PrototypeTable>(
-  wish: LibrarySearch,
+  search: LibrarySearch,
   table: T,
   trials: Trial[],
 ): Promise<Bound<T> | undefined> {
-  for (const { fault, ...place } of candidatesOf(wish)) {
+  for (const { fault, ...place } of candidatesOf(search)) {
     if (fault !== undefined) {
       trials.push({ ...place, ok: false, reason: fault });
       continue;
@@ -85,7 +85,7 @@ export async function firstLoadable<T extends PrototypeTable>(
     try {
       const bound = await bind(place.path, table);
       const ok = Object.values(bound).some((found) => found !== undefined);
-      const another = `another library: it has no function of ${wish.names[0]}`;
+      const another = `another library: it has no function of ${search.names[0]}`;
       trials.push({ ...place, ok, reason: ok ? "loaded" : another });
       if (ok) return bound;
     } catch (error) {
@@ -116,11 +116,11 @@ export function loadLibraries(paths: LibraryPaths = {}): Promise<Libraries> {
 
 async function load(paths: LibraryPaths): Promise<Libraries> {
   const trials: Trial[] = [];
-  const wished = librarySearches(paths);
-  const cudart = await firstLoadable(wished.cudart, cudaTable, trials);
-  if (cudart === undefined) throw notFound("libcudart", wished.cudart, trials);
-  const libnccl = await firstLoadable(wished.nccl, ncclTable, trials);
-  if (libnccl === undefined) throw notFound("libnccl", wished.nccl, trials);
+  const searches = librarySearches(paths);
+  const cudart = await firstLoadable(searches.cudart, cudaTable, trials);
+  if (cudart === undefined) throw notFound("libcudart", searches.cudart, trials);
+  const libnccl = await firstLoadable(searches.nccl, ncclTable, trials);
+  if (libnccl === undefined) throw notFound("libnccl", searches.nccl, trials);
   await prepareHostView();
   const found = await listRunner();
   const runner = typeof found === "string" ? undefined : found;
@@ -202,10 +202,10 @@ const pythonTimeoutMs = 2000;
  * @internal
  */
 export function candidatesOf(
-  wish: LibrarySearch,
+  search: LibrarySearch,
   env: NodeJS.ProcessEnv = process.env,
 ): LibraryCandidate[] {
-  const { names, option, variable, wheels } = wish;
+  const { names, option, variable, wheels } = search;
   if (option !== undefined) return [{ path: option, why: "option" }];
   const named = env[variable];
   if (named !== undefined && named !== "") return [{ path: named, why: variable }];

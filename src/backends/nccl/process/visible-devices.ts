@@ -8,7 +8,7 @@ import { readdirSync } from "node:fs";
 const variable = "CUDA_VISIBLE_DEVICES";
 
 /** The requested device, as an index among those visible at the start of the process. */
-export interface WantedDevice {
+export interface RequestedDevice {
   readonly device: number;
   /** True if the caller named the device; otherwise it is the local rank. */
   readonly isNamed: boolean;
@@ -37,7 +37,7 @@ export class ProcessDevice {
    * Makes the device the only visible one. NCCL can then start on another thread, which has no device set, and be abandoned at
    * a deadline. Without effect after the first use of CUDA, and on later calls.
    */
-  restrictTo({ device }: WantedDevice): void {
+  restrictTo({ device }: RequestedDevice): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
     const name = device === 0 ? undefined : this.#nameOf(device);
@@ -47,7 +47,7 @@ export class ProcessDevice {
   }
 
   /** Index of the device among those visible now; `undefined` if it is not visible. */
-  indexAmong(visible: number, { device, isNamed }: WantedDevice): number | undefined {
+  indexAmong(visible: number, { device, isNamed }: RequestedDevice): number | undefined {
     if (visible === 1 && this.#restrictedTo !== undefined)
       return device === this.#restrictedTo ? 0 : undefined;
     if (visible === 1 && !isNamed) return 0;

@@ -135,11 +135,11 @@ export class Generation {
       rounds.push(round);
       this.#rounds.set(key, rounds);
     }
-    const mine = round;
+    const ownRound = round;
     const timer = after(timeoutMs, () => {
-      const missing = ranksWhere(this.members, (_, each) => !mine.values.has(each));
+      const missing = ranksWhere(this.members, (_, each) => !ownRound.values.has(each));
       const there = this.members.length - missing.length;
-      this.#withdraw(key, mine, rank);
+      this.#withdraw(key, ownRound, rank);
       this.#fail(rank, id, {
         code: "timeout",
         headline: `exchange "${key}": ${there} of ${this.members.length} ranks gave a value within ${timeoutMs} ms, missing ${ranksText(missing)}`,
@@ -147,11 +147,11 @@ export class Generation {
         ranks: missing,
       });
     });
-    mine.values.set(rank, value);
-    mine.waits.set(rank, { rank, id, timer });
-    mine.bytes += value.byteLength;
+    ownRound.values.set(rank, value);
+    ownRound.waits.set(rank, { rank, id, timer });
+    ownRound.bytes += value.byteLength;
     this.#bytes += held;
-    if (mine.values.size === this.members.length) this.#complete(key, mine);
+    if (ownRound.values.size === this.members.length) this.#complete(key, ownRound);
   }
 
   awaitBarriers(rank: number, id: number, barriers: readonly Barrier[], timeoutMs: number): void {
@@ -197,8 +197,8 @@ export class Generation {
         if (wait !== undefined && isMine(wait)) this.#withdraw(key, round, rank);
       }
     }
-    const isIt = (each: BarrierWait): boolean => each.rank === rank && each.id === id;
-    for (const each of this.#barriers.waiting(isIt)) {
+    const isCancelled = (each: BarrierWait): boolean => each.rank === rank && each.id === id;
+    for (const each of this.#barriers.waiting(isCancelled)) {
       this.#barriers.leave(each);
       this.#reply(rank, { kind: "withdrawn", id });
     }
@@ -314,8 +314,8 @@ export class Generation {
         round.waits.delete(rank);
       }
     }
-    const isHis = (each: BarrierWait): boolean => each.rank === rank;
-    for (const each of this.#barriers.waiting(isHis)) this.#barriers.leave(each);
+    const isOfRank = (each: BarrierWait): boolean => each.rank === rank;
+    for (const each of this.#barriers.waiting(isOfRank)) this.#barriers.leave(each);
   }
 
   #goneForBarriers(wait: Pick<BarrierWait, "barriers">): PartialFailure | undefined {

@@ -60,14 +60,14 @@ export function launcherVariables(): Variables {
  *   disagree.
  */
 export function launcherEnvironment(env: Variables): LauncherEnvironment | undefined {
-  const meant = families.filter((family) => isPresent(family, env));
-  const at = meant.findIndex((family) => missingOf(family, env).length === 0);
-  const half = at < 0 ? meant : meant.slice(0, at);
-  if (half.length > 0) throw halfSet(half, at < 0 ? undefined : meant[at], env);
-  const family = meant[at];
+  const present = families.filter((family) => isPresent(family, env));
+  const at = present.findIndex((family) => missingOf(family, env).length === 0);
+  const half = at < 0 ? present : present.slice(0, at);
+  if (half.length > 0) throw halfSet(half, at < 0 ? undefined : present[at], env);
+  const family = present[at];
   if (family === undefined) return undefined;
   const found = read(family, env);
-  for (const other of meant.slice(at + 1)) {
+  for (const other of present.slice(at + 1)) {
     // Slurm is commonly around another launcher; two others are not around each other.
     const isBeside = family.name === "torchrun" && other.name === "openmpi";
     if (isBeside && missingOf(other, env).length === 0) refuseToDiffer(found, other, env);
@@ -83,8 +83,8 @@ function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
   const { texts } = family;
   const size = numberOf(env, texts.size, 1, limits.ranks);
   const rank = numberOf(env, texts.rank, 0, size - 1);
-  const isTold = texts.localSize !== undefined && textOf(env, texts.localSize) !== undefined;
-  const localSize = isTold
+  const hasLocalSize = texts.localSize !== undefined && textOf(env, texts.localSize) !== undefined;
+  const localSize = hasLocalSize
     ? numberOf(env, texts.localSize ?? "", 1, size)
     : family.localSize?.(env);
   const localRank = numberOf(env, texts.localRank, 0, (localSize ?? size) - 1);
@@ -138,8 +138,8 @@ function halfSet(
 }
 
 function refuseToDiffer(found: LauncherEnvironment, other: LauncherFamily, env: Variables): void {
-  const theirs = read(other, env);
-  if (theirs.rank === found.rank && theirs.size === found.size) return;
+  const second = read(other, env);
+  if (second.rank === found.rank && second.size === found.size) return;
   const row = ({ family, rank, size }: LauncherEnvironment) => [
     family,
     `rank ${rank}`,
@@ -147,8 +147,8 @@ function refuseToDiffer(found: LauncherEnvironment, other: LauncherFamily, env: 
   ];
   throw new InvalidArgumentError(
     {
-      headline: `launcher variables: ${found.family} and ${theirs.family} disagree`,
-      table: [row(found), row(theirs)],
+      headline: `launcher variables: ${found.family} and ${second.family} disagree`,
+      table: [row(found), row(second)],
       hint: "unset the variables of the launcher that did not start this process",
     },
     { field: "rank" },

@@ -192,9 +192,9 @@ export class Store {
       fail(peer, request.id, refuse(text, "await the first rebuild()"));
       return;
     }
-    const theirs = joinPhase.purpose.without;
-    if (String(theirs) !== String(without)) {
-      const text = `survivors disagree: rank ${rank} goes on ${withoutText(without)}, another ${withoutText(theirs)}`;
+    const otherWithout = joinPhase.purpose.without;
+    if (String(otherWithout) !== String(without)) {
+      const text = `survivors disagree: rank ${rank} goes on ${withoutText(without)}, another ${withoutText(otherWithout)}`;
       const words = refuse(text, "every survivor gives the same ranks, or none gives any");
       fail(peer, request.id, words);
       joinPhase.fail(words);
@@ -226,12 +226,12 @@ export class Store {
       this.#joining.delete(peer);
       this.#places.set(peer, { generation, rank });
     }
-    const goOn = new Set(joined.map(({ peer }) => peer));
+    const joinedPeers = new Set(joined.map(({ peer }) => peer));
     before?.end({
       code: "went on",
       headline: `generation ${before.number} is over: generation ${number} was formed of ${members.length} ranks`,
       hint: "use the communicator that rebuild() gave; a rank that is not in it has to end",
-      ranks: before.members.flatMap(({ peer }, rank) => (goOn.has(peer) ? [rank] : [])),
+      ranks: before.members.flatMap(({ peer }, rank) => (joinedPeers.has(peer) ? [rank] : [])),
       joined: [],
     });
     const initialRanks = members.map(({ initialRank }) => initialRank);

@@ -316,10 +316,10 @@ export function multicastOf(
 ): boolean | undefined {
   const [device, value] = [new Int32Array(1), new Int32Array(1)];
   if (bound.deviceGet?.(device, ordinal) !== success) return undefined;
-  const asked = bound.deviceGetAttribute?.(
+  const result = bound.deviceGetAttribute?.(
     value,
     driverAttribute.multicastSupported,
     device[0] as number,
   );
-  return asked === success ? value[0] !== 0 : undefined;
+  return result === success ? value[0] !== 0 : undefined;
 }

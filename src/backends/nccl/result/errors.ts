@@ -69,9 +69,9 @@ function failureText(failure: NativeFailure, hint: string, facts: CommErrorFacts
 /** As far as it is known: which rank, on which device, in which call. */
 function whereOf({ rank, size, device, collective, call, comm }: CommErrorFacts): string[] {
   const among = size === undefined ? "" : ` of ${size}`;
-  const who = rank === undefined ? undefined : `rank ${rank}${among}`;
+  const rankText = rank === undefined ? undefined : `rank ${rank}${among}`;
   const number = call === undefined ? "" : `call ${call} `;
   const what = collective === undefined ? "" : `${collective}: `;
   const where = comm === undefined ? undefined : `${what}${number}on "${comm}"`;
-  return [who, device, where].filter((each) => each !== undefined);
+  return [rankText, device, where].filter((each) => each !== undefined);
 }

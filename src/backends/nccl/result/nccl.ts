@@ -207,8 +207,12 @@ function backgroundCalls(library: NcclLibrary): NcclBackgroundCalls {
     },
     async splitInBackground(device, comm, color, key, config) {
       const child = new BigUint64Array(1);
-      const wish = [color ?? noColor, key, child, ncclConfig(config)] as const;
-      check(await inBackground(device, get("commSplit"), comm, ...wish), "ncclCommSplit", comm);
+      const splitArgs = [color ?? noColor, key, child, ncclConfig(config)] as const;
+      check(
+        await inBackground(device, get("commSplit"), comm, ...splitArgs),
+        "ncclCommSplit",
+        comm,
+      );
       return child[0] as bigint;
     },
     connectInBackground: (device, room, ends) => connect(library, device, room, ends),

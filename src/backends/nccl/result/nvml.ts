@@ -47,8 +47,8 @@ export function nvmlCalls(bound: Bound<typeof nvmlTable>): NvmlCalls | undefined
       const [one, two] = [handleOf(pciBusId), handleOf(other)];
       if (one === undefined || two === undefined) return undefined;
       const level = new Int32Array(1);
-      const asked = bound.deviceGetTopologyCommonAncestor?.(one, two, level);
-      return asked === success ? level[0] : undefined;
+      const status = bound.deviceGetTopologyCommonAncestor?.(one, two, level);
+      return status === success ? level[0] : undefined;
     },
     shutdown: () => void bound.shutdown?.(),
   };

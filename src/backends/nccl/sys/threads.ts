@@ -111,9 +111,9 @@ function bytesBefore(calls: readonly ThreadedCall[]): number {
   return (outcomeWords + wordsPerCall * calls.length + 1) * wordBytes;
 }
 
-const [firstLookMs, lastLookMs] = [1, 100];
+const [firstPollMs, longestPollMs] = [1, 100];
 /** Ratio of the interval between checks to the time so far; it limits the relative delay of an outcome. */
-const lookEvery = 1 / 16;
+const pollFraction = 1 / 16;
 
 /** Pages that are never freed, because a thread that never returns may still write to them. */
 class ThreadRecord {
@@ -192,8 +192,8 @@ class ThreadRecord {
           resolve(this.#read());
           return;
         }
-        const wishedMs = (performance.now() - began) * lookEvery;
-        setTimeout(look, Math.min(lastLookMs, Math.max(firstLookMs, wishedMs))).unref();
+        const pauseMs = (performance.now() - began) * pollFraction;
+        setTimeout(look, Math.min(longestPollMs, Math.max(firstPollMs, pauseMs))).unref();
       };
       look();
     });

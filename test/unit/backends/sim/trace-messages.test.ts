@@ -113,10 +113,11 @@ function folded(values: ValueTable, id: ValueId): number[] {
 
 test("a ring step has the partial of the ranks before it and its own", async () => {
   const size = 4;
-  const { values, made, received } = execute(
-    buildProgram("allReduce", catalogue.allReduce.ring, size, -1),
-    false,
-  );
+  const {
+    values,
+    stepValues: made,
+    received,
+  } = execute(buildProgram("allReduce", catalogue.allReduce.ring, size, -1), false);
   const seen = (await traced(size, 4))
     .messages()
     .filter(({ to }) => to === 0)

@@ -42,18 +42,18 @@ export class Pressure {
 
 /** Bytes of the arenas, of all executors, that lost their last world since the last collection. */
 let idleBytes = 0;
-let looksLater = false;
+let isScheduled = false;
 
 /**
  * Called when the last world of an arena is closed. Without a next world before the event loop turns, the arena is collected.
  */
 export function noteIdle({ size }: Arena): void {
   idleBytes += size;
-  if (looksLater || idleBytes <= mostIdleBytes) return;
-  looksLater = true;
+  if (isScheduled || idleBytes <= mostIdleBytes) return;
+  isScheduled = true;
   // The timer is unreferenced, and does not count as a resource that a rank of another world may wait for.
   next(() => {
-    looksLater = false;
+    isScheduled = false;
     if (idleBytes > mostIdleBytes) showWeight();
   })?.unref?.();
 }

@@ -10,7 +10,7 @@ import { BackendUnavailableError } from "../../../../api/index.ts";
 export type PowerPreference = "low-power" | "high-performance";
 
 /** The requested adapter. */
-export interface AdapterWish {
+export interface AdapterRequest {
   readonly powerPreference?: PowerPreference | undefined;
   /** Dawn's own switches, in Node: `["backend=vulkan", "adapter=NVIDIA"]`. */
   readonly dawn?: readonly string[] | undefined;
@@ -23,9 +23,9 @@ const instances = new Map<string, GPU>();
  *
  * @throws BackendUnavailableError when there is none, with the request.
  */
-export async function findAdapter(wish: AdapterWish): Promise<GPUAdapter> {
-  const gpu = await instanceOf(wish.dawn ?? []);
-  const { powerPreference } = wish;
+export async function findAdapter(request: AdapterRequest): Promise<GPUAdapter> {
+  const gpu = await instanceOf(request.dawn ?? []);
+  const { powerPreference } = request;
   let found: GPUAdapter | null = null;
   let cause: unknown;
   try {
@@ -35,7 +35,7 @@ export async function findAdapter(wish: AdapterWish): Promise<GPUAdapter> {
     cause = error;
   }
   if (found !== null) return found;
-  const switches = wish.dawn === undefined ? "" : ` with ${wish.dawn.join(", ")}`;
+  const switches = request.dawn === undefined ? "" : ` with ${request.dawn.join(", ")}`;
   throw new BackendUnavailableError(
     {
       headline: `webgpu: found no adapter${switches}, needs a GPU that WebGPU can use, or a software one`,
@@ -58,9 +58,9 @@ async function instanceOf(switches: readonly string[]): Promise<GPU> {
   const known = instances.get(key);
   if (known !== undefined) return known;
   const { create } = await dawn();
-  const made = create([...switches]);
-  instances.set(key, made);
-  return made;
+  const created = create([...switches]);
+  instances.set(key, created);
+  return created;
 }
 
 async function dawn(): Promise<typeof import("webgpu")> {

@@ -1,7 +1,7 @@
 /** An open device: its name, its limits, and its first failure. */
 
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
-import { type AdapterWish, adapterName, findAdapter } from "./adapter.ts";
+import { type AdapterRequest, adapterName, findAdapter } from "./adapter.ts";
 
 /** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
 export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 } as const;
@@ -33,11 +33,11 @@ export class OpenDevice {
   #failure: WebgpuError | undefined;
   #closed = false;
 
-  constructor(device: GPUDevice, adapter: string, owned: boolean, wish: LimitWish) {
+  constructor(device: GPUDevice, adapter: string, owned: boolean, request: LimitWish) {
     this.device = device;
     this.adapter = adapter;
     this.#owned = owned;
-    this.limits = lowered(limitsOf(device), wish);
+    this.limits = lowered(limitsOf(device), request);
     void device.lost.then(({ message, reason }) => {
       if (!this.#closed) this.fail("lost", message === "" ? reason : message);
     });
@@ -111,8 +111,8 @@ export class OpenDevice {
 }
 
 /** Opens a device with the largest limits its adapter has. */
-export async function openDevice(wish: AdapterWish, limits: LimitWish): Promise<OpenDevice> {
-  const adapter = await findAdapter(wish);
+export async function openDevice(request: AdapterRequest, limits: LimitWish): Promise<OpenDevice> {
+  const adapter = await findAdapter(request);
   const { maxBufferSize, maxStorageBufferBindingSize, maxStorageBuffersPerShaderStage } =
     adapter.limits;
   const name = adapterName(adapter.info);
@@ -158,8 +158,8 @@ function limitsOf({ limits }: GPUDevice): DeviceLimits {
   };
 }
 
-function lowered(most: DeviceLimits, wish: LimitWish): DeviceLimits {
-  const least = (key: keyof DeviceLimits): number => Math.min(most[key], wish[key] ?? most[key]);
+function lowered(most: DeviceLimits, request: LimitWish): DeviceLimits {
+  const least = (key: keyof DeviceLimits): number => Math.min(most[key], request[key] ?? most[key]);
   const bufferBytes = least("bufferBytes");
   // A window lies within one buffer.
   const windowBytes = Math.min(least("windowBytes"), bufferBytes - (bufferBytes % alignment));

@@ -3,7 +3,7 @@ import { memoryOf, type Probe } from "../../../../api/backend-entry.ts";
 import { CommClosedError, type DeviceBuffer, InvalidArgumentError } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
-import type { AdapterWish } from "./adapter.ts";
+import type { AdapterRequest } from "./adapter.ts";
 import { Bindings } from "./bindings.ts";
 import { foreignDevice, type LimitWish, type OpenDevice, openDevice } from "./device.ts";
 import { Machine } from "./machine.ts";
@@ -14,7 +14,7 @@ import { type Stretch, stretchesOf } from "./slabs.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
 /** Options of an executor. */
-export interface ExecutorSettings extends AdapterWish {
+export interface ExecutorSettings extends AdapterRequest {
   readonly device: GPUDevice | undefined;
   readonly slabBytes: number | undefined;
   readonly limits: LimitWish;

@@ -26,7 +26,7 @@ const candidates = {
 } as const;
 
 /** No trust: all arithmetic in integers. */
-const wary: NativeAdds = { float32: "none", bfloat16: "none", float16: "none" };
+const untrusted: NativeAdds = { float32: "none", bfloat16: "none", float16: "none" };
 
 const known = new WeakMap<GPUDevice, Promise<NativeAdds>>();
 
@@ -41,11 +41,11 @@ export function nativeAddsOf(device: OpenDevice): Promise<NativeAdds> {
 }
 
 async function best(device: OpenDevice): Promise<NativeAdds> {
-  const found = { ...wary };
+  const found = { ...untrusted };
   for (const dtype of ["float32", "bfloat16", "float16"] as const) {
     for (const native of candidates[dtype]) {
       if (native === "halves" && !device.device.features.has("shader-f16")) continue;
-      const natives: NativeAdds = { ...wary, [dtype]: native };
+      const natives: NativeAdds = { ...untrusted, [dtype]: native };
       if (!(await isTrustworthy(device, dtype, natives))) continue;
       Object.assign(found, { [dtype]: native });
       break;

@@ -114,8 +114,8 @@ export class Slabs {
     const { bufferBytes } = this.#device.limits;
     const most = bufferBytes - (bufferBytes % alignment);
     const before = [...this.#slabs].reduce((sum, slab) => sum + slab.bytes, 0);
-    const wished = roundUp(Math.max(this.#least, this.#least === firstBytes ? before : 0));
-    const slab = this.#make(Math.max(bytes, Math.min(most, wished)), most);
+    const preferred = roundUp(Math.max(this.#least, this.#least === firstBytes ? before : 0));
+    const slab = this.#make(Math.max(bytes, Math.min(most, preferred)), most);
     this.#slabs.add(slab);
     return slab;
   }
