@@ -66,8 +66,7 @@ export class Ledger {
   readonly callNumbers: CallNumbers;
   readonly #collectives: PendingCollectives;
   #executing = false;
-  /** The session repeats calls without further data on each. */
-  readonly supportsRepeats: boolean;
+  readonly #supportsRepeats: boolean;
   /** Calls that the session has queued. */
   readonly #submitted: SubmissionQueue;
   /** Batches of repeated calls. */
@@ -107,7 +106,7 @@ export class Ledger {
     );
     this.#deadlines = clock ? undefined : new Deadlines((posting) => this.#expire(posting));
     this.callNumbers = new CallNumbers(comm);
-    this.supportsRepeats = supportsRepeats(session);
+    this.#supportsRepeats = supportsRepeats(session);
     this.#dispatch = {
       session,
       queueing: isQueueing(session) ? session : undefined,
@@ -165,7 +164,7 @@ export class Ledger {
     nowPs: number | undefined,
     calledAtPs: number | undefined,
   ): boolean {
-    if (!this.supportsRepeats || prepared.rankCall === undefined) return false;
+    if (!this.#supportsRepeats || prepared.rankCall === undefined) return false;
     const { rank } = op;
     const posting = repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs);
     if (!this.#admit(rank, posting)) return true;

@@ -21,7 +21,6 @@ import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { OpenBatch } from "../ledger/persistent.ts";
 import { type CallContext, Operation } from "../op.ts";
-import { argumentNames } from "./argument-names.ts";
 import type { CollectedCall } from "./call-collector.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 import { markInUse, type Prepared } from "./prepared.ts";
@@ -121,20 +120,6 @@ export class CallCache {
     // Comes last: getters of the arguments may make calls of their own.
     if (known === undefined) return undefined;
     return this.#append(batch, known, timeoutMs);
-  }
-
-  /** A call that can be repeated as it is, without options; `undefined` where it has to be checked. */
-  find(collective: CollectiveName, args: CallOptions | undefined): CachedCall | undefined {
-    if (!this.#ledger.supportsRepeats) return undefined;
-    let known: CachedCall | undefined;
-    try {
-      if (args?.signal !== undefined || args?.timeoutMs !== undefined) return undefined;
-      known = this.lookup(collective, args);
-    } catch {
-      return undefined;
-    }
-    if (known === undefined || this.isObserved(known)) return undefined;
-    return hasKnownNames(collective, args) ? known : undefined;
   }
 
   /** The same with a call that its owner has cached. */
@@ -252,13 +237,6 @@ export class CallCache {
 }
 
 const none: Arguments = {};
-
-/** True where a call takes all arguments by their names. */
-function hasKnownNames(collective: CollectiveName, args: object | undefined): boolean {
-  const names: Readonly<Record<string, true | undefined>> = argumentNames[collective];
-  for (const name in args) if (names[name] !== true) return false;
-  return true;
-}
 
 /** A call with the same buffers would be the same again, and they live. */
 function isSame(last: CachedCall, given: Arguments): boolean {

@@ -118,22 +118,10 @@ export class Poster {
       return this.#post(collective, args, prepare);
     }
     const { current } = this.#batch;
-    const repeated =
-      current === undefined
-        ? this.#tryRepeat(collective, args)
-        : this.cache.tryAppend(current, collective, args);
-    return repeated === undefined
+    const appended = current && this.cache.tryAppend(current, collective, args);
+    return appended === undefined
       ? this.#post(collective, args, prepare)
-      : (repeated as Operation<T>);
-  }
-
-  /** Repeats a call; `undefined` where it has to be checked and posted. */
-  #tryRepeat(collective: CollectiveName, args: CallOptions | undefined): Operation | undefined {
-    const known = this.cache.find(collective, args);
-    if (known === undefined || this.#closing) return undefined;
-    if (this.#host.refusal(this.worldRank) !== undefined) return undefined;
-    const op = this.createOp();
-    return this.cache.post(known, op) ? op : undefined;
+      : (appended as Operation<T>);
   }
 
   /** Posts a call that `repeats` has kept, and that can be made now: outside of callbacks. */
