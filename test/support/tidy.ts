@@ -83,10 +83,26 @@ function isExcepted(path: string, rule: string, exceptions: readonly Exception[]
   return exceptions.some((each) => each.rule === rule && path.startsWith(each.path));
 }
 
-/** Every module a file names: imports, re-exports, dynamic imports, types included. */
-export function importsOf(file: SourceFile): string[] {
-  return ts.preProcessFile(file.text, true, true).importedFiles.map((each) => each.fileName);
+/** The function with its results kept by file: several rules read the same files. */
+function kept<T>(of: (file: SourceFile) => T): (file: SourceFile) => T {
+  const results = new WeakMap<SourceFile, T>();
+  return (file) => {
+    const known = results.get(file);
+    if (known !== undefined) return known;
+    const result = of(file);
+    results.set(file, result);
+    return result;
+  };
 }
+
+const treeOf = kept(({ path, text }) =>
+  ts.createSourceFile(path, text, ts.ScriptTarget.ES2022, true),
+);
+
+/** Every module a file names: imports, re-exports, dynamic imports, types included. */
+export const importsOf: (file: SourceFile) => readonly string[] = kept(({ text }) =>
+  ts.preProcessFile(text, true, true).importedFiles.map((each) => each.fileName),
+);
 
 const resolveFrom = (file: SourceFile, specifier: string): string =>
   posix.join(posix.dirname(file.path), specifier);
@@ -180,7 +196,8 @@ function impureName(node: ts.Node): string | undefined {
 
 /** Files with more lines of code than one idea needs; blank lines and comments do not count. */
 export function tooLong(file: SourceFile, limit = 600): string[] {
-  const source = ts.createSourceFile(file.path, file.text, ts.ScriptTarget.ES2022, true);
+  if (file.text.split("\n").length <= limit) return [];
+  const source = treeOf(file);
   const lines = new Set<number>();
   const visit = (node: ts.Node): void => {
     if (node.getChildCount(source) === 0 && node.getEnd() > node.getStart(source)) {
@@ -260,6 +277,12 @@ const RIDDLE = new RegExp(
     .join("|"),
 );
 
+/** A literal with such words, be it a title or not: files without one are not parsed. */
+const SUSPECT = new RegExp(
+  `["'\`](${QUESTION_WORD.source.slice(1)}|[^"'\`\\n]*(${PERSONS.source}|${RIDDLE.source}))`,
+  "i",
+);
+
 function commentsOf({ text }: SourceFile): string[] {
   return text.match(/\/\*[\s\S]*?\*\/|(?<=^|\s)\/\/.*$/gm) ?? [];
 }
@@ -294,7 +317,9 @@ export function questions(file: SourceFile): string[] {
 }
 
 /** Literal titles of tests and groups that name a person, begin as a question or read as a riddle. */
-export function wrongTitles({ path, text }: SourceFile): string[] {
+export function wrongTitles(file: SourceFile): string[] {
+  const { path, text } = file;
+  if (text.search(SUSPECT) < 0) return [];
   const titles: string[] = [];
   const visit = (node: ts.Node): void => {
     if (ts.isCallExpression(node) && ["test", "describe"].includes(rootOf(node.expression))) {
@@ -304,7 +329,7 @@ export function wrongTitles({ path, text }: SourceFile): string[] {
     }
     ts.forEachChild(node, visit);
   };
-  visit(ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true));
+  visit(treeOf(file));
   return titles
     .filter((title) => [PERSONS, QUESTION_WORD, RIDDLE].some((wrong) => title.search(wrong) >= 0))
     .map((title) => `${path}: ${title}`);
@@ -344,7 +369,7 @@ function sourceOf(path: string): string {
 }
 
 function visit(file: SourceFile, see: (node: ts.Node, where: string) => void): void {
-  const tree = ts.createSourceFile(file.path, file.text, ts.ScriptTarget.ES2022, true);
+  const tree = treeOf(file);
   const walk = (node: ts.Node): void => {
     const { line } = tree.getLineAndCharacterOfPosition(node.getStart(tree));
     see(node, `${file.path}:${line + 1}`);
