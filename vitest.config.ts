@@ -111,7 +111,8 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       // Machines stand still for seconds; what hangs is found all the same.
       testTimeout: 120_000,
       hookTimeout: 60_000,
-      env: isAll ? { TWINCCL_TESTS: "all" } : {},
+      // Measured documents name the commit, by two processes of git each.
+      env: { TWINCCL_COMMIT: "of-the-tests", ...(isAll && { TWINCCL_TESTS: "all" }) },
       expect: { poll: { timeout: 20_000 } },
       reporters: ["default", "./tools/closing-line-reporter.ts"],
       projects: special[mode] ?? [

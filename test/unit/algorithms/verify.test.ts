@@ -10,6 +10,7 @@ import {
   verifyAlgorithm,
 } from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
+import { isAll } from "../../support/seed.ts";
 
 const rows = builtCollectives.flatMap((collective) =>
   algorithmsOf(collective).map((algorithm) => ({ collective, algorithm, name: algorithm.name })),
@@ -20,8 +21,9 @@ describe("the verifier", () => {
     const problems: string[] = [];
     for (let ranks = 1; ranks <= 64; ranks++) {
       const { rooted } = specifications[collective];
-      const roots = rooted ? new Set([0, ranks - 1, ranks >> 1]) : [-1];
-      for (const root of roots) {
+      const someRoots = [0, ranks - 1, ranks >> 1];
+      const roots = rooted ? someRoots.filter((_, at) => isAll || at === ranks % 3) : [-1];
+      for (const root of new Set(roots)) {
         const verdict = verifyAlgorithm(collective, algorithm, ranks, root);
         for (const { pass, text } of verdict.problems) {
           problems.push(`n=${ranks} root=${root} ${pass}: ${text}`);

@@ -250,7 +250,7 @@ describe.concurrent("a stall", () => {
     give: () => void;
   }
 
-  const stallMs = 700;
+  const stallMs = 400;
   const pause = (ms: number): Promise<void> =>
     new Promise((resolve) => setTimeout(resolve, ms).unref());
 
