@@ -1,5 +1,6 @@
 /** Points where the ranks of several processes wait for each other: NCCL's first message of a pair, and its windows. */
 import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+import { closeAfter } from "../opened.ts";
 import { type Machine, ncclError } from "./machine.ts";
 import type { State } from "./nccl-state.ts";
 
@@ -22,10 +23,14 @@ export interface Waits {
   elsewhere: number;
 }
 
-/** Waits as NCCL does: until it is done, or the communicator was aborted. */
+/** Waits as NCCL does: until it is done, or the communicator was aborted. A wait that outlives its test stays open. */
 export async function untilDone(end: Waits, cCall: string, isDone: () => boolean): Promise<void> {
+  let isOver = false;
+  closeAfter(async () => {
+    isOver = true;
+  });
   end.elsewhere += 1;
-  do await new Promise((resolve) => setImmediate(resolve));
+  do await new Promise((resolve) => (isOver ? undefined : setImmediate(resolve)));
   while (!isDone() && !end.aborted);
   end.elsewhere -= 1;
   if (end.aborted) throw ncclError(cCall, 3, "ncclInternalError");
