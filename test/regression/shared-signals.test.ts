@@ -111,7 +111,7 @@ describe("many calls with one signal", () => {
 });
 
 test("long waits of ranks in several processes add one listener at a time", async () => {
-  vi.useFakeTimers();
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   const { controller, listeners, most } = counted();
   let asked = 0;
   const comparisons = new CrossCheck(
