@@ -17,6 +17,7 @@ import {
   impureCalls,
   layerViolations,
   nodeViolations,
+  oracleViolations,
   personified,
   questions,
   type SourceFile,
@@ -132,6 +133,9 @@ describe("src", () => {
           .map((target) => `${each.path} imports ${target}`),
       );
     expect(reached, "import src/api/backend-entry.ts or src/api/index.ts").toEqual([]);
+  });
+  test("has oracles that share no code with the library", () => {
+    expect(src.flatMap(oracleViolations)).toEqual([]);
   });
   test("needs Node only in cli, bench and nccl", () => {
     expect(src.flatMap((each) => nodeViolations(each, EXCEPTIONS))).toEqual([]);
@@ -283,6 +287,16 @@ describe("the checkers notice", () => {
   ];
   test.each(layers)("a broken layer: %s", (_, path, specifier) => {
     expect(layerViolations(file(path, `import { a } from "${specifier}";`))).toHaveLength(1);
+  });
+
+  test("an oracle that imports values of the library", () => {
+    const oracle = (text: string) => oracleViolations(file("src/testing/oracle/x.ts", text));
+    expect(oracle('import { bytesOf } from "../../api/index.ts";')).toHaveLength(1);
+    expect(oracle('import { type A, b } from "../program.ts";')).toHaveLength(1);
+    expect(oracle('export { b } from "../program.ts";')).toHaveLength(1);
+    expect(oracle('const b = await import("../program.ts");')).toHaveLength(1);
+    expect(oracle('import type { A } from "../program.ts";')).toEqual([]);
+    expect(oracle('import { b } from "./rounding.ts";')).toEqual([]);
   });
 
   test("every way to import", () => {

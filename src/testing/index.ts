@@ -31,6 +31,7 @@ export {
   lifeCycleCommands,
   runLifeCycle,
 } from "./life-cycle.ts";
+export { type FoldOracle, judgeRun } from "./oracle/judge.ts";
 export {
   type BlockOrder,
   communicatorsOf,

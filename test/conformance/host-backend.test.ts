@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs";
 import { type Communicator, createWorld, InvalidArgumentError, type Question } from "twinccl";
 import { checkProperty, programs, runProgram } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { bytesFromBits, isFloat } from "../support/element-bits.ts";
-import { type FoldOracle, judgeRun } from "../support/program-oracle.ts";
-import { oracleFinish, oracleFold } from "../support/rounding-oracle.ts";
+import { bytesFromBits, isFloat } from "../../src/testing/oracle/elements.ts";
+import { type FoldOracle, judgeRun } from "../../src/testing/oracle/judge.ts";
+import { oracleFinish, oracleFold } from "../../src/testing/oracle/rounding.ts";
 import { host } from "./host-backend.ts";
 import { worldsConform } from "./worlds.ts";
 

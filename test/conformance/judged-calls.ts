@@ -1,7 +1,7 @@
 /** The calls with results that the suite judges. */
 import type { Question } from "twinccl";
 import type { ProgramCall } from "twinccl/testing";
-import type { OracleDType, OracleOp } from "../support/rounding-oracle.ts";
+import type { OracleDType, OracleOp } from "../../src/testing/oracle/rounding.ts";
 
 /** The shape of a call, as `supports` takes it. */
 export function questionOf(call: ProgramCall): Question {

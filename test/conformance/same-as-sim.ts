@@ -17,12 +17,12 @@ import {
   runProgramIn,
 } from "twinccl/testing";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { everyDType } from "../../src/testing/oracle/elements.ts";
+import type { OracleDType } from "../../src/testing/oracle/rounding.ts";
 import { claimedBits, takenByNccl } from "../support/claimed-programs.ts";
 import { Compared } from "../support/compared.ts";
-import { everyDType } from "../support/element-bits.ts";
 import { everyCall, longFolds } from "../support/every-call.ts";
 import { OpenWorlds } from "../support/open-worlds.ts";
-import type { OracleDType } from "../support/rounding-oracle.ts";
 import { replay } from "../support/seed.ts";
 
 /** The subject of the comparison, and its duration. */

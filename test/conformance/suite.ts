@@ -8,11 +8,11 @@
 import type { Capabilities } from "twinccl";
 import { gatherRun, type Program, type ProgramCall } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { everyDType } from "../support/element-bits.ts";
+import { everyDType } from "../../src/testing/oracle/elements.ts";
+import { judgeRun } from "../../src/testing/oracle/judge.ts";
+import type { OracleOp } from "../../src/testing/oracle/rounding.ts";
 import { healthyAmong } from "../support/health.ts";
 import type { Ranks } from "../support/parts.ts";
-import { judgeRun } from "../support/program-oracle.ts";
-import type { OracleOp } from "../support/rounding-oracle.ts";
 import { copyCalls, questionOf, reduceCall } from "./judged-calls.ts";
 import type { SuiteParts } from "./parts.ts";
 

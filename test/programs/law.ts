@@ -10,7 +10,7 @@ import {
   runProgram,
   seeds,
 } from "twinccl/testing";
-import { judgeRun } from "../support/program-oracle.ts";
+import { judgeRun } from "../../src/testing/oracle/judge.ts";
 import { randomWords, replay, runsOf } from "../support/seed.ts";
 
 /** Counts of the checked programs. */

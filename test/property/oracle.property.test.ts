@@ -16,11 +16,11 @@ import {
   runProgram,
 } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { everyDType, isFloat, widths } from "../support/element-bits.ts";
+import { everyDType, isFloat, widths } from "../../src/testing/oracle/elements.ts";
+import { type FoldingCall, type FoldOracle, judgeRun } from "../../src/testing/oracle/judge.ts";
+import type { OracleDType, OracleOp } from "../../src/testing/oracle/rounding.ts";
 import { orderOf } from "../support/fold-order.ts";
 import { orderedReduce } from "../support/ordered-oracle.ts";
-import { type FoldingCall, type FoldOracle, judgeRun } from "../support/program-oracle.ts";
-import type { OracleDType, OracleOp } from "../support/rounding-oracle.ts";
 import { holds, isAll, seedFor } from "../support/seed.ts";
 
 /** A row of the catalogue that folds. */

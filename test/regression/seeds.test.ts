@@ -6,7 +6,7 @@ import { createWorld, type DeviceBuffer, InvalidArgumentError } from "twinccl";
 import { sim, Trace } from "twinccl/sim";
 import { type Placement, type Program, type ProgramCall, runProgram } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { judgeRun } from "../support/program-oracle.ts";
+import { judgeRun } from "../../src/testing/oracle/judge.ts";
 
 const apart: Placement = { form: "apart", lead: 0, tail: 0, host: false };
 const data = { payload: "exact", placement: apart } as const;

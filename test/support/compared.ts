@@ -1,7 +1,7 @@
 /** Counts of the facts that two runs were compared on, so that a claim of equality states its evidence. */
 import type { ProgramRun } from "twinccl/testing";
-import { isFloat, widths } from "./element-bits.ts";
-import type { OracleDType } from "./rounding-oracle.ts";
+import { isFloat, widths } from "../../src/testing/oracle/elements.ts";
+import type { OracleDType } from "../../src/testing/oracle/rounding.ts";
 
 /** Counts programs, calls and elements. */
 export class Compared {

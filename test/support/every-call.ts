@@ -5,8 +5,8 @@
  */
 import type { ReduceOp } from "twinccl";
 import type { Placement, Program, ProgramCall, ProgramStep } from "twinccl/testing";
-import { isFloat, widths } from "./element-bits.ts";
-import type { OracleDType } from "./rounding-oracle.ts";
+import { isFloat, widths } from "../../src/testing/oracle/elements.ts";
+import type { OracleDType } from "../../src/testing/oracle/rounding.ts";
 
 const forms: readonly Placement["form"][] = ["apart", "oneBlock", "inPlace"];
 const counts = [13, 0, 259, 1, 2, 67, 130];

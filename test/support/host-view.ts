@@ -1,5 +1,5 @@
 /** TypedArrays of every dtype over given bytes, written down a second time. */
-import type { OracleDType } from "./rounding-oracle.ts";
+import type { OracleDType } from "../../src/testing/oracle/rounding.ts";
 
 type HostView = ArrayBufferView & { readonly length: number };
 

@@ -1,14 +1,14 @@
 /** Results of an order of folding for any bits: the hand-written orders, rounded step by step in whole numbers. */
-import { bytesFromBits, isFloat } from "./element-bits.ts";
-import { type Element, type FoldOrder, orderOf } from "./fold-order.ts";
-import type { FoldingCall } from "./program-oracle.ts";
+import { bytesFromBits, isFloat } from "../../src/testing/oracle/elements.ts";
+import type { FoldingCall } from "../../src/testing/oracle/judge.ts";
 import {
   type OracleDType,
   type OracleOp,
   oracleFinish,
   oracleFold,
   oracleJoin,
-} from "./rounding-oracle.ts";
+} from "../../src/testing/oracle/rounding.ts";
+import { type Element, type FoldOrder, orderOf } from "./fold-order.ts";
 
 /** Maps a collective to its algorithm. */
 export type ChoiceOf = (collective: string) => string;

@@ -150,6 +150,23 @@ function importViolations(file: SourceFile, allowed: readonly string[]): string[
   });
 }
 
+/** Imports of an oracle that are more than types of other folders: it must not share a fault of the code that it judges. */
+export function oracleViolations(file: SourceFile): string[] {
+  const folder = "src/testing/oracle/";
+  if (!file.path.startsWith(folder)) return [];
+  const tree = ts.createSourceFile(file.path, file.text, ts.ScriptTarget.ES2022, true);
+  const types = new Set(
+    tree.statements.flatMap((each) =>
+      ts.isImportDeclaration(each) && each.importClause?.phaseModifier === ts.SyntaxKind.TypeKeyword
+        ? [(each.moduleSpecifier as ts.StringLiteral).text]
+        : [],
+    ),
+  );
+  return importsOf(file)
+    .filter((name) => !types.has(name) && !resolveFrom(file, name).startsWith(folder))
+    .map((name) => `${file.path}: imports ${name}; an oracle imports values of oracles alone`);
+}
+
 /** Uses of Node in folders that must also run in a browser. */
 export function nodeViolations(file: SourceFile, exceptions: readonly Exception[]): string[] {
   if (within(file.path, NODE_FOLDERS) || isExcepted(file.path, "node", exceptions)) return [];

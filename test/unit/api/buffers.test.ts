@@ -3,9 +3,14 @@
 import { type Communicator, connect, createWorld, type DeviceBuffer } from "twinccl";
 import { sim } from "twinccl/sim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { everyDType, isFloat, widths } from "../../support/element-bits.ts";
+import { everyDType, isFloat, widths } from "../../../src/testing/oracle/elements.ts";
+import {
+  decode,
+  type OracleDType,
+  oracleFormats,
+  roundTo,
+} from "../../../src/testing/oracle/rounding.ts";
 import { hostView } from "../../support/host-view.ts";
-import { decode, type OracleDType, oracleFormats, roundTo } from "../../support/rounding-oracle.ts";
 
 let comm: Communicator;
 beforeAll(async () => {

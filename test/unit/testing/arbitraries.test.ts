@@ -18,8 +18,8 @@ import {
 } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
 import { reduceOpFault } from "../../../src/api/reduce-op.ts";
-import { bitsFromBytes, isFloat } from "../../support/element-bits.ts";
-import { decode, oracleFold, oracleFormats } from "../../support/rounding-oracle.ts";
+import { bitsFromBytes, isFloat } from "../../../src/testing/oracle/elements.ts";
+import { decode, oracleFold, oracleFormats } from "../../../src/testing/oracle/rounding.ts";
 
 const sample = <T>(arbitrary: fc.Arbitrary<T>, numRuns = 400): T[] =>
   fc.sample(arbitrary, { seed: 5, numRuns });

@@ -1,7 +1,7 @@
 /** The comparison of results, and its report of a difference. */
 import { expectSame, type ProgramCall, type ProgramRun } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import { bytesFromBits } from "../../support/element-bits.ts";
+import { bytesFromBits } from "../../../src/testing/oracle/elements.ts";
 
 const placement = { form: "apart", lead: 0, tail: 0, host: false } as const;
 const data = { dtype: "float32", payload: "bits", seed: 0, placement } as const;

@@ -14,7 +14,7 @@ import {
 } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
 import { memoryOf } from "../../../src/api/buffer.ts";
-import { judgeRun } from "../../support/program-oracle.ts";
+import { judgeRun } from "../../../src/testing/oracle/judge.ts";
 
 const placement = { form: "oneBlock", lead: 1, tail: 1, host: false } as const;
 const program: Program = {

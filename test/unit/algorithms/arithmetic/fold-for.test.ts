@@ -12,7 +12,7 @@ import {
 } from "../../../../src/algorithms/arithmetic/index.ts";
 import { bytesOf, dtypes } from "../../../../src/api/dtype.ts";
 import { namedReduceOps, type ReduceOp } from "../../../../src/api/reduce-op.ts";
-import { oracleFinish, oracleFold, oracleJoin } from "../../../support/rounding-oracle.ts";
+import { oracleFinish, oracleFold, oracleJoin } from "../../../../src/testing/oracle/rounding.ts";
 import { someOf } from "../../../support/seed.ts";
 import { bitsOf, foldByHops, hex, lanesFrom, pairs, specialBits, wildBits } from "./lane-bits.ts";
 

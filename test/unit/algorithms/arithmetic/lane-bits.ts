@@ -7,7 +7,7 @@ import type { Lanes, ScalarRounding } from "../../../../src/algorithms/arithmeti
 import { foldFor, lanesOf } from "../../../../src/algorithms/arithmetic/index.ts";
 import { bytesOf, type DType } from "../../../../src/api/dtype.ts";
 import { type ReduceOp, reduceOpName } from "../../../../src/api/reduce-op.ts";
-import { oracleFold } from "../../../support/rounding-oracle.ts";
+import { oracleFold } from "../../../../src/testing/oracle/rounding.ts";
 
 /** Lanes of freshly allocated memory that hold the given bits. */
 export function lanesFrom(dtype: DType, bits: readonly bigint[]): Lanes {

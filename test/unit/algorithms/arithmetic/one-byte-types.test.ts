@@ -7,7 +7,7 @@ import {
 } from "../../../../src/algorithms/arithmetic/index.ts";
 import type { DType } from "../../../../src/api/dtype.ts";
 import { type ReduceOp, reduceOpName } from "../../../../src/api/reduce-op.ts";
-import { oracleFinish, oracleFold, oracleScalar } from "../../../support/rounding-oracle.ts";
+import { oracleFinish, oracleFold, oracleScalar } from "../../../../src/testing/oracle/rounding.ts";
 import { pairs } from "./lane-bits.ts";
 
 const all = Array.from({ length: 0x100 }, (_, bits) => BigInt(bits));

@@ -20,7 +20,7 @@ import {
   type Exact,
   oracleFormats,
   oracleScalar,
-} from "../../../support/rounding-oracle.ts";
+} from "../../../../src/testing/oracle/rounding.ts";
 import { expectOracle, randomWords, specialBits, wildBits } from "./lane-bits.ts";
 
 type Half = "float16" | "bfloat16";

@@ -1,15 +1,17 @@
 /**
  * The required contents of every rank after every call of a whole program: a second reading of splits and collectives.
  *
- * Plain loops over the program's data and the bytes that ranks sent; no code of the library. Reductions are for exact
- * contents, where the order of folding cannot matter, and contents that are not exact are reported as such; with an
- * oracle for folds they are for any bits.
+ * Plain loops over the program's data and the bytes that ranks sent. The oracles of this folder import no value from outside it,
+ * so that a fault of the library cannot be in them too. Reductions are for exact contents, where the order of folding cannot
+ * matter, and contents that are not exact are reported as such; with an oracle for folds they are for any bits.
  */
-import type { Program, ProgramCall } from "../../src/testing/program.ts";
-import type { ProgramRun } from "../../src/testing/run-program.ts";
-import { bitsFromBytes, comparable, firstDifference, widths } from "./element-bits.ts";
-import { naiveReduce } from "./naive-oracle.ts";
-import type { OracleOp } from "./rounding-oracle.ts";
+
+import type { RankOutcome } from "../call-site.ts";
+import type { Program, ProgramCall } from "../program.ts";
+import type { CallOutcome, ProgramRun } from "../run-program.ts";
+import { bitsFromBytes, comparable, firstDifference, widths } from "./elements.ts";
+import { naiveReduce } from "./exact.ts";
+import type { OracleOp } from "./rounding.ts";
 
 const nothing = new Uint8Array(0);
 
@@ -32,7 +34,14 @@ export type FoldOracle = (
 
 const naiveFold: FoldOracle = ({ dtype }, ops, sent) => naiveReduce(dtype, ops, sent);
 
-/** Throws when a run holds anything else than the program says. */
+/**
+ * Judges a run of a program with exact contents by an oracle of its own, which shares no code with the library. With `fold` it
+ * judges any contents.
+ *
+ * @throws Error naming the first call, rank and element that differ from what the program requires.
+ * @example
+ * judgeRun(program, await runProgram(backend, program));
+ */
 export function judgeRun(program: Program, run: ProgramRun, fold: FoldOracle = naiveFold): void {
   const comms = naiveCommunicators(program);
   const planned = plannedCalls(program);
@@ -40,45 +49,53 @@ export function judgeRun(program: Program, run: ProgramRun, fold: FoldOracle = n
     throw new Error(`${run.outcomes.length} outcomes of ${planned.length} calls`);
   }
   for (const [at, { call, comm, captured }] of planned.entries()) {
-    const { ranks, label } = run.outcomes[at]!;
-    const members = comms[comm]!;
+    const { ranks, label } = run.outcomes[at] as CallOutcome;
+    const members = comms[comm] as number[];
     const where = `call ${label} (${call.kind}${"dtype" in call ? ` ${call.dtype}` : ""})`;
     for (let rank = 0; rank < program.size; rank++) {
       if ((ranks[rank] === undefined) === members.includes(rank)) {
         throw new Error(`${where}: world rank ${rank} took part wrongly`);
       }
     }
-    const sent = members.map((member) => ranks[member]!.sent);
+    const found = members.map((member) => ranks[member] as RankOutcome);
+    const sent = found.map((outcome) => outcome.sent);
     assertSentLengths(where, call, sent);
-    const needed = neededOf(call, sent, fold);
-    for (const [rank, member] of members.entries()) {
-      const found = ranks[member]!;
-      const expected = needed[rank]!;
-      for (const field of ["recvCounts", "recvOffsets"] as const) {
-        // A captured call resolves to nothing.
-        const value = captured ? undefined : expected[field];
-        if (String(found[field]) === String(value)) continue;
-        throw new Error(`${where}, rank ${rank}: ${field} ${found[field]}, not ${value}`);
-      }
-      if (call.kind === "barrier") continue;
-      // Which zero a naive minimum finds depends on its order.
-      const extreme = "op" in call && (call.op === "min" || call.op === "max");
-      const view = (bytes: Uint8Array): Uint8Array =>
-        extreme && members.length > 1 ? comparable(call.dtype, "min", bytes) : bytes;
-      const difference = firstDifference(call.dtype, view(found.bytes), view(expected.bytes));
-      if (difference !== undefined) throw new Error(`${where}, rank ${rank}: ${difference}`);
+    for (const [rank, needed] of neededOf(call, sent, fold).entries()) {
+      const fault = faultOf(call, captured, found[rank] as RankOutcome, needed, members.length);
+      if (fault !== undefined) throw new Error(`${where}, rank ${rank}: ${fault}`);
     }
   }
 }
 
+/** The first difference of a rank's data; `undefined` where it is right. */
+function faultOf(
+  call: ProgramCall,
+  captured: boolean,
+  found: RankOutcome,
+  needed: Needed,
+  ranks: number,
+): string | undefined {
+  for (const field of ["recvCounts", "recvOffsets"] as const) {
+    // A captured call resolves to nothing.
+    const value = captured ? undefined : needed[field];
+    if (String(found[field]) !== String(value)) return `${field} ${found[field]}, not ${value}`;
+  }
+  if (call.kind === "barrier") return undefined;
+  // The zero that a minimum finds depends on its order.
+  const extreme = "op" in call && (call.op === "min" || call.op === "max");
+  const view = (bytes: Uint8Array): Uint8Array =>
+    extreme && ranks > 1 ? comparable(call.dtype, "min", bytes) : bytes;
+  return firstDifference(call.dtype, view(found.bytes), view(needed.bytes));
+}
+
 /** World ranks by communicator: a color is a communicator, by ascending color, kept or turned round. */
 function naiveCommunicators(program: Program): number[][] {
-  const comms: number[][] = [[]];
-  for (let rank = 0; rank < program.size; rank++) comms[0]!.push(rank);
+  const comms: number[][] = [Array.from({ length: program.size }, (_, rank) => rank)];
+
   for (const split of program.splits) {
     for (let color = 0; color <= 9; color++) {
       const group: number[] = [];
-      for (const [rank, member] of comms[split.parent]!.entries()) {
+      for (const [rank, member] of (comms[split.parent] as number[]).entries()) {
         if (split.colors[rank] !== color) continue;
         if (split.reversed) group.unshift(member);
         else group.push(member);
@@ -116,6 +133,17 @@ function cut(call: ProgramCall, bytes: Uint8Array, start: number, count: number)
   return bytes.subarray(start * width, (start + count) * width);
 }
 
+/** Bytes one after another. */
+function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
 /** Each rank's block of the same bytes. */
 function dealt(call: ProgramCall, bytes: Uint8Array, counts: readonly number[]): Needed[] {
   let start = 0;
@@ -143,24 +171,24 @@ function neededOf(call: ProgramCall, sent: readonly Uint8Array[], fold: FoldOrac
     case "reduceScatterv":
       return dealt(call, folded(call, sent, fold), call.counts);
     case "broadcast":
-      return everywhere(sent[call.root]!);
+      return everywhere(sent[call.root] as Uint8Array);
     case "allGather":
     case "allGatherv":
-      return everywhere(Buffer.concat(sent));
+      return everywhere(joined(sent));
     case "gather":
-      return onlyAt(call.root, Buffer.concat(sent));
+      return onlyAt(call.root, joined(sent));
     case "scatter":
-      return dealt(call, sent[call.root]!, call.counts);
+      return dealt(call, sent[call.root] as Uint8Array, call.counts);
     case "allToAll":
     case "allToAllv":
       return exchanged(call, sent);
     case "sendRecv": {
       const needed: Needed[] = sent.map(() => ({ bytes: nothing }));
-      for (const [from, to] of call.to.entries()) needed[to] = { bytes: sent[from]! };
+      for (const [from, to] of call.to.entries()) needed[to] = { bytes: sent[from] as Uint8Array };
       return needed;
     }
     case "pair":
-      return onlyAt(call.to, sent[call.from]!);
+      return onlyAt(call.to, sent[call.from] as Uint8Array);
   }
 }
 
@@ -182,15 +210,16 @@ function exchanged(
 ): Needed[] {
   const counts =
     call.kind === "allToAllv" ? call.counts : sent.map(() => sent.map(() => call.count));
+  const cell = (from: number, to: number): number => counts[from]?.[to] as number;
   return sent.map((_, to) => {
     const blocks = sent.map((bytes, from) => {
       let start = 0;
-      for (let before = 0; before < to; before++) start += counts[from]![before]!;
-      return cut(call, bytes, start, counts[from]![to]!);
+      for (let before = 0; before < to; before++) start += cell(from, before);
+      return cut(call, bytes, start, cell(from, to));
     });
-    const bytes = Buffer.concat(blocks);
+    const bytes = joined(blocks);
     if (call.kind === "allToAll") return { bytes };
-    const recvCounts = counts.map((row) => row[to]!);
+    const recvCounts = sent.map((_, from) => cell(from, to));
     const reversed = call.give === "both" && call.order === "reversed";
     return { bytes, recvCounts, recvOffsets: naiveOffsets(recvCounts, reversed) };
   });
@@ -201,7 +230,9 @@ function naiveOffsets(counts: readonly number[], reversed: boolean): number[] {
   return counts.map((_, block) => {
     let at = reversed ? 1 : 0;
     for (let other = 0; other < counts.length; other++) {
-      if (reversed ? other > block : other < block) at += counts[other]! + (reversed ? 1 : 0);
+      if (reversed ? other > block : other < block) {
+        at += (counts[other] as number) + (reversed ? 1 : 0);
+      }
     }
     return at;
   });
@@ -214,9 +245,10 @@ function assertSentLengths(where: string, call: ProgramCall, sent: readonly Uint
   for (const [rank, bytes] of sent.entries()) {
     let count = 0;
     if (call.kind === "scatter") count = rank === call.root ? sum(call.counts) : 0;
-    else if (call.kind === "gather" || call.kind === "allGatherv") count = call.counts[rank]!;
+    else if (call.kind === "gather" || call.kind === "allGatherv")
+      count = call.counts[rank] as number;
     else if (call.kind === "reduceScatterv") count = sum(call.counts);
-    else if (call.kind === "allToAllv") count = sum(call.counts[rank]!);
+    else if (call.kind === "allToAllv") count = sum(call.counts[rank] ?? []);
     else if (call.kind === "pair") count = rank === call.from ? call.count : 0;
     else if (call.kind === "broadcast") count = rank === call.root ? call.count : 0;
     else if (call.kind === "reduceScatter" || call.kind === "allToAll") count = size * call.count;

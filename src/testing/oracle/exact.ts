@@ -4,7 +4,7 @@
  * For exact payloads only, where the order of folding cannot matter: integers in BigInt, floats in Number, and a sum
  * that the format cannot hold is a mistake of the payload, reported as such.
  */
-import { bytesFromBits, isFloat, widths } from "./element-bits.ts";
+import { bytesFromBits, isFloat, widths } from "./elements.ts";
 import {
   decode,
   type Exact,
@@ -12,7 +12,7 @@ import {
   type OracleFloat,
   type OracleOp,
   oracleFormats,
-} from "./rounding-oracle.ts";
+} from "./rounding.ts";
 
 /** Folds exact contributions element by element; `ops` differ in the scalar of a pre-multiplied sum only. */
 export function naiveReduce(

@@ -1,9 +1,9 @@
 /**
  * Elements as raw bits: reading and writing them in bytes, and what two results have to agree in.
  *
- * Nothing here comes from `src`: widths and NaN patterns are written down a second time.
+ * Nothing here comes from the library: widths and NaN patterns are written down a second time.
  */
-import { decode, type OracleDType, type OracleFloat, oracleFormats } from "./rounding-oracle.ts";
+import { decode, type OracleDType, type OracleFloat, oracleFormats } from "./rounding.ts";
 
 /** Width of an element in bytes. */
 export const widths: { readonly [D in OracleDType]: 1 | 2 | 4 | 8 } = {
@@ -21,7 +21,11 @@ export const widths: { readonly [D in OracleDType]: 1 | 2 | 4 | 8 } = {
   float8e5m2: 1,
 };
 
-/** All dtypes. */
+/**
+ * All dtypes.
+ *
+ * @internal
+ */
 export const everyDType = Object.keys(widths) as OracleDType[];
 
 /** True for dtypes with a rounding. */
@@ -80,7 +84,7 @@ export function firstDifference(
   needed: Uint8Array,
 ): string | undefined {
   if (found.length !== needed.length) return `found ${found.length} bytes, needed ${needed.length}`;
-  if (Buffer.compare(found, needed) === 0) return undefined;
+  if (found.every((byte, i) => byte === needed[i])) return undefined;
   const left = bitsFromBytes(dtype, found);
   const right = bitsFromBytes(dtype, needed);
   const at = left.findIndex((value, i) => value !== right[i]);

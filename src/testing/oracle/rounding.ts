@@ -1,7 +1,7 @@
 /**
  * The rounding oracle: what a left fold must give, bit by bit, computed in whole numbers.
  *
- * It shares no code with `src`, on purpose: a float is decoded from its bits into `units *
+ * It shares no code with the library, on purpose: a float is decoded from its bits into `units *
  * 2^exponent` with a BigInt of units, every operator is applied exactly, and one generic function
  * rounds to any binary format. Slow next to a kernel, but fast enough for properties: some 10^5
  * folds of a few float32 a second.
@@ -118,7 +118,11 @@ export interface OracleCall {
   readonly finish?: boolean;
 }
 
-/** Bits of `((pre(c0) ∘ pre(c1)) ∘ pre(c2)) …`, rounded to the dtype after every hop. */
+/**
+ * Bits of `((pre(c0) ∘ pre(c1)) ∘ pre(c2)) …`, rounded to the dtype after every hop.
+ *
+ * @internal
+ */
 export function oracleFold(call: OracleCall): bigint {
   const { dtype, op, contributions } = call;
   if (!(dtype in oracleFormats)) return integerFold(call);
@@ -143,7 +147,11 @@ export function oracleFold(call: OracleCall): bigint {
   return canonical(format, acc);
 }
 
-/** Bits of `left ∘ right` where both already hold contributions: no scalar is applied. */
+/**
+ * Bits of `left ∘ right` where both already hold contributions: no scalar is applied.
+ *
+ * @internal
+ */
 export function oracleJoin(call: {
   readonly dtype: OracleDType;
   readonly op: OracleOp;
@@ -157,7 +165,11 @@ export function oracleJoin(call: {
   return oracleFold({ dtype, op: plain, ranks, rounding: "separate", contributions });
 }
 
-/** Ends a fold of partials: divides an integer average, makes a NaN canonical. */
+/**
+ * Ends a fold of partials: divides an integer average, makes a NaN canonical.
+ *
+ * @internal
+ */
 export function oracleFinish(call: {
   readonly dtype: OracleDType;
   readonly op: OracleOp;
@@ -175,7 +187,11 @@ export function oracleFinish(call: {
   });
 }
 
-/** Bits of the scalar of an average or of a pre-multiplied sum. */
+/**
+ * Bits of the scalar of an average or of a pre-multiplied sum.
+ *
+ * @internal
+ */
 export function oracleScalar(
   dtype: OracleFloat,
   op: "avg" | { readonly preMul: number | bigint },
@@ -216,6 +232,8 @@ export function decode(format: OracleFormat, bits: bigint): Exact {
 /**
  * Bits of the nearest value of `format`, ties to even; 1-byte formats by way of float16,
  * saturating.
+ *
+ * @internal
  */
 export function roundTo(format: OracleFormat, exact: Exact): bigint {
   if (!format.saturates) return roundOnce(format, exact);
