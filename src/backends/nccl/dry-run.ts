@@ -77,7 +77,7 @@ export class DryRun {
       singleRankRefusal(question, comm.ranks.length);
     if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
     const found = inBusOrder(comm, this.#places);
-    // Which kernel runs, and whether it loads wrongly there, is known where the plan is; elsewhere it may be any.
+    // The kernel, and so its load defect, is known only with a known plan; elsewhere it may be any kernel.
     return isPlanned(ncclVersion) && this.#unclaimed === undefined && isOrdered(found)
       ? symmetricRefusal(this.#plans(), question, found)
       : misalignment(question);
@@ -141,7 +141,7 @@ const recvAddress = 0x7e00_0000_0000n;
 /**
  * The call of one rank.
  *
- * @throws UnsupportedError for a call that NCCL does not estimate: messages, and what is made of them.
+ * @throws UnsupportedError for a call that NCCL does not estimate: messages, and collectives made of them.
  */
 function placeholderCall(question: Question, rank: number, ranks: number): RankCall {
   const { collective, dtype = "float32", count = 0, root = 0, op = "sum" } = question;

@@ -67,7 +67,7 @@ export async function join(
   }
 }
 
-/** The device of this process: the one that was named, or that of its local rank. */
+/** The device of this process: the named one, or the one of its local rank. */
 function requestedDevice({ devices }: NcclOptions, localRank: number): RequestedDevice {
   if (devices === undefined) return { device: localRank, isNamed: false };
   const device = devices.length === 1 ? devices[0] : devices[localRank];

@@ -148,7 +148,7 @@ async function openOwn(
   }
 }
 
-/** Aborts a communicator whose start completes after the cancellation. */
+/** Aborts a communicator with a start that completes after the cancellation. */
 function abortedIfLate(
   begun: Promise<NcclCommunicator>,
   cancelled: AbortSignal,

@@ -14,8 +14,8 @@ export interface NcclOptions {
   readonly stream?: bigint | undefined;
   /**
    * The caller's own streams, by rank of this process: handles of live streams on the ranks' devices that are no default
-   * streams of CUDA. Everything that a rank does takes place there, in call order, and so in order with what the caller
-   * queues there. They are used until the world is closed, and never destroyed.
+   * streams of CUDA. All work of a rank is queued there in call order, and so in order with the caller's own work. They are
+   * used until the world is closed, and never destroyed.
    */
   readonly streams?: readonly bigint[] | undefined;
   /**
@@ -65,7 +65,7 @@ export const ncclOptionKinds: OptionKinds<NcclOptions> = {
   ...{ readPlan: "boolean", nvls: "boolean" },
 };
 
-/** Refuses what is no deadline. */
+/** Refuses an invalid deadline. */
 export function assertTimeout(timeoutMs: unknown): void {
   if (typeof timeoutMs === "number" && timeoutMs > 0) return;
   throw invalid(
@@ -107,7 +107,7 @@ export function assertStaging(staging: unknown): void {
   );
 }
 
-/** Refuses lists of devices that are empty, name one twice, or hold what is no device number. */
+/** Refuses lists of devices that are empty, name one twice, or hold an invalid device number. */
 export function assertDevices(devices: readonly number[]): void {
   const seen = new Set<number>();
   const fault = (found: string): InvalidArgumentError =>

@@ -286,8 +286,8 @@ export function abortedError({ name }: CommInfo, cause: unknown): CommAbortedErr
 const [remoteErrorGraceMs, longestStepMs] = [4_000, 1_000];
 
 /**
- * A grace period for `ncclRemoteError` on one communicator. NCCL sees a closed connection only. Whether the other process was lost
- * or has ended the communicator is reported a little later, and the calls stay pending until then.
+ * A grace period for `ncclRemoteError` on one communicator. NCCL sees a closed connection only. The reason (a lost process, or
+ * the end of the communicator there) is reported a little later, and the calls stay pending until then.
  */
 class RemoteErrorGrace {
   #elapsedMs = 0;

@@ -1,6 +1,6 @@
 /**
  * The NCCL calls of one call of all ranks, with all arguments. The steps of `nccl-steps.ts` are recorded once, and replayed for
- * repeated calls without checks of counts, offsets or types. What is repeated often becomes one list.
+ * repeated calls without checks of counts, offsets or types. A call that is repeated often becomes one list.
  */
 
 import type { Completion, RepeatedCall } from "../../../api/backend-entry.ts";

@@ -1,7 +1,7 @@
 /** Helpers for cleanup, bounded waits and promises. Other folders of the backend use them; they use none of these. */
 import type { Completion } from "../../../api/backend-entry.ts";
 
-/** Runs every step, also after one threw; then throws what was thrown first. */
+/** Runs every step, also after one threw; then throws the first error. */
 export function runAll(steps: Iterable<() => void>): void {
   let failure: { readonly error: unknown } | undefined;
   for (const step of steps) {

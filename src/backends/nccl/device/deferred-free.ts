@@ -94,7 +94,7 @@ export class DeferredFree {
   #freeAll(): void {
     const steps = this.#pending.map(({ free }) => free);
     this.clear();
-    // NCCL's frees do not wait for the device. Memory that cannot be freed belongs to a lost device, whose next call fails.
+    // NCCL's frees do not wait for the device. Memory that cannot be freed belongs to a lost device; the next call on it fails.
     try {
       runAll([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
     } catch {}

@@ -1,6 +1,5 @@
 /**
- * First contacts: before NCCL receives a call that connects ranks for the first time, they wait at a barrier of the job's store
- * and are connected.
+ * First contacts: before NCCL gets a call that connects ranks for the first time, these wait at a barrier of the job's store.
  *
  * NCCL connects two ranks in the first message between them, and registers symmetric memory in the first call that uses it.
  * It blocks the calling thread until the other ranks do the same: on JavaScript's thread no deadline, signal or loss would be

@@ -53,8 +53,8 @@ const settleMs = 10_000;
  *
  * Rejects as `rejoin` does where the first rejoin fails.
  *
- * @throws BackendUnavailableError when no attempt succeeded; its cause is that of the last. InvalidArgumentError at once,
- *   because another attempt would fail with the same argument.
+ * @throws BackendUnavailableError when no attempt succeeded, with the last attempt's cause. InvalidArgumentError at once,
+ * because another attempt would fail with the same argument.
  */
 export async function rebuildJob(
   opener: GenerationOpener,

@@ -86,8 +86,8 @@ export class ProcessSettings {
   }
 
   /**
-   * Fixes in-switch reduction (NVLS), whose bits are not predictable: off unless the first world requests it, whatever the
-   * variable. Called before the first use of NCCL by a world.
+   * Fixes in-switch reduction (NVLS), because its bits are not predictable: off unless the first world requests it, with any
+   * value of the variable. Called before the first use of NCCL by a world.
    *
    * @throws InvalidArgumentError for a setting other than the first world's, and for a request while the variable is 0.
    * UnsupportedError if a worker thread would have to change the variable.

@@ -107,7 +107,7 @@ function setVariables(variables: Variables): () => void {
   };
 }
 
-/** Throws on a worker thread, whose environment is a copy that native code does not read. */
+/** Throws on a worker thread, because its environment is a copy that native code does not read. */
 export function assertReachesNccl(names: readonly string[]): void {
   if (isMainThread) return;
   throw new UnsupportedError({

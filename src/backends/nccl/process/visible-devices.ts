@@ -1,5 +1,5 @@
 /**
- * The device of this process: the named one, otherwise that of its local rank. Parses `CUDA_VISIBLE_DEVICES` as CUDA does.
+ * The device of this process: the named one, otherwise the one of its local rank. Parses `CUDA_VISIBLE_DEVICES` as CUDA does.
  *
  * If a launcher or a container exposes a single GPU to each process, that GPU is used, whatever the local rank.
  */

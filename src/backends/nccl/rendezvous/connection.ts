@@ -11,8 +11,8 @@
  *
  * Both nonces are fresh, so a recorded proof is worth nothing; the role is in it, so it cannot be sent back to its maker. A
  * store says nothing about the job before it has the rank's proof. From then on every frame carries a MAC over the frame's
- * number and its bytes. Each direction has a key, derived from secret and nonces. What was injected, repeated, left out or
- * moved does not fit, and ends the connection.
+ * number and its bytes. Each direction has a key, derived from secret and nonces. An injected, repeated, missing or moved frame
+ * does not fit, and ends the connection.
  *
  * The second connection of a rank reports the end of a machine. TCP's keepalive probes the other machine, not its process. The
  * kernel answers for a process that is stopped, or computes without returning to its event loop, for any time. But it probes
@@ -69,7 +69,7 @@ export class FramedSocket {
       this.end("takes nothing from its connection");
   }
 
-  /** Sends what was written, then ends the connection without telling the listener. */
+  /** Sends the written data, then ends the connection without a call of the listener. */
   finish(): void {
     this.#over = true;
     this.socket.end();
@@ -186,7 +186,7 @@ export function decodeChallenge(frame: Uint8Array): Uint8Array {
   return nonce;
 }
 
-/** The frame with which one end proves that it knows the secret. */
+/** The frame with which one end proves that it has the secret. */
 export function encodeProof(role: Role, secret: string, exchanged: HandshakeData): Buffer {
   const proof = mac(secret, [role, "proof"], exchanged);
   return new Writer().byte(proofKind(role)).bytes(proof).end();
@@ -273,7 +273,7 @@ function nonceOf(reader: Reader): Uint8Array {
 /** Longest time for the speaking connection to report its own end, which has more details. */
 const ownEndMs = 1_000;
 
-/** From now on the end of the silent connection is that of the spoken one too, and the other way round. */
+/** From now on the end of either connection ends the other one too. */
 export function linkLiveness(silent: FramedSocket, spoken: FramedSocket): void {
   silent.socket.unref();
   silent.listener = {
@@ -281,7 +281,7 @@ export function linkLiveness(silent: FramedSocket, spoken: FramedSocket): void {
       throw new WireError("a frame where nothing is to be said");
     },
     ended: (reason) => {
-      // After a standstill of this process what has come is read first.
+      // After a standstill of this process, arrived data is read first.
       setTimeout(() => setImmediate(() => spoken.end(reason)), ownEndMs).unref();
     },
   };

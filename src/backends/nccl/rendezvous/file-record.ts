@@ -60,7 +60,7 @@ export function filePath(path: string, jobId: string): string {
 /**
  * Creates a folder that only this user may enter, where none is.
  *
- * @returns Why what is there must not be used; `undefined` when nothing is wrong with it.
+ * @returns The reason not to use the existing file; `undefined` for a valid one.
  */
 export function makePrivateFolder(path: string): string | undefined {
   try {
@@ -194,7 +194,7 @@ function parse(text: string): FileRecord | undefined {
   }
 }
 
-/** Every field is what it is to be. */
+/** True if every field is valid. */
 function isWhole({ jobId, nonce, secret, host, port, creator }: FileRecord): boolean {
   const { boot, namespace, pid, started, atMs } = creator;
   const texts: readonly unknown[] = [jobId, nonce, secret, host, creator.host];

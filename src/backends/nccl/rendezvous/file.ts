@@ -60,7 +60,7 @@ export function fileRendezvous(options: FileOptions): Rendezvous {
   };
 }
 
-/** In a folder that other users may write to, they can create what a rank needs to create. */
+/** In a folder that other users may write to, they can create the file that a rank needs to create. */
 function requireOwnFolder(context: ErrorContext): void {
   const folder = dirname(context.address);
   const reason = makePrivateFolder(folder);
@@ -192,7 +192,7 @@ async function removeOwn(path: string, isMine: (found: FileState) => boolean): P
   try {
     while (!removeRecord(path, isMine) && performance.now() < end) await pause(pollMs);
   } catch {
-    // What this process hosts is to end all the same.
+    // The store hosted by this process ends in any case.
   }
 }
 

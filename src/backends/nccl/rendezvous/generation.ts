@@ -185,7 +185,7 @@ export class Generation {
     }
   }
 
-  /** Gives up a wait of that rank; one that has ended is none. */
+  /** Cancels a wait of that rank, unless it has ended. */
   cancel(rank: number, id: number): void {
     const isMine = (wait: Wait): boolean => wait.rank === rank && wait.id === id;
     for (const [key, waits] of this.#gets) {
@@ -303,7 +303,7 @@ export class Generation {
     if (waits?.size === 0) this.#gets.delete(key);
   }
 
-  /** A lost rank waits for nothing; what it gave to an exchange still counts. */
+  /** A lost rank has no waits; its value in an exchange still counts. */
   #dropWaitsOf(rank: number): void {
     for (const [key, waits] of this.#gets) {
       for (const wait of waits) if (wait.rank === rank) this.#dropGet(key, wait);
@@ -355,7 +355,9 @@ export class Generation {
   }
 }
 
-/** A deadline that keeps no process alive. A rank may send one beyond what a timer holds: it is the longest then. */
+/**
+ * A deadline that keeps no process alive. A rank may send a longer time than timers allow, which is then the longest possible.
+ */
 export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
   return setTimeout(then, Math.min(timeoutMs, longestTimerMs)).unref();
 }

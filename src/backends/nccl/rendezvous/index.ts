@@ -2,9 +2,9 @@
  * The rendezvous of a job's processes: everything before NCCL's first call, in plain Node.js.
  *
  * `Rendezvous.join` waits for all ranks and returns a `Membership`. It has a small key-value store (`set`, `get`, `exchange`,
- * `awaitBarriers`), reports of lost ranks (`onLost`), and the join of the next generation with the survivors (`rejoin`). Rank 0
- * sets NCCL's unique id there, the others get it; signatures, device ids and split colours are exchanged. No data of
- * collectives passes here.
+ * `awaitBarriers`) and reports lost ranks (`onLost`). Survivors join the next generation with `rejoin`. Rank 0 sets NCCL's
+ * unique id there, the others get it; signatures, device ids and split colours are exchanged. No data of collectives passes
+ * here.
  *
  * `launcherEnvironment(launcherVariables())` gives the rank of this process, from any known launcher, and `rendezvousFor` its
  * rendezvous.

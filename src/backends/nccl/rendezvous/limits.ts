@@ -1,7 +1,7 @@
 /** Bounds on everything a stranger, or a mistaken rank, may send or keep open. */
 
 export const limits = {
-  /** Bytes of a frame before its sender has proven that it knows the secret. */
+  /** Bytes of a frame before its sender has proven the secret. */
   handshakeFrameBytes: 512,
   /** From the connection to the authenticated request to join. */
   handshakeMs: 5_000,

@@ -304,7 +304,7 @@ function readReply(reader: Reader): Reply {
   }
 }
 
-/** Bytes that are no message: too short, too long, or not what the field may hold. */
+/** Bytes of an invalid message: too short, too long, or with an invalid field. */
 export class WireError extends Error {}
 
 /** Puts fields together. */

@@ -47,7 +47,7 @@ const closeMs = 2_000;
  *
  * A connection is dropped without a proof of the secret within the deadline, with too many bytes, or with an invalid message.
  * The job is not affected. In each step before the join (no hello, no proof, no request to join) at most 64 connections are
- * open, or 4 per rank in a larger job. A further one drops the oldest at the same step. Connections without the secret never
+ * open. Larger jobs allow 4 per rank. A further one drops the oldest at the same step. Connections without the secret never
  * displace a proven one, and silent ones never displace one with a hello.
  */
 export class StoreServer {

@@ -62,7 +62,7 @@ export class Store {
       place?.generation.cancel(place.rank, request.id);
       return;
     }
-    // Another number is that of a generation which the peer has left behind.
+    // Any other number is of a past generation of the peer.
     if (place?.generation.number !== request.generation) {
       fail(peer, request.id, {
         code: "over",

@@ -16,7 +16,7 @@ export interface CudaCalls
     CudaMemoryCalls,
     CudaStreamCalls {}
 
-/** Wraps a bound libcudart; `runner` is what lists of its calls are made with, where there is such a thing. */
+/** Wraps a bound libcudart; `runner`, if available, runs lists of its calls. */
 export function cudaCalls(bound: BoundCuda, runner?: ListRunner): CudaCalls {
   const library = cudaLibrary(bound);
   return {
@@ -77,7 +77,7 @@ const attribute = { computeMajor: 75, computeMinor: 76 } as const;
 
 /** Devices of this process. */
 export interface CudaDeviceCalls {
-  /** Version codes such as 13000 of the runtime and of what the driver supports. */
+  /** Version codes such as 13000 of the runtime, and of the newest one that the driver supports. */
   versions(): { readonly runtime: number; readonly driver: number };
   deviceCount(): number;
   /** Compute capability, such as 9.0. */

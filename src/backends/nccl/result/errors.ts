@@ -1,4 +1,4 @@
-/** Errors of native calls: which C function, on which device, what it returned and what the library said about it. */
+/** Errors of native calls: the C function, its device, its status and the library's message. */
 import { CommError, type CommErrorFacts, type ErrorText } from "../../../api/index.ts";
 import { cudaHint, ncclHint } from "./hints.ts";
 
@@ -66,7 +66,7 @@ function failureText(failure: NativeFailure, hint: string, facts: CommErrorFacts
   return { headline, table: [whereOf(facts)].filter(({ length }) => length > 0), hint };
 }
 
-/** As far as it is known: which rank, on which device, in which call. */
+/** The known facts: rank, device and call. */
 function whereOf({ rank, size, device, collective, call, comm }: CommErrorFacts): string[] {
   const among = size === undefined ? "" : ` of ${size}`;
   const rankText = rank === undefined ? undefined : `rank ${rank}${among}`;

@@ -30,7 +30,7 @@ export interface NcclCalls
     NcclListCalls,
     NcclWindowCalls {}
 
-/** Wraps a bound libnccl; `runner` is what lists of its calls are made with, where there is such a thing. */
+/** Wraps a bound libnccl; `runner`, if available, runs lists of its calls. */
 export function ncclCalls(bound: BoundNccl, runner?: ListRunner): NcclCalls {
   const library = ncclLibrary(bound);
   return {

@@ -66,7 +66,7 @@ const mostLinks = 64;
 /** The device at the other end of a link. */
 type LinkEndKind = "gpu" | "switch" | "other";
 
-/** By `nvmlIntNvLinkDeviceType_t`: a processor of IBM is neither; 255 is said of what is not known. */
+/** By `nvmlIntNvLinkDeviceType_t`: an IBM processor is neither; 255 is an unknown device. */
 const linkEndKinds: Readonly<Record<number, LinkEndKind>> = { 0: "gpu", 1: "other", 2: "switch" };
 
 /** The other end of a link that is up. */
