@@ -1,7 +1,7 @@
 /**
  * Limits of programs and of their indexes. A larger program is refused before it takes minutes or all memory.
  *
- * The limits allow a ring of 2,048 ranks, and of 1,448 where its folds are read off too.
+ * The limits allow a ring of 2,048 ranks, or of 1,448 if its folds are needed too.
  */
 import { UnsupportedError } from "../api/errors.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
@@ -12,7 +12,7 @@ export const mostSteps = 2 ** 23;
 /** Steps of a program that `fuse` accepts. */
 const mostFusedSteps = 2 ** 22;
 
-/** Pairs of lanes in such a program. */
+/** Pairs of lanes in a program that `fuse` accepts. */
 const mostPairs = 2 ** 24;
 
 /** Pairs of lanes and ranks in a program that is verified: the verifier keeps two integers for each. */

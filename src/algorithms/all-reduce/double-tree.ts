@@ -17,8 +17,8 @@ import { input, output } from "../program.ts";
 const pieces = 4;
 
 /**
- * By ranks from 1 on: steps that are saved. The trees are not full, and their pieces share the ports of a rank, so the
- * exact number has no closed form.
+ * Steps saved, one digit for each number of ranks from 1 on. The trees are not full, and their pieces share the ports of a
+ * rank, so the exact number has no closed form.
  */
 const fewerSteps = "0886344435444444344545443543444335454445454545454444454445444444";
 

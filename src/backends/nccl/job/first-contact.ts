@@ -51,7 +51,10 @@ export class FirstContacts {
     this.#keyOf = keyOf;
   }
 
-  /** `JobSession.barrier` for a call; nothing for a communicator that is over. A rank at the barrier counts as having submitted the call. */
+  /**
+   * `JobSession.barrier` for a call; `undefined` for an ended communicator. A rank at the barrier counts as having submitted
+   * the call.
+   */
   forCall(
     comm: NcclCommunicator | undefined,
     { collective, calls, number }: CallSet,

@@ -1,7 +1,7 @@
 /**
  * One generation of a job inside the store: its ranks, its keys, and its waits.
  *
- * Here everything happens at once and in order; the only thing that passes time is a deadline.
+ * Requests are processed synchronously and in order; only deadlines use timers.
  */
 import { ranksText } from "../../../api/error-text.ts";
 import { longestTimerMs } from "../common/async.ts";
@@ -10,14 +10,14 @@ import { limits } from "./limits.ts";
 import type { Failure, Reply, Request } from "./protocol.ts";
 import type { Barrier } from "./rendezvous.ts";
 
-/** A wait and how it ends. */
+/** An open wait of a rank, with its deadline. */
 interface Wait {
   readonly rank: number;
   readonly id: number;
   readonly timer: NodeJS.Timeout;
 }
 
-/** One for a key. */
+/** A wait for a key. */
 interface Get extends Wait {
   readonly needs: readonly number[] | undefined;
 }
@@ -28,7 +28,7 @@ interface ExchangeRound {
   bytes: number;
 }
 
-/** One generation. Ranks in it are its own numbers. */
+/** One generation. Ranks are numbered within it. */
 export class Generation {
   readonly number: number;
   readonly members: readonly Member[];
@@ -44,7 +44,7 @@ export class Generation {
     this.members = members;
   }
 
-  /** Why nothing happens here any more. */
+  /** The reason of its end; `undefined` before. */
   get over(): Failure | undefined {
     return this.#over;
   }

@@ -1,6 +1,6 @@
-/** The contract of a rendezvous: the barrier of a job's processes, over any medium. */
+/** The interface of a rendezvous of a job's processes, over any medium. */
 
-/** Where the processes of a job find each other. */
+/** The meeting point of a job's processes. */
 export interface Rendezvous {
   /** Where it is, for messages: `127.0.0.1:4711`, or a file. */
   readonly address: string;
@@ -14,7 +14,7 @@ export interface Rendezvous {
    *
    * @throws RendezvousError at the deadline, with the joined and the missing ranks, or the ranks that have not left. At once
    * for a taken rank, another job, another size, an ended generation, or a different secret.
-   * @throws CommAbortedError when `signal` fires first. InvalidArgumentError for a rank, size or job id that is none.
+   * @throws CommAbortedError when `signal` fires first. InvalidArgumentError for an invalid rank, size or job id.
    */
   join(options: JoinOptions): Promise<Membership>;
 }
@@ -27,11 +27,11 @@ export interface JoinOptions {
   /** Number of ranks of the job. */
   readonly size: number;
   /**
-   * The generation to join, from 0, the default. A later generation is normally reached by `rejoin`. Restarted processes
-   * give the next number, all of them the same, and take the place of the generation before.
+   * The generation to join, from 0, the default. A later generation is normally reached by `rejoin`. Restarted processes all
+   * give the same next number, and replace the previous generation.
    */
   readonly generation?: number | undefined;
-  /** Longest wait for the other ranks, and for the place itself (60000). */
+  /** Longest wait for the other ranks, and for the store itself (60000). */
   readonly deadlineMs?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -40,7 +40,7 @@ export interface JoinOptions {
 export interface WaitOptions {
   /** Longest wait (60000). */
   readonly timeoutMs?: number | undefined;
-  /** Gives up this wait alone; the membership stays usable. */
+  /** Cancels only this wait; the membership stays usable. */
   readonly signal?: AbortSignal | undefined;
   /** The process may end while it waits (false). */
   readonly idle?: boolean | undefined;
@@ -66,7 +66,7 @@ export interface Barrier {
 /** Arguments of the survivors' next generation. */
 export interface RejoinOptions {
   /**
-   * The ranks to go on without, in numbers of this generation; every survivor gives the same. By default the next generation
+   * The ranks to continue without, in numbers of this generation; every survivor gives the same. By default the next generation
    * has every connected rank that requests it. It forms as soon as all have, or when no new request arrives for `settleMs`.
    */
   readonly without?: readonly number[] | undefined;
@@ -77,9 +77,9 @@ export interface RejoinOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** A rank that is gone without having left. */
+/** A rank that was lost without leaving. */
 export interface LostPeer {
-  /** Its rank in this generation; `undefined` when it is the place itself, hosted by the launcher, that is gone. */
+  /** Its rank in this generation; `undefined` when the launcher's store is lost. */
   readonly rank: number | undefined;
   /** When the place noticed, in milliseconds since 1970 on the clock of the place. */
   readonly atMs: number;

@@ -22,15 +22,15 @@ import { Store, type StoreOptions } from "./store.ts";
 /** Options of a hosted store. */
 export interface StoreServerOptions extends StoreOptions {
   /**
-   * Where to listen (127.0.0.1). Anything but a loopback address needs a secret. A name of this machine that has a loopback
-   * address here stands for all of its addresses, because other machines have another one for it.
+   * Address to listen on (127.0.0.1). All but loopback addresses need a secret. A name of this machine that resolves to a
+   * loopback address here means all of its addresses, because other machines resolve it otherwise.
    */
   readonly address?: string | undefined;
   /** The port; 0, the default, takes a free one. */
   readonly port?: number | undefined;
   /** The secret that every rank must prove to know: at least 16 characters that cannot be guessed. */
   readonly secret?: string | undefined;
-  /** From the connection to the request to join (5000). */
+  /** Longest time from the connection to the request to join (5000). */
   readonly handshakeMs?: number | undefined;
 }
 
@@ -55,7 +55,7 @@ export class StoreServer {
   readonly port: number;
   readonly #server: Server;
   readonly #store: Store;
-  /** Connections by their step, at each the one that has been there for longest first. */
+  /** Connections by their step, oldest first. */
   readonly #byStep: Readonly<Record<ConnectionStep, Set<ServerConnection>>>;
   readonly #dropped: Map<string, number>;
   readonly #idle = new Set<() => void>();
@@ -81,7 +81,7 @@ export class StoreServer {
         closed: (each, dropped) => this.#forget(each, dropped),
       });
     });
-    // An error of accepting one connection, such as too many open files, is not the end of the others.
+    // An error of accepting one connection, such as too many open files, does not end the others.
     server.on("error", (error: NodeJS.ErrnoException) => this.#count(error.code ?? error.message));
     server.unref();
   }
