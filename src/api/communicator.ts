@@ -86,6 +86,16 @@ export interface Graph extends Disposable {
   dispose(): void;
 }
 
+/** A call with fixed arguments; see `prepare`. */
+export interface PersistentCall<T = unknown> {
+  /**
+   * Makes the call with what its buffers hold now, numbered and ordered like any call; in a `group` or `capture` as part of it.
+   *
+   * @throws CommClosedError once a buffer of it was disposed, or its communicator was closed.
+   */
+  start(options?: CallOptions): CommOp<T>;
+}
+
 /** One rank's end of a group of ranks. */
 export interface Communicator extends AsyncDisposable {
   /** This rank, from 0. */
@@ -310,6 +320,21 @@ export interface Communicator extends AsyncDisposable {
    * until then.
    */
   capture(calls: () => void): CommOp<Graph>;
+
+  /**
+   * Prepares a call: checks its arguments now, and makes it at every `start`, as MPI's persistent requests. Concerns this rank
+   * alone: other ranks make the same call in any form. The callback makes one call and returns it; it takes no `timeoutMs` and
+   * no `signal`, which `start` does. A `split` and a `capture` cannot be prepared.
+   *
+   * A call that repeats the arguments of the call before with the same buffer is found by that buffer and costs the same. A
+   * prepared call needs no buffer of its own, and several calls may share one.
+   *
+   * @throws InvalidArgumentError for a wrong argument of the call, or a callback that does not return its one call.
+   * @example
+   * const reduce = comm.prepare(() => comm.allReduce({ send: gradients, op: "avg" }));
+   * for (let step = 0; step < 1000; step++) await reduce.start();
+   */
+  prepare<T>(call: () => CommOp<T>): PersistentCall<T>;
 
   /**
    * The plan of a call: algorithm, chunks, fold order, steps, bytes, time. Predicted; runs nothing. Chunks are those of this

@@ -31,7 +31,13 @@ export {
   type SpecifiedCollective,
   specifications,
 } from "./collectives/index.ts";
-export type { AllocOptions, CommStats, Communicator, Graph } from "./communicator.ts";
+export type {
+  AllocOptions,
+  CommStats,
+  Communicator,
+  Graph,
+  PersistentCall,
+} from "./communicator.ts";
 export {
   bytesOf,
   type DType,

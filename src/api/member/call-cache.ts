@@ -200,8 +200,9 @@ export class CallCache {
   }
 
   /** A call without arguments that may change, for its keeper. */
-  create(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes: number): CachedCall {
-    return { ...this.#entry(collective, none, prepared), sendBytes };
+  create(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes?: number): CachedCall {
+    const entry = this.#entry(collective, none, prepared);
+    return sendBytes === undefined ? entry : { ...entry, sendBytes };
   }
 
   /** Remembers a call that was checked. */

@@ -43,17 +43,21 @@ export class CallCollector {
   readonly #steps: Step[] = [];
   /** The single step of a group. */
   readonly #grouped: CollectedCall[] = [];
-  readonly #action: "group" | "capture";
+  readonly #action: "group" | "capture" | "prepare";
   /** The calling rank of a communicator. */
   readonly owner: object;
   /** The collector of the enclosing callback. */
   readonly outer: CallCollector | undefined;
 
-  constructor(action: "group" | "capture", owner: object, outer: CallCollector | undefined) {
+  constructor(
+    action: "group" | "capture" | "prepare",
+    owner: object,
+    outer: CallCollector | undefined,
+  ) {
     this.#action = action;
     this.owner = owner;
     this.outer = outer;
-    if (action === "group") this.#steps.push(this.#grouped);
+    if (action !== "capture") this.#steps.push(this.#grouped);
   }
 
   /** Adds calls that are posted together: a single call, or the calls of an inner group. */
@@ -64,7 +68,7 @@ export class CallCollector {
 
   /** Adds virtual compute to the enclosing recording, if any; a group alone does not collect it. */
   addWork(work: Work): boolean {
-    if (this.#action === "group") return this.outer?.addWork(work) ?? false;
+    if (this.#action !== "capture") return this.outer?.addWork(work) ?? false;
     this.#steps.push(work);
     return true;
   }
@@ -87,7 +91,7 @@ export let innermost: CallCollector | undefined;
 
 /** Runs a callback and returns its calls; if it throws, they fail with its error. */
 export function collectCalls(
-  action: "group" | "capture",
+  action: "group" | "capture" | "prepare",
   owner: object,
   facts: Facts,
   callback: () => unknown,

@@ -20,7 +20,7 @@ import {
 } from "./call-collector.ts";
 import { publishGroup } from "./observers.ts";
 import type { Poster } from "./poster.ts";
-import { type Prepared, type PreparedCall, rankCall } from "./prepared.ts";
+import { buffersIn, type Prepared, rankCall } from "./prepared.ts";
 
 /**
  * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
@@ -387,11 +387,7 @@ class RecordedGraph extends Recording {
 }
 
 function buffersOf(calls: readonly CollectedCall[]): DeviceBuffer[] {
-  return calls.flatMap(({ prepared }) => {
-    const parts: readonly PreparedCall[] =
-      "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
-    return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
-  });
+  return calls.flatMap(({ prepared }) => buffersIn(prepared));
 }
 
 function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): CommClosedError {

@@ -19,7 +19,13 @@ import { prepareReduceScatter } from "../collectives/reduce-scatter.ts";
 import { prepareReduceScatterv } from "../collectives/reduce-scatterv.ts";
 import { prepareScatter } from "../collectives/scatter.ts";
 import { prepareSplit } from "../collectives/split.ts";
-import type { AllocOptions, CommStats, Communicator, Graph } from "../communicator.ts";
+import type {
+  AllocOptions,
+  CommStats,
+  Communicator,
+  Graph,
+  PersistentCall,
+} from "../communicator.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { UnsupportedError } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question, questionFault } from "../explanation.ts";
@@ -29,6 +35,7 @@ import type { CommOp } from "../op.ts";
 import { assertOptions, invalid, textOf } from "../option-kinds.ts";
 import { assertClosable } from "./call-collector.ts";
 import { postCapture, postGroup } from "./graphs.ts";
+import { prepareCall } from "./persistent-call.ts";
 import { Poster, type PosterHost } from "./poster.ts";
 
 /** The world's side of a member. */
@@ -208,6 +215,10 @@ export class Member implements Communicator {
 
   capture(callback: () => void): CommOp<Graph> {
     return postCapture(this.#poster, callback);
+  }
+
+  prepare<T>(call: () => CommOp<T>): PersistentCall<T> {
+    return prepareCall(this.#poster, call);
   }
 
   explain(question: Question): Explanation {

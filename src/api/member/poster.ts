@@ -15,7 +15,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { CurrentBatch } from "../ledger/persistent.ts";
 import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
-import { textOf } from "../option-kinds.ts";
+import { invalid, textOf } from "../option-kinds.ts";
 import { type CachedCall, CallCache } from "./call-cache.ts";
 import {
   assertNotForeign,
@@ -124,9 +124,13 @@ export class Poster {
       : (appended as Operation<T>);
   }
 
-  /** Posts a call that `repeats` has kept, and that can be made now: outside of callbacks. */
+  /** Posts a call that its owner has cached, with buffers that live; inside of a callback it is collected. */
   postCached(kept: CachedCall, options: CallOptions | undefined): Operation<void> {
     const { collective, prepared } = kept as CachedCall & { readonly prepared: Prepared<void> };
+    if (innermost !== undefined) {
+      this.assertOwn(collective);
+      return this.#post<void, CallOptions | undefined>(collective, options, () => prepared, kept);
+    }
     const { current } = this.#batch;
     const appended = current && this.cache.tryAppendCached(current, kept, options);
     return (appended ?? this.#post(collective, options, () => prepared, kept)) as Operation<void>;
@@ -212,10 +216,11 @@ export class Poster {
   }
 
   /** Runs a synchronous callback and returns its calls, checked and not posted. */
-  collect(action: "group" | "capture", callback: () => void): CallCollector {
+  collect(action: "group" | "capture" | "prepare", callback: () => void): CallCollector {
     this.assertOpen(action);
     if (typeof callback !== "function") {
-      throw this.check.begin(action, {}).fault("calls", `found ${textOf(callback)}`, "a function");
+      const field = action === "prepare" ? "call" : "calls";
+      throw invalid(action, field, textOf(callback), "a function", undefined, this.facts);
     }
     return collectCalls(action, this, this.facts, callback);
   }

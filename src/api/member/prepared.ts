@@ -116,3 +116,10 @@ export function markInUse(
   if (send !== undefined) allocationOf(send).lastUse = op;
   if (recv !== undefined) allocationOf(recv).lastUse = op;
 }
+
+/** The buffers of a prepared call. */
+export function buffersIn(prepared: Prepared<unknown> | PreparedTransfer<unknown>): DeviceBuffer[] {
+  const parts =
+    "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
+  return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
+}

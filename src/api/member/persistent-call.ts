@@ -1,0 +1,116 @@
+/** Calls with fixed arguments: checked once, started any number of times, as MPI's persistent requests. */
+import { type Allocation, allocationOf } from "../buffer.ts";
+import type { CallOptions } from "../calls.ts";
+import type { PersistentCall } from "../communicator.ts";
+import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
+import { type CommOp, failOp, type Operation } from "../op.ts";
+import { invalid, textOf } from "../option-kinds.ts";
+import type { CachedCall } from "./call-cache.ts";
+import type { CollectedCall } from "./call-collector.ts";
+import type { Poster } from "./poster.ts";
+import { buffersIn, type PreparedTransfer } from "./prepared.ts";
+
+/** Prepares the one call of a synchronous callback. */
+export function prepareCall<T>(poster: Poster, callback: () => CommOp<T>): PersistentCall<T> {
+  let returned: unknown;
+  // The call itself is awaitable, and a callback that is collected must not return a promise.
+  const run = (): void => {
+    returned = callback();
+  };
+  const { calls } = poster.collect("prepare", typeof callback === "function" ? run : callback);
+  const [only] = calls;
+  const fault = prepareFault(poster, calls, returned);
+  const error = fault ?? preparedError(poster);
+  for (const { op } of calls) failOp(op, error);
+  if (fault !== undefined || only === undefined) throw error;
+  return new FixedCall<T>(poster, only);
+}
+
+/** The reason why the calls of a callback cannot be prepared. */
+function prepareFault(
+  { facts }: Poster,
+  calls: readonly CollectedCall[],
+  returned: unknown,
+): InvalidArgumentError | undefined {
+  const [only] = calls;
+  const fault = (field: string, found: string, needed: string, hint?: string) =>
+    invalid("prepare", field, found, needed, hint, facts);
+  if (only === undefined || calls.length > 1) {
+    return fault("call", `${calls.length} calls`, "one call", "capture records several");
+  }
+  if (returned !== only.op) {
+    return fault("call", `a callback that returned ${textOf(returned)}`, "() => comm.allReduce(…)");
+  }
+  const { collective, options } = only;
+  if (collective === "split" || collective === "capture") {
+    return fault("call", collective, "a collective or a message", "call it outside");
+  }
+  const [option] = Object.keys(options ?? {});
+  if (option === undefined) return undefined;
+  return fault(option, "it was given", "none", `pass it to every start: call.start({ ${option} })`);
+}
+
+function preparedError({ facts }: Poster): CommError {
+  return new InvalidArgumentError(
+    {
+      headline: "prepare: a prepared call does not run, so it cannot be awaited",
+      hint: "await call.start()",
+    },
+    facts,
+  );
+}
+
+/** A prepared call of a rank. */
+class FixedCall<T> implements PersistentCall<T> {
+  readonly #poster: Poster;
+  readonly #call: CollectedCall;
+  /** `undefined` for a message. */
+  readonly #cached: CachedCall | undefined;
+  readonly #memory: readonly Allocation[];
+
+  constructor(poster: Poster, call: CollectedCall) {
+    const { collective, prepared } = call;
+    this.#poster = poster;
+    this.#call = call;
+    this.#cached = "transfers" in prepared ? undefined : poster.cache.create(collective, prepared);
+    this.#memory = [...new Set(buffersIn(prepared).map(allocationOf))];
+  }
+
+  start(options?: CallOptions): Operation<T> {
+    const poster = this.#poster;
+    const refusal = this.#refusal(options);
+    if (refusal === undefined && this.#cached !== undefined) {
+      return poster.postCached(this.#cached, options) as Operation<unknown> as Operation<T>;
+    }
+    const { collective, prepared } = this.#call;
+    return poster.post(collective, refusal === undefined ? options : undefined, () => {
+      if (refusal !== undefined) throw refusal;
+      return prepared as PreparedTransfer<T>;
+    });
+  }
+
+  #refusal(options: CallOptions | undefined): CommError | undefined {
+    const { facts } = this.#poster;
+    const { collective } = this.#call;
+    for (const { disposed, memory } of this.#memory) {
+      if (!disposed && memory.detached !== true) continue;
+      return new CommClosedError(
+        {
+          headline: `start: a buffer of the prepared ${collective} was ${disposed ? "disposed" : "transferred away"}`,
+          hint: "prepare the call again with memory that stays",
+        },
+        { ...facts, collective },
+      );
+    }
+    if (options === undefined) return undefined;
+    if (typeof options !== "object" || options === null) {
+      return invalid("start", "options", textOf(options), "an object", undefined, facts);
+    }
+    const [other] = Object.keys(options).filter(
+      (name) => name !== "timeoutMs" && name !== "signal",
+    );
+    if (other === undefined) return undefined;
+    const hint = "the arguments of a prepared call are fixed: prepare another one";
+    return invalid("start", other, "it is not known here", "timeoutMs or signal", hint, facts);
+  }
+}
