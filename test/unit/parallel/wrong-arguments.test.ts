@@ -1,4 +1,4 @@
-/** Mistaken arguments of training programs: refused by name where they are given, and never silently taken for others. */
+/** Wrong arguments of training programs are refused by name, and never silently taken for others. */
 import type { Communicator } from "twinccl";
 import {
   Checkpoints,

@@ -1,4 +1,4 @@
-/** Calls that several ranks of one process make again back to back: a row of them is a call, and nothing else changes. */
+/** Consecutive calls that several ranks of one process repeat: they form one batch across the ranks, with the results of single calls. */
 import type { CallOptions, CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";

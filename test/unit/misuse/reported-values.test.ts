@@ -1,4 +1,4 @@
-/** Found values are quoted as they were written: a text in quotes and a bigint with its n differ from the number that is needed. */
+/** Errors quote found values as written: a text in quotes and a bigint with its n differ from the needed number. */
 import { connect, createWorld } from "twinccl";
 import { bench } from "twinccl/bench";
 import { nccl } from "twinccl/nccl";

@@ -1,4 +1,4 @@
-/** Calls that a rank alone makes again back to back: they share what waits for them, and nothing else. */
+/** Consecutive calls that a single rank repeats: they form one batch with one wait, and the results of single calls. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { CallOptions, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
