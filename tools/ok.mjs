@@ -1,7 +1,7 @@
-// Everything CI runs, one check after the other; a failed check does not hide the later ones.
+// Everything CI runs; a failed check does not hide the others. Checks that use one core run two at a time.
 // `npm run ok -- --skip test` leaves out the named check. The last line counts checks.
 
-import { spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,32 +14,36 @@ const { name, version } = JSON.parse(readFileSync(join(root, "package.json"), "u
 const temporary = mkdtempSync(join(tmpdir(), `${name}-ok-`));
 const tarball = join(temporary, `${name}-${version}.tgz`);
 
-// The package is judged as it would be published: the tarball, not the checkout.
-const checks = {
-  lint: "biome ci --colors=off --error-on-warnings .",
-  types: "npm run -s types",
-  knip: "npm run -s knip",
-  "knip --production": "npm run -s knip -- --production",
-  docs: "npm run -s docs",
+/** Checks that use all cores, or make what later ones read: each runs alone, in this order. */
+const alone = {
   test: "npm test",
   "test:all": "npm run -s test:all",
   mutation: "npm run -s test:mutation",
   programs: "npm run -s test:programs",
-  "web build": "npm run -s web:build",
-  web: "npm run -s test:web",
   build: "npm run -s build",
-  "algorithms page": "node tools/algorithms-page.mjs --check",
-  "pipeline pictures": "node tools/pipeline-pictures.mjs --check",
-  golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
+  "web build": "npm run -s web:build",
+  pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
+};
+
+// The package is judged as it would be published: the tarball, not the checkout.
+const together = {
+  web: "npm run -s test:web",
+  types: "npm run -s types",
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
   "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
+  golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
   "golden on WebGPU":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl --executor webgpu --most 100003",
-  pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
-  publint: `npm run -s publint -- "${tarball}"`,
-  attw: `npm run -s attw -- "${tarball}"`,
   "try-package": `npm run -s try-package -- "${tarball}"`,
+  docs: "npm run -s docs",
+  attw: `npm run -s attw -- "${tarball}"`,
+  lint: "biome ci --colors=off --error-on-warnings .",
+  knip: "npm run -s knip",
+  "knip --production": "npm run -s knip -- --production",
+  publint: `npm run -s publint -- "${tarball}"`,
+  "algorithms page": "node tools/algorithms-page.mjs --check",
+  "pipeline pictures": "node tools/pipeline-pictures.mjs --check",
 };
 
 /** Checks that this machine lacks something for, and what. */
@@ -54,26 +58,55 @@ const path = `${join(root, "node_modules", ".bin")}:${process.env.PATH}`;
 const failed = [];
 let passed = 0;
 let left = 0;
-for (const [check, command] of Object.entries(checks)) {
-  if (skipped.includes(check)) continue;
+
+/** The exit status of a command, and its output unless that is shown at once. */
+function run(command, stdio) {
+  const child = spawn(command, {
+    cwd: root,
+    shell: true,
+    stdio: ["ignore", stdio, stdio],
+    env: { ...process.env, PATH: path },
+  });
+  const output = [];
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.on("data", (bytes) => output.push(bytes));
+  }
+  return new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", (status) => resolve({ status, output: Buffer.concat(output) }));
+  });
+}
+
+/** Runs a check, and counts it. */
+async function runCheck(check, command, isAlone) {
+  if (skipped.includes(check)) return;
   if (lacking[check] !== undefined) {
     process.stdout.write(`\n== ${check}: skipped: ${lacking[check]}\n`);
     left += 1;
-    continue;
+    return;
   }
-  process.stdout.write(`\n== ${check}: ${command.replaceAll(temporary, "TMP")}\n`);
+  const head = `\n== ${check}: ${command.replaceAll(temporary, "TMP")}\n`;
+  if (isAlone) process.stdout.write(head);
   const began = performance.now();
-  const { status } = spawnSync(command, {
-    cwd: root,
-    shell: true,
-    stdio: ["ignore", "inherit", "inherit"],
-    env: { ...process.env, PATH: path },
-  });
+  const { status, output } = await run(command, isAlone ? "inherit" : "pipe");
   const seconds = ((performance.now() - began) / 1000).toFixed(1);
+  if (!isAlone) {
+    process.stdout.write(head);
+    process.stdout.write(output);
+  }
   process.stdout.write(`== ${check}: ${status === 0 ? "ok" : "FAILED"} in ${seconds} s\n`);
   if (status === 0) passed += 1;
   else failed.push(check);
 }
+
+for (const [check, command] of Object.entries(alone)) await runCheck(check, command, true);
+const queue = Object.entries(together);
+async function work() {
+  for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
+    await runCheck(...next, false);
+  }
+}
+await Promise.all([work(), work()]);
 rmSync(temporary, { recursive: true, force: true });
 if (failed.length > 0) process.stdout.write(`\nfailed: ${failed.join(", ")}\n`);
 const tail = left > 0 ? `, ${left} skipped` : "";

@@ -1,6 +1,6 @@
 /**
  * Recorded results of real NCCL, replayed: a sample in every run, a larger one in `npm run test:all`, and all of them with
- * TWINCCL_GOLDEN=all.
+ * TWINCCL_GOLDEN=all. `npm run ok` has the command `golden check` run all of them through `createWorld`.
  */
 
 import { sim } from "twinccl/sim";
@@ -14,7 +14,7 @@ import { Replay, recordsOf } from "./replay.ts";
 const everything = process.env["TWINCCL_GOLDEN"] === "all";
 
 /** Input elements that a sample may regenerate, for each file; large cases are left to the full run. */
-const sampleElements = isAll ? 2e8 : 1e7;
+const sampleElements = isAll ? 5e7 : 1e7;
 
 /** Small cases of a sample; every file but the longest is within it. */
 const sampleCases = isAll ? 2000 : 100;
@@ -43,7 +43,7 @@ test.each(files)(
   "%s through createWorld",
   async (name) => {
     const cases = recordsOf(name);
-    const chosen = everything ? cases : sample(cases, sampleElements / 10);
+    const chosen = everything ? cases : sample(cases, 1e6);
     const found = await check(chosen, (plan) => sim({ like: "nccl-2.28", plan }));
     if (everything) console.log(`${name}: ${found.identical} of ${found.cases} identical`);
     expect(found.mismatches.slice(0, 10)).toEqual([]);
