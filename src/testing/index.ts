@@ -22,6 +22,16 @@ export {
   type Replay,
   replayLine,
 } from "./check-property.ts";
+export { conformanceParts } from "./conformance/parts.ts";
+export {
+  type ConformanceCase,
+  type ConformanceClaims,
+  type ConformanceRanks,
+  conformanceOfRanks,
+  type RanksUnderTest,
+  type UseRanks,
+} from "./conformance/ranks.ts";
+export { type ConformanceOptions, conformance, type UseWorld } from "./conformance/worlds.ts";
 export { expectSame, type SameRule } from "./expect-same.ts";
 export {
   type LifeCycleCommand,

@@ -29,6 +29,7 @@ function collect({ collective, calls }: CallSet): void {
     const folds = calls.map(({ op = "sum" }) => foldFor(dtype, op, ranks, "fused"));
     for (let block = 0; block < outBlocks(ranks, rank, root); block++) {
       const [start, count] = blockOf(calls[rank]!, "recv", block);
+      if (count === 0) continue;
       const result = new Uint8Array(count * bytesOf(dtype));
       const lanes = lanesOf(dtype, result.buffer, 0, result.length);
       for (const [hop, from] of expected(ranks, rank, block, root).entries()) {

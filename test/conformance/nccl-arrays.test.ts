@@ -24,6 +24,7 @@ worldsConform({
     return gpus.backend();
   },
   sizes: [1, 2, 3],
+  foldsAsExplained: false,
   capabilities: {
     hostArrays: true,
     virtualTime: false,

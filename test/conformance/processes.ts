@@ -1,12 +1,14 @@
 /** The suite on ranks that are processes of their own, as `twinccl launch` starts them. */
+import { type ConformanceClaims, conformanceOfRanks } from "twinccl/testing";
 import { afterAll } from "vitest";
 import { KeptOpen } from "../support/kept-open.ts";
 import { LaunchedRanks } from "../support/launched-ranks.ts";
 import type { SuiteParts } from "./parts.ts";
-import { type Claims, conformance } from "./suite.ts";
+import { testAll } from "./suite.ts";
 
 /** A backend with ranks that find each other between processes. */
-export interface ProcessCandidate extends Claims {
+export interface ProcessCandidate extends ConformanceClaims {
+  readonly name: string;
   /** Name of the backend. */
   readonly backend: string;
   /** Path of the script of a rank: it connects, and answers the suite's parts. */
@@ -20,7 +22,7 @@ export interface ProcessCandidate extends Claims {
 
 /** Runs every test on one backend. One job of each size stays for all tests that leave theirs well. */
 export function processesConform(candidate: ProcessCandidate): void {
-  const { script, args = [], launcher = () => [], compare, ...claims } = candidate;
+  const { name, script, args = [], launcher = () => [], compare, ...claims } = candidate;
   const jobsOf = (given: readonly string[]): KeptOpen<LaunchedRanks<SuiteParts>> =>
     new KeptOpen((size) =>
       LaunchedRanks.open<SuiteParts>({ size, script, args: given, launcher: launcher(size) }),
@@ -30,9 +32,10 @@ export function processesConform(candidate: ProcessCandidate): void {
   afterAll(async () => {
     await Promise.all([jobs.close(), compared?.close()]);
   }, 60_000);
-  conformance({
+  const cases = conformanceOfRanks({
     ...claims,
     use: (size, use) => jobs.use(size, use),
     ...(compared && { useCompared: (size, use) => compared.use(size, use) }),
   });
+  testAll(name, cases);
 }

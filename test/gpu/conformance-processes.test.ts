@@ -8,6 +8,7 @@ const some = Math.min(4, jobRanks);
 
 const nccl = {
   backend: "nccl",
+  foldsAsExplained: false,
   script: jobPath("conformance-rank.mjs"),
   // Processes do not know of each other's calls unless they tell.
   compare: ["--compare-calls", "always"],

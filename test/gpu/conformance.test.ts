@@ -10,6 +10,7 @@ worldsConform({
   backend: () => nccl(),
   keepsWorlds: true,
   sizes: [...new Set([1, Math.min(2, sizes.length), Math.min(3, sizes.length), sizes.length])],
+  foldsAsExplained: false,
   capabilities: {
     hostArrays: false,
     virtualTime: false,

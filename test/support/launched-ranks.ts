@@ -8,16 +8,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { ArgumentsOf, Parts, Ranks, ResultOf } from "../../src/testing/conformance/parts.ts";
 import { type Launch, launch } from "../unit/backends/nccl/rendezvous/launched.ts";
 import { sendMessage, takeMessages } from "./messages.ts";
-import {
-  type Answer,
-  type ArgumentsOf,
-  type Parts,
-  type Ranks,
-  type ResultOf,
-  socketVariable,
-} from "./parts.ts";
+import { type Answer, socketVariable } from "./parts.ts";
 import { type Collected, collected } from "./patience.ts";
 
 /** A job to start. */

@@ -17,7 +17,7 @@ import {
 import { cpu, HostMemory, sim } from "twinccl/sim";
 import { expect } from "vitest";
 import { memoryOf } from "../../src/api/buffer.ts";
-import { healthOf, healthyAmong } from "./health.ts";
+import { healthOf, healthyAmong } from "../../src/testing/conformance/parts.ts";
 
 /** The required outcome of one rank: an error's facts, `fine`, or an error of the program's own with that message. */
 export type Expected =

@@ -149,8 +149,6 @@ export function oracleFold(call: OracleCall): bigint {
 
 /**
  * Bits of `left ∘ right` where both already hold contributions: no scalar is applied.
- *
- * @internal
  */
 export function oracleJoin(call: {
   readonly dtype: OracleDType;
@@ -167,8 +165,6 @@ export function oracleJoin(call: {
 
 /**
  * Ends a fold of partials: divides an integer average, makes a NaN canonical.
- *
- * @internal
  */
 export function oracleFinish(call: {
   readonly dtype: OracleDType;

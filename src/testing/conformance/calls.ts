@@ -1,0 +1,149 @@
+/** The calls with results that the conformance suite judges. Contents that fold are exact: any order gives the same bits. */
+import type { DType, Question, ReduceOp } from "../../api/index.ts";
+import type { BlockOrder, DataCall, Placement, ProgramCall } from "../program.ts";
+
+/** The shape of a call, as `supports` takes it. */
+export function questionOf(call: ProgramCall): Question {
+  if (call.kind === "barrier") return { collective: "barrier" };
+  const { dtype } = call;
+  if (call.kind === "pair") return { collective: "send", dtype };
+  if (call.kind === "sendRecv" || call.kind === "allToAllv")
+    return { collective: call.kind, dtype };
+  return {
+    collective: call.kind,
+    dtype,
+    ...("op" in call && { op: call.op }),
+    ...("count" in call && { count: call.count }),
+    ...("root" in call && { root: call.root }),
+    ...("counts" in call && { counts: [call.counts] }),
+  };
+}
+
+/** The fields of a call with data, with a placement that changes with the seed. */
+function data(dtype: DType, seed: number, payload: DataCall["payload"] = "exact"): DataCall {
+  const form = seed % 2 === 0 ? "inPlace" : "apart";
+  return { dtype, payload, seed, placement: { form, lead: seed % 3, tail: 1, host: false } };
+}
+
+/** An all-reduce of exact contents. */
+export function reduceCall(
+  dtype: DType,
+  op: ReduceOp,
+  count: number,
+  seed: number,
+  size: number,
+): ProgramCall {
+  // An average is exact where 1/n is; elsewhere the plan's rounding decides, which is not judged here.
+  const inexact = op === "avg" && /float/.test(dtype) && !Number.isInteger(Math.log2(size));
+  return { ...data(dtype, seed), kind: "allReduce", op: inexact ? "sum" : op, count };
+}
+
+/** Copies of arbitrary bits, NaN payloads among them. */
+export function copyCalls(dtype: DType, size: number, seed: number): ProgramCall[] {
+  const placement = { form: "apart", lead: seed % 3, tail: 2, host: false } as const;
+  const bits = { dtype, payload: "bits", seed, placement } as const;
+  const counts = trafficOf(size, seed);
+  const give = seed % 2 === 0 ? "exchange" : "both";
+  return [
+    { ...bits, kind: "broadcast", count: 11, root: seed % size },
+    { ...bits, kind: "allToAll", count: 3 },
+    { ...bits, kind: "allToAllv", counts, give, recv: "exact", order: "packed" },
+    { ...bits, kind: "allToAllv", counts, give, recv: "allocated", order: "packed" },
+    { ...bits, kind: "allToAllv", counts, give: "both", recv: "longer", order: "reversed" },
+    { kind: "barrier" },
+  ];
+}
+
+const orders: readonly BlockOrder[] = ["packed", "reversed"];
+
+/** Numbers 0 to `length - 1`. */
+function upTo(length: number): number[] {
+  return Array.from({ length }, (_, at) => at);
+}
+
+/** Lengths of the blocks of all ranks, zeros among them. */
+function countsOf(size: number, seed: number): number[] {
+  return upTo(size).map((rank) => (3 * rank + seed) % 4);
+}
+
+function trafficOf(size: number, seed: number): number[][] {
+  return upTo(size).map((from) => upTo(size).map((to) => (from * 3 + to * 5 + seed) % 4));
+}
+
+/** Calls by the collective that they belong to, with every root and every order of blocks. */
+export const callsByDuty: Readonly<Record<string, (size: number) => ProgramCall[]>> = {
+  "broadcasts from every root": (size) =>
+    upTo(size).map((root) => {
+      return { ...data("int32", root, "bits"), kind: "broadcast", count: 7, root };
+    }),
+  "reduces to every root": (size) =>
+    upTo(size).map((root) => {
+      return { ...data("float32", root), kind: "reduce", op: "sum", count: 5, root };
+    }),
+  "reduces blocks and scatters them, of equal and of different lengths": (size) => [
+    { ...data("int32", 2), kind: "reduceScatter", op: "max", count: 3 },
+    { ...data("float32", 3), kind: "reduceScatter", op: "sum", count: 4 },
+    { ...data("float32", 4), kind: "reduceScatterv", op: "sum", counts: countsOf(size, 1) },
+    { ...data("int64", 5), kind: "reduceScatterv", op: "max", counts: countsOf(size, 3) },
+  ],
+  "gathers blocks at every root, where offsets say": (size) =>
+    upTo(size).flatMap((root) =>
+      (["even", ...orders] as const).map((order): ProgramCall => {
+        const counts = order === "even" ? upTo(size).fill(2) : countsOf(size, root);
+        return { ...data("float16", root, "bits"), kind: "gather", root, counts, order };
+      }),
+    ),
+  "scatters blocks from every root, where offsets say": (size) =>
+    upTo(size).flatMap((root) =>
+      (["even", ...orders] as const).map((order): ProgramCall => {
+        const counts = order === "even" ? upTo(size).fill(2) : countsOf(size, root);
+        return { ...data("float32", root, "bits"), kind: "scatter", root, counts, order };
+      }),
+    ),
+  "gathers blocks at all ranks, where offsets say": (size) => [
+    { ...data("int32", 2, "bits"), kind: "allGather", count: 3 },
+    { ...data("int8", 3, "bits"), kind: "allGather", count: 5 },
+    ...orders.map((order, at): ProgramCall => {
+      const counts = countsOf(size, at + 1);
+      return { ...data("float64", at, "bits"), kind: "allGatherv", counts, order };
+    }),
+  ],
+  "exchanges blocks of all ranks, where offsets say": (size) =>
+    orders.map((order, at): ProgramCall => {
+      const exchange = { counts: trafficOf(size, at), give: "both", recv: "exact", order } as const;
+      return { ...data("int32", at + 1, "bits"), kind: "allToAllv", ...exchange };
+    }),
+  "multiplies the contribution of each rank by its own scalar": (size) => {
+    const scalars = upTo(size).map((rank) => rank + 2);
+    const op = { preMul: 2 } as const;
+    return [
+      { ...data("int32", 6), kind: "allReduce", op, scalars, count: 6 },
+      { ...data("int64", 7), kind: "reduce", op, scalars, count: 3, root: size - 1 },
+    ];
+  },
+  "sends messages to other ranks and to itself": (size) => [
+    { ...data("float32", 1, "bits"), kind: "sendRecv", count: 6, to: upTo(size).reverse() },
+    ...upTo(size - 1).map((from): ProgramCall => {
+      return { ...data("int8", from, "bits"), kind: "pair", count: 3, from, to: from + 1 };
+    }),
+  ],
+};
+
+/** A mixture of calls that all backends support, for groups, recordings and splits. */
+export function mixedCalls(size: number, seed: number): ProgramCall[] {
+  const counts = countsOf(size, seed);
+  const root = seed % size;
+  return [
+    { ...data("float32", seed), kind: "allReduce", op: "sum", count: 9 },
+    { ...data("int32", seed + 1, "bits"), kind: "broadcast", count: 4, root },
+    { ...data("int32", seed + 2, "bits"), kind: "allGatherv", counts, order: "reversed" },
+    { ...data("int32", seed + 3), kind: "reduce", op: "min", count: 5, root },
+  ];
+}
+
+/** The same call with TypedArrays in place of buffers. */
+export function withArrays(call: ProgramCall): ProgramCall {
+  if (call.kind === "barrier") return call;
+  const placement: Placement = { ...call.placement, host: true };
+  return { ...call, placement };
+}

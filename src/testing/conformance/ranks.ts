@@ -1,0 +1,379 @@
+/**
+ * The duties of every backend, as cases for any test runner.
+ *
+ * Ranks may live in one process or in processes of their own: they do the named parts of `parts.ts`, and their results are
+ * judged here, by oracles and by the contract, never by a backend. Nothing is skipped.
+ */
+import fc from "fast-check";
+import type { Capabilities } from "../../api/backend-entry.ts";
+import { dtypes, namedReduceOps, type ReduceOp } from "../../api/index.ts";
+import { programs } from "../arbitrary-programs.ts";
+import { judgeRun } from "../oracle/judge.ts";
+import { sumInOrder } from "../oracle/order.ts";
+import type { Program, ProgramCall, ProgramStep } from "../program.ts";
+import { gatherRun } from "../run-program.ts";
+import { callsByDuty, copyCalls, mixedCalls, questionOf, reduceCall, withArrays } from "./calls.ts";
+import { expectEqual, expectTrue, textOf } from "./expectations.ts";
+import { type ConformanceParts, healthyAmong, noisyValues, type Ranks } from "./parts.ts";
+
+/** One case of the conformance suite. */
+export interface ConformanceCase {
+  /** The duty, as a statement without its subject. */
+  readonly name: string;
+  /** Rejects with the first fault. */
+  run(): Promise<void>;
+}
+
+/** The ranks of a communicator, ready for parts. */
+export type ConformanceRanks = Ranks<ConformanceParts>;
+
+/** Opens ranks, or takes those that are open, and has them used alone. */
+export type UseRanks = <T>(
+  size: number,
+  use: (ranks: ConformanceRanks) => Promise<T>,
+) => Promise<T>;
+
+/** Claims about a backend under test, wherever its ranks live. */
+export interface ConformanceClaims {
+  /** Numbers of ranks that can be opened, ascending; at least one. */
+  readonly sizes: readonly number[];
+  readonly capabilities: Capabilities;
+  /** All ranks use one device; each has its own when left out. */
+  readonly sharesDevice?: boolean | undefined;
+  /** False where sums are not folded in the order that `explain` gives. */
+  readonly foldsAsExplained?: boolean | undefined;
+}
+
+/** A backend under test, and the way to its ranks. */
+export interface RanksUnderTest extends ConformanceClaims {
+  /** Name of the backend, as it gives it. */
+  readonly backend: string;
+  readonly use: UseRanks;
+  /** The same with calls that are compared before they run, where it is an option. */
+  readonly useCompared?: UseRanks | undefined;
+}
+
+/**
+ * The cases of a backend with ranks that may live in processes of their own. Each process runs `conformanceParts` by name on its
+ * communicator.
+ *
+ * @example
+ * for (const each of conformanceOfRanks({ backend: "mine", sizes: [2], capabilities, use })) test(each.name, each.run);
+ */
+export function conformanceOfRanks(subject: RanksUnderTest): readonly ConformanceCase[] {
+  const cases: Record<string, () => Promise<void>> = {
+    ...factsOf(subject),
+    ...resultsOf(subject),
+    ...programsOf(subject),
+    ...orderOf(subject),
+    ...endsOf(subject),
+    ...plansOf(subject),
+  };
+  return Object.entries(cases).map(([name, run]) => ({ name, run }));
+}
+
+type Cases = Record<string, () => Promise<void>>;
+
+const operators: readonly ReduceOp[] = [...namedReduceOps, { preMul: 2 }];
+
+function leastOf({ sizes }: ConformanceClaims): number {
+  return sizes[0] as number;
+}
+
+function mostOf({ sizes }: ConformanceClaims): number {
+  return sizes.at(-1) as number;
+}
+
+function factsOf(subject: RanksUnderTest): Cases {
+  const { backend, capabilities, sizes, sharesDevice = false, use } = subject;
+  return {
+    "opens with its name and the capabilities it declares": () =>
+      use(leastOf(subject), async (ranks) => {
+        const found = await ranks.each("whatIsIt");
+        expectEqual("by rank", found, sameOn(ranks, { backend, capabilities }));
+      }),
+    "gives ranks, sizes and devices": async () => {
+      for (const size of sizes) {
+        await use(size, async (ranks) => {
+          const places = await ranks.each("placeOf");
+          const numbers = Array.from({ length: size }, (_, rank) => rank);
+          expectEqual(
+            "ranks",
+            places.map(({ rank }) => rank),
+            numbers,
+          );
+          expectEqual(
+            "sizes",
+            places.map((place) => place.size),
+            sameOn(ranks, size),
+          );
+          const devices = new Set(places.map(({ device }) => device));
+          expectEqual("number of devices", devices.size, sharesDevice ? 1 : size);
+        });
+      }
+    },
+  };
+}
+
+function resultsOf({ sizes, capabilities, use }: RanksUnderTest): Cases {
+  const onAllSizes = (judged: (size: number) => Promise<void>) => async (): Promise<void> => {
+    for (const size of sizes) await judged(size);
+  };
+  const judged: Cases = {};
+  for (const [duty, callsOf] of Object.entries(callsByDuty)) {
+    judged[duty] = onAllSizes((size) =>
+      use(size, (ranks) => judgeSupported(ranks, "each", callsOf(size))),
+    );
+  }
+  if (capabilities.hostArrays) {
+    judged["takes TypedArrays in place of buffers"] = onAllSizes((size) => {
+      const calls = Object.values(callsByDuty).flatMap((callsOf) => callsOf(size));
+      return use(size, (ranks) => judgeSupported(ranks, "each", calls.map(withArrays)));
+    });
+  }
+  return {
+    "reduces exact payloads for every dtype and operator": onAllSizes(async (size) => {
+      for (const dtype of dtypes) {
+        const calls = operators.map((op, at) => reduceCall(dtype, op, 13 + at, at, size));
+        await use(size, (ranks) => judgeSupported(ranks, "together", calls));
+      }
+    }),
+    "copies bytes, NaN payloads included, for every dtype": onAllSizes(async (size) => {
+      for (const [at, dtype] of dtypes.entries()) {
+        await use(size, (ranks) => judgeSupported(ranks, "each", copyCalls(dtype, size, at)));
+      }
+    }),
+    "accepts counts of zero, one, and less than the number of ranks": onAllSizes(async (size) => {
+      for (const count of [0, 1, size - 1, size, size + 1]) {
+        const calls = (["sum", "max"] as const).map((op) =>
+          reduceCall("int32", op, count, count, size),
+        );
+        await use(size, (ranks) => judge(ranks, programOf(size, "each", calls)));
+      }
+    }),
+    ...judged,
+  };
+}
+
+/** Programs of more than single calls. */
+function programsOf({ sizes, use }: RanksUnderTest): Cases {
+  const each = (stepsOf: (size: number) => Pick<Program, "steps" | "splits">) => async () => {
+    for (const size of sizes) {
+      await use(size, (ranks) => judge(ranks, { size, issue: "each", ...stepsOf(size) }));
+    }
+  };
+  return {
+    "runs the calls of a group at once": each((size) => {
+      return { splits: [], steps: [{ kind: "group", comm: 0, calls: mixedCalls(size, 1) }] };
+    }),
+    "replays recorded calls with new contents": each((size) => {
+      const calls = mixedCalls(size, 2);
+      return { splits: [], steps: [{ kind: "replay", comm: 0, calls, times: 3 }] };
+    }),
+    "runs calls of the communicators of a split, in the order of its keys": each((size) => {
+      const colors = Array.from({ length: size }, (_, rank) => rank % 2);
+      const parts = [0, 1].map((color) => colors.filter((each) => each === color).length);
+      const steps = parts.flatMap((members, color): ProgramStep[] =>
+        members === 0
+          ? []
+          : mixedCalls(members, color).map((call) => ({ kind: "call", comm: 1 + color, call })),
+      );
+      return { splits: [{ parent: 0, colors, reversed: true }], steps };
+    }),
+    "runs whole programs, with every collective, form and placement": async () => {
+      const drawn = programs({ sizes: fc.constantFrom(...sizes), mostElements: 20 });
+      for (const program of fc.sample(drawn, { seed: 1, numRuns: 60 })) {
+        await use(program.size, (ranks) => judgeIfSupported(ranks, program));
+      }
+    },
+  };
+}
+
+function orderOf(subject: RanksUnderTest): Cases {
+  const { sizes, use } = subject;
+  const [least, most] = [leastOf(subject), mostOf(subject)];
+  return {
+    "holds every rank at a barrier until the last one arrives": async () => {
+      for (const size of sizes) {
+        await use(size, async (ranks) => {
+          const times = await ranks.each("barrier");
+          for (const [rank, { left }] of times.entries()) {
+            const early = times.filter(({ entered }) => entered > left);
+            expectEqual(`ranks that came after rank ${rank} had left`, early, []);
+          }
+        });
+      }
+    },
+    "runs calls in order, also when they are awaited later": () =>
+      use(most, async (ranks) => {
+        const total = BigInt(most) ** 4n;
+        const needed = sameOn(ranks, [total, total, total]);
+        expectEqual("sums", await ranks.each("sumsInOrder"), needed);
+      }),
+    "reads the contents at the call, not those written later": () =>
+      use(least, async (ranks) => {
+        const needed = [
+          [1, 1, 1],
+          [2, 2, 2],
+          [3, 4, 5],
+        ];
+        expectEqual("contents", await ranks.each("earlyReads"), sameOn(ranks, needed));
+      }),
+    "gives the same bits in every run": () =>
+      use(most, async (ranks) => {
+        const [first = [], ...others] = await ranks.each("noisySum");
+        for (const other of others) expectEqual("bits of another rank", other, first);
+        expectEqual("bits of another run", await ranks.each("noisySum"), sameOn(ranks, first));
+      }),
+  };
+}
+
+function endsOf(subject: RanksUnderTest): Cases {
+  const { use, useCompared = use } = subject;
+  const [least, most] = [leastOf(subject), mostOf(subject)];
+  return {
+    "refuses wrong arguments on the rank that gives them": () =>
+      use(least, async (ranks) => {
+        const codes = await ranks.each("wrongArguments");
+        expectEqual("codes", codes, sameOn(ranks, new Array(6).fill("ERR_COMM_ARG")));
+        await expectHealthy(ranks);
+      }),
+    "rejects calls that differ between ranks, writes nothing, and continues": async () => {
+      if (most === 1) return;
+      await useCompared(most, async (ranks) => {
+        // Of two ranks the first one's value is the norm.
+        const facts = { code: "ERR_COMM_MISMATCH", field: "count", ranks: [1] };
+        // Nothing was written: the same memory has the right sum next.
+        const held = [new Array(8).fill(3 * most), [0]];
+        const needed = sameOn(ranks, { ...facts, held });
+        expectEqual("errors", await ranks.each("disagreement"), needed);
+        await expectHealthy(ranks);
+      });
+    },
+    "replays a recording until it is disposed, and refuses it then": () =>
+      use(most, async (ranks) => {
+        const sum = (2 * most) ** 2;
+        const needed = { disposed: true, code: "ERR_COMM_CLOSED", held: [sum, sum] };
+        expectEqual("replays", await ranks.each("replays"), sameOn(ranks, needed));
+        await expectHealthy(ranks);
+      }),
+    "closes a communicator permanently": () =>
+      use(least, async (ranks) => {
+        const codes = await ranks.each("closedTwice");
+        expectEqual("codes", codes, sameOn(ranks, "ERR_COMM_CLOSED"));
+        await expectHealthy(ranks);
+      }),
+    "names communicators of the same color differently, alike on all ranks": () =>
+      use(most, async (ranks) => {
+        const names = await ranks.each("splitNames");
+        expectEqual("different names", new Set(names[0]).size, 3);
+        expectEqual("names by rank", names, sameOn(ranks, names[0]));
+        await expectHealthy(ranks);
+      }),
+  };
+}
+
+function plansOf(subject: RanksUnderTest): Cases {
+  const { use, sizes, foldsAsExplained = true } = subject;
+  const most = mostOf(subject);
+  const question = { collective: "allReduce", dtype: "float32", op: "sum" } as const;
+  const cases: Cases = {
+    "explains a call without running it": () =>
+      use(most, async (ranks) => {
+        const plans = await ranks.each("explanation", { ...question, count: 100 });
+        for (const plan of plans) {
+          expectEqual("collective", plan.collective, "allReduce");
+          expectEqual("ranks", plan.ranks, most);
+          const elements = plan.chunks.reduce((sum, { length }) => sum + length, 0);
+          expectEqual("elements of all chunks", elements, 100);
+          for (const { order } of plan.chunks) {
+            const sorted = [...order].sort((a, b) => a - b);
+            expectEqual(
+              "ranks of a chunk",
+              sorted,
+              Array.from({ length: most }, (_, rank) => rank),
+            );
+          }
+          expectTrue("the text names the collective", plan.text.includes("allReduce"));
+        }
+        expectEqual("plans by rank", plans, sameOn(ranks, plans[0]));
+      }),
+  };
+  if (!foldsAsExplained) return cases;
+  cases["folds in the order that it explains, rounded at every hop"] = async () => {
+    for (const size of sizes) {
+      await use(size, async (ranks) => {
+        const count = noisyValues(0).length;
+        const [plan] = await ranks.each("explanation", { ...question, count });
+        const contents = Array.from({ length: size }, (_, rank) => noisyValues(rank));
+        const needed = sumInOrder(plan?.chunks ?? [], contents);
+        expectEqual(`bits on ${size} ranks`, await ranks.each("noisySum"), sameOn(ranks, needed));
+      });
+    }
+  };
+  return cases;
+}
+
+function programOf(size: number, issue: Program["issue"], calls: readonly ProgramCall[]): Program {
+  const steps = calls.map((call) => ({ kind: "call", comm: 0, call }) as const);
+  return { size, issue, splits: [], steps };
+}
+
+/** Runs a program and judges every rank's data after every call. */
+async function judge(ranks: ConformanceRanks, program: Program): Promise<void> {
+  const held = await ranks.each("programs", [program]);
+  const byRank = held.map(([only = []]) => only);
+  try {
+    judgeRun(program, gatherRun(program, byRank, "the subject"));
+  } catch (cause) {
+    const fault = cause instanceof Error ? cause.message : String(cause);
+    throw new Error(`${fault}\nin the program ${textOf(program)}`, { cause });
+  }
+}
+
+/** Runs the calls that all ranks say they support; the others must be refused by every rank. */
+async function judgeSupported(
+  ranks: ConformanceRanks,
+  issue: Program["issue"],
+  calls: readonly ProgramCall[],
+): Promise<void> {
+  const answers = await supportsOf(ranks, calls);
+  const supported = calls.filter((_, at) => answers[at]);
+  const others = calls.filter((call, at) => !answers[at] && call.kind !== "pair");
+  if (others.length > 0) {
+    const codes = await ranks.each("refusals", others);
+    const refused = others.map(() => "ERR_COMM_UNSUPPORTED");
+    const kinds = others.map((call) => `${"dtype" in call ? call.dtype : ""} ${call.kind}`);
+    expectEqual(`codes of ${kinds.join()}`, codes, sameOn(ranks, refused));
+    await expectHealthy(ranks);
+  }
+  if (supported.length > 0) await judge(ranks, programOf(ranks.size, issue, supported));
+}
+
+/** Judges a program unless it has a call that the ranks do not support. */
+async function judgeIfSupported(ranks: ConformanceRanks, program: Program): Promise<void> {
+  const calls = program.steps.flatMap((step) => (step.kind === "call" ? [step.call] : step.calls));
+  const answers = await supportsOf(ranks, calls);
+  if (answers.every(Boolean)) await judge(ranks, program);
+}
+
+async function supportsOf(
+  ranks: ConformanceRanks,
+  calls: readonly ProgramCall[],
+): Promise<readonly boolean[]> {
+  const answers = await ranks.each("supports", calls.map(questionOf));
+  const [first = []] = answers;
+  expectEqual("supported calls by rank", answers, sameOn(ranks, first));
+  expectEqual("number of answers", first.length, calls.length);
+  return first;
+}
+
+/** The ranks still work. */
+async function expectHealthy(ranks: ConformanceRanks): Promise<void> {
+  const found = await ranks.each("healthOf");
+  expectEqual("a healthy program afterwards", found, sameOn(ranks, healthyAmong(ranks.size)));
+}
+
+function sameOn<T>({ size }: ConformanceRanks, value: T): T[] {
+  return new Array<T>(size).fill(value);
+}

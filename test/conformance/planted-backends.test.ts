@@ -1,0 +1,155 @@
+/** Backends with one planted fault each: the suite fails them, and its failing cases name the fault. */
+import { bytesOf, type DeviceBuffer } from "twinccl";
+import { type Backend, type CallSet, memoryOf, type RankCall, type Work } from "twinccl/backend";
+import type { HostMemory } from "twinccl/sim";
+import { conformance } from "twinccl/testing";
+import { expect, test } from "vitest";
+import { host } from "./host-backend.ts";
+
+const capabilities = {
+  hostArrays: false,
+  virtualTime: false,
+  deterministic: true,
+  symmetricMemory: false,
+};
+
+/** The host backend with work that is changed before it is executed, and memory that is changed afterwards. */
+function planted(change: {
+  readonly before?: (set: CallSet) => CallSet;
+  readonly after?: (set: CallSet) => void;
+}): Backend {
+  const backend = host();
+  return {
+    ...backend,
+    open: async (request) => {
+      const session = await backend.open(request);
+      const execute = (work: Work): void | Promise<void> => {
+        if ("transfers" in work) return session.execute(work);
+        const done = session.execute(change.before?.(work) ?? work);
+        change.after?.(work);
+        return done;
+      };
+      return { ...session, execute };
+    },
+  };
+}
+
+function bytesIn(buffer: DeviceBuffer): Uint8Array {
+  const memory = memoryOf(buffer) as HostMemory;
+  return new Uint8Array(memory.buffer, buffer.byteOffset, buffer.byteLength);
+}
+
+/** Offsets of blocks one after another. */
+function packed(counts: readonly number[] | undefined): number[] | undefined {
+  return counts?.map((_, block) => counts.slice(0, block).reduce((sum, count) => sum + count, 0));
+}
+
+const withCalls = (set: CallSet, change: (call: RankCall) => RankCall): CallSet => {
+  return { ...set, calls: set.calls.map(change) };
+};
+
+/** Names of the cases that fail. */
+async function failures(backend: () => Backend): Promise<string[]> {
+  const names: string[] = [];
+  for (const { name, run } of conformance({ backend, capabilities, sizes: [1, 3] })) {
+    await run().catch(() => names.push(name));
+  }
+  return names;
+}
+
+test("the host backend itself fails no case", async () => {
+  expect(await failures(host)).toEqual([]);
+});
+
+test("one wrong bit on the last rank fails the cases of exact contents and of copies", async () => {
+  const after = ({ calls }: CallSet): void => {
+    const { recv } = calls.at(-1)!;
+    if (recv === undefined || recv.length === 0) return;
+    bytesIn(recv)[recv.byteLength - 1]! ^= 1;
+  };
+  const names = await failures(() => planted({ after }));
+  expect(names).toEqual(
+    expect.arrayContaining([
+      "reduces exact payloads for every dtype and operator",
+      "copies bytes, NaN payloads included, for every dtype",
+    ]),
+  );
+});
+
+test("offsets of receive buffers that are ignored fail the cases that name offsets", async () => {
+  const before = (set: CallSet): CallSet =>
+    withCalls(set, (call) => ({ ...call, recvOffsets: packed(call.recvCounts) }));
+  expect(await failures(() => planted({ before }))).toEqual([
+    "copies bytes, NaN payloads included, for every dtype",
+    "gathers blocks at every root, where offsets say",
+    "gathers blocks at all ranks, where offsets say",
+    "exchanges blocks of all ranks, where offsets say",
+    "runs the calls of a group at once",
+    "replays recorded calls with new contents",
+    "runs calls of the communicators of a split, in the order of its keys",
+    "runs whole programs, with every collective, form and placement",
+  ]);
+});
+
+test("offsets of send buffers that are ignored fail the cases that name offsets", async () => {
+  const before = (set: CallSet): CallSet =>
+    withCalls(set, (call) => ({ ...call, sendOffsets: packed(call.sendCounts) }));
+  expect(await failures(() => planted({ before }))).toEqual([
+    "copies bytes, NaN payloads included, for every dtype",
+    "scatters blocks from every root, where offsets say",
+    "exchanges blocks of all ranks, where offsets say",
+    "runs whole programs, with every collective, form and placement",
+  ]);
+});
+
+test("a broadcast from another rank than the root fails the case that names roots", async () => {
+  const before = (set: CallSet): CallSet => {
+    if (set.collective !== "broadcast") return set;
+    const ranks = set.calls.length;
+    return withCalls(set, (call) => {
+      const root = (call.root + 1) % ranks;
+      return { ...call, root, send: call.rank === root ? (call.send ?? call.recv) : call.send };
+    });
+  };
+  expect(await failures(() => planted({ before }))).toEqual(
+    expect.arrayContaining(["broadcasts from every root"]),
+  );
+});
+
+test("blocks of a scatter in the wrong order fail the case that names it", async () => {
+  const after = ({ collective, calls }: CallSet): void => {
+    if (collective !== "scatter" || calls.length === 1) return;
+    const [first, last] = [calls[0]!, calls.at(-1)!].map((call) => bytesIn(call.recv!));
+    const width = Math.min(first!.length, last!.length, bytesOf(calls[0]!.dtype!));
+    const kept = first!.slice(0, width);
+    first!.set(last!.subarray(0, width));
+    last!.set(kept);
+  };
+  expect(await failures(() => planted({ after }))).toEqual([
+    "scatters blocks from every root, where offsets say",
+    "runs whole programs, with every collective, form and placement",
+  ]);
+});
+
+test("another order than the explained one fails the case that names it", async () => {
+  const backend = (): Backend => {
+    const own = host();
+    const open: Backend["open"] = async (request) => {
+      const session = await own.open(request);
+      return {
+        ...session,
+        explain: (question, comm, rank) => {
+          const plan = session.explain(question, comm, rank);
+          const chunks = plan.chunks.map((chunk) => {
+            return { ...chunk, fold: chunk.fold.replace(/r0(.*)r2/, "r2$1r0") };
+          });
+          return { ...plan, chunks };
+        },
+      };
+    };
+    return { ...own, open };
+  };
+  expect(await failures(backend)).toEqual([
+    "folds in the order that it explains, rounded at every hop",
+  ]);
+});

@@ -1,0 +1,107 @@
+/** The cases of the conformance suite apart from their backends: options, and comparison without a test runner. */
+import { InvalidArgumentError } from "twinccl";
+import { sim } from "twinccl/sim";
+import { conformance } from "twinccl/testing";
+import { describe, expect, test } from "vitest";
+import {
+  expectEqual,
+  expectTrue,
+  failureOf,
+  textOf,
+  within,
+} from "../../../src/testing/conformance/expectations.ts";
+import { sumInOrder } from "../../../src/testing/oracle/order.ts";
+
+const capabilities = {
+  hostArrays: true,
+  virtualTime: true,
+  deterministic: true,
+  symmetricMemory: true,
+};
+
+describe("the list of cases", () => {
+  const namesOf = (cases: readonly { readonly name: string }[]) => cases.map(({ name }) => name);
+  const all = namesOf(conformance({ backend: () => sim(), capabilities }));
+
+  test("has different names", () => {
+    expect(all).toHaveLength(34);
+    expect(new Set(all).size).toBe(all.length);
+  });
+
+  test("lacks only what the claims exclude", () => {
+    const fewer = conformance({
+      backend: () => sim(),
+      capabilities: { ...capabilities, hostArrays: false },
+      foldsAsExplained: false,
+    });
+    expect(all.filter((name) => !namesOf(fewer).includes(name))).toEqual([
+      "takes TypedArrays in place of buffers",
+      "folds in the order that it explains, rounded at every hop",
+    ]);
+  });
+
+  test.each([[[]], [[0]], [[1.5]], [3]])("is refused for the sizes %o", (sizes) => {
+    const options = { backend: () => sim(), capabilities, sizes: sizes as number[] };
+    expect(() => conformance(options)).toThrow(InvalidArgumentError);
+  });
+
+  test("is refused for an option that is not known", () => {
+    const options = { backend: () => sim(), capabilities, size: 3 };
+    expect(() => conformance(options as never)).toThrow(/sizes/);
+  });
+
+  test("fails a backend that does not declare the claimed capabilities", async () => {
+    const claimed = { ...capabilities, symmetricMemory: false };
+    const [first] = conformance({ backend: () => sim(), capabilities: claimed, sizes: [2] });
+    await expect(first!.run()).rejects.toThrow(/symmetricMemory: true.*symmetricMemory: false/);
+  });
+});
+
+describe("comparison", () => {
+  test("has a text of its own for all plain data that differs", () => {
+    const values = [
+      ...[0, -0, 1, 1n, "1", true, null, undefined, Number.NaN, [], {}, [1], [1n], { a: 1 }],
+      ...[{ a: "1" }, { b: 1 }, [[1]], "[1]", '"1"'],
+    ];
+    expect(new Set(values.map(textOf)).size).toBe(values.length);
+  });
+
+  test("takes fields in any order, and absent ones for undefined", () => {
+    expectEqual("x", { a: 1, b: [2n] }, { b: [2n], c: undefined, a: 1 });
+    expectEqual("x", Uint8Array.of(1, 2), [1, 2]);
+    expect(() => expectEqual("sums", [1], [2])).toThrow("sums: found [1], needs [2]");
+    expect(() => expectTrue("the sky is green", false)).toThrow("not so: the sky is green");
+  });
+
+  test("waits for an error, and not for ever", async () => {
+    const error = new Error("mine");
+    expect(await failureOf("work", Promise.reject(error))).toBe(error);
+    await expect(failureOf("work", Promise.resolve(1))).rejects.toThrow("work: succeeded");
+    await expect(within(1, new Promise(() => undefined))).rejects.toThrow("hung for 1 ms");
+    expect(await within(1000, Promise.resolve(7))).toBe(7);
+  });
+});
+
+describe("a sum in the order of a text", () => {
+  // 2^24 + 1 rounds to 2^24, so that the order shows.
+  const contents = [2 ** 24, 1, 1, -(2 ** 24)].map((value) => Float32Array.of(value));
+  const sumOf = (fold: string): number => {
+    const bits = sumInOrder([{ offset: 0, length: 1, fold }], contents);
+    return new Float32Array(Uint32Array.from(bits).buffer)[0]!;
+  };
+
+  test.each([
+    ["((r0 + r1) + r2) + r3", 0],
+    ["r0 + r1 + r2 + r3", 0],
+    ["(r1 + r2) + (r0 + r3)", 2],
+    ["((r0 + r3) + r1) + r2", 2],
+    ["r0 + (r1 + r2) + r3", 2],
+    ["r1", 1],
+  ])("%s", (fold, sum) => {
+    expect(sumOf(fold)).toBe(sum);
+  });
+
+  test.each(["(r0 + r1", "+ r1", ""])("is refused for the text %o", (fold) => {
+    expect(() => sumOf(fold)).toThrow();
+  });
+});
