@@ -9,7 +9,7 @@ import {
   symmetricRefusal,
   unclaimedPlanner,
 } from "../../algorithms/index.ts";
-import type { CommInfo, RankCall } from "../../api/backend-entry.ts";
+import { type CommInfo, questionPlace, type RankCall } from "../../api/backend-entry.ts";
 import {
   bytesOf,
   type DeviceBuffer,
@@ -75,7 +75,9 @@ export class DryRun {
     const reason =
       dtypeRefusal(question, ncclVersion, this.#capability) ??
       singleRankRefusal(question, comm.ranks.length);
-    if (reason !== undefined || !hasLoadDefect(ncclVersion)) return reason;
+    // Only kernels of symmetric memory may be refused further: no planner is built for other calls.
+    if (reason !== undefined || questionPlace(question) === undefined) return reason;
+    if (!hasLoadDefect(ncclVersion)) return undefined;
     const found = inBusOrder(comm, this.#places);
     // The kernel, and so its load defect, is known only with a known plan; elsewhere it may be any kernel.
     return isPlanned(ncclVersion) && this.#unclaimed === undefined && isOrdered(found)

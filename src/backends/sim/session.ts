@@ -25,9 +25,9 @@ import type {
 } from "../../api/backend-entry.ts";
 import {
   bytesOf,
+  type CollectiveName,
   type Explanation,
   type Question,
-  type SpecifiedCollective,
   UnsupportedError,
 } from "../../api/index.ts";
 import {
@@ -198,9 +198,6 @@ export class SimSession implements Session {
   /** `posted` are the calls as the ranks made them: the replay in place of its calls. */
   #serve(set: CallSet, posted = set.calls): void | Promise<void> {
     const { collective, calls } = set;
-    if (!isBuilt(collective)) {
-      throw new UnsupportedError({ headline: `${collective}: not built in this version` });
-    }
     const ready = this.#lookupOrPrepare(collective, set);
     if (ready === undefined) return this.#executeReduces(set, posted);
     const { plan, bound } = ready;
@@ -220,8 +217,11 @@ export class SimSession implements Session {
   }
 
   /** The prepared work of a call, cached for repeated calls; `undefined` if the call runs as several reduces. */
-  #lookupOrPrepare(collective: SpecifiedCollective, set: CallSet): SubmittedCall | undefined {
+  #lookupOrPrepare(collective: CollectiveName, set: CallSet): SubmittedCall | undefined {
     if (set.cache?.planned !== undefined) return set.cache.planned as SubmittedCall;
+    if (!isBuilt(collective)) {
+      throw new UnsupportedError({ headline: `${collective}: not built in this version` });
+    }
     const question = planQuestion(collective, set);
     if (this.#settings.planner.reducesEachRoot(question)) return undefined;
     const ready = this.#prepare(question, set);

@@ -30,10 +30,18 @@ export function cpu(): Executor {
   return {
     name: "cpu",
     execute(call) {
-      const run = new Run(call, blocks);
+      const run = runOf(call, blocks);
       for (const group of call.plan.groups) run.group(group);
     },
   };
+}
+
+/** The run of a call: the same one for a repeated call, except where an input has to be copied first. */
+function runOf(call: BoundCall, blocks: Blocks): Run {
+  if (call.work instanceof Run) return call.work;
+  const run = new Run(call, blocks);
+  if (!run.copiesInputs) call.work = run;
+  return run;
 }
 
 /** Number of the scratch block that holds a contribution taken as a partial; folds have those from 0 on. */
@@ -66,6 +74,8 @@ class Blocks {
 
 /** One bound call. */
 class Run {
+  /** The inputs are copies, taken before any output was written. */
+  readonly copiesInputs: boolean;
   readonly #call: BoundCall;
   readonly #blocks: Blocks;
   readonly #width: number;
@@ -86,6 +96,7 @@ class Run {
     this.#width = lanesPerElement(dtype);
     this.#blockElements = blockBytes / bytesOf(dtype);
     const keep = inPlace && !plan.inPlaceSafe;
+    this.copiesInputs = keep;
     this.#inputs = inputs.map((buffer) => buffer && lanes(dtype, buffer, keep));
     this.#outputs = outputs.map((buffer) => buffer && lanes(dtype, buffer, false));
     this.#inStarts = inputs.map((buffer) => (keep ? 0 : elementOffset(dtype, buffer)));
