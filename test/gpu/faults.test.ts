@@ -1,8 +1,6 @@
 /** Faults with one process per rank: killed, late and absent ranks. Survivors learn the ranks, and go on without them. */
 import { spawn } from "node:child_process";
-import { nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
-import { oneProcess } from "../conformance/one-process.ts";
 import { isShared, jobPath, jobRanks, runJob } from "./launched-jobs.ts";
 import { gpuSizes } from "./machine.ts";
 
@@ -11,8 +9,6 @@ const size = Math.min(4, jobRanks);
 const most = Math.min(8, jobRanks);
 /** Of worlds in one process. */
 const here = Math.min(4, (await gpuSizes()).length);
-
-oneProcess({ name: "nccl", backend: () => nccl(), size: here, cycles: 10 });
 
 /** A survivor's error of one loss. */
 interface Loss {

@@ -26,6 +26,8 @@ export interface ConformanceOptions extends Partial<ConformanceClaims> {
   readonly use?: UseWorld | undefined;
 }
 
+type Cases = Readonly<Record<string, () => Promise<void>>>;
+
 /** Has a world of a size used alone. */
 export type UseWorld = <T>(size: number, use: (world: World) => Promise<T>) => Promise<T>;
 
@@ -65,7 +67,8 @@ export function conformance(options: ConformanceOptions): readonly ConformanceCa
     backend: backend().name,
     use: (size, useRanks) => use(size, (world) => useRanks(ranksOf(world))),
   });
-  return [...ofRanks, ...casesOfWorlds(backend, ascending, use)];
+  const ofWorlds = { ...worldCases(backend, ascending, use), ...lifeCases(backend, ascending) };
+  return [...ofRanks, ...Object.entries(ofWorlds).map(([name, run]) => ({ name, run }))];
 }
 
 function openedBy(backend: () => Backend): UseWorld {
@@ -93,13 +96,9 @@ function ranksOf(world: World): ConformanceRanks {
 }
 
 /** Duties of the world, not of its communicators. */
-function casesOfWorlds(
-  backend: () => Backend,
-  sizes: readonly number[],
-  use: UseWorld,
-): ConformanceCase[] {
+function worldCases(backend: () => Backend, sizes: readonly number[], use: UseWorld): Cases {
   const [least, most] = [sizes[0] as number, sizes.at(-1) as number];
-  const cases: Readonly<Record<string, () => Promise<void>>> = {
+  return {
     "is available, and names the requested backend": async () => {
       const { ok, reason } = await backend().probe({ size: least, name: "world" });
       expectTrue(`the probe is ok: ${reason}`, ok && typeof reason === "string");
@@ -118,7 +117,7 @@ function casesOfWorlds(
         "a run in a closed world",
         world.run(() => 0),
       );
-      expectEqual("code", (error as { code?: unknown }).code, "ERR_COMM_CLOSED");
+      expectEqual("code", Object(error).code, "ERR_COMM_CLOSED");
     },
     "explains a call as its ranks do": () =>
       use(most, async (world) => {
@@ -128,8 +127,106 @@ function casesOfWorlds(
         const texts = await world.run((comm) => String(comm.explain(call)));
         expectEqual("plans of the ranks", texts, new Array(most).fill(String(plan)));
       }),
+    "lets no rank leave a barrier before the last one enters": () => use(most, leavesTogether),
+    "gives all ranks one error when one differs in a count, and continues": async () => {
+      // One rank agrees with itself.
+      if (most > 1) await use(most, rejectsDifferentCounts);
+    },
   };
-  return Object.entries(cases).map(([name, run]) => ({ name, run }));
+}
+
+/** Worlds that are opened, rebuilt and closed. */
+function lifeCases(backend: () => Backend, sizes: readonly number[]): Cases {
+  const open = (size: number): Promise<World> => createWorld({ backend: backend(), size });
+  return {
+    "refuses buffers, communicators and splits of the world before a rebuild": async () => {
+      for (const size of new Set([sizes[0] as number, sizes.at(-1) as number])) {
+        await refusesPastGeneration(await open(size));
+      }
+    },
+    "opens, uses and closes ten worlds in a row": async () => {
+      for (let cycle = 0; cycle < 10; cycle++) {
+        const world = await open(sizes[cycle % sizes.length] as number);
+        await expectHealthy(world);
+        await world.close();
+      }
+    },
+  };
+}
+
+async function leavesTogether(world: World): Promise<void> {
+  let entered = 0;
+  const seen = await world.run(async (comm) => {
+    for (let wait = 0; wait < 3 * comm.rank; wait++) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    entered += 1;
+    await comm.barrier();
+    return entered;
+  });
+  expectEqual("ranks that had entered", seen, new Array(world.size).fill(world.size));
+}
+
+async function rejectsDifferentCounts(world: World): Promise<void> {
+  const { size } = world;
+  const values = [...new Array<string>(size - 1).fill("64"), "63"];
+  const facts = { code: "ERR_COMM_MISMATCH", field: "count", collective: "allReduce", values };
+  // Nothing was written: the same buffers have the right sum next.
+  const sum = [(size * (size + 1)) / 2];
+  for (let round = 0; round < 3; round++) {
+    const running = world.run(async (comm) => {
+      const send = comm.alloc("float32", 64).fill(comm.rank + 1);
+      const part = comm.rank === size - 1 ? send.subarray(0, 63) : send;
+      const error = await comm.allReduce({ send: part, op: "sum" }).catch((caught) => caught);
+      const { code, field, collective, values, call, rank } = Object(error);
+      await comm.allReduce({ send, op: "sum" });
+      const sums = [...new Set(await send.toHost())];
+      return { code, field, collective, values, call, rank, sums };
+    });
+    for (const [rank, found] of (await within(patienceMs, running)).entries()) {
+      // Numbers count the calls of a run.
+      expectEqual(`rank ${rank}`, found, { ...facts, call: 0, rank, sums: sum });
+    }
+    await expectHealthy(world);
+  }
+}
+
+async function refusesPastGeneration(world: World): Promise<void> {
+  const codeOf = (operation: PromiseLike<unknown>): PromiseLike<string> =>
+    operation.then(
+      () => "it was taken",
+      (error: unknown) => String(Object(error).code),
+    );
+  const kept = await world.run(async (comm) => {
+    const sub = await comm.split({ color: 0 });
+    return { stale: comm, sub, buffer: comm.alloc("int32", 2).fill(5) };
+  });
+  const next = await world.rebuild();
+  const codes = await next.run(async (comm) => {
+    const { stale, sub, buffer } = kept[comm.rank] as (typeof kept)[number];
+    return [
+      await codeOf(stale.barrier()),
+      await codeOf(sub.barrier()),
+      await codeOf(comm.allReduce({ send: buffer, op: "sum" })),
+      await codeOf(comm.allReduce({ send: comm.alloc("int32", 2), recv: buffer, op: "sum" })),
+    ];
+  });
+  const refused = ["ERR_COMM_CLOSED", "ERR_COMM_CLOSED", "ERR_COMM_ARG", "ERR_COMM_ARG"];
+  expectEqual("codes by rank", codes, new Array(next.size).fill(refused));
+  const error = await failureOf(
+    "a run in the old world",
+    world.run(() => 0),
+  );
+  expectEqual("code", Object(error).code, "ERR_COMM_CLOSED");
+  await expectHealthy(next);
+  await next.close();
+}
+
+/** The world still works. */
+async function expectHealthy(world: World): Promise<void> {
+  const healthy = await within(patienceMs, world.run(healthOf));
+  const all = new Array(world.size).fill(healthyAmong(world.size));
+  expectEqual("a healthy program afterwards", healthy, all);
 }
 
 async function failsWithOneRank(world: World): Promise<void> {
@@ -147,7 +244,5 @@ async function failsWithOneRank(world: World): Promise<void> {
   const { code, ranks } = await causeOf(left);
   const needed = { code: "ERR_COMM_DEADLOCK", ranks: [0] };
   expectEqual("cause of a rank that leaves", { code, ranks }, needed);
-  const healthy = await within(patienceMs, world.run(healthOf));
-  const all = new Array(world.size).fill(healthyAmong(world.size));
-  expectEqual("a healthy program afterwards", healthy, all);
+  await expectHealthy(world);
 }

@@ -24,7 +24,7 @@ describe("the list of cases", () => {
   const all = namesOf(conformance({ backend: () => sim(), capabilities }));
 
   test("has different names", () => {
-    expect(all).toHaveLength(34);
+    expect(all).toHaveLength(38);
     expect(new Set(all).size).toBe(all.length);
   });
 
