@@ -1,7 +1,8 @@
 /**
  * The entry `twinccl/backend`: the contract of a backend, and the helpers with which one is written.
  *
- * What programs use too, such as buffers, dtypes, operators and the typed errors, is in "twinccl".
+ * What programs use too, such as buffers, dtypes, operators and the typed errors, is in "twinccl". `docs/backends.md` has the whole
+ * source of a small backend; `conformance` of "twinccl/testing" judges one.
  */
 export type {
   Attempt,
