@@ -219,8 +219,10 @@ export class Poster {
   collect(action: "group" | "capture" | "prepare", callback: () => void): CallCollector {
     this.assertOpen(action);
     if (typeof callback !== "function") {
-      const field = action === "prepare" ? "call" : "calls";
-      throw invalid(action, field, textOf(callback), "a function", undefined, this.facts);
+      const found = textOf(callback);
+      if (action === "prepare")
+        throw invalid(action, "call", found, "a function", undefined, this.facts);
+      throw this.check.begin(action, {}).fault("calls", `found ${found}`, "a function");
     }
     return collectCalls(action, this, this.facts, callback);
   }
