@@ -315,7 +315,7 @@ function mutate(manifest: Json, next: () => number): void {
   else holder[`${name}x`] = holder[name];
 }
 
-test.each([1, 2, 3, 4])(
+test.each(someOf([1, 2, 3, 4]))(
   "manifests changed at random load the saved bits or are refused, seed %i",
   async (seed) => {
     const next = randomWords(seed);

@@ -3,6 +3,7 @@ import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
 import { WasmExecutor } from "../../../../src/backends/sim/executors/wasm/wasm.ts";
+import { isAll } from "../../../support/seed.ts";
 
 const ranks = 8;
 const length = 2 ** 15;
@@ -11,19 +12,18 @@ const mebibyte = 2 ** 20;
 test("arenas without references are collected in a loop that only awaits calls", async () => {
   const executor = new WasmExecutor({ threads: 1, pressureBytes: 4 * mebibyte });
   const world = await createWorld({ backend: sim({ executor }), size: ranks });
-  const rounds = 400;
+  const rounds = isAll ? 400 : 120;
   await world.run(async (comm) => {
     const kept = comm.alloc("float32", length).fill(comm.rank);
     for (let round = 0; round < rounds; round++) {
       const buffer = comm.alloc("float32", length).fill(comm.rank + round);
       await comm.allReduce({ send: buffer, op: "max" });
-      if (round % 100 === 0) expect((await buffer.toHost())[length - 1]).toBe(ranks - 1 + round);
+      if (round % 40 === 0) expect((await buffer.toHost())[length - 1]).toBe(ranks - 1 + round);
     }
     expect((await kept.toHost()).every((value) => value === comm.rank)).toBe(true);
   });
-  // All of them together would be 400 MiB.
-  expect(rounds * ranks * length * 4).toBe(400 * mebibyte);
-  expect(executor.runner.arena.size).toBeLessThan(200 * mebibyte);
+  // A round takes one mebibyte.
+  expect(executor.runner.arena.size).toBeLessThan((rounds / 2) * mebibyte);
   await world.close();
 });
 

@@ -2,6 +2,7 @@
 import { afterEach, expect, test, vi } from "vitest";
 import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../../../src/backends/nccl/rendezvous/tcp.ts";
+import { longTest } from "../../../../support/long-test.ts";
 import { bytes, errorOf, place, relay, text } from "./stores.ts";
 
 /** A rank that passes the store's next answer through a function. */
@@ -27,16 +28,19 @@ async function joined(): Promise<{
 
 afterEach(() => vi.useRealTimers());
 
-test("an answer counts that arrived while the process was stopped, past its deadline and the grace", async () => {
-  const { member, next } = await joined();
-  await member.set("k", bytes("v"));
-  next((chunk) => {
-    // What is handed on after it lies in the socket when the timers' turn comes.
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_300);
-    return chunk;
-  });
-  expect(text(await member.get("k", { timeoutMs: 20 }))).toBe("v");
-});
+longTest(
+  "an answer counts that arrived while the process was stopped, past its deadline and the grace",
+  async () => {
+    const { member, next } = await joined();
+    await member.set("k", bytes("v"));
+    next((chunk) => {
+      // What is handed on after it lies in the socket when the timers' turn comes.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_300);
+      return chunk;
+    });
+    expect(text(await member.get("k", { timeoutMs: 20 }))).toBe("v");
+  },
+);
 
 test("a missing answer is waited for until the deadline and the grace", async () => {
   const { member, next } = await joined();
