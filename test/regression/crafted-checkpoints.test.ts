@@ -19,6 +19,7 @@ import {
 } from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { afterEach, describe, expect, test } from "vitest";
+import { someOf } from "../support/seed.ts";
 import { randomWords } from "../unit/algorithms/arithmetic/lane-bits.ts";
 
 /** Takes any state: so that what is wrong with one is found by the checkpoint, or not at all. */

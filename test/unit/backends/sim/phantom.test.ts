@@ -82,7 +82,7 @@ describe("phantom data", () => {
   );
 
   test("lets hundreds of ranks reduce a gibibyte each in next to no memory", async () => {
-    const ranks = isAll ? 1024 : 320;
+    const ranks = isAll ? 1024 : 256;
     const before = process.memoryUsage().arrayBuffers;
     const link = { latencyNs: 1000, gigabytesPerSecond: 50 };
     const world = await createWorld({ backend: sim({ phantom: true, link }), size: ranks });
