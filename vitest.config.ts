@@ -46,6 +46,8 @@ const ownProcess: readonly string[] = [
   // koffi declares C types once in a process.
   ...nccl("sys", "process"),
   "test/unit/cli/doctor-command.test.ts",
+  // The collector runs late in a process with a large heap.
+  "test/unit/backends/sim/wasm-pressure.test.ts",
   // Timers that other tests leave, and memory that they have reserved, change what a world concludes.
   ...["arena-lifetime", "deadlock-verdict", "failed-stalls", "full-arena", "worker-threads"].map(
     (name) => `test/regression/${name}.test.ts`,
