@@ -22,7 +22,12 @@ export {
   type Replay,
   replayLine,
 } from "./check-property.ts";
-export { conformanceParts } from "./conformance/parts.ts";
+export {
+  type ConformanceParts,
+  conformanceParts,
+  type PartArguments,
+  type PartResult,
+} from "./conformance/parts.ts";
 export {
   type ConformanceCase,
   type ConformanceClaims,
@@ -52,6 +57,7 @@ export {
   type Placement,
   type Program,
   type ProgramCall,
+  type ProgramFoldingCall,
   type ProgramSplit,
   type ProgramStep,
 } from "./program.ts";

@@ -88,6 +88,9 @@ export type ProgramCall =
       readonly to: number;
     });
 
+/** A call that folds. */
+export type ProgramFoldingCall = Extract<ProgramCall, FoldingCall>;
+
 /** A call with data. */
 export type ProgramDataCall = Exclude<ProgramCall, { readonly kind: "barrier" }>;
 

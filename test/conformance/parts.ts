@@ -1,8 +1,8 @@
 /** The suite's parts for ranks in processes of their own, which name a device by the number that all processes know it by. */
 import type { Communicator } from "twinccl";
-import { conformanceParts } from "twinccl/testing";
+import { type ConformanceParts, conformanceParts } from "twinccl/testing";
 
-function placeOf(comm: Communicator): ReturnType<typeof conformanceParts.placeOf> {
+function placeOf(comm: Communicator): ReturnType<ConformanceParts["placeOf"]> {
   return { ...conformanceParts.placeOf(comm), device: deviceOf(comm) };
 }
 
@@ -17,7 +17,4 @@ function deviceOf({ device }: Communicator): string {
 }
 
 /** All of them, by name. */
-export const parts = { ...conformanceParts, placeOf } as const;
-
-/** The parts of the suite. */
-export type SuiteParts = typeof parts;
+export const parts = { ...conformanceParts, placeOf } satisfies ConformanceParts;

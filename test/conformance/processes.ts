@@ -1,9 +1,8 @@
 /** The suite on ranks that are processes of their own, as `twinccl launch` starts them. */
-import { type ConformanceClaims, conformanceOfRanks } from "twinccl/testing";
+import { type ConformanceClaims, type ConformanceParts, conformanceOfRanks } from "twinccl/testing";
 import { afterAll } from "vitest";
 import { KeptOpen } from "../support/kept-open.ts";
 import { LaunchedRanks } from "../support/launched-ranks.ts";
-import type { SuiteParts } from "./parts.ts";
 import { testAll } from "./suite.ts";
 
 /** A backend with ranks that find each other between processes. */
@@ -23,9 +22,9 @@ export interface ProcessCandidate extends ConformanceClaims {
 /** Runs every test on one backend. One job of each size stays for all tests that leave theirs well. */
 export function processesConform(candidate: ProcessCandidate): void {
   const { name, script, args = [], launcher = () => [], compare, ...claims } = candidate;
-  const jobsOf = (given: readonly string[]): KeptOpen<LaunchedRanks<SuiteParts>> =>
+  const jobsOf = (given: readonly string[]): KeptOpen<LaunchedRanks<ConformanceParts>> =>
     new KeptOpen((size) =>
-      LaunchedRanks.open<SuiteParts>({ size, script, args: given, launcher: launcher(size) }),
+      LaunchedRanks.open<ConformanceParts>({ size, script, args: given, launcher: launcher(size) }),
     );
   const jobs = jobsOf(args);
   const compared = compare && jobsOf([...args, ...compare]);

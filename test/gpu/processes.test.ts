@@ -5,9 +5,14 @@
 import fc from "fast-check";
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
-import { expectSame, gatherRun, programs, runProgram } from "twinccl/testing";
+import {
+  type ConformanceParts,
+  expectSame,
+  gatherRun,
+  programs,
+  runProgram,
+} from "twinccl/testing";
 import { describe, expect, test } from "vitest";
-import type { SuiteParts } from "../conformance/parts.ts";
 import { claimedBits, takenByNccl } from "../support/claimed-programs.ts";
 import { LaunchedRanks } from "../support/launched-ranks.ts";
 import { replay, runsOf } from "../support/seed.ts";
@@ -112,7 +117,7 @@ describe(isShared ? "processes that share a GPU" : "one process per GPU", () => 
         const drawn = programs({ ...(nodes > 1 ? exact : claimedBits), sizes, mostSplits: 1 });
         const taken = fc.sample(drawn, { seed, numRuns: runsOf(40) }).map(takenByNccl);
         expect(taken.length).toBeGreaterThan(0);
-        const ranks = await LaunchedRanks.open<SuiteParts>({
+        const ranks = await LaunchedRanks.open<ConformanceParts>({
           size,
           script: jobPath("conformance-rank.mjs"),
           args: ["--nodes", String(nodes)],

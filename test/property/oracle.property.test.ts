@@ -12,12 +12,13 @@ import {
   type Placement,
   type Program,
   type ProgramCall,
+  type ProgramFoldingCall,
   programs,
   runProgram,
 } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
 import { everyDType, isFloat, widths } from "../../src/testing/oracle/elements.ts";
-import { type FoldingCall, type FoldOracle, judgeRun } from "../../src/testing/oracle/judge.ts";
+import { type FoldOracle, judgeRun } from "../../src/testing/oracle/judge.ts";
 import type { OracleDType, OracleOp } from "../../src/testing/oracle/rounding.ts";
 import { orderOf } from "../support/fold-order.ts";
 import { orderedReduce } from "../support/ordered-oracle.ts";
@@ -25,12 +26,12 @@ import { holds, isAll, seedFor } from "../support/seed.ts";
 
 /** A row of the catalogue that folds. */
 interface Row {
-  readonly collective: FoldingCall["kind"];
+  readonly collective: ProgramFoldingCall["kind"];
   readonly algorithm: string;
 }
 
 const folding = (Object.keys(catalogue) as SpecifiedCollective[]).filter(
-  (collective): collective is FoldingCall["kind"] => specifications[collective].reduces,
+  (collective): collective is ProgramFoldingCall["kind"] => specifications[collective].reduces,
 );
 const rows: Row[] = folding.flatMap((collective) =>
   Object.keys(catalogue[collective]).map((algorithm) => ({ collective, algorithm })),

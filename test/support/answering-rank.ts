@@ -1,9 +1,8 @@
 /** One rank of a launched job that does the parts its test asks for; `launched-ranks.ts` is the other end. */
 import { connect, type Socket } from "node:net";
 import { inspect } from "node:util";
-import type { Parts } from "../../src/testing/conformance/parts.ts";
 import { sendMessage, takeMessages } from "./messages.ts";
-import { type Answer, type Request, socketVariable } from "./parts.ts";
+import { type Answer, type Parts, type Request, socketVariable } from "./parts.ts";
 
 /** Answers until the test hangs up. */
 export function answerParts<C extends { readonly rank: number }>(

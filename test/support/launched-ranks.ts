@@ -8,10 +8,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { ArgumentsOf, Parts, Ranks, ResultOf } from "../../src/testing/conformance/parts.ts";
+import type { PartArguments, PartResult } from "twinccl/testing";
 import { type Launch, launch } from "../unit/backends/nccl/rendezvous/launched.ts";
 import { sendMessage, takeMessages } from "./messages.ts";
-import { type Answer, socketVariable } from "./parts.ts";
+import { type Answer, type Parts, socketVariable } from "./parts.ts";
 import { type Collected, collected } from "./patience.ts";
 
 /** A job to start. */
@@ -32,7 +32,7 @@ export interface JobOfParts {
 const [closeMs, stopMs] = [15_000, 5_000];
 
 /** A running job. */
-export class LaunchedRanks<P extends Parts> implements Ranks<P> {
+export class LaunchedRanks<P extends Parts<never, keyof P>> {
   readonly size: number;
   /** The longest time of the parts that follow. */
   partMs: number;
@@ -59,7 +59,7 @@ export class LaunchedRanks<P extends Parts> implements Ranks<P> {
   }
 
   /** Starts a job; rejects when its ranks do not come. */
-  static async open<P extends Parts>(job: JobOfParts): Promise<LaunchedRanks<P>> {
+  static async open<P extends Parts<never, keyof P>>(job: JobOfParts): Promise<LaunchedRanks<P>> {
     const folder = mkdtempSync(join(tmpdir(), "twinccl-ranks-"));
     const server = createServer();
     await new Promise<void>((resolve, reject) => {
@@ -71,14 +71,15 @@ export class LaunchedRanks<P extends Parts> implements Ranks<P> {
     return ranks;
   }
 
+  /** Runs a part on every rank; returns the results by rank. Rejects when a rank fails or takes too long. */
   async each<N extends keyof P & string>(
     part: N,
-    ...args: ArgumentsOf<P[N]>
-  ): Promise<ResultOf<P[N]>[]> {
+    ...args: PartArguments<P[N]>
+  ): Promise<PartResult<P[N]>[]> {
     if (this.#end !== undefined) throw new Error(`part "${part}": the job has ended`);
     const answers = this.#lines.map((line) => line.ask({ part, args }));
     const found = await this.#judged(`part "${part}"`, await collected(answers, this.partMs));
-    return found as ResultOf<P[N]>[];
+    return found as PartResult<P[N]>[];
   }
 
   /** Has the ranks close what they have and end; rejects when they do not end well. */

@@ -1,6 +1,5 @@
 /** Results of an order of folding for any bits: the hand-written orders, rounded step by step in whole numbers. */
 import { bytesFromBits, isFloat } from "../../src/testing/oracle/elements.ts";
-import type { FoldingCall } from "../../src/testing/oracle/judge.ts";
 import {
   type OracleDType,
   type OracleOp,
@@ -8,6 +7,7 @@ import {
   oracleFold,
   oracleJoin,
 } from "../../src/testing/oracle/rounding.ts";
+import type { ProgramFoldingCall } from "../../src/testing/program.ts";
 import { type Element, type FoldOrder, orderOf } from "./fold-order.ts";
 
 /** Maps a collective to its algorithm. */
@@ -16,7 +16,7 @@ export type ChoiceOf = (collective: string) => string;
 /** Bytes of a call's folded blocks, one after another; `ops` and `sent` by rank. */
 export function orderedReduce(
   choice: ChoiceOf,
-  call: FoldingCall,
+  call: ProgramFoldingCall,
   ops: readonly OracleOp[],
   sent: readonly (readonly bigint[])[],
 ): Uint8Array {
@@ -61,7 +61,7 @@ function resultOf(
 }
 
 /** Where every element of the folded blocks lies. */
-function elementsOf(call: FoldingCall, ranks: number): Element[] {
+function elementsOf(call: ProgramFoldingCall, ranks: number): Element[] {
   const lengths =
     call.kind === "reduceScatterv"
       ? call.counts

@@ -1,4 +1,9 @@
-/** Messages between a test and the ranks in other processes that do its named parts. */
+/** Named parts that ranks in other processes do for a test, and the messages between them. */
+
+/** Named parts: a rank's work on its communicator, with arguments that are the same on all ranks. */
+export type Parts<C = never, N extends PropertyKey = string> = Readonly<
+  Record<N, (comm: C, ...args: never) => unknown>
+>;
 
 /** A request to a rank in another process. */
 export interface Request {

@@ -2,43 +2,76 @@
  * The ranks' parts in the conformance suite. Every rank runs the same part, in whatever process it lives; its results are judged
  * by `ranks.ts`, never here. Arguments and results are plain data, so that they can cross to another process.
  */
-import type { Capabilities, CommError, Communicator, Question } from "../../api/index.ts";
+import type {
+  Capabilities,
+  CommError,
+  Communicator,
+  Explanation,
+  Question,
+} from "../../api/index.ts";
 import { CallSite, type RankOutcome } from "../call-site.ts";
 import type { Program, ProgramCall } from "../program.ts";
 import { runProgramAs } from "../run-program.ts";
 import { textOf } from "./expectations.ts";
 
-/** Named parts: a rank's work on its communicator, with arguments that are the same on all ranks. */
-export type Parts<C = never> = Readonly<Record<string, (comm: C, ...args: never) => unknown>>;
-
-/** The arguments of a part beside the communicator. */
-export type ArgumentsOf<F> = F extends (comm: never, ...args: infer A) => unknown ? A : never;
-
-/** The result of a part. */
-export type ResultOf<F> = F extends (...args: never) => infer R ? Awaited<R> : never;
-
-/** The ranks of one communicator, wherever they live. */
-export interface Ranks<P extends Parts> {
-  readonly size: number;
-  /** Has every rank do a part; returns the results by rank. Rejects when one fails, or takes too long. */
-  each<N extends keyof P & string>(part: N, ...args: ArgumentsOf<P[N]>): Promise<ResultOf<P[N]>[]>;
+/** The work of one rank in the conformance suite, by name. All ranks run the same part with the same arguments. */
+export interface ConformanceParts {
+  /** The backend's name and declared capabilities. */
+  whatIsIt(comm: Communicator): { backend: string; capabilities: Capabilities };
+  /** The rank, the size of its communicator, and its device. Different devices need different names, also across processes. */
+  placeOf(comm: Communicator): { rank: number; size: number; device: string };
+  /** The answers of `comm.supports`, by question. */
+  supports(comm: Communicator, questions: readonly Question[]): boolean[];
+  /** Makes calls that are not supported; returns the codes of their errors. */
+  refusals(comm: Communicator, calls: readonly ProgramCall[]): Promise<string[]>;
+  /** Runs programs one after another; returns the results of `runProgramAs`, by program. */
+  programs(
+    comm: Communicator,
+    all: readonly Program[],
+  ): Promise<(readonly (RankOutcome | undefined)[])[]>;
+  /** The times at which this rank entered a barrier and left it, in nanoseconds of one clock; odd ranks come late. */
+  barrier(comm: Communicator): Promise<{ entered: bigint; left: bigint }>;
+  /** Posts four sums in place before it awaits any; returns the contents after all of them. */
+  sumsInOrder(comm: Communicator): Promise<bigint[]>;
+  /** Reads a buffer before and after each of two writes, and awaits the reads last; returns their contents. */
+  earlyReads(comm: Communicator): Promise<number[][]>;
+  /** Sums values that round at nearly every hop; returns the elements as bits. */
+  noisySum(comm: Communicator): Promise<number[]>;
+  /** Makes calls with an invalid argument each; returns the codes of their errors. */
+  wrongArguments(comm: Communicator): Promise<string[]>;
+  /**
+   * Makes a call in which the count of rank 1 is too small. Returns the fields of its error, the result of the next call with
+   * the same memory, and the contents of a new buffer.
+   */
+  disagreement(
+    comm: Communicator,
+  ): Promise<Pick<CommError, "code" | "field" | "ranks"> & { held: number[][] }>;
+  /** Replays a captured graph twice, disposes of it and replays it again; returns the last code and the contents. */
+  replays(comm: Communicator): Promise<{ disposed: boolean; code: string; held: number[] }>;
+  /** Closes a communicator of all ranks twice; returns the code of a barrier on it afterwards. */
+  closedTwice(comm: Communicator): Promise<string>;
+  /** Splits by the same color three times; returns the names of the communicators, as hooks see them. */
+  splitNames(comm: Communicator): Promise<string[]>;
+  /** The plan of a call as plain data, with its text. */
+  explanation(
+    comm: Communicator,
+    question: Question,
+  ): Pick<Explanation, "collective" | "ranks" | "chunks"> & { text: string };
+  /** Runs a sum and a barrier, which succeed if the ranks still work after a failure; returns the contents of the sum. */
+  healthOf(comm: Communicator): Promise<number[]>;
 }
 
-/** The facts of an error. */
-type Facts = Pick<CommError, "code" | "field" | "ranks">;
+/** The arguments of a part after the communicator. */
+export type PartArguments<F> = F extends (comm: never, ...args: infer A) => unknown ? A : never;
 
-/** By call of a program; `undefined` for calls of others. */
-type HeldByRank = readonly (RankOutcome | undefined)[];
+/** The result of a part on one rank. */
+export type PartResult<F> = F extends (...args: never) => infer R ? Awaited<R> : never;
 
-function whatIsIt(comm: Communicator): { backend: string; capabilities: Capabilities } {
+function whatIsIt(comm: Communicator): PartResult<ConformanceParts["whatIsIt"]> {
   return { backend: comm.backend, capabilities: comm.capabilities };
 }
 
-function placeOf({ rank, size, device }: Communicator): {
-  rank: number;
-  size: number;
-  device: string;
-} {
+function placeOf({ rank, size, device }: Communicator): PartResult<ConformanceParts["placeOf"]> {
   return { rank, size, device };
 }
 
@@ -46,7 +79,6 @@ function supports(comm: Communicator, questions: readonly Question[]): boolean[]
   return questions.map((question) => comm.supports(question));
 }
 
-/** The codes of calls that are not supported; the calls are made all the same. */
 async function refusals(comm: Communicator, calls: readonly ProgramCall[]): Promise<string[]> {
   const codes: string[] = [];
   for (const call of calls) {
@@ -65,9 +97,11 @@ function codeOf(operation: PromiseLike<unknown>): PromiseLike<string> {
   );
 }
 
-/** Runs programs one after another: a rank's data after every call of each. */
-async function programs(comm: Communicator, all: readonly Program[]): Promise<HeldByRank[]> {
-  const held: HeldByRank[] = [];
+async function programs(
+  comm: Communicator,
+  all: readonly Program[],
+): Promise<PartResult<ConformanceParts["programs"]>> {
+  const held: PartResult<ConformanceParts["programs"]> = [];
   for (const [at, program] of all.entries()) {
     try {
       held.push(await runProgramAs(comm, program));
@@ -78,8 +112,7 @@ async function programs(comm: Communicator, all: readonly Program[]): Promise<He
   return held;
 }
 
-/** The times at which this rank entered a barrier and left it, in nanoseconds of one clock; odd ranks come late. */
-async function barrier(comm: Communicator): Promise<{ entered: bigint; left: bigint }> {
+async function barrier(comm: Communicator): Promise<PartResult<ConformanceParts["barrier"]>> {
   if (comm.rank % 2 === 1) await new Promise((resolve) => setTimeout(resolve, 20));
   const entered = nowNs();
   await comm.barrier();
@@ -112,7 +145,6 @@ export function noisyValues(rank: number): Float32Array<ArrayBuffer> {
   return Float32Array.from({ length: 1000 }, (_, i) => Math.sin(i * (rank + 1)) / 3);
 }
 
-/** The elements of the sum of `noisyValues`, as bits. */
 async function noisySum(comm: Communicator): Promise<number[]> {
   const values = noisyValues(comm.rank);
   const data = comm.alloc("float32", values.length).copyFrom(values);
@@ -134,8 +166,9 @@ async function wrongArguments(comm: Communicator): Promise<string[]> {
   return Promise.all(wrong.map((each) => codeOf(each)));
 }
 
-/** Rank 1 brings an element less: the error of all ranks, and the result of the next call with the same memory. */
-async function disagreement(comm: Communicator): Promise<Facts & { held: number[][] }> {
+async function disagreement(
+  comm: Communicator,
+): Promise<PartResult<ConformanceParts["disagreement"]>> {
   const send = comm.alloc("float32", 8).fill(3);
   const part = comm.rank === 1 ? send.subarray(0, 7) : send;
   const error = await comm.allReduce({ send: part, op: "sum" }).catch((caught) => caught);
@@ -146,9 +179,7 @@ async function disagreement(comm: Communicator): Promise<Facts & { held: number[
   return { code, field, ranks, held: held.map((each) => Array.from<number>(each)) };
 }
 
-async function replays(
-  comm: Communicator,
-): Promise<{ disposed: boolean; code: string; held: number[] }> {
+async function replays(comm: Communicator): Promise<PartResult<ConformanceParts["replays"]>> {
   const data = comm.alloc("int32", 2).fill(1);
   const graph = await comm.capture(() => {
     void comm.allReduce({ send: data, op: { preMul: 2 } });
@@ -162,7 +193,6 @@ async function replays(
   return { disposed: graph.disposed, code, held: Array.from(await data.toHost()) };
 }
 
-/** A communicator of all ranks, closed twice and used then. */
 async function closedTwice(comm: Communicator): Promise<string> {
   const own = await comm.split({ color: 0 });
   await own.barrier();
@@ -171,7 +201,6 @@ async function closedTwice(comm: Communicator): Promise<string> {
   return codeOf(own.barrier());
 }
 
-/** The hooks' names for communicators of splits: one color again and again, and splits of only some ranks. */
 async function splitNames(comm: Communicator): Promise<string[]> {
   const half = await comm.split({ color: comm.rank === 0 ? 0 : 1 });
   // Only some of the ranks make more communicators than the others.
@@ -188,24 +217,14 @@ async function splitNames(comm: Communicator): Promise<string[]> {
   return names;
 }
 
-/** A plan as data. */
-export interface Explained {
-  readonly collective: string;
-  readonly ranks: number;
-  readonly chunks: readonly {
-    readonly offset: number;
-    readonly length: number;
-    readonly order: readonly number[];
-    readonly fold: string;
-  }[];
-  readonly text: string;
-}
-
-function explanation(comm: Communicator, question: Question): Explained {
+function explanation(
+  comm: Communicator,
+  question: Question,
+): PartResult<ConformanceParts["explanation"]> {
   const plan = comm.explain(question);
   const { collective, ranks } = plan;
-  const chunks = plan.chunks.map(({ offset, length, order, fold }) => {
-    return { offset, length, order: [...order], fold };
+  const chunks = plan.chunks.map(({ chunk, offset, length, order, fold }) => {
+    return { chunk, offset, length, order: [...order], fold };
   });
   return { collective, ranks, chunks, text: String(plan) };
 }
@@ -224,8 +243,8 @@ export function healthyAmong(size: number): number[] {
   return [size, total, 0 - total];
 }
 
-/** All parts, by name, for ranks that live in processes of their own. */
-export const conformanceParts = {
+/** All parts, by name, for ranks in processes of their own. */
+export const conformanceParts: ConformanceParts = {
   whatIsIt,
   placeOf,
   supports,
@@ -242,7 +261,4 @@ export const conformanceParts = {
   splitNames,
   explanation,
   healthOf,
-} as const;
-
-/** The parts of the suite. */
-export type ConformanceParts = typeof conformanceParts;
+};

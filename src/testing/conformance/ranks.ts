@@ -14,7 +14,13 @@ import type { Program, ProgramCall, ProgramStep } from "../program.ts";
 import { gatherRun } from "../run-program.ts";
 import { callsByDuty, copyCalls, mixedCalls, questionOf, reduceCall, withArrays } from "./calls.ts";
 import { expectEqual, expectTrue, textOf } from "./expectations.ts";
-import { type ConformanceParts, healthyAmong, noisyValues, type Ranks } from "./parts.ts";
+import {
+  type ConformanceParts,
+  healthyAmong,
+  noisyValues,
+  type PartArguments,
+  type PartResult,
+} from "./parts.ts";
 
 /** One case of the conformance suite. */
 export interface ConformanceCase {
@@ -24,8 +30,15 @@ export interface ConformanceCase {
   run(): Promise<void>;
 }
 
-/** The ranks of a communicator, ready for parts. */
-export type ConformanceRanks = Ranks<ConformanceParts>;
+/** The ranks of one communicator, in this process or in others. */
+export interface ConformanceRanks {
+  readonly size: number;
+  /** Runs a part on every rank; returns the results by rank. Rejects when a rank fails or takes too long. */
+  each<N extends keyof ConformanceParts>(
+    part: N,
+    ...args: PartArguments<ConformanceParts[N]>
+  ): Promise<PartResult<ConformanceParts[N]>[]>;
+}
 
 /** Opens ranks, or takes those that are open, and has them used alone. */
 export type UseRanks = <T>(

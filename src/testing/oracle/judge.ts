@@ -6,12 +6,12 @@
  * matter, and contents that are not exact are reported as such; with an oracle for folds they are for any bits.
  */
 
+import type { ReduceOp } from "../../api/index.ts";
 import type { RankOutcome } from "../call-site.ts";
-import type { Program, ProgramCall } from "../program.ts";
+import type { Program, ProgramCall, ProgramFoldingCall } from "../program.ts";
 import type { CallOutcome, ProgramRun } from "../run-program.ts";
 import { bitsFromBytes, comparable, firstDifference, widths } from "./elements.ts";
 import { naiveReduce } from "./exact.ts";
-import type { OracleOp } from "./rounding.ts";
 
 const nothing = new Uint8Array(0);
 
@@ -22,13 +22,10 @@ interface Needed {
   readonly recvOffsets?: readonly number[];
 }
 
-/** A call that folds. */
-export type FoldingCall = Extract<ProgramCall, { readonly op: unknown }>;
-
 /** Bytes of a call's folded blocks, one after another; `ops` and `sent` by rank. */
 export type FoldOracle = (
-  call: FoldingCall,
-  ops: readonly OracleOp[],
+  call: ProgramFoldingCall,
+  ops: readonly ReduceOp[],
   sent: readonly (readonly bigint[])[],
 ) => Uint8Array;
 
@@ -192,8 +189,12 @@ function neededOf(call: ProgramCall, sent: readonly Uint8Array[], fold: FoldOrac
   }
 }
 
-function folded(call: FoldingCall, sent: readonly Uint8Array[], fold: FoldOracle): Uint8Array {
-  const ops = sent.map((_, rank): OracleOp => {
+function folded(
+  call: ProgramFoldingCall,
+  sent: readonly Uint8Array[],
+  fold: FoldOracle,
+): Uint8Array {
+  const ops = sent.map((_, rank): ReduceOp => {
     const scalar = call.scalars?.[rank];
     return scalar === undefined ? call.op : { preMul: scalar };
   });
