@@ -84,9 +84,6 @@ export let allocationOf: (buffer: DeviceBuffer) => Allocation;
 /** The memory that holds a buffer, from its `byteOffset` on. */
 export let memoryOf: (buffer: DeviceBuffer) => Memory;
 
-/** The last call with a buffer as its first one, by which repeated calls are recognised; `undefined` for other data. */
-export let lastCallOf: (data: unknown) => object | undefined;
-
 /** Stores a call as the last one with a buffer. */
 export let setLastCall: (buffer: DeviceBuffer, call: object) => void;
 
@@ -105,6 +102,7 @@ export class DeviceBuffer<D extends DType = DType> {
   readonly byteOffset: number;
   // Ordinary fields, because every call reads them, and because tests compare buffers by their fields.
   private readonly allocation: Allocation;
+  // biome-ignore lint/correctness/noUnusedPrivateClassMembers: `lastCallOf` reads it
   private lastCall: object | undefined = undefined;
 
   private constructor(dtype: D, length: number, allocation: Allocation, byteOffset = 0) {
@@ -345,11 +343,16 @@ export class DeviceBuffer<D extends DType = DType> {
       new DeviceBuffer(dtype, length, allocation, byteOffset);
     allocationOf = (buffer) => buffer.allocation;
     memoryOf = (buffer) => buffer.allocation.memory;
-    lastCallOf = (data) => (data as DeviceBuffer | null | undefined)?.lastCall;
     setLastCall = (buffer, call) => {
       buffer.lastCall = call;
     };
   }
+}
+
+/** The last call with a buffer as its first one, by which repeated calls are recognised; `undefined` for other data. */
+export function lastCallOf(data: unknown): object | undefined {
+  // A plain function, because every repeated call runs it: V8 inlines no function of a variable.
+  return (data as DeviceBuffer | null | undefined)?.["lastCall"];
 }
 
 /** A buffer over memory that no other buffer has, from its start. */

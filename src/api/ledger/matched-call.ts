@@ -12,17 +12,17 @@ import type { Posting } from "./posting.ts";
 
 /** A matched call, which backends get as `CallSet.cache`. */
 export class MatchedCall implements PlanCache {
-  planned: object | undefined;
+  // What a repetition reads comes first: it is one line of the processor's cache.
   repeat: RepeatedCall | undefined;
-  /** The calls, by rank: those of this process. */
-  readonly calls: readonly RankCall[];
   /** The prepared calls of the ranks. */
   readonly prepared: readonly Prepared<unknown>[];
-
-  /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
-  readonly isFixed: boolean;
   /** Number of disposals when the buffers of its calls were last seen to live. */
   #checkedAt = -1;
+  planned: object | undefined;
+  /** The calls, by rank: those of this process. */
+  readonly calls: readonly RankCall[];
+  /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
+  readonly isFixed: boolean;
 
   private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
     this.calls = calls;
