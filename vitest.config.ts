@@ -1,7 +1,7 @@
 /**
  * The tests: the areas of the code, each of which runs by its name, and projects that run by modes of their names.
  *
- * `vitest run` proves every claim in two to three minutes; `--mode all` adds the files `*.long.test.ts` and draws all cases of
+ * `vitest run` proves every claim in two minutes on two cores; `--mode all` adds the files `*.long.test.ts` and draws all cases of
  * properties; `--mode rest` runs what that adds. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
