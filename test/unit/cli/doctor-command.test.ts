@@ -105,6 +105,8 @@ describe.skipIf(reason !== "")(`on machines of the echoing library${reason}`, ()
     for (const library of ["CUDART", "NCCL", "NVML", "CUDA"]) {
       vi.stubEnv(`TWINCCL_${library}_LIBRARY`, echo.path);
     }
+    for (const variable of ["NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE"])
+      vi.stubEnv(variable, undefined);
     echo.begin();
     echo.machine(devices, switched);
   }
