@@ -91,16 +91,6 @@ export default defineConfig(({ mode }): ViteUserConfig => {
   const shared = (name: string, folders: readonly string[]): Project =>
     project(name, folders, { exclude: [...excluded, ...globs(ownProcess)] });
 
-  /** What must and must not compile; `npm run types` judges the rest of the code. */
-  const types = project("types", [], {
-    typecheck: {
-      enabled: true,
-      only: true,
-      include: ["test/types/**/*.test-d.ts"],
-      ignoreSourceErrors: true,
-    },
-  });
-
   /** Tests that one process runs after each other, because they share a device. */
   const onDevice = { fileParallelism: false, testTimeout: 240_000 };
 
@@ -142,10 +132,7 @@ export default defineConfig(({ mode }): ViteUserConfig => {
         // On a WebGPU adapter, be it one in software; left out where there is none. Projects of another number of workers
         // run after each other.
         ...(isAll
-          ? [
-              project("webgpu", ["test/webgpu"], { ...onDevice, sequence: { groupOrder: 1 } }),
-              types,
-            ]
+          ? [project("webgpu", ["test/webgpu"], { ...onDevice, sequence: { groupOrder: 1 } })]
           : []),
       ],
     },
