@@ -14,8 +14,8 @@ export class Failures {
   /** By rank, a later call that was refused for a failure before it; `true` once closing has reported. */
   #reported: (Operation | true | undefined)[] = [];
   #unobserved: Operation[][];
-  /** True when no rank has an unobserved failure; kept, because every call reads it. */
-  #allObserved = true;
+  /** True when no rank has an unobserved failure, as far as is known: every call reads it. Only this class sets it. */
+  allObserved = true;
   /** Calls of which one end has failed already. */
   readonly #halfFailed = new WeakSet<Operation>();
 
@@ -39,7 +39,7 @@ export class Failures {
     if (op.callOp !== op) this.#halfFailed.add(op.callOp);
     if (!op.isObserved) {
       this.#unobserved[op.rank]?.push(op);
-      this.#allObserved = false;
+      this.allObserved = false;
       this.#onUnobserved();
     }
   }
@@ -67,12 +67,12 @@ export class Failures {
 
   /** The error that an unobserved failure gives to all later calls of its rank. */
   poison(rank: number): CommAbortedError | undefined {
-    if (this.#allObserved) return undefined;
+    if (this.allObserved) return undefined;
     const unseen = this.#unobserved[rank] as Operation[];
     if (unseen.length === 0) return undefined;
     const still = unseen.filter((op) => !op.isObserved);
     this.#unobserved[rank] = still;
-    this.#allObserved = this.#unobserved.every((ops) => ops.length === 0);
+    this.allObserved = this.#unobserved.every((ops) => ops.length === 0);
     const first = still[0];
     if (first === undefined) return undefined;
     const { name, ranks } = this.#comm;
@@ -89,7 +89,7 @@ export class Failures {
   /** Nothing is held against anybody any more; the counts go on. */
   clear(): void {
     this.#unobserved = this.#comm.ranks.map(() => []);
-    this.#allObserved = true;
+    this.allObserved = true;
     this.#reported = [];
   }
 

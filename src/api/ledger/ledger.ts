@@ -355,8 +355,9 @@ export class Ledger {
   #admit(rank: number, posting: Posting): boolean {
     const { op } = posting;
     const termination = this.#termination?.(rank, op.callingRank, this.#labelOf(posting));
-    const refusal = termination ?? this.failures.poison(rank);
-    if (refusal !== undefined) this.failures.refuse(op, refusal);
+    const { failures } = this;
+    const refusal = termination ?? (failures.allObserved ? undefined : failures.poison(rank));
+    if (refusal !== undefined) failures.refuse(op, refusal);
     return refusal === undefined;
   }
 

@@ -68,7 +68,7 @@ export function repeatedPosting(
   // Where time is real, open calls may share one object: no time is noted in it.
   const call =
     nowPs === undefined ? before : rankCall(before.collective, before.rank, prepared.call, nowPs);
-  const deadlinePs = deadlineFrom(calledAtPs, timeoutMs);
+  const deadlinePs = timeoutMs === undefined ? undefined : deadlineFrom(calledAtPs, timeoutMs);
   return { call, prepared, op, calledAtPs, deadlinePs, cancellable: false };
 }
 
