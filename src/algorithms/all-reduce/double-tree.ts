@@ -31,7 +31,7 @@ interface Place {
 /** Folds up both trees, then distributes down both. */
 export const doubleTreeAllReduce: Algorithm = {
   name: "double-tree",
-  summary: "folds each half up a binary tree of its own, then hands it out down that tree",
+  summary: "folds each half up a binary tree of its own, then distributes it down that tree",
   source: "Sanders, Speck and Träff 2009; NCCL's Tree",
   credits: () => 0,
   channels: 2,

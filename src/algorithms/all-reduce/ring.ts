@@ -12,7 +12,7 @@ import { input, output } from "../program.ts";
 /** The ring, in NCCL's primitives. */
 export const ringAllReduce: Algorithm = {
   name: "ring",
-  summary: "folds each chunk once round the ring, then hands it out round the ring",
+  summary: "folds each chunk once round the ring, then distributes it round the ring",
   source: "Patarasuk and Yuan 2009; NCCL's Ring",
   credits: (ranks) => (ranks === 1 ? 0 : 1),
   chunksPerBlock: (ranks) => ranks,

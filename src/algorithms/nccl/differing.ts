@@ -40,7 +40,7 @@ export function differing(a: NcclPlan, b: NcclPlan): Difference {
 
 /** `35.2 % of the elements may differ, first at 5376`. */
 export function differenceText({ differing: count, elements, first }: Difference): string {
-  if (first === undefined) return "every element comes out the same";
+  if (first === undefined) return "every element is equal";
   const share = ((100 * count) / elements).toFixed(1);
   const block = first.block === 0 ? "" : ` of block ${first.block}`;
   return `${share} % of the elements may differ, first at ${first.element}${block}`;

@@ -98,9 +98,14 @@ class SingleRankBatch extends Submission implements OpenBatch {
   /** The prepared calls. */
   readonly #prepared: Prepared<unknown>[] = [];
 
-  constructor(runs: SingleRankBatches, rank: number, first: number, timeoutMs: number | undefined) {
+  constructor(
+    batches: SingleRankBatches,
+    rank: number,
+    first: number,
+    timeoutMs: number | undefined,
+  ) {
     super();
-    this.#batches = runs;
+    this.#batches = batches;
     this.timeoutMs = timeoutMs;
     this.rank = rank;
     this.next = first;
@@ -171,26 +176,26 @@ class SingleRankBatches implements CallBatches, CurrentBatch {
     const { dispatch, numbers } = this.#host;
     this.#host.watchDeadline(posting);
     const number = numbers.assignCollective(rank, op);
-    const run = new SingleRankBatch(this, rank, number + 1, timeoutMs);
-    run.add(prepared, op);
-    submitRepeated(dispatch, run, matched.repeat, number);
-    if (run.queue !== undefined) this.current = run;
+    const batch = new SingleRankBatch(this, rank, number + 1, timeoutMs);
+    batch.add(prepared, op);
+    submitRepeated(dispatch, batch, matched.repeat, number);
+    if (batch.queue !== undefined) this.current = batch;
     return true;
   }
 
-  /** A call of a run could not be made: it fails, and its number is used up. */
-  failAppended(run: SingleRankBatch, posting: Posting, error: unknown): void {
-    assignOp(posting.op, run.next++);
+  /** A call of a batch could not be made: it fails, and its number is used up. */
+  failAppended(batch: SingleRankBatch, posting: Posting, error: unknown): void {
+    assignOp(posting.op, batch.next++);
     this.seal();
     failDispatched(this.#host.dispatch, [posting], error);
   }
 
   seal(): void {
-    const run = this.current;
-    if (run === undefined) return;
+    const batch = this.current;
+    if (batch === undefined) return;
     this.current = undefined;
-    run.acceptsMore = false;
-    this.#host.numbers.setNextCollective(run.rank, run.next);
+    batch.acceptsMore = false;
+    this.#host.numbers.setNextCollective(batch.rank, batch.next);
   }
 }
 
@@ -249,15 +254,15 @@ class MultiRankBatches implements CallBatches {
   }
 
   seal(): void {
-    const turn = this.#batch;
-    if (turn === undefined) return;
+    const batch = this.#batch;
+    if (batch === undefined) return;
     this.#batch = undefined;
-    for (const column of turn.columns) {
+    for (const column of batch.columns) {
       column.isOver = true;
       this.#currentOf(column.rank).current = undefined;
-      this.#host.numbers.setNextCollective(column.rank, turn.first + column.ops.length);
+      this.#host.numbers.setNextCollective(column.rank, batch.first + column.ops.length);
     }
-    turn.end();
+    batch.end();
   }
 }
 
@@ -282,12 +287,12 @@ class RankCalls implements OpenBatch {
   readonly #first: number;
   readonly #timeoutMs: number | undefined;
 
-  constructor(turn: MultiRankBatch, at: number, rank: number) {
-    this.#batch = turn;
+  constructor(batch: MultiRankBatch, at: number, rank: number) {
+    this.#batch = batch;
     this.at = at;
     this.rank = rank;
-    this.#first = turn.first;
-    this.#timeoutMs = turn.timeoutMs;
+    this.#first = batch.first;
+    this.#timeoutMs = batch.timeoutMs;
   }
 
   accepts(timeoutMs: number | undefined): boolean {

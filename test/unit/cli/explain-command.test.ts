@@ -175,7 +175,7 @@ describe("NCCL's plans", () => {
       /^plan {5}Ring LL128 over 24 channels, .*\nagainst {2}Ring LL128 over 4 channels, .*\n86\.9 % of the elements may differ, first at 5632\n {2}plan {5}channel 0 of 24, .*fold order r2, .*\n {2}against {2}channel 0 of 4, .*fold order r1, .*\n$/,
     );
     const same = await cli(`${planCommand} --nccl NCCL_PROTO=ll128 --against default`);
-    expect(same.out).toContain("every element comes out the same\n");
+    expect(same.out).toContain("every element is equal\n");
     const both = await cli(`${planCommand} --against symmetric --element 5376`);
     expect(both.out.match(/^element 5376 of allReduce/gm)).toHaveLength(2);
     expect((await cli(`${planCommand} --against symmetric --json`)).status).toBe(2);

@@ -196,7 +196,7 @@ describe("differences between plans", () => {
     expect({ differing: found, first: first?.element }).toEqual(naive(a, b));
   });
   test("are empty where the order has no effect", () => {
-    const none = "every element comes out the same";
+    const none = "every element is equal";
     const pair = (more: Partial<PlanRequest>): string => {
       const a = plan(5, 20_011, { ...more, forced: forced("LL") });
       return differenceText(differing(a, plan(5, 20_011, { ...more, forced: forced("Simple") })));
