@@ -69,7 +69,7 @@ describe("undefined is accepted by every optional field", () => {
           sim.SimOptions,
           sim.WasmOptions,
           webgpu.ExecutorSettings,
-          webgpu.LimitWish,
+          webgpu.RequestedLimits,
           webgpu.WebgpuOptions,
         ]
       >

@@ -18,8 +18,8 @@ export interface DeviceLimits {
   readonly gridWidth: number;
 }
 
-/** Limits that callers, and tests, may lower. */
-export type LimitWish = { readonly [Limit in keyof DeviceLimits]?: number | undefined };
+/** Limits below the device's own. */
+export type RequestedLimits = { readonly [Limit in keyof DeviceLimits]?: number | undefined };
 
 /** Bindings start at multiples of this, and so does every allocation. */
 export const alignment = 256;
@@ -33,7 +33,7 @@ export class OpenDevice {
   #failure: WebgpuError | undefined;
   #closed = false;
 
-  constructor(device: GPUDevice, adapter: string, owned: boolean, request: LimitWish) {
+  constructor(device: GPUDevice, adapter: string, owned: boolean, request: RequestedLimits) {
     this.device = device;
     this.adapter = adapter;
     this.#owned = owned;
@@ -111,7 +111,10 @@ export class OpenDevice {
 }
 
 /** Opens a device with the largest limits its adapter has. */
-export async function openDevice(request: AdapterRequest, limits: LimitWish): Promise<OpenDevice> {
+export async function openDevice(
+  request: AdapterRequest,
+  limits: RequestedLimits,
+): Promise<OpenDevice> {
   const adapter = await findAdapter(request);
   const { maxBufferSize, maxStorageBufferBindingSize, maxStorageBuffersPerShaderStage } =
     adapter.limits;
@@ -132,7 +135,7 @@ export async function openDevice(request: AdapterRequest, limits: LimitWish): Pr
 }
 
 /** A caller's device. */
-export function foreignDevice(device: GPUDevice, limits: LimitWish): OpenDevice {
+export function foreignDevice(device: GPUDevice, limits: RequestedLimits): OpenDevice {
   return new OpenDevice(device, adapterName(device.adapterInfo), false, limits);
 }
 
@@ -158,7 +161,7 @@ function limitsOf({ limits }: GPUDevice): DeviceLimits {
   };
 }
 
-function lowered(most: DeviceLimits, request: LimitWish): DeviceLimits {
+function lowered(most: DeviceLimits, request: RequestedLimits): DeviceLimits {
   const least = (key: keyof DeviceLimits): number => Math.min(most[key], request[key] ?? most[key]);
   const bufferBytes = least("bufferBytes");
   // A window lies within one buffer.

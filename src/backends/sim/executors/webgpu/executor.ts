@@ -5,7 +5,7 @@ import type { BoundBuffer, BoundCall, Executor, SimMemory } from "../../executor
 import { HostMemory } from "../../memory.ts";
 import type { AdapterRequest } from "./adapter.ts";
 import { Bindings } from "./bindings.ts";
-import { foreignDevice, type LimitWish, type OpenDevice, openDevice } from "./device.ts";
+import { foreignDevice, type OpenDevice, openDevice, type RequestedLimits } from "./device.ts";
 import { Machine } from "./machine.ts";
 import { Handles, WebgpuMemory } from "./memory.ts";
 import { nativeAddsOf } from "./probe.ts";
@@ -17,7 +17,7 @@ import type { NativeAdds } from "./wgsl/float-sum.ts";
 export interface ExecutorSettings extends AdapterRequest {
   readonly device: GPUDevice | undefined;
   readonly slabBytes: number | undefined;
-  readonly limits: LimitWish;
+  readonly limits: RequestedLimits;
   readonly keepDevice: boolean;
   /** Trust in the device's own addition, by dtype; found by probing where left out. */
   readonly native?: Partial<NativeAdds> | undefined;

@@ -1,11 +1,11 @@
 /** The simulation on a GPU: `sim({ executor: webgpu() })`, in Node through Dawn and in browsers. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../../../api/option-kinds.ts";
 import type { PowerPreference } from "./adapter.ts";
-import { alignment, type DeviceLimits, type LimitWish } from "./device.ts";
+import { alignment, type DeviceLimits, type RequestedLimits } from "./device.ts";
 import { WebgpuExecutor } from "./executor.ts";
 
 export type { PowerPreference } from "./adapter.ts";
-export type { DeviceLimits, LimitWish } from "./device.ts";
+export type { DeviceLimits, RequestedLimits } from "./device.ts";
 export { WebgpuError, type WebgpuErrorFacts, type WebgpuFault } from "./device.ts";
 export { type BufferPlace, type ExecutorSettings, WebgpuExecutor } from "./executor.ts";
 export type { NativeAdd, NativeAdds } from "./wgsl/float-sum.ts";
@@ -26,7 +26,7 @@ export interface WebgpuOptions {
   /** Bytes of the buffers that ranks' memory is allocated in; left out, as many as needed, in few buffers. */
   readonly slabBytes?: number | undefined;
   /** Limits below the device's own. */
-  readonly limits?: LimitWish | undefined;
+  readonly limits?: RequestedLimits | undefined;
 }
 
 const kinds: OptionKinds<WebgpuOptions> = {
