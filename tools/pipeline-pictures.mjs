@@ -22,10 +22,10 @@ const percent = (share) => `${(100 * share).toFixed(1)} %`;
 /** Numbers in, numbers out: the work is on the virtual clock alone. */
 function stage(comm) {
   const one = new Float32Array(1);
-  const told = comm.rank === comm.size - 1 ? { loss: 0, samples: 1 } : undefined;
+  const totals = comm.rank === comm.size - 1 ? { loss: 0, samples: 1 } : undefined;
   return {
     inputLength: () => 1,
-    forward: () => ({ output: one, told, backward: () => one }),
+    forward: () => ({ output: one, totals, backward: () => one }),
   };
 }
 

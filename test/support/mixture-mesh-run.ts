@@ -112,7 +112,7 @@ export async function trainMixture(
       const gap = pass.output.map((each, at) => each - targetOf(tokens[at]!));
       const loss = Array.from(gap).reduce((sum, each) => sum + (each * each) / 2, 0);
       return {
-        told: { loss, samples: rows },
+        totals: { loss, samples: rows },
         async backward(_, take) {
           await visit("experts");
           await visit("router");

@@ -80,9 +80,9 @@ export function shardedTransformer(
     divided: { comm, copies },
     layerOf,
     async backward(batch, take, visit = noVisits) {
-      const { told, backward } = await forward(batch, undefined, visit);
+      const { totals, backward } = await forward(batch, undefined, visit);
       await backward(undefined, take);
-      return told as MicroBatch;
+      return totals as MicroBatch;
     },
   };
 }
@@ -238,7 +238,7 @@ export function transformerStage(
         crossEntropy({ logits: output, targets, classes: vocabulary, gradient, reduction: "sum" });
       return {
         output,
-        told: loss && { loss: loss.value, samples: targets.length, weight: loss.weight },
+        totals: loss && { loss: loss.value, samples: targets.length, weight: loss.weight },
         async backward(above, take) {
           const below = await pass.backward(gradient ?? (above as ParameterArray), take);
           if (embedded === undefined) return below;

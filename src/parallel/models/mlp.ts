@@ -103,7 +103,7 @@ export function mlpStage(
       const gradient = zerosLike(output, output.length);
       const { value, weight } = lossOf(options, output, batch.target, gradient);
       return {
-        told: { loss: value, samples: rows, weight },
+        totals: { loss: value, samples: rows, weight },
         backward: (_, take) => backward(gradient, take),
       };
     },

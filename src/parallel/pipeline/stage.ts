@@ -17,8 +17,8 @@ import type { StageTransfers } from "./stage-transfers.ts";
 export interface StagePass {
   /** The input of the next stage, in the pipeline's dtype; not read on the last stage. Sent before anything else is computed. */
   readonly output?: ParameterArray | undefined;
-  /** The sum of the losses over the micro-batch and its samples, only on the last stage. */
-  readonly told?: MicroBatch | undefined;
+  /** The sum of the micro-batch's losses, and the number and weight of its samples; only on the last stage. */
+  readonly totals?: MicroBatch | undefined;
   /**
    * From the gradient by the output (none on the last stage, which has the loss's) reports those by the stage's parameters,
    * each at most once. Returns the one by the input, of the same length; not read on the first stage. Gradients are those of
@@ -110,7 +110,7 @@ export class StageStep<Batch> {
         "a StagePass",
       );
     }
-    if (comm.rank === comm.size - 1) this.#addTotals(pass.told, at);
+    if (comm.rank === comm.size - 1) this.#addTotals(pass.totals, at);
     else assertArray("output", pass.output, at);
     this.#passes.set(at, pass);
     this.held = Math.max(this.held, this.#passes.size);
@@ -189,7 +189,7 @@ export class StageStep<Batch> {
     if (typeof loss !== "number") {
       throw invalid(
         "PipelineParallel",
-        `told of micro-batch ${at}`,
+        `totals of micro-batch ${at}`,
         typeof loss,
         "the last stage's loss, a number",
       );
@@ -197,7 +197,7 @@ export class StageStep<Batch> {
     if (!Number.isSafeInteger(samples) || (samples as number) < 0) {
       throw invalid(
         "PipelineParallel",
-        `told.samples of micro-batch ${at}`,
+        `totals.samples of micro-batch ${at}`,
         String(samples),
         "an integer of at least 0",
       );
@@ -205,7 +205,7 @@ export class StageStep<Batch> {
     if (!Number.isFinite(weight) || (weight as number) < 0) {
       throw invalid(
         "PipelineParallel",
-        `told.weight of micro-batch ${at}`,
+        `totals.weight of micro-batch ${at}`,
         String(weight),
         "a number of at least 0",
       );

@@ -57,8 +57,8 @@ export class MicroBatchStep {
       throw invalid(
         "ShardedParallel.step",
         "passes",
-        "passes told on the way",
-        "them once, before all visits",
+        "passes announced after a visit",
+        "one announcement, before all visits",
       );
     }
     if (!onAllRanks) {
@@ -124,7 +124,7 @@ export class MicroBatchStep {
     for (let at = first; at < first + this.#layers.length; at++) {
       const layer = this.#traversal.layerAt(at);
       if (layer === undefined)
-        throw invalid("ShardedParallel.step", "passes", "one more skipped", "those that were told");
+        throw invalid("ShardedParallel.step", "passes", "one more skipped", "the announced number");
       await this.visit(layer.name);
     }
   }

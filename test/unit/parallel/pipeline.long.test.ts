@@ -61,7 +61,7 @@ function addingStage(
       const output = input.map((each) => each + 1);
       return {
         output,
-        told: last ? { loss: output[0]!, samples: 1 } : undefined,
+        totals: last ? { loss: output[0]!, samples: 1 } : undefined,
         backward(gradient = Float32Array.of(1)) {
           log.push(`B${batch}`);
           if (work !== undefined) comm.work(work[1]);
@@ -115,7 +115,7 @@ describe("the schedule", () => {
           const pass = await stage.forward(batch, input, visit);
           const weight = weights[batch];
           const more = weight === undefined ? {} : { weight };
-          return { ...pass, told: pass.told && { loss: 10 ** batch, samples: 3, ...more } };
+          return { ...pass, totals: pass.totals && { loss: 10 ** batch, samples: 3, ...more } };
         },
       });
       const { held: _, ...rest } = await pipeline.backward(numbers(3), () => {});
@@ -393,7 +393,7 @@ describe("gradients", () => {
     return {
       inputLength: () => 1,
       forward: (batch) => ({
-        told: { loss: 1, samples: 1 },
+        totals: { loss: 1, samples: 1 },
         backward(_, take) {
           for (const [name, values] of tells[batch] ?? []) {
             const gradient = kept[values.length]!;
@@ -506,7 +506,7 @@ describe("refused arguments:", () => {
   const one = Float32Array.of(1);
   const good: StagePass = {
     output: one,
-    told: { loss: 0, samples: 1 },
+    totals: { loss: 0, samples: 1 },
     backward: () => one,
   };
   /** Reports a gradient of the first micro-batch while the second one goes back. */
@@ -527,9 +527,9 @@ describe("refused arguments:", () => {
     ["an output in another dtype", 0, { output: Float64Array.of(1) }, "ERR_COMM_ARG"],
     ["no output", 0, { output: undefined }, "ERR_COMM_ARG"],
     ["an output of another length", 0, { output: new Float32Array(2) }, "ERR_COMM_MISMATCH"],
-    ["no loss", 1, { told: undefined }, "ERR_COMM_ARG"],
-    ["half a sample", 1, { told: { loss: 1, samples: 0.5 } }, "ERR_COMM_ARG"],
-    ["a weight below 0", 1, { told: { loss: 1, samples: 1, weight: -1 } }, "ERR_COMM_ARG"],
+    ["no loss", 1, { totals: undefined }, "ERR_COMM_ARG"],
+    ["half a sample", 1, { totals: { loss: 1, samples: 0.5 } }, "ERR_COMM_ARG"],
+    ["a weight below 0", 1, { totals: { loss: 1, samples: 1, weight: -1 } }, "ERR_COMM_ARG"],
     ["no gradient", 1, { backward: () => undefined }, "ERR_COMM_ARG"],
     ["a longer gradient", 1, { backward: () => new Float32Array(3) }, "ERR_COMM_ARG"],
     ["a shorter gradient", 1, { backward: () => new Float32Array(0) }, "ERR_COMM_ARG"],

@@ -383,7 +383,7 @@ describe("refused arguments:", () => {
     const [short] = await order(["forward"]);
     expect(String(short)).toContain("found the order forward, needs 1 forward, and each back");
     const [twice] = await order(["forward", "backward"]);
-    expect(String(twice)).toContain("found passes told on the way");
+    expect(String(twice)).toContain("found passes announced after a visit");
   });
   test("a pipeline at stage 3 without the visits", async () => {
     const found = await outcomes((comm) =>
