@@ -38,7 +38,7 @@ const values = options({
       is: listOf({ ...oneOf(...subjectNames), label: "PEER", needs: `one of ${named}` }, ";"),
       help: `of ${named}`,
     },
-    "no-peers": { help: "nobody else's programs" },
+    "no-peers": { help: "leave out programs of other projects" },
   },
 });
 const { quick } = values;

@@ -102,13 +102,13 @@ function trainAlone() {
   const losses = [];
   for (let step = 0; step < steps; step++) {
     parameters.zeroGradients();
-    const told = batchesOf(step).map((batch) => backward(batch, addTo(parameters)));
-    const samples = told.reduce((sum, each) => sum + each.samples, 0);
+    const results = batchesOf(step).map((batch) => backward(batch, addTo(parameters)));
+    const samples = results.reduce((sum, each) => sum + each.samples, 0);
     const norm = Math.hypot(...gradients) / samples;
     const factor = Math.min(1, maxGradientNorm / norm) / samples;
     for (let at = 0; at < gradients.length; at++) gradients[at] *= factor;
     optimizer.step();
-    losses.push(told.reduce((sum, each) => sum + each.loss, 0) / samples);
+    losses.push(results.reduce((sum, each) => sum + each.loss, 0) / samples);
   }
   return { losses, values: Object.fromEntries([...parameters].map((p) => [p.name, p.value])) };
 }

@@ -18,7 +18,7 @@ const backends = {
   nccl: async () => (await import("twinccl/nccl")).nccl(),
 };
 
-const told = options({
+const values = options({
   name: "train.mjs",
   about:
     "Trains a small transformer on four sonnets, on several numbers of ranks, and draws the losses.",
@@ -29,7 +29,7 @@ const told = options({
     plot: { is: plain("FILE"), default: "training-loss.svg", help: "an SVG; none draws nothing" },
   },
 });
-const { steps, ranks: rankCounts } = told;
+const { steps, ranks: rankCounts } = values;
 
 const text = readFileSync(new URL("sonnets.txt", import.meta.url), "utf8");
 const alphabet = [...new Set(text)].sort();
@@ -92,7 +92,7 @@ const ranksText = (size) => `${size} rank${size === 1 ? "" : "s"}`;
 
 const curves = [];
 for (const size of rankCounts) {
-  const backend = await backends[told.backend]();
+  const backend = await backends[values.backend]();
   const world = await createWorld({ backend, size });
   try {
     const [{ losses, said }] = await world.run(train);
@@ -105,9 +105,9 @@ for (const size of rankCounts) {
     await world.close();
   }
 }
-if (told.plot !== "none") {
+if (values.plot !== "none") {
   const { lossPlot } = await import("./loss-plot.mjs");
-  const title = `${alphabet.length} characters, ${told.backend}`;
-  writeFileSync(told.plot, lossPlot(curves, title));
-  console.log(`drawn in ${told.plot}`);
+  const title = `${alphabet.length} characters, ${values.backend}`;
+  writeFileSync(values.plot, lossPlot(curves, title));
+  console.log(`drawn in ${values.plot}`);
 }

@@ -133,7 +133,7 @@ const print = (text) => process.stdout.write(`${text}\n`);
 print(
   `${"type".padEnd(11)}${"op".padEnd(7)}${"rank 0, rank 1".padEnd(16)}protocols        from r1, from r0: NCCL | simulation`,
 );
-const told = new Map();
+const rowsByResult = new Map();
 for (const row of rows) {
   const key = [
     row.dtype,
@@ -143,12 +143,12 @@ for (const row of rows) {
     row.foldedFrom0,
     row.sim.join("/"),
   ].join();
-  const known = told.get(key);
-  if (known === undefined) told.set(key, { ...row, protocols: [row.protocol] });
+  const known = rowsByResult.get(key);
+  if (known === undefined) rowsByResult.set(key, { ...row, protocols: [row.protocol] });
   else known.protocols.push(row.protocol);
 }
 const order = (row) => `${row.dtype} ${ops.indexOf(row.op)} ${row.pair}`;
-for (const row of [...told.values()].sort((a, b) => (order(a) < order(b) ? -1 : 1))) {
+for (const row of [...rowsByResult.values()].sort((a, b) => (order(a) < order(b) ? -1 : 1))) {
   const gpu = `${row.foldedFrom1}, ${row.foldedFrom0}`;
   const mark = row.same ? "" : "  <- differs";
   print(

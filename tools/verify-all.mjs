@@ -16,7 +16,7 @@ const mostPrinted = 20;
 if (isMainThread) await main();
 else await work(workerData);
 
-function told() {
+function parsedOptions() {
   const { from, to, threads, only, out } = options({
     name: "verify:all",
     about:
@@ -129,7 +129,7 @@ function shareOut({ from, to, threads, only }) {
 }
 
 async function main() {
-  const given = told();
+  const given = parsedOptions();
   const { from, to, only, out } = given;
   if (isStale() && !build()) {
     process.stderr.write("verify:all: the build failed, so nothing was verified\n");

@@ -14,8 +14,10 @@ const fields = [
 /** A function that reads them; NaN where there is no glibc 2.33 or newer. */
 export function allocatedBytes() {
   try {
-    const told = koffi.struct(Object.fromEntries(fields.map((name) => [name, "size_t"])));
-    const mallinfo2 = koffi.load("libc.so.6").func("mallinfo2", told, []);
+    const mallinfo2Struct = koffi.struct(
+      Object.fromEntries(fields.map((name) => [name, "size_t"])),
+    );
+    const mallinfo2 = koffi.load("libc.so.6").func("mallinfo2", mallinfo2Struct, []);
     return () => {
       const { uordblks, hblkhd } = mallinfo2();
       return Number(uordblks) + Number(hblkhd);

@@ -1,4 +1,4 @@
-/* How fast this machine copies: two threads (or as many as told) copy BUFFERS buffers of BYTES bytes each with memcpy.
+/* How fast this machine copies: two threads (or as many as given) copy BUFFERS buffers of BYTES bytes each with memcpy.
  * copy-probe THREADS BUFFERS BYTES RUNS; prints one line of milliseconds, one number a run. */
 #include <pthread.h>
 #include <stdio.h>

@@ -190,8 +190,8 @@ function planPairOf(
     return undefined;
   }
   const against = parsed.text("against");
-  const isAsked = parsed.has("element") && isPlanned(question.collective);
-  if (against === undefined && !isAsked) return undefined;
+  const needsPlan = parsed.has("element") && isPlanned(question.collective);
+  if (against === undefined && !needsPlan) return undefined;
   const plan = planOf(question, size, library, ncclChoice("--nccl", parsed.text("nccl")));
   const setup = ncclChoice("--against", against);
   const other = against === undefined ? undefined : planOf(question, size, library, setup);

@@ -44,7 +44,7 @@ check replays each call of FILE through createWorld, alloc and the collective, w
 and the settings it was recorded under, and compares hashes of every rank's output. It needs no
 GPU. record makes each call of CASES (lines of the same format; results in them are not looked
 at) and writes what comes out, with the plan that NCCL logged for it. A process has one size of
-buffers: cases under others are told and left out. The format: test/golden/README.md
+buffers: cases under others are reported and left out. The format: test/golden/README.md
 in the repository, where the recorded results lie as well.
 
 ${optionLines(options)}

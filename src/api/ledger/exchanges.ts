@@ -87,7 +87,7 @@ function exchangeBuffer(session: Session, worldRank: number, size: number): Devi
 /** int64 per rank. */
 const width = 3;
 
-/** The wishes of all ranks, by rank. */
+/** The color and key of every rank, by rank. */
 export function gatherSplitRequests(
   session: Session,
   set: CallSet,

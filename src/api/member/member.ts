@@ -222,8 +222,8 @@ export class Member implements Communicator {
   }
 
   explain(question: Question): Explanation {
-    const asked = checkedQuestion(question, this.size, "explain");
-    return this.#session.explain(asked, this.#comm, this.rank);
+    const checked = checkedQuestion(question, this.size, "explain");
+    return this.#session.explain(checked, this.#comm, this.rank);
   }
 
   supports(question: Question): boolean {

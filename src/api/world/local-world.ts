@@ -177,13 +177,13 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
 
   async estimate(question: Question): Promise<number> {
     const { comm } = this.#communicators.ledgers[0] as Ledger;
-    const asked = checkedQuestion(question, this.size, "estimate");
+    const checked = checkedQuestion(question, this.size, "estimate");
     if (this.#state === "closed") {
       throw new CommClosedError({
         headline: `estimate: the world "${this.name}" was closed, needs an open one`,
       });
     }
-    return this.#session.estimate(asked, comm);
+    return this.#session.estimate(checked, comm);
   }
 
   async rebuild(options: RebuildOptions = {}): Promise<World> {

@@ -39,7 +39,7 @@ export function abortedError(
   failed?: CallLabel,
 ): CommAbortedError {
   // A reason of this library has a table and a hint of its own, which its cause shows.
-  const isTold = reason instanceof CommError;
+  const isCommError = reason instanceof CommError;
   const why = reasonText(reason);
   return new CommAbortedError(
     {
@@ -48,7 +48,7 @@ export function abortedError(
     },
     {
       ...{ rank, size, comm: name, cause: reason, ...callFacts(failed, name) },
-      ...(isTold && { ranks: reason.ranks }),
+      ...(isCommError && { ranks: reason.ranks }),
     },
   );
 }

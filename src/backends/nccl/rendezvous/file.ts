@@ -247,4 +247,4 @@ function leftMs(end: number): number {
   return Math.max(0, Math.round(end - performance.now()));
 }
 
-const refusedHint = "only a plain file of this user, readable by nobody else, is believed";
+const refusedHint = "the file must be regular, owned by this user and readable by no other user";

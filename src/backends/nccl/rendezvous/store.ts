@@ -188,7 +188,7 @@ export class Store {
       return;
     }
     if (joinPhase.holder(rank) !== undefined) {
-      const text = `rank ${rank} has asked already`;
+      const text = `rank ${rank} has already joined this rebuild`;
       fail(peer, request.id, refuse(text, "await the first rebuild()"));
       return;
     }
