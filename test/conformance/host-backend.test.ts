@@ -67,7 +67,7 @@ test("folds any bits in the order of ranks, rounded once at every hop", async ()
 describe("its explanation", () => {
   const row = [1, 0, 4];
   const [allGatherv, gather] = ["copy of r0 in[0]", "copy of r2 in[0]"];
-  const asked: readonly [Question, number, readonly (number | string)[][]][] = [
+  const questions: readonly [Question, number, readonly (number | string)[][]][] = [
     [{ collective: "allReduce", op: "sum", count: 9 }, 1, [[0, 9, "(r0 + r1) + r2"]]],
     [{ collective: "reduce", op: "max", count: 2, root: 2 }, 1, [[0, 2, "(r0 max r1) max r2"]]],
     [{ collective: "reduceScatterv", op: "sum", counts: [row] }, 2, [[0, 4, "(r0 + r1) + r2"]]],
@@ -93,7 +93,7 @@ describe("its explanation", () => {
     [{ collective: "barrier" }, 0, []],
   ];
 
-  test.each(asked)(
+  test.each(questions)(
     "has the chunks of a rank's output: %o, rank %i",
     async (question, rank, rows) => {
       const dtype = question.collective === "barrier" ? {} : ({ dtype: "float32" } as const);

@@ -4,9 +4,9 @@ import { jobRanks, runJob } from "./launched-jobs.ts";
 
 const size = Math.min(4, jobRanks);
 
-interface Told {
+interface RankReport {
   readonly rank: number;
-  readonly told: readonly unknown[];
+  readonly outcomes: readonly unknown[];
   readonly found: number;
 }
 
@@ -16,9 +16,13 @@ const mismatch = (field: string, ranks: readonly number[]): object => {
 
 for (const compareCalls of ["always", "once"] as const) {
   test(`compareCalls: "${compareCalls}": wrong calls fail on every rank, and all continue`, async () => {
-    const { status, results, text } = await runJob<Told>(size, "compare-calls.mjs", compareCalls);
+    const { status, results, text } = await runJob<RankReport>(
+      size,
+      "compare-calls.mjs",
+      compareCalls,
+    );
     expect(status, text).toBe(0);
-    const told = [
+    const outcomes = [
       mismatch("count", [1]),
       "fine",
       mismatch("collective", [1]),
@@ -32,7 +36,7 @@ for (const compareCalls of ["always", "once"] as const) {
     ];
     const sum = (size * (size + 1)) / 2;
     for (const [rank, result] of results.entries()) {
-      expect(result, text).toEqual({ rank, told, found: sum });
+      expect(result, text).toEqual({ rank, outcomes, found: sum });
     }
   });
 }

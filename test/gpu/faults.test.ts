@@ -14,9 +14,9 @@ const here = Math.min(4, (await gpuSizes()).length);
 interface Loss {
   readonly lost: number;
   readonly call: number;
-  readonly made: number;
+  readonly completedCalls: number;
   readonly message: string;
-  readonly told: number;
+  readonly reportedMs: number;
   readonly rebuilt: { readonly generation: number; readonly initialRanks: readonly number[] };
 }
 
@@ -31,13 +31,13 @@ async function expectLosses(victims: readonly number[]): Promise<void> {
         name: "RankLostError",
         code: "ERR_COMM_LOST",
         collective: "allReduce",
-        call: loss.made,
+        call: loss.completedCalls,
         ranks: [loss.lost],
       });
-      expect(loss.message).toContain(`allReduce: call ${loss.made}`);
+      expect(loss.message).toContain(`allReduce: call ${loss.completedCalls}`);
       expect(loss.message).toContain(`rank ${loss.lost}`);
-      expect(loss.told, "milliseconds from the kill").toBeGreaterThan(0);
-      expect(loss.told).toBeLessThan(5000);
+      expect(loss.reportedMs, "milliseconds from the kill").toBeGreaterThan(0);
+      expect(loss.reportedMs).toBeLessThan(5000);
       const gone = victims.slice(0, at + 1);
       const initialRanks = Array.from({ length: most }, (_, rank) => rank);
       expect(loss.rebuilt).toMatchObject({
@@ -75,18 +75,18 @@ describe("a lost rank", () => {
 
   /** Runs a job in which NCCL's start goes wrong on one rank; gives the others' errors. */
   async function startsWithout(how: "kill" | "fail", victim: number) {
-    interface Told {
+    interface RankReport {
       readonly sums?: readonly number[];
       readonly at: number;
     }
-    const job = await runJob<Told>(size, "lost-at-start.mjs", how, String(victim));
+    const job = await runJob<RankReport>(size, "lost-at-start.mjs", how, String(victim));
     const ended = performance.timeOrigin + performance.now();
     const others = job.results.filter((_, rank) => rank !== victim);
-    for (const told of others) {
-      expect(told, job.text).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [victim] });
-      expect(told).toMatchObject({ tookMs: expect.toSatisfy((ms: number) => ms < 10_000) });
+    for (const report of others) {
+      expect(report, job.text).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [victim] });
+      expect(report).toMatchObject({ tookMs: expect.toSatisfy((ms: number) => ms < 10_000) });
       // NCCL's start, which waits for ever for a rank that will not come, does not keep the process.
-      expect(ended - told!.at, "milliseconds to the job's end").toBeLessThan(10_000);
+      expect(ended - report!.at, "milliseconds to the job's end").toBeLessThan(10_000);
     }
     return job;
   }
@@ -104,7 +104,7 @@ describe("a lost rank", () => {
       const { status, results, text } = await startsWithout("fail", victim);
       expect(status, text).toBe(0);
       const sum = (size * (size + 1)) / 2;
-      for (const told of results) expect(told?.sums, text).toEqual([sum, sum, sum]);
+      for (const report of results) expect(report?.sums, text).toEqual([sum, sum, sum]);
     }
   });
 
@@ -136,7 +136,7 @@ describe("a lost rank", () => {
 });
 
 describe("a rank that fails inside NCCL while the others wait for it", () => {
-  interface Told {
+  interface RankReport {
     readonly code: string;
     readonly tookMs: number;
     readonly sums: readonly number[];
@@ -150,31 +150,31 @@ describe("a rank that fails inside NCCL while the others wait for it", () => {
 
   for (const where of ["connectInBackground", "registerWindowInBackground", "splitInBackground"]) {
     test(`in ${where}: killed, the others fail by name and continue without it`, async () => {
-      const job = await runJob<Told>(size, "lost-in-nccl.mjs", "kill", where, String(victim));
+      const job = await runJob<RankReport>(size, "lost-in-nccl.mjs", "kill", where, String(victim));
       const ended = performance.timeOrigin + performance.now();
       expect(job.status, job.text).toBe(137);
       const sum = sumWithout(victim);
-      for (const told of job.results.slice(0, victim)) {
+      for (const report of job.results.slice(0, victim)) {
         // Of a split NCCL itself may hear first.
         const code = where === "splitInBackground" ? /ERR_COMM_(LOST|NCCL)/ : /ERR_COMM_LOST/;
-        expect(told, job.text).toMatchObject({ code: expect.stringMatching(code) });
-        expect(told).toMatchObject({ sums: [sum, sum, sum] });
-        expect(told!.tookMs).toBeLessThan(5000);
-        expect(ended - told!.at, "milliseconds to the job's end").toBeLessThan(10_000);
+        expect(report, job.text).toMatchObject({ code: expect.stringMatching(code) });
+        expect(report).toMatchObject({ sums: [sum, sum, sum] });
+        expect(report!.tookMs).toBeLessThan(5000);
+        expect(ended - report!.at, "milliseconds to the job's end").toBeLessThan(10_000);
       }
     });
 
     test(`in ${where}: failing, all fail in time and continue`, async () => {
-      const job = await runJob<Told>(size, "lost-in-nccl.mjs", "fail", where, String(victim));
+      const job = await runJob<RankReport>(size, "lost-in-nccl.mjs", "fail", where, String(victim));
       expect(job.status, job.text).toBe(0);
       const sum = sumWithout(undefined);
-      for (const [rank, told] of job.results.entries()) {
+      for (const [rank, report] of job.results.entries()) {
         // Of a split NCCL itself hears; else the failing rank reports it, or the deadline comes first.
         const code = /ERR_COMM_(ABORTED|TIMEOUT|NCCL)/;
         if (rank !== victim)
-          expect(told, job.text).toMatchObject({ code: expect.stringMatching(code) });
-        expect(told, job.text).toMatchObject({ sums: [sum, sum, sum] });
-        expect(told!.tookMs).toBeLessThan(5000);
+          expect(report, job.text).toMatchObject({ code: expect.stringMatching(code) });
+        expect(report, job.text).toMatchObject({ sums: [sum, sum, sum] });
+        expect(report!.tookMs).toBeLessThan(5000);
       }
     });
   }
@@ -182,7 +182,7 @@ describe("a rank that fails inside NCCL while the others wait for it", () => {
 
 describe("a rank that ends the communicator where others wait without a deadline", () => {
   /** The error of another rank, its delay, and the sum of the next generation. */
-  interface Told {
+  interface RankReport {
     readonly rank: number;
     readonly code?: string;
     readonly ranks?: readonly number[];
@@ -199,16 +199,21 @@ describe("a rank that ends the communicator where others wait without a deadline
   for (const [how, code, message, mostMs] of ways) {
     test(`${how}: the error of the others names it, and their waits end`, async () => {
       const victim = size - 1;
-      const { results, status, text } = await runJob<Told>(size, "gives-up.mjs", how, `${victim}`);
+      const { results, status, text } = await runJob<RankReport>(
+        size,
+        "gives-up.mjs",
+        how,
+        `${victim}`,
+      );
       expect(status, text).toBe(0);
-      for (const [rank, told] of results.entries()) {
-        if (how === "rebuild") expect(told?.sum, text).toBe(size);
+      for (const [rank, report] of results.entries()) {
+        if (how === "rebuild") expect(report?.sum, text).toBe(size);
         if (rank === victim) continue;
         // Over sockets one rank may hear of a close, and the others of that one.
-        const heard = isShared && how === "close" && told?.code === "ERR_COMM_ABORTED";
-        if (!heard) expect(told, text).toMatchObject({ code, ranks: [victim] });
-        expect(told?.message, text).toMatch(message);
-        expect(told?.tookMs, text).toBeLessThan(mostMs);
+        const heard = isShared && how === "close" && report?.code === "ERR_COMM_ABORTED";
+        if (!heard) expect(report, text).toMatchObject({ code, ranks: [victim] });
+        expect(report?.message, text).toMatch(message);
+        expect(report?.tookMs, text).toBeLessThan(mostMs);
       }
     });
   }
@@ -216,7 +221,7 @@ describe("a rank that ends the communicator where others wait without a deadline
 
 describe("a rank missing when ranks first connect", () => {
   /** The error of a rank's call. */
-  interface Told {
+  interface RankReport {
     readonly code: string;
     readonly ranks: readonly number[];
     readonly tookMs: number;
@@ -229,20 +234,20 @@ describe("a rank missing when ranks first connect", () => {
   ];
 
   test("is named by the deadline, and so is a rank killed there", async () => {
-    const { results, text } = await runJob<{ told: Readonly<Record<string, Told>> }>(
+    const { results, text } = await runJob<{ errors: Readonly<Record<string, RankReport>> }>(
       size,
       "first-contacts.mjs",
     );
     for (const [rank, result] of results.entries()) {
       if (rank === 1) continue;
-      const { told } = result ?? expect.fail(text);
+      const { errors } = result ?? expect.fail(text);
       const names = rank === 0 ? [...calls, ...messages] : calls;
-      expect(Object.keys(told).sort(), text).toEqual([...names, "killed"].sort());
+      expect(Object.keys(errors).sort(), text).toEqual([...names, "killed"].sort());
       for (const name of names) {
-        expect(told[name], name).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
-        expect(told[name]!.tookMs, name).toBeLessThan(1150);
+        expect(errors[name], name).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
+        expect(errors[name]!.tookMs, name).toBeLessThan(1150);
       }
-      const { killed } = told;
+      const { killed } = errors;
       expect(killed).toMatchObject({ code: "ERR_COMM_LOST", ranks: [1] });
       expect(killed!.tookMs).toBeLessThan(5000);
     }

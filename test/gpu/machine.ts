@@ -18,7 +18,7 @@ export async function gpuSizes(): Promise<readonly [number, ...number[]]> {
 export function testOn(needed: number, found: number) {
   return (title: string, body: () => Promise<void>): void => {
     if (found >= needed) test(title, body);
-    else test.skip(told(needed, found, title), body);
+    else test.skip(skippedTitle(needed, found, title), body);
   };
 }
 
@@ -26,12 +26,12 @@ export function testOn(needed: number, found: number) {
 export function describeOn(needed: number, found: number) {
   return (title: string, body: () => void): void => {
     if (found >= needed) describe(title, body);
-    else describe.skip(told(needed, found, title), () => test(title, () => undefined));
+    else describe.skip(skippedTitle(needed, found, title), () => test(title, () => undefined));
   };
 }
 
 /** Prints that a title is skipped; gives the title that says why. */
-function told(needed: number, found: number, title: string): string {
+function skippedTitle(needed: number, found: number, title: string): string {
   process.stderr.write(`skipped, needs ${needed} GPUs, ${found} are here: ${title}\n`);
   return `${title} (needs ${needed} GPUs, ${found} are here)`;
 }

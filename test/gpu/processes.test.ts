@@ -136,13 +136,13 @@ describe(isShared ? "processes that share a GPU" : "one process per GPU", () => 
   test("first messages connect in any order of the calls, and calls that differ fail", async () => {
     const job = await runJob<Readonly<Record<string, unknown>>>(size, "first-exchanges.mjs");
     expect(job.status, job.text).toBe(0);
-    for (const [rank, told] of job.results.entries()) {
+    for (const [rank, report] of job.results.entries()) {
       const came = rank < 2 ? true : undefined;
-      expect(told?.["receivesFirst"], job.text).toBe(came);
-      expect(told?.["sendsFirst"], job.text).toBe(came);
+      expect(report?.["receivesFirst"], job.text).toBe(came);
+      expect(report?.["sendsFirst"], job.text).toBe(came);
       const unlike = /^ERR_COMM_TIMEOUT .*all ranks made the call, but its setup did not complete/;
-      expect(told?.["counts"], job.text).toMatch(unlike);
-      expect(told?.["symmetric"], job.text).toMatch(unlike);
+      expect(report?.["counts"], job.text).toMatch(unlike);
+      expect(report?.["symmetric"], job.text).toMatch(unlike);
     }
   });
 

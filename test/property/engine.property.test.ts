@@ -130,7 +130,7 @@ function programsOf(random: Random): { program: Program; lanes: OracleStep[][][]
 }
 
 /** Finishing times and all messages, comparable with the oracle's. */
-function told(
+function timingAndMessages(
   traffic: Traffic,
   model: LinkModel,
   run: (log: MessageLog) => Timing,
@@ -173,11 +173,13 @@ describe("random programs take the times of the oracle", () => {
       (random) => {
         const { traffic, model, given } = runsOf(random);
         const { start } = random;
-        const found = told(traffic, model, (log) => runRecurrence(traffic, model, { start, log }));
-        expect(found).toEqual(oracleTimes(given));
-        expect(told(traffic, model, (log) => runEvents(traffic, model, { start, log }))).toEqual(
-          found,
+        const found = timingAndMessages(traffic, model, (log) =>
+          runRecurrence(traffic, model, { start, log }),
         );
+        expect(found).toEqual(oracleTimes(given));
+        expect(
+          timingAndMessages(traffic, model, (log) => runEvents(traffic, model, { start, log })),
+        ).toEqual(found);
       },
       600,
     );
@@ -190,7 +192,9 @@ describe("random programs take the times of the oracle", () => {
         const { traffic, model, given } = runsOf(random);
         const { start, credits } = random;
         const events = (options: object) =>
-          told(traffic, model, (log) => runEvents(traffic, model, { start, log, ...options }));
+          timingAndMessages(traffic, model, (log) =>
+            runEvents(traffic, model, { start, log, ...options }),
+          );
         expect(events({})).toEqual(oracleTimes(given));
         expect(events({ credits })).toEqual(oracleTimes({ ...given, credits }));
       },
@@ -207,7 +211,7 @@ describe("random programs take the times of the oracle", () => {
         const fabric = fabricOf(random);
         const route = (from: number, to: number) => routeOf(random, from, to);
         const events = (options: object) =>
-          told(traffic, model, (log) =>
+          timingAndMessages(traffic, model, (log) =>
             runEvents(traffic, model, { start, log, fabric, ...options }),
           );
         expect(events({})).toEqual(oracleTimes({ ...given, links, route }));

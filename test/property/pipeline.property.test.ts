@@ -32,9 +32,9 @@ async function step(comm: Communicator, one: Case) {
   const stage = mlpStage(comm, options);
   const { schedule } = one;
   const pipeline = await PipelineParallel.create(comm, stage, { schedule, dtype: "float64" });
-  const told = await pipeline.backward(batches, addTo(stage.parameters));
+  const result = await pipeline.backward(batches, addTo(stage.parameters));
   return {
-    told,
+    result: result,
     gradients: [...stage.parameters].map(({ name, gradient }) => ({ name, gradient })),
   };
 }
@@ -64,9 +64,9 @@ test("has the loss and the gradients of the whole model, to the bit", async () =
         for (const { name, gradient } of whole.parameters) {
           expect(seen.get(name), name).toEqual(gradient);
         }
-        for (const [rank, { told }] of stages.entries()) {
+        for (const [rank, { result }] of stages.entries()) {
           const most = one.schedule === "gpipe" ? one.rows.length : one.size - rank;
-          expect(told).toEqual({ ...expected, held: Math.min(most, one.rows.length) });
+          expect(result).toEqual({ ...expected, held: Math.min(most, one.rows.length) });
         }
       } finally {
         await world.close();

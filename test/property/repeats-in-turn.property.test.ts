@@ -99,7 +99,7 @@ async function rankOf(
   const recorded = fresh();
   const graph = await comm.capture(() => void comm.allReduce({ send: recorded, op: "max" }));
   /** That the calls of a turn, and their parts, were submitted. */
-  let told: Promise<string>[] = [];
+  let submissions: Promise<string>[] = [];
   const make = ({ kind, site }: Call): CommOp => {
     const buffer = buffers[site]!;
     if (kind === "barrier") return comm.barrier();
@@ -111,20 +111,20 @@ async function rankOf(
           comm.broadcast({ recv: buffers[1 - site]!, root: 0 }),
           comm.allReduce({ send: buffer, op: "sum" }),
         ];
-        told.push(...parts.map((part) => part.enqueued.then(() => "submitted", textOf)));
+        submissions.push(...parts.map((part) => part.enqueued.then(() => "submitted", textOf)));
       });
     }
     if (kind === "broadcast") return comm.broadcast({ recv: buffer, root: comm.size - 1 });
     return comm.allReduce({ send: buffer, op: kind });
   };
-  const again = async (): Promise<void> => {
+  const repeatAll = async (): Promise<void> => {
     for (const kind of kinds) {
       for (const site of [0, 1] as const) {
         for (let times = 0; times < 2; times++) await make({ kind, site });
       }
     }
   };
-  await again();
+  await repeatAll();
   for (const { calls, deeds, first, failing } of turns) {
     const mine = deeds.filter(({ rank }) => rank % comm.size === comm.rank);
     await gate.pass(comm.rank, comm.size, first);
@@ -132,11 +132,11 @@ async function rankOf(
     const ops: CommOp[] = [];
     const ends: Promise<string>[] = [];
     const submitted: number[] = [];
-    told = [];
+    submissions = [];
     const add = (op: CommOp): void => {
       ops.push(op);
       ends.push(op.then(() => "done", textOf));
-      told.push(op.enqueued.then(() => "submitted", textOf));
+      submissions.push(op.enqueued.then(() => "submitted", textOf));
       op.enqueued.then(
         () => submitted.push(op.call),
         () => undefined,
@@ -163,8 +163,8 @@ async function rankOf(
       add(make(next));
     }
     for (const deed of mine) if (deed.at >= calls.length) await before(deed, calls[0]!);
-    found.push(await Promise.all(ends), await Promise.all(told));
-    expect(submitted, "told in their order").toEqual([...submitted].sort((a, b) => a - b));
+    found.push(await Promise.all(ends), await Promise.all(submissions));
+    expect(submitted, "reported in their order").toEqual([...submitted].sort((a, b) => a - b));
     // What was read behind a call that failed is its error.
     const held = [...buffers, recorded].map((buffer) => buffer.toHost().then(String, textOf));
     found.push(

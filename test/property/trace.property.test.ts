@@ -123,7 +123,7 @@ function assertMessages(text: string, program: Program): void {
   const exchanges = (call: ProgramCall): number =>
     call.kind === "allToAllv" && call.give === "exchange" ? 2 : 1;
   program.steps.forEach((step, number) => {
-    if (step.kind !== "call") throw new Error("only single calls were asked for");
+    if (step.kind !== "call") throw new Error("only single calls were drawn");
     const { call } = step;
     const found = messages.filter((message) => message.call === number).length;
     expect(found, `messages of call ${number}`).toBe(sendsOf(call, program.size) * exchanges(call));

@@ -16,7 +16,7 @@ const errorOf = (call: PromiseLike<unknown>): Promise<CommError> =>
   );
 
 /** An error by its headline and its facts. */
-const told = ({ message, code, comm, rank, collective, call }: CommError) => ({
+const headlineAndFacts = ({ message, code, comm, rank, collective, call }: CommError) => ({
   headline: message.split("\n")[0],
   facts: { code, comm, rank, collective, call },
 });
@@ -62,7 +62,7 @@ describe.each(backends)("on backend %#", (backend) => {
       headline: `${collective} on "world": ${why}`,
       facts: { ...facts, collective, call: -1 },
     });
-    expect(errors.map(told)).toEqual([
+    expect(errors.map(headlineAndFacts)).toEqual([
       {
         headline: `allReduce: call 1 on "world": ${why}`,
         facts: { ...facts, collective: "allReduce", call: 1 },
@@ -120,7 +120,7 @@ test("a background fault of NCCL is reported by the call that finds it", async (
     for (const end of gpus.nccl.ends.values()) end.failure = failure;
     gpus.sessions[0]?.checkAll();
     const error = await errorOf(comm.barrier());
-    expect(told(error)).toEqual({
+    expect(headlineAndFacts(error)).toEqual({
       headline:
         'barrier: call 1 on "world": "world" was aborted, and its NCCL communicators with it: ncclCommGetAsyncError: ncclRemoteError (6): as planned',
       facts: { code: "ERR_COMM_ABORTED", comm: "world", rank: 0, collective: "barrier", call: 1 },

@@ -23,9 +23,9 @@ async function stepsPer(
 ): Promise<number> {
   const steps = count();
   await run();
-  const made = steps.mock.calls.length;
+  const callCount = steps.mock.calls.length;
   vi.restoreAllMocks();
-  return made / units;
+  return callCount / units;
 }
 
 const lengthsRead = () => vi.spyOn(DeviceBuffer.prototype, "byteLength", "get");
@@ -202,10 +202,10 @@ describe("the report of an error that all ranks get", () => {
       await stepsPer(20, laidOut, () => ring(20)),
       await stepsPer(200, laidOut, () => ring(200)),
     );
-    const asked = () => vi.spyOn(Operation.prototype, "callingRank", "get");
+    const callingRankReads = () => vi.spyOn(Operation.prototype, "callingRank", "get");
     expectFlat(
-      await stepsPer(20, asked, () => ring(20)),
-      await stepsPer(200, asked, () => ring(200)),
+      await stepsPer(20, callingRankReads, () => ring(20)),
+      await stepsPer(200, callingRankReads, () => ring(200)),
     );
   });
 

@@ -59,8 +59,8 @@ test("strangers drove out a rank that had proven itself and not joined yet", asy
   const session = await connectSession(target, who, 5_000, undefined);
   await silentStrangers(at, limits.pendingConnections + 10);
   const left = (): Promise<void> => session.leave();
-  const asked = { ...who, generation: 0, deadlineMs: 5_000, signal: undefined };
-  const member = await joinStore({ session, address: who.address, jobId, left }, asked);
+  const request = { ...who, generation: 0, deadlineMs: 5_000, signal: undefined };
+  const member = await joinStore({ session, address: who.address, jobId, left }, request);
   closeAfter(() => member.leave());
   expect(member).toMatchObject({ rank: 0, size: 1 });
 });
@@ -140,10 +140,10 @@ test("a wait longer than the timer limit ended after 1 ms", async () => {
   process.on("warning", warned);
   onTestFinished(() => void process.removeListener("warning", warned));
   const timeoutMs = 2 ** 32 - 1;
-  const told: Reply[] = [];
+  const replies: Reply[] = [];
   const peers = [0, 1].map((rank) => ({
     label: `rank ${rank}`,
-    send: (reply: Reply) => void told.push(reply),
+    send: (reply: Reply) => void replies.push(reply),
   }));
   const [zero, one] = peers as [(typeof peers)[0], (typeof peers)[0]];
   const store = new Store({ jobId: "job", size: 2, hosted: false });
@@ -161,7 +161,7 @@ test("a wait longer than the timer limit ended after 1 ms", async () => {
   store.join(one, "job", 1, join);
   for (const wait of waits) store.request(zero, wait);
   await soon();
-  expect(told.map(({ kind }) => kind)).toEqual(["joined", "joined"]);
+  expect(replies.map(({ kind }) => kind)).toEqual(["joined", "joined"]);
   expect(warned).not.toHaveBeenCalled();
 });
 
@@ -182,8 +182,8 @@ describe("a stale file with a lock that cannot be removed was waited for until t
     writeFileSync(path, '{"format":', { mode: 0o600 });
     utimesSync(path, new Date(0), new Date(0));
     block(`${path}.lock`);
-    const asked = { jobId: "job", rank: 0, size: 1, deadlineMs: 1_000 };
-    const error = await errorOf(fileRendezvous({ path }).join(asked));
+    const request = { jobId: "job", rank: 0, size: 1, deadlineMs: 1_000 };
+    const error = await errorOf(fileRendezvous({ path }).join(request));
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "path" });
     expect(error.message).toContain(`cannot be written: its lock ${path}.lock is ${kind}\n`);
     expect(error.hint).toMatch(/^remove what is in its way, or give a file in a folder/);
@@ -194,8 +194,8 @@ describe("a stale file with a lock that cannot be removed was waited for until t
     writeFileSync(path, '{"format":', { mode: 0o600 });
     utimesSync(path, new Date(0), new Date(0));
     writeFileSync(`${path}.lock`, "", { mode: 0o644 });
-    const asked = { jobId: "job", rank: 0, size: 1, deadlineMs: 1_000 };
-    const error = await errorOf(fileRendezvous({ path }).join(asked));
+    const request = { jobId: "job", rank: 0, size: 1, deadlineMs: 1_000 };
+    const error = await errorOf(fileRendezvous({ path }).join(request));
     expect(error.message).toContain(`its lock ${path}.lock can be read by other users\n`);
   });
 });
@@ -212,13 +212,13 @@ describe("other users could block the file in the folder for temporary files", (
     if (environment === undefined) throw new Error("no launcher was found");
     return rendezvousFor(environment);
   }
-  const asked = { jobId: "job", rank: 0, size: 1, deadlineMs: 5_000 };
+  const request = { jobId: "job", rank: 0, size: 1, deadlineMs: 5_000 };
 
   test("it lies in a folder that this user alone may enter", async () => {
     const folder = freshFolder();
     const own = join(folder, `twinccl-${process.getuid?.()}`);
     for (let restart = 0; restart < 2; restart++) {
-      const member = await byDefault(folder).join(asked);
+      const member = await byDefault(folder).join(request);
       expect(statSync(own).mode & 0o777).toBe(0o700);
       await member.leave();
     }
@@ -239,7 +239,7 @@ describe("other users could block the file in the folder for temporary files", (
     const own = join(folder, `twinccl-${process.getuid?.()}`);
     plant(own);
     for (const rank of [0, 1]) {
-      const error = await errorOf(byDefault(folder).join({ ...asked, rank, size: 2 }));
+      const error = await errorOf(byDefault(folder).join({ ...request, rank, size: 2 }));
       expect(error).toMatchObject({ code: "ERR_COMM_RENDEZVOUS", rank });
       expect(error.message).toContain(`the folder ${own} ${reason}\n`);
       expect(error.hint).toContain("TWINCCL_RENDEZVOUS_FILE");
@@ -253,12 +253,12 @@ describe("other users could block the file in the folder for temporary files", (
     mkdirSync(join(folder, `twinccl-${other}`), { mode: 0o700 });
     const user = vi.spyOn(users, "getuid").mockReturnValue(other);
     onTestFinished(() => user.mockRestore());
-    const error = await errorOf(byDefault(folder).join(asked));
+    const error = await errorOf(byDefault(folder).join(request));
     expect(error.message).toContain(`twinccl-${other} belongs to user ${other - 1}\n`);
   });
 
   test("a folder that cannot be created is reported", async () => {
-    const error = await errorOf(byDefault(join(freshFolder(), "missing")).join(asked));
+    const error = await errorOf(byDefault(join(freshFolder(), "missing")).join(request));
     expect(error.message).toMatch(/the folder .* cannot be created: ENOENT/);
   });
 });

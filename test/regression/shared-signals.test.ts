@@ -113,7 +113,7 @@ describe("many calls with one signal", () => {
 test("long waits of ranks in several processes add one listener at a time", async () => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   const { controller, listeners, most } = counted();
-  let asked = 0;
+  let queries = 0;
   const comparisons = new CrossCheck(
     { rank: 0, size: 2, exchange: () => new Promise(() => undefined) },
     "once",
@@ -121,7 +121,7 @@ test("long waits of ranks in several processes add one listener at a time", asyn
       keyOf: () => "world",
       onCompare: () => undefined,
       notSubmitted: async () => {
-        asked++;
+        queries++;
         return [1];
       },
       waits: {
@@ -139,7 +139,7 @@ test("long waits of ranks in several processes add one listener at a time", asyn
     () => undefined,
   );
   for (let at = 0; at < many; at++) await vi.advanceTimersByTimeAsync(600_000);
-  expect(asked).toBeGreaterThan(11);
+  expect(queries).toBeGreaterThan(11);
   expect(most()).toBe(1);
   controller.abort();
   expect(listeners.size).toBe(0);

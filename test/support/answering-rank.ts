@@ -34,7 +34,7 @@ async function answer<C>(
   parts: Parts<C>,
   { part, args }: Request,
 ): Promise<void> {
-  const tell = (told: Answer): void => sendMessage(socket, told);
+  const tell = (answer: Answer): void => sendMessage(socket, answer);
   try {
     const play = parts[part];
     if (play === undefined) throw new Error(`there is no part "${part}"`);

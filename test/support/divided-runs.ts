@@ -94,7 +94,7 @@ const experts: DividedRun = {
     });
     const trainer = await DataParallel.create(comm, router);
     const optimizer = new Optimizer([...router, ...mine], sgd({ learningRate: 0.3 }));
-    const told: unknown[] = [];
+    const results: unknown[] = [];
     for (let step = 0; step < 6; step++) {
       // Rank r brings 4 r tokens.
       const tokens = 4 * comm.rank;
@@ -102,7 +102,7 @@ const experts: DividedRun = {
       const { loss, weight } = await trainer.step([input], async (rows, ready) => {
         const pass = await mixture.forward(rows, { sequences: tokens, length: 1 });
         const gap = pass.output.map((each, at) => each - Math.tanh(rows[at]!));
-        told.push(pass.load);
+        results.push(pass.load);
         await pass.backward(gap, (name, gradient) => {
           if (name === "router") ready(name, gradient);
           else mine.get(name).gradient.set(gradient);
@@ -116,10 +116,10 @@ const experts: DividedRun = {
         for (const [at, each] of gradient.entries()) gradient[at] = each / weight;
       }
       optimizer.step();
-      told.push(loss);
+      results.push(loss);
     }
     trainer[Symbol.dispose]();
-    return { told, values: [...router, ...mine].map(({ value }) => value.slice()) };
+    return { results: results, values: [...router, ...mine].map(({ value }) => value.slice()) };
   },
 };
 

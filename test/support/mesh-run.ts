@@ -75,8 +75,8 @@ export function trainedAlone(steps: number): Trained {
   const [losses, norms]: [number[], number[]] = [[], []];
   for (let step = 0; step < steps; step++) {
     parameters.zeroGradients();
-    const told = batchesOf(step).map((batch) => model.backward(batch, addTo(parameters)));
-    const samples = told.reduce((sum, each) => sum + each.samples, 0);
+    const results = batchesOf(step).map((batch) => model.backward(batch, addTo(parameters)));
+    const samples = results.reduce((sum, each) => sum + each.samples, 0);
     const gradients = parameters.gradients("float64");
     for (let at = 0; at < gradients.length; at++) gradients[at]! /= samples;
     const norm = Math.hypot(...gradients);
@@ -84,7 +84,7 @@ export function trainedAlone(steps: number): Trained {
       for (let at = 0; at < gradients.length; at++) gradients[at]! *= largestNorm / norm;
     }
     optimizer.step();
-    losses.push(told.reduce((sum, each) => sum + each.loss, 0) / samples);
+    losses.push(results.reduce((sum, each) => sum + each.loss, 0) / samples);
     norms.push(norm);
   }
   const tensors = [...parameters].map((each): [string, Tensor] => [

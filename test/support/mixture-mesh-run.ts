@@ -135,7 +135,7 @@ export async function trainMixture(
       tokensOf(step, mesh.place("data"), mesh.place("expert"), at),
     );
     await routed.step([own], async (all, readyRouted, visitRouted) => {
-      const told = await dense.step([all], (each, readyDense, visitDense) =>
+      const result = await dense.step([all], (each, readyDense, visitDense) =>
         pipeline.backward(
           each,
           (name, gradient) =>
@@ -143,9 +143,9 @@ export async function trainMixture(
           joined(visitDense, visitRouted),
         ),
       );
-      losses.push(told.loss);
+      losses.push(result.loss);
       // An expert's gradient is that of all tokens of its line: this data line's share of the weight of all.
-      return { loss: 0, samples: told.samples / data };
+      return { loss: 0, samples: result.samples / data };
     });
   }
   await dense.gatherValues();
@@ -163,9 +163,9 @@ export async function trainMixture(
 function joined(dense: Visit, routed: Visit): Visit {
   const visit = (layer: string) => (layer === "experts" ? routed : dense)(layer);
   return Object.assign(visit, {
-    async passes(...told: Parameters<Visit["passes"]>) {
-      await routed.passes(...told);
-      return dense.passes(...told);
+    async passes(...args: Parameters<Visit["passes"]>) {
+      await routed.passes(...args);
+      return dense.passes(...args);
     },
     async skip() {
       await routed.skip();
@@ -191,9 +191,9 @@ export function mixtureAlone({ data, expert }: MixturePlan, steps: number): Mixt
         const [micro, from] = [at % microBatches, Math.floor(at / microBatches)];
         const tokens = tokensOf(step, from, Math.floor(row / rows), micro);
         const x = [...tokens.subarray((row % rows) * width, ((row % rows) + 1) * width)];
-        const told = ofToken(x, of, (chosen) => taken[chosen]!++ < capacity);
-        loss += told.loss;
-        if (told.dropped) dropped += 1;
+        const result = ofToken(x, of, (chosen) => taken[chosen]!++ < capacity);
+        loss += result.loss;
+        if (result.dropped) dropped += 1;
       }
     }
     for (const { gradient } of all) {

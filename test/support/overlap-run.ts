@@ -80,7 +80,7 @@ export function hiddenShare({ communicationNs }: Overlap, ranks: readonly RankSt
 async function stepOf(
   { size, bucketBytes, link = referenceLink }: OverlapCase,
   backwardNs: number,
-  told: "after" | "during",
+  reporting: "after" | "during",
 ): Promise<{ ranks: RankStep[]; buckets: number }> {
   const trace = new Trace();
   const world = await createWorld({ backend: sim({ trace, link }), size });
@@ -98,7 +98,7 @@ async function stepOf(
         const held: Parameters<Ready>[] = [];
         const sums = model.backward(each, (name, gradient) => {
           comm.work(durations.get(name)!, name);
-          if (told === "during") ready(name, gradient);
+          if (reporting === "during") ready(name, gradient);
           else held.push([name, gradient]);
         });
         for (const one of held) ready(...one);

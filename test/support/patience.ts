@@ -14,16 +14,16 @@ const othersMs = 1_000;
 
 /** All answers, or those that came in so long. */
 export async function collected(
-  asked: readonly Promise<Answer>[],
+  promises: readonly Promise<Answer>[],
   patienceMs: number,
 ): Promise<Collected> {
-  const answers = asked.map((): Answer | undefined => undefined);
+  const answers = promises.map((): Answer | undefined => undefined);
   const faults: string[] = [];
   const began = performance.now();
   await new Promise<void>((resolve) => {
-    let left = asked.length;
+    let left = promises.length;
     let timer = setTimeout(resolve, patienceMs);
-    for (const [rank, each] of asked.entries()) {
+    for (const [rank, each] of promises.entries()) {
       void each.then((answer) => {
         answers[rank] = answer;
         left -= 1;

@@ -10,11 +10,11 @@ const comm = await connect({
 });
 const { rank } = comm;
 const isWrong = rank === 1;
-const told = [];
+const outcomes = [];
 const tell = (operation) =>
   operation.then(
-    () => told.push("fine"),
-    ({ name, code, field, ranks }) => told.push({ name, code, field, ranks }),
+    () => outcomes.push("fine"),
+    ({ name, code, field, ranks }) => outcomes.push({ name, code, field, ranks }),
   );
 const reduce = (count, op = "sum") =>
   comm.allReduce({ send: comm.alloc("int32", count).fill(rank + 1), op });
@@ -48,4 +48,4 @@ await comm.allReduce({ send: sum, op: "sum" });
 const [found] = await sum.toHost();
 await turned.close();
 await comm.close();
-process.stdout.write(`result ${JSON.stringify({ rank, told, found })}\n`);
+process.stdout.write(`result ${JSON.stringify({ rank, outcomes, found })}\n`);

@@ -100,9 +100,9 @@ export async function everyCall(comm, { exact = false, symmetric = true } = {}) 
       await keep(`reduceScatterv ${named}`, some);
     }
     const root = seed % size;
-    const told = filled(19);
-    await comm.broadcast({ recv: told, root });
-    await keep(`broadcast ${dtype}`, told);
+    const received = filled(19);
+    await comm.broadcast({ recv: received, root });
+    await keep(`broadcast ${dtype}`, received);
     const gathered = empty(5 * size);
     await comm.allGather({ send: filled(5), recv: gathered });
     await keep(`allGather ${dtype}`, gathered);

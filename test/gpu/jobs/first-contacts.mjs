@@ -59,7 +59,7 @@ const cases = {
 };
 
 let comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
-const told = {};
+const errors = {};
 const tellOf = async (name, op) => {
   const began = performance.now();
   const error = await Promise.resolve(op).then(
@@ -67,7 +67,7 @@ const tellOf = async (name, op) => {
     (caught) => caught,
   );
   const { code, ranks } = error;
-  told[name] = { code, ranks, tookMs: performance.now() - began };
+  errors[name] = { code, ranks, tookMs: performance.now() - began };
 };
 for (const [name, { before, act, who }] of Object.entries(cases)) {
   const prepared = await before?.(comm);
@@ -90,6 +90,6 @@ const lost = tellOf("killed", toAll(comm, {}));
 await lost;
 comm = await comm.rebuild({ without: [late] });
 await sum(comm, floats(comm, 8));
-const result = { rank: comm.initialRanks[comm.rank], told, size: comm.size };
+const result = { rank: comm.initialRanks[comm.rank], errors, size: comm.size };
 await comm.close();
 process.stdout.write(`result ${JSON.stringify(result)}\n`);

@@ -20,7 +20,7 @@ const exchange = (order) => async (comm) => {
   return Array.from(await recv.toHost()).every((value) => value === 10 + peer);
 };
 
-const told = (call) => async (comm) =>
+const outcomeText = (call) => async (comm) =>
   call(comm).then(
     () => "fine",
     ({ code, message }) => `${code} ${/: (.*)$/m.exec(message)?.[1]}`,
@@ -29,13 +29,13 @@ const told = (call) => async (comm) =>
 const cases = {
   receivesFirst: exchange(["recv", "send"]),
   sendsFirst: exchange(["send", "recv"]),
-  counts: told((comm) => {
+  counts: outcomeText((comm) => {
     const ones = Array.from({ length: comm.size }, () => 1);
     const known = comm.rank === 0 ? { recvCounts: ones } : {};
     const send = comm.alloc("int32", comm.size);
     return comm.allToAllv({ send, sendCounts: ones, ...known, timeoutMs: 600 });
   }),
-  symmetric: told((comm) => {
+  symmetric: outcomeText((comm) => {
     const send = comm.alloc("int32", 8, { symmetric: comm.rank === 0 });
     return comm.allReduce({ send, op: "sum", timeoutMs: 600 });
   }),

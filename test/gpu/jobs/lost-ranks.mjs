@@ -44,10 +44,10 @@ for (const victim of victims) {
     );
   }
   const { code, collective, call, ranks, message, name } = error;
-  const told = now() - dies;
+  const reportedMs = now() - dies;
   const began = performance.now();
   comm = await comm.rebuild({ without: [lost] });
-  const madeBefore = made;
+  const completedCalls = made;
   made = await healthy();
   const { generation, size, initialRanks } = comm;
   const rebuilt = { generation, size, initialRanks, tookMs: performance.now() - began };
@@ -57,10 +57,10 @@ for (const victim of victims) {
     code,
     collective,
     call,
-    made: madeBefore,
+    completedCalls,
     ranks,
     message,
-    told,
+    reportedMs,
     rebuilt,
   });
 }

@@ -176,10 +176,10 @@ function streamCalls(
     streamDone(handle) {
       machine.pump();
       const stream = machine.stream(handle);
-      if (stream.recording !== undefined) machine.complain("a stream is asked while it captures");
+      if (stream.recording !== undefined) machine.complain("a stream is queried while it captures");
       // Handles of default streams mean those of the current device.
       if (stream.device !== machine.current)
-        machine.complain("a stream is asked while another device is current");
+        machine.complain("a stream is queried while another device is current");
       return stream.idle;
     },
     eventCreate() {

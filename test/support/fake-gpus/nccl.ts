@@ -9,7 +9,7 @@ import { allocateHere, freeIdle } from "./cuda.ts";
 import { builtIn, type Contribution, preMultiplied } from "./fold.ts";
 import { type Machine, ncclError, watched } from "./machine.ts";
 import { type Group, State } from "./nccl-state.ts";
-import { Split, wishAsC } from "./splits.ts";
+import { Split, splitRequest } from "./splits.ts";
 
 /** `ncclDataType_t`, by value. */
 const dtypes: readonly DType[] = [
@@ -161,7 +161,7 @@ function communicatorCalls(
     },
     split(handle, color, key, child) {
       const end = state.end(handle);
-      const wish = wishAsC(machine, end, color, key);
+      const request = splitRequest(machine, end, color, key);
       state.inGroup((group) => {
         const split = state.splits.get(end.clique) ?? new Split(machine, state);
         state.splits.set(end.clique, split);
@@ -169,18 +169,18 @@ function communicatorCalls(
         group.later.push(() => {
           machine.current = machine.devices - 1;
           // The other ranks may share this thread and arrive after it, so this call waits for none of them.
-          if (split.add(wish, child) === end.clique.size) state.splits.delete(end.clique);
+          if (split.add(request, child) === end.clique.size) state.splits.delete(end.clique);
         });
       });
     },
     async splitInBackground({ index }, handle, color, key) {
       const end = state.end(handle);
       if (end.device !== index) machine.complain("a split begins on another device");
-      const wish = wishAsC(machine, end, color, key);
+      const request = splitRequest(machine, end, color, key);
       const split = state.splits.get(end.clique) ?? new Split(machine, state);
       state.splits.set(end.clique, split);
       const child = new BigUint64Array(1);
-      if (split.add(wish, child) === end.clique.size) state.splits.delete(end.clique);
+      if (split.add(request, child) === end.clique.size) state.splits.delete(end.clique);
       try {
         // NCCL returns when all have come.
         await untilDone(end, "ncclCommSplit", () => split.isWhole);

@@ -7,25 +7,30 @@ import type { State } from "./nccl-state.ts";
 const noColor = -1;
 
 /** A rank's arguments of a split, as C reads them. */
-interface Wish {
+interface SplitRequest {
   readonly end: End;
   readonly color: number;
   readonly key: number;
 }
 
 /** Color and key as they arrive in C. */
-export function wishAsC(machine: Machine, end: End, color: number | undefined, key: number): Wish {
-  const wish = { end, color: (color ?? noColor) | 0, key: key | 0 };
-  if (wish.color < noColor) machine.complain(`a split has the color ${wish.color}`);
-  return wish;
+export function splitRequest(
+  machine: Machine,
+  end: End,
+  color: number | undefined,
+  key: number,
+): SplitRequest {
+  const request = { end, color: (color ?? noColor) | 0, key: key | 0 };
+  if (request.color < noColor) machine.complain(`a split has the color ${request.color}`);
+  return request;
 }
 
 /** A split that is under way. */
 export class Split {
   readonly #machine: Machine;
   readonly #state: State;
-  readonly #wishes: Wish[] = [];
-  readonly #made = new Map<Wish, End>();
+  readonly #requests: SplitRequest[] = [];
+  readonly #children = new Map<SplitRequest, End>();
   readonly #cliques = new Map<number, Clique>();
 
   constructor(machine: Machine, state: State) {
@@ -35,33 +40,33 @@ export class Split {
 
   /** All have come. */
   get isWhole(): boolean {
-    return this.#wishes.length === this.#wishes[0]?.end.clique.size;
+    return this.#requests.length === this.#requests[0]?.end.clique.size;
   }
 
   /** Adds a rank, which gets its handle in `child`. Returns the number of arrivals; the last one forms the children. */
-  add(wish: Wish, child: BigUint64Array): number {
-    const { end, color } = wish;
-    this.#wishes.push(wish);
-    if (color !== noColor) child[0] = this.#make(wish).handle;
-    if (this.#wishes.length === end.clique.size) {
+  add(request: SplitRequest, child: BigUint64Array): number {
+    const { end, color } = request;
+    this.#requests.push(request);
+    if (color !== noColor) child[0] = this.#createChild(request).handle;
+    if (this.#requests.length === end.clique.size) {
       for (const [each, clique] of this.#cliques) clique.formed(this.#ordered(each));
     }
-    return this.#wishes.length;
+    return this.#requests.length;
   }
 
-  #make(wish: Wish): End {
-    const { end, color } = wish;
+  #createChild(request: SplitRequest): End {
+    const { end, color } = request;
     const clique = this.#cliques.get(color) ?? new Clique(this.#machine);
     this.#cliques.set(color, clique);
-    const made = new End(clique, -1, end.device, this.#machine.newHandle(), end.process);
-    this.#made.set(wish, made);
-    this.#state.ends.set(made.handle, made);
-    return made;
+    const child = new End(clique, -1, end.device, this.#machine.newHandle(), end.process);
+    this.#children.set(request, child);
+    this.#state.ends.set(child.handle, child);
+    return child;
   }
 
   #ordered(color: number): End[] {
-    const members = this.#wishes.filter((wish) => wish.color === color);
+    const members = this.#requests.filter((request) => request.color === color);
     members.sort((a, b) => a.key - b.key || a.end.rank - b.end.rank);
-    return members.map((wish) => this.#made.get(wish) as End);
+    return members.map((request) => this.#children.get(request) as End);
   }
 }

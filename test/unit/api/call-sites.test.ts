@@ -139,15 +139,15 @@ test("a refused call has the stack of its caller", async () => {
 
 test("hooks receive the call site, also for each call of a group", async () => {
   const world = await open(2, true);
-  const told: (string | undefined)[] = [];
+  const places: (string | undefined)[] = [];
   let line = 0;
   await world.run(async (comm) => {
-    if (comm.rank === 0) comm.hooks.before(({ place }) => told.push(place));
+    if (comm.rank === 0) comm.hooks.before(({ place }) => places.push(place));
     await first(comm);
     line = ownLine() + 1;
     await comm.group(() => void comm.barrier());
   });
-  expect(told.map(lineIn)).toEqual([firstLine, line]);
+  expect(places.map(lineIn)).toEqual([firstLine, line]);
 });
 
 describe("off", () => {

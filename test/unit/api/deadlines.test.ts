@@ -158,41 +158,41 @@ describe("deadlines", () => {
 
 describe("calls that are late together", () => {
   /** Deadlines of calls that need a query first; records the queries and the end of querying. */
-  function asking() {
-    const asked: Posting[] = [];
+  function recordQueries() {
+    const queried: Posting[] = [];
     const answers: (() => void)[] = [];
     const deadlines = new Deadlines((posting) => {
-      asked.push(posting);
+      queried.push(posting);
       return new Promise((resolve) => answers.push(resolve));
     });
     const calls = [10, 20, 20, 20].map(callWith);
     for (const call of calls) deadlines.watch(call);
-    return { asked, answers, calls };
+    return { queried: queried, answers, calls };
   }
 
   test("are queried one after the other while they are open", async () => {
-    const { asked, answers, calls } = asking();
+    const { queried, answers, calls } = recordQueries();
     const [, , third, fourth] = calls;
     vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
     await vi.advanceTimersByTimeAsync(10);
-    expect(asked).toEqual(calls.slice(0, 1));
+    expect(queried).toEqual(calls.slice(0, 1));
     answers[0]?.();
     await vi.advanceTimersByTimeAsync(0);
-    expect(asked).toEqual(calls.slice(0, 2));
+    expect(queried).toEqual(calls.slice(0, 2));
     failOp(third!.op, new Error("aborted"));
     answers[1]?.();
     await vi.advanceTimersByTimeAsync(100);
-    expect(asked.slice(2)).toEqual([fourth]);
+    expect(queried.slice(2)).toEqual([fourth]);
     vi.mocked(performance.now).mockRestore();
   });
 
   test("do not wait for a query about a completed call", async () => {
-    const { asked, calls } = asking();
+    const { queried, calls } = recordQueries();
     vi.spyOn(performance, "now").mockReturnValue(performance.now() + 50);
     await vi.advanceTimersByTimeAsync(10);
     completeOp(calls[0]!.op, undefined);
     await vi.advanceTimersByTimeAsync(0);
-    expect(asked).toEqual(calls.slice(0, 2));
+    expect(queried).toEqual(calls.slice(0, 2));
     vi.mocked(performance.now).mockRestore();
   });
 });

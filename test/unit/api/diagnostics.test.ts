@@ -31,7 +31,7 @@ const operations: readonly {
   readonly bytes: number;
   readonly dtype?: string;
   /** The name of rank 0's part where it is not `name`. */
-  readonly told?: readonly string[];
+  readonly partNames?: readonly string[];
 }[] = [
   { name: "allReduce", call: (c) => c.allReduce({ send: i8(6), op: "sum" }), count: 6, bytes: 6 },
   {

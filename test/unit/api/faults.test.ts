@@ -162,9 +162,9 @@ describe("failAt", () => {
     const trace = new Trace();
     const backend = sim({ faults: [failAt(1, 1)], trace });
     const world = await createWorld({ backend, size: 2 });
-    const told: number[][] = [[], []];
+    const calls: number[][] = [[], []];
     const numbers = await world.run(async (comm) => {
-      comm.hooks.after(({ call }) => void told[comm.rank]?.push(call));
+      comm.hooks.after(({ call }) => void calls[comm.rank]?.push(call));
       await comm.barrier();
       if (comm.rank === 1) {
         const refused = sum(comm);
@@ -181,7 +181,7 @@ describe("failAt", () => {
       [1, 2],
       [1, 2],
     ]);
-    expect(told).toEqual([
+    expect(calls).toEqual([
       [0, 1, 2],
       [0, 1, 2],
     ]);

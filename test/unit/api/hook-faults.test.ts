@@ -114,9 +114,9 @@ test.each([
 ] as const)("a call in halves that a hook refused leaves none behind: %s", async (how, call) => {
   await inWorld(1, async (comm) => {
     const controller = new AbortController();
-    let told = 0;
+    let hookCalls = 0;
     const off = comm.hooks.before(() => {
-      if (++told === (how === "one" ? 1 : 2)) tooLate();
+      if (++hookCalls === (how === "one" ? 1 : 2)) tooLate();
     });
     expect(await messageOf(call(comm, controller.signal))).toBe("too late");
     off();
@@ -134,10 +134,10 @@ describe("all other observers run after a hook that throws", () => {
     name: string,
     call: (comm: Communicator) => PromiseLike<unknown>,
   ): Promise<string[]> {
-    const told: string[] = [];
+    const events: string[] = [];
     const note = (what: string) => (message: unknown) => {
       const { error } = message as { readonly error?: Error };
-      told.push(error === undefined ? what : `${what} ${error.message}`);
+      events.push(error === undefined ? what : `${what} ${error.message}`);
     };
     const subscribers = {
       ...{ start: note("start"), end: note("end"), asyncStart: note("asyncStart") },
@@ -146,19 +146,19 @@ describe("all other observers run after a hook that throws", () => {
     const channel = tracingChannel(`twinccl:${name}`);
     channel.subscribe(subscribers);
     await inWorld(1, async (comm) => {
-      comm.hooks.before(() => told.push("before"));
+      comm.hooks.before(() => events.push("before"));
       comm.hooks.after((_, error) => {
-        told.push(error === undefined ? "after" : `after ${(error as Error).message}`);
+        events.push(error === undefined ? "after" : `after ${(error as Error).message}`);
       });
       comm.hooks[kind](tooLate);
       comm.hooks[kind](() => {
         throw new Error("too late by far");
       });
-      comm.hooks.before(() => told.push("before"));
-      comm.hooks.after(() => told.push("after"));
-      told.push(await messageOf(call(comm)));
+      comm.hooks.before(() => events.push("before"));
+      comm.hooks.after(() => events.push("after"));
+      events.push(await messageOf(call(comm)));
     }).finally(() => channel.unsubscribe(subscribers));
-    return told;
+    return events;
   }
 
   const barrier = (comm: Communicator) => comm.barrier();
@@ -213,13 +213,13 @@ describe("all other observers run after a hook that throws", () => {
   });
 
   test("at an abort", async () => {
-    const told: string[] = [];
+    const reasons: string[] = [];
     await inWorld(1, (comm) => {
       comm.hooks.onAbort(tooLate);
-      comm.hooks.onAbort((reason) => told.push(String(reason)));
+      comm.hooks.onAbort((reason) => reasons.push(String(reason)));
       expect(() => comm.abort("enough")).toThrow("too late");
     });
-    expect(told).toEqual(["enough"]);
+    expect(reasons).toEqual(["enough"]);
   });
 });
 

@@ -4,7 +4,7 @@ import { tracingChannel } from "node:diagnostics_channel";
 import type { CommOp, Communicator, OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
-import { doubling, watch } from "../backends/nccl/calls/again.ts";
+import { doubling, watch } from "../backends/nccl/calls/watched-world.ts";
 
 const i8 = (length: number): Int8Array => new Int8Array(length);
 const sum = (comm: Communicator): CommOp => comm.allReduce({ send: i8(2), op: "sum" });
@@ -14,35 +14,35 @@ const swap = (comm: Communicator): CommOp => {
 };
 
 /** The reports to hooks on one rank, in order: the moment, the number at that time, and the object. */
-interface Told {
+interface HookRecord {
   readonly lines: string[];
   readonly infos: OpInfo[];
 }
 
-function listen({ hooks }: Communicator): Told {
-  const told: Told = { lines: [], infos: [] };
+function listen({ hooks }: Communicator): HookRecord {
+  const record: HookRecord = { lines: [], infos: [] };
   const note = (when: string, info: OpInfo): void => {
-    told.lines.push(`${when} ${info.collective} ${info.call}`);
-    told.infos.push(info);
+    record.lines.push(`${when} ${info.collective} ${info.call}`);
+    record.infos.push(info);
   };
   hooks.before((info) => note("before", info));
   hooks.after((info, error) => note(error === undefined ? "after" : "failed", info));
-  return told;
+  return record;
 }
 
 /** The reports on rank 0 of two during a program. */
-async function toldOf(program: (comm: Communicator) => PromiseLike<unknown>): Promise<Told> {
-  const [told] = await inWorld(2, async (comm) => {
+async function hooksOf(program: (comm: Communicator) => PromiseLike<unknown>): Promise<HookRecord> {
+  const [record] = await inWorld(2, async (comm) => {
     const seen = listen(comm);
     await program(comm);
     return seen;
   });
-  return told as Told;
+  return record as HookRecord;
 }
 
 describe("the number of a call", () => {
   test("is known before the posting: collective calls and messages are counted separately", async () => {
-    const { lines } = await toldOf(async (comm) => {
+    const { lines } = await hooksOf(async (comm) => {
       for (const call of [sum, swap, sum, swap]) await call(comm);
       await comm.split({ color: 0 });
     });
@@ -51,7 +51,7 @@ describe("the number of a call", () => {
   });
 
   test("is known for all calls of a group, and for recorded calls", async () => {
-    const { lines } = await toldOf(async (comm) => {
+    const { lines } = await hooksOf(async (comm) => {
       const three = (): void => {
         void swap(comm);
         void sum(comm);
@@ -72,7 +72,7 @@ describe("the number of a call", () => {
 
   test.each([1, 3])("is known after batched calls of %i ranks", async (size) => {
     await watch(size, async ({ world }) => {
-      const told = await world.run(async (comm) => {
+      const hookLines = await world.run(async (comm) => {
         const args = doubling(comm);
         for (let call = 0; call < 4; call++) void comm.allReduce(args);
         const { lines } = listen(comm);
@@ -82,12 +82,12 @@ describe("the number of a call", () => {
         return [call, ...lines];
       });
       const needed = [4, "before allReduce 4", "after allReduce 4"];
-      expect(told).toEqual(new Array(size).fill(needed));
+      expect(hookLines).toEqual(new Array(size).fill(needed));
     });
   });
 
   test("of a call refused by a hook goes to the next call", async () => {
-    const { lines } = await toldOf(async (comm) => {
+    const { lines } = await hooksOf(async (comm) => {
       for (const call of [sum, swap]) {
         await call(comm);
         const off = comm.hooks.before(() => {
@@ -100,15 +100,15 @@ describe("the number of a call", () => {
         await call(comm);
       }
     });
-    const told = (name: string) => [
+    const expectedLines = (name: string) => [
       ...[`before ${name} 0`, `after ${name} 0`, `before ${name} 1`, `failed ${name} 1`],
       ...[`before ${name} 1`, `after ${name} 1`],
     ];
-    expect(lines).toEqual([...told("allReduce"), ...told("sendRecv")]);
+    expect(lines).toEqual([...expectedLines("allReduce"), ...expectedLines("sendRecv")]);
   });
 
   test("is corrected at the end if a hook has made calls before it", async () => {
-    const { lines, infos } = await toldOf(async (comm) => {
+    const { lines, infos } = await hooksOf(async (comm) => {
       const off = comm.hooks.before(() => {
         off();
         void comm.barrier();
@@ -121,13 +121,13 @@ describe("the number of a call", () => {
   });
 
   test("of a call refused because the communicator ended is reported both times", async () => {
-    const { lines } = await toldOf(async (comm) => {
+    const { lines } = await hooksOf(async (comm) => {
       await sum(comm);
       const sub = await comm.split({ color: 0 });
-      const told = listen(sub);
+      const record = listen(sub);
       sub.abort("enough");
       await expect(sub.barrier()).rejects.toMatchObject({ code: "ERR_COMM_ABORTED" });
-      expect(told.lines).toEqual(["before barrier 0", "failed barrier 0"]);
+      expect(record.lines).toEqual(["before barrier 0", "failed barrier 0"]);
     });
     expect(lines).toHaveLength(4);
   });
@@ -135,7 +135,7 @@ describe("the number of a call", () => {
 
 describe("the report of a call", () => {
   test("is the same object in before and after, and differs between calls", async () => {
-    const { infos } = await toldOf(async (comm) => {
+    const { infos } = await hooksOf(async (comm) => {
       const calls = [sum(comm), swap(comm), sum(comm)];
       await Promise.all(calls);
       await comm.allReduce({ send: i8(comm.rank + 1), op: "sum" }).catch(() => undefined);
@@ -171,7 +171,7 @@ describe("the report of a call", () => {
     const subscribers = { start, asyncEnd, error, end: nothing, asyncStart: nothing };
     const channel = tracingChannel(`twinccl:${name}`);
     channel.subscribe(subscribers);
-    const told = await inWorld(2, async (comm) => {
+    const infos = await inWorld(2, async (comm) => {
       const { infos } = listen(comm);
       await call(comm).then(undefined, () => undefined);
       return infos;
@@ -180,6 +180,6 @@ describe("the report of a call", () => {
     expect(new Set(messages).size).toBe(1);
     expect(numbers).toEqual(numbers.map(() => number));
     // Subscribers write on messages what they keep there, which is no hook's business.
-    expect(told.flat()).not.toContain(messages[0]);
+    expect(infos.flat()).not.toContain(messages[0]);
   });
 });

@@ -6,23 +6,23 @@ import { describe, expect, test } from "vitest";
 import { inWorld } from "../../support/in-world.ts";
 
 /** The reports on rank 0, in a world with a barrier that stays open for as long as `meanwhile` takes. */
-async function toldWhileOpen(
-  before: (comm: Communicator, told: string[]) => void,
-  meanwhile: (comm: Communicator, told: string[]) => void,
+async function eventsWhileOpen(
+  before: (comm: Communicator, events: string[]) => void,
+  meanwhile: (comm: Communicator, events: string[]) => void,
 ): Promise<string[]> {
-  const told: string[] = [];
+  const events: string[] = [];
   await inWorld(2, async (comm) => {
     if (comm.rank === 1) {
       await comm.recv({ recv: new Int8Array(1), peer: 0 });
       return comm.barrier();
     }
     await comm.send({ send: new Int8Array(1), peer: 1 });
-    before(comm, told);
+    before(comm, events);
     const op = comm.barrier();
-    meanwhile(comm, told);
+    meanwhile(comm, events);
     await op;
   });
-  return told;
+  return events;
 }
 
 describe("a hook", () => {
@@ -30,28 +30,28 @@ describe("a hook", () => {
     "%s that is added twice runs twice, and each addition is removed separately",
     async (kind) => {
       await inWorld(1, async (comm) => {
-        let told = 0;
-        const hook = (): void => void told++;
+        let hookCalls = 0;
+        const hook = (): void => void hookCalls++;
         const [first, second] = [comm.hooks[kind](hook), comm.hooks[kind](hook)];
         await comm.barrier();
-        expect(told).toBe(2);
+        expect(hookCalls).toBe(2);
         first();
         await comm.barrier();
-        expect(told).toBe(3);
+        expect(hookCalls).toBe(3);
         first();
         await comm.barrier();
-        expect(told).toBe(4);
+        expect(hookCalls).toBe(4);
         second();
         await comm.barrier();
-        expect(told).toBe(4);
+        expect(hookCalls).toBe(4);
       });
     },
   );
 
   test("of an abort that is added twice runs twice", async () => {
-    const told: unknown[] = [];
+    const reasons: unknown[] = [];
     const run = inWorld(1, (comm) => {
-      const hook = (reason: unknown): void => void told.push(reason);
+      const hook = (reason: unknown): void => void reasons.push(reason);
       const off = comm.hooks.onAbort(hook);
       comm.hooks.onAbort(hook);
       comm.hooks.onAbort(hook);
@@ -59,18 +59,18 @@ describe("a hook", () => {
       comm.abort("enough");
     });
     await run.catch(() => undefined);
-    expect(told).toEqual(["enough", "enough"]);
+    expect(reasons).toEqual(["enough", "enough"]);
   });
 
   test.each(["before", "after"] as const)(
     "%s that adds itself again runs at the next operation",
     async (kind) => {
       await inWorld(1, async (comm) => {
-        let told = 0;
+        let hookCalls = 0;
         let off: Unhook = () => undefined;
         const arm = (): void => {
           off = comm.hooks[kind](() => {
-            if (++told > 9) throw new Error("without an end");
+            if (++hookCalls > 9) throw new Error("without an end");
             off();
             arm();
           });
@@ -78,36 +78,36 @@ describe("a hook", () => {
         arm();
         await comm.barrier();
         await comm.barrier();
-        expect(told).toBe(2);
+        expect(hookCalls).toBe(2);
       });
     },
   );
 
   test("of an abort that adds itself again runs once", async () => {
-    let told = 0;
+    let hookCalls = 0;
     const run = inWorld(1, (comm) => {
       const arm = (): void => {
         comm.hooks.onAbort(() => {
-          if (++told < 9) arm();
+          if (++hookCalls < 9) arm();
         });
       };
       arm();
       comm.abort("enough");
     });
     await run.catch(() => undefined);
-    expect(told).toBe(1);
+    expect(hookCalls).toBe(1);
   });
 
   test("removed by an earlier hook runs once more at this operation", async () => {
-    const told: string[] = [];
+    const events: string[] = [];
     await inWorld(1, async (comm) => {
       let off: Unhook = () => undefined;
       comm.hooks.before(() => off());
-      off = comm.hooks.before(({ collective }) => told.push(collective));
+      off = comm.hooks.before(({ collective }) => events.push(collective));
       await comm.barrier();
       await comm.allReduce({ send: new Int8Array(1), op: "sum" });
     });
-    expect(told).toEqual(["barrier"]);
+    expect(events).toEqual(["barrier"]);
   });
 });
 
@@ -142,41 +142,41 @@ describe("the end of an operation", () => {
   };
 
   test.each(Object.entries(others))("skips hooks added later, beside %s", async (_, add) => {
-    const told = await toldWhileOpen(add, (comm, seen) => {
+    const events = await eventsWhileOpen(add, (comm, seen) => {
       comm.hooks.after(() => seen.push("after"));
     });
-    expect(told).toEqual([]);
+    expect(events).toEqual([]);
   });
 
   test("calls hooks present at the posting, even if removed since", async () => {
     let off: Unhook = nothing;
-    const told = await toldWhileOpen(
+    const events = await eventsWhileOpen(
       (comm, seen) => {
         off = comm.hooks.after(() => seen.push("after"));
       },
       () => off(),
     );
-    expect(told).toEqual(["after"]);
+    expect(events).toEqual(["after"]);
   });
 
   test("skips a hook added by a hook at the start", async () => {
-    const told = await toldWhileOpen((comm, seen) => {
+    const events = await eventsWhileOpen((comm, seen) => {
       comm.hooks.before(() => {
         comm.hooks.after(() => seen.push("after"));
       });
     }, nothing);
-    expect(told).toEqual([]);
+    expect(events).toEqual([]);
   });
 
   test("skips listeners added later to a channel without listeners at the posting", async () => {
-    const told: string[] = [];
-    const listen = (): void => void told.push("end");
+    const events: string[] = [];
+    const listen = (): void => void events.push("end");
     const channel = "tracing:twinccl:barrier:asyncEnd";
-    await toldWhileOpen(
+    await eventsWhileOpen(
       (comm) => comm.hooks.before(nothing),
       () => subscribe(channel, listen),
     ).finally(() => unsubscribe(channel, listen));
     // The other rank posted its call with a listener present.
-    expect(told).toEqual(["end"]);
+    expect(events).toEqual(["end"]);
   });
 });

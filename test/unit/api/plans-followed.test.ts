@@ -8,11 +8,11 @@ const question: Question = { collective: "allReduce", dtype: "float32", op: "sum
 async function explained(
   options: SimOptions,
   size: number,
-  asked: Question = question,
+  asQuestion: Question = question,
 ): Promise<Explanation> {
   const world = await createWorld({ backend: sim(options), size });
   try {
-    return world.explain(asked);
+    return world.explain(asQuestion);
   } finally {
     await world.close();
   }
@@ -80,8 +80,8 @@ describe("a chosen algorithm", () => {
 test.each(["allToAll", "gather", "broadcast", "allGather"] as const)(
   "%s copies bytes under any plan",
   async (collective) => {
-    const asked = { collective, dtype: "int8", count: 4, root: 0 } as const;
-    const { claim } = await explained({ algorithms: { broadcast: "chain" } }, 20, asked);
+    const asQuestion = { collective, dtype: "int8", count: 4, root: 0 } as const;
+    const { claim } = await explained({ algorithms: { broadcast: "chain" } }, 20, asQuestion);
     expect(claim).toMatch(/^copies bytes/);
   },
 );

@@ -45,8 +45,8 @@ test("the NCCL backend supports valid calls, and no others", () =>
   inWorld(cleanGpus(), 2, async (world) => {
     await world.run((comm) => {
       expect(sound.map((question) => comm.supports(question))).toEqual(sound.map(() => true));
-      const asked = senseless.map(([, question]) => comm.supports(question as Question));
-      expect(asked).toEqual(senseless.map(() => false));
+      const supported = senseless.map(([, question]) => comm.supports(question as Question));
+      expect(supported).toEqual(senseless.map(() => false));
     });
   }));
 
@@ -54,16 +54,16 @@ test.each(["allReduce", "reduce", "reduceScatter", "reduceScatterv"] as const)(
   "a %s is explained and estimated with its operator alone",
   async (collective) => {
     const world = await createWorld({ backend: sim(), size: 2 });
-    const asked = { collective, dtype: "float32", count: 4, root: 0 } as const;
+    const rooted = { collective, dtype: "float32", count: 4, root: 0 } as const;
     const refused = (action: string) =>
       expect.objectContaining({
         code: "ERR_COMM_ARG",
         field: "op",
         message: `${action}: op: it was left out, needs sum, prod, min, max, avg or { preMul: scalar }`,
       });
-    expect(() => world.explain(asked)).toThrow(refused("explain"));
-    await expect(world.estimate(asked)).rejects.toEqual(refused("estimate"));
-    expect(await world.estimate({ ...asked, op: "sum" })).toBeGreaterThan(0);
+    expect(() => world.explain(rooted)).toThrow(refused("explain"));
+    await expect(world.estimate(rooted)).rejects.toEqual(refused("estimate"));
+    expect(await world.estimate({ ...rooted, op: "sum" })).toBeGreaterThan(0);
     await world.close();
   },
 );

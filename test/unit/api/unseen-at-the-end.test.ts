@@ -24,33 +24,33 @@ async function warnings(body: string): Promise<string> {
 
 describe.concurrent("a process that ends without close", () => {
   test("warns of a failure that was not awaited, and of its cause", async () => {
-    const told = await warnings("wrong();");
-    expect(told).toMatch(
+    const text = await warnings("wrong();");
+    expect(text).toMatch(
       /TwincclUnseenFailure: rank 0: a call on "world" failed and was never awaited/,
     );
-    expect(told).toMatch(/cause: InvalidArgumentError: broadcast: root/);
-    expect(told.match(/UnseenFailure/g)).toHaveLength(1);
+    expect(text).toMatch(/cause: InvalidArgumentError: broadcast: root/);
+    expect(text.match(/UnseenFailure/g)).toHaveLength(1);
   });
 
   test("reports each failure once, also if the runtime continues after its last turn, with one listener", async () => {
-    const told = await warnings(`
+    const text = await warnings(`
       wrong();
       const others = [];
       for (let i = 0; i < 20; i++) others.push(await connect({ backend: sim() }));
       process.once("beforeExit", () => setTimeout(() => others[3].barrier({ timeoutMs: -1 }), 5));`);
-    expect(told.match(/UnseenFailure: rank 0/g)).toHaveLength(2);
-    expect(told).toMatch(/cause: InvalidArgumentError: barrier: timeoutMs/);
-    expect(told).not.toMatch(/MaxListeners/);
+    expect(text.match(/UnseenFailure: rank 0/g)).toHaveLength(2);
+    expect(text).toMatch(/cause: InvalidArgumentError: barrier: timeoutMs/);
+    expect(text).not.toMatch(/MaxListeners/);
   });
 
   test("does not keep dropped communicators in memory", async () => {
-    const told = await warnings(`
+    const text = await warnings(`
       const refs = [];
       for (let i = 0; i < 8; i++) refs.push(new WeakRef(await connect({ backend: sim() })));
       await new Promise((resolve) => setTimeout(resolve, 10));
       globalThis.gc();
       console.error(refs.filter((ref) => ref.deref() !== undefined).length < 3);`);
-    expect(told).toBe("true\n");
+    expect(text).toBe("true\n");
   });
 
   test.each([
@@ -58,10 +58,10 @@ describe.concurrent("a process that ends without close", () => {
       "a split was closed",
       "const half = await comm.split({ color: 0 }); half.barrier({ timeoutMs: -1 }); await half.close().catch(() => undefined);",
     ],
-    ["a later call has told it", "wrong(); await comm.barrier().catch(() => undefined);"],
+    ["a later call has reported it", "wrong(); await comm.barrier().catch(() => undefined);"],
     ["nothing failed", "comm.barrier();"],
     ["it was awaited", "await wrong().catch(() => undefined);"],
-    ["close has told it", "wrong(); await comm.close().catch(() => undefined);"],
+    ["close has reported it", "wrong(); await comm.close().catch(() => undefined);"],
   ])("says nothing where %s", async (_, body) => {
     expect(await warnings(body)).toBe("");
   });

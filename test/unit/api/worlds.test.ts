@@ -26,7 +26,7 @@ describe("firstAvailable", () => {
     const later: Backend = {
       ...missing("later", ""),
       probe: () => {
-        throw new Error("not asked");
+        throw new Error("not opened");
       },
     };
     const backend = firstAvailable(missing("gpu", "no driver"), sim(), later);
@@ -90,7 +90,7 @@ describe("connect in a process that a launcher started", () => {
 
   /** A backend for jobs of several processes. */
   const joining = (join: NonNullable<Backend["join"]>): Backend => ({
-    ...missing("gpu", "not asked"),
+    ...missing("gpu", "not opened"),
     join,
   });
   const absent = joining(() =>
@@ -100,18 +100,18 @@ describe("connect in a process that a launcher started", () => {
   test("joins its job on the first available backend, without later fallbacks", async () => {
     vi.stubEnv("TWINCCL_SIZE", "4");
     const request = { name: "job", timeoutMs: 5000, signal: new AbortController().signal };
-    const asked: unknown[] = [];
+    const requests: unknown[] = [];
     const gpu = joining((given) => {
-      asked.push(given);
+      requests.push(given);
       return sim().open({ size: 1, name: given.name });
     });
     const comm = await connect({ backend: firstAvailable(absent, gpu, sim()), ...request });
     expect(comm.name).toBe("job");
-    expect(asked).toEqual([{ ...request, size: undefined }]);
+    expect(requests).toEqual([{ ...request, size: undefined }]);
     await comm.close();
     // As long as a timer can.
     const patient = await connect({ backend: gpu, timeoutMs: Number.POSITIVE_INFINITY });
-    expect(asked[1]).toMatchObject({ timeoutMs: 2 ** 31 - 1 });
+    expect(requests[1]).toMatchObject({ timeoutMs: 2 ** 31 - 1 });
     await patient.close();
     const broken = joining(() => Promise.reject(new TypeError("broken")));
     const failing = connect({ backend: firstAvailable(broken, sim()) });
@@ -353,7 +353,7 @@ test.each([
   ],
   ["an error with a throwing stack", () => throwingGetter("stack"), "x"],
   ["an error with a throwing message", () => throwingGetter("message"), "object that has no text"],
-])("a rank that throws %s fails the run, and the world stays usable", async (_, make, told) => {
+])("a rank that throws %s fails the run, and the world stays usable", async (_, make, message) => {
   const world = await createWorld({ backend: sim(), size: 2 });
   const thrown = make();
   const run = world.run(async (comm) => {
@@ -363,7 +363,7 @@ test.each([
   await expect(run).rejects.toMatchObject({
     code: "ERR_COMM_WORLD",
     cause: thrown,
-    message: expect.stringContaining(told),
+    message: expect.stringContaining(message),
   });
   expect(await world.run((comm) => comm.size)).toEqual([2, 2]);
   await world.close();

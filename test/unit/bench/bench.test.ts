@@ -103,8 +103,8 @@ test("without TWINCCL_COMMIT the commit is that of the checkout", async () => {
 });
 
 test("a row for each number of elements, and none for sizes below one element", async () => {
-  const rows = async (wish: Partial<BenchOptions>): Promise<string[]> => {
-    const options = { ...quick, backend: sim(), collective: "allReduce", ...wish };
+  const rows = async (chosen: Partial<BenchOptions>): Promise<string[]> => {
+    const options = { ...quick, backend: sim(), collective: "allReduce", ...chosen };
     return (await bench(options)).results.map(({ type, size }) => `${type} ${size}`);
   };
   const sizes = { min: 1, max: 8, factor: 2 };
@@ -132,7 +132,7 @@ describe("the issuing of calls", () => {
   };
 
   /** The order of events in a world of two ranks: p0 and p1 for posted calls, x for executed ones. */
-  const watched = async (virtualTime: boolean, wish: Partial<BenchOptions>): Promise<string> => {
+  const watched = async (virtualTime: boolean, chosen: Partial<BenchOptions>): Promise<string> => {
     const backend = sim();
     let events = "";
     const note = (event: string): void => {
@@ -157,7 +157,7 @@ describe("the issuing of calls", () => {
       });
     };
     const options = { ...quick, ranks: 2, backend: { ...backend, open }, iterations: 30 };
-    const { results } = await bench({ ...options, collective: "allReduce", ...wish });
+    const { results } = await bench({ ...options, collective: "allReduce", ...chosen });
     expect(tally(results).wrong).toBe(0);
     return events;
   };

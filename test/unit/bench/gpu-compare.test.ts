@@ -44,9 +44,9 @@ afterEach(() => Promise.all(open.splice(0).map((peer) => peer.quit())));
 async function peerOf(name: string, processes: number, answer: string): Promise<PeerLike> {
   const program = `
     const rank = Number(process.argv[1]);
-    let asked = 0;
+    let lineCount = 0;
     const require = (await import("node:module")).createRequire("/");
-    const answer = (line) => { asked++; ${answer} };
+    const answer = (line) => { lineCount++; ${answer} };
     console.log("noise of a library");
     console.log(JSON.stringify({ hello: rank }));
     for await (const line of (await import("node:readline")).createInterface({ input: process.stdin })) {
@@ -68,7 +68,7 @@ const always = { rounds: 3, deadline: Number.POSITIVE_INFINITY };
 
 describe("compare", () => {
   test("takes the slowest process of each round, and the median of the rounds", async () => {
-    const walls = "return { wall_us: [10, 30, 20][asked - 1] + 100 * rank, right: null };";
+    const walls = "return { wall_us: [10, 30, 20][lineCount - 1] + 100 * rank, right: null };";
     const peer = await peerOf("ours", 2, walls);
     const { rounds, results } = await compare([row("eager")], [peer], always);
     expect(rounds).toBe(3);
@@ -88,9 +88,9 @@ describe("compare", () => {
     const rows = [{ ...row("a"), turns: 3 }, row("b")];
     await compare(rows, [noting("x"), noting("y")], { ...always, rounds: 2 });
     const pairs = Array.from({ length: log.length / 2 }, (_, at) => log.slice(2 * at, 2 * at + 2));
-    const asked = ["a 1", "a 0", "a 0", "b 1", "a 0", "a 0", "a 0", "b 0"];
+    const expectedLines = ["a 1", "a 0", "a 0", "b 1", "a 0", "a 0", "a 0", "b 0"];
     expect(pairs.map((pair) => pair.map((each) => each.slice(2)))).toEqual(
-      asked.map((line) => [line, line]),
+      expectedLines.map((line) => [line, line]),
     );
     expect(pairs.map((pair) => pair.map(([name]) => name).join(""))).toEqual([
       ...["xy", "yx", "yx", "xy"],
@@ -145,7 +145,7 @@ describe("compare", () => {
     const dying = await peerOf(
       "dying",
       2,
-      'if (asked === 2 && rank === 1) { console.error("NcclError: lost"); process.exit(3); } return { wall_us: 9, right: true };',
+      'if (lineCount === 2 && rank === 1) { console.error("NcclError: lost"); process.exit(3); } return { wall_us: 9, right: true };',
     );
     const rows = [row("eager"), row("graph")];
     const { results } = await compare(rows, [fine, picky, dying], always);

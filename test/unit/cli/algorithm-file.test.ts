@@ -99,9 +99,9 @@ describe("an algorithm in a file", () => {
     "is judged on fewer ranks where its program is too large, and that is said",
     async () => {
       const judged = `sound on 781 ranks, not judged on 100000; ${unclaimed}`;
-      const told = await fine(`explain all-reduce --ranks 100000 --algorithm ${line} --count 8`);
-      expect(told).toContain("the algorithm's closed form");
-      expect(told).toContain(`line of ${line}: ${judged}`);
+      const output = await fine(`explain all-reduce --ranks 100000 --algorithm ${line} --count 8`);
+      expect(output).toContain("the algorithm's closed form");
+      expect(output).toContain(`line of ${line}: ${judged}`);
       const predicted = `predict all-reduce --ranks 100000 -b 8 -e 8 --algorithm ${line}`;
       expect(await fine(predicted)).toContain(judged);
     },
@@ -232,8 +232,8 @@ describe("an unusable file is refused before anything runs", () => {
     expect(err).toContain(path);
     for (const command of ["trace all-reduce", "bench all-reduce", "predict all-reduce"]) {
       const ranks = command.startsWith("bench") ? "-g 4" : "-n 4";
-      const told = await refused(`${command} ${ranks} --algorithm ${path}`);
-      expect(told.replace(/^twinccl \w+|see .*--help\n/gm, "")).toBe(
+      const output = await refused(`${command} ${ranks} --algorithm ${path}`);
+      expect(output.replace(/^twinccl \w+|see .*--help\n/gm, "")).toBe(
         err.replace(/^twinccl \w+|see .*--help\n/gm, ""),
       );
     }

@@ -6,7 +6,9 @@ import type { BackendSettings } from "../../../src/cli/context.ts";
 import { cli } from "./harness.ts";
 
 /** Runs a command line on simulations, and returns the executor name that each of them got. */
-async function asked(line: string): Promise<{ status: number; executors: (string | undefined)[] }> {
+async function openedExecutors(
+  line: string,
+): Promise<{ status: number; executors: (string | undefined)[] }> {
   const executors: (string | undefined)[] = [];
   const make = ({ executor }: BackendSettings): Backend => {
     executors.push(executor);
@@ -26,7 +28,7 @@ describe("an executor", () => {
       ["cpu", "wasm"],
     ],
   ])("%s", async (line, executors) => {
-    expect(await asked(line)).toEqual({ status: 0, executors });
+    expect(await openedExecutors(line)).toEqual({ status: 0, executors });
   });
 
   test.each(["cpu", "wasm"])("%s moves the data", async (name) => {

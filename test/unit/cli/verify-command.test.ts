@@ -203,7 +203,7 @@ describe("as JSON", () => {
   });
 
   test("a file is listed rank by rank", async () => {
-    const file = join(folder, "told.mjs");
+    const file = join(folder, "program.mjs");
     writeFileSync(file, "export default async (comm) => comm.rank;\n");
     const { status, out } = await cli(`verify ${file} --against sim:seed=3 --ranks 2 --json`);
     expect(status).toBe(0);
@@ -286,8 +286,8 @@ test.each([
   ["program.mjs --against sim --counts 4", "--counts does not go with FILE"],
   ["program.mjs --against sim --collective gather", "--collective does not go with FILE"],
   ["--against sim:protocol=LL,NCCL_PROTO=Simple", "--against: protocol is set twice"],
-])("%s: every option is used or refused", async (line, told) => {
+])("%s: every option is used or refused", async (line, message) => {
   const { status, err } = await cli(`verify ${line}`);
   expect(status).toBe(2);
-  expect(err).toContain(told);
+  expect(err).toContain(message);
 });

@@ -60,7 +60,7 @@ describe("a job", () => {
 
   test.each(wrong)(
     "with rank 1 in the part %s reports the failure and is over",
-    async (part, told) => {
+    async (part, patterns) => {
       const ranks = await opened();
       const pids = (await ranks.each("place")).map(({ pid }) => pid);
       if (part.startsWith("never")) ranks.partMs = 2000;
@@ -73,7 +73,7 @@ describe("a job", () => {
       const stopped =
         part === "exits" || part === "isKilled" ? "(rank 0: its process is gone\n)?" : "";
       expect(message).toMatch(new RegExp(`^part "${part}" on 2 ranks failed\n${stopped}rank 1: `));
-      for (const each of told) expect(message).toMatch(each);
+      for (const each of patterns) expect(message).toMatch(each);
       expect(pids.map(isRunning)).toEqual([false, false]);
       await expect(ranks.each("place")).rejects.toThrow("the job has ended");
     },

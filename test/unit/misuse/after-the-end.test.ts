@@ -188,13 +188,13 @@ describe("abort", () => {
 
   test("runs every rank's hooks once", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
-    const told: unknown[] = [];
+    const reasons: unknown[] = [];
     await world.run((comm) => {
-      comm.hooks.onAbort((reason) => told.push(reason));
+      comm.hooks.onAbort((reason) => reasons.push(reason));
     });
     world.abort("stop");
     world.abort("stop again");
-    expect(told).toEqual(["stop", "stop", "stop"]);
+    expect(reasons).toEqual(["stop", "stop", "stop"]);
     await world.close();
   });
 

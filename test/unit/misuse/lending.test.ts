@@ -229,8 +229,8 @@ describe("strict lending", () => {
             ? comm.send({ send, peer: 2 })
             : comm.recv({ recv: send, peer: 0 });
       if (rank === 0) send[0] = 9;
-      const told = spoiled === undefined ? undefined : await outcome(spoiled);
-      return [await outcome(op), [...recv], told];
+      const spoiledOutcome = spoiled === undefined ? undefined : await outcome(spoiled);
+      return [await outcome(op), [...recv], spoiledOutcome];
     });
     expect(results).toEqual([
       [["ok"], [0, 0], fault],
@@ -311,8 +311,8 @@ test("a message with a transferred host array fails on both ends", async () => {
           ? comm.send({ send: data, peer: 1 })
           : comm.recv({ recv: data as never, peer: 0 });
       if (comm.rank === 0) structuredClone(data, { transfer: [data.buffer as ArrayBuffer] });
-      const told = await outcome(op);
-      return [told, data.length === 0 ? "gone" : [...data]];
+      const spoiledOutcome = await outcome(op);
+      return [spoiledOutcome, data.length === 0 ? "gone" : [...data]];
     }),
   );
   const closed: Outcome = ["ERR_COMM_CLOSED", undefined, [0]];

@@ -97,15 +97,15 @@ describe("an option of another kind is refused by name", () => {
     ];
     const world = await createWorld({ backend, size: 1 });
     const codes = await world.run(async (comm) => {
-      const told: unknown[] = [];
+      const outcomes: unknown[] = [];
       for (const work of onRank) {
         try {
-          told.push(await work(comm));
+          outcomes.push(await work(comm));
         } catch (error) {
-          told.push(error);
+          outcomes.push(error);
         }
       }
-      return told;
+      return outcomes;
     });
     await world.close();
     expect(codes[0]).toMatchObject([

@@ -12,9 +12,9 @@ type Wrong = any;
 const backend = sim();
 const two = () => new Float32Array(2);
 const sizes = { min: 8, max: 8, factor: 2 };
-const asked = { collective: "allReduce", dtype: "float32", op: "sum" };
+const question = { collective: "allReduce", dtype: "float32", op: "sum" };
 
-async function told(work: () => unknown): Promise<string> {
+async function refusal(work: () => unknown): Promise<string> {
   const error = await Promise.resolve()
     .then(work)
     .then(() => new Error("nothing was refused"))
@@ -27,7 +27,7 @@ async function onRanks(cases: readonly (readonly [string, (comm: Wrong) => unkno
   const world = await createWorld({ backend, size: 2 });
   const messages = await world.run(async (comm) => {
     const lines: string[] = [];
-    for (const [, work] of cases) lines.push(await told(() => work(comm)));
+    for (const [, work] of cases) lines.push(await refusal(() => work(comm)));
     return lines;
   });
   await world.close();
@@ -59,8 +59,8 @@ const values: readonly (readonly [string, (comm: Wrong) => unknown])[] = [
   ['fill: found "1", float32 needs a number', (c) => c.alloc("float32", 4).fill("1")],
   ["fill: found 1n, float32 needs a number", (c) => c.alloc("float32", 4).fill(1n)],
   ['work: durationNs: found "1", needs', (c) => c.work("1")],
-  ['explain: count: found "3", needs', (c) => c.explain({ ...asked, count: "3" })],
-  ['explain: root: found "0", needs', (c) => c.explain({ ...asked, root: "0" })],
+  ['explain: count: found "3", needs', (c) => c.explain({ ...question, count: "3" })],
+  ['explain: root: found "0", needs', (c) => c.explain({ ...question, root: "0" })],
   ['explain: collective: found "ring", needs', (c) => c.explain({ collective: "ring" })],
   ['Mesh.create: data: found "2", needs', (c) => Mesh.create(c, { data: "2" } as Wrong)],
   [
@@ -99,7 +99,7 @@ describe("found", () => {
   });
 
   test.each(elsewhere)("%s", async (line, work) => {
-    expect(await told(work)).toContain(line);
+    expect(await refusal(work)).toContain(line);
   });
 });
 
@@ -141,9 +141,9 @@ describe("the named field and method are the caller's:", () => {
   });
 
   test("a name that explain does not know", async () => {
-    const [size] = await onRanks([["", (c) => c.explain({ ...asked, size: 3 })]]);
+    const [size] = await onRanks([["", (c) => c.explain({ ...question, size: 3 })]]);
     expect(size).toMatch(/^explain: size: it is not known here, needs one of collective, dtype,/);
-    const [typo] = await onRanks([["", (c) => c.explain({ ...asked, counted: 3 })]]);
+    const [typo] = await onRanks([["", (c) => c.explain({ ...question, counted: 3 })]]);
     expect(typo).toMatch(/needs one of count, counts, collective,/);
   });
 
@@ -151,7 +151,7 @@ describe("the named field and method are the caller's:", () => {
     const world = await createWorld({ backend, size: 3 });
     const messages = await world.run(async (comm) => {
       const half = await comm.split({ color: Math.min(comm.rank, 1) });
-      return told(() => half.broadcast({ recv: two(), root: 2 }));
+      return refusal(() => half.broadcast({ recv: two(), root: 2 }));
     });
     await world.close();
     expect(messages).toEqual([

@@ -83,7 +83,7 @@ describe("a host array that several ranks pass", () => {
 
 describe("host memory that two ranks pass in one exchange", () => {
   /** The outcome of each rank's call: fine, or the ranks that passed the same memory. */
-  async function told(
+  async function outcomesOf(
     size: number,
     call: (comm: Communicator) => PromiseLike<unknown>,
     seed = 0,
@@ -112,7 +112,7 @@ describe("host memory that two ranks pass in one exchange", () => {
     "is refused in a ring, in the order of seed %i",
     async (seed) => {
       const shared = new Int32Array(2);
-      const outcomes = await told(
+      const outcomes = await outcomesOf(
         3,
         (comm) =>
           comm.sendRecv({
@@ -129,7 +129,7 @@ describe("host memory that two ranks pass in one exchange", () => {
 
   test("is not written when both ranks wait for it", async () => {
     const shared = new Int32Array(2);
-    const outcomes = await told(3, async (comm) => {
+    const outcomes = await outcomesOf(3, async (comm) => {
       if (comm.rank > 0) return comm.recv({ recv: shared, peer: 0 });
       await new Promise((resolve) => setTimeout(resolve, 3));
       return comm.group(() => {
@@ -142,7 +142,7 @@ describe("host memory that two ranks pass in one exchange", () => {
 
   test("is refused where one rank sends what another receives into", async () => {
     const memory = Int32Array.of(1, 2, 3);
-    const outcomes = await told(3, (comm) => {
+    const outcomes = await outcomesOf(3, (comm) => {
       if (comm.rank === 0) return Promise.resolve();
       return comm.sendRecv({
         send: comm.rank === 1 ? memory.subarray(0, 2) : new Int32Array(2),
@@ -158,7 +158,7 @@ describe("host memory that two ranks pass in one exchange", () => {
   test("is fine to be sent by all, and to hold each rank's own range", async () => {
     const memory = new Int32Array(6);
     const all = Int32Array.of(4, 5);
-    const outcomes = await told(3, (comm) =>
+    const outcomes = await outcomesOf(3, (comm) =>
       comm.sendRecv({
         send: all,
         recv: memory.subarray(2 * comm.rank, 2 * comm.rank + 2),
@@ -173,7 +173,7 @@ describe("host memory that two ranks pass in one exchange", () => {
   test("may be received into by consecutive calls", async () => {
     const shared = new Int32Array(1);
     const seen: number[] = [];
-    const outcomes = await told(3, async (comm) => {
+    const outcomes = await outcomesOf(3, async (comm) => {
       for (const turn of [1, 2]) {
         if (comm.rank === 0) await comm.send({ send: Int32Array.of(turn), peer: turn });
         if (comm.rank === turn) {

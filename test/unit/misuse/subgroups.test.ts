@@ -335,15 +335,15 @@ describe("a subgroup", () => {
 
   test("aborted: its onAbort hooks run, once a rank", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
-    const told: unknown[] = [];
+    const reasons: unknown[] = [];
     await world.run(async (comm) => {
       const sub = await subgroup(comm, 0);
-      sub.hooks.onAbort((reason) => told.push([sub.rank, reason]));
+      sub.hooks.onAbort((reason) => reasons.push([sub.rank, reason]));
       await sub.barrier();
       if (comm.rank === 0) sub.abort("enough");
     });
     await world.close();
-    expect(told.sort()).toEqual([
+    expect(reasons.sort()).toEqual([
       [0, "enough"],
       [1, "enough"],
     ]);
@@ -404,33 +404,33 @@ describe("abort of a subgroup", () => {
 
   test("runs hooks once: not again for a second abort, nor for the world's", async () => {
     const world = await createWorld({ backend: sim(), size: 2 });
-    const told: string[] = [];
+    const reasons: string[] = [];
     await world.run(async (comm) => {
       const sub = await subgroup(comm, 0);
       const other = await subgroup(comm, 1);
       for (const each of [comm, sub, other]) {
-        each.hooks.onAbort((reason) => told.push(`${each.name} ${each.rank} ${reason}`));
+        each.hooks.onAbort((reason) => reasons.push(`${each.name} ${each.rank} ${reason}`));
       }
       await comm.barrier();
       if (comm.rank === 0) sub.abort("first");
       else sub.abort("second");
     });
-    expect(told.sort()).toEqual(["world/0 0 first", "world/0 1 first"]);
-    told.length = 0;
+    expect(reasons.sort()).toEqual(["world/0 0 first", "world/0 1 first"]);
+    reasons.length = 0;
     world.abort("stop");
     world.abort("stop again");
     const all = ["world 0 stop", "world 1 stop", "world/1#2 0 stop", "world/1#2 1 stop"];
-    expect(told.sort()).toEqual(all);
+    expect(reasons.sort()).toEqual(all);
     await world.close();
   });
 
   test("throws a hook's error, after every rank's hooks have run", async () => {
     const world = await createWorld({ backend: sim(), size: 3 });
-    const told: number[] = [];
+    const hookRanks: number[] = [];
     const results = await world.run(async (comm) => {
       const sub = await subgroup(comm, 0);
       sub.hooks.onAbort(() => {
-        told.push(sub.rank);
+        hookRanks.push(sub.rank);
         throw new Error(`hook ${sub.rank}`);
       });
       await comm.barrier();
@@ -438,7 +438,7 @@ describe("abort of a subgroup", () => {
       await settle();
       return codeOf(sub.barrier());
     });
-    expect(told).toEqual([0, 1, 2]);
+    expect(hookRanks).toEqual([0, 1, 2]);
     expect(results).toEqual(new Array(3).fill("ERR_COMM_ABORTED"));
     await world.close();
   });

@@ -15,8 +15,8 @@ async function claimOf(options: SimOptions, size: number): Promise<string> {
   return claim;
 }
 
-const refusalOf = (asked: () => PromiseLike<unknown>): Promise<CommError> =>
-  (async () => asked())().then(
+const refusalOf = (call: () => PromiseLike<unknown>): Promise<CommError> =>
+  (async () => call())().then(
     () => expect.fail("it should be refused"),
     (error: CommError) => error,
   );

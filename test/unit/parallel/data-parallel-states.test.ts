@@ -24,11 +24,11 @@ const names = ["a", "b", "toString"];
 const trainer = (comm: Communicator, options: DataParallelOptions = {}): Promise<DataParallel> =>
   DataParallel.create(comm, new ParameterSet(names.map((name) => ({ name, shape: [2] }))), options);
 
-const told = (values: readonly number[]) => (_: unknown, ready: Ready) => {
+const reportingFirst = (values: readonly number[]) => (_: unknown, ready: Ready) => {
   for (const [at, name] of names.entries()) ready(name, Float32Array.of(values[at]!, 1));
   return { loss: 0, samples: 1 };
 };
-const fine = told([3, 3, 3]);
+const fine = reportingFirst([3, 3, 3]);
 
 describe("another step is refused", () => {
   test("after one that failed in the middle", async () => {
@@ -161,7 +161,7 @@ describe("the unsent rest of a rank", () => {
   /** The state after a step that sent one element of six, and owes the rest. */
   const owing = (comm: Communicator): Promise<State> =>
     trainer(comm, { wire }).then(async (model) => {
-      await model.step([1], told([8, 4, 2]));
+      await model.step([1], reportingFirst([8, 4, 2]));
       return model.state();
     });
   const owed = ({ tensors }: State): number[] =>
@@ -183,10 +183,10 @@ describe("the unsent rest of a rank", () => {
   test("is unchanged after a step that is refused", async () => {
     await run(2, async (comm) => {
       const model = await trainer(comm, { wire });
-      await model.step([1], told([8, 4, 2]));
+      await model.step([1], reportingFirst([8, 4, 2]));
       const before = owed(model.state());
       for (const backward of [
-        told([Number.NaN, 4, 2]),
+        reportingFirst([Number.NaN, 4, 2]),
         (_: unknown, ready: Ready) => {
           ready("a", Float32Array.of(5, 5));
           return { loss: 0, samples: 1 };
@@ -196,10 +196,10 @@ describe("the unsent rest of a rank", () => {
         expect(owed(model.state())).toEqual(before);
       }
       // The next step sends what a trainer sends that never made the others.
-      await model.step([1], told([0, 0, 0]));
+      await model.step([1], reportingFirst([0, 0, 0]));
       const other = await trainer(comm, { wire });
-      await other.step([1], told([8, 4, 2]));
-      await other.step([1], told([0, 0, 0]));
+      await other.step([1], reportingFirst([8, 4, 2]));
+      await other.step([1], reportingFirst([0, 0, 0]));
       expect(owed(model.state())).toEqual(owed(other.state()));
     });
   });

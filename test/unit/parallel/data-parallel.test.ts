@@ -252,8 +252,8 @@ describe("the mean", () => {
     });
     for (const { stats, gradients: found } of results) {
       expect(found).toEqual(new Array(6).fill(4));
-      const { stepMs, ...told } = stats;
-      expect(told).toEqual({
+      const { stepMs, ...rest } = stats;
+      expect(rest).toEqual({
         step: 1,
         loss: 2,
         gradientNorm: Math.sqrt(6 * 16),

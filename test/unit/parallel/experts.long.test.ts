@@ -70,7 +70,7 @@ interface Setting {
 function trainedAlone({ choices, softmax, capacity }: Setting) {
   const set = parametersOf(() => true);
   const optimizer = new Optimizer(set, rule());
-  const told: { loss: number; dropped: number[] }[] = [];
+  const stats: { loss: number; dropped: number[] }[] = [];
   const router = set.get("router");
   for (let step = 0; step < STEPS; step++) {
     const x = inputs(step);
@@ -142,9 +142,9 @@ function trainedAlone({ choices, softmax, capacity }: Setting) {
       for (const [at, each] of gradient.entries()) gradient[at] = each / TOKENS;
     }
     optimizer.step();
-    told.push({ loss: half(gap) / TOKENS, dropped });
+    stats.push({ loss: half(gap) / TOKENS, dropped });
   }
-  return { told, values: new Map([...set].map(({ name, value }) => [name, value])) };
+  return { stats: stats, values: new Map([...set].map(({ name, value }) => [name, value])) };
 }
 
 /** The tokens of a rank: uneven parts, and none for the second of three. */
@@ -187,7 +187,7 @@ async function trained(comm: Communicator, setting: Setting) {
   const all: Trainable[] = [...shared, ...mine];
   const optimizer = new Optimizer(all, rule());
   const { begin, end } = partOfTokens(comm.rank, comm.size);
-  const told: { loss: number; dropped: readonly number[] }[] = [];
+  const stats: { loss: number; dropped: readonly number[] }[] = [];
   let ownDropped = 0;
   for (let step = 0; step < STEPS; step++) {
     const x = inputs(step).slice(begin * WIDTH, end * WIDTH);
@@ -207,9 +207,9 @@ async function trained(comm: Communicator, setting: Setting) {
       for (const [at, each] of gradient.entries()) gradient[at] = each / weight;
     }
     optimizer.step();
-    told.push({ loss, dropped });
+    stats.push({ loss, dropped });
   }
-  return { told, ownDropped, values: all.map(({ name, value }) => ({ name, value })) };
+  return { stats: stats, ownDropped, values: all.map(({ name, value }) => ({ name, value })) };
 }
 
 describe.each([1, 2, 3, 5, 7])("fifty steps of a mixture on %i ranks", (size) => {
@@ -220,15 +220,17 @@ describe.each([1, 2, 3, 5, 7])("fifty steps of a mixture on %i ranks", (size) =>
   ])("are the one-rank run's with %j, also in what is dropped", async (setting) => {
     const alone = trainedAlone(setting);
     const ranks = await onRanks(size, (comm) => trained(comm, setting));
-    const drops = alone.told.flatMap(({ dropped }) => dropped).reduce((sum, each) => sum + each, 0);
+    const drops = alone.stats
+      .flatMap(({ dropped }) => dropped)
+      .reduce((sum, each) => sum + each, 0);
     expect(drops > 0).toBe(setting.capacity < 10);
     expect(ranks.reduce((sum, { ownDropped }) => sum + ownDropped, 0)).toBe(drops);
     const seen = new Map(ranks.flatMap(({ values }) => values).map((each) => [each.name, each]));
     expect(seen.size).toBe(alone.values.size);
-    for (const { told } of ranks) {
-      for (const [step, { loss, dropped }] of told.entries()) {
-        expect(dropped, `step ${step}`).toEqual(alone.told[step]!.dropped);
-        expect(Math.abs(loss / alone.told[step]!.loss - 1)).toBeLessThan(1e-10);
+    for (const { stats } of ranks) {
+      for (const [step, { loss, dropped }] of stats.entries()) {
+        expect(dropped, `step ${step}`).toEqual(alone.stats[step]!.dropped);
+        expect(Math.abs(loss / alone.stats[step]!.loss - 1)).toBeLessThan(1e-10);
       }
     }
     for (const [name, value] of alone.values) {
@@ -237,7 +239,7 @@ describe.each([1, 2, 3, 5, 7])("fifty steps of a mixture on %i ranks", (size) =>
         expect(Math.abs(seen.get(name)!.value[at]! - each), name).toBeLessThan(1e-10 * largest);
       }
     }
-    expect(alone.told.at(-1)!.loss).toBeLessThan(alone.told[0]!.loss);
+    expect(alone.stats.at(-1)!.loss).toBeLessThan(alone.stats[0]!.loss);
     expect(await onRanks(size, (comm) => trained(comm, setting), sim({ seed: 77 }))).toEqual(ranks);
   });
 });

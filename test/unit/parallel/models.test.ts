@@ -52,8 +52,8 @@ function shaken(name: string): { model: Model<never>; batch: never } {
 describe.each(Object.keys(cases))("%s", (name) => {
   test("has the gradient that finite differences find, by every element", () => {
     const { model, batch } = shaken(name);
-    const told = model.backward(batch, addTo(model.parameters));
-    expect(told).toEqual(model.loss(batch));
+    const result = model.backward(batch, addTo(model.parameters));
+    expect(result).toEqual(model.loss(batch));
     const step = 1e-5;
     for (const parameter of model.parameters) {
       const { value, gradient } = parameter;
@@ -69,7 +69,7 @@ describe.each(Object.keys(cases))("%s", (name) => {
         steepest = Math.max(steepest, Math.abs(slope));
         // The third derivative times step² and the loss's own rounding over step are both below this.
         expect(Math.abs((gradient[at] as number) - slope), `${parameter.name}[${at}]`).toBeLessThan(
-          1e-8 * Math.max(1, told.loss),
+          1e-8 * Math.max(1, result.loss),
         );
       }
       // A key's bias moves all scores of a row alike, so it has none.
@@ -80,14 +80,14 @@ describe.each(Object.keys(cases))("%s", (name) => {
 
   test("reports each gradient once, last used first", () => {
     const { model, batch } = shaken(name);
-    const told: string[] = [];
-    model.backward(batch, (each) => told.push(each));
+    const names: string[] = [];
+    model.backward(batch, (each) => names.push(each));
     const declared = [...model.parameters].sort((a, b) => b.declared - a.declared);
     const modules = (names: readonly string[]): string[] => [
       ...new Set(names.map((each) => each.replace(/\.(weight|bias)$/, ""))),
     ];
-    expect(told.toSorted()).toEqual([...model.parameters.names]);
-    expect(modules(told)).toEqual(modules(declared.map((each) => each.name)));
+    expect(names.toSorted()).toEqual([...model.parameters.names]);
+    expect(modules(names)).toEqual(modules(declared.map((each) => each.name)));
   });
 
   test("may have several passes under way, and adds up micro-batches", () => {

@@ -107,7 +107,7 @@ describe("the schedule", () => {
   });
   test("gives the last stage's result; samples count as their weight by default", async () => {
     const weights = [undefined, 0.5, 4];
-    const told = await onRanks(2, async (comm) => {
+    const results = await onRanks(2, async (comm) => {
       const stage = addingStage(comm);
       const pipeline = await PipelineParallel.create(comm, {
         ...stage,
@@ -121,14 +121,14 @@ describe("the schedule", () => {
       const { held: _, ...rest } = await pipeline.backward(numbers(3), () => {});
       return rest;
     });
-    expect(told).toEqual(new Array(2).fill({ loss: 111, samples: 9, weight: 3 + 0.5 + 4 }));
+    expect(results).toEqual(new Array(2).fill({ loss: 111, samples: 9, weight: 3 + 0.5 + 4 }));
   });
   test("of no micro-batch gives no result", async () => {
-    const told = await onRanks(3, async (comm) => {
+    const results = await onRanks(3, async (comm) => {
       const pipeline = await PipelineParallel.create(comm, addingStage(comm));
       return pipeline.backward([], () => {});
     });
-    expect(told).toEqual(new Array(3).fill({ loss: 0, samples: 0, weight: 0, held: 0 }));
+    expect(results).toEqual(new Array(3).fill({ loss: 0, samples: 0, weight: 0, held: 0 }));
   });
 });
 
@@ -137,7 +137,7 @@ describe("the bubble", () => {
     schedule: PipelineSchedule,
     size: number,
     count: number,
-    told: "by option" | "by the stage",
+    timed: "by option" | "by the stage",
   ) => {
     const trace = new Trace();
     // As fast as the simulation goes: a picosecond a message.
@@ -145,7 +145,7 @@ describe("the bubble", () => {
     await onRanks(
       size,
       async (comm) => {
-        const own = told === "by option" ? undefined : ([1000, 2500] as const);
+        const own = timed === "by option" ? undefined : ([1000, 2500] as const);
         const options = {
           schedule,
           ...(own ? {} : { work: { forwardNs: 1000, backwardNs: 2500 } }),
@@ -207,9 +207,9 @@ function trainedAlone<Batch>(model: Model<Batch>, batches: readonly (readonly Ba
     model.parameters.zeroGradients();
     const sums = { loss: 0, weight: 0 };
     for (const batch of microBatches) {
-      const told = model.backward(batch, addTo(model.parameters));
-      sums.loss += told.loss;
-      sums.weight += told.weight ?? told.samples;
+      const result = model.backward(batch, addTo(model.parameters));
+      sums.loss += result.loss;
+      sums.weight += result.weight ?? result.samples;
     }
     for (const { gradient } of model.parameters) {
       for (const [at, each] of gradient.entries()) gradient[at] = each / sums.weight;
@@ -388,14 +388,14 @@ describe("a mesh of data, pipeline and tensor", () => {
 
 describe("gradients", () => {
   /** Uses one array for all gradients of a length, as `TakeGradient` allows. */
-  const telling = (tells: readonly (readonly [string, number[]])[][]): Stage<number> => {
+  const reportingStage = (reports: readonly (readonly [string, number[]])[][]): Stage<number> => {
     const kept = [0, 1, 2].map((length) => new Float64Array(length));
     return {
       inputLength: () => 1,
       forward: (batch) => ({
         totals: { loss: 1, samples: 1 },
         backward(_, take) {
-          for (const [name, values] of tells[batch] ?? []) {
+          for (const [name, values] of reports[batch] ?? []) {
             const gradient = kept[values.length]!;
             gradient.set(values);
             take(name, gradient);
@@ -405,18 +405,18 @@ describe("gradients", () => {
       }),
     };
   };
-  const toldBy = async (tells: readonly (readonly [string, number[]])[][]) => {
-    const told: [string, number[]][] = [];
+  const reportsOf = async (reports: readonly (readonly [string, number[]])[][]) => {
+    const reported: [string, number[]][] = [];
     const [outcome] = await onRanks(1, async (comm) => {
-      const pipeline = await PipelineParallel.create(comm, telling(tells));
+      const pipeline = await PipelineParallel.create(comm, reportingStage(reports));
       return pipeline
-        .backward(numbers(tells.length), (name, sum) => told.push([name, [...sum]]))
+        .backward(numbers(reports.length), (name, sum) => reported.push([name, [...sum]]))
         .catch((error: unknown) => String(error));
     });
-    return { told, outcome };
+    return { reported: reported, outcome };
   };
   test("are added up over micro-batches and reported once, those missing in the last one at the end", async () => {
-    const { told } = await toldBy([
+    const { reported } = await reportsOf([
       [
         ["a", [1]],
         ["b", [2, 3]],
@@ -426,19 +426,19 @@ describe("gradients", () => {
         ["a", [10]],
       ],
     ]);
-    expect(told).toEqual([
+    expect(reported).toEqual([
       ["c", [7]],
       ["a", [11]],
       ["b", [2, 3]],
     ]);
   });
   test("of another length than before, or reported twice, are refused", async () => {
-    expect((await toldBy([[["a", [1]]], [["a", [1, 2]]]])).outcome).toMatch(
+    expect((await reportsOf([[["a", [1]]], [["a", [1, 2]]]])).outcome).toMatch(
       /a: found a gradient of 2 elements, needs 1/,
     );
     expect(
       (
-        await toldBy([
+        await reportsOf([
           [
             ["a", [1]],
             ["a", [1]],
@@ -446,7 +446,7 @@ describe("gradients", () => {
         ])
       ).outcome,
     ).toMatch(/found a second gradient/);
-    expect((await toldBy([[["a", [1, 2]]], [["a", [1]]]])).outcome).toMatch(
+    expect((await reportsOf([[["a", [1, 2]]], [["a", [1]]]])).outcome).toMatch(
       /a: found a gradient of 1 elements, needs 2/,
     );
   });
@@ -481,15 +481,15 @@ describe("refused arguments:", () => {
       const pipeline = await PipelineParallel.create(comm, addingStage(comm));
       const step = (count: number) => pipeline.backward(numbers(count), () => {});
       const error = await step(comm.rank === 2 ? 3 : 2).catch((each: unknown) => each);
-      return { error, told: await step(2) };
+      return { error, result: await step(2) };
     });
-    for (const { error, told } of outcomes) {
+    for (const { error, result } of outcomes) {
       expect(error).toMatchObject({
         code: "ERR_COMM_MISMATCH",
         field: "micro-batches",
         ranks: [2],
       });
-      expect(told).toMatchObject({ loss: 0 + 3 + 1 + 3, samples: 2, weight: 2 });
+      expect(result).toMatchObject({ loss: 0 + 3 + 1 + 3, samples: 2, weight: 2 });
     }
   });
   test.each([
@@ -510,7 +510,7 @@ describe("refused arguments:", () => {
     backward: () => one,
   };
   /** Reports a gradient of the first micro-batch while the second one goes back. */
-  function lateTelling(): Partial<StagePass> {
+  function lateReport(): Partial<StagePass> {
     let first: TakeGradient | undefined;
     return {
       backward(_, take) {
@@ -523,7 +523,7 @@ describe("refused arguments:", () => {
   test.each<[string, number, Partial<StagePass>, string]>([
     ["no pass", 1, undefined as unknown as StagePass, "ERR_COMM_ARG"],
     ["no backward", 0, { backward: 1 as unknown as StagePass["backward"] }, "ERR_COMM_ARG"],
-    ["a gradient told after its micro-batch", 1, lateTelling(), "ERR_COMM_ARG"],
+    ["a gradient reported after its micro-batch", 1, lateReport(), "ERR_COMM_ARG"],
     ["an output in another dtype", 0, { output: Float64Array.of(1) }, "ERR_COMM_ARG"],
     ["no output", 0, { output: undefined }, "ERR_COMM_ARG"],
     ["an output of another length", 0, { output: new Float32Array(2) }, "ERR_COMM_MISMATCH"],

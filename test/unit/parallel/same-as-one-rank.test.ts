@@ -148,21 +148,21 @@ test("classes with different weights weigh the same on any number of ranks", asy
       } as const;
       const model = mlp({ ...options, classWeights: [1, 0.25, 3] });
       const trainer = await DataParallel.create(comm, model.parameters);
-      const told: number[] = [];
+      const stepValues: number[] = [];
       for (const samples of steps) {
         const mine = samples.filter(({ target }, at) => (target + (at & 1)) % size === comm.rank);
         const input = mine.flatMap((each) => each.input);
         const target = mine.map((each) => each.target);
         const batches = mine.length === 0 ? [] : [{ input, target }];
         const stats = await trainer.step(batches, (each, ready) => model.backward(each, ready));
-        told.push(stats.loss, stats.weight);
+        stepValues.push(stats.loss, stats.weight);
         const [values, gradients] = [
           model.parameters.values("float64"),
           model.parameters.gradients("float64"),
         ];
         for (let at = 0; at < values.length; at++) values[at]! -= 0.25 * gradients[at]!;
       }
-      return [...told, ...model.parameters.values("float64")];
+      return [...stepValues, ...model.parameters.values("float64")];
     });
     await world.close();
     return runs;

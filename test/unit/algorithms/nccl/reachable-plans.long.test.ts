@@ -72,8 +72,8 @@ describe.each([2, 3, 4, 5, 6, 7, 8])("%i ranks", (ranks) => {
       for (const dtype of dtypes) {
         for (const count of counts) {
           const op = reduces ? operators[count % operators.length] : undefined;
-          const asked = { ...question(collective, ranks, dtype, count), op };
-          judge.judge(planner.of(asked), asked);
+          const request = { ...question(collective, ranks, dtype, count), op };
+          judge.judge(planner.of(request), request);
         }
       }
     }
@@ -90,8 +90,8 @@ describe.each([2, 3, 4, 5, 6, 7, 8])("%i ranks", (ranks) => {
       const planner = plannerOf({ like: "nccl-2.28", plan }, ranks);
       for (const dtype of dtypes) {
         for (const count of counts) {
-          const asked = { ...question("allReduce", ranks, dtype, count), op: "prod" as const };
-          judge.judge(planner.of(asked), asked);
+          const request = { ...question("allReduce", ranks, dtype, count), op: "prod" as const };
+          judge.judge(planner.of(request), request);
         }
       }
     }
@@ -110,12 +110,12 @@ describe.each([2, 3, 4, 5, 6, 7, 8])("%i ranks", (ranks) => {
       for (const dtype of dtypes) {
         for (const count of counts) {
           for (const place of places) {
-            const asked = {
+            const request = {
               ...question(collective, ranks, dtype, count),
               op: "sum" as const,
               place,
             };
-            judge.judge(planner.of(asked), asked);
+            judge.judge(planner.of(request), request);
           }
         }
       }
@@ -137,8 +137,8 @@ test.each(collectives)("%s of one rank", (collective) => {
   for (const count of [0, 1, 1000]) {
     const op = specifications[collective].reduces ? ("avg" as const) : undefined;
     for (const place of [undefined, places[1]]) {
-      const asked = { ...question(collective, 1, "float32", count), op, place };
-      judge.judge(planner.of(asked), asked);
+      const request = { ...question(collective, 1, "float32", count), op, place };
+      judge.judge(planner.of(request), request);
     }
   }
   expect(judge.problems).toEqual([]);

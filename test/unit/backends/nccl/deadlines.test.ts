@@ -260,8 +260,8 @@ describe("a hanging exchange of counts", () => {
 
   test("ends at the call's deadline, and the run with it", async () => {
     const { gpus, world, running } = await hanging(100);
-    const told = await within(5_000, running);
-    expect(told.map(({ code }) => code)).toContain("ERR_COMM_TIMEOUT");
+    const outcomes = await within(5_000, running);
+    expect(outcomes.map(({ code }) => code)).toContain("ERR_COMM_TIMEOUT");
     expect(gpus.machine.count("abortInBackground")).toBe(2);
     gpus.machine.release();
     await world.close();
@@ -271,8 +271,8 @@ describe("a hanging exchange of counts", () => {
     const { gpus, world, running } = await hanging();
     await turns();
     world.abort(new Error("enough of this"));
-    const told = await within(5_000, running);
-    expect(told.map(({ code }) => code)).toEqual(["ERR_COMM_ABORTED", "ERR_COMM_ABORTED"]);
+    const outcomes = await within(5_000, running);
+    expect(outcomes.map(({ code }) => code)).toEqual(["ERR_COMM_ABORTED", "ERR_COMM_ABORTED"]);
     expect(gpus.machine.count("abortInBackground")).toBe(2);
     gpus.machine.release();
     await world.close();

@@ -29,8 +29,8 @@ describe("an estimate", () => {
 
   test("of what NCCL cannot estimate is refused by name", async () => {
     await inWorld(cleanGpus(), 2, async (world) => {
-      const asked = world.estimate({ collective: "barrier" });
-      await expect(asked).rejects.toMatchObject({
+      const estimated = world.estimate({ collective: "barrier" });
+      await expect(estimated).rejects.toMatchObject({
         code: "ERR_COMM_UNSUPPORTED",
         message: expect.stringMatching(/not barrier\nhint: explain predicts every call/),
       });
@@ -39,8 +39,13 @@ describe("an estimate", () => {
 
   test("of an invalid call is refused as the call would be", async () => {
     await inWorld(cleanGpus(), 2, async (world) => {
-      const asked = world.estimate({ collective: "broadcast", dtype: "int8", count: 8, root: 2 });
-      await expect(asked).rejects.toMatchObject({
+      const estimated = world.estimate({
+        collective: "broadcast",
+        dtype: "int8",
+        count: 8,
+        root: 2,
+      });
+      await expect(estimated).rejects.toMatchObject({
         ...{ code: "ERR_COMM_ARG", field: "root" },
         message: expect.stringMatching(/^estimate: root/),
       });

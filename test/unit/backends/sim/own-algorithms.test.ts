@@ -63,7 +63,7 @@ describe("an algorithm of one's own", () => {
   });
 
   test("is explained, timed and used by splits as well", async () => {
-    const told = await inWorld(4, { algorithms: { allReduce: line } }, async (comm) => {
+    const explained = await inWorld(4, { algorithms: { allReduce: line } }, async (comm) => {
       const half = await comm.split({ color: comm.rank % 2 });
       const send = half.alloc("int32", 1).fill(comm.rank);
       await half.allReduce({ send, op: "sum" });
@@ -71,8 +71,8 @@ describe("an algorithm of one's own", () => {
       const { algorithm, claim } = comm.explain(call);
       return { sum: (await send.toHost())[0], algorithm, claim };
     });
-    expect(told.map(({ sum }) => sum)).toEqual([2, 4, 2, 4]);
-    expect(told[0]).toMatchObject({
+    expect(explained.map(({ sum }) => sum)).toEqual([2, 4, 2, 4]);
+    expect(explained[0]).toMatchObject({
       algorithm: "line",
       claim: expect.stringContaining("its algorithm is the caller's own"),
     });
@@ -89,7 +89,7 @@ test("a trace names it, and claims nothing about its bits", async () => {
 
 describe("an algorithm that is not sound", () => {
   /** The error of a rank, and the result of a call by another algorithm after it. */
-  const made = (size: number, allReduce: Algorithm) =>
+  const outcomesWith = (size: number, allReduce: Algorithm) =>
     inWorld(size, { algorithms: { allReduce } }, async (comm) => {
       const send = comm.alloc("int32", size).fill(comm.rank + 1);
       const call = async (): Promise<unknown> => comm.allReduce({ send, op: "sum" });
@@ -108,7 +108,7 @@ describe("an algorithm that is not sound", () => {
       { ...line, write: (program) => program.everyRank((lane) => lane.copy(input(0), output(0))) },
     ],
   ])("%s is refused on every rank, and all continue", async (_, pass, algorithm) => {
-    for (const [rank, { error, next }] of (await made(3, algorithm)).entries()) {
+    for (const [rank, { error, next }] of (await outcomesWith(3, algorithm)).entries()) {
       expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "algorithms.allReduce" });
       expect(error?.message).toMatch(new RegExp(`"${algorithm.name}" is not sound on 3 ranks`));
       expect(error?.message).toMatch(pass);
@@ -122,10 +122,10 @@ describe("an algorithm that is not sound", () => {
       if (program.ranks === 3) throw thrown;
       line.write(program);
     };
-    const [{ error } = {}] = await made(3, { ...line, write });
+    const [{ error } = {}] = await outcomesWith(3, { ...line, write });
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "algorithms.allReduce" });
     expect(error?.message).toContain('"line" cannot be written for 3 ranks: three is too many');
-    const [{ error: none } = { error: "nobody" }] = await made(2, { ...line, write });
+    const [{ error: none } = { error: "nobody" }] = await outcomesWith(2, { ...line, write });
     expect(none).not.toBeInstanceOf(Error);
   });
 });
@@ -144,9 +144,9 @@ test("one with a program that is too large to be verified is refused by the limi
   const backend = sim({ algorithms: { allReduce: line } });
   const world = await createWorld({ backend, size: 9000 });
   const call = { collective: "allReduce", dtype: "float32", op: "sum", count: 1 } as const;
-  const told = world.explain(call);
-  expect(told.steps).toBe(2 * 8999);
-  expect(() => told.chunks).toThrow(
+  const explained = world.explain(call);
+  expect(explained.steps).toBe(2 * 8999);
+  expect(() => explained.chunks).toThrow(
     "allReduce by line on 9000 ranks: a program of 1 lanes a rank, which are verified up to 8,192",
   );
   await world.close();

@@ -6,12 +6,12 @@ import { Slabs } from "../../../../src/backends/sim/executors/webgpu/slabs.ts";
 /** A device without memory for buffers of more than `most` bytes. */
 function device(most: number): { device: OpenDevice; cleared: [number, number][] } {
   const cleared: [number, number][] = [];
-  let asked = 0;
+  let requestedBytes = 0;
   const gpu = {
     pushErrorScope: () => {},
-    popErrorScope: async () => (asked > most ? { message: "no room" } : null),
+    popErrorScope: async () => (requestedBytes > most ? { message: "no room" } : null),
     createBuffer: ({ size }: { size: number }) => {
-      asked = size;
+      requestedBytes = size;
       return { size, destroy: () => {} };
     },
     createCommandEncoder: () => ({

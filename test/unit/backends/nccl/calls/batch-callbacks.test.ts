@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { Operation } from "../../../../../src/api/op.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { turns } from "../gpus.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 type Args = ReturnType<typeof doubling>;
 
@@ -19,7 +19,7 @@ async function order(
   program: (comm: Communicator, args: Args, ends: Ends) => Promise<void>,
 ): Promise<number[]> {
   let numbers: number[] = [];
-  await watch(2, async ({ world, again }) => {
+  await watch(2, async ({ world, repeatedNumbers: again }) => {
     const ends: Ends = { comms: [], args: [] };
     await world.run(async (comm) => {
       const args = doubling(comm);
@@ -35,7 +35,7 @@ async function order(
   return numbers;
 }
 
-const made = (comm: Communicator, args: Args, times: number): Operation[] =>
+const startAll = (comm: Communicator, args: Args, times: number): Operation[] =>
   Array.from({ length: times }, () => comm.allReduce(args) as Operation);
 
 const outcomes = (ops: readonly Operation[]): Promise<string[]> => Promise.all(ops.map(outcome));
@@ -44,16 +44,16 @@ const done = (times: number): string[] => new Array(times).fill("done");
 describe("a callback of a batched call", () => {
   test("may make a call, numbered after the calls that wait for another rank", async () => {
     const numbers = await order(async (comm, args) => {
-      const ops = made(comm, args, comm.rank === 0 ? 5 : 3);
+      const ops = startAll(comm, args, comm.rank === 0 ? 5 : 3);
       if (comm.rank === 0) {
         const more: Operation[] = [];
-        ops[1]?.whenSubmitted(() => void more.push(...made(comm, args, 1)));
+        ops[1]?.whenSubmitted(() => void more.push(...startAll(comm, args, 1)));
         expect(await outcomes(ops)).toEqual(done(5));
         expect(more.map(({ call }) => call)).toEqual([8]);
         expect(await outcomes(more)).toEqual(done(1));
       } else {
         await turns(3);
-        expect(await outcomes([...ops, ...made(comm, args, 3)])).toEqual(done(6));
+        expect(await outcomes([...ops, ...startAll(comm, args, 3)])).toEqual(done(6));
       }
     });
     expect(numbers).toEqual([3, 4, 5, 6, 7, 8]);
@@ -62,7 +62,7 @@ describe("a callback of a batched call", () => {
   test("may make another rank's call, submitted after the batch in front of it", async () => {
     const numbers = await order(async (comm, args, { comms, args: all }) => {
       const idle = comm.alloc("int32", 1);
-      const ops = made(comm, args, comm.rank === 0 ? 4 : 2);
+      const ops = startAll(comm, args, comm.rank === 0 ? 4 : 2);
       if (comm.rank === 0) {
         const more = new Promise<string>((resolve) => {
           const make = () => comms[1]!.allReduce(all[1]!) as Operation;
@@ -73,7 +73,7 @@ describe("a callback of a batched call", () => {
       } else {
         // What is given back on a stream ends what goes on behind it.
         idle.dispose();
-        expect(await outcomes([...ops, ...made(comm, args, 1)])).toEqual(done(3));
+        expect(await outcomes([...ops, ...startAll(comm, args, 1)])).toEqual(done(3));
       }
     });
     expect(numbers).toEqual([3, 4, 5, 6]);
@@ -81,7 +81,7 @@ describe("a callback of a batched call", () => {
 
   test("may throw: only its operation fails", async () => {
     await order(async (comm, args) => {
-      const ops = made(comm, args, comm.rank === 0 ? 4 : 3);
+      const ops = startAll(comm, args, comm.rank === 0 ? 4 : 3);
       if (comm.rank === 0) {
         const fault = new Error("mine");
         ops[1]?.whenSubmitted(() => {
@@ -91,7 +91,7 @@ describe("a callback of a batched call", () => {
         expect(await outcomes([0, 2, 3].map((at) => ops[at] as Operation))).toEqual(done(3));
       } else {
         await turns(3);
-        expect(await outcomes([...ops, ...made(comm, args, 1)])).toEqual(done(4));
+        expect(await outcomes([...ops, ...startAll(comm, args, 1)])).toEqual(done(4));
       }
     });
   });
@@ -102,7 +102,7 @@ describe("a callback of a batched call", () => {
       const args = doubling(child);
       for (let i = 0; i < 2; i++) await child.allReduce(args);
       await comm.barrier();
-      const ops = made(child, args, comm.rank === 0 ? 5 : 3);
+      const ops = startAll(child, args, comm.rank === 0 ? 5 : 3);
       if (comm.rank === 0) ops[1]?.whenSubmitted(() => child.abort(new Error("enough")));
       const found = await outcomes(ops);
       expect(found).toEqual(new Array(ops.length).fill("ERR_COMM_ABORTED"));

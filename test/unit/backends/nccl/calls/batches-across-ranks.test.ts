@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { seen, turns } from "../gpus.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 type Args = ReturnType<typeof doubling>;
 type Counts = () => readonly [alone: number, behind: number];
@@ -27,7 +27,7 @@ async function pair(
 }
 
 /** Makes the call so often, and looks at every outcome at once. */
-function made(comm: Communicator, args: Args, times: number): CommOp[] {
+function startAll(comm: Communicator, args: Args, times: number): CommOp[] {
   return Array.from({ length: times }, () => {
     const op = comm.allReduce(args) as CommOp;
     op.catch(() => undefined);
@@ -50,7 +50,7 @@ const outcomes = (ops: readonly CommOp[]): Promise<string[]> => Promise.all(ops.
 describe("batches of several ranks' calls", () => {
   test("are submitted without waiting, numbered, counted and done in order", async () => {
     await pair(async (comm, args, counts) => {
-      const ops = made(comm, args, 5);
+      const ops = startAll(comm, args, 5);
       expect(numbers(ops)).toEqual([3, 4, 5, 6, 7]);
       expect(ops.map((op) => op.status)).toEqual(new Array(5).fill("waiting"));
       await ops[4]?.enqueued;
@@ -68,7 +68,7 @@ describe("batches of several ranks' calls", () => {
   test("end with the turn: calls of a later rank match the queued ones", async () => {
     await pair(async (comm, args, counts) => {
       if (comm.rank === 1) await turns(3);
-      const ops = made(comm, args, 3);
+      const ops = startAll(comm, args, 3);
       expect(numbers(ops)).toEqual([3, 4, 5]);
       expect(await outcomes(ops)).toEqual(["done", "done", "done"]);
       if (comm.rank === 0) expect(counts()).toEqual([3, 0]);
@@ -77,9 +77,9 @@ describe("batches of several ranks' calls", () => {
 
   test("may be longer on one rank than on another", async () => {
     await pair(async (comm, args) => {
-      const early = made(comm, args, comm.rank === 0 ? 4 : 1);
+      const early = startAll(comm, args, comm.rank === 0 ? 4 : 1);
       expect(await outcome(early[0]!)).toBe("done");
-      if (comm.rank === 1) early.push(...made(comm, args, 3));
+      if (comm.rank === 1) early.push(...startAll(comm, args, 3));
       expect(numbers(early)).toEqual([3, 4, 5, 6]);
       expect(await outcomes(early)).toEqual(new Array(4).fill("done"));
     });
@@ -87,11 +87,11 @@ describe("batches of several ranks' calls", () => {
 
   test("stop at a call of another kind, and at a group", async () => {
     await pair(async (comm, args, counts) => {
-      const ops = made(comm, args, 2);
+      const ops = startAll(comm, args, 2);
       const between = comm.broadcast({ recv: args.send, root: 1 });
-      ops.push(...made(comm, args, 2));
+      ops.push(...startAll(comm, args, 2));
       const grouped = comm.group(() => void comm.allReduce(args));
-      ops.push(...made(comm, args, 1));
+      ops.push(...startAll(comm, args, 1));
       await Promise.all([between, grouped, ...ops]);
       expect(numbers(ops)).toEqual([3, 4, 6, 7, 9]);
       expect([...(await args.send.toHost())]).toEqual([2 ** 8]);
@@ -131,7 +131,7 @@ describe("batches of several ranks' calls", () => {
       // The turn in which rank 1 makes its calls is not over before rank 0 has made its own.
       if (comm.rank === 0) await gone;
       else go();
-      const ops = made(comm, args, 3);
+      const ops = startAll(comm, args, 3);
       expect(await outcomes(ops)).toEqual(["done", "done", "done"]);
       if (comm.rank === 0) expect(counts()).toEqual([1, 2]);
       expect([...(await args.send.toHost())]).toEqual([2 ** 5]);
@@ -144,7 +144,7 @@ describe("batches of several ranks' calls", () => {
       for (const each of [other, args, other, args]) await comm.allReduce(each);
       await comm.barrier();
       if (comm.rank === 0) counts();
-      const ops = [other, args, other, args].flatMap((each) => made(comm, each, 1));
+      const ops = [other, args, other, args].flatMap((each) => startAll(comm, each, 1));
       expect(await outcomes(ops)).toEqual(new Array(4).fill("done"));
       if (comm.rank === 0) expect(counts()).toEqual([1, 3]);
     });
@@ -155,7 +155,7 @@ describe("batches of several ranks' calls", () => {
       const idle = Array.from({ length: 3 }, () => comm.alloc("float32", 1));
       const ops = idle.flatMap((buffer) => {
         buffer.dispose();
-        return made(comm, args, 1);
+        return startAll(comm, args, 1);
       });
       // The first one waits for the stream, and the others with it: rows go on.
       if (comm.rank === 1) expect(counts()).toEqual([1, 2]);
@@ -199,10 +199,10 @@ describe("a batch that fails", () => {
       await comm.allReduce(args);
       if (comm.rank === 0) counts();
       await comm.barrier();
-      const ops = made(comm, args, 2);
+      const ops = startAll(comm, args, 2);
       const odd = (comm.rank === 0 ? comm.allReduce(args) : comm.allReduce(max)) as CommOp;
       odd.catch(() => undefined);
-      ops.push(odd, ...made(comm, args, 2));
+      ops.push(odd, ...startAll(comm, args, 2));
       expect(await outcomes(ops)).toEqual(["done", "done", "ERR_COMM_MISMATCH", "done", "done"]);
       expect(numbers(ops)).toEqual([6, 7, 8, 9, 10]);
     });
@@ -213,7 +213,7 @@ describe("a batch that fails", () => {
       const args = doubling(comm);
       for (let i = 0; i < 2; i++) await comm.allReduce(args);
       await comm.barrier();
-      const ops = made(comm, args, 2);
+      const ops = startAll(comm, args, 2);
       if (comm.rank === 0) args.send.dispose();
       const found = await outcomes(ops);
       expect(found).toEqual(["ERR_COMM_CLOSED", "ERR_COMM_CLOSED"]);
@@ -229,7 +229,7 @@ describe("a batch that fails", () => {
         await comm.barrier();
         // Each row is a call of each of the two.
         if (comm.rank === 0) gpus.machine.failNext("allReduce", planned, 5);
-        const ops = made(comm, args, 4);
+        const ops = startAll(comm, args, 4);
         const found = await Promise.all(
           ops.map((op) =>
             op.then(
@@ -251,11 +251,11 @@ describe("a batch that fails", () => {
     await pair(async (comm, args) => {
       const bad = comm.rank === 1 && comm.allReduce({ send: args.send, op: "nonsense" as "sum" });
       await turns(2);
-      const ops = made(comm, args, 2);
+      const ops = startAll(comm, args, 2);
       if (bad !== false) {
         expect(await outcomes(ops)).toEqual(["ERR_COMM_ABORTED", "ERR_COMM_ABORTED"]);
         expect(await outcome(bad)).toBe("ERR_COMM_ARG");
-        ops.splice(0, 2, ...made(comm, args, 2));
+        ops.splice(0, 2, ...startAll(comm, args, 2));
       }
       expect(await outcomes(ops)).toEqual(["done", "done"]);
       expect(numbers(ops)).toEqual([3, 4]);
@@ -265,7 +265,7 @@ describe("a batch that fails", () => {
   test("ends with the communicator, also calls that wait for another rank", async () => {
     await pair(async (comm) => {
       const { child, again } = await childOf(comm);
-      const ops = made(child, again, comm.rank === 0 ? 3 : 1);
+      const ops = startAll(child, again, comm.rank === 0 ? 3 : 1);
       if (comm.rank === 1) child.abort(new Error("enough"));
       const found = await outcomes(ops);
       expect(found.slice(1)).toEqual(found.slice(1).map(() => "ERR_COMM_ABORTED"));
@@ -276,7 +276,7 @@ describe("a batch that fails", () => {
   test("times out at its deadline, and the missing rank is named", async () => {
     await pair(async (comm) => {
       const { child, again } = await childOf(comm, { timeoutMs: 60 });
-      const ops = made(child, again, comm.rank === 0 ? 2 : 1);
+      const ops = startAll(child, again, comm.rank === 0 ? 2 : 1);
       expect(await outcome(ops[0]!)).toBe("done");
       if (comm.rank === 1) return;
       const error = (await ops[1]!.catch((thrown) => thrown)) as CommError;
@@ -287,7 +287,7 @@ describe("a batch that fails", () => {
   test("does not begin once a rank closed its communicator, and open calls end first", async () => {
     await pair(async (comm) => {
       const { child, again } = await childOf(comm);
-      const ops = made(child, again, 2);
+      const ops = startAll(child, again, 2);
       const closed = child.close();
       expect(await outcome(child.allReduce(again))).toBe("ERR_COMM_CLOSED");
       expect(await outcomes(ops)).toEqual(["done", "done"]);

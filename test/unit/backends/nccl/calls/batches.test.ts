@@ -7,7 +7,7 @@ import { expectHealthy } from "../../../../support/planted.ts";
 import { isAll } from "../../../../support/seed.ts";
 import { watchRepeats } from "../../../../support/watched-repeats.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 /** Uses a world of one rank, and counts how often its session is handed a call by itself and behind another one. */
 async function counted(
@@ -95,11 +95,11 @@ describe("a batch continues only with the same calls", () => {
     await counted(async (comm, counts) => {
       const args = await known(comm);
       void comm.allReduce(args);
-      const told: number[] = [];
-      const unhook = comm.hooks.after(({ call }) => told.push(call));
+      const numbers: number[] = [];
+      const unhook = comm.hooks.after(({ call }) => numbers.push(call));
       await comm.allReduce(args);
       unhook();
-      expect(told).toEqual([3]);
+      expect(numbers).toEqual([3]);
       counts();
       await Promise.all([comm.allReduce(args), comm.allReduce(args)]);
       expect(counts()).toEqual([1, 1]);
@@ -110,8 +110,8 @@ describe("a batch continues only with the same calls", () => {
     await counted(async (comm) => {
       const args = await known(comm);
       void comm.allReduce(args);
-      const told: unknown[] = [];
-      const listen = (message: unknown) => told.push((message as { call: number }).call);
+      const outcomes: unknown[] = [];
+      const listen = (message: unknown) => outcomes.push((message as { call: number }).call);
       const channel = "tracing:twinccl:allReduce:asyncEnd";
       subscribe(channel, listen);
       try {
@@ -119,7 +119,7 @@ describe("a batch continues only with the same calls", () => {
       } finally {
         unsubscribe(channel, listen);
       }
-      expect(told).toEqual([3]);
+      expect(outcomes).toEqual([3]);
     });
   });
 

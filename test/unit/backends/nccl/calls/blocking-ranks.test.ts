@@ -86,8 +86,8 @@ test.each<[string, readonly string[], Readonly<Record<number, MessageCounts>>, r
   const { ranks, of } = await lacking(0, together, words);
   expect(ranks).toEqual(expected);
   // Each rank is queried once.
-  const asked = of.mock.calls.map(([rank]) => rank);
-  expect(new Set(asked).size).toBe(asked.length);
+  const queried = of.mock.calls.map(([rank]) => rank);
+  expect(new Set(queried).size).toBe(queried.length);
 });
 
 test("many messages of one pair need one status query", async () => {

@@ -9,7 +9,7 @@ import {
 } from "../../../../support/fake-gpus/index.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
 import { joinAll } from "../job/joined.ts";
-import { outcome } from "./again.ts";
+import { outcome } from "./watched-world.ts";
 
 test("a communicator that the ranks cannot end together is aborted, and close reports it", async () => {
   const gpus = cleanGpus();

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { Operation } from "../../../../../src/api/op.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { turns } from "../gpus.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 type Args = ReturnType<typeof doubling>;
 
@@ -36,19 +36,19 @@ async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
 
 describe.each([1, 3])("groups that %i ranks of one process repeat", (size) => {
   test("report that they are submitted, and each of their calls, before they are done", async () => {
-    await watch(size, async ({ gpus, world, again }) => {
+    await watch(size, async ({ gpus, world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
         gpus.machine.hold();
         const parts: CommOp[] = [];
-        const told: Promise<void>[] = [];
+        const reports: Promise<void>[] = [];
         // Something to go on with.
         const before = comm.allReduce(a);
         const whole = comm.group(() => {
           parts.push(comm.allReduce(a), comm.allReduce(b));
-          told.push(...parts.map(({ enqueued }) => enqueued));
+          reports.push(...parts.map(({ enqueued }) => enqueued));
         });
-        expect(await isSettled(Promise.all([...told, whole.enqueued]))).toBe(true);
+        expect(await isSettled(Promise.all([...reports, whole.enqueued]))).toBe(true);
         expect([before, whole, ...parts].map(({ status }) => status)).toEqual(
           new Array(4).fill("submitted"),
         );
@@ -82,7 +82,7 @@ describe.each([1, 3])("groups that %i ranks of one process repeat", (size) => {
   });
 
   test("submit nothing before their callback returns", async () => {
-    await watch(size, async ({ world, again }) => {
+    await watch(size, async ({ world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
         const before = comm.allReduce(a);
@@ -124,10 +124,10 @@ describe.each([1, 3])("groups that %i ranks of one process repeat", (size) => {
     await watch(size, async ({ gpus, world }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
-        let asked = 0;
+        let reads = 0;
         const options: CallOptions = {
           get timeoutMs() {
-            if (++asked > 1) b.send.dispose();
+            if (++reads > 1) b.send.dispose();
             return 5000;
           },
         };
@@ -137,7 +137,7 @@ describe.each([1, 3])("groups that %i ranks of one process repeat", (size) => {
           void comm.allReduce(args);
         });
         expect(await outcome(whole)).toBe("done");
-        expect([asked, b.send.disposed]).toEqual([1, false]);
+        expect([reads, b.send.disposed]).toEqual([1, false]);
       });
       expect(gpus.machine.complaints).toEqual([]);
     });
@@ -175,7 +175,7 @@ test("a call behind a group that was refused half way has a deadline of its own"
 });
 
 test("a hook of a group's call may make another call, which comes behind it", async () => {
-  await watch(1, async ({ world, again }) => {
+  await watch(1, async ({ world, repeatedNumbers: again }) => {
     await world.run(async (comm) => {
       const [a, b] = await known(comm);
       const more: CommOp[] = [];
@@ -195,7 +195,7 @@ test("a hook of a group's call may make another call, which comes behind it", as
 
 describe.each([1, 3])("calls of %i ranks with a signal that fires", (size) => {
   test("before the submission of their group are not made", async () => {
-    await watch(size, async ({ world, again }) => {
+    await watch(size, async ({ world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const [a, b] = await known(comm);
         const handed = again().length;

@@ -3,7 +3,7 @@ import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeRest, type Joined, joinAll, onAll, told } from "../job/joined.ts";
+import { closeRest, errorOf, type Joined, joinAll, onAll } from "../job/joined.ts";
 
 quickTime();
 
@@ -24,7 +24,7 @@ function ends({ comm }: Joined, those: readonly End[], timeoutMs = 5_000) {
   });
   all.then(null, () => undefined);
   for (const end of first.slice(1)) end.then(null, () => undefined);
-  return told(first[0] as PromiseLike<unknown>);
+  return errorOf(first[0] as PromiseLike<unknown>);
 }
 
 /** All ranks, after every one of them has sent one message to every other one, or before. */
@@ -63,12 +63,12 @@ describe.each(["first messages", "later messages"])("%s that are late", (when) =
     const ranks = await joinedAll(4, when);
     const [asker, came] = ranks as [Joined, Joined];
     const other = ends(came, [["recv", 0]], 200);
-    const asked: End[] = [
+    const ownEnds: End[] = [
       ["send", 1],
       ["recv", 3],
       ["send", 2],
     ];
-    const error = await ends(asker, asked, 60);
+    const error = await ends(asker, ownEnds, 60);
     expect(error).toMatchObject({ ...late, collective: "send", ranks: [2, 3] });
     expect(error?.message).toMatch(/: ranks 2, 3 kept it waiting/);
     expect(error?.hint).toMatch(/logs of ranks 2, 3 of the job/);
@@ -152,7 +152,7 @@ describe("an unfinished message with both ends made", () => {
   test("names the other rank where it waits behind a collective call", async () => {
     const ranks = await joinedAll(3, "later messages");
     const [asker, there] = ranks as [Joined, Joined];
-    const barriers = [asker, there].map(({ comm }) => told(comm.barrier({ timeoutMs: 250 })));
+    const barriers = [asker, there].map(({ comm }) => errorOf(comm.barrier({ timeoutMs: 250 })));
     const behind = ends(there, [["recv", 0]], 400);
     const error = await ends(asker, [["send", 1]], 100);
     expect(error).toMatchObject({ ...late, rank: 0, ranks: [1] });
@@ -214,7 +214,7 @@ test("a sendRecv names the rank that its two ends wait for", async () => {
   const [asker, came] = ranks as [Joined, Joined];
   const swap = ({ comm }: Joined, from: number, to: number) => {
     const [send, recv] = [comm.alloc("uint8", 1), comm.alloc("uint8", 1)];
-    return told(comm.sendRecv({ send, to, recv, from, timeoutMs: 100 }));
+    return errorOf(comm.sendRecv({ send, to, recv, from, timeoutMs: 100 }));
   };
   const [error, other] = await Promise.all([swap(asker, 1, 2), swap(came, 2, 0)]);
   expect(error).toMatchObject({ ...late, collective: "send", rank: 0, ranks: [2] });
@@ -227,7 +227,7 @@ test("a send to the rank itself without a receiver does not count as made", asyn
   const [asker, there] = ranks as [Joined, Joined];
   const other = ends(there, [["send", 0]], 200);
   const [send, recv] = [asker.comm.alloc("uint8", 1), asker.comm.alloc("uint8", 1)];
-  const error = await told(asker.comm.sendRecv({ send, to: 0, recv, from: 1, timeoutMs: 80 }));
+  const error = await errorOf(asker.comm.sendRecv({ send, to: 0, recv, from: 1, timeoutMs: 80 }));
   expect(error).toMatchObject({ ...late, collective: "send", ranks: [0] });
   expect(error?.message).toMatch(/: rank 0 had not made it$/m);
   await other;
@@ -245,7 +245,7 @@ test.each([
   const [asker] = ranks as [Joined];
   const [mine, other] = part as [Joined, Joined];
   const call = (joined: Joined, timeoutMs: number) => {
-    if (!isMessage) return told(joined.comm.barrier({ timeoutMs }));
+    if (!isMessage) return errorOf(joined.comm.barrier({ timeoutMs }));
     return ends(joined, [joined === mine ? ["send", 1] : ["recv", 0]], timeoutMs);
   };
   // Rank 2 does not come.
@@ -262,8 +262,8 @@ test.each([
 test("a message behind a call that its peer makes after its own end says so", async () => {
   const ranks = await joinAll(2, "always");
   const [other, asker] = ranks as [Joined, Joined];
-  const there = [ends(other, [["send", 1]], 400), told(other.comm.barrier({ timeoutMs: 400 }))];
-  const before = told(asker.comm.barrier({ timeoutMs: 400 }));
+  const there = [ends(other, [["send", 1]], 400), errorOf(other.comm.barrier({ timeoutMs: 400 }))];
+  const before = errorOf(asker.comm.barrier({ timeoutMs: 400 }));
   const error = await ends(asker, [["recv", 0]], 80);
   expect(error).toMatchObject({ ...late, collective: "recv", rank: 1, ranks: [] });
   expect(error?.message).toMatch(/: an earlier call of this rank kept it waiting$/m);

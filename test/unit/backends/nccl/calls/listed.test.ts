@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { seen } from "../gpus.ts";
-import { watch } from "./again.ts";
+import { watch } from "./watched-world.ts";
 
 /** The number of repetitions of the first call before its list is written. */
 const alone = 63;
@@ -15,7 +15,7 @@ const summed = (size: number, times: number): number =>
 
 describe.each([1, 3])("a call that is often repeated, among %i", (size) => {
   test("becomes one call list, which replaces its calls", async () => {
-    await watch(size, async ({ world, gpus, again }) => {
+    await watch(size, async ({ world, gpus, repeatedNumbers: again }) => {
       const { lists } = gpus.nccl;
       const kept: DeviceBuffer<"uint32">[] = [];
       const repeat = (times: number) =>

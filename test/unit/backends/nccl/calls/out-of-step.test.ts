@@ -42,11 +42,11 @@ test.each<[string, string, (comm: ConnectedCommunicator) => PromiseLike<unknown>
   if (code === "ERR_COMM_CUDA") {
     gpus.machine.failNext("instantiation", cudaError("cudaGraphInstantiate", 2, "cudaErrorMemory"));
   }
-  const told = [a, b].map((comm) => call(comm).then(null, (error) => error as CommError));
-  expect(await told[0]).toMatchObject({ code });
+  const errors = [a, b].map((comm) => call(comm).then(null, (error) => error as CommError));
+  expect(await errors[0]).toMatchObject({ code });
   // What it would do next, the other one would take for the call that it waits in.
   await expect(a.barrier()).rejects.toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
-  expect(await told[1]).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+  expect(await errors[1]).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
 });
 
 test("calls on two communicators in opposite orders wait for each other until one has a deadline", async () => {

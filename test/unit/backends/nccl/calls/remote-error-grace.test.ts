@@ -4,7 +4,7 @@ import { afterEach, describe, expect, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, type Joined, joinAll, onAll, told } from "../job/joined.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "../job/joined.ts";
 import { fragile, place } from "../rendezvous/stores.ts";
 
 quickTime();
@@ -21,7 +21,7 @@ test("the error names the rank that aborted the communicator", async () => {
   const gpus = cleanGpus();
   const [a, b] = (await joinAll(2, "off", gpus)) as [Joined, Joined];
   await onAll([a, b], ({ comm }) => comm.barrier());
-  const waiting = told(a.comm.barrier());
+  const waiting = errorOf(a.comm.barrier());
   await turns();
   b.comm.abort(new Error("enough of this"));
   blame(gpus, 0);
@@ -41,7 +41,7 @@ test.each(["the world", "a split"])("the error names the rank that closed %s", a
   await Promise.all([mine?.barrier(), others?.barrier()]);
   // Over sockets NCCL's end of a communicator waits for no other rank.
   vi.spyOn(gpus.nccl.calls, "finalizeInBackground").mockResolvedValue(undefined);
-  const waiting = told(mine!.barrier());
+  const waiting = errorOf(mine!.barrier());
   await others?.close();
   blame(gpus, 0);
   const error = (await waiting) as CommError;
@@ -62,7 +62,7 @@ test("the error of a rank names the lost rank", async () => {
   const ranks = await joinAll(3, "off", gpus, 5_000, members);
   const [a, b, lost] = ranks as [Joined, Joined, Joined];
   await onAll(ranks, ({ comm }) => comm.barrier());
-  const waiting = [told(a.comm.barrier()), told(b.comm.barrier())];
+  const waiting = [errorOf(a.comm.barrier()), errorOf(b.comm.barrier())];
   await turns();
   // NCCL hears it first.
   blame(gpus, 0);
@@ -82,7 +82,7 @@ test("a rank gets NCCL's own words where the cause is unknown, and passes them t
   const ranks = await joinAll(2, "off", gpus);
   const [a, b] = ranks as [Joined, Joined];
   await onAll(ranks, async ({ comm }) => (await comm.split({ color: 0 })).barrier());
-  const waiting = told(a.comm.barrier());
+  const waiting = errorOf(a.comm.barrier());
   await turns();
   blame(gpus, 0);
   const began = performance.now();
@@ -93,8 +93,8 @@ test("a rank gets NCCL's own words where the cause is unknown, and passes them t
   });
   expect(performance.now() - began).toBeLessThan(15_000);
   // The part of rank 0 in the call that it waited for was there.
-  await told(b.comm.barrier());
-  const next = (await told(b.comm.barrier())) as CommError;
+  await errorOf(b.comm.barrier());
+  const next = (await errorOf(b.comm.barrier())) as CommError;
   expect(next).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1, ranks: [0] });
   expect(next.message).toContain("rank 0 has aborted it: ncclCommGetAsyncError: ncclRemoteError");
   await closeAll(ranks);
@@ -180,7 +180,7 @@ describe("after NCCL's refusal of a rank's part for it,", () => {
     const isFirst = name.endsWith("InBackground");
     await onAll(ranks, ({ comm }) => (isFirst ? comm.barrier() : before(comm)));
     refuse(gpus, name, 0);
-    const waiting = ranks.map(({ comm }) => told(use(comm)));
+    const waiting = ranks.map(({ comm }) => errorOf(use(comm)));
     const [a, b, c] = ranks as [Joined, Joined, Joined];
     return { ranks, a, b, c, waiting, lose: () => links[2]?.cut() };
   }
@@ -190,7 +190,7 @@ describe("after NCCL's refusal of a rank's part for it,", () => {
     await new Promise((resolve) => setTimeout(resolve, 300));
     lose();
     expect(await waiting[0]).toMatchObject({ code: "ERR_COMM_LOST", rank: 0, ranks: [2] });
-    expect(await told(a.comm.barrier())).toMatchObject({ code: "ERR_COMM_LOST", ranks: [2] });
+    expect(await errorOf(a.comm.barrier())).toMatchObject({ code: "ERR_COMM_LOST", ranks: [2] });
     c.comm.abort();
     await Promise.all(waiting);
     await closeAll(ranks);
@@ -218,7 +218,7 @@ describe("after NCCL's refusal of a rank's part for it,", () => {
     async (...row) => {
       const { ranks, a, waiting } = await begun(row);
       await turns();
-      const late = told(a.comm.barrier({ timeoutMs: 100 }));
+      const late = errorOf(a.comm.barrier({ timeoutMs: 100 }));
       const { signal } = new AbortController();
       expect(signal.aborted).toBe(false);
       expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });

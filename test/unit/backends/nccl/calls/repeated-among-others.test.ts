@@ -3,7 +3,7 @@ import type { CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { turns } from "../gpus.ts";
-import { doubling, watch } from "./again.ts";
+import { doubling, watch } from "./watched-world.ts";
 
 /** A communicator with no other rank in it. */
 async function alone(comm: Communicator): Promise<Communicator> {
@@ -12,7 +12,7 @@ async function alone(comm: Communicator): Promise<Communicator> {
 
 describe("a repeated call on a single rank", () => {
   test("follows an exchange that is under way, with the next number", async () => {
-    await watch(1, async ({ gpus, world, again }) => {
+    await watch(1, async ({ gpus, world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const args = doubling(comm);
         const data = comm.alloc("int32", 2).fill(5);
@@ -66,7 +66,7 @@ describe("a repeated call on a single rank", () => {
   });
 
   test("opens no group where it moves nothing", async () => {
-    await watch(1, async ({ gpus, world, again }) => {
+    await watch(1, async ({ gpus, world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const [send, recv] = [comm.alloc("int32", 0), comm.alloc("int32", 0)];
         const calls = () => ["groupEnd", "reduce", "send"].map((name) => gpus.machine.count(name));
@@ -84,7 +84,7 @@ describe("a repeated call on a single rank", () => {
 });
 
 test("a call that is repeated waits for a message that is ahead of it", async () => {
-  await watch(2, async ({ world, again }) => {
+  await watch(2, async ({ world, repeatedNumbers: again }) => {
     await world.run(async (comm) => {
       const args = doubling(comm);
       for (let i = 0; i < 2; i++) await comm.allReduce(args);
@@ -147,7 +147,7 @@ describe.each([1, 2])("a call that is repeated, among %i", (size) => {
   });
 
   test("is a new call with other counts, and not repeated with its own scalar", async () => {
-    await watch(size, async ({ gpus, world, again }) => {
+    await watch(size, async ({ gpus, world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const send = comm.alloc("int32", 2 * size).fill(comm.rank + 1);
         const recv = comm.alloc("int32", 2 * size);
@@ -227,7 +227,7 @@ test("repeated calls on shared streams record events on their own devices", asyn
 test("arrays are copied for every call", async () => {
   await watch(
     2,
-    async ({ world, again }) => {
+    async ({ world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const array = Int32Array.of(1);
         for (let i = 0; i < 4; i++) await comm.allReduce({ send: array, op: "sum" });
@@ -245,7 +245,7 @@ test("arrays are copied for every call", async () => {
 test("a recording with messages makes operators and copies arrays again at every replay", async () => {
   await watch(
     2,
-    async ({ gpus, world, again }) => {
+    async ({ gpus, world, repeatedNumbers: again }) => {
       await world.run(async (comm) => {
         const [array, op] = [Int32Array.of(1), { preMul: 3 }];
         const { send } = doubling(comm);

@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 import type { Operation } from "../../../../../src/api/op.ts";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { seen, turns } from "../gpus.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 const sizes = [1, 3];
 
@@ -22,7 +22,7 @@ describe.each(failures)(
     const planned = ncclError(failing, 5, "ncclInvalidUsage");
 
     test("fails alone, on every rank, and uses up its number", async () => {
-      await watch(size, async ({ gpus, world, again }) => {
+      await watch(size, async ({ gpus, world, repeatedNumbers: again }) => {
         await world.run(async (comm) => {
           const args = doubling(comm);
           for (let round = 1; round <= 3; round++) {
@@ -69,14 +69,14 @@ describe.each(failures)(
 
     test("fails all later calls when it is not awaited, and the run", async () => {
       await watch(size, async ({ gpus, world }) => {
-        const told: unknown[] = [];
+        const outcomes: unknown[] = [];
         const running = world.run(async (comm) => {
           const args = doubling(comm);
           for (let i = 0; i < 2; i++) await comm.allReduce(args);
           if (comm.rank === 0) gpus.machine.failNext(failing, planned, after);
           void comm.allReduce(args);
           await turns(2);
-          told[comm.rank] = await comm.allReduce(args).catch((error) => error);
+          outcomes[comm.rank] = await comm.allReduce(args).catch((error) => error);
           expect(comm.stats()).toMatchObject({ calls: { allReduce: 4 }, failures: 2 });
         });
         await expect(running).rejects.toMatchObject({
@@ -84,7 +84,7 @@ describe.each(failures)(
           cause: seen(planned),
         });
         for (let rank = 0; rank < size; rank++) {
-          expect(told[rank]).toMatchObject({
+          expect(outcomes[rank]).toMatchObject({
             code: "ERR_COMM_ABORTED",
             rank,
             call: 2,
@@ -140,7 +140,7 @@ describe.each(sizes)("repeated calls that are under way, among %i", (size) => {
   });
 
   test("end when a rank throws, and the world continues", async () => {
-    await watch(size, async ({ gpus, world, again }) => {
+    await watch(size, async ({ gpus, world, repeatedNumbers: again }) => {
       const ops: CommOp[] = [];
       const fault = new Error("of the program");
       const running = world.run(async (comm) => {

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { seen } from "../gpus.ts";
-import { doubling, outcome, type Watched, watch } from "./again.ts";
+import { doubling, outcome, type Watched, watch } from "./watched-world.ts";
 
 /** Two buffers, and a group of calls with them. */
 function grouped(comm: Communicator, options: CallOptions = {}) {

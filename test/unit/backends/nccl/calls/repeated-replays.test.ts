@@ -7,8 +7,8 @@ import { describe, expect, test } from "vitest";
 import { cudaError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeRest, joinAll, onAll, told } from "../job/joined.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { closeRest, errorOf, joinAll, onAll } from "../job/joined.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 /** A recording that doubles a buffer of ones as often as there are ranks. */
 async function recorded(
@@ -23,7 +23,7 @@ const first = async (data: DeviceBuffer<"int32">) => (await data.toHost())[0];
 
 describe.each([1, 3])("replays among %i", (size) => {
   test("are numbered, counted and done in order", async () => {
-    await watch(size, async ({ gpus, world, again }) => {
+    await watch(size, async ({ gpus, world, repeatedNumbers: again }) => {
       const sums = await world.run(async (comm) => {
         const { graph, data } = await recorded(comm);
         await graph.replay();
@@ -45,7 +45,7 @@ describe.each([1, 3])("replays among %i", (size) => {
   });
 
   test("keep their place among other calls and other recordings", async () => {
-    await watch(size, async ({ world, again }) => {
+    await watch(size, async ({ world, repeatedNumbers: again }) => {
       const sums = await world.run(async (comm) => {
         const { graph, data } = await recorded(comm);
         const scaled = { send: data, op: { preMul: 3 } };
@@ -112,7 +112,7 @@ describe.each([1, 3])("replays among %i", (size) => {
   test("copy arrays in and back every time", async () => {
     await watch(
       size,
-      async ({ world, again }) => {
+      async ({ world, repeatedNumbers: again }) => {
         const sums = await world.run(async (comm) => {
           const send = new Int32Array([1]);
           const graph = await comm.capture(() => void comm.allReduce({ send, op: "sum" }));
@@ -198,7 +198,7 @@ describe.each([1, 3])("replays among %i", (size) => {
         for (let round = 0; round < 3; round++) {
           for (const options of wrong as CallOptions[]) {
             const before = graph.replay();
-            const error = await told(graph.replay(options));
+            const error = await errorOf(graph.replay(options));
             await before;
             found.push((error as unknown) === fault ? "thrown" : error?.code);
           }
@@ -247,10 +247,10 @@ test("replays of ranks in processes of their own continue behind each other, and
   // A query also counts the repeated ones.
   gpus.machine.hold();
   const [mine, other] = graphs.map(({ graph }) => graph) as [Graph, Graph];
-  const open = told(other.replay({ timeoutMs: 400 }));
-  const late = await told(mine.replay({ timeoutMs: 60 }));
+  const open = errorOf(other.replay({ timeoutMs: 400 }));
+  const late = await errorOf(mine.replay({ timeoutMs: 60 }));
   expect(late).toMatchObject({ code: "ERR_COMM_TIMEOUT", collective: "replay", ranks: [] });
-  const over = await told(mine.replay());
+  const over = await errorOf(mine.replay());
   expect(over).toMatchObject({ code: "ERR_COMM_ABORTED" });
   gpus.machine.release();
   await open;

@@ -6,13 +6,13 @@ import { tracingChannel } from "node:diagnostics_channel";
 import type { CommOp, Communicator, OpInfo } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { expectHealthy } from "../../../../support/planted.ts";
-import { doubling, outcome, watch } from "./again.ts";
+import { doubling, outcome, watch } from "./watched-world.ts";
 
 const sizes = [1, 3];
 
 describe.each(sizes)("a repeated call, among %i", (size) => {
   test("is submitted at once, numbered, counted and done like the first", async () => {
-    await watch(size, async ({ world, again }) => {
+    await watch(size, async ({ world, repeatedNumbers: again }) => {
       for (let run = 0; run < 2; run++) {
         const sums = await world.run(async (comm) => {
           const args = doubling(comm);
@@ -40,7 +40,7 @@ describe.each(sizes)("a repeated call, among %i", (size) => {
   });
 
   test("is recognised in a later run of the world, which counts its calls from 0", async () => {
-    await watch(size, async ({ world, again }) => {
+    await watch(size, async ({ world, repeatedNumbers: again }) => {
       const kept: ReturnType<typeof doubling>[] = [];
       for (let run = 0; run < 3; run++) {
         await world.run(async (comm) => {
@@ -57,8 +57,8 @@ describe.each(sizes)("a repeated call, among %i", (size) => {
   });
 
   test("runs hooks that were added since, and no longer the removed ones", async () => {
-    await watch(size, async ({ world, again }) => {
-      const told = await world.run(async (comm) => {
+    await watch(size, async ({ world, repeatedNumbers: again }) => {
+      const events = await world.run(async (comm) => {
         const seen: string[] = [];
         const args = doubling(comm);
         const note = (when: string, { collective, dtype, count, call }: OpInfo) =>
@@ -76,7 +76,7 @@ describe.each(sizes)("a repeated call, among %i", (size) => {
         return seen;
       });
       const seen = ["before allReduce int32 1 2", "after allReduce int32 1 3"];
-      expect(told).toEqual(new Array(size).fill(seen));
+      expect(events).toEqual(new Array(size).fill(seen));
       expect(again()).toEqual([1, 2, 3, 4]);
     });
   });
@@ -113,8 +113,8 @@ describe.each(sizes)("a repeated call, among %i", (size) => {
         await call(comm);
       });
       const ranks = Array.from({ length: size }, (_, rank) => rank);
-      const told = ranks.flatMap((rank) => [`asyncEnd ${rank} 3`, `start ${rank} 3`]);
-      expect(seen.sort()).toEqual(told.sort());
+      const expectedEvents = ranks.flatMap((rank) => [`asyncEnd ${rank} 3`, `start ${rank} 3`]);
+      expect(seen.sort()).toEqual(expectedEvents.sort());
     });
   });
 
@@ -176,7 +176,7 @@ describe.each(sizes)("a repeated call, among %i", (size) => {
   test("has the deadline that the backend gives to every call", async () => {
     await watch(
       size,
-      async ({ gpus, world, again }) => {
+      async ({ gpus, world, repeatedNumbers: again }) => {
         const ops: CommOp[] = [];
         const running = world.run(async (comm) => {
           const args = doubling(comm);

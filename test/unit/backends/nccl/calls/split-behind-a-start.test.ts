@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { startWithVariables } from "../../../../../src/backends/nccl/process/start-variables.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
-import { outcome } from "./again.ts";
+import { outcome } from "./watched-world.ts";
 
 /** A start on another thread, under way until it is let go. */
 async function startUnderWay(): Promise<() => Promise<void>> {

@@ -9,7 +9,7 @@ import { cleanGpus, expectClean, inWorld } from "../gpus.ts";
 import { closeAll, joinAll, onAll } from "../job/joined.ts";
 
 /** The arguments of a rank's split. */
-interface Wish {
+interface SplitArguments {
   readonly color: number | undefined;
   readonly key: number;
 }
@@ -17,7 +17,11 @@ interface Wish {
 const [most, least] = [Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER];
 
 /** Arguments by rank, and the members of each resulting communicator, in its order. */
-const cases: readonly (readonly [what: string, wishes: readonly Wish[], groups: number[][]])[] = [
+const cases: readonly (readonly [
+  what: string,
+  splitArgs: readonly SplitArguments[],
+  groups: number[][],
+])[] = [
   ["keys 1 and 2**31", [2 ** 31, 1, 2 ** 32].map((key) => ({ color: 0, key })), [[1, 0, 2]]],
   ["negative keys", [0, -1, -(2 ** 31) - 1].map((key) => ({ color: 3, key })), [[2, 1, 0]]],
   ["the last keys", [most, 0, least].map((key) => ({ color: most, key })), [[2, 1, 0]]],
@@ -50,14 +54,14 @@ async function found(comm: Communicator, child: Communicator | undefined) {
   const [data, recv] = [child.alloc("int32", 1).copyFrom(own), child.alloc("int32", all.length)];
   await child.allGather({ send: data, recv });
   await child.broadcast({ recv: data, root: 0 });
-  const gathered = Array.from(await recv.toHost(), (told) => told - 1);
+  const gathered = Array.from(await recv.toHost(), (number) => number - 1);
   const [root = 0] = await data.toHost();
   return { rank: child.rank, gathered, root: root - 1 };
 }
 
 /** The views in a world. */
-const foundIn = (world: World, wishes: readonly Wish[]) =>
-  world.run(async (comm) => found(comm, await comm.split(wishes[comm.rank] as Wish)));
+const foundIn = (world: World, splitArgs: readonly SplitArguments[]) =>
+  world.run(async (comm) => found(comm, await comm.split(splitArgs[comm.rank] as SplitArguments)));
 
 /** The required views. */
 function expected(size: number, groups: readonly number[][]) {
@@ -67,17 +71,19 @@ function expected(size: number, groups: readonly number[][]) {
   });
 }
 
-test.each(cases)("%s, in one process", async (_, wishes, groups) => {
-  await inWorld(cleanGpus(), wishes.length, async (world) => {
-    expect(await foundIn(world, wishes)).toEqual(expected(wishes.length, groups));
+test.each(cases)("%s, in one process", async (_, splitArgs, groups) => {
+  await inWorld(cleanGpus(), splitArgs.length, async (world) => {
+    expect(await foundIn(world, splitArgs)).toEqual(expected(splitArgs.length, groups));
   });
 });
 
-test.each(cases)("%s, in processes of their own", async (_, wishes, groups) => {
-  const ranks = await joinAll(wishes.length);
-  const children = await onAll(ranks, ({ comm }) => comm.split(wishes[comm.rank] as Wish));
+test.each(cases)("%s, in processes of their own", async (_, splitArgs, groups) => {
+  const ranks = await joinAll(splitArgs.length);
+  const children = await onAll(ranks, ({ comm }) =>
+    comm.split(splitArgs[comm.rank] as SplitArguments),
+  );
   const results = await onAll(ranks, ({ comm }) => found(comm, children[comm.rank]));
-  expect(results).toEqual(expected(wishes.length, groups));
+  expect(results).toEqual(expected(splitArgs.length, groups));
   await closeAll(ranks);
 });
 
@@ -95,14 +101,14 @@ test("random colors and keys give the simulation's ranks", async () => {
   });
   await holds(
     drawn,
-    async (wishes) => {
-      const size = wishes.length;
+    async (splitArgs) => {
+      const size = splitArgs.length;
       const world = await createWorld({ backend: sim(), size });
-      const wanted = await foundIn(world, wishes);
+      const expectedGroups = await foundIn(world, splitArgs);
       await world.close();
       const gpus = fakeGpus();
       await inWorld(gpus, size, async (onGpus) => {
-        expect(await foundIn(onGpus, wishes)).toEqual(wanted);
+        expect(await foundIn(onGpus, splitArgs)).toEqual(expectedGroups);
       });
       expectClean(gpus);
     },

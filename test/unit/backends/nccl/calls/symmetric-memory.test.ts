@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
-import { closeAll, type Joined, joinAll, onAll, told } from "../job/joined.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "../job/joined.ts";
 
 quickTime();
 
@@ -146,7 +146,7 @@ describe("memory is disposed while its communicator is in NCCL on another thread
     };
     Object.assign(gpus.nccl.calls, { [name]: late });
     const [end] = gpus.nccl.ends.values();
-    const open = ranks.map(({ comm }) => told(elsewhere[name](comm)));
+    const open = ranks.map(({ comm }) => errorOf(elsewhere[name](comm)));
     await expect.poll(() => end?.elsewhere).toBe(1);
     windows[0]?.dispose();
     await turns(20);
@@ -222,7 +222,7 @@ describe("symmetric memory that is disposed by a rank that called with it", () =
     };
     const windows = ranks.map(({ comm }) => symmetric(comm));
     const ops = ranks.map(({ comm }, rank) =>
-      told(comm.allReduce({ send: windows[rank] as Sent, op: "sum", timeoutMs: 300 })),
+      errorOf(comm.allReduce({ send: windows[rank] as Sent, op: "sum", timeoutMs: 300 })),
     );
     while (begun < ranks.length) await turns(1);
     windows[0]?.dispose();
@@ -242,7 +242,7 @@ describe("symmetric memory that is disposed by a rank that called with it", () =
     const ranks = await joinAll(2, "always", gpus);
     const ops = ranks.map(({ comm }) => {
       const window = symmetric(comm);
-      const op = told(comm.allReduce({ send: window, op: "sum", timeoutMs: 300 }));
+      const op = errorOf(comm.allReduce({ send: window, op: "sum", timeoutMs: 300 }));
       if (comm.rank === 0) window.dispose();
       return op;
     });
@@ -262,8 +262,8 @@ describe("symmetric memory that is disposed by a rank that called with it", () =
       const windows = ranks.map(({ comm }) => symmetric(comm));
       const call = ({ comm }: Joined) => {
         const reduce = () => comm.allReduce({ send: windows[comm.rank] as Sent, op: "sum" });
-        if (what === "a call") return told(reduce());
-        return told(comm.capture(() => void reduce()));
+        if (what === "a call") return errorOf(reduce());
+        return errorOf(comm.capture(() => void reduce()));
       };
       const [a, b] = ranks as [Joined, Joined];
       const first = call(a);

@@ -6,7 +6,7 @@ import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { within } from "../../../../support/planted.ts";
 import { holds } from "../../../../support/seed.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, closeRest, type Joined, joinAll, onAll, told } from "../job/joined.ts";
+import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "../job/joined.ts";
 import { type Handed, noteHanded, onDevice } from "./handed-over.ts";
 
 /** A rank's ends of the communicators of all ranks, and of two splits that hold all of them too. */
@@ -128,9 +128,9 @@ test("a turn that ends at its deadline lets the calls behind it continue", async
     Communicator[],
     Communicator[],
   ];
-  const ended = told(sum(a as Communicator, 10, { timeoutMs: 80 }));
+  const ended = errorOf(sum(a as Communicator, 10, { timeoutMs: 80 }));
   const behind = [sum(b as Communicator, 20), sum(b as Communicator, 30)];
-  const next = told(sum(a as Communicator, 40));
+  const next = errorOf(sum(a as Communicator, 40));
   await turns(20);
   expect(handed).toEqual([]);
   const there = [sum(other as Communicator, 20), sum(other as Communicator, 30)];
@@ -138,7 +138,7 @@ test("a turn that ends at its deadline lets the calls behind it continue", async
   expect(await next).toMatchObject({ code: "ERR_COMM_ABORTED" });
   await within(5000, Promise.all([...behind, ...there]));
   expect(onDevice(handed, 0)).toEqual(["allReduce 20", "allReduce 30"]);
-  expect(await told(sum(late as Communicator, 10, { timeoutMs: 80 }))).toMatchObject({
+  expect(await errorOf(sum(late as Communicator, 10, { timeoutMs: 80 }))).toMatchObject({
     code: "ERR_COMM_TIMEOUT",
   });
   await closed(ends, 0);
@@ -153,8 +153,8 @@ test("a queued call that is cancelled is not submitted, and ends only its own co
   ] as [[Communicator, Communicator, Communicator], [Communicator, Communicator, Communicator]];
   const giving = new AbortController();
   const first = slow["that connects"](a, 10);
-  const cancelled = told(sum(b, 20, { signal: giving.signal }));
-  const lost = told(sum(b, 30));
+  const cancelled = errorOf(sum(b, 20, { signal: giving.signal }));
+  const lost = errorOf(sum(b, 30));
   const last = sum(c, 40);
   await turns(10);
   giving.abort(new Error("enough"));
@@ -164,7 +164,7 @@ test("a queued call that is cancelled is not submitted, and ends only its own co
   await within(5000, Promise.all([first, last, ...there]));
   expect(await lost).toMatchObject({ code: "ERR_COMM_ABORTED" });
   expect(lengths(handed, 0)).toEqual(["10", "40"]);
-  expect(await told(sum(otherB, 20, { timeoutMs: 50 }))).toMatchObject({
+  expect(await errorOf(sum(otherB, 20, { timeoutMs: 50 }))).toMatchObject({
     code: "ERR_COMM_TIMEOUT",
   });
   await closed(ends, 1);
@@ -181,13 +181,13 @@ test("a queued message that is cancelled does not give the next one's data to it
   const one = (comm: Communicator, value: number) => comm.alloc("int8", 1).fill(value);
   const first = slow["that connects"](a, 10);
   const { signal } = giving;
-  const cancelled = told(b.send({ send: one(b, 1), peer: 1, signal }));
-  const next = told(b.send({ send: one(b, 2), peer: 1, timeoutMs: 200 }));
+  const cancelled = errorOf(b.send({ send: one(b, 1), peer: 1, signal }));
+  const next = errorOf(b.send({ send: one(b, 2), peer: 1, timeoutMs: 200 }));
   await turns(10);
   giving.abort(new Error("enough"));
   expect(await cancelled).toMatchObject({ code: "ERR_COMM_ABORTED" });
   const there = slow["that connects"](otherA, 10);
-  const got = told(otherB.recv({ recv: one(otherB, 0), peer: 0, timeoutMs: 200 }));
+  const got = errorOf(otherB.recv({ recv: one(otherB, 0), peer: 0, timeoutMs: 200 }));
   await within(5000, Promise.all([first, there]));
   expect(await next).toMatchObject({ code: "ERR_COMM_ABORTED" });
   expect(await got).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
@@ -202,7 +202,7 @@ test("no call is lost when a communicator with queued calls is aborted", async (
     [Communicator, Communicator, Communicator],
   ];
   const connecting = slow["that connects"](a, 10);
-  const over = [told(sum(b, 20)), told(slow["that connects"](b, 30))];
+  const over = [errorOf(sum(b, 20)), errorOf(slow["that connects"](b, 30))];
   const rest = [sum(c, 40), sum(a, 50)];
   await turns(10);
   const why = new Error("enough");
@@ -223,7 +223,7 @@ test("the communicator at the head may be aborted, and those behind it continue"
     [Communicator, Communicator, Communicator],
     [Communicator, Communicator, Communicator],
   ];
-  const over = told(slow["that has a new window"](b, 10));
+  const over = errorOf(slow["that has a new window"](b, 10));
   const behind = sum(c, 20);
   await turns(10);
   b.abort(new Error("enough"));

@@ -7,7 +7,7 @@ import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../../../support/fake-gpus/machine.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
-import { closeAll, closeRest, type Joined, joinAll, told } from "../job/joined.ts";
+import { closeAll, closeRest, errorOf, type Joined, joinAll } from "../job/joined.ts";
 
 // Modules keep what other files have done on this thread.
 vi.hoisted(() => vi.resetModules());
@@ -38,7 +38,7 @@ describe("a buffer that was disposed of between two calls", () => {
     const ranks = await joinAll(2, undefined, gpus);
     const { two } = await twoInFlight(ranks, 32, 300);
     expect(gpus.machine.count("free")).toBe(0);
-    expect(await told(two)).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+    expect(await errorOf(two)).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
     // The end of the communicator is announced to the other process first.
     await expect.poll(() => gpus.machine.count("free")).toBe(1);
     await closeRest(ranks);

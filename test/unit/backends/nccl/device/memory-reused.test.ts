@@ -1,7 +1,7 @@
 /** Memory that the library takes for a call beside its buffers: it is there again after the call, however that ended. */
 import { describe, expect, test } from "vitest";
 import { type FakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
-import { outcome } from "../calls/again.ts";
+import { outcome } from "../calls/watched-world.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { closeAll, joinAll, onAll } from "../job/joined.ts";
 

@@ -17,26 +17,26 @@ function setUp() {
   for (const { stream } of devices) {
     machine.stream(stream).put(() => ({ what: "work", step: () => true }));
   }
-  const told: unknown[][] = [];
+  const notified: unknown[][] = [];
   const waiting = (name: string): Completion => ({
     acceptsMore: false,
-    settled: (error) => void told.push(error === undefined ? [name] : [name, error]),
+    settled: (error) => void notified.push(error === undefined ? [name] : [name, error]),
   });
-  return { machine, devices, progress: new Progress(() => undefined), told, waiting };
+  return { machine, devices, progress: new Progress(() => undefined), notified: notified, waiting };
 }
 
 describe("waits", () => {
   test("settle when the streams of all their devices have reached them", async () => {
-    const { machine, devices, progress, told, waiting } = setUp();
+    const { machine, devices, progress, notified, waiting } = setUp();
     const [first, second] = devices;
     progress.whenDone([first], undefined, waiting("first"));
     progress.whenDone([second], undefined, waiting("second"));
     progress.whenDone(devices, undefined, waiting("both"));
     await turns(2);
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
     machine.release();
     await turns(3);
-    expect(told).toEqual([["first"], ["second"], ["both"]]);
+    expect(notified).toEqual([["first"], ["second"], ["both"]]);
     // One event for each device.
     expect(machine.count("eventRecord")).toBe(2);
   });
@@ -45,7 +45,7 @@ describe("waits", () => {
     ["before their work is marked", 0],
     ["while their work is under way", 2],
   ])("of one abandoned owner %s settle", async (_, before) => {
-    const { machine, devices, progress, told, waiting } = setUp();
+    const { machine, devices, progress, notified, waiting } = setUp();
     const [one, other, last] = [{}, {}, {}];
     progress.whenDone(devices, one, waiting("one"));
     progress.whenDone(devices, other, waiting("other"));
@@ -54,20 +54,20 @@ describe("waits", () => {
     progress.whenDone(devices, one, waiting("one again"));
     if (before > 0) await turns(before);
     progress.rejectOwner(one, "lost");
-    expect(told.splice(0)).toEqual([
+    expect(notified.splice(0)).toEqual([
       ["one", "lost"],
       ["one again", "lost"],
     ]);
     progress.rejectOwner(one, "twice");
     progress.rejectOwner(last, "late");
-    expect(told.splice(0)).toEqual([["last", "late"]]);
+    expect(notified.splice(0)).toEqual([["last", "late"]]);
     machine.release();
     await turns(3);
-    expect(told).toEqual([["other"], ["nobody's"]]);
+    expect(notified).toEqual([["other"], ["nobody's"]]);
   });
 
   test("all fail when the devices are lost, once", async () => {
-    const { machine, devices, progress, told, waiting } = setUp();
+    const { machine, devices, progress, notified, waiting } = setUp();
     progress.whenDone(devices, {}, waiting("one"));
     await turns(2);
     progress.whenDone(devices, {}, waiting("other"));
@@ -75,7 +75,7 @@ describe("waits", () => {
     progress.abandon("gone");
     machine.release();
     await turns(3);
-    expect(told).toEqual([
+    expect(notified).toEqual([
       ["one", "gone"],
       ["other", "gone"],
     ]);
@@ -84,15 +84,15 @@ describe("waits", () => {
   });
 
   test("fail when the devices are closed before that", async () => {
-    const { machine, devices, progress, told, waiting } = setUp();
+    const { machine, devices, progress, notified, waiting } = setUp();
     progress.whenDone(devices, undefined, waiting("one"));
     await turns(2);
     progress.release();
     const closed = expect.objectContaining({ code: "ERR_COMM_CLOSED" });
-    expect(told).toEqual([["one", closed]]);
+    expect(notified).toEqual([["one", closed]]);
     expect(machine.events.size).toBe(0);
     machine.release();
     await turns(3);
-    expect(told).toHaveLength(1);
+    expect(notified).toHaveLength(1);
   });
 });

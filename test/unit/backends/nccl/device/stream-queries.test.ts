@@ -15,11 +15,11 @@ function setUp() {
   const cuda = fakeCuda(machine);
   const current = CurrentDevice.of(cuda);
   const devices = [0, 1].map((index) => new Device(cuda, current, index)) as [Device, Device];
-  const told: unknown[][] = [];
+  const notified: unknown[][] = [];
   const waiting = (name: string, then?: () => void): Completion => ({
     acceptsMore: false,
     settled(error) {
-      told.push(error === undefined ? [name] : [name, error]);
+      notified.push(error === undefined ? [name] : [name, error]);
       then?.();
     },
   });
@@ -28,9 +28,9 @@ function setUp() {
     let left = looks;
     machine.stream(stream).put(() => ({ what: "work", step: () => --left <= 0 }));
   };
-  const asked = () => machine.count("streamDone");
+  const queryCount = () => machine.count("streamDone");
   const progress = new Progress(() => undefined);
-  return { machine, devices, progress, told, waiting, put, asked };
+  return { machine, devices, progress, notified: notified, waiting, put, queryCount: queryCount };
 }
 
 /** A clock that advances a few microseconds with each reading. */
@@ -42,7 +42,7 @@ function clock(stepUs: number) {
 
 describe("streams are queried", () => {
   test("for 50 µs, all together, and then marked with an event", async () => {
-    const { machine, devices, progress, told, waiting, put, asked } = setUp();
+    const { machine, devices, progress, notified, waiting, put, queryCount } = setUp();
     put(devices[0], 2);
     put(devices[1], Number.POSITIVE_INFINITY);
     const restore = clock(20);
@@ -53,9 +53,9 @@ describe("streams are queried", () => {
       restore();
     }
     // The first one twice, within 20 µs, and the second one twice, until it was 60.
-    expect(asked()).toBe(4);
+    expect(queryCount()).toBe(4);
     expect(machine.count("eventRecord")).toBe(2);
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
     progress.release();
     expect(machine.events.size).toBe(0);
   });
@@ -64,20 +64,20 @@ describe("streams are queried", () => {
     ["first", 0],
     ["last", 1],
   ])("each of them, also where only the %s one has work", async (_, busy) => {
-    const { machine, devices, progress, told, waiting, put } = setUp();
+    const { machine, devices, progress, notified, waiting, put } = setUp();
     machine.hold();
     put(devices[busy] as Device, 1);
     progress.whenDone(devices, undefined, waiting("both"));
     await turns(3);
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
     machine.release();
     await turns(3);
-    expect(told).toEqual([["both"]]);
+    expect(notified).toEqual([["both"]]);
     progress.release();
   });
 
   test("on their own devices, when no further work is queued", async () => {
-    const { machine, devices, progress, told, waiting } = setUp();
+    const { machine, devices, progress, notified, waiting } = setUp();
     const [{ cuda }] = devices;
     devices[0].share();
     const one = waiting("one");
@@ -91,45 +91,45 @@ describe("streams are queried", () => {
     expect(one.acceptsMore).toBe(true);
     machine.current = 5;
     await Promise.resolve();
-    expect(told).toEqual([["one"]]);
+    expect(notified).toEqual([["one"]]);
     expect(acceptsMore).toEqual([false, false]);
     expect(machine.complaints).toEqual([]);
   });
 
   test("no more while a call waits for others: a later wait settles later", async () => {
-    const { machine, devices, progress, told, waiting, put, asked } = setUp();
+    const { machine, devices, progress, notified, waiting, put, queryCount } = setUp();
     machine.hold();
     put(devices[0], 1);
     progress.whenDone([devices[0]], {}, waiting("first"));
     await turns(2);
-    const before = asked();
+    const before = queryCount();
     progress.whenDone([devices[1]], {}, waiting("second"));
     await turns(2);
-    expect(asked()).toBe(before);
-    expect(told).toEqual([]);
+    expect(queryCount()).toBe(before);
+    expect(notified).toEqual([]);
     machine.release();
     await turns(2);
-    expect(told).toEqual([["first"], ["second"]]);
+    expect(notified).toEqual([["first"], ["second"]]);
     progress.whenDone(devices, {}, waiting("third"));
     await Promise.resolve();
-    expect(told).toHaveLength(3);
-    expect(asked()).toBe(before + 2);
+    expect(notified).toHaveLength(3);
+    expect(queryCount()).toBe(before + 2);
     progress.release();
   });
 
   test("again by callbacks that queue more work", async () => {
-    const { machine, devices, progress, told, waiting } = setUp();
-    const again = () => progress.whenDone(devices, {}, waiting("second"));
+    const { machine, devices, progress, notified, waiting } = setUp();
+    const repeatSecond = () => progress.whenDone(devices, {}, waiting("second"));
     // A long turn of the event loop would move the second one to the next turn.
     const restore = clock(0);
     try {
-      progress.whenDone(devices, {}, waiting("first", again));
-      expect(told).toEqual([]);
+      progress.whenDone(devices, {}, waiting("first", repeatSecond));
+      expect(notified).toEqual([]);
       await turns(1);
     } finally {
       restore();
     }
-    expect(told).toEqual([["first"], ["second"]]);
+    expect(notified).toEqual([["first"], ["second"]]);
     expect(machine.count("eventCreate")).toBe(0);
   });
 });
@@ -148,7 +148,7 @@ describe("work that is awaited call after call, each done at once", () => {
   });
 
   test("is reported in the next turn after a long turn, and at once again in that one", async () => {
-    const { devices, progress, told, waiting, asked } = setUp();
+    const { devices, progress, notified, waiting, queryCount } = setUp();
     await turns(2);
     let nowMs = 0;
     const spy = vi.spyOn(performance, "now").mockImplementation(() => nowMs);
@@ -161,14 +161,14 @@ describe("work that is awaited call after call, each done at once", () => {
         nowMs += stepMs;
         await ask(`after ${nowMs} ms`);
       }
-      expect(told).toEqual([["after 0 ms"], ["after 5 ms"]]);
+      expect(notified).toEqual([["after 0 ms"], ["after 5 ms"]]);
       await ask("behind it");
-      expect(told).toHaveLength(2);
+      expect(notified).toHaveLength(2);
       await turns(2);
-      expect(told.slice(2)).toEqual([["after 5.1 ms"], ["behind it"]]);
+      expect(notified.slice(2)).toEqual([["after 5.1 ms"], ["behind it"]]);
       await ask("in the next turn");
-      expect(told).toHaveLength(5);
-      expect(asked()).toBe(8);
+      expect(notified).toHaveLength(5);
+      expect(queryCount()).toBe(8);
     } finally {
       spy.mockRestore();
     }
@@ -176,7 +176,7 @@ describe("work that is awaited call after call, each done at once", () => {
   });
 
   test("can be abandoned before it is reported", async () => {
-    const { devices, progress, told, waiting } = setUp();
+    const { devices, progress, notified, waiting } = setUp();
     const owner = {};
     // A turn with an age that no query has read yet.
     await turns(2);
@@ -187,37 +187,37 @@ describe("work that is awaited call after call, each done at once", () => {
     progress.whenDone(devices, {}, waiting("abandoned"));
     await Promise.resolve();
     spy.mockRestore();
-    expect(told).toEqual([]);
+    expect(notified).toEqual([]);
     progress.rejectOwner(owner, lost);
     progress.abandon(lost);
-    expect(told).toEqual([
+    expect(notified).toEqual([
       ["given up", lost],
       ["abandoned", lost],
     ]);
     await turns(2);
-    expect(told).toHaveLength(2);
+    expect(notified).toHaveLength(2);
   });
 });
 
 describe("streams that cannot be queried", () => {
   test.each([0, 1])("fail all waits, once; device %i", async (which) => {
-    const { machine, devices, progress, told, waiting, asked } = setUp();
+    const { machine, devices, progress, notified, waiting, queryCount } = setUp();
     machine.failNext("streamDone", lost, which);
     progress.whenDone(devices, {}, waiting("one"));
     progress.whenDone(devices, {}, waiting("other"));
     const promise = progress.after(devices);
     await expect(promise).rejects.toBe(lost);
-    expect(told).toEqual([
+    expect(notified).toEqual([
       ["one", lost],
       ["other", lost],
     ]);
-    expect(asked()).toBe(which + 1);
+    expect(queryCount()).toBe(which + 1);
     expect(machine.count("eventCreate")).toBe(0);
     await progress.after(devices);
   });
 
   test("fail no wait for work that was already found done", async () => {
-    const { machine, devices, progress, told, waiting, put } = setUp();
+    const { machine, devices, progress, notified, waiting, put } = setUp();
     machine.hold();
     put(devices[0], 1);
     progress.whenDone([devices[0]], {}, waiting("first"));
@@ -228,17 +228,17 @@ describe("streams that cannot be queried", () => {
     machine.failNext("eventDone", lost, 1);
     machine.release();
     await turns(2);
-    expect(told).toEqual([["first"], ["second", lost]]);
+    expect(notified).toEqual([["first"], ["second", lost]]);
     progress.release();
   });
 
   test("are not queried when their devices were abandoned in the same turn", async () => {
-    const { machine, devices, progress, told, waiting, asked } = setUp();
+    const { machine, devices, progress, notified, waiting, queryCount } = setUp();
     progress.whenDone(devices, {}, waiting("one"));
     for (const device of devices) device.release();
     await turns(1);
-    expect(told).toEqual([["one", expect.objectContaining({ code: "ERR_COMM_CLOSED" })]]);
-    expect(asked()).toBe(0);
+    expect(notified).toEqual([["one", expect.objectContaining({ code: "ERR_COMM_CLOSED" })]]);
+    expect(queryCount()).toBe(0);
     expect(machine.complaints).toEqual([]);
   });
 });

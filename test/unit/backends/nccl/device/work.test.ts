@@ -86,16 +86,16 @@ describe("completion", () => {
     await inWorld(gpus, 2, async (world) => {
       const order = await world.run(async (comm) => {
         const data = comm.alloc("float32", 16);
-        const told: string[] = [];
+        const events: string[] = [];
         gpus.machine.hold();
-        const first = comm.allReduce({ send: data, op: "sum" }).then(() => told.push("first"));
+        const first = comm.allReduce({ send: data, op: "sum" }).then(() => events.push("first"));
         await turns(3);
-        const second = comm.allReduce({ send: data, op: "sum" }).then(() => told.push("second"));
+        const second = comm.allReduce({ send: data, op: "sum" }).then(() => events.push("second"));
         await turns(3);
-        told.push("released");
+        events.push("released");
         gpus.machine.release();
         await Promise.all([first, second]);
-        return told.join();
+        return events.join();
       });
       expect(order).toEqual(["released,first,second", "released,first,second"]);
     });
@@ -410,7 +410,7 @@ describe("aborts and deadlines", () => {
         await vi.advanceTimersByTimeAsync(1_000);
       }
       await closing;
-      expect(await reading, "who still reads is told").toBe("ERR_COMM_ABORTED");
+      expect(await reading, "an open read fails").toBe("ERR_COMM_ABORTED");
       expect(gpus.machine.complaints).toEqual([]);
       expect(gpus.machine.count("free"), "what may still run keeps its memory").toBe(0);
     } finally {

@@ -5,10 +5,10 @@ import { inBusOrder } from "../../../../../src/backends/nccl/discovery/bus-order
 import { cudaError } from "../../../../support/fake-gpus/index.ts";
 import { cleanGpus, inWorld } from "../gpus.ts";
 
-const asked = { collective: "allReduce", dtype: "float32", op: "sum", count: 1 << 20 } as const;
+const question = { collective: "allReduce", dtype: "float32", op: "sum", count: 1 << 20 } as const;
 const unordered = /the ranks are not in the order of their devices/;
 
-const claimIn = (comm: Communicator): string => (comm.explain(asked) as Explanation).claim;
+const claimIn = (comm: Communicator): string => (comm.explain(question) as Explanation).claim;
 
 test("ranks on GPUs out of order claim nothing, and splits of them have their own claims", async () => {
   const gpus = cleanGpus();

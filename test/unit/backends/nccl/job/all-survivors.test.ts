@@ -5,7 +5,7 @@ import { cudaError, fakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { turns } from "../gpus.ts";
 import { fragile, place } from "../rendezvous/stores.ts";
-import { type Joined, joinAll, onAll, told } from "./joined.ts";
+import { errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -78,7 +78,7 @@ test("survivors in calls learn of the rebuild as late as possible", async () => 
   await new Promise((resolve) => setTimeout(resolve, patienceMs));
   const [first, ...others] = ranks as [Joined, ...Joined[]];
   const late = others.map(async ({ comm }) => {
-    expect(await told(comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
+    expect(await errorOf(comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
     return comm.rebuild();
   });
   const rebuilding = [first.comm.rebuild(), ...late];

@@ -7,7 +7,7 @@ import { describe, expect, test, vi } from "vitest";
 import { fakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -35,7 +35,7 @@ describe.each(waits)("a wait in %s", (_, wait) => {
     const [a, b] = (await joined(2)) as [Joined, Joined];
     const heard: unknown[] = [];
     b.comm.hooks.onAbort((reason) => void heard.push(reason));
-    const waiting = told(wait(b.comm));
+    const waiting = errorOf(wait(b.comm));
     await turns(5);
     a.comm.abort(new Error("enough of this"));
     const error = (await waiting) as CommError;
@@ -51,7 +51,7 @@ describe.each(waits)("a wait in %s", (_, wait) => {
     // Host memory that one frees is no other one's where each has a process of its own.
     const ranks = await joined(3, fakeGpus());
     const [a, b, c] = ranks as [Joined, Joined, Joined];
-    const [late, waiting] = [told(a.comm.barrier({ timeoutMs: 50 })), told(wait(b.comm))];
+    const [late, waiting] = [errorOf(a.comm.barrier({ timeoutMs: 50 })), errorOf(wait(b.comm))];
     expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
     const error = (await waiting) as CommError;
     expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1, ranks: [0] });
@@ -59,7 +59,7 @@ describe.each(waits)("a wait in %s", (_, wait) => {
       /rank 0 has aborted it: barrier: call 1 on "world" was not done within 50 ms/,
     );
     // A later call gets the same error.
-    expect(await told(c.comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 2 });
+    expect(await errorOf(c.comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 2 });
     await closeAll(ranks);
   });
 });
@@ -71,11 +71,11 @@ test("the end of one communicator elsewhere leaves the others open", async () =>
     Communicator,
     Communicator,
   ];
-  const late = told(a.comm.barrier({ timeoutMs: 50 }));
+  const late = errorOf(a.comm.barrier({ timeoutMs: 50 }));
   expect(await late).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
   // The part of rank 0 may have been there already.
-  await told(b.comm.barrier());
-  expect(await told(b.comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
+  await errorOf(b.comm.barrier());
+  expect(await errorOf(b.comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [0] });
   await Promise.all([mine.barrier(), pair.barrier()]);
   await closeAll(ranks);
 });
@@ -111,7 +111,7 @@ describe("a rank that was left out when the others rebuilt", () => {
       comm.split({ color: comm.rank < 2 ? 0 : 1 }),
     )) as Communicator[];
     // On its own communicator it waits for a rank that was left out as well, which may not come either.
-    const wait = () => [told(c.comm.barrier()), told((halves[2] as Communicator).barrier())];
+    const wait = () => [errorOf(c.comm.barrier()), errorOf((halves[2] as Communicator).barrier())];
     const early = isEarly ? wait() : [];
     const next = await withoutTwoAndThree(ranks);
     const [onAllRanks, onHalf] = await Promise.all(isEarly ? early : wait());
@@ -123,7 +123,10 @@ describe("a rank that was left out when the others rebuilt", () => {
     });
     expect(onHalf).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [] });
     expect(onHalf?.message).toContain("the job went on without this rank");
-    expect(await told(d.comm.rebuild())).toMatchObject({ code: "ERR_COMM_CLOSED", ranks: [0, 1] });
+    expect(await errorOf(d.comm.rebuild())).toMatchObject({
+      code: "ERR_COMM_CLOSED",
+      ranks: [0, 1],
+    });
     // The remaining ranks see nothing of it, and do not wait.
     await Promise.all(next.map((comm) => comm.barrier()));
     await Promise.all([...next, c.comm, d.comm].map((comm) => comm.close()));

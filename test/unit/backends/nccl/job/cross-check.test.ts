@@ -316,10 +316,10 @@ test.each([
   ["off", []],
   ["once", ["a 0", "b 1", "b 3"]],
   ["always", ["a 0", "b 1", "a 2", "b 3", "b 4"]],
-] as const)("%s: queries to the other ranks", async (compareCalls, asked) => {
-  const told: string[] = [];
+] as const)("%s: queries to the other ranks", async (compareCalls, expectedQueries) => {
+  const queries: string[] = [];
   const { crossCheck } = alone(compareCalls, (key, words) => {
-    told.push(`${words} ${key.split(" ").at(-1)}`);
+    queries.push(`${words} ${key.split(" ").at(-1)}`);
   });
   // The second call is the only one that ranks differ in.
   for (const [number, kind] of ["a", "b", "a", "b", "b"].entries()) {
@@ -328,7 +328,7 @@ test.each([
     if (number === 1 && compareCalls !== "off") expect(await compared).toBe("they differ");
     else expect(await compared).toBeUndefined();
   }
-  expect(told).toEqual(asked);
+  expect(queries).toEqual(expectedQueries);
 });
 
 test("communicators of splits are compared by their own ranks, and kept apart", async () => {

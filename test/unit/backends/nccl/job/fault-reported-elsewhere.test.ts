@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -12,7 +12,7 @@ test("the waiting ranks learn that the faulty rank ended the communicator", asyn
   const ranks = await joinAll(2, "off", gpus);
   const [, waits] = ranks as [Joined, Joined];
   await onAll(ranks, ({ comm }) => comm.barrier());
-  const waiting = told(waits.comm.barrier());
+  const waiting = errorOf(waits.comm.barrier());
   await turns();
   const failure = ncclError("ncclCommGetAsyncError", 3, "ncclInternalError");
   for (const end of gpus.nccl.ends.values()) if (end.device === 0) end.failure = failure;

@@ -5,7 +5,7 @@ import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { noteHanded } from "../calls/handed-over.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, closeRest, type Joined, joinAll, onAll, told } from "./joined.ts";
+import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -68,13 +68,13 @@ describe.each(calls)("%s that waits", (what, call) => {
     const [half, other] = halves as [Communicator, Communicator];
     const handed = noteHanded(gpus);
     const [giving, why] = [new AbortController(), new Error("enough")];
-    const ended = told(call(half, { signal: giving.signal }));
+    const ended = errorOf(call(half, { signal: giving.signal }));
     await turns(20);
     giving.abort(why);
     const facts = { code: "ERR_COMM_ABORTED", rank: 0, comm: half.name, cause: why };
     expect(await ended).toMatchObject(facts);
-    expect(await told(half.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED" });
-    expect(await told(call(other, { timeoutMs: 100 }))).toMatchObject({
+    expect(await errorOf(half.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    expect(await errorOf(call(other, { timeoutMs: 100 }))).toMatchObject({
       ...{ code: "ERR_COMM_TIMEOUT", rank: 1 },
     });
     expect(handed).toEqual([]);
@@ -87,7 +87,7 @@ describe.each(calls)("%s that waits", (what, call) => {
     const ranks = await joinAll(3, "off", gpus);
     const handed = noteHanded(gpus);
     const waiting = what === "a message" ? ranks.slice(0, 1) : ranks.slice(0, 2);
-    const ended = Promise.all(waiting.map(({ comm }) => told(call(comm))));
+    const ended = Promise.all(waiting.map(({ comm }) => errorOf(call(comm))));
     await turns(30);
     const [left] = ranks.slice(2) as [Joined];
     await left.membership.leave();
@@ -108,7 +108,7 @@ describe.each(calls)("%s that waits", (what, call) => {
     const [a] = ranks as [Joined, Joined];
     const handed = noteHanded(gpus);
     const why = new Error("enough");
-    const open = [told(call(a.comm)), told(a.comm.barrier())];
+    const open = [errorOf(call(a.comm)), errorOf(a.comm.barrier())];
     await turns(20);
     a.comm.abort(why);
     for (const error of await within(10_000, Promise.all(open))) {
@@ -117,7 +117,7 @@ describe.each(calls)("%s that waits", (what, call) => {
     await turns();
     expect(gpus.machine.count("abortInBackground")).toBe(1);
     expect(handed).toEqual([]);
-    expect(await told(call((ranks[1] as Joined).comm, { timeoutMs: 100 }))).toBeDefined();
+    expect(await errorOf(call((ranks[1] as Joined).comm, { timeoutMs: 100 }))).toBeDefined();
     await closeAll(ranks);
   });
 
@@ -125,12 +125,14 @@ describe.each(calls)("%s that waits", (what, call) => {
     const gpus = cleanGpus();
     const ranks = await joinAll(2, "off", gpus, 200);
     const [a, b] = ranks as [Joined, Joined];
-    const open = [told(call(a.comm)), told(a.comm.barrier())];
+    const open = [errorOf(call(a.comm)), errorOf(a.comm.barrier())];
     await turns(20);
-    const closing = await told(a.comm.close());
+    const closing = await errorOf(a.comm.close());
     expect(closing).toMatchObject({ code: "ERR_COMM_ABORTED" });
     for (const error of await Promise.all(open)) expect(error?.code).toBe("ERR_COMM_ABORTED");
-    expect(await told(call(b.comm, { timeoutMs: 100 }))).toMatchObject({ code: /TIMEOUT|REMOTE/ });
+    expect(await errorOf(call(b.comm, { timeoutMs: 100 }))).toMatchObject({
+      code: /TIMEOUT|REMOTE/,
+    });
     await b.comm.close().catch(() => undefined);
   });
 
@@ -138,7 +140,7 @@ describe.each(calls)("%s that waits", (what, call) => {
     const gpus = cleanGpus();
     const ranks = await joinAll(3, "off", gpus);
     const waiting = ranks.slice(0, what === "a message" ? 1 : 2);
-    await Promise.all(waiting.map(({ comm }) => told(call(comm, { timeoutMs: 60 }))));
+    await Promise.all(waiting.map(({ comm }) => errorOf(call(comm, { timeoutMs: 60 }))));
     const next = await onAll(ranks, ({ comm }) => comm.rebuild());
     await expectLife(next);
     await Promise.all(next.map((comm) => comm.close()));
@@ -153,7 +155,7 @@ test("complete pairs continue while others wait", async () => {
     const counts = [0, 1, 2, 3].map((rank) => (rank === (comm.rank ^ 1) ? 2 : 0));
     const [send, recv] = [bytes(comm, 2, comm.rank), bytes(comm, 2)];
     const args = { send, recv, sendCounts: counts, recvCounts: counts, timeoutMs: 150 };
-    return told(comm.allToAllv(args)).then(async (error) => error ?? [...(await recv.toHost())]);
+    return errorOf(comm.allToAllv(args)).then(async (error) => error ?? [...(await recv.toHost())]);
   };
   const came = await Promise.all([0, 2, 3].map((rank) => call(ranks[rank] as Joined)));
   expect(came).toEqual([
@@ -169,11 +171,13 @@ test("a recording that learns of a departed rank ends its communicator", async (
   const ranks = await joinAll(2, "off", gpus);
   const [a, left] = ranks as [Joined, Joined];
   const [send, recv] = [bytes(a.comm, 2), bytes(a.comm, 2)];
-  const ended = told(a.comm.capture(() => void a.comm.allToAll({ send, recv })));
+  const ended = errorOf(a.comm.capture(() => void a.comm.allToAll({ send, recv })));
   await turns(20);
   await left.membership.leave();
   expect(await ended).toMatchObject({ code: "ERR_COMM_REMOTE", rank: 0, ranks: [1] });
-  expect(await told(a.comm.barrier({ timeoutMs: 50 }))).toMatchObject({ code: "ERR_COMM_ABORTED" });
+  expect(await errorOf(a.comm.barrier({ timeoutMs: 50 }))).toMatchObject({
+    code: "ERR_COMM_ABORTED",
+  });
   await closeRest(ranks);
 });
 
@@ -183,7 +187,7 @@ test("a departed rank is reported by its number on the communicator", async () =
     comm.split({ color: comm.rank > 0 ? 0 : undefined, key: -comm.rank }),
   );
   const [, part] = parts as [undefined, Communicator];
-  const ended = told(part.recv({ recv: bytes(part, 1), peer: 0 }));
+  const ended = errorOf(part.recv({ recv: bytes(part, 1), peer: 0 }));
   await turns(20);
   await (ranks[2] as Joined).membership.leave();
   const error = await ended;

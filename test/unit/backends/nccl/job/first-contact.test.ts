@@ -5,7 +5,7 @@ import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { noteHanded } from "../calls/handed-over.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeRest, joinAll, onAll, told } from "./joined.ts";
+import { closeRest, errorOf, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -106,7 +106,7 @@ describe.each(["world", "split"] as const)("a missing rank, on a %s,", (where) =
     const handed = noteHanded(gpus);
     const waiting = members.flatMap((comm) => {
       const op = comm.rank === absent ? undefined : call(comm, { timeoutMs });
-      return op === undefined ? [] : [{ comm, ended: told(op) }];
+      return op === undefined ? [] : [{ comm, ended: errorOf(op) }];
     });
     expect(waiting.length).toBeGreaterThan(0);
     for (const { comm, ended } of waiting) {
@@ -114,15 +114,15 @@ describe.each(["world", "split"] as const)("a missing rank, on a %s,", (where) =
         ...{ name: "CommTimeoutError", code: "ERR_COMM_TIMEOUT" },
         ...{ rank: comm.rank, size: 3, comm: comm.name, ranks: [absent] },
       });
-      expect(await told(comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED" });
+      expect(await errorOf(comm.barrier())).toMatchObject({ code: "ERR_COMM_ABORTED" });
     }
     expect(handed, "NCCL was given nothing").toEqual([]);
     await turns();
     expect(gpus.machine.count("abortInBackground")).toBe(waiting.length);
-    const rest = await Promise.all(others.map((comm) => told(comm.barrier() as CommOp)));
+    const rest = await Promise.all(others.map((comm) => errorOf(comm.barrier() as CommOp)));
     expect(rest).toEqual(others.map(() => undefined));
     const late = call(members[absent] as Communicator, { timeoutMs });
-    expect(await told(late as PromiseLike<unknown>)).toMatchObject({ code: /TIMEOUT|ABORTED/ });
+    expect(await errorOf(late as PromiseLike<unknown>)).toMatchObject({ code: /TIMEOUT|ABORTED/ });
     await closeRest(ranks, members);
   });
 });

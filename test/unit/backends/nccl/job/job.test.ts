@@ -30,7 +30,7 @@ type Comm = ReturnType<typeof world>;
 const call = (rank: number) => ({ rank }) as RankCall;
 
 /** A process makes calls up to number `last` on a communicator. */
-function made(job: Job, comm: ReturnType<typeof world>, last: number): void {
+function countSubmitted(job: Job, comm: ReturnType<typeof world>, last: number): void {
   job.countersOf(comm).submitted = last + 1;
 }
 
@@ -44,11 +44,11 @@ describe("a status query", () => {
   test("names the ranks that have not made the call", async () => {
     const [asker, behind, there] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
-    made(asker, comm, 4);
-    made(behind, comm, 3);
-    made(there, comm, 4);
+    countSubmitted(asker, comm, 4);
+    countSubmitted(behind, comm, 3);
+    countSubmitted(there, comm, 4);
     expect(await missing(asker, comm, 4)).toEqual([1]);
-    made(behind, comm, 4);
+    countSubmitted(behind, comm, 4);
     expect(await missing(asker, comm, 4)).toEqual([]);
     expect(await missing(there, comm, 5)).toEqual([0, 1]);
   });
@@ -56,10 +56,10 @@ describe("a status query", () => {
   test("reports a rank that waits in a barrier after all have made the call", async () => {
     const [asker, meets, there] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
-    for (const job of [asker, meets]) made(job, comm, 4);
+    for (const job of [asker, meets]) countSubmitted(job, comm, 4);
     meets.countersOf(comm).atBarrier = 4;
     expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [2], haveDiverged: false });
-    made(there, comm, 4);
+    countSubmitted(there, comm, 4);
     for (const job of [asker, meets, there]) {
       expect(await job.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: true });
     }
@@ -76,7 +76,7 @@ describe("a status query", () => {
       for (const job of [asker, other]) job.addChildren(world(2), call, [child]);
       return child;
     }) as [ReturnType<typeof world>, ReturnType<typeof world>];
-    made(other, second, 7);
+    countSubmitted(other, second, 7);
     expect(await missing(asker, world(2), 0)).toEqual([1]);
     expect(await missing(asker, first, 0)).toEqual([1]);
     expect(await missing(asker, second, 7)).toEqual([]);
@@ -90,7 +90,7 @@ describe("a status query", () => {
 
   test("is answered by a rank that joins the next generation, until that generation starts", async () => {
     const [asker, ahead] = (await jobs(2)) as [Job, Job];
-    made(ahead, world(2), 9);
+    countSubmitted(ahead, world(2), 9);
     ahead.beginRebuild();
     expect(await missing(asker, world(2), 9)).toEqual([]);
     expect(await missing(asker, world(2), 10)).toEqual([1]);
@@ -104,7 +104,7 @@ describe("a status query", () => {
       return child;
     });
     for (const child of children) {
-      made(other, child, 0);
+      countSubmitted(other, child, 0);
       other.retire(child);
     }
     const [first, last] = [children[0], children.at(-1)] as [Comm, Comm];
@@ -129,21 +129,21 @@ describe("a status query", () => {
   test("is answered separately for simultaneous queries about different calls", async () => {
     const [first, second, other] = (await jobs(3)) as [Job, Job, Job];
     const comm = world(3);
-    made(other, comm, 7);
+    countSubmitted(other, comm, 7);
     const half = { direction: "send", peer: 2, number: 0, call: call(1) } as const;
-    const asked = await Promise.all([
+    const answers = await Promise.all([
       missing(first, comm, 7),
       second.missingEnds(comm, [half]),
       missing(first, comm, 8),
     ]);
-    expect(asked).toEqual([[1], [2], [1, 2]]);
+    expect(answers).toEqual([[1], [2], [1, 2]]);
   });
 
   test("succeeds after an answer that was too large for the store", async () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const many = { ...world(2, 1), name: "world/0" };
     for (const job of [asker, other]) job.addChildren(world(2), 0, [many]);
-    made(other, many, 0);
+    countSubmitted(other, many, 0);
     const ends = vi.spyOn(other.countersOf(many), "messageCounts");
     ends.mockReturnValue({ posted: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
@@ -156,7 +156,7 @@ describe("a status query", () => {
     const sets = members.map((member) => vi.spyOn(member, "set"));
     const all = members.map((member) => new Job(member, never));
     const comm = world(12);
-    for (const job of all) made(job, comm, 5);
+    for (const job of all) countSubmitted(job, comm, 5);
     // The moment is one, however slow the machine.
     const clock = vi.spyOn(Date, "now").mockReturnValue(Date.now());
     onTestFinished(() => clock.mockRestore());
@@ -173,13 +173,13 @@ describe("a status query", () => {
     vi.spyOn(silent, "set").mockReturnValue(new Promise(() => undefined));
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
     const comm = world(2);
-    const asked = Promise.all([missing(asker, comm, 0), asker.missingEnds(comm, [half])]);
-    expect(await within(5000, asked)).toEqual([[1], undefined]);
+    const answers = Promise.all([missing(asker, comm, 0), asker.missingEnds(comm, [half])]);
+    expect(await within(5000, answers)).toEqual([[1], undefined]);
   });
 
   test("counts the calls of a rank that has left since", async () => {
     const [asker, gone] = (await jobs(2)) as [Job, Job];
-    made(gone, world(2), 3);
+    countSubmitted(gone, world(2), 3);
     await gone.leave();
     expect(await missing(asker, world(2), 3)).toEqual([]);
     expect(await missing(asker, world(2), 4)).toEqual([1]);

@@ -37,7 +37,7 @@ class Process {
   ): Promise<ConnectedCommunicator> {
     const libraries = this.#libraries;
     const { setup } = this.#gpus;
-    job.tell(rank, more);
+    job.setVariables(rank, more);
     return connect({
       timeoutMs: 5000,
       backend: {
@@ -73,10 +73,11 @@ class Job {
   }
 
   /** Sets a rank's launcher variables: they are read when `connect` is called. */
-  tell(rank: number, more: Readonly<Record<string, string | number>>): void {
+  setVariables(rank: number, more: Readonly<Record<string, string | number>>): void {
     const numbers = { RANK: rank, SIZE: this.#size, LOCAL_RANK: rank, LOCAL_SIZE: this.#size };
-    const told = { ...numbers, JOB_ID: "job", RENDEZVOUS_FILE: this.#folder, ...more };
-    for (const [name, value] of Object.entries(told)) vi.stubEnv(`TWINCCL_${name}`, `${value}`);
+    const variables = { ...numbers, JOB_ID: "job", RENDEZVOUS_FILE: this.#folder, ...more };
+    for (const [name, value] of Object.entries(variables))
+      vi.stubEnv(`TWINCCL_${name}`, `${value}`);
   }
 }
 
@@ -233,8 +234,13 @@ test("the secret leaves the environment with the first connect, and serves later
   vi.stubEnv("TWINCCL_SECRET", secret);
   for (let restart = 0; restart < 2; restart++) {
     const joining = processes.map((each, rank) => {
-      const told = { STORE: "launcher", ADDRESS: server.host, PORT: server.port, JOB_ID: jobId };
-      return each.connect(job, rank, {}, told);
+      const variables = {
+        STORE: "launcher",
+        ADDRESS: server.host,
+        PORT: server.port,
+        JOB_ID: jobId,
+      };
+      return each.connect(job, rank, {}, variables);
     });
     expect(process.env).not.toHaveProperty("TWINCCL_SECRET");
     const comms = await Promise.all(joining);
@@ -249,10 +255,10 @@ test("the secret leaves the environment with the first connect, and serves later
 test("NCCL connects the ranks of a job by a setting before its first use, and no other ranks", async () => {
   vi.stubEnv("NCCL_RUNTIME_CONNECT", undefined);
   const gpus = cleanGpus();
-  const told: (string | undefined)[] = [];
+  const settings: (string | undefined)[] = [];
   const id = gpus.setup.libraries.nccl.uniqueId;
   vi.spyOn(gpus.setup.libraries.nccl, "uniqueId").mockImplementation(() => {
-    told.push(process.env["NCCL_RUNTIME_CONNECT"]);
+    settings.push(process.env["NCCL_RUNTIME_CONNECT"]);
     return id();
   });
   for (const size of [1, 2]) {
@@ -261,5 +267,5 @@ test("NCCL connects the ranks of a job by a setting before its first use, and no
       Array.from({ length: size }, () => new Process(gpus, undefined)),
     );
   }
-  expect(told).toEqual([undefined, "0"]);
+  expect(settings).toEqual([undefined, "0"]);
 });

@@ -173,7 +173,7 @@ describe("ranks of several processes", () => {
     const job = new Job(gpus, 2);
     const first = connect({ backend: job.backend(0) });
     const second = connect({ backend: job.backend(1) });
-    const told = expect(second).rejects.toMatchObject({
+    const rejected = expect(second).rejects.toMatchObject({
       ...{ code: "ERR_COMM_REMOTE", rank: 1, ranks: [0] },
       message: expect.stringMatching(
         /rank 0 of generation 1 could not open its session: .*as planned/,
@@ -182,12 +182,12 @@ describe("ranks of several processes", () => {
     await expect(first).rejects.toEqual(
       seen(planned, { rank: 0, size: 2, comm: "world", device: "cuda:0" }),
     );
-    await told;
+    await rejected;
   });
 
   test("that never join are listed in the table of an interrupted process", async () => {
     const [a, b] = await new Job(cleanGpus(), 2).connectAll();
-    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
     const others = process.listeners("SIGINT");
     for (const each of others) process.removeListener("SIGINT", each);
     const waiting = a.barrier();
@@ -214,7 +214,7 @@ describe("ranks of several processes", () => {
     const gpus = cleanGpus();
     const job = new Job(gpus, 2);
     const [a, b] = await job.connectAll();
-    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
     const waiting = a.barrier().catch((error) => (error as CommError).code);
     await turns(5);
     await inFastTime(() => Promise.resolve(job.sessions[0]?.close()));
@@ -226,7 +226,7 @@ describe("ranks of several processes", () => {
   test("that do not close are not waited for either, with a warning", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll();
-    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
     const warn = vi.spyOn(process, "emitWarning").mockReturnValue(undefined);
     try {
       await inFastTime(() => a.close());
@@ -246,7 +246,7 @@ describe("ranks of several processes", () => {
   test("are waited for until the call's signal fires, which ends the communicator", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll();
-    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
     const giving = new AbortController();
     const send = a.alloc("int32", 4);
     const op = a.allReduce({ send, op: "sum", signal: giving.signal });
@@ -266,7 +266,7 @@ describe("ranks of several processes", () => {
   test("with open calls are aborted when closing has waited for its timeout", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll(100);
-    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
     const send = a.alloc("int32", 4);
     const op = a.allReduce({ send, op: "sum" });
     const aborted = vi.fn();
@@ -285,7 +285,7 @@ describe("ranks of several processes", () => {
   test("with an onAbort hook that throws at that timeout report it in close, and not in the process", async () => {
     const gpus = cleanGpus();
     const [a, b] = await new Job(gpus, 2).connectAll(100);
-    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
     const op = a.allReduce({ send: a.alloc("int32", 4), op: "sum" }).catch(() => undefined);
     a.hooks.onAbort(() => {
       throw new Error("planted");
@@ -298,12 +298,12 @@ describe("ranks of several processes", () => {
   test("with two close() calls at once wait for open calls in both", async () => {
     const comms = await new Job(cleanGpus(), 2).connectAll(5000);
     const [a, b] = comms;
-    if (a === undefined || b === undefined) throw new Error("two ranks were asked for");
+    if (a === undefined || b === undefined) throw new Error("two ranks were expected");
     // The first call in symmetric memory waits for the other rank before NCCL sees it.
     const [mine, theirs] = [a, b].map((comm) =>
       comm.alloc("int32", 4, { symmetric: true }).fill(3),
     );
-    if (mine === undefined || theirs === undefined) throw new Error("two buffers were asked for");
+    if (mine === undefined || theirs === undefined) throw new Error("two buffers were expected");
     const op = a.allReduce({ send: mine, op: "sum" });
     const closings = [a.close(), a.close()];
     await b.allReduce({ send: theirs, op: "sum" });

@@ -74,7 +74,7 @@ function noting(member: Membership, compared: string[], met: string[]): Membersh
 }
 
 /** The error of a call, soon; `undefined` where it did not fail. */
-export function told(op: PromiseLike<unknown>): Promise<CommError | undefined> {
+export function errorOf(op: PromiseLike<unknown>): Promise<CommError | undefined> {
   const error = Promise.resolve(op).then(
     () => undefined,
     (caught: CommError) => caught,

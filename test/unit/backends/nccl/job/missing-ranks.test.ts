@@ -152,7 +152,9 @@ describe("a call on the communicator of a split that is not done in time", () =>
     )) as Communicator[];
     const survivors = halves.slice(0, 3);
     await Promise.all(survivors.map((half) => half.barrier()));
-    const known = members.slice(0, 3).map((member) => new Promise((told) => member.onLost(told)));
+    const known = members
+      .slice(0, 3)
+      .map((member) => new Promise((resolve) => member.onLost(resolve)));
     fragiles[3]?.cut();
     await Promise.all(known);
     await Promise.all(survivors.map((half) => half.barrier()));

@@ -4,7 +4,7 @@ import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { closeAll, type Joined, joinAll, onAll, told } from "./joined.ts";
+import { closeAll, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -109,7 +109,7 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
       const ranks = await joinAll(2, "off", gpus, 30_000);
       const mend = replace(gpus, 1, name, never);
       const began = performance.now();
-      const ends = await onAll(ranks, ({ comm }) => told(call(comm, { timeoutMs: 100 })));
+      const ends = await onAll(ranks, ({ comm }) => errorOf(call(comm, { timeoutMs: 100 })));
       expect(performance.now() - began).toBeLessThan(10_000);
       for (const [rank, error] of ends.entries()) {
         expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank, call: 0 });
@@ -126,7 +126,7 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
       const mend = replace(gpus, 1, name, never);
       const [giving, why] = [new AbortController(), new Error("enough")];
       const [a, b] = ranks as [Joined, Joined];
-      const ends = [told(call(a.comm, { signal: giving.signal })), told(call(b.comm))];
+      const ends = [errorOf(call(a.comm, { signal: giving.signal })), errorOf(call(b.comm))];
       await turns(40);
       giving.abort(why);
       b.comm.abort(why);
@@ -143,7 +143,7 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
       const ranks = await joinAll(2, "off", gpus);
       const broken = ncclError("ncclSomething", 2, "ncclSystemError");
       const mend = replace(gpus, 1, name, () => Promise.reject(broken));
-      const [a, b] = await onAll(ranks, ({ comm }) => told(call(comm, { timeoutMs: 200 })));
+      const [a, b] = await onAll(ranks, ({ comm }) => errorOf(call(comm, { timeoutMs: 200 })));
       expect(a).toMatchObject({ code: "ERR_COMM_TIMEOUT", rank: 0 });
       expect(b).toMatchObject({ code: "ERR_COMM_NCCL", rank: 1, statusName: "ncclSystemError" });
       mend();
@@ -179,7 +179,7 @@ describe.each(calls)("%s that waits in NCCL", (_, name, call) => {
       return original(...args);
     };
     Object.assign(nccl, { [name]: holding });
-    const ends = ranks.map(({ comm }) => told(call(comm)));
+    const ends = ranks.map(({ comm }) => errorOf(call(comm)));
     while (begun < ranks.length) await turns(1);
     const kept = keeping();
     letGo();
@@ -226,7 +226,7 @@ test("memory is not registered on a communicator that was aborted while its rank
       void comm.allToAll({ send, recv });
       void comm.allReduce({ send: data, op: "sum" });
     });
-    return told(recording);
+    return errorOf(recording);
   });
   while (connected < ranks.length) await turns(1);
   for (const { comm } of ranks) comm.abort(new Error("enough"));
@@ -249,7 +249,7 @@ test("memory stays allocated during its registration", async () => {
     const buffers = ranks.map(({ comm }) => comm.alloc("int32", 4, { symmetric: true }));
     const fine = ranks.map(({ comm }) => comm.alloc("int32", 4, { symmetric: true }));
     await onAll(ranks, ({ comm }) =>
-      told(
+      errorOf(
         comm.allReduce({
           send: buffers[comm.rank] as (typeof buffers)[0],
           op: "sum",
@@ -286,7 +286,7 @@ test.each([0, 1])(
       return made;
     };
     const [error, child] = await Promise.all([
-      told(a.comm.split({ color: 0 })),
+      errorOf(a.comm.split({ color: 0 })),
       b.comm.split({ color: 0 }),
     ]);
     expect(error?.code).toBe("ERR_COMM_ABORTED");
@@ -312,7 +312,7 @@ test("a registration that ends while the ranks rebuild leaves no resource", asyn
   });
   const ends = ranks.map(({ comm }) => {
     const send = comm.alloc("int32", 4, { symmetric: true });
-    return told(comm.allReduce({ send, op: "sum" }));
+    return errorOf(comm.allReduce({ send, op: "sum" }));
   });
   await new Promise((resolve) => setTimeout(resolve, 100));
   const next = await onAll(ranks, ({ comm }) => comm.rebuild());

@@ -6,7 +6,7 @@ import { PlanLogFile } from "../../../../../src/backends/nccl/process/plan-log.t
 import { ProcessSettings } from "../../../../../src/backends/nccl/process/process-settings.ts";
 
 const missing = join(import.meta.dirname, "there is no such folder");
-const told = expect.objectContaining({
+const unusableFolder = expect.objectContaining({
   code: "ERR_COMM_BACKEND",
   message: expect.stringMatching(
     /^nccl: no folder can be made in .*there is no such folder: ENOENT.*\nhint: .*TMPDIR/s,
@@ -17,10 +17,10 @@ afterEach(() => vi.unstubAllEnvs());
 
 test("for the log", () => {
   vi.stubEnv("TMPDIR", missing);
-  expect(() => new PlanLogFile()).toThrow(told);
+  expect(() => new PlanLogFile()).toThrow(unusableFolder);
   const env: NodeJS.ProcessEnv = {};
   const settings = new ProcessSettings(env);
-  expect(() => settings.settle({ buffSize: 4096 }, true)).toThrow(told);
+  expect(() => settings.settle({ buffSize: 4096 }, true)).toThrow(unusableFolder);
   expect(env).toEqual({});
   settings.settle({ buffSize: 8192 }, false);
   expect(env).toEqual({ NCCL_BUFFSIZE: "8192" });
@@ -29,7 +29,7 @@ test("for the log", () => {
 test("for the graphs of a pinned ring", () => {
   vi.stubEnv("TMPDIR", missing);
   const start = () => ({ destroy: () => undefined });
-  expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(told);
+  expect(() => startPinned({ rings: [1, 0] }, ["a", "b"], start)).toThrow(unusableFolder);
 });
 
 test("and graphs that NCCL did not write are reported", () => {

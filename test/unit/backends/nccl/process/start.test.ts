@@ -178,8 +178,8 @@ function fakeStarts(found: string) {
 }
 
 test("the variables that change settings are known", () => {
-  const told = [{ algorithm: "Ring" }, { protocol: "LL" }, { rings: [1, 0] }] as const;
-  expect(told.map(needsVariables)).toEqual([true, true, true]);
+  const choices = [{ algorithm: "Ring" }, { protocol: "LL" }, { rings: [1, 0] }] as const;
+  expect(choices.map(needsVariables)).toEqual([true, true, true]);
   expect([{}, { minChannels: 2 }, { buffSize: 4096 }].map(needsVariables)).not.toContain(true);
 });
 

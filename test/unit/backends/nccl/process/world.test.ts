@@ -8,7 +8,7 @@ import type { NcclCalls } from "../../../../../src/backends/nccl/result/nccl.ts"
 import { fakeGpus } from "../../../../support/fake-gpus/index.ts";
 
 /** The variables at a start. */
-interface Told {
+interface StartVariables {
   readonly start: "init" | "split";
   readonly algorithm: string | undefined;
   readonly protocol: string | undefined;
@@ -16,13 +16,13 @@ interface Told {
 }
 
 function pinned(pin: NcclPin, fails = false) {
-  const told: Told[] = [];
+  const starts: StartVariables[] = [];
   const read: string[] = [];
   const { setup } = fakeGpus();
   const { nccl } = setup.libraries;
-  const note = (start: Told["start"], config: unknown): void => {
+  const note = (start: StartVariables["start"], config: unknown): void => {
     const { NCCL_ALGO: algorithm, NCCL_PROTO: protocol } = process.env;
-    told.push({ start, algorithm, protocol, config });
+    starts.push({ start, algorithm, protocol, config });
     if (fails) throw new Error("NCCL does not start");
   };
   const calls: NcclCalls = {
@@ -52,13 +52,13 @@ function pinned(pin: NcclPin, fails = false) {
         name,
       ),
   };
-  return { backend, told, read };
+  return { backend, starts: starts, read };
 }
 
 const pin: NcclPin = { algorithm: "Tree", protocol: "LL", minChannels: 3, maxChannels: 3 };
 
 test("NCCL gets the plan at the start and at a split, and no variable or file remains", async () => {
-  const { backend, told, read } = pinned(pin);
+  const { backend, starts, read } = pinned(pin);
   const world = await createWorld({ backend, size: 2, name: "pinned" });
   expect(process.env).not.toHaveProperty("NCCL_ALGO");
   await world.run(async (comm) => {
@@ -69,7 +69,7 @@ test("NCCL gets the plan at the start and at a split, and no variable or file re
   });
   const config = { minCTAs: 3, maxCTAs: 3 };
   const fact = { algorithm: "allreduce:tree", protocol: "LL", config };
-  expect(told).toEqual([
+  expect(starts).toEqual([
     ...[0, 1].map(() => ({ start: "init", ...fact })),
     ...[0, 1].map(() => ({ start: "split", ...fact })),
   ]);
@@ -85,9 +85,9 @@ test("NCCL gets the plan at the start and at a split, and no variable or file re
 });
 
 test("nor after a start that fails", async () => {
-  const { backend, told } = pinned(pin, true);
+  const { backend, starts } = pinned(pin, true);
   await expect(createWorld({ backend, size: 2 })).rejects.toThrow("NCCL does not start");
-  expect(told[0]).toMatchObject({ algorithm: "allreduce:tree" });
+  expect(starts[0]).toMatchObject({ algorithm: "allreduce:tree" });
   expect(process.env).not.toHaveProperty("NCCL_ALGO");
   expect(process.env).not.toHaveProperty("NCCL_PROTO");
 });

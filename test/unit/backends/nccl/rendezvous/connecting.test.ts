@@ -44,8 +44,8 @@ test("a join removes the listeners of its signal", async () => {
   await server.close();
   const { port } = server;
   const { signal } = new AbortController();
-  const asked = { jobId: "test-job", rank: 0, size: 1, signal };
-  const joining = tcpRendezvous({ port, secret, host: "other" }).join(asked);
+  const request = { jobId: "test-job", rank: 0, size: 1, signal };
+  const joining = tcpRendezvous({ port, secret, host: "other" }).join(request);
   // No store is there yet: it pauses, and tries again.
   await new Promise((resolve) => setTimeout(resolve, 100));
   const late = await StoreServer.listen({
@@ -77,8 +77,8 @@ test("the first connection is closed where the second one cannot be made", async
     else socket.destroy();
   });
   const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
-  const asked = { jobId: at.jobId, rank: 0, size: 1, deadlineMs: 200 };
-  expect((await errorOf(rendezvous.join(asked))).message).toContain("no store was reached");
+  const request = { jobId: at.jobId, rank: 0, size: 1, deadlineMs: 200 };
+  expect((await errorOf(rendezvous.join(request))).message).toContain("no store was reached");
   expect(count).toBeGreaterThan(1);
   await expect.poll(() => open.size).toBe(0);
 });
@@ -109,8 +109,8 @@ test("a join leaves no connection open where the other ranks do not join", async
   const at = await place(2);
   const { port, open } = await listening((socket) => handOn(socket, at.server.port));
   const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
-  const asked = { jobId: at.jobId, rank: 0, size: 2 };
-  expect(await errorOf(rendezvous.join({ ...asked, deadlineMs: 300 }))).toMatchObject({
+  const request = { jobId: at.jobId, rank: 0, size: 2 };
+  expect(await errorOf(rendezvous.join({ ...request, deadlineMs: 300 }))).toMatchObject({
     ...{ code: "ERR_COMM_RENDEZVOUS", rank: 0 },
   });
   await expect.poll(() => open.size).toBe(0);

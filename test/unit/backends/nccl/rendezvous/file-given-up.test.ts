@@ -25,7 +25,7 @@ vi.mock("../../../../../src/backends/nccl/rendezvous/file-record.ts", async (ori
   return { ...real, removeRecord };
 });
 
-const asked = { jobId: "job", size: 2 } as const;
+const request = { jobId: "job", size: 2 } as const;
 
 const record: files.FileRecord = {
   ...{ format: files.format, jobId: "job", nonce: "n", host: "127.0.0.1", port: 9, secret: "s" },
@@ -49,7 +49,7 @@ test.each([
   if (content !== undefined) write(path, content, new Date(Date.now() + 3_600_000));
   const reason = new Error("enough");
   const giveUp = new AbortController();
-  const joining = fileRendezvous({ path }).join({ ...asked, rank, signal: giveUp.signal });
+  const joining = fileRendezvous({ path }).join({ ...request, rank, signal: giveUp.signal });
   setTimeout(() => giveUp.abort(reason), 50);
   const error = await within(15_000, errorOf(joining));
   expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", cause: reason, rank });
@@ -58,7 +58,7 @@ test.each([
 test("rank 0 closes the store that it hosts, and removes its file", async () => {
   const path = scratch("closes");
   const giveUp = new AbortController();
-  const joining = fileRendezvous({ path }).join({ ...asked, rank: 0, signal: giveUp.signal });
+  const joining = fileRendezvous({ path }).join({ ...request, rank: 0, signal: giveUp.signal });
   const failed = errorOf(joining);
   const isThere = (): boolean => files.readRecord(path).kind === "record";
   await expect.poll(isThere).toBe(true);
@@ -81,15 +81,15 @@ test.each(Object.entries(left))(
   "rank 0 does not remove a file that replaced %s that was left there",
   async (_, content) => {
     const path = scratch("replaced");
-    const giving = { ...asked, rank: 0, deadlineMs: 300 };
-    for (const [next, told] of [
+    const giving = { ...request, rank: 0, deadlineMs: 300 };
+    for (const [next, message] of [
       [line(record), `rank 0 is taken by process ${process.pid}`],
       ['{"form', "another process is writing the file"],
     ] as const) {
       write(path, content, new Date(Date.now() - 60_000));
       meanwhile = () => write(path, next);
       const error = await errorOf(fileRendezvous({ path }).join(giving));
-      expect(error.message).toContain(told);
+      expect(error.message).toContain(message);
       expect(readFileSync(path, "utf8")).toBe(next);
     }
   },

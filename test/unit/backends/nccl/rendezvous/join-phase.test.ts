@@ -18,23 +18,23 @@ afterEach(() => void vi.useRealTimers());
 /** A rank that records its messages. */
 class Noting implements Peer {
   readonly label = "a rank";
-  readonly told: Reply[] = [];
+  readonly replies: Reply[] = [];
 
   send(reply: Reply): void {
-    this.told.push(reply);
+    this.replies.push(reply);
   }
 }
 
 function gathering(purpose: JoinPurpose) {
   const formed: (readonly NewMember[])[] = [];
   const seen = { formed, empty: 0 };
-  const made = new JoinPhase(1, purpose, {
+  const joinPhase = new JoinPhase(1, purpose, {
     formed: (members) => void formed.push(members),
     empty: () => {
       seen.empty += 1;
     },
   });
-  return { made, seen };
+  return { joinPhase: joinPhase, seen };
 }
 
 /** A generation of so many, in the order in which they were joined backwards. */
@@ -50,10 +50,10 @@ const numbers = (count: number): number[] => Array.from({ length: count }, (_, a
 
 describe("ranks that join", () => {
   test("are admitted by their numbers, in any order and number", () => {
-    const { made, seen } = gathering({ kind: "join", size: 12 });
+    const { joinPhase, seen } = gathering({ kind: "join", size: 12 });
     const peers = noting(12);
     for (const rank of numbers(12).reverse()) {
-      made.add(rank, peers[rank] as Noting, 100 + rank, 1_000, 0);
+      joinPhase.add(rank, peers[rank] as Noting, 100 + rank, 1_000, 0);
     }
     const needed = numbers(12).map((rank) => ({
       peer: peers[rank],
@@ -66,9 +66,9 @@ describe("ranks that join", () => {
   test("keep their initial ranks in a further generation", () => {
     const peers = noting(12);
     const from = generation(12, peers);
-    const { made, seen } = gathering({ kind: "rejoin", from, without: [1] });
+    const { joinPhase, seen } = gathering({ kind: "rejoin", from, without: [1] });
     for (const rank of [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 0]) {
-      made.add(rank, peers[rank] as Noting, rank, 1_000, 0);
+      joinPhase.add(rank, peers[rank] as Noting, rank, 1_000, 0);
     }
     expect(seen.formed[0]?.map(({ initialRank }) => initialRank)).toEqual([
       11, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0,
@@ -77,13 +77,13 @@ describe("ranks that join", () => {
 
   test("have no deadline any more once they are admitted, nor after a failure", () => {
     const [zero, one] = noting(2) as [Noting, Noting];
-    const { made, seen } = gathering({ kind: "join", size: 2 });
-    made.add(0, zero, 1, 1_000, 0);
-    made.add(1, one, 1, 1_000, 0);
+    const { joinPhase, seen } = gathering({ kind: "join", size: 2 });
+    joinPhase.add(0, zero, 1, 1_000, 0);
+    joinPhase.add(1, one, 1, 1_000, 0);
     expect(seen.formed).toHaveLength(1);
-    made.add(0, zero, 2, 1_000, 0);
-    made.fail({ code: "refused", headline: "no", hint: "" });
-    expect(zero.told).toMatchObject([{ kind: "failed", id: 2, code: "refused" }]);
+    joinPhase.add(0, zero, 2, 1_000, 0);
+    joinPhase.fail({ code: "refused", headline: "no", hint: "" });
+    expect(zero.replies).toMatchObject([{ kind: "failed", id: 2, code: "refused" }]);
     expect(seen.empty).toBe(1);
     expect(vi.getTimerCount()).toBe(0);
   });
@@ -92,55 +92,55 @@ describe("ranks that join", () => {
 describe("a rank that withdraws", () => {
   test("and joins again has only the deadline of its second join", () => {
     const [zero] = noting(1) as [Noting];
-    const { made, seen } = gathering({ kind: "join", size: 2 });
-    made.add(0, zero, 1, 1_000, 0);
-    made.withdraw(zero, 1);
+    const { joinPhase, seen } = gathering({ kind: "join", size: 2 });
+    joinPhase.add(0, zero, 1, 1_000, 0);
+    joinPhase.withdraw(zero, 1);
     expect(seen.empty).toBe(1);
     vi.advanceTimersByTime(900);
-    made.add(0, zero, 2, 1_000, 0);
+    joinPhase.add(0, zero, 2, 1_000, 0);
     vi.advanceTimersByTime(900);
-    expect(zero.told).toEqual([]);
-    expect(made.holder(0)).toBe(zero);
+    expect(zero.replies).toEqual([]);
+    expect(joinPhase.holder(0)).toBe(zero);
     vi.advanceTimersByTime(100);
-    expect(zero.told).toMatchObject([{ kind: "failed", id: 2, code: "timeout", ranks: [1] }]);
+    expect(zero.replies).toMatchObject([{ kind: "failed", id: 2, code: "timeout", ranks: [1] }]);
   });
 
   test("is removed by its request number, or by all its requests", () => {
     const [zero] = noting(1) as [Noting];
-    const { made } = gathering({ kind: "join", size: 2 });
-    made.add(0, zero, 7, 1_000, 0);
-    made.withdraw(zero, 6);
-    expect(made.holder(0)).toBe(zero);
-    made.withdraw(zero);
-    expect(made.holder(0)).toBeUndefined();
+    const { joinPhase } = gathering({ kind: "join", size: 2 });
+    joinPhase.add(0, zero, 7, 1_000, 0);
+    joinPhase.withdraw(zero, 6);
+    expect(joinPhase.holder(0)).toBe(zero);
+    joinPhase.withdraw(zero);
+    expect(joinPhase.holder(0)).toBeUndefined();
   });
 
   test("at its deadline counts as joined for those that stay, until it joins again", () => {
     const [zero, one, two] = noting(3) as [Noting, Noting, Noting];
-    const { made } = gathering({ kind: "join", size: 4 });
-    made.add(0, zero, 1, 100, 0);
-    made.add(1, one, 1, 200, 0);
-    made.add(2, two, 1, 300, 0);
+    const { joinPhase } = gathering({ kind: "join", size: 4 });
+    joinPhase.add(0, zero, 1, 100, 0);
+    joinPhase.add(1, one, 1, 200, 0);
+    joinPhase.add(2, two, 1, 300, 0);
     vi.advanceTimersByTime(200);
-    expect(zero.told).toMatchObject([{ ranks: [3], joined: [0, 1, 2] }]);
-    expect(one.told).toMatchObject([{ ranks: [3], joined: [0, 1, 2] }]);
-    expect((one.told[0] as { headline: string }).headline).toMatch(/^3 of 4 joined .* rank 3$/);
-    made.add(0, zero, 2, 500, 0);
-    made.withdraw(zero);
+    expect(zero.replies).toMatchObject([{ ranks: [3], joined: [0, 1, 2] }]);
+    expect(one.replies).toMatchObject([{ ranks: [3], joined: [0, 1, 2] }]);
+    expect((one.replies[0] as { headline: string }).headline).toMatch(/^3 of 4 joined .* rank 3$/);
+    joinPhase.add(0, zero, 2, 500, 0);
+    joinPhase.withdraw(zero);
     vi.advanceTimersByTime(100);
-    expect(two.told).toMatchObject([{ ranks: [0, 3], joined: [1, 2] }]);
+    expect(two.replies).toMatchObject([{ ranks: [0, 3], joined: [1, 2] }]);
   });
 });
 
 describe("survivors that name no lost rank", () => {
   test("wait the settle time after each further survivor", () => {
     const peers = noting(4);
-    const { made, seen } = gathering({
+    const { joinPhase, seen } = gathering({
       ...{ kind: "rejoin", from: generation(4, peers), without: undefined },
     });
-    made.add(3, peers[3] as Noting, 1, 10_000, 100);
+    joinPhase.add(3, peers[3] as Noting, 1, 10_000, 100);
     vi.advanceTimersByTime(90);
-    made.add(0, peers[0] as Noting, 1, 10_000, 100);
+    joinPhase.add(0, peers[0] as Noting, 1, 10_000, 100);
     vi.advanceTimersByTime(90);
     expect(seen.formed).toEqual([]);
     vi.advanceTimersByTime(10);
@@ -150,11 +150,11 @@ describe("survivors that name no lost rank", () => {
 
   test("do not wait once all have left", () => {
     const peers = noting(2);
-    const { made, seen } = gathering({
+    const { joinPhase, seen } = gathering({
       ...{ kind: "rejoin", from: generation(2, peers), without: undefined },
     });
-    made.add(0, peers[0] as Noting, 1, 10_000, 100);
-    made.withdraw(peers[0] as Noting);
+    joinPhase.add(0, peers[0] as Noting, 1, 10_000, 100);
+    joinPhase.withdraw(peers[0] as Noting);
     expect([seen.empty, vi.getTimerCount()]).toEqual([1, 0]);
   });
 });

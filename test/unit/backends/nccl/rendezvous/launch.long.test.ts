@@ -64,7 +64,7 @@ describe("a job", () => {
     ["5", "2", ["0: 0 of 3", "0: 1 of 3", "0: 2 of 3", "1: 0 of 2", "1: 1 of 2"]],
     ["3", "3", ["0: 0 of 1", "1: 0 of 1", "2: 0 of 1"]],
     ["2", "1", ["none: 0 of 2", "none: 1 of 2"]],
-  ])("of %s ranks on %s imitated hosts gives each its own", async (ranks, hosts, told) => {
+  ])("of %s ranks on %s imitated hosts gives each its own", async (ranks, hosts, expectedLines) => {
     const path = script(
       "hosts.mjs",
       `const { NCCL_HOSTID = "host none", TWINCCL_LOCAL_RANK, TWINCCL_LOCAL_SIZE } = process.env;
@@ -74,7 +74,7 @@ describe("a job", () => {
     const env = { NCCL_HOSTID: undefined };
     const { lines, err } = await launch(["-n", ranks, "--hosts", hosts, path], env).ended;
     expect(err).toBe("");
-    expect(lines).toEqual(told.map((line, rank) => `[${rank}] ${line}`));
+    expect(lines).toEqual(expectedLines.map((line, rank) => `[${rank}] ${line}`));
   });
 
   test("may write long lines, lines without an end, and letters cut in two", async () => {
@@ -157,7 +157,7 @@ describe("a job", () => {
   test("with unread output ends at the second signal, and the launcher at the third", async () => {
     const path = script(
       "unread.mjs",
-      `process.on("SIGTERM", () => { console.error("told"); process.exit(3); });
+      `process.on("SIGTERM", () => { console.error("stopping"); process.exit(3); });
        setInterval(() => undefined, 1000);
        process.stdout.write(("x".repeat(999) + "\\n").repeat(2000));
        console.error("up");`,
@@ -166,7 +166,7 @@ describe("a job", () => {
     job.process.stdout?.removeAllListeners("data").pause();
     await job.printed("[1] up");
     job.process.kill("SIGTERM");
-    await job.printed("[1] told");
+    await job.printed("[1] stopping");
     job.process.kill("SIGINT");
     await job.printed("SIGTERM was handed on");
     job.process.kill("SIGTERM");

@@ -93,7 +93,7 @@ test("a rank that blocks its event loop is not lost, past the timeout of a dead 
     "busy.mjs",
     `const member = await join();
      const waiting = member.get("to " + rank);
-     await member.exchange("asked", bytes(""));
+     await member.exchange("query", bytes(""));
      if (rank === 0) await member.set("to 1", bytes("before"));
      else Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 18_000);
      if (rank === 1) await member.set("to 0", bytes("after"));

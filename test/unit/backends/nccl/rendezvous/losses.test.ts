@@ -25,9 +25,9 @@ test("a rank lost while the next generation is announced is reported there", asy
   await one?.member.rejoin({ without: [2] });
   // Rank 0 hears of both at once.
   await expect.poll(() => held?.length).toBeGreaterThan(0);
-  const told = held.length;
+  const heldCount = held.length;
   one?.cut();
-  await expect.poll(() => held?.length).toBeGreaterThan(told);
+  await expect.poll(() => held?.length).toBeGreaterThan(heldCount);
   const all = Buffer.concat(held);
   held = undefined;
   near?.write(all);

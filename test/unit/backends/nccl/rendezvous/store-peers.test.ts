@@ -11,18 +11,18 @@ afterEach(() => void vi.useRealTimers());
 /** A rank that records its messages. */
 class Noting implements Peer {
   readonly label: string;
-  readonly told: Reply[] = [];
+  readonly replies: Reply[] = [];
 
   constructor(label: string) {
     this.label = label;
   }
 
   send(reply: Reply): void {
-    this.told.push(reply);
+    this.replies.push(reply);
   }
 
   get last(): Reply | undefined {
-    return this.told.at(-1);
+    return this.replies.at(-1);
   }
 }
 
@@ -57,7 +57,7 @@ describe("a peer that goes", () => {
     join(store, gone, 1, 2);
     store.gone(gone, "lost", "the connection ended");
     join(store, zero, 0, 2);
-    expect(zero.told).toEqual([]);
+    expect(zero.replies).toEqual([]);
     join(store, one, 1, 2);
     expect([zero.last, one.last]).toMatchObject([
       { kind: "joined", rank: 0 },
@@ -160,7 +160,7 @@ test("a wait in a generation that others leave fails with the ranks that continu
     ask(store, zero, request);
   }
   for (const peer of [one, two]) ask(store, peer, rejoin(2, 0, [0]));
-  expect(zero.told.slice(1)).toMatchObject(
+  expect(zero.replies.slice(1)).toMatchObject(
     [2, 3, 4].map((id) => ({ kind: "failed", id, code: "went on", ranks: [1, 2] })),
   );
   expect(vi.getTimerCount()).toBe(0);

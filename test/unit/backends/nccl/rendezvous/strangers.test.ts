@@ -119,10 +119,10 @@ describe("messages of another version, or malformed ones,", () => {
   const hello = { jobId: "j", rank: 1, nonce: freshNonce() };
 
   test("are not accepted as a hello or a challenge", () => {
-    const [said, asked] = [encodeHello(hello), encodeChallenge(freshNonce())];
+    const [said, challenge] = [encodeHello(hello), encodeChallenge(freshNonce())];
     expect(decodeHello(said)).toEqual({ ...hello, nonce: new Uint8Array(hello.nonce) });
     for (const at of [1, 2, 3, 4]) {
-      const [other, another] = [Buffer.from(said), Buffer.from(asked)];
+      const [other, another] = [Buffer.from(said), Buffer.from(challenge)];
       other[at]! ^= 1;
       another[at]! ^= 1;
       expect(() => decodeHello(other)).toThrow("not a rank of twinccl, or another version");

@@ -20,7 +20,7 @@ import { type Echo, echoLibrary } from "./echo.ts";
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
 
 describe("the path of a library", () => {
-  const wish = {
+  const search = {
     names: ["libtwin.so.2", "libtwin.so"],
     option: undefined,
     variable: "TWIN_LIBRARY",
@@ -31,10 +31,10 @@ describe("the path of a library", () => {
 
   test("is the option alone, then the variable", () => {
     const env = { TWIN_LIBRARY: "/by/variable.so" };
-    expect(candidatesOf({ ...wish, option: "/by/option.so" }, env)).toEqual([
+    expect(candidatesOf({ ...search, option: "/by/option.so" }, env)).toEqual([
       { path: "/by/option.so", why: "option" },
     ]);
-    expect(candidatesOf(wish, env)).toEqual([{ path: "/by/variable.so", why: "TWIN_LIBRARY" }]);
+    expect(candidatesOf(search, env)).toEqual([{ path: "/by/variable.so", why: "TWIN_LIBRARY" }]);
   });
 
   test("else that of the loader, then files in CUDA's folders", () => {
@@ -45,7 +45,7 @@ describe("the path of a library", () => {
     mkdirSync(join(home, "other", "lib"), { recursive: true });
     writeFileSync(join(home, "other", "lib64"), "no folder");
     const env = { CUDA_HOME: home, CUDA_PATH: join(home, "other"), TWIN_LIBRARY: "" };
-    const all = candidatesOf(wish, env);
+    const all = candidatesOf(search, env);
     expect(all.filter(({ why }) => why !== "usual folder")).toEqual([
       { path: "libtwin.so.2", why: "loader path" },
       { path: "libtwin.so", why: "loader path" },

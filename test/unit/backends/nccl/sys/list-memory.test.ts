@@ -8,10 +8,10 @@ import {
 
 /** Memory of buffers with addresses far from each other; the requests, in order. */
 function memory() {
-  const asked: ArrayBuffer[] = [];
-  const start = (buffer: ArrayBuffer): bigint => BigInt(asked.indexOf(buffer) + 1) << 32n;
+  const requested: ArrayBuffer[] = [];
+  const start = (buffer: ArrayBuffer): bigint => BigInt(requested.indexOf(buffer) + 1) << 32n;
   const list = new ListMemory((buffer) => {
-    asked.push(buffer);
+    requested.push(buffer);
     return start(buffer);
   });
   /** A place lies where its words do, all of them unwritten. */
@@ -25,32 +25,32 @@ function memory() {
     place.words.fill(1n);
     return place;
   };
-  return { asked, take };
+  return { requested: requested, take };
 }
 
 describe("memory of call lists", () => {
   test("comes many lists to a block, with no shared word", () => {
-    const { asked, take } = memory();
+    const { requested, take } = memory();
     const places = Array.from({ length: 500 }, () => take(10));
-    expect(asked.length).toBe(Math.ceil(500 / Math.floor(pieceWords / 10)));
+    expect(requested.length).toBe(Math.ceil(500 / Math.floor(pieceWords / 10)));
     expect(new Set(places.map(({ address }) => address)).size).toBe(500);
   });
 
   test("fills a block to its last word", () => {
-    const { asked, take } = memory();
+    const { requested, take } = memory();
     for (let time = 0; time < 4; time++) take(pieceWords / 4);
-    expect(asked.length).toBe(1);
+    expect(requested.length).toBe(1);
     take(1);
-    expect(asked.length).toBe(2);
+    expect(requested.length).toBe(2);
   });
 
   test("is a block of its own for a long list, beside the shared block", () => {
-    const { asked, take } = memory();
+    const { requested, take } = memory();
     for (let time = 0; time < 20; time++) {
       take(10);
       for (const long of [pieceWords / 4 + 1, pieceWords, 9 * 300 + 1]) take(long);
     }
-    expect(asked.length).toBe(1 + 3 * 20);
+    expect(requested.length).toBe(1 + 3 * 20);
   });
 
   test("stays in place also after an unknown address", () => {

@@ -100,8 +100,8 @@ describe.each(Object.entries(places))("%s", (_, meetAt) => {
     const members = await Promise.all([0, 1].map((rank) => joining(meet, rank, 2)));
     await members[1]!.leave();
     const signal = AbortSignal.timeout(100);
-    const asked = { jobId: "again", rank: 1, size: 2, signal };
-    expect(await errorOf(meet().join(asked))).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    const request = { jobId: "again", rank: 1, size: 2, signal };
+    expect(await errorOf(meet().join(request))).toMatchObject({ code: "ERR_COMM_ABORTED" });
     await members[0]!.leave();
   });
 });

@@ -18,8 +18,10 @@ test("results of earlier calls stay, and later ones hold what was sent to them",
       for (const each of buffers) results.push([...(await each.toHost())]);
       return results;
     });
-    const told = (rank: number, round: number): number[] =>
+    const expectedValues = (rank: number, round: number): number[] =>
       (rank === 0 ? [10, 11] : [11, 12, 12, 13]).map((value) => value + 100 * round);
-    expect(seen).toEqual([0, 1].map((rank) => [0, 1, 2].map((round) => told(rank, round))));
+    expect(seen).toEqual(
+      [0, 1].map((rank) => [0, 1, 2].map((round) => expectedValues(rank, round))),
+    );
   });
 });
