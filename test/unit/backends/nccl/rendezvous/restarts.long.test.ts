@@ -1,7 +1,6 @@
 /** A job with ranks that leave in order and join again: it restarts, at the same place, once all of them have left. */
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -11,20 +10,13 @@ import type {
   Rendezvous,
 } from "../../../../../src/backends/nccl/rendezvous/rendezvous.ts";
 import { tcpRendezvous } from "../../../../../src/backends/nccl/rendezvous/tcp.ts";
+import { freePort } from "../../../../support/free-port.ts";
 import { closeAfter } from "../../../../support/opened.ts";
 import { launch, scratch, script } from "./launched.ts";
 import { bytes, errorOf, fragile, place, text } from "./stores.ts";
 
 /** Where ranks meet, as each of them makes it. */
 type Meet = () => Rendezvous;
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
 
 const places: Readonly<Record<string, (size: number) => Promise<Meet>>> = {
   "hosted by the launcher": async (size) => {

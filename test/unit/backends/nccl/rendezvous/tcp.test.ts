@@ -3,6 +3,7 @@ import { createServer } from "node:net";
 import { describe, expect, test } from "vitest";
 import { StoreServer } from "../../../../../src/backends/nccl/rendezvous/index.ts";
 import { tcpRendezvous } from "../../../../../src/backends/nccl/rendezvous/tcp.ts";
+import { freePort } from "../../../../support/free-port.ts";
 import { closeAfter } from "../../../../support/opened.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
@@ -141,9 +142,7 @@ describe("clients outside the job", () => {
 
 describe("a missing store", () => {
   test("is waited for, then named", async () => {
-    const { server, secret } = await place(1);
-    const { port } = server;
-    await server.close();
+    const [port, secret] = [await freePort(), "0123456789abcdef"];
     const rendezvous = tcpRendezvous({ port, secret, host: "other" });
     const error = await errorOf(
       rendezvous.join({ jobId: "test-job", rank: 0, size: 1, deadlineMs: 100 }),
@@ -162,9 +161,7 @@ describe("a missing store", () => {
 
 describe("without a launcher", () => {
   test("rank 0 hosts, and lingers until the others have left", async () => {
-    const { server } = await place(1);
-    const { port } = server;
-    await server.close();
+    const port = await freePort();
     const rendezvous = tcpRendezvous({ port, secret: "0123456789abcdef" });
     const join = (rank: number) => rendezvous.join({ jobId: "j", rank, size: 2 });
     const [zero, one] = await Promise.all([join(0), join(1)]);
