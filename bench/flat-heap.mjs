@@ -93,13 +93,13 @@ async function useWorld() {
 }
 
 /** Prints by how much something grew from the second slice to the last, and fails where that is more than noise. */
-function reportGrowth(what, beganMs, where, bytes, mostBytes) {
+function reportGrowth(what, beganMs, where, bytes, maxBytes) {
   const seconds = (performance.now() - beganMs) / 1000;
   const grown = bytes.at(-1) - bytes[1];
   console.log(
     `${what} in ${seconds.toFixed(1)} s; the ${where} grew by ${(grown / 1e3).toFixed(0)} kB from the second slice on`,
   );
-  if (grown <= mostBytes) return;
-  console.log(`MISSED: at most ${mostBytes / 1e3} kB are noise`);
+  if (grown <= maxBytes) return;
+  console.log(`MISSED: at most ${maxBytes / 1e3} kB are noise`);
   process.exitCode = 1;
 }

@@ -3,14 +3,14 @@ import { specifications } from "twinccl";
 import { algorithmsOf, builtCollectives, verifyAlgorithm } from "twinccl/algorithms";
 import { type Figure, report } from "./support/report.ts";
 
-const mostRanks = 64;
+const maxRanks = 64;
 const figures: Figure[] = [];
 let total = 0;
 let programs = 0;
 for (const collective of builtCollectives) {
   for (const algorithm of algorithmsOf(collective)) {
     const began = performance.now();
-    for (let ranks = 1; ranks <= mostRanks; ranks++) {
+    for (let ranks = 1; ranks <= maxRanks; ranks++) {
       const root = specifications[collective].rooted ? 0 : -1;
       const { problems } = verifyAlgorithm(collective, algorithm, ranks, root);
       const [problem] = problems;

@@ -11,7 +11,7 @@ import { options, plain, whole } from "./options.mjs";
 /** Most ranks for which every root is judged. */
 const allRootsUpTo = 16;
 /** Problems printed in full. */
-const mostPrinted = 20;
+const maxPrinted = 20;
 
 if (isMainThread) await main();
 else await work(workerData);
@@ -170,6 +170,6 @@ async function main() {
     const document = { from, to, seconds: wall, ...total, rows: kept };
     writeFileSync(out, `${JSON.stringify(document, null, 2)}\n`);
   }
-  for (const problem of total.problems.slice(0, mostPrinted)) process.stdout.write(`${problem}\n`);
+  for (const problem of total.problems.slice(0, maxPrinted)) process.stdout.write(`${problem}\n`);
   process.exitCode = total.problems.length === 0 ? 0 : 1;
 }

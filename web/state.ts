@@ -40,8 +40,8 @@ export interface State {
   readonly lanes: "ranks" | "links";
 }
 
-const mostRanks = 32;
-const mostElements = 1_048_576;
+const maxRanks = 32;
+const maxElements = 1_048_576;
 export const opNames: readonly OpName[] = [...namedReduceOps, "preMul"];
 export const valueKinds = ["mixed", "whole", "wild"] as const;
 export const channelCounts = [0, 1, 2, 4, 8, 16, 24] as const;
@@ -75,19 +75,19 @@ interface Field<T> {
 const fields: { readonly [K in keyof State]: Field<State[K]> } = {
   collective: oneOf(builtCollectives),
   plan: { read: (text) => text, needs: "the name of a plan" },
-  ranks: integer(1, mostRanks),
-  count: integer(0, mostElements),
+  ranks: integer(1, maxRanks),
+  count: integer(0, maxElements),
   dtype: oneOf(dtypes),
   op: oneOf(opNames),
   scalar: decimal(-Number.MAX_VALUE, Number.MAX_VALUE),
-  root: integer(0, mostRanks - 1),
+  root: integer(0, maxRanks - 1),
   channels: { ...integer(0, 24), needs: "0, 1, 2, 4, 8, 16 or 24" },
   values: oneOf(valueKinds),
   seed: integer(0, 2 ** 32 - 1),
   latency: decimal(0, 1e12),
   bandwidth: decimal(1e-6, 1e9),
-  rank: integer(0, mostRanks - 1),
-  element: integer(0, mostElements * mostRanks),
+  rank: integer(0, maxRanks - 1),
+  element: integer(0, maxElements * maxRanks),
   time: integer(-1, Number.MAX_SAFE_INTEGER),
   lanes: oneOf(["ranks", "links"]),
 };

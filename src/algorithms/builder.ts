@@ -8,7 +8,7 @@
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { InvalidArgumentError } from "../api/errors.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { assertIndex, mostSteps, tooManySteps } from "./limits.ts";
+import { assertIndex, maxSteps, tooManySteps } from "./limits.ts";
 import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
 /** Options of a step. */
@@ -183,7 +183,7 @@ export class ProgramBuilder {
   /** The single lane that is being written; `undefined` while all are. */
   #wanted: { readonly lane: Lane; readonly channel: number } | undefined;
   readonly #countStep = (): void => {
-    if (++this.#steps > mostSteps) throw tooManySteps(this.#head);
+    if (++this.#steps > maxSteps) throw tooManySteps(this.#head);
   };
 
   constructor(head: ProgramHead) {
@@ -247,7 +247,7 @@ export class ProgramBuilder {
   assertFits(write: (program: ProgramBuilder) => void): void {
     const { length, repeats = [] } = this.briefly(write, 0);
     const steps = repeats.reduce((sum, each) => sum + (each.times - 2) * each.length, length);
-    if (steps * this.ranks > mostSteps) throw tooManySteps(this.#head);
+    if (steps * this.ranks > maxSteps) throw tooManySteps(this.#head);
   }
 
   /** The brief form of the same lane: the first and the last repetition only. */

@@ -7,16 +7,16 @@ import { UnsupportedError } from "../api/errors.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Steps of all ranks together. */
-export const mostSteps = 2 ** 23;
+export const maxSteps = 2 ** 23;
 
 /** Steps of a program that `fuse` accepts. */
-const mostFusedSteps = 2 ** 22;
+const maxFusedSteps = 2 ** 22;
 
 /** Pairs of lanes in a program that `fuse` accepts. */
-const mostPairs = 2 ** 24;
+const maxPairs = 2 ** 24;
 
 /** Pairs of lanes and ranks in a program that is verified: the verifier keeps two integers for each. */
-const mostMatchedPairs = 2 ** 26;
+const maxMatchedPairs = 2 ** 26;
 
 /** The facts that the errors name. */
 interface ProgramSize {
@@ -27,7 +27,7 @@ interface ProgramSize {
 
 /** The error for a program of more steps than the limit. */
 export function tooManySteps(program: ProgramSize): UnsupportedError {
-  return tooLarge(program, `more than ${mostSteps.toLocaleString("en")} steps, the limit`);
+  return tooLarge(program, `more than ${maxSteps.toLocaleString("en")} steps, the limit`);
 }
 
 /** The error for a program that is too large to be timed. */
@@ -41,20 +41,20 @@ export function assertFusible(
   steps: number,
 ): void {
   const { ranks, channels } = program;
-  const limit = mostFusedSteps.toLocaleString("en");
-  if (steps > mostFusedSteps) {
+  const limit = maxFusedSteps.toLocaleString("en");
+  if (steps > maxFusedSteps) {
     throw tooLarge(program, `${steps.toLocaleString("en")} steps, folds are read up to ${limit}`);
   }
-  if (channels * ranks * ranks <= mostPairs) return;
-  const most = Math.floor(Math.sqrt(mostPairs / channels)).toLocaleString("en");
+  if (channels * ranks * ranks <= maxPairs) return;
+  const most = Math.floor(Math.sqrt(maxPairs / channels)).toLocaleString("en");
   throw tooLarge(program, `${channels} lanes a rank, with folds read up to ${most} ranks`);
 }
 
 /** Rejects a program that has too many messages to match in memory. */
 export function assertMatchable(program: ProgramSize & { readonly channels: number }): void {
   const { ranks, channels } = program;
-  if (channels * ranks * ranks <= mostMatchedPairs) return;
-  const most = Math.floor(Math.sqrt(mostMatchedPairs / channels)).toLocaleString("en");
+  if (channels * ranks * ranks <= maxMatchedPairs) return;
+  const most = Math.floor(Math.sqrt(maxMatchedPairs / channels)).toLocaleString("en");
   throw tooLarge(program, `${channels} lanes a rank, which are verified up to ${most} ranks`);
 }
 

@@ -88,23 +88,23 @@ export function stepCount(program: Program): number {
 }
 
 /** The largest chunk number that packs into 32 bits with its buffer. */
-const mostChunks = 2 ** 29;
+const maxChunks = 2 ** 29;
 
 /** Chunk of the rank's input. */
 export function input(chunk: number): Ref {
-  assertIndex("input", "chunk", chunk, mostChunks);
+  assertIndex("input", "chunk", chunk, maxChunks);
   return chunk * 4;
 }
 
 /** Chunk of the rank's output. */
 export function output(chunk: number): Ref {
-  assertIndex("output", "chunk", chunk, mostChunks);
+  assertIndex("output", "chunk", chunk, maxChunks);
   return chunk * 4 + 1;
 }
 
 /** Chunk of the program's own memory on the rank; as long as input chunk `chunk` modulo the number of input chunks. */
 export function scratch(chunk: number): Ref {
-  assertIndex("scratch", "chunk", chunk, mostChunks);
+  assertIndex("scratch", "chunk", chunk, maxChunks);
   return chunk * 4 + 2;
 }
 

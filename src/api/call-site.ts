@@ -1,7 +1,7 @@
 /** Where in a program a call was made: what its stack has beside the library's own frames. */
 
 /** Of these a stack has some between the program and here, beside those that a user wants to see. */
-const mostOwnFrames = 12;
+const maxOwnFrames = 12;
 
 /** The folder that the library's files are in, as stacks name it; `undefined` in a bundle, which has no such files. */
 const home = /([^\s(]*\/)api\/call-site\.[jt]s:/.exec(new Error().stack ?? "")?.[1];
@@ -21,7 +21,7 @@ export class CallSite {
   /** Of the current call of the library. */
   constructor() {
     const { stackTraceLimit } = Error;
-    Error.stackTraceLimit = stackTraceLimit + mostOwnFrames;
+    Error.stackTraceLimit = stackTraceLimit + maxOwnFrames;
     Error.captureStackTrace?.(this.#captured, CallSite);
     Error.stackTraceLimit = stackTraceLimit;
   }

@@ -83,14 +83,14 @@ export interface RankRow {
 }
 
 /** Ranks that have a line each. */
-const mostRankLines = 16;
+const maxRankLines = 16;
 
 /**
  * Rows about ranks, which their first cell names: `rank 3`, or a number below a heading (`numbersText`). Of more than 16
  * ranks those with equal cells share a row.
  */
 export function rankRows(rows: readonly RankRow[], naming = ranksText): Row[] {
-  if (rows.length > mostRankLines) return sharedRows(rows, naming);
+  if (rows.length > maxRankLines) return sharedRows(rows, naming);
   return rows.map(({ rank, cells }) => [naming([rank]), ...cells]);
 }
 
@@ -115,13 +115,13 @@ export function ranksText(ranks: readonly number[]): string {
 }
 
 /** Numbers and runs of numbers that are listed; an error's facts hold all of them. */
-const mostListed = 32;
+const maxListed = 32;
 
 /** `0, 2, 5` or `4..7, 9`. */
 export function numbersText(numbers: readonly number[]): string {
   const parts: string[] = [];
   for (let at = 0; at < numbers.length; ) {
-    if (parts.length === mostListed) return `${parts.join(", ")} and ${numbers.length - at} more`;
+    if (parts.length === maxListed) return `${parts.join(", ")} and ${numbers.length - at} more`;
     let end = at + 1;
     while (numbers[end] === (numbers[end - 1] as number) + 1) end++;
     const isRun = end - at > 2;

@@ -50,7 +50,7 @@ export class Oracle {
     if (this.#row.reduces) {
       encodeNumbers(this.#dtype, array, 0, length, (index) => this.#values.input(rank, index));
     } else encodeBits(array, 0, length, { seed: this.#seed, rank, index: 0 });
-    if (array.byteLength <= mostKept) this.#inputs.set(rank, array);
+    if (array.byteLength <= maxKept) this.#inputs.set(rank, array);
     return array;
   }
 
@@ -79,7 +79,7 @@ export class Oracle {
 }
 
 /** Largest cached input in bytes; caching larger ones would double the memory of a benchmark. */
-const mostKept = 2 ** 24;
+const maxKept = 2 ** 24;
 
 /** Number of elements with different bits; missing elements differ. */
 function countDifferent(expected: HostArray, found: HostArray): number {

@@ -6,7 +6,7 @@ import type { MeasuredCollective, Skew } from "./collectives.ts";
 const unit: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
 
 /** Most sizes of one sweep: more are an error that would run for hours. */
-const mostSizes = 4096;
+const maxSizes = 4096;
 
 /** A sweep over sizes in bytes, from `min` to at most `max`. */
 export interface SizeSweep {
@@ -52,7 +52,7 @@ export function sweepSizes(sweep: SizeSweep): number[] {
     check("min", min >= 1, min, "bytes of at least 1, to be multiplied");
   } else check("step", step !== undefined && step >= 1, step, "a step or a factor");
   const steps = factor === undefined ? Math.floor((max - min) / (step ?? 1)) : 0;
-  check("step", steps < mostSizes, step, `steps that make at most ${mostSizes} sizes`);
+  check("step", steps < maxSizes, step, `steps that make at most ${maxSizes} sizes`);
   const sizes: number[] = [];
   for (let size = min; size <= max; ) {
     sizes.push(size);

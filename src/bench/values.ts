@@ -16,7 +16,7 @@ export interface ReducedValues {
 }
 
 /** Whole numbers from 0 up to this one are exact in the dtype. */
-const mostExact: Readonly<Record<DType, number>> = {
+const maxExact: Readonly<Record<DType, number>> = {
   int8: 127,
   uint8: 255,
   int32: 2 ** 31 - 1,
@@ -61,7 +61,7 @@ export function reducedValues(
 
 /** Small integers with absolute values that add up to no more than the dtype counts exactly. */
 function boundedSums(dtype: DType, ranks: number, seed: number): ReducedValues {
-  const exact = mostExact[dtype];
+  const exact = maxExact[dtype];
   const most = Math.max(1, Math.min(1000, Math.floor(exact / ranks)));
   // In a narrow type only some ranks contribute to an element, other ones to the next element.
   const contributors = Math.min(ranks, exact);
@@ -96,7 +96,7 @@ function products(dtype: DType, ranks: number, seed: number): ReducedValues {
 }
 
 function extremes(dtype: DType, op: "min" | "max", ranks: number, seed: number): ReducedValues {
-  const most = Math.min(mostExact[dtype], 30_000);
+  const most = Math.min(maxExact[dtype], 30_000);
   const least = dtypeInfo[dtype].kind === "unsigned" ? 0 : -most;
   const input = (rank: number, index: number): number =>
     drawn(mixedBits(seed, rank, index), least, most);

@@ -189,14 +189,14 @@ export interface VerifiedWorlds {
 }
 
 /** Most ranks to verify: larger programs take seconds, and wrong algorithms fail on fewer ranks. */
-const mostVerifiedRanks = 1024;
+const maxVerifiedRanks = 1024;
 
 /** Range of rank counts that distinguishes the collectives. */
-const [leastDistinct, mostDistinct] = [2, 8];
+const [minDistinct, maxDistinct] = [2, 8];
 
 /** @throws InvalidArgumentError if a part is missing; UsageError if the algorithm fits another collective. */
 function assertWhole(own: UserAlgorithm): void {
-  orOtherCollective(own, mostDistinct, () =>
+  orOtherCollective(own, maxDistinct, () =>
     assertAlgorithm(own.collective, own.algorithm, `${whereOf(own)}: `),
   );
 }
@@ -209,7 +209,7 @@ function assertWhole(own: UserAlgorithm): void {
  */
 export function verifyUserAlgorithm(own: UserAlgorithm, { ranks, roots }: VerifiedWorlds): number {
   let verifiedRanks = ranks;
-  while (verifiedRanks > mostVerifiedRanks) verifiedRanks = Math.floor(verifiedRanks / 2);
+  while (verifiedRanks > maxVerifiedRanks) verifiedRanks = Math.floor(verifiedRanks / 2);
   for (;;) {
     try {
       orOtherCollective(own, verifiedRanks, () => assertSound(own, verifiedRanks, roots));
@@ -236,7 +236,7 @@ function orOtherCollective(own: UserAlgorithm, ranks: number, assert: () => void
     assert();
   } catch (error) {
     if (!(error instanceof InvalidArgumentError)) throw error;
-    const distinctRanks = Math.min(Math.max(ranks, leastDistinct), mostDistinct);
+    const distinctRanks = Math.min(Math.max(ranks, minDistinct), maxDistinct);
     if (isSound(own, own.collective, distinctRanks)) throw error;
     const others = builtCollectives.filter((other) => isSound(own, other, distinctRanks));
     if (others.length === 0) throw error;

@@ -31,7 +31,7 @@ const otherNames: ReadonlyMap<string, DType> = new Map([
 export const opHelp = `${namedReduceOps.slice(0, -1).join(", ")} or ${namedReduceOps.at(-1)} (sum)`;
 
 /** Ranks of a world on the command line, at most: each is an object of this process. */
-export const mostRanks = 131_072;
+export const maxRanks = 131_072;
 
 /** The collective of a command's first argument; `names` are those that the command takes. */
 export function parseCollective(

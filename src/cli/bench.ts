@@ -19,7 +19,7 @@ import {
 } from "../bench/index.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
-  mostRanks,
+  maxRanks,
   parseCollective,
   parseDtypes,
   parseOps,
@@ -207,7 +207,7 @@ function rankPlacement(backend: string, parsed: Parsed<typeof benchOptions>): Ra
     throw new UsageError("--processes: needs --backend nccl; simulated ranks share one process");
   }
   const here = backend === "nccl" && !isLauncher ? launcherEnvironment(process.env) : undefined;
-  const ranks = parsed.integer("ranks", here?.size ?? 8, 1, mostRanks);
+  const ranks = parsed.integer("ranks", here?.size ?? 8, 1, maxRanks);
   return {
     ranks,
     isLauncher,

@@ -24,7 +24,7 @@ import {
 } from "../api/index.ts";
 import type { MeasuredCollective } from "../bench/index.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
-import { mostRanks, opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
+import { maxRanks, opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { variantBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import {
@@ -86,7 +86,7 @@ async function runExplain(args: readonly string[], context: Context): Promise<nu
   if (builtCollectives.every((built) => built !== row.collective)) {
     throw new UsageError(`${row.collective} has no plan to explain`);
   }
-  const size = parsed.integer("ranks", 8, 1, mostRanks);
+  const size = parsed.integer("ranks", 8, 1, maxRanks);
   const question = questionOf(row, parsed, size);
   const plans = planPairOf(parsed, question, size);
   if (plans !== undefined) explainPlans(plans, parsed, size, context);

@@ -41,10 +41,10 @@ export interface Parsed<T extends OptionTable> {
 export function parseOptions<T extends OptionTable>(
   args: readonly string[],
   table: T,
-  mostPositionals: number,
+  maxPositionals: number,
 ): Parsed<T> {
   const { values, positionals } = parse(args, table);
-  const extra = positionals[mostPositionals];
+  const extra = positionals[maxPositionals];
   if (extra !== undefined) throw new UsageError(`unexpected argument "${extra}"`);
   const text = (name: string): string | undefined => {
     const value = values[name];

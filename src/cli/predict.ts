@@ -30,7 +30,7 @@ import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from 
 import { Progress } from "./output.ts";
 
 /** Most ranks of a prediction. */
-const mostPredicted = 2 ** 20;
+const maxPredicted = 2 ** 20;
 
 const topologies = ["crossbar", "fat-tree", "torus", "ring"] as const;
 
@@ -97,7 +97,7 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
   const { collective, rooted, busFactor } = row;
   const built = predicted.find((name) => name === collective);
   if (built === undefined) throw new UsageError(`${collective} has no algorithms to compare`);
-  const ranks = parsed.integer("ranks", 8, 1, mostPredicted);
+  const ranks = parsed.integer("ranks", 8, 1, maxPredicted);
   const root = parsed.integer("root", 0, 0, ranks - 1);
   if (!rooted && parsed.has("root")) throw new UsageError(`--root: ${collective} has none`);
   const dtype = parseDtype(parsed.text("dtype") ?? "float32");

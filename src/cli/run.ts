@@ -10,7 +10,7 @@ import {
 import { worldError } from "../api/world/world-errors.ts";
 import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { mostRanks } from "./args.ts";
+import { maxRanks } from "./args.ts";
 import {
   executorOption,
   scheduleIn,
@@ -65,7 +65,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const name = parsed.text("backend") ?? "sim";
   const isNccl = name.split(":")[0] === "nccl";
   const place = isNccl && !parsed.has("processes") ? launcherEnvironment(process.env) : undefined;
-  const ranks = parsed.integer("ranks", place?.size ?? 8, 1, mostRanks);
+  const ranks = parsed.integer("ranks", place?.size ?? 8, 1, maxRanks);
   if (parsed.has("processes")) {
     if (isNccl) return startRanks("run", args, ranks, context);
     throw new UsageError("--processes: needs --backend nccl; simulated ranks share one process");

@@ -114,7 +114,7 @@ async function runNccl(context: Context): Promise<boolean> {
     dtypes: compared.dtypes,
     ops: compared.ops,
     elements: compared.elements,
-    mostRanks: gpus,
+    maxRanks: gpus,
     seed: 0,
     onProgress: (text) => progress.show(text),
   }).finally(() => progress.clear());

@@ -6,7 +6,7 @@ import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
-import { collectiveHint, mostRanks, opHelp, parseDtype, refuseUnused, rootOf } from "./args.ts";
+import { collectiveHint, maxRanks, opHelp, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { namedBackend, scheduleIn, scheduleOption } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
@@ -60,7 +60,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const parsed = parseOptions(args, options, 1);
   const [what] = parsed.positionals;
   if (what === undefined) throw new UsageError("name a collective or a file");
-  const size = parsed.integer("ranks", 4, 1, mostRanks);
+  const size = parsed.integer("ranks", 4, 1, maxRanks);
   const format = oneOf("--format", parsed.text("format") ?? "text", formats);
   const row = findCollective(what);
   if (row === undefined) refuseCallOptions(what, parsed);

@@ -2,7 +2,7 @@
 import { createWorld } from "../api/index.ts";
 import { measuredCollectives } from "../bench/index.ts";
 import { algorithmFileHelp, namedAlgorithm } from "./algorithms.ts";
-import { mostRanks, parseCollective, parseDtypes, parseOps } from "./args.ts";
+import { maxRanks, parseCollective, parseDtypes, parseOps } from "./args.ts";
 import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
@@ -94,7 +94,7 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const b = await sideOf(context, "--against", against, executor);
   if (file === undefined) return runSweep(parsed, context, a, b);
   refuse(parsed, ["collective", "dtype", "op", "counts", "seed", "algorithm"], "FILE");
-  const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, mostRanks);
+  const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, maxRanks);
   const findings = new Findings(context, parsed.has("json"), {
     file,
     backend: a.name,
@@ -144,7 +144,7 @@ async function runSweep(
 ): Promise<number> {
   const collective = parsed.text("collective");
   const rows = collective === undefined ? measuredCollectives : [parseCollective(collective)];
-  const mostRanks = parsed.integer("ranks", await ranksHere([a, b]), 1);
+  const maxRanks = parsed.integer("ranks", await ranksHere([a, b]), 1);
   const seed = parsed.integer("seed", 0);
   const progress = new Progress(context);
   const found = await sweep({
@@ -153,14 +153,14 @@ async function runSweep(
     rows,
     dtypes: parseDtypes(parsed.text("dtype") ?? "all"),
     ops: parseOps(parsed.text("op") ?? "all"),
-    mostRanks,
+    maxRanks,
     elements: wantedCounts(parsed.text("counts")),
     seed,
     onProgress: (text) => progress.show(text),
   }).finally(() => progress.clear());
-  const facts = { backend: a.name, against: b.name, most_ranks: mostRanks, seed };
+  const facts = { backend: a.name, against: b.name, most_ranks: maxRanks, seed };
   const findings = new Findings(context, parsed.has("json"), facts);
-  findings.text(`# ${a.name} against ${b.name}, 1 to ${mostRanks} ranks, seed ${seed}\n`);
+  findings.text(`# ${a.name} against ${b.name}, 1 to ${maxRanks} ranks, seed ${seed}\n`);
   findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
   for (const comparison of found) {
     const { row, results, identical, elements, onBits, leftOut, first } = comparison;
@@ -242,13 +242,13 @@ async function selectedRows(
 }
 
 async function runPrograms(parsed: VerifyOptions, context: Context): Promise<number> {
-  const mostRanks = parsed.integer("ranks", 64, 1);
+  const maxRanks = parsed.integer("ranks", 64, 1);
   const { rows, subject } = await selectedRows(parsed);
   const progress = new Progress(context);
-  const findings = new Findings(context, parsed.has("json"), { most_ranks: mostRanks });
-  findings.text(`${programsHead(mostRanks, subject)}\n`);
+  const findings = new Findings(context, parsed.has("json"), { most_ranks: maxRanks });
+  findings.text(`${programsHead(maxRanks, subject)}\n`);
   for (const row of rows) {
-    const report = verifyPrograms(row, mostRanks, (ranks) =>
+    const report = verifyPrograms(row, maxRanks, (ranks) =>
       progress.show(`verifying ${row.collective} ${row.algorithm.name}, ${ranks} ranks`),
     );
     progress.clear();

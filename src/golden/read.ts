@@ -76,7 +76,7 @@ const algorithms = ["Ring", "Tree"] as const;
 const protocols = ["Simple", "LL", "LL128"] as const;
 
 /** Most elements of a call: the data of eight ranks fits one TypedArray. */
-const mostElements = 2 ** 29;
+const maxElements = 2 ** 29;
 
 const demands = new Map<string, GoldenCase["forced"]>([
   ["default", undefined],
@@ -96,14 +96,14 @@ function caseOf(fields: Fields): GoldenCase {
     collective,
     dtype: dtypeNames[short],
     op: fields.word("op", [...namedReduceOps, "preMul"]),
-    count: fields.integer("count", 0, mostElements),
+    count: fields.integer("count", 0, maxElements),
     values: fields.word("cls", ["norm", "wild"]),
     root: collective === "reduce" ? fields.integer("root", 0, ranks - 1) : undefined,
     environment: named
       ? fields.word("env", Object.keys(environments) as EnvironmentName[])
       : undefined,
     inPlace: named && fields.has("inplace") ? fields.boolean("inplace") : false,
-    offset: named && fields.has("offset") ? fields.integer("offset", 0, mostElements) : 0,
+    offset: named && fields.has("offset") ? fields.integer("offset", 0, maxElements) : 0,
   };
 }
 

@@ -38,11 +38,11 @@ export interface ProgramConstraints {
   /** Numbers of ranks; `worldSizes()` when left out. */
   readonly sizes?: fc.Arbitrary<number> | undefined;
   /** Most steps; 4 when left out. */
-  readonly mostSteps?: number | undefined;
+  readonly maxSteps?: number | undefined;
   /** Most splits; 2 when left out. */
-  readonly mostSplits?: number | undefined;
+  readonly maxSplits?: number | undefined;
   /** Most elements of a rank's block; 40 when left out. */
-  readonly mostElements?: number | undefined;
+  readonly maxElements?: number | undefined;
   /** The calls to draw from; all when left out. */
   readonly kinds?: readonly ProgramCall["kind"][] | undefined;
   /** Single calls, groups, captured calls that are replayed; all when left out. */
@@ -51,7 +51,7 @@ export interface ProgramConstraints {
 
 const kinds: OptionKinds<ProgramConstraints> = {
   ...{ payload: true, symmetric: "boolean", scalarsDiffer: "boolean", sizes: true },
-  ...{ mostSteps: true, mostSplits: true, mostElements: true, kinds: "array", steps: "array" },
+  ...{ maxSteps: true, maxSplits: true, maxElements: true, kinds: "array", steps: "array" },
 };
 
 interface SplitShape {
@@ -75,13 +75,13 @@ interface StepShape {
  */
 export function programs(constraints: ProgramConstraints = {}): fc.Arbitrary<Program> {
   assertConstraints(constraints);
-  const { payload = "exact", sizes = worldSizes(), mostSteps = 4, mostSplits = 2 } = constraints;
+  const { payload = "exact", sizes = worldSizes(), maxSteps = 4, maxSplits = 2 } = constraints;
   return fc
     .record({
       size: sizes,
       issue: choices<Program["issue"]>(["each", "together"]),
-      splits: fc.array(splitShapes(), { maxLength: mostSplits }),
-      steps: fc.array(stepShapes(constraints), { minLength: 1, maxLength: mostSteps }),
+      splits: fc.array(splitShapes(), { maxLength: maxSplits }),
+      steps: fc.array(stepShapes(constraints), { minLength: 1, maxLength: maxSteps }),
     })
     .map(({ size, issue, splits: drawn, steps }) => {
       const splits = fittedSplits(size, drawn);
@@ -93,11 +93,11 @@ export function programs(constraints: ProgramConstraints = {}): fc.Arbitrary<Pro
 function assertConstraints(constraints: ProgramConstraints): void {
   assertOptions("programs", constraints, kinds);
   const { payload = "exact", sizes, kinds: calls, steps } = constraints;
-  const { mostSteps = 1, mostSplits = 0, mostElements = 0 } = constraints;
+  const { maxSteps = 1, maxSplits = 0, maxElements = 0 } = constraints;
   if (typeof payload !== "function") assertAmong("programs", "payload", payload, payloadClasses);
-  assertWhole("programs", "mostSteps", mostSteps, 1);
-  assertWhole("programs", "mostSplits", mostSplits, 0);
-  assertWhole("programs", "mostElements", mostElements, 0);
+  assertWhole("programs", "maxSteps", maxSteps, 1);
+  assertWhole("programs", "maxSplits", maxSplits, 0);
+  assertWhole("programs", "maxElements", maxElements, 0);
   if (calls !== undefined) assertAllAmong("programs", "kinds", calls, kindsOfCalls);
   if (steps !== undefined) assertAllAmong("programs", "steps", steps, [...new Set(usualSteps)]);
   // Checked by methods, because a package loaded twice has two classes.
@@ -140,7 +140,7 @@ function stepShapes(constraints: ProgramConstraints): fc.Arbitrary<StepShape> {
 
 function callShapes({
   kinds = kindsOfCalls,
-  mostElements = 40,
+  maxElements = 40,
   symmetric = false,
   scalarsDiffer = true,
 }: ProgramConstraints): fc.Arbitrary<CallShape> {
@@ -157,7 +157,7 @@ function callShapes({
     dtype: dtypesOf(),
     op: choices(["sum", "prod", "min", "max", "avg", "preMul"]),
     scalarsDiffer: scalarsDiffer ? fc.boolean() : fc.constant(false),
-    count: countsUpTo({ max: mostElements }),
+    count: countsUpTo({ max: maxElements }),
     root: fc.nat({ max: 16 }),
     give: choices(["exchange", "both"]),
     recv: choices(["allocated", "exact", "longer"]),

@@ -37,9 +37,9 @@ export type LifeCycleCommand = fc.AsyncCommand<LifeCycleModel, LifeCycleReal>;
 /** The life cycles to draw from. */
 export interface LifeCycleConstraints {
   /** Most ranks; 5 when left out. */
-  readonly mostRanks?: number | undefined;
+  readonly maxRanks?: number | undefined;
   /** Most commands after the one that opens the first world; 12 when left out. */
-  readonly mostCommands?: number | undefined;
+  readonly maxCommands?: number | undefined;
 }
 
 /**
@@ -52,12 +52,12 @@ export interface LifeCycleConstraints {
 export function lifeCycleCommands(
   constraints: LifeCycleConstraints = {},
 ): fc.Arbitrary<Iterable<LifeCycleCommand>> {
-  assertOptions("lifeCycleCommands", constraints, { mostRanks: true, mostCommands: true });
-  const { mostRanks = 5, mostCommands = 12 } = constraints;
-  assertWhole("lifeCycleCommands", "mostRanks", mostRanks, 1);
-  assertWhole("lifeCycleCommands", "mostCommands", mostCommands, 0);
+  assertOptions("lifeCycleCommands", constraints, { maxRanks: true, maxCommands: true });
+  const { maxRanks = 5, maxCommands = 12 } = constraints;
+  assertWhole("lifeCycleCommands", "maxRanks", maxRanks, 1);
+  assertWhole("lifeCycleCommands", "maxCommands", maxCommands, 0);
   const { commands: replayPath } = environmentReplay();
-  const sizes = fc.integer({ min: 1, max: mostRanks });
+  const sizes = fc.integer({ min: 1, max: maxRanks });
   const kinds = [
     sizes.map(openWorld),
     fc.constant(runSum),
@@ -71,7 +71,7 @@ export function lifeCycleCommands(
     fc.constant(closeWorld),
   ];
   const later = fc.commands(kinds, {
-    maxCommands: mostCommands,
+    maxCommands,
     // Without this, fast-check would draw fewer commands.
     size: "max",
     ...(replayPath === undefined ? {} : { replayPath }),

@@ -61,8 +61,8 @@ function anyFloat(format: FloatFormat, next: () => number): Bits {
     const exponent = BigInt(bias + (low % 4) - 2);
     return halves(sign | (exponent << BigInt(fractionBits)) | fraction);
   }
-  const leastNormal = 1n << BigInt(fractionBits);
-  const edges = [0n, 1n, leastNormal - 1n, leastNormal, largest, largest - 1n, largest + 1n];
+  const minNormal = 1n << BigInt(fractionBits);
+  const edges = [0n, 1n, minNormal - 1n, minNormal, largest, largest - 1n, largest + 1n];
   return halves(sign | (edges[low % edges.length] ?? 0n));
 }
 

@@ -144,11 +144,11 @@ const otherAlgorithms = {
 /** Programs that a claim of equal bits is made for. */
 function claimed(among: readonly number[]): fc.Arbitrary<Program> {
   const sizes = fc.constantFrom(...among);
-  const bits = { ...claimedBits, sizes, mostSplits: 1 };
+  const bits = { ...claimedBits, sizes, maxSplits: 1 };
   return fc.oneof(
-    { weight: 6, arbitrary: programs({ ...bits, mostSteps: 8 }) },
-    { weight: 2, arbitrary: programs({ ...bits, mostSteps: 3, mostElements: 9000 }) },
-    { weight: 2, arbitrary: programs({ sizes, symmetric: true, mostSteps: 6 }) },
+    { weight: 6, arbitrary: programs({ ...bits, maxSteps: 8 }) },
+    { weight: 2, arbitrary: programs({ ...bits, maxSteps: 3, maxElements: 9000 }) },
+    { weight: 2, arbitrary: programs({ sizes, symmetric: true, maxSteps: 6 }) },
   );
 }
 

@@ -16,6 +16,6 @@ identical(
   ],
   {
     runs: { exact: 40, bits: 60 },
-    programs: { exact: { sizes, mostSplits: 1 }, bits: { ...claimedBits, sizes, mostSplits: 1 } },
+    programs: { exact: { sizes, maxSplits: 1 }, bits: { ...claimedBits, sizes, maxSplits: 1 } },
   },
 );

@@ -114,7 +114,7 @@ describe(isShared ? "processes that share a GPU" : "one process per GPU", () => 
       async () => {
         const exact = { payload: "exact", scalarsDiffer: false } as const;
         const sizes = fc.constant(size);
-        const drawn = programs({ ...(nodes > 1 ? exact : claimedBits), sizes, mostSplits: 1 });
+        const drawn = programs({ ...(nodes > 1 ? exact : claimedBits), sizes, maxSplits: 1 });
         const taken = fc.sample(drawn, { seed, numRuns: runsOf(40) }).map(takenByNccl);
         expect(taken.length).toBeGreaterThan(0);
         const ranks = await LaunchedRanks.open<ConformanceParts>({

@@ -10,7 +10,7 @@ import { interpret } from "../support/interpreter.ts";
 import { readings, scalar } from "./arithmetic.ts";
 import { lengthOf, type WildCall, wildCall } from "./wild.ts";
 
-const mostRanks = 17;
+const maxRanks = 17;
 
 /** The elements of the interpreter, as the library's dtypes and operators. */
 const wholes = [{ at: 0, width: 1, arrayOf: Int32Array, op: "avg" }] as const;
@@ -102,7 +102,7 @@ const rows = builtCollectives.flatMap((collective) =>
 describe("fused folds have the results of messages", () => {
   test.each(rows)("$collective $name", async ({ collective, name, algorithm }) => {
     const { reduces, rooted } = specifications[collective];
-    for (let ranks = 1; ranks <= mostRanks; ranks++) {
+    for (let ranks = 1; ranks <= maxRanks; ranks++) {
       const backend = sim({ algorithms: { [collective]: name } });
       const world = await createWorld({ backend, size: ranks });
       for (const root of rooted ? new Set([0, ranks >> 1, ranks - 1]) : [-1]) {

@@ -15,7 +15,7 @@ const subjects = [
   new Subject("wasm, 3 threads", threaded(3)),
   new Subject("wasm, 7 threads", threaded(7)),
   new Subject("wasm, memory of one thread", new WasmExecutor({ threads: 4, shared: false })),
-  new Subject("wasm, no room", new WasmExecutor({ threads: 1, mostBytes: 2 ** 21 })),
+  new Subject("wasm, no room", new WasmExecutor({ threads: 1, maxBytes: 2 ** 21 })),
 ];
 
 afterAll(async () => {

@@ -69,12 +69,12 @@ describe.each(rows)("$collective by $algorithm", (row) => {
   const kinds = [row.collective, row.collective, row.collective, "broadcast", "barrier"] as const;
 
   test("exact contents give the results of naive loops", async () => {
-    const cases = programs({ payload: "exact", kinds, mostElements: 70 });
+    const cases = programs({ payload: "exact", kinds, maxElements: 70 });
     await holds(cases, (program) => judge(row, program, false), 100);
   });
 
   test("arbitrary bits give the results of the paper's fold order", async () => {
-    const cases = programs({ payload: "bits", kinds, mostElements: 70 });
+    const cases = programs({ payload: "bits", kinds, maxElements: 70 });
     await holds(cases, (program) => judge(row, program, true), 150);
   });
 });

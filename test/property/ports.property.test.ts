@@ -156,7 +156,7 @@ test("messages wait only for contended ports, and ranks only for their own messa
 test("no port carries two messages at a time, in groups and replays of any calls", async () => {
   await holds(
     // With one split, no two communicators have the same name.
-    programs({ payload: "bits", mostSplits: 1 }),
+    programs({ payload: "bits", maxSplits: 1 }),
     async (program) => {
       const trace = new Trace();
       await runProgram(sim({ trace, link }), program);

@@ -37,7 +37,7 @@ test("random programs of any bits leave the same bytes in every resume order", a
 
 test("random programs never write a lent buffer", async () => {
   await holds(
-    programs({ mostElements: 9 }),
+    programs({ maxElements: 9 }),
     async (program) => {
       await runProgram(sim({ strict: true }), program);
     },

@@ -34,7 +34,7 @@ const kinds = [
   "scatter",
   "barrier",
 ] as const;
-const cases = programs({ payload: "bits", mostSplits: 0, steps: ["call"], kinds });
+const cases = programs({ payload: "bits", maxSplits: 0, steps: ["call"], kinds });
 
 type Kind = (typeof kinds)[number];
 

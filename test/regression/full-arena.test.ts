@@ -49,7 +49,7 @@ describe("an arena full of buffers serves calls as cpu() does", () => {
   ];
   test.each(plans)("%o", async (plan) => {
     const needed = await results(cpu(), plan);
-    const found = await results(new WasmExecutor({ threads: 2, mostBytes: 2 ** 20 }), plan);
+    const found = await results(new WasmExecutor({ threads: 2, maxBytes: 2 ** 20 }), plan);
     for (const [at, bytes] of needed.entries()) {
       expect(Buffer.compare(found[at] as Uint8Array, bytes), `call ${at}`).toBe(0);
     }
@@ -57,7 +57,7 @@ describe("an arena full of buffers serves calls as cpu() does", () => {
 });
 
 test("a call that needs more than is reserved for calls fails with a typed error", async () => {
-  const executor = new WasmExecutor({ threads: 1, mostBytes: 2 ** 16 });
+  const executor = new WasmExecutor({ threads: 1, maxBytes: 2 ** 16 });
   const world = await createWorld({ backend: sim({ executor }), size: 2 });
   // As of a fold over more ranks than fit.
   const reserved = vi.spyOn(executor.runner.arena, "takeForCall").mockReturnValue(undefined);

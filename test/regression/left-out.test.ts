@@ -242,13 +242,11 @@ const drawn: Readonly<Record<string, (rest: Rest) => fc.Arbitrary<unknown>>> = {
   dtypesOf: (rest) => dtypesOf(rest("kinds")),
   reduceOps: (rest) => reduceOps("int8", rest("payload")),
   lifeCycleCommands: (rest) =>
-    lifeCycleCommands(rest("mostRanks", "mostCommands")).map((commands) =>
-      [...commands].map(String),
-    ),
+    lifeCycleCommands(rest("maxRanks", "maxCommands")).map((commands) => [...commands].map(String)),
   programs: (rest) =>
     programs({
       ...rest("payload", "symmetric", "scalarsDiffer", "sizes"),
-      ...rest("mostSteps", "mostSplits", "mostElements", "kinds", "steps"),
+      ...rest("maxSteps", "maxSplits", "maxElements", "kinds", "steps"),
     }),
 };
 

@@ -4,7 +4,7 @@ import { sim, Trace } from "twinccl/sim";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 
 /** More calls than are made within seconds: a loop that no turn of the event loop ends fails here. */
-const mostCalls = 50_000;
+const maxCalls = 50_000;
 
 afterEach(() => vi.restoreAllMocks());
 
@@ -27,14 +27,14 @@ async function callsUntil(
   const [calls] = await world.run(async (comm) => {
     const flag = comm.alloc("int32", 1);
     const isOver = comm.rank === 0 ? begin() : () => false;
-    for (let made = 1; made < mostCalls; made++) {
+    for (let made = 1; made < maxCalls; made++) {
       await call(comm);
       flag.fill(isOver() ? 1 : 0);
       if (made % 16 > 0) continue;
       await comm.allReduce({ send: flag, op: "max" });
       if ((await flag.toHost())[0] === 1) return made;
     }
-    return mostCalls;
+    return maxCalls;
   });
   return calls as number;
 }
@@ -69,14 +69,14 @@ describe("while ranks only await calls", () => {
     ["AbortSignal.timeout aborts", aborts],
     ["a signal of the system is handled", isSignalled],
   ])("%s", async (_, begin) => {
-    expect(await callsUntil(2, (comm) => comm.barrier(), begin)).toBeLessThan(mostCalls);
+    expect(await callsUntil(2, (comm) => comm.barrier(), begin)).toBeLessThan(maxCalls);
   });
 
   test("an AbortSignal of the calls ends them", async () => {
     await using world = await createWorld({ backend: sim(), size: 2 });
     const results = world.run(async (comm) => {
       const signal = AbortSignal.timeout(20);
-      for (let made = 0; made < mostCalls; made++) await comm.barrier({ signal });
+      for (let made = 0; made < maxCalls; made++) await comm.barrier({ signal });
     });
     await expect(results).rejects.toMatchObject({
       failures: [{ error: { code: "ERR_COMM_ABORTED" } }, {}],
@@ -89,7 +89,7 @@ describe("while ranks only await calls", () => {
     ["calls issued ahead", issuedAhead()],
     ["calls of splits", async (comm: Communicator) => (await comm.split({ color: 0 })).close()],
   ])("a timer fires between %s", async (_, call) => {
-    expect(await callsUntil(3, call)).toBeLessThan(mostCalls);
+    expect(await callsUntil(3, call)).toBeLessThan(maxCalls);
   });
 });
 

@@ -74,7 +74,7 @@ describe("shrinking ends at the smallest failing case", () => {
           step.call.op !== "sum" &&
           size >= 3,
       );
-    const least = ends(programs({ mostSplits: 0, mostSteps: 1 }), fails, 4);
+    const least = ends(programs({ maxSplits: 0, maxSteps: 1 }), fails, 4);
     expect(least).toMatchObject([
       { size: 3, steps: [{ kind: "call", call: { count: 6, dtype: "int8", op: "prod" } }] },
     ]);

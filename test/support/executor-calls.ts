@@ -43,15 +43,15 @@ export interface FoldingCase {
   readonly seed: number;
 }
 
-/** Calls of up to `mostCount` elements. */
-export function foldingCases(mostCount: number): fc.Arbitrary<FoldingCase> {
+/** Calls of up to `maxCount` elements. */
+export function foldingCases(maxCount: number): fc.Arbitrary<FoldingCase> {
   return fc.record({
     plan: fc.constantFrom(...Object.keys(planned)),
     collective: fc.constantFrom("allReduce", "allReduce", "reduceScatter", "reduce", "allGather"),
     dtype: fc.constantFrom(...dtypes),
     operator: fc.constantFrom("sum", "prod", "min", "max", "avg", "preMul"),
     size: fc.integer({ min: 1, max: 8 }),
-    count: fc.oneof(fc.integer({ min: 0, max: 40 }), fc.integer({ min: 0, max: mostCount })),
+    count: fc.oneof(fc.integer({ min: 0, max: 40 }), fc.integer({ min: 0, max: maxCount })),
     sendStart: fc.integer({ min: 0, max: 5 }),
     recvStart: fc.integer({ min: 0, max: 5 }),
     place: fc.constantFrom("alloc", "alloc", "symmetric", "host", "mixed"),

@@ -44,8 +44,8 @@ export class LivingTimers {
   }
 
   /** The number of living timers with a delay in the range. */
-  count(leastMs = 0, mostMs = Infinity): number {
+  count(minMs = 0, maxMs = Infinity): number {
     const delays = [...this.#living.values()];
-    return delays.filter((delayMs) => delayMs >= leastMs && delayMs <= mostMs).length;
+    return delays.filter((delayMs) => delayMs >= minMs && delayMs <= maxMs).length;
   }
 }

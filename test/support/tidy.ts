@@ -310,7 +310,7 @@ function layerOf({ path }: SourceFile): string {
 }
 
 /** Folders with more personifications in their comments than that number in a thousand words. */
-export function personified(files: readonly SourceFile[], mostInThousand = 1): string[] {
+export function personified(files: readonly SourceFile[], maxInThousand = 1): string[] {
   const counts = new Map<string, { words: number; persons: number }>();
   for (const file of files) {
     const count = counts.get(layerOf(file)) ?? { words: 0, persons: 0 };
@@ -321,7 +321,7 @@ export function personified(files: readonly SourceFile[], mostInThousand = 1): s
   }
   return [...counts].flatMap(([folder, { words, persons }]) => {
     const inThousand = (1000 * persons) / words;
-    if (inThousand <= mostInThousand) return [];
+    if (inThousand <= maxInThousand) return [];
     return [`${folder}: ${inThousand.toFixed(1)} personifications in 1,000 words of comments`];
   });
 }

@@ -4,7 +4,7 @@ import { random } from "./draw.mjs";
 import { planText, predicted } from "./plans.mjs";
 
 const KiB = 1024;
-const mostBytes = 64 * KiB * KiB;
+const maxBytes = 64 * KiB * KiB;
 
 /** Sizes where the reading of NCCL leaves room: double or single precision, and the rounding of a switch point. */
 const ambiguous = {
@@ -76,14 +76,14 @@ async function checkKind({ kind, draw, perKind, size, gpu, twin, backend, result
   const es = dtype === "uint8" ? 1 : 4;
   // Blocks of all ranks together stay as small as the largest single buffer.
   const blocks = collective === "reduceScatter" || collective === "allGather" ? size : 1;
-  const most = Math.floor(mostBytes / blocks / es) * es;
+  const most = Math.floor(maxBytes / blocks / es) * es;
   const extra = symmetric ? ambiguous.symmetric : ambiguous.allReduce;
   const counts = countsOf(draw, perKind, extra, most, es);
   const name = `${collective}${symmetric ? " symmetric" : ""} n=${size}`;
   const tally = { checked: 0, agreed: 0 };
   backend.plans?.take();
   await gpu.run(async (comm) => {
-    const [send, recv] = [mostBytes, mostBytes].map((length) =>
+    const [send, recv] = [maxBytes, maxBytes].map((length) =>
       comm.alloc(dtype, length / es, { symmetric }),
     );
     for (const count of counts) {

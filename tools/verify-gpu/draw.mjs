@@ -12,7 +12,7 @@ const ops = ["sum", "sum", "sum", "prod", "avg", "avg", "avg", "preMul", "preMul
 const reducing = ["allReduce", "allReduce", "allReduce", "reduceScatter", "reduce"];
 
 /** Most bytes of a rank's own buffer. */
-const mostBytes = 2 ** 24;
+const maxBytes = 2 ** 24;
 
 /** Numbers from one seed. */
 export function random(seed) {
@@ -61,7 +61,7 @@ export function drawCall(draw, size, pin) {
   const op = copies ? undefined : symmetric ? "sum" : pick(ops);
   const es = bytesOf[dtype];
   const blocks = collective === "reduceScatter" || collective === "allGather" ? size : 1;
-  const most = Math.floor(mostBytes / es / blocks);
+  const most = Math.floor(maxBytes / es / blocks);
   let count = Math.max(1, Math.min(most, drawCount(draw, size, es, pin)));
   let offset = chance(2) ? 0 : pick([1, 2, 3, 5, 9]);
   if (symmetric) {

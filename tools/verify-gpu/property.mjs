@@ -7,7 +7,7 @@ import { planText, predicted } from "./plans.mjs";
 
 /** Settings change this often: NCCL needs a second or more for a start. */
 const settingSeconds = 2.5;
-const mostTold = 20;
+const maxReported = 20;
 
 function emptyTotals() {
   return {
@@ -86,7 +86,7 @@ function count(totals, call, plan, size) {
 function note(totals, facts, difference, hop) {
   if (difference === undefined) return;
   totals.differentCalls++;
-  if (totals.differences.length >= mostTold) return;
+  if (totals.differences.length >= maxReported) return;
   const { rank, element, a, b } = difference;
   totals.differences.push({ ...facts, rank, element, gpu: a, sim: b, hop: hop(difference) });
 }
@@ -96,5 +96,5 @@ function notePlan(totals, facts, taken) {
   totals.plansRead++;
   if (planText(taken) === planText(facts.plan)) return;
   totals.plansOtherwise++;
-  if (totals.planDifferences.length < mostTold) totals.planDifferences.push({ ...facts, taken });
+  if (totals.planDifferences.length < maxReported) totals.planDifferences.push({ ...facts, taken });
 }

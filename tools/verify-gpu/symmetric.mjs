@@ -6,7 +6,7 @@ import { Payload } from "./payload.mjs";
 import { planText, predicted } from "./plans.mjs";
 
 /** Bytes of the largest block of a call. */
-const mostBytes = 2 ** 19;
+const maxBytes = 2 ** 19;
 
 /** Calls of one type and kernel in a row, with the same memory. */
 const batch = 40;
@@ -54,7 +54,7 @@ function drawCall({ collective, protocol, dtype }, twin, size, draw) {
   const bytes = elementBytes[dtype];
   // At other addresses NCCL loads 1- and 2-byte types wrongly, and the call is refused.
   const aligned = Math.max(1, 4 / bytes);
-  const most = mostBytes / bytes;
+  const most = maxBytes / bytes;
   for (;;) {
     const reach = protocol === "LL" ? 75_000 / bytes : most;
     const count = aligned * (1 + draw.below(Math.floor(reach / aligned)));

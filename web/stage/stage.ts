@@ -22,7 +22,7 @@ export class Stage {
   #gauges: SVGElement[][] = [];
   /** By rank: times at which messages arrive. */
   #arrivals: number[][] = [];
-  #mostElements = 1;
+  #maxElements = 1;
   #timePs = 0;
 
   constructor(room: HTMLElement) {
@@ -38,7 +38,7 @@ export class Stage {
   ): string {
     this.#film = film;
     this.#panels = panelsOf(film.flights, film.ranks, rootOf);
-    this.#mostElements = Math.max(1, ...film.flights.map(({ message }) => message.elements));
+    this.#maxElements = Math.max(1, ...film.flights.map(({ message }) => message.elements));
     this.#arrivals = Array.from({ length: film.ranks }, () => []);
     for (const { message } of film.flights) this.#arrivals[message.to]?.push(message.recvEnd);
     for (const times of this.#arrivals) times.sort((a, b) => a - b);
@@ -89,7 +89,7 @@ export class Stage {
     // On small screens parcels stay large enough to be distinguished.
     const room = Math.min(1.6, Math.max(1, 0.85 / scale));
     const crowd = panel.radius < 18 ? 0.7 : 1;
-    const size = (8 + 5 * Math.sqrt(elements / this.#mostElements)) * room * crowd;
+    const size = (8 + 5 * Math.sqrt(elements / this.#maxElements)) * room * crowd;
     drawTail(context, way, u, rankColour(from, film.ranks), size);
     const place: Point = way.at(u);
     const { order, final } = flight;

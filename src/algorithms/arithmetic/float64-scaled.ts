@@ -26,7 +26,7 @@ const splitter = 134217729;
 const safeProduct = 2 ** -900;
 /** Slightly above 1, to test that a rest is clearly less than half a unit in the last place. */
 const nudge = 1 + 2 ** -20;
-const leastNormal = 2 ** -1022;
+const minNormal = 2 ** -1022;
 
 /** Sum of `x * scalar`: each hop rounds once when `fused`, else the product and then the sum. */
 export function float64ScaledSum(scalar: number, fused: boolean): FoldMethods {
@@ -104,7 +104,7 @@ function fuseByPower(
     const partial = acc[accAt + i] as number;
     const product = x * scalar;
     const size = Math.abs(product);
-    const exact = size >= leastNormal && size <= Number.MAX_VALUE;
+    const exact = size >= minNormal && size <= Number.MAX_VALUE;
     acc[accAt + i] = product + partial;
     if (!exact) acc[accAt + i] = fma(x, scalar, partial);
   }
@@ -128,7 +128,7 @@ const float = new Float64Array(1);
 const words = new Uint32Array(float.buffer);
 
 /** Exponent of the least subnormal double, and bits of a significand. */
-const leastExponent = -1074;
+const minExponent = -1074;
 const precision = 53;
 
 /** `x * y + z` with one rounding, to nearest and ties to even, for all exponents. */
@@ -179,7 +179,7 @@ function significandOf(x: number): bigint {
 function nearestDouble(size: bigint, exponent: number): number {
   const length = bitLength(size);
   // Cut to 53 bits, or to whole steps of the least subnormal.
-  const drop = Math.max(length - precision, leastExponent - exponent);
+  const drop = Math.max(length - precision, minExponent - exponent);
   if (drop <= 0) return Number(size) * 2 ** exponent;
   const dropped = BigInt(drop);
   const half = 1n << (dropped - 1n);

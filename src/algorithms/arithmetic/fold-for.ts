@@ -17,7 +17,7 @@ type Variants = Map<number, Fold>;
 const folds = new Map<DType, Map<string | number | bigint, Variants>>();
 
 /** Scalars cached for each dtype: the bound limits the memory of programs with many scalars. */
-const mostOperators = 64;
+const maxOperators = 64;
 
 /**
  * The fold of contributions of `dtype` by `op` over `ranks` ranks. A repeated call allocates
@@ -56,7 +56,7 @@ function variantsOf(dtype: DType, op: ReduceOp): Variants {
   const key = typeof op === "object" ? scalarKey(op.preMul) : op;
   let variants = known.get(key);
   if (variants === undefined) {
-    if (known.size >= mostOperators) known.clear();
+    if (known.size >= maxOperators) known.clear();
     variants = new Map();
     known.set(key, variants);
   }

@@ -15,10 +15,10 @@ import { tooMuchTraffic } from "../limits.ts";
 import { bufferOf, chunkOf, column, none, type Program, stepWidth } from "../program.ts";
 
 /** Limit of runs: some 500 MB with their edges. */
-const mostRuns = 2 ** 23;
+const maxRuns = 2 ** 23;
 
 /** Limit of steps that are read: some seconds. */
-const mostRead = 2 ** 28;
+const maxRead = 2 ** 28;
 
 /** The messages of all lanes, with their senders, receivers and order. */
 export interface Traffic {
@@ -93,7 +93,7 @@ export function trafficOf(
       }
     }
     starts[lane + 1] = runs.endLane();
-    if (runs.size > mostRuns) throw tooMuchTraffic(source, mostRuns, "different messages");
+    if (runs.size > maxRuns) throw tooMuchTraffic(source, maxRuns, "different messages");
   }
   const { from: edgeFrom, to: edgeFar } = edges.ends();
   const edgeTo = edgeFar.map((lane) => (lane === none ? none : lane % lanes));
@@ -106,7 +106,7 @@ function assertReadable(source: LaneSource, lanes: number): void {
     (rank) => source.steps(rank, 0).length / stepWidth,
   );
   const [, middle = 0] = lengths.sort((a, b) => a - b);
-  if (middle * lanes > mostRead) throw tooMuchTraffic(source, mostRead, "steps");
+  if (middle * lanes > maxRead) throw tooMuchTraffic(source, maxRead, "steps");
 }
 
 /** Lengths of the chunks that steps read on their own rank. */

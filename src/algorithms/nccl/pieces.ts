@@ -19,12 +19,12 @@ type ChannelFacts = Pick<
 >;
 
 /** Limit of pieces of a plan: each is an object. */
-const mostPieces = 2 ** 21;
+const maxPieces = 2 ** 21;
 
 /** Throws for a plan of more pieces than the limit. */
 function assertPieces(what: string, pieces: number): void {
-  if (pieces <= mostPieces) return;
-  const counted = `${pieces.toLocaleString("en")} pieces, the limit is ${mostPieces.toLocaleString("en")}`;
+  if (pieces <= maxPieces) return;
+  const counted = `${pieces.toLocaleString("en")} pieces, the limit is ${maxPieces.toLocaleString("en")}`;
   throw new UnsupportedError(
     { headline: `plan of ${what}: at least ${counted}`, hint: "take a smaller count" },
     { field: "program" },

@@ -101,10 +101,10 @@ export interface NcclSettings {
 export type ResolvedSettings = { readonly [K in keyof Required<NcclSettings>]: number };
 
 /** NCCL's limit of channels of a communicator. */
-export const mostChannels = 64;
+export const channelLimit = 64;
 
 const defaults: ResolvedSettings = {
-  maxChannels: mostChannels,
+  maxChannels: channelLimit,
   minChannels: 1,
   buffSize: 4_194_304,
   llBuffSize: 524_288,
@@ -115,8 +115,8 @@ const defaults: ResolvedSettings = {
 export function resolveSettings(settings: NcclSettings = {}): ResolvedSettings {
   const { maxChannels, minChannels, buffSize, llBuffSize, ll128BuffSize } = settings;
   const resolved = {
-    maxChannels: checked("maxChannels", maxChannels, mostChannels),
-    minChannels: checked("minChannels", minChannels, mostChannels),
+    maxChannels: checked("maxChannels", maxChannels, channelLimit),
+    minChannels: checked("minChannels", minChannels, channelLimit),
     buffSize: checked("buffSize", buffSize),
     llBuffSize: checked("llBuffSize", llBuffSize),
     ll128BuffSize: checked("ll128BuffSize", ll128BuffSize),
@@ -144,6 +144,6 @@ function checked(
 ): number {
   if (value === undefined) return defaults[field];
   if (Number.isInteger(value) && value >= 1 && value <= most) return value;
-  const needs = most === mostChannels ? `1..${most}` : "a number of bytes";
+  const needs = most === channelLimit ? `1..${most}` : "a number of bytes";
   throw invalid("plan of NCCL", `settings.${field}`, textOf(value), needs);
 }

@@ -16,7 +16,7 @@
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import { mostChannels, type ResolvedSettings } from "./pin.ts";
+import { channelLimit, type ResolvedSettings } from "./pin.ts";
 import type { NcclPlan, PlanFacts, SymmetricKernel } from "./plan-types.ts";
 import type { NcclCollective } from "./protocol.ts";
 
@@ -70,7 +70,7 @@ function enoughBlocks(
   time: (blocks: number) => number,
   { minChannels, maxChannels }: ResolvedSettings,
 ): number {
-  const most = Math.min(mostChannels, maxChannels);
+  const most = Math.min(channelLimit, maxChannels);
   const limit = 1.025 * Math.fround(time(most));
   let blocks = minChannels;
   while (blocks < most && time(blocks) > limit) blocks++;

@@ -29,10 +29,10 @@ const hopLatency: ByAlgorithm = {
 };
 
 /** GB/s: the limit of LL, and the limits of one channel otherwise. */
-const mostLl = 141;
-const mostRingLl128 = 36.7;
-const mostTreeLl128 = 36.7;
-const mostTree = 38.7;
+const maxLl = 141;
+const maxRingLl128 = 36.7;
+const maxTreeLl128 = 36.7;
+const maxTree = 38.7;
 
 /** The pattern of a tree with all edges on its first GPU. */
 const plainTree = 3;
@@ -94,8 +94,8 @@ function busBandwidth(
   const { channels, bandwidth } = algorithm === "Ring" ? ringSearch : treeSearch;
   const found = Math.fround(channels * Math.fround(bandwidth));
   if (algorithm === "Ring") {
-    if (protocol === "LL") return Math.fround(Math.min(mostLl, found * 0.5));
-    if (protocol === "LL128") return Math.fround(Math.min(found * 0.92, channels * mostRingLl128));
+    if (protocol === "LL") return Math.fround(Math.min(maxLl, found * 0.5));
+    if (protocol === "LL128") return Math.fround(Math.min(found * 0.92, channels * maxRingLl128));
     return found;
   }
   const bandwidthOfTree = treeBandwidth(protocol, found, channels);
@@ -104,9 +104,9 @@ function busBandwidth(
 }
 
 function treeBandwidth(protocol: NcclProtocol, found: number, channels: number): number {
-  const tree = Math.fround(Math.min(found * 0.92, channels * mostTree));
-  if (protocol === "LL") return Math.fround(Math.min(tree / 3.8, mostLl));
-  if (protocol === "LL128") return Math.fround(Math.min(tree * (7 / 9), channels * mostTreeLl128));
+  const tree = Math.fround(Math.min(found * 0.92, channels * maxTree));
+  if (protocol === "LL") return Math.fround(Math.min(tree / 3.8, maxLl));
+  if (protocol === "LL128") return Math.fround(Math.min(tree * (7 / 9), channels * maxTreeLl128));
   return tree;
 }
 

@@ -26,7 +26,7 @@ import { verifyProgram } from "../verify/verify.ts";
 import { isBuilt, type Plan, type PlanQuestion } from "./plan.ts";
 
 /** Layouts cached per plan; the oldest is evicted first. */
-const mostLayouts = 256;
+const maxLayouts = 256;
 
 /** Caches the plans of the catalogue's and the caller's algorithms. */
 export class CataloguePlanner {
@@ -126,7 +126,7 @@ class CataloguePlan implements Plan {
     if (known !== undefined) return known;
     const layout = layoutOf(this.program, shape);
     const oldest = this.#layouts.keys().next();
-    if (this.#layouts.size >= mostLayouts && !oldest.done) this.#layouts.delete(oldest.value);
+    if (this.#layouts.size >= maxLayouts && !oldest.done) this.#layouts.delete(oldest.value);
     this.#layouts.set(shape.count, layout);
     return layout;
   }
@@ -173,7 +173,7 @@ function chosen(
 }
 
 /** Number of problems in the error for an unsound algorithm. */
-const mostProblems = 8;
+const maxProblems = 8;
 
 /**
  * Checks the fields of an algorithm. `where` names its option or file.
@@ -226,7 +226,7 @@ export function soundProgram(
     throw new InvalidArgumentError(
       {
         headline: `${what} is not sound on ${on}`,
-        table: problems.slice(0, mostProblems).map(({ pass, text }) => [pass, text]),
+        table: problems.slice(0, maxProblems).map(({ pass, text }) => [pass, text]),
         hint: "verifyAlgorithm() of twinccl/algorithms lists all its problems",
       },
       { field, collective, size: ranks },

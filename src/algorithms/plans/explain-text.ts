@@ -70,13 +70,13 @@ function closedFormLines(
 }
 
 /** Contributions in the folds of a table of chunks, at most; a larger one would fill screens with folds. */
-const mostContributions = 4096;
+const maxContributions = 4096;
 
 function chunkTable(explanation: Explanation, layout: Layout): string[] {
   const { rank } = explanation;
   const count = layout.out[rank]?.lengths.length ?? 0;
   if (count === 0) return [];
-  if (count * explanation.ranks > mostContributions) {
+  if (count * explanation.ranks > maxContributions) {
     return [
       "",
       `${count} ${count === 1 ? "chunk" : "chunks"} of the output of rank ${rank}: chunkOf(element) tells how one is made`,

@@ -37,7 +37,7 @@ export interface NcclPlannerOptions {
 }
 
 /** Plans cached; the oldest is evicted first. */
-const mostPlans = 256;
+const maxPlans = 256;
 
 /** Plans depend on the offset of a buffer in symmetric memory modulo these bytes. */
 const lineBytes = 16;
@@ -81,7 +81,7 @@ export class NcclPlanner {
     };
     const plan = new NcclCallPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));
     const oldest = this.#plans.keys().next();
-    if (this.#plans.size >= mostPlans && !oldest.done) this.#plans.delete(oldest.value);
+    if (this.#plans.size >= maxPlans && !oldest.done) this.#plans.delete(oldest.value);
     this.#plans.set(key, plan);
     return plan;
   }

@@ -169,7 +169,7 @@ const kinds: OptionKinds<PredictedCall> = {
 };
 
 /** Limit of times of a link, in picoseconds: sums of times must stay exact integers. */
-const mostPs = 1e15;
+const maxPs = 1e15;
 
 /** @throws InvalidArgumentError that names the first invalid field. */
 function assertPredictable(call: PredictedCall): void {
@@ -250,6 +250,6 @@ function whole(field: string, found: unknown, least: number, most = Number.MAX_S
 }
 
 function time(field: string, found: unknown): void {
-  if (Number.isSafeInteger(found) && Number(found) >= 0 && Number(found) <= mostPs) return;
-  throw invalid("predict", field, textOf(found), `whole picoseconds from 0 to ${mostPs}`);
+  if (Number.isSafeInteger(found) && Number(found) >= 0 && Number(found) <= maxPs) return;
+  throw invalid("predict", field, textOf(found), `whole picoseconds from 0 to ${maxPs}`);
 }

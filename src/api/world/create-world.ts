@@ -22,8 +22,8 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   assertOptions("createWorld", options, kinds);
   const { backend, size, name = "world" } = options;
   assertBackend("createWorld", backend);
-  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > mostRanks) {
-    throw invalid("createWorld", "size", textOf(size), `an integer in 1..${mostRanks}`);
+  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 1 || size > maxRanks) {
+    throw invalid("createWorld", "size", textOf(size), `an integer in 1..${maxRanks}`);
   }
   const { onStall, stallMs = 10_000, stall = "report", callSites = false } = options;
   if (typeof stallMs !== "number" || !(stallMs > 0)) {
@@ -36,7 +36,7 @@ export async function createWorld(options: WorldOptions): Promise<World> {
 }
 
 /** Ranks of one process, at most: each is several objects, and a slip of the pen must not take all memory. */
-const mostRanks = 131_072;
+const maxRanks = 131_072;
 
 /** Longest wait of `close` for work that real devices have begun. */
 const closeMs = 60_000;

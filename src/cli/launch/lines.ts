@@ -5,10 +5,10 @@
 import type { Readable, Writable } from "node:stream";
 
 /** Longest line: longer ones are cut, so that output without line ends does not fill the memory. Letters are UTF-16 units. */
-const mostLetters = 2 ** 20;
+const maxLetters = 2 ** 20;
 
 /** Most bytes of a letter in UTF-8. */
-const mostBytes = 3 * mostLetters;
+const maxBytes = 3 * maxLetters;
 
 /** Prefixes every line; an incomplete line is buffered. */
 export class LinePrefixer {
@@ -42,11 +42,11 @@ export class LinePrefixer {
     this.#parts.push(part);
     this.#bytes += part.length;
     // Each letter takes at least one byte.
-    if (this.#bytes <= mostLetters) return "";
+    if (this.#bytes <= maxLetters) return "";
     for (; this.#counted < this.#parts.length; this.#counted++) {
       this.#letters += lettersIn(this.#parts[this.#counted] as string);
     }
-    if (this.#letters <= mostLetters && this.#bytes <= mostBytes) return "";
+    if (this.#letters <= maxLetters && this.#bytes <= maxBytes) return "";
     let text = "";
     let rest = this.#parts.join("");
     for (let end = pieceEnd(rest); end < rest.length; end = pieceEnd(rest)) {
@@ -77,11 +77,11 @@ export class LinePrefixer {
 
 /** Position of the cut, before the first letter beyond the limit; otherwise the end of the line. */
 function pieceEnd(line: string): number {
-  const last = Math.min(line.length, mostBytes);
+  const last = Math.min(line.length, maxBytes);
   let letters = 0;
   for (let at = 0; at < last; at++) {
     letters += lettersAt(line.charCodeAt(at));
-    if (letters > mostLetters) return at;
+    if (letters > maxLetters) return at;
   }
   return last;
 }

@@ -21,7 +21,7 @@ export interface FoldedElement {
 }
 
 /** Most ranks for which all orders are tried. */
-const mostOrdered = 6;
+const maxOrdered = 6;
 
 /** Describes the divergence of a result from the plan's fold. */
 export function divergenceText(element: FoldedElement): string {
@@ -35,7 +35,7 @@ export function divergenceText(element: FoldedElement): string {
       return `${planned}; found is what is there before hop ${hops}, r${order[hops]}`;
   }
   for (const rounding of ["fused", "separate"] as const) {
-    for (const other of order.length <= mostOrdered ? permutations(order) : rotations(order)) {
+    for (const other of order.length <= maxOrdered ? permutations(order) : rotations(order)) {
       if (!isFound(folded(element, other, rounding))) continue;
       const hop = other.findIndex((rank, i) => rank !== order[i]);
       const how = `found is the fold ${rankList(other)}, products ${rounding === "fused" ? "fused with" : "rounded before"} the sum`;

@@ -28,7 +28,7 @@ export interface ProgramReport extends CatalogueRow {
 }
 
 /** Most listed problems of one program. */
-const mostProblems = 3;
+const maxProblems = 3;
 
 /** Every row of the catalogue. */
 export function catalogueRows(): CatalogueRow[] {
@@ -38,19 +38,19 @@ export function catalogueRows(): CatalogueRow[] {
 }
 
 /**
- * Verifies an algorithm for every number of ranks up to `mostRanks`; rooted collectives with the first and the last rank as
+ * Verifies an algorithm for every number of ranks up to `maxRanks`; rooted collectives with the first and the last rank as
  * root. `onRanks` receives each number first.
  */
 export function verifyPrograms(
   row: CatalogueRow,
-  mostRanks: number,
+  maxRanks: number,
   onRanks?: (ranks: number) => void,
 ): ProgramReport {
   const { collective, algorithm } = row;
   const began = performance.now();
   const problems: string[] = [];
   let [programs, sound, steps] = [0, 0, 0];
-  for (let ranks = 1; ranks <= mostRanks; ranks++) {
+  for (let ranks = 1; ranks <= maxRanks; ranks++) {
     onRanks?.(ranks);
     const roots = specifications[collective].rooted ? new Set([0, ranks - 1]) : [-1];
     for (const root of roots) {
@@ -62,7 +62,7 @@ export function verifyPrograms(
     }
   }
   const seconds = (performance.now() - began) / 1000;
-  const credits = algorithm.credits(mostRanks);
+  const credits = algorithm.credits(maxRanks);
   return { ...row, programs, sound, steps, credits, seconds, problems };
 }
 
@@ -88,10 +88,10 @@ function verdictOf(
 }
 
 /** The lines before the table of the programs of the catalogue, or of a file. */
-export function programsHead(mostRanks: number, subject: string): string {
+export function programsHead(maxRanks: number, subject: string): string {
   return [
-    `# the verifier's verdict on every program of ${subject}, 1 to ${mostRanks} ranks`,
-    `# steps and credits are those of ${mostRanks} ranks`,
+    `# the verifier's verdict on every program of ${subject}, 1 to ${maxRanks} ranks`,
+    `# steps and credits are those of ${maxRanks} ranks`,
     `#${tableLine("collective", "algorithm", ["programs", "sound", "steps", "credits", "seconds"]).slice(1)}`,
   ].join("\n");
 }
@@ -120,9 +120,7 @@ function problemLines(
   { problems }: ProgramVerdict,
 ): string[] {
   const head = `${collective} ${algorithm.name} on ${ranks} ranks${root < 0 ? "" : `, root ${root}`}`;
-  const lines = problems
-    .slice(0, mostProblems)
-    .map(({ pass, text }) => `${head}: ${pass}: ${text}`);
+  const lines = problems.slice(0, maxProblems).map(({ pass, text }) => `${head}: ${pass}: ${text}`);
   const more = problems.length - lines.length;
   return more === 0 ? lines : [...lines, `${head}: ${more} more problems`];
 }

@@ -40,7 +40,7 @@ interface SweepOptions {
   readonly dtypes: readonly DType[];
   readonly ops: readonly NamedReduceOp[];
   /** Rank counts range from 1 to this one. */
-  readonly mostRanks: number;
+  readonly maxRanks: number;
   /** Elements of a call, in the benchmark's notation; by default around the edges of chunks. */
   readonly elements: readonly number[] | undefined;
   readonly seed: number;
@@ -76,14 +76,14 @@ interface Case {
 type Output = HostArray | undefined;
 
 /** Most bytes of outputs held at once. */
-const mostHeld = 2 ** 26;
+const maxHeld = 2 ** 26;
 
 /** Runs the comparison and yields its findings, by collective. */
 export async function sweep(options: SweepOptions): Promise<Comparison[]> {
   const found = options.rows.map((row): Comparison => {
     return { row, results: 0, identical: 0, elements: 0, onBits: 0, leftOut: 0, first: undefined };
   });
-  for (let ranks = 1; ranks <= options.mostRanks; ranks++) {
+  for (let ranks = 1; ranks <= options.maxRanks; ranks++) {
     const worlds: World[] = [];
     try {
       for (const { backend } of [options.a, options.b]) {
@@ -91,9 +91,7 @@ export async function sweep(options: SweepOptions): Promise<Comparison[]> {
       }
       const [a, b] = worlds as [World, World];
       for (const comparison of found) {
-        options.onProgress(
-          `${comparison.row.collective} on ${ranks} of ${options.mostRanks} ranks`,
-        );
+        options.onProgress(`${comparison.row.collective} on ${ranks} of ${options.maxRanks} ranks`);
         for (const cases of batches(casesOf(options, comparison.row, a, b))) {
           const outputs = [await outputsOf(a, cases), await outputsOf(b, cases)] as const;
           for (const [index, each] of cases.entries())
@@ -183,7 +181,7 @@ function* batches(cases: Iterable<Case>): Generator<Case[]> {
   for (const each of cases) {
     batch.push(each);
     held += each.shape.ranks * each.shape.sizeElements * bytesOf(each.dtype);
-    if (held < mostHeld) continue;
+    if (held < maxHeld) continue;
     yield batch;
     batch = [];
     held = 0;

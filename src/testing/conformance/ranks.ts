@@ -89,11 +89,11 @@ type Cases = Record<string, () => Promise<void>>;
 
 const operators: readonly ReduceOp[] = [...namedReduceOps, { preMul: 2 }];
 
-function leastOf({ sizes }: ConformanceClaims): number {
+function minOf({ sizes }: ConformanceClaims): number {
   return sizes[0] as number;
 }
 
-function mostOf({ sizes }: ConformanceClaims): number {
+function maxOf({ sizes }: ConformanceClaims): number {
   return sizes.at(-1) as number;
 }
 
@@ -101,7 +101,7 @@ function factsOf(subject: RanksUnderTest): Cases {
   const { backend, capabilities, sizes, sharesDevice = false, use } = subject;
   return {
     "opens with its name and the capabilities it declares": () =>
-      use(leastOf(subject), async (ranks) => {
+      use(minOf(subject), async (ranks) => {
         const found = await ranks.each("whatIsIt");
         expectEqual("by rank", found, sameOn(ranks, { backend, capabilities }));
       }),
@@ -194,7 +194,7 @@ function programsOf({ sizes, use }: RanksUnderTest): Cases {
       return { splits: [{ parent: 0, colors, reversed: true }], steps };
     }),
     "runs whole programs, with every collective, form and placement": async () => {
-      const drawn = programs({ sizes: fc.constantFrom(...sizes), mostElements: 20 });
+      const drawn = programs({ sizes: fc.constantFrom(...sizes), maxElements: 20 });
       for (const program of fc.sample(drawn, { seed: 1, numRuns: 60 })) {
         await use(program.size, (ranks) => judgeIfSupported(ranks, program));
       }
@@ -204,7 +204,7 @@ function programsOf({ sizes, use }: RanksUnderTest): Cases {
 
 function orderOf(subject: RanksUnderTest): Cases {
   const { sizes, use } = subject;
-  const [least, most] = [leastOf(subject), mostOf(subject)];
+  const [least, most] = [minOf(subject), maxOf(subject)];
   return {
     "holds every rank at a barrier until the last one arrives": async () => {
       for (const size of sizes) {
@@ -243,7 +243,7 @@ function orderOf(subject: RanksUnderTest): Cases {
 
 function endsOf(subject: RanksUnderTest): Cases {
   const { use, useCompared = use } = subject;
-  const [least, most] = [leastOf(subject), mostOf(subject)];
+  const [least, most] = [minOf(subject), maxOf(subject)];
   return {
     "refuses wrong arguments on the rank that gives them": () =>
       use(least, async (ranks) => {
@@ -288,7 +288,7 @@ function endsOf(subject: RanksUnderTest): Cases {
 
 function plansOf(subject: RanksUnderTest): Cases {
   const { use, sizes, foldsAsExplained = true } = subject;
-  const most = mostOf(subject);
+  const most = maxOf(subject);
   const question = { collective: "allReduce", dtype: "float32", op: "sum" } as const;
   const cases: Cases = {
     "explains a call without running it": () =>

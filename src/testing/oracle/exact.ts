@@ -81,9 +81,9 @@ function floatFold(
     const pick = op === "min" ? Math.min : Math.max;
     const found = pick(...numbers);
     // A hop of an 8-bit float ends in a conversion that stops at the largest value.
-    const { saturates, mostBits, width } = oracleFormats[dtype];
+    const { saturates, maxBits, width } = oracleFormats[dtype];
     if (!saturates || Math.abs(found) !== Infinity) return bitsOfNumber(dtype, found);
-    return found > 0 ? mostBits : mostBits | (1n << BigInt(width - 1));
+    return found > 0 ? maxBits : maxBits | (1n << BigInt(width - 1));
   }
   if (op === "prod")
     return bitsOfNumber(

@@ -52,10 +52,10 @@ export interface OracleFormat {
   /** Bits of a significand, the hidden one included. */
   readonly precision: number;
   /** Exponent of the least normal value. */
-  readonly leastExponent: number;
+  readonly minExponent: number;
   /** Bits of the largest finite value. */
-  readonly mostBits: bigint;
-  /** True when the magnitude after `mostBits` is infinity (e4m3 has none). */
+  readonly maxBits: bigint;
+  /** True when the magnitude after `maxBits` is infinity (e4m3 has none). */
   readonly hasInfinity: boolean;
   /** True when a conversion to it stops at the largest value and passes through float16. */
   readonly saturates: boolean;
@@ -65,15 +65,15 @@ export interface OracleFormat {
 const float = (
   width: number,
   precision: number,
-  leastExponent: number,
-  mostBits: bigint,
+  minExponent: number,
+  maxBits: bigint,
   nanBits: bigint,
   more: { hasInfinity?: boolean; saturates?: boolean } = {},
 ): OracleFormat => ({
   width,
   precision,
-  leastExponent,
-  mostBits,
+  minExponent,
+  maxBits,
   nanBits,
   hasInfinity: more.hasInfinity ?? true,
   saturates: more.saturates ?? false,
@@ -212,8 +212,8 @@ export function oracleScalar(
 export function decode(format: OracleFormat, bits: bigint): Exact {
   const negative = (bits >> BigInt(format.width - 1)) & 1n;
   const magnitude = BigInt.asUintN(format.width - 1, bits);
-  if (magnitude > format.mostBits) {
-    const infinite = format.hasInfinity && magnitude === format.mostBits + 1n;
+  if (magnitude > format.maxBits) {
+    const infinite = format.hasInfinity && magnitude === format.maxBits + 1n;
     return infinite ? { kind: "infinity", negative: negative === 1n } : { kind: "nan" };
   }
   if (magnitude === 0n) return { kind: "zero", negative: negative === 1n };
@@ -221,7 +221,7 @@ export function decode(format: OracleFormat, bits: bigint): Exact {
   const stored = Number(magnitude >> fractionBits);
   const fraction = BigInt.asUintN(format.precision - 1, magnitude);
   const units = stored === 0 ? fraction : fraction | (1n << fractionBits);
-  const exponent = format.leastExponent - (format.precision - 1) + Math.max(stored - 1, 0);
+  const exponent = format.minExponent - (format.precision - 1) + Math.max(stored - 1, 0);
   return { kind: "finite", units: negative === 1n ? -units : units, exponent };
 }
 
@@ -238,7 +238,7 @@ export function roundTo(format: OracleFormat, exact: Exact): bigint {
 }
 
 function roundOnce(format: OracleFormat, exact: Exact): bigint {
-  const overflow = format.saturates ? format.mostBits : format.mostBits + 1n;
+  const overflow = format.saturates ? format.maxBits : format.maxBits + 1n;
   const signBit = 1n << BigInt(format.width - 1);
   if (exact.kind === "nan") return format.nanBits;
   if (exact.kind === "infinity") return exact.negative ? signBit | overflow : overflow;
@@ -246,13 +246,13 @@ function roundOnce(format: OracleFormat, exact: Exact): bigint {
   const negative = exact.units < 0n;
   const size = negative ? -exact.units : exact.units;
   const leading = exact.exponent + bitLength(size) - 1;
-  const lowestStep = format.leastExponent - (format.precision - 1);
+  const lowestStep = format.minExponent - (format.precision - 1);
   // Exponent of one unit in the last place of the result.
   const step = Math.max(leading - (format.precision - 1), lowestStep);
   const kept = shiftToNearestEven(size, step - exact.exponent);
   // A significand that rounded up to the next power of two carries into the exponent by itself.
   const magnitude = kept + (BigInt(step - lowestStep) << BigInt(format.precision - 1));
-  const bits = magnitude > format.mostBits ? overflow : magnitude;
+  const bits = magnitude > format.maxBits ? overflow : magnitude;
   return negative ? signBit | bits : bits;
 }
 

@@ -71,15 +71,15 @@ describe("parts", () => {
     ["exactPayload", "dtype", () => exactPayload({ ...some, op: "sum", dtype: "f32" as "int8" })],
     ["exactPayload", "ranks", () => exactPayload({ ...some, op: "sum", ranks: 3 } as never)],
     ["bitsPayload", "count", () => bitsPayload({ ...some, count: 2.5 })],
-    ["programs", "maxSteps", () => programs({ maxSteps: 1 } as object)],
+    ["programs", "stepLimit", () => programs({ stepLimit: 1 } as object)],
     ["programs", "payload", () => programs({ payload: "bit" as "bits" })],
     ["programs", "steps", () => programs({ steps: 3 as never })],
     ["programs", "steps", () => programs({ steps: ["calls" as "call"] })],
     ["programs", "kinds", () => programs({ kinds: ["allreduce" as "allReduce"] })],
     ["programs", "sizes", () => programs({ sizes: 4 as never })],
-    ["programs", "mostSteps", () => programs({ mostSteps: 0 })],
+    ["programs", "maxSteps", () => programs({ maxSteps: 0 })],
     ["lifeCycleCommands", "commands", () => lifeCycleCommands({ commands: 3 } as object)],
-    ["lifeCycleCommands", "mostRanks", () => lifeCycleCommands({ mostRanks: 0 })],
+    ["lifeCycleCommands", "maxRanks", () => lifeCycleCommands({ maxRanks: 0 })],
   ])("%s refuses a wrong %s by name", (subject, field, make) => {
     expect(make).toThrow(InvalidArgumentError);
     expect(make).toThrow(expect.objectContaining({ field }));
@@ -166,8 +166,8 @@ describe("programs", () => {
     const only = programs({
       kinds: ["gather"],
       sizes: fc.constant(3),
-      mostSteps: 1,
-      mostSplits: 0,
+      maxSteps: 1,
+      maxSplits: 0,
     });
     for (const program of sample(only, 50)) {
       expect(program).toMatchObject({ size: 3, splits: [] });

@@ -20,7 +20,7 @@ import { MissingRankFinder } from "./missing-ranks.ts";
 import { type GenerationOpener, rebuildJob } from "./rebuild.ts";
 
 /** Counters are kept of this many communicators that are over. */
-const mostRetired = 64;
+const maxRetired = 64;
 
 /** A membership, for a session. */
 export class Job implements PeerProcesses, RemoteEnds {
@@ -84,7 +84,7 @@ export class Job implements PeerProcesses, RemoteEnds {
     const counters = this.#counters.get(comm);
     if (counters !== undefined) counters.isOver = true;
     this.#retired.push(this.#keys.of(comm));
-    if (this.#retired.length > mostRetired)
+    if (this.#retired.length > maxRetired)
       this.#countersByKey.delete(this.#retired.shift() as string);
   }
 
@@ -210,7 +210,7 @@ function isRank(found: number): boolean {
 }
 
 /** Longest name: keys of the store are short. */
-const mostLength = 64;
+const maxLength = 64;
 
 /**
  * Unique names of communicators, the same in every process.
@@ -235,6 +235,6 @@ export class CommunicatorKeys {
 
 /** A name, or the hash of one that is too long. */
 function short(name: string): string {
-  if (name.length <= mostLength) return name;
+  if (name.length <= maxLength) return name;
   return `#${createHash("sha256").update(name).digest("hex").slice(0, 32)}`;
 }

@@ -173,7 +173,7 @@ export interface RecordedPlan extends TakenPlan {
 }
 
 /** Longest list of plans that no caller has taken; older plans are dropped first. */
-const mostKept = 2 ** 20;
+const maxKept = 2 ** 20;
 
 /** Logged plans in the order of the calls. Empty without `readPlan`, and in processes without rank 0. */
 export class PlanRecord {
@@ -202,6 +202,6 @@ export class PlanRecord {
       const plan = planOfLine(line);
       if (plan !== undefined) this.#plans.push({ ...plan, comm });
     }
-    if (this.#plans.length > mostKept) this.#plans = this.#plans.slice(-mostKept);
+    if (this.#plans.length > maxKept) this.#plans = this.#plans.slice(-maxKept);
   }
 }

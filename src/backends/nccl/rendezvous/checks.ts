@@ -35,10 +35,10 @@ export function milliseconds(
 }
 
 /** Text of limited length in UTF-8. */
-export function shortText(call: string, field: string, value: unknown, mostBytes: number): string {
+export function shortText(call: string, field: string, value: unknown, maxBytes: number): string {
   const bytes = typeof value === "string" ? Buffer.byteLength(value) : 0;
-  if (bytes >= 1 && bytes <= mostBytes) return value as string;
-  throw invalid(call, field, textOf(value), `a text of 1 to ${mostBytes} bytes`);
+  if (bytes >= 1 && bytes <= maxBytes) return value as string;
+  throw invalid(call, field, textOf(value), `a text of 1 to ${maxBytes} bytes`);
 }
 
 /** A value for the store. */
@@ -70,7 +70,7 @@ export function joinArguments(options: JoinOptions): JoinArguments {
 }
 
 /** Fewer characters are no secret. */
-const leastSecretLength = 16;
+const minSecretLength = 16;
 
 /** Host and port as text. */
 export function addressText(host: string, port: number): string {
@@ -124,10 +124,10 @@ export function requireSecret(host: string, ip: string, secret: string | undefin
       { field: "secret" },
     );
   }
-  if (secret.length >= leastSecretLength) return;
+  if (secret.length >= minSecretLength) return;
   throw new InvalidArgumentError(
     {
-      headline: `rendezvous at ${host}: the secret has ${secret.length} characters, needs at least ${leastSecretLength}`,
+      headline: `rendezvous at ${host}: the secret has ${secret.length} characters, needs at least ${minSecretLength}`,
       hint: "make one with: openssl rand -hex 32",
     },
     { field: "secret" },

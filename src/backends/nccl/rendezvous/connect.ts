@@ -201,7 +201,7 @@ function shakeHands(
         if (!isProof(frame, "store", secret, exchanged)) {
           return never("what answers does not know the secret");
         }
-        framed.mostBytes = replyFrameBytes;
+        framed.maxBytes = replyFrameBytes;
         const incoming = new FrameSeal("store", secret, exchanged);
         settle({ framed, incoming, outgoing: new FrameSeal("rank", secret, exchanged), nonce });
       } catch (error) {

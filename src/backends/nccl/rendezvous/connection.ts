@@ -37,7 +37,7 @@ interface FrameListener {
 export class FramedSocket {
   listener: FrameListener;
   /** Longest frame that is accepted. */
-  mostBytes: number;
+  maxBytes: number;
   readonly socket: Socket;
   /** Received bytes of an incomplete frame; joined only once enough is there. */
   #chunks: Buffer[] = [];
@@ -45,9 +45,9 @@ export class FramedSocket {
   #neededBytes = 4;
   #over = false;
 
-  constructor(socket: Socket, mostBytes: number, listener: FrameListener) {
+  constructor(socket: Socket, maxBytes: number, listener: FrameListener) {
     this.socket = socket;
-    this.mostBytes = mostBytes;
+    this.maxBytes = maxBytes;
     this.listener = listener;
     socket.setNoDelay(true);
     // A host that vanished without a word is noticed after about fifteen seconds, where nothing was written to it since.
@@ -93,8 +93,8 @@ export class FramedSocket {
     let needed = 4;
     while (!this.#over && rest.length >= 4) {
       const length = rest.readUInt32BE();
-      if (length > this.mostBytes) {
-        this.end(`sent a frame of ${length} bytes, at most ${this.mostBytes} allowed`);
+      if (length > this.maxBytes) {
+        this.end(`sent a frame of ${length} bytes, at most ${this.maxBytes} allowed`);
         return;
       }
       needed = 4 + length;

@@ -37,7 +37,7 @@ export const format = "twinccl rendezvous 1";
 /** The beginning of every such file; a file that begins otherwise belongs to another program, and is never removed. */
 const beginning = '{"format":"twinccl rendezvous ';
 
-const mostBytes = 4_096;
+const maxBytes = 4_096;
 /** A file that was not completed for so long was left behind by a process that ended meanwhile. */
 const writingMs = 5_000;
 
@@ -98,8 +98,8 @@ export function readRecord(path: string): FileState {
     const stat = fstatSync(file);
     const reason = fileFault(stat);
     if (reason !== undefined) return { kind: "refused", reason };
-    const bytes = Buffer.alloc(mostBytes);
-    const text = bytes.toString("utf8", 0, readSync(file, bytes, 0, mostBytes, 0));
+    const bytes = Buffer.alloc(maxBytes);
+    const text = bytes.toString("utf8", 0, readSync(file, bytes, 0, maxBytes, 0));
     if (!text.startsWith(beginning.slice(0, text.length))) {
       return { kind: "refused", reason: "holds something else than a rendezvous" };
     }
@@ -167,7 +167,7 @@ function takeLock(lock: string): boolean {
 function fileFault(stat: Stats): string | undefined {
   if (!stat.isFile()) return "is no file";
   const reason = accessFault(stat, "read");
-  return reason ?? (stat.size > mostBytes ? "is too large for a rendezvous" : undefined);
+  return reason ?? (stat.size > maxBytes ? "is too large for a rendezvous" : undefined);
 }
 
 /** The access that users other than this process's have to it. */

@@ -70,13 +70,13 @@ export class StoreServer {
     this.#dropped = new Map();
     const given = new Map<string, ServerConnection>();
     // A rank has two of them while it joins.
-    const mostPending = Math.max(limits.pendingConnections, 4 * options.size);
+    const maxPending = Math.max(limits.pendingConnections, 4 * options.size);
     server.on("connection", (socket) => {
       new ServerConnection(socket, {
         store: this.#store,
         secret: options.secret ?? "",
         handshakeMs: options.handshakeMs ?? limits.handshakeMs,
-        stepped: (each) => this.#stepped(each, mostPending),
+        stepped: (each) => this.#stepped(each, maxPending),
         given,
         closed: (each, dropped) => this.#forget(each, dropped),
       });
@@ -151,11 +151,11 @@ export class StoreServer {
     return this.#closed;
   }
 
-  #stepped(connection: ServerConnection, mostPending: number): void {
+  #stepped(connection: ServerConnection, maxPending: number): void {
     for (const connections of Object.values(this.#byStep)) connections.delete(connection);
     const there = this.#byStep[connection.step];
     const [oldest] = there;
-    const isFull = connection.step !== "request" && there.size >= mostPending;
+    const isFull = connection.step !== "request" && there.size >= maxPending;
     if (isFull) oldest?.drop("too many connections");
     there.add(connection);
   }
@@ -291,7 +291,7 @@ export class ServerConnection implements Peer {
     this.#framed.write(encodeProof("store", secret, exchanged));
     this.#incoming = new FrameSeal("rank", secret, exchanged);
     this.#outgoing = new FrameSeal("store", secret, exchanged);
-    this.#framed.mostBytes = requestFrameBytes;
+    this.#framed.maxBytes = requestFrameBytes;
     this.#next("join");
   }
 

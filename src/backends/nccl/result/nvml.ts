@@ -61,7 +61,7 @@ function text(write: (bytes: Uint8Array) => number | undefined): string | undefi
 }
 
 /** More links than any GPU has. */
-const mostLinks = 64;
+const maxLinks = 64;
 
 /** The device at the other end of a link. */
 type LinkEndKind = "gpu" | "switch" | "other";
@@ -90,7 +90,7 @@ function linksUp(bound: Bound<typeof nvmlTable>, device: bigint): LinkEnd[] | un
   if (bound.deviceGetNvLinkState === undefined) return undefined;
   const active = new Int32Array(1);
   const ends: LinkEnd[] = [];
-  for (let link = 0; link < mostLinks; link++) {
+  for (let link = 0; link < maxLinks; link++) {
     // Any other status: the GPU has no such link, or none at all.
     if (bound.deviceGetNvLinkState(device, link, active) !== success) break;
     if (active[0] !== 0) ends.push(linkEnd(bound, device, link));

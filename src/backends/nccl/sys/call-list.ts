@@ -56,7 +56,7 @@ export class CallList {
     this.#runner = run;
     const { words } = this.#place;
     for (const [at, { address, args }] of calls.entries()) {
-      if (args.length > mostArguments) throw new RangeError(`${args.length} arguments in a list`);
+      if (args.length > maxArguments) throw new RangeError(`${args.length} arguments in a list`);
       let word = wordsPerCall * at;
       words[word] = address;
       for (const each of args) words[++word] = BigInt(each);
@@ -77,9 +77,9 @@ export class CallList {
 }
 
 /** Most arguments of a call in a list. */
-const mostArguments = 8;
+const maxArguments = 8;
 /** Words of a call: its function and its arguments. */
-const wordsPerCall = 1 + mostArguments;
+const wordsPerCall = 1 + maxArguments;
 
 /** @internal */
 export const listCode: MachineCode = [
@@ -123,7 +123,7 @@ export interface ListPlace {
  */
 export const pieceWords = 1024;
 /** Longer lists have separate memory. */
-const mostShared = pieceWords / 4;
+const maxShared = pieceWords / 4;
 const wordBytes = 8;
 
 /** Allocates places from pieces; an older piece is collected once no list references it. */
@@ -141,7 +141,7 @@ export class ListMemory {
   take(words: number): ListPlace {
     // An explicit ArrayBuffer has a fixed address; the words of a small array may move.
     const bytes = words * wordBytes;
-    if (words > mostShared) {
+    if (words > maxShared) {
       const own = new ArrayBuffer(bytes);
       return { words: new BigUint64Array(own), address: this.#addressOf(own) };
     }

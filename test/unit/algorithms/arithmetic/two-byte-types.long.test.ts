@@ -38,7 +38,7 @@ function toNumber(exact: Exact): number {
 function tablesOf(dtype: Half) {
   const format = oracleFormats[dtype];
   const values = Float64Array.from(every, (bits) => toNumber(decode(format, BigInt(bits))));
-  const most = Number(format.mostBits);
+  const most = Number(format.maxBits);
   // Boundary k lies between magnitudes k and k + 1, the last one below what infinity stands for.
   const boundaries = Float64Array.from({ length: most + 1 }, (_, k) => {
     const next = k < most ? values[k + 1]! : 2 * values[most]! - values[most - 1]!;

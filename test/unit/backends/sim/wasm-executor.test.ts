@@ -50,7 +50,7 @@ describe.each([true, false])("memory, shared: %s", (shared) => {
   });
 
   test("that is full leaves buffers in host memory, with the same results", async () => {
-    const executor = new WasmExecutor({ threads: 1, shared, mostBytes: 2 ** 21 });
+    const executor = new WasmExecutor({ threads: 1, shared, maxBytes: 2 ** 21 });
     const world = await worldOf(executor, 3);
     expect(await sumOfOnes(world, 2 ** 16)).toEqual({ sum: 3, inArena: false });
     expect(await sumOfOnes(world, 100)).toEqual({ sum: 3, inArena: true });

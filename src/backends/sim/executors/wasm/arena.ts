@@ -6,15 +6,15 @@
  */
 import { Allocator } from "./allocator.ts";
 import type { WasmLinearMemory, WasmModule } from "./module.ts";
-import { compiled, instantiate, type Kernels, mostPages, newMemory } from "./module.ts";
+import { compiled, instantiate, type Kernels, maxPages, newMemory } from "./module.ts";
 
 const pageBytes = 65_536;
 /** The last page stays free: loads reach a little beyond a buffer's end. */
-const usablePages = mostPages - 1;
+const usablePages = maxPages - 1;
 /** Bytes at the beginning that are never allocated, so that no address is 0. */
 const reservedBytes = 64;
 /** Grown by at least this part of its size, so that growing is rare. */
-const leastGrowthPages = 256;
+const minGrowthPages = 256;
 const firstPages = 16;
 
 /** Frees the memory of a collected object. */
@@ -43,14 +43,14 @@ export class Arena {
 
   /**
    * `callBytes` of the 4 GiB that one memory can have are for calls alone, so that a memory full of buffers still serves
-   * them. `mostBytes` are the most for buffers.
+   * them. `maxBytes` are the most for buffers.
    */
-  constructor(shared: boolean, callBytes: number, mostBytes = Number.POSITIVE_INFINITY) {
+  constructor(shared: boolean, callBytes: number, maxBytes = Number.POSITIVE_INFINITY) {
     this.shared = shared;
     this.module = compiled(shared);
     this.memory = newMemory(shared, firstPages);
     this.kernels = instantiate(this.module, this.memory);
-    this.#buffersEnd = Math.min(mostBytes, usablePages * pageBytes - callBytes);
+    this.#buffersEnd = Math.min(maxBytes, usablePages * pageBytes - callBytes);
     this.#allocator = new Allocator(reservedBytes, this.#buffersEnd + callBytes);
     this.bytes = new Uint8Array(this.memory.buffer);
     this.words = new Uint32Array(this.memory.buffer);
@@ -115,7 +115,7 @@ export class Arena {
     const { pages } = this;
     const needed = Math.ceil(end / pageBytes) + 1;
     if (needed <= pages) return true;
-    const roomy = Math.min(Math.max(needed, pages + leastGrowthPages, 2 * pages), mostPages);
+    const roomy = Math.min(Math.max(needed, pages + minGrowthPages, 2 * pages), maxPages);
     if (!this.#grow(roomy - pages) && !this.#grow(needed - pages)) return false;
     this.bytes = new Uint8Array(this.memory.buffer);
     this.words = new Uint32Array(this.memory.buffer);

@@ -27,8 +27,8 @@ const how = { plain: 0, product: 1, fused: 2, block: 4 } as const;
 const flags = { final: 1, joined: 2 } as const;
 /** Bytes that precede the table in scratch memory, and bytes of a block and of all blocks together. */
 const spareBytes = 64;
-const mostBlockBytes = 16_384;
-const leastBlockBytes = 256;
+const maxBlockBytes = 16_384;
+const minBlockBytes = 256;
 const blocksBytes = 2 ** 20;
 /** Bytes of a scalar: as lanes of the dtype, and as two doubles. */
 export const scalarBytes = 32;
@@ -210,8 +210,8 @@ function foldOf(folds: readonly Fold[], operand: Operand | undefined): Fold | un
 
 /** Bytes of a block, so that all of a group's blocks stay small together. */
 function blockBytesOf(blocks: number): number {
-  const fair = Math.floor(blocksBytes / blocks / leastBlockBytes) * leastBlockBytes;
-  return Math.max(leastBlockBytes, Math.min(mostBlockBytes, fair));
+  const fair = Math.floor(blocksBytes / blocks / minBlockBytes) * minBlockBytes;
+  return Math.max(minBlockBytes, Math.min(maxBlockBytes, fair));
 }
 
 /** Bytes of the operands and targets of a group's longest fold, its own block among the targets. */

@@ -9,7 +9,7 @@ import type { Arena } from "./arena.ts";
 import { Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
 
 /** Bytes of a list that is kept. */
-const mostBytes = 2 ** 16;
+const maxBytes = 2 ** 16;
 
 /** A list at a fixed address. */
 export class KeptList {
@@ -34,13 +34,13 @@ export class KeptList {
     const { groups } = call.plan;
     const scalarsBytes = scalarBytes * Math.max(1, call.folds.length);
     const byteLength = scalarsBytes + 4 * groups.reduce((sum, group) => sum + wordsOf(group), 0);
-    if (byteLength > mostBytes) return undefined;
+    if (byteLength > maxBytes) return undefined;
     const scalars = arena.take(byteLength);
     if (scalars === undefined) return undefined;
     writeScalars(call.dtype, call.folds, arena.bytes.subarray(scalars));
     const address = scalars + scalarsBytes;
     const encoder = new Encoder(call, { inputs, outputs, scalars, mask });
-    const written = writeGroups(encoder, groups, 0, arena.words, address / 4, mostBytes / 4);
+    const written = writeGroups(encoder, groups, 0, arena.words, address / 4, maxBytes / 4);
     const kept = new KeptList(arena, address, written);
     arena.watch(kept, scalars, byteLength);
     return kept;
@@ -68,7 +68,7 @@ export function writeGroups(
   begin: number,
   words: Uint32Array,
   first: number,
-  mostWords: number,
+  maxWords: number,
 ): WrittenList {
   const written = { groups: 0, bytes: 0, traffic: 0, scratchBytes: 0, next: begin };
   let at = first;
@@ -77,7 +77,7 @@ export function writeGroups(
     const bytes = encoder.bytesOf(group);
     if (bytes === 0) continue;
     const length = wordsOf(group);
-    if (at + length > first + mostWords) break;
+    if (at + length > first + maxWords) break;
     const needed = encoder.write(group, bytes, words, at);
     at += length;
     written.groups++;

@@ -12,7 +12,7 @@ export interface Kernels {
 const memoryFlags = { shared: 3, own: 1 } as const;
 
 /** Pages that the module's import allows; of 64 KiB each. */
-export const mostPages = 65_536;
+export const maxPages = 65_536;
 
 const modules = new Map<boolean, WasmModule>();
 
@@ -66,7 +66,7 @@ export function instantiate(module: WasmModule, memory: WasmLinearMemory): Kerne
  */
 export function newMemory(shared: boolean, pages: number): WasmLinearMemory {
   try {
-    return new (runtime().Memory)({ initial: pages, maximum: mostPages, shared });
+    return new (runtime().Memory)({ initial: pages, maximum: maxPages, shared });
   } catch (cause) {
     throw new BackendUnavailableError(
       {

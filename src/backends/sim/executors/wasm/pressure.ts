@@ -15,22 +15,22 @@ const usualBytes = 2 ** 28;
 const weightBytes = 2 ** 28;
 
 /** Bytes of arenas without a world up to which no collection is triggered. */
-const mostIdleBytes = 2 ** 25;
+const maxIdleBytes = 2 ** 25;
 
 /** Decides when to collect, and collects. */
 export class Pressure {
-  readonly #leastBytes: number;
+  readonly #minBytes: number;
   /** Bytes that were live after the last collection, or fewer. */
   #settled = 0;
 
-  constructor(leastBytes: number = usualBytes) {
-    this.#leastBytes = leastBytes;
+  constructor(minBytes: number = usualBytes) {
+    this.#minBytes = minBytes;
   }
 
   /** True when enough was allocated since the last collection for a part to be garbage. */
   isHigh({ live }: Arena): boolean {
     this.#settled = Math.min(this.#settled, live);
-    return live - this.#settled > this.#leastBytes;
+    return live - this.#settled > this.#minBytes;
   }
 
   /** Makes the runtime collect, and waits for its finalizers. */
@@ -49,12 +49,12 @@ let isScheduled = false;
  */
 export function noteIdle({ size }: Arena): void {
   idleBytes += size;
-  if (isScheduled || idleBytes <= mostIdleBytes) return;
+  if (isScheduled || idleBytes <= maxIdleBytes) return;
   isScheduled = true;
   // The timer is unreferenced, and does not count as a resource that a rank of another world may wait for.
   next(() => {
     isScheduled = false;
-    if (idleBytes > mostIdleBytes) showWeight();
+    if (idleBytes > maxIdleBytes) showWeight();
   })?.unref?.();
 }
 
@@ -65,7 +65,7 @@ export function noteReuse({ size }: Arena): void {
 
 /** Called before an executor creates another arena: waits for the collection of arenas without a world, if they are large. */
 export async function makeRoom(): Promise<void> {
-  if (idleBytes > mostIdleBytes) await collect();
+  if (idleBytes > maxIdleBytes) await collect();
 }
 
 /** Makes the runtime collect, and waits for its finalizers. */

@@ -60,7 +60,7 @@ export interface RunnerSettings {
   readonly threads: number;
   readonly shared?: boolean;
   /** Bytes of the arena that buffers may take. */
-  readonly mostBytes?: number;
+  readonly maxBytes?: number;
   /** Bytes read and written by a call from which on other threads take part. */
   readonly crossover?: number;
 }
@@ -79,10 +79,10 @@ export class Runner {
   constructor({
     threads,
     shared = canShare(),
-    mostBytes,
+    maxBytes,
     crossover = usualCrossover,
   }: RunnerSettings) {
-    const arena = new Arena(shared, callBytes + threads * callBytesOfThread, mostBytes);
+    const arena = new Arena(shared, callBytes + threads * callBytesOfThread, maxBytes);
     this.arena = arena;
     this.#crossover = crossover;
     this.#list = new Region(arena);

@@ -17,7 +17,7 @@ import { WasmMemory } from "./wasm-memory.ts";
 /** Most bytes of all foreign buffers that are copied as a whole. */
 const wholeBytes = 2 ** 18;
 /** Bytes of one block, and of all blocks of a group together. */
-const mostBlockBytes = 15_360;
+const maxBlockBytes = 15_360;
 const patternBytes = 960;
 const blocksBytes = 2 ** 20;
 
@@ -100,7 +100,7 @@ function runInBlocks(runner: Runner, call: BoundCall): void {
   const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
   const slots = largest(call.plan.groups.map(slotsOf), 1);
   const fair = Math.floor(blocksBytes / slots / patternBytes) * patternBytes;
-  const block = Math.max(patternBytes, Math.min(mostBlockBytes, fair));
+  const block = Math.max(patternBytes, Math.min(maxBlockBytes, fair));
   const kept = keepsInputs
     ? call.inputs.map((buffer) => buffer && bytesIn(buffer).slice())
     : undefined;

@@ -47,7 +47,7 @@ const failureAt = 72;
 const controlBytes = 192;
 /** The least bytes read and written by a slice, and the most slices that the counter holds. */
 const sliceTraffic = 2 ** 21;
-const mostSlices = 0xffff;
+const maxSlices = 0xffff;
 /** Polls of the counter before the calling thread sleeps. */
 const spins = 20_000;
 
@@ -96,7 +96,7 @@ export class Threads {
     this.#workers ??= this.#start();
     const control = this.#control;
     const wanted = Math.max(4 * this.count, Math.ceil(list.traffic / sliceTraffic));
-    const slices = Math.min(mostSlices, wanted);
+    const slices = Math.min(maxSlices, wanted);
     control[word.list] = list.address;
     control[word.groups] = list.groups;
     control[word.slices] = slices;

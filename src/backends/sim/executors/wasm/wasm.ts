@@ -26,7 +26,7 @@ export interface WasmOptions {
 
 /** More threads than these share the same memory bandwidth. */
 const usefulThreads = 8;
-const mostThreads = 256;
+const maxThreads = 256;
 
 /**
  * An executor that folds in WebAssembly with SIMD: the same bits as `cpu()`, several times faster. The default of `sim()` where
@@ -55,12 +55,12 @@ const mostThreads = 256;
 export function wasm(options: WasmOptions = {}): Executor {
   assertOptions("wasm", options, { threads: true });
   const { threads = Math.min(processors(), usefulThreads) } = options;
-  if (!Number.isInteger(threads) || threads < 1 || threads > mostThreads) {
+  if (!Number.isInteger(threads) || threads < 1 || threads > maxThreads) {
     throw invalid(
       "wasm",
       "threads",
       textOf(threads),
-      `an integer from 1 to ${mostThreads}`,
+      `an integer from 1 to ${maxThreads}`,
       "leave it out to take what the machine has",
     );
   }

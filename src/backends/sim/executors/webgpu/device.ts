@@ -145,14 +145,10 @@ export function messageOf(error: unknown): string {
 }
 
 /** Addresses inside a window have 32 bits, and the last ones must not wrap. */
-const mostWindowBytes = 2 ** 32 - 2 ** 16;
+const maxWindowBytes = 2 ** 32 - 2 ** 16;
 
 function limitsOf({ limits }: GPUDevice): DeviceLimits {
-  const window = Math.min(
-    limits.maxStorageBufferBindingSize,
-    limits.maxBufferSize,
-    mostWindowBytes,
-  );
+  const window = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize, maxWindowBytes);
   return {
     bufferBytes: limits.maxBufferSize,
     windowBytes: window - (window % alignment),

@@ -19,7 +19,7 @@ interface Write {
 }
 
 /** Writes that are tracked by range; older ones count for the whole memory. */
-const mostWrites = 64;
+const maxWrites = 64;
 
 /** A range of device memory, as a rank's buffers see it. */
 export class WebgpuMemory implements SimMemory {
@@ -98,8 +98,7 @@ export class WebgpuMemory implements SimMemory {
     const write = { begin: byteOffset, end: byteOffset + byteLength, stamp: this.#stamp };
     const kept = this.#writes.filter(({ begin, end }) => begin < write.begin || end > write.end);
     kept.push(write);
-    this.#writes =
-      kept.length <= mostWrites ? kept : [{ ...write, begin: 0, end: this.byteLength }];
+    this.#writes = kept.length <= maxWrites ? kept : [{ ...write, begin: 0, end: this.byteLength }];
   }
 
   /** Frees the memory. */

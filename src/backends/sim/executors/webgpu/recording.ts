@@ -172,7 +172,7 @@ function bound(
 }
 
 /** Recordings kept; the least recently used one is dropped first. */
-const mostRecordings = 128;
+const maxRecordings = 128;
 
 /** The recordings of one device. */
 export class Recordings {
@@ -194,7 +194,7 @@ export class Recordings {
     const recording = this.#kept.get(key) ?? new Recording(this.#recorder, tasks);
     this.#kept.delete(key);
     this.#kept.set(key, recording);
-    if (this.#kept.size > mostRecordings) this.#dropOldest();
+    if (this.#kept.size > maxRecordings) this.#dropOldest();
     return recording;
   }
 
