@@ -15,8 +15,7 @@ const { createWorld } = await import("twinccl");
 const movesData = {
   sim: ([file]) => file.startsWith("algorithms/arithmetic/"),
   nccl: ([file, name]) =>
-    (file.endsWith("result/nccl-data-calls.ts") && name === "allReduce") ||
-    file.endsWith("sys/call-list.ts"),
+    (file.endsWith("result/nccl.ts") && name === "allReduce") || file.endsWith("sys/call-list.ts"),
 };
 
 async function open() {

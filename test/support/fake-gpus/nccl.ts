@@ -1,7 +1,6 @@
 /** The NCCL calls on fake GPUs. */
 import type { DType } from "twinccl";
-import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
-import type { RecordedCall } from "../../../src/backends/nccl/result/nccl-data-calls.ts";
+import type { NcclCalls, RecordedCall } from "../../../src/backends/nccl/result/nccl.ts";
 import { allToAllCall } from "./all-to-all.ts";
 import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { connectionCalls, untilDone } from "./connections.ts";

@@ -7,7 +7,7 @@
 import type { RankCall } from "../../../api/backend-entry.ts";
 import { bytesOf, type DeviceBuffer } from "../../../api/index.ts";
 import { dataTypes } from "../device/nccl-types.ts";
-import type { NcclDataCalls } from "../result/nccl-data-calls.ts";
+import type { NcclDataCalls } from "../result/nccl.ts";
 
 /** The NCCL calls that move and reduce data, as far as the library has them. */
 export interface DataCalls extends NcclDataCalls {

@@ -6,8 +6,7 @@
 import type { Completion, RepeatedCall } from "../../../api/backend-entry.ts";
 import type { Progress } from "../device/progress.ts";
 import type { LaunchList } from "../result/cuda.ts";
-import type { NcclCalls } from "../result/nccl.ts";
-import type { NcclList, RecordedCall } from "../result/nccl-data-calls.ts";
+import type { NcclCalls, NcclList, RecordedCall } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import type { DataCalls, NcclCallArgs, NcclStep } from "./nccl-steps.ts";

@@ -2,8 +2,7 @@
 import { CommError } from "../../../api/index.ts";
 import { firstLine } from "../common/text.ts";
 import { type CudaDeviceCalls, cudaLibrary, deviceCalls, multicastOf } from "../result/cuda.ts";
-import { communicatorCalls } from "../result/nccl.ts";
-import { ncclLibrary } from "../result/nccl-library.ts";
+import { communicatorCalls, ncclLibrary } from "../result/nccl.ts";
 import { type NvmlCalls, nvmlCalls } from "../result/nvml.ts";
 import { type ListRunner, listRunner } from "../sys/call-list.ts";
 import { cudaDriverTable, cudaTable } from "../sys/cuda.ts";

@@ -6,11 +6,12 @@ import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
 import { cudaCalls } from "../../../../../src/backends/nccl/result/cuda.ts";
 import { CudaError, NcclError } from "../../../../../src/backends/nccl/result/errors.ts";
-import { type NcclCalls, ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
-import type {
-  NcclList,
-  RecordedCall,
-} from "../../../../../src/backends/nccl/result/nccl-data-calls.ts";
+import {
+  type NcclCalls,
+  type NcclList,
+  ncclCalls,
+  type RecordedCall,
+} from "../../../../../src/backends/nccl/result/nccl.ts";
 import {
   CallList,
   type ListRunner,
