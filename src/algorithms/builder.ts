@@ -181,7 +181,7 @@ export class ProgramBuilder {
   #latest: Lane | undefined;
   #steps = 0;
   /** The single lane that is being written; `undefined` while all are. */
-  #wanted: { readonly lane: Lane; readonly channel: number } | undefined;
+  #selected: { readonly lane: Lane; readonly channel: number } | undefined;
   readonly #countStep = (): void => {
     if (++this.#steps > maxSteps) throw tooManySteps(this.#head);
   };
@@ -194,9 +194,9 @@ export class ProgramBuilder {
 
   /** Writes each rank's lane of one channel, as an SPMD program is written: once, for `rank`. */
   everyRank(write: (lane: Lane, rank: number) => void, channel = 0): void {
-    if (this.#wanted !== undefined) {
-      const { lane } = this.#wanted;
-      if (channel === this.#wanted.channel) write(lane, lane.rank);
+    if (this.#selected !== undefined) {
+      const { lane } = this.#selected;
+      if (channel === this.#selected.channel) write(lane, lane.rank);
       return;
     }
     for (let rank = 0; rank < this.ranks; rank++) {
@@ -212,9 +212,9 @@ export class ProgramBuilder {
   lane(rank: number, channel = 0): Lane {
     assertIndex("lane", "rank", rank, this.ranks);
     assertIndex("lane", "channel", channel, this.#head.channels ?? 1);
-    if (this.#wanted !== undefined) {
-      const { lane } = this.#wanted;
-      return rank === lane.rank && channel === this.#wanted.channel ? lane : new Lane(rank);
+    if (this.#selected !== undefined) {
+      const { lane } = this.#selected;
+      return rank === lane.rank && channel === this.#selected.channel ? lane : new Lane(rank);
     }
     const index = rank * (this.#head.channels ?? 1) + channel;
     let lane = this.#lanes[index];
@@ -256,11 +256,11 @@ export class ProgramBuilder {
   }
 
   #written(write: (program: ProgramBuilder) => void, lane: Lane, channel: number): Lane {
-    this.#wanted = { lane, channel };
+    this.#selected = { lane, channel };
     try {
       write(this);
     } finally {
-      this.#wanted = undefined;
+      this.#selected = undefined;
     }
     return lane;
   }

@@ -4,10 +4,10 @@
 const maxOwnFrames = 12;
 
 /** The folder that the library's files are in, as stacks name it; `undefined` in a bundle, which has no such files. */
-const home = /([^\s(]*\/)api\/call-site\.[jt]s:/.exec(new Error().stack ?? "")?.[1];
+const libraryFolder = /([^\s(]*\/)api\/call-site\.[jt]s:/.exec(new Error().stack ?? "")?.[1];
 
 function isOwn(frame: string): boolean {
-  return home !== undefined && frame.includes(home);
+  return libraryFolder !== undefined && frame.includes(libraryFolder);
 }
 
 /** Marks the frames of the runtime itself. */
@@ -70,17 +70,17 @@ export function hideOwnFrames(error: Error): void {
 }
 
 /** Errors with the stack of a call. */
-const shown = new WeakSet<Error>();
+const withCallSite = new WeakSet<Error>();
 
 /** True where the stack of an error is that of the call which failed with it. */
 export function hasCallSite(error: Error): boolean {
-  return shown.has(error);
+  return withCallSite.has(error);
 }
 
 /** The stack of an error becomes that of the call which failed with it first. */
 export function showCallSite(error: Error, site: CallSite): void {
-  if (shown.has(error)) return;
-  shown.add(error);
+  if (withCallSite.has(error)) return;
+  withCallSite.add(error);
   setStack(error, site.frames);
 }
 

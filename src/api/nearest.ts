@@ -3,7 +3,7 @@
 /** Those of the names that are written nearly alike, the nearest first. */
 export function nearest(name: string, known: readonly string[]): readonly string[] {
   return known
-    .map((each) => ({ each, edits: editsBetween(name.toLowerCase(), each.toLowerCase()) }))
+    .map((each) => ({ each, edits: editDistance(name.toLowerCase(), each.toLowerCase()) }))
     .filter(({ each, edits }) => edits <= Math.max(name.length, each.length) / 3)
     .sort((a, b) => a.edits - b.edits)
     .map(({ each }) => each);
@@ -19,7 +19,7 @@ export function namesText(
 }
 
 /** Number of letters to insert, leave out or change to make one word of another; one for a word that is only its beginning. */
-function editsBetween(a: string, b: string): number {
+function editDistance(a: string, b: string): number {
   if (a.length > 2 && b.length > a.length && b.startsWith(a)) return 1;
   let before = Array.from({ length: b.length + 1 }, (_, at) => at);
   for (const [row, letter] of [...a].entries()) {

@@ -15,14 +15,14 @@ export function emitWarning(text: string, kind: string): void {
 export function warnOfRejection(returned: unknown, callback: string): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
   const warn = (error: unknown): void => {
-    const text = `${callback} returned a promise, which was rejected: ${said(error)}`;
+    const text = `${callback} returned a promise, which was rejected: ${errorText(error)}`;
     emitWarning(text, "TwincclUnseenFailure");
   };
   Promise.resolve(returned).catch(warn);
 }
 
 /** A value as text; its type where it has none. */
-function said(error: unknown): string {
+function errorText(error: unknown): string {
   try {
     return String(error);
   } catch {

@@ -139,7 +139,7 @@ function trafficShape(
 }
 
 /** Block `block` of every rank, one after another. */
-function fromAll({ count, ranks }: CallShape, block: number): Arrival[] {
+function blocksFromAll({ count, ranks }: CallShape, block: number): Arrival[] {
   return Array.from({ length: ranks }, (_, from) => ({
     at: from * count,
     length: count,
@@ -152,7 +152,7 @@ function sum(counts: readonly number[]): number {
   return counts.reduce((total, count) => total + count, 0);
 }
 
-function before(counts: readonly number[], rank: number): number {
+function sumBefore(counts: readonly number[], rank: number): number {
   return sum(counts.slice(0, rank));
 }
 
@@ -228,13 +228,13 @@ export const measuredCollectives: readonly MeasuredCollective[] = [
   measured("allGather", {
     busFactor: othersShare,
     shape: blockShape,
-    arrives: (shape) => fromAll(shape, 0),
+    arrives: (shape) => blocksFromAll(shape, 0),
   }),
   measured("allGatherv", {
     busFactor: othersShare,
     shape: unevenShape,
     arrives: ({ counts = [] }) =>
-      counts.map((length, from) => ({ at: before(counts, from), length, from, index: 0 })),
+      counts.map((length, from) => ({ at: sumBefore(counts, from), length, from, index: 0 })),
   }),
   measured("reduceScatter", {
     busFactor: othersShare,
@@ -245,13 +245,13 @@ export const measuredCollectives: readonly MeasuredCollective[] = [
     busFactor: othersShare,
     shape: unevenShape,
     arrives: ({ counts = [] }, rank) => [
-      { at: 0, length: counts[rank] ?? 0, from: "fold", index: before(counts, rank) },
+      { at: 0, length: counts[rank] ?? 0, from: "fold", index: sumBefore(counts, rank) },
     ],
   }),
   measured("allToAll", {
     busFactor: othersShare,
     shape: blockShape,
-    arrives: fromAll,
+    arrives: blocksFromAll,
   }),
   measured("allToAllv", {
     busFactor: othersShare,
@@ -259,17 +259,17 @@ export const measuredCollectives: readonly MeasuredCollective[] = [
     arrives: ({ traffic = [] }, rank) => {
       const lengths = transposed(traffic)[rank] ?? [];
       return lengths.map((length, from) => ({
-        at: before(lengths, from),
+        at: sumBefore(lengths, from),
         length,
         from,
-        index: before(traffic[from] ?? [], rank),
+        index: sumBefore(traffic[from] ?? [], rank),
       }));
     },
   }),
   measured("gather", {
     busFactor: othersShare,
     shape: blockShape,
-    arrives: (shape, rank) => (rank === shape.root ? fromAll(shape, 0) : []),
+    arrives: (shape, rank) => (rank === shape.root ? blocksFromAll(shape, 0) : []),
   }),
   measured("scatter", {
     busFactor: othersShare,

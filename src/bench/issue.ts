@@ -34,31 +34,31 @@ export async function timeCalls(
   call: () => PromiseLike<unknown>,
 ): Promise<Timed> {
   // With virtual time, queued calls are not faster: only their memory would be measured.
-  const issueAll = comm.capabilities.virtualTime ? oneByOne : backToBack;
+  const issueAll = comm.capabilities.virtualTime ? awaitEach : issueBackToBack;
   await issueAll(warmup, call);
   const isGraph = mode === "graph";
-  const next = isGraph ? await recorded(comm, latency ? 1 : iterations, call) : call;
+  const next = isGraph ? await recordCalls(comm, latency ? 1 : iterations, call) : call;
   // The first launch of a graph also uploads it.
   if (isGraph) await next();
   await comm.barrier();
   const began = performance.now();
-  const samples = latency ? await eachAlone(iterations, next) : [];
+  const samples = latency ? await timeEach(iterations, next) : [];
   if (!latency) await issueAll(isGraph ? 1 : iterations, next);
   return { began, ended: performance.now(), samples };
 }
 
 /** As nccl-tests: every call is issued before the last one is waited for. */
-async function backToBack(times: number, call: () => PromiseLike<unknown>): Promise<void> {
+async function issueBackToBack(times: number, call: () => PromiseLike<unknown>): Promise<void> {
   let last: PromiseLike<unknown> | undefined;
   for (let at = 0; at < times; at++) last = call();
   await last;
 }
 
-async function oneByOne(times: number, call: () => PromiseLike<unknown>): Promise<void> {
+async function awaitEach(times: number, call: () => PromiseLike<unknown>): Promise<void> {
   for (let at = 0; at < times; at++) await call();
 }
 
-async function eachAlone(times: number, call: () => PromiseLike<unknown>): Promise<number[]> {
+async function timeEach(times: number, call: () => PromiseLike<unknown>): Promise<number[]> {
   const samples: number[] = [];
   for (let at = 0; at < times; at++) {
     const began = performance.now();
@@ -69,7 +69,7 @@ async function eachAlone(times: number, call: () => PromiseLike<unknown>): Promi
 }
 
 /** A replay of a number of the calls. */
-async function recorded(
+async function recordCalls(
   comm: Communicator,
   calls: number,
   call: () => PromiseLike<unknown>,

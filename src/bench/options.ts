@@ -68,26 +68,26 @@ const kinds: OptionKinds<BenchOptions> = {
 export function assertBenchOptions(options: BenchOptions): void {
   assertOptions("bench", options, kinds);
   const { ranks, roots = [0] } = options;
-  counting("ranks", ranks, 1);
-  counting("iterations", options.iterations ?? 1, 1);
-  counting("warmup", options.warmup ?? 0, 0);
-  for (const root of roots) counting("roots", root, 0, ranks - 1);
+  assertCount("ranks", ranks, 1);
+  assertCount("iterations", options.iterations ?? 1, 1);
+  assertCount("warmup", options.warmup ?? 0, 0);
+  for (const root of roots) assertCount("roots", root, 0, ranks - 1);
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed)) {
     throw invalid("bench", "seed", textOf(options.seed), "an integer");
   }
   assertSpread(options.spread ?? 0.5);
-  among("dtypes", options.dtypes ?? [], dtypes);
-  among("ops", options.ops ?? [], namedReduceOps);
-  among("mode", [options.mode ?? "eager"], ["eager", "graph"]);
+  assertAmong("dtypes", options.dtypes ?? [], dtypes);
+  assertAmong("ops", options.ops ?? [], namedReduceOps);
+  assertAmong("mode", [options.mode ?? "eager"], ["eager", "graph"]);
 }
 
-function counting(field: string, value: number, least: number, most = 2 ** 31): void {
+function assertCount(field: string, value: number, least: number, most = 2 ** 31): void {
   if (Number.isSafeInteger(value) && value >= least && value <= most) return;
   const bound = most < 2 ** 31 ? ` and at most ${most}` : "";
   throw invalid("bench", field, textOf(value), `an integer of at least ${least}${bound}`);
 }
 
-function among(field: string, found: readonly string[], names: readonly string[]): void {
+function assertAmong(field: string, found: readonly string[], names: readonly string[]): void {
   for (const name of found) {
     if (!names.includes(name))
       throw invalid("bench", field, textOf(name), `one of ${names.join(", ")}`);

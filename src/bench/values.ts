@@ -67,9 +67,9 @@ function boundedSums(dtype: DType, ranks: number, seed: number): ReducedValues {
   const contributors = Math.min(ranks, exact);
   const least = dtypeInfo[dtype].kind === "unsigned" ? 0 : -most;
   const input = (rank: number, index: number): number =>
-    contributors < ranks && distance(rank, index, ranks) >= contributors
+    contributors < ranks && ringDistance(rank, index, ranks) >= contributors
       ? 0
-      : drawn(mixedBits(seed, rank, index), least, most);
+      : randomBetween(mixedBits(seed, rank, index), least, most);
   const expected = (index: number): number => {
     let sum = 0;
     for (let rank = 0; rank < ranks; rank++) sum += input(rank, index);
@@ -84,7 +84,7 @@ function products(dtype: DType, ranks: number, seed: number): ReducedValues {
   const input = (rank: number, index: number): number => {
     const bits = mixedBits(seed, rank, index);
     const sign = kind !== "unsigned" && (bits & 1) === 1 ? -1 : 1;
-    if ((bits & 2) === 0 || distance(rank, index, ranks) >= factorsOfProduct) return sign;
+    if ((bits & 2) === 0 || ringDistance(rank, index, ranks) >= factorsOfProduct) return sign;
     return kind === "float" && (bits & 4) === 0 ? sign / 2 : sign * 2;
   };
   const expected = (index: number): number => {
@@ -99,7 +99,7 @@ function extremes(dtype: DType, op: "min" | "max", ranks: number, seed: number):
   const most = Math.min(maxExact[dtype], 30_000);
   const least = dtypeInfo[dtype].kind === "unsigned" ? 0 : -most;
   const input = (rank: number, index: number): number =>
-    drawn(mixedBits(seed, rank, index), least, most);
+    randomBetween(mixedBits(seed, rank, index), least, most);
   const expected = (index: number): number => {
     let found = input(0, index);
     for (let rank = 1; rank < ranks; rank++) {
@@ -117,7 +117,7 @@ function extremes(dtype: DType, op: "min" | "max", ranks: number, seed: number):
  */
 function averages(ranks: number, seed: number, scalar: number): ReducedValues {
   const input = (rank: number, index: number): number => {
-    const place = distance(rank, index, ranks);
+    const place = ringDistance(rank, index, ranks);
     if (place > 2) return 0;
     const size = 1 << (mixedBits(seed, 0, index) % 3);
     return place === 2 ? -size : size;
@@ -131,12 +131,12 @@ function averages(ranks: number, seed: number, scalar: number): ReducedValues {
 }
 
 /** The distance of a rank, going round, from the rank that an element starts with. */
-function distance(rank: number, index: number, ranks: number): number {
+function ringDistance(rank: number, index: number, ranks: number): number {
   const place = rank - (index % ranks);
   return place < 0 ? place + ranks : place;
 }
 
 /** A whole number from `least` to `most`, which are less than 2^16 apart. */
-function drawn(bits: number, least: number, most: number): number {
+function randomBetween(bits: number, least: number, most: number): number {
   return least + (((bits >>> 16) * (most - least + 1)) >>> 16);
 }

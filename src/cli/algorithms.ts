@@ -119,7 +119,7 @@ async function loadAlgorithm(
   const { path, name } = partsOf(text);
   const exported = await importFile(path, option);
   const found = algorithmsIn(exported);
-  if (found.size === 0) throw new UsageError(`${option}: ${nothingIn(path, exported)}`);
+  if (found.size === 0) throw new UsageError(`${option}: ${noAlgorithmsText(path, exported)}`);
   const different = new Set(found.values());
   const which = [...found.keys()].map((key) => `${path}#${key}`).join(" or ");
   if (name === undefined) {
@@ -158,7 +158,7 @@ function isObject(found: unknown): found is object {
   return typeof found === "object" && found !== null;
 }
 
-function nothingIn(path: string, exported: Readonly<Record<string, unknown>>): string {
+function noAlgorithmsText(path: string, exported: Readonly<Record<string, unknown>>): string {
   const kinds = Object.entries(exported).map(([name, value]) => `${name} is ${kindOf(value)}`);
   const found = kinds.length === 0 ? "it exports nothing" : kinds.join(", ");
   const needs = "export default { name, summary, write, … }; docs/algorithms.md tells how";
@@ -196,7 +196,7 @@ const [minDistinct, maxDistinct] = [2, 8];
 
 /** @throws InvalidArgumentError if a part is missing; UsageError if the algorithm fits another collective. */
 function assertWhole(own: UserAlgorithm): void {
-  orOtherCollective(own, maxDistinct, () =>
+  suggestOtherCollective(own, maxDistinct, () =>
     assertAlgorithm(own.collective, own.algorithm, `${whereOf(own)}: `),
   );
 }
@@ -212,7 +212,7 @@ export function verifyUserAlgorithm(own: UserAlgorithm, { ranks, roots }: Verifi
   while (verifiedRanks > maxVerifiedRanks) verifiedRanks = Math.floor(verifiedRanks / 2);
   for (;;) {
     try {
-      orOtherCollective(own, verifiedRanks, () => assertSound(own, verifiedRanks, roots));
+      suggestOtherCollective(own, verifiedRanks, () => assertSound(own, verifiedRanks, roots));
       return verifiedRanks;
     } catch (error) {
       if (!isTooLarge(error) || verifiedRanks === 1) throw error;
@@ -231,7 +231,7 @@ function assertSound(own: UserAlgorithm, ranks: number, roots: readonly number[]
 }
 
 /** If checks fail for this collective and pass for another one, the file was probably written for that. */
-function orOtherCollective(own: UserAlgorithm, ranks: number, assert: () => void): void {
+function suggestOtherCollective(own: UserAlgorithm, ranks: number, assert: () => void): void {
   try {
     assert();
   } catch (error) {

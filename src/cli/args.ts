@@ -18,7 +18,7 @@ import { UsageError } from "./context.ts";
 import { oneOf, type Parsed } from "./options.ts";
 
 /** nccl-tests' names that differ. */
-const otherNames: ReadonlyMap<string, DType> = new Map([
+const dtypeAliases: ReadonlyMap<string, DType> = new Map([
   ["char", "int8"],
   ["half", "float16"],
   ["float", "float32"],
@@ -47,9 +47,9 @@ export function parseCollective(
 
 /** One dtype by either name. */
 export function parseDtype(text: string): DType {
-  const dtype = otherNames.get(text) ?? dtypes.find((each) => each === text);
+  const dtype = dtypeAliases.get(text) ?? dtypes.find((each) => each === text);
   if (dtype !== undefined) return dtype;
-  const names = `one of ${dtypes.join(", ")}; or ${[...otherNames.keys()].join(", ")}, as nccl-tests has them`;
+  const names = `one of ${dtypes.join(", ")}; or ${[...dtypeAliases.keys()].join(", ")}, as nccl-tests has them`;
   throw new UsageError(`--dtype: found "${text}", needs ${names}`);
 }
 
@@ -132,7 +132,7 @@ function size(
 
 /** The likely intended words after `twinccl`; `undefined` without a similar command. */
 export function suggestedCommand(word: string, names: readonly string[]): string | undefined {
-  const collective = meantCollective(word);
+  const collective = collectiveNamed(word);
   if (collective !== undefined) return `bench ${collective}, with nccl-tests' options`;
   if (/\.[cm]?[jt]s$/.test(word)) return `run ${word}, or launch -n N ${word}`;
   const near = names
@@ -143,13 +143,13 @@ export function suggestedCommand(word: string, names: readonly string[]): string
 }
 
 /** The collective of a program of nccl-tests, such as `all_reduce_perf`, or of a name in any spelling. */
-function meantCollective(word: string): CollectiveName | undefined {
+function collectiveNamed(word: string): CollectiveName | undefined {
   return findCollective(word.replace(/_perf(_mpi)?$/, ""))?.collective;
 }
 
 /** A hint at the command's collectives whose names resemble an unknown word. */
 export function collectiveHint(word: string, names: readonly string[]): string {
-  const meant = meantCollective(word);
+  const meant = collectiveNamed(word);
   const near = meant === undefined ? nearest(word.replace(/[-_]/g, ""), names) : [meant];
   const [first] = near.filter((name) => names.includes(name));
   return first === undefined ? "" : `\nhint: write ${first}`;

@@ -106,7 +106,7 @@ async function explainCall(
   const collective = question.collective as SpecifiedCollective;
   // Settings belong to a named library, even if it is also the default one.
   const settings = parsed.has("nccl")
-    ? { like: followed(parsed, size), plan: ncclChoice("--nccl", parsed.text("nccl")).setup }
+    ? { like: libraryFor(parsed, size), plan: ncclChoice("--nccl", parsed.text("nccl")).setup }
     : { like: parsed.text("like") };
   const worlds = { ranks: size, roots: [question.root ?? 0] };
   const chosen = await algorithmChoice(collective, parsed.text("algorithm"), worlds);
@@ -163,23 +163,23 @@ interface PlanPair {
 }
 
 /** The library of the predicted plans: the named one, or the simulation's default. */
-function followed(parsed: ExplainOptions, size: number): Library | undefined {
+function libraryFor(parsed: ExplainOptions, size: number): Library | undefined {
   const like = parsed.text("like");
   const chosen = parsed.has("algorithm") || parsed.has("backend");
-  if (like === undefined) return chosen || size > unnamedRanks ? undefined : "nccl-2.28";
+  if (like === undefined) return chosen || size > maxDefaultRanks ? undefined : "nccl-2.28";
   if (chosen) throw new UsageError("--like goes with neither --algorithm nor --backend");
   return libraryOf("--like", like);
 }
 
 /** Largest world that follows NCCL by default. */
-const unnamedRanks = 8;
+const maxDefaultRanks = 8;
 
 function planPairOf(
   parsed: ExplainOptions,
   question: Question,
   size: number,
 ): PlanPair | undefined {
-  const library = followed(parsed, size);
+  const library = libraryFor(parsed, size);
   if (library === undefined) {
     for (const name of ["nccl", "against"] as const) {
       if (!parsed.has(name)) continue;
@@ -250,7 +250,7 @@ function jsonText(
   return `${JSON.stringify(document, null, 2)}\n`;
 }
 
-const planned: readonly string[] = [
+const plannedCollectives: readonly string[] = [
   "allReduce",
   "reduce",
   "reduceScatter",
@@ -260,7 +260,7 @@ const planned: readonly string[] = [
 
 /** True for collectives with a known plan; the others use the catalogue's plan. */
 function isPlanned(collective: string): boolean {
-  return planned.includes(collective);
+  return plannedCollectives.includes(collective);
 }
 
 /** The plan that `sim({ like, plan })` follows for a call. */
@@ -272,7 +272,7 @@ function planOf(
 ): NcclPlan {
   if (!isPlanned(collective) || dtype === undefined) {
     throw new UsageError(
-      `--like ${library}: NCCL's plan is known of ${planned.join(", ")}, not of ${collective}`,
+      `--like ${library}: NCCL's plan is known of ${plannedCollectives.join(", ")}, not of ${collective}`,
     );
   }
   const { algorithm, protocol, rings, ...settings } = resolvePin(setup);

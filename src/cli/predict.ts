@@ -62,7 +62,7 @@ const options = {
 type PredictOptions = Parsed<typeof options>;
 
 /** Blocks of equal length: no skew. */
-const even = { spread: 0, seed: 0 };
+const noSkew = { spread: 0, seed: 0 };
 
 const predicted: readonly SpecifiedCollective[] = builtCollectives.filter(
   (name) => !name.endsWith("v"),
@@ -117,10 +117,10 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
   const write = outputFile("--out", parsed.text("out"));
   const progress = new Progress(context);
   const machine = { bytesPerElement, link, overheadPs, topology, hopLatencyPs, credits };
-  const calls = { collective: row, dtypes: [dtype], ranks, skew: even };
+  const calls = { collective: row, dtypes: [dtype], ranks, skew: noSkew };
   const [sizes = []] = callSizes(sizesOf(parsed), calls);
   const rows = sizes.map((bytes) => {
-    const shape = row.shape(Math.floor(bytes / bytesPerElement), ranks, even);
+    const shape = row.shape(Math.floor(bytes / bytesPerElement), ranks, noSkew);
     const { count } = shape;
     const size = shape.sizeElements * bytesPerElement;
     const found = algorithms.map((algorithm) => {
@@ -129,7 +129,7 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
       const onProgress = (received: number): void =>
         progress.show(`${what}: ${(received / 1e6).toFixed(1)} million messages`);
       const call = { collective: built, algorithm, ranks, root, count, ...machine };
-      return orTooLarge(() => predict({ ...call, onProgress }));
+      return ifPredictable(() => predict({ ...call, onProgress }));
     });
     return { size, count, found };
   });
@@ -159,7 +159,7 @@ async function runPredict(args: readonly string[], context: Context): Promise<nu
 }
 
 /** The prediction; `undefined` for a program that is too large to be timed. */
-function orTooLarge(ask: () => Prediction): Prediction | undefined {
+function ifPredictable(ask: () => Prediction): Prediction | undefined {
   try {
     return ask();
   } catch (error) {

@@ -43,7 +43,7 @@ export async function importFile(
   try {
     return await import(url);
   } catch (error) {
-    if (error instanceof SyntaxError && !wasRunning(error)) {
+    if (error instanceof SyntaxError && !isFromRunningCode(error)) {
       throw new UsageError(`${before}${syntaxText(path, url) ?? `${path}: ${error.message}`}`);
     }
     if (isUnloadable(error)) {
@@ -75,7 +75,7 @@ function isUnloadable(error: unknown): error is Error {
 }
 
 /** True if the error comes from code of a user's module, such as a failed `JSON.parse`. */
-function wasRunning({ stack = "" }: SyntaxError): boolean {
+function isFromRunningCode({ stack = "" }: SyntaxError): boolean {
   const own = new URL(".", import.meta.url).href;
   return stack.split("\n").some((line) => /^\s+at .*file:/.test(line) && !line.includes(own));
 }

@@ -22,7 +22,7 @@ import { type Comparison, sweep } from "./verify/sweep.ts";
 const ranks = 8;
 
 /** The shown calls. The number of timed calls keeps the whole below 15 s on two cores. */
-const shown = {
+const demoCalls = {
   sizes: { min: 8, max: 2 ** 24, factor: 2 },
   iterations: 10,
   warmup: 3,
@@ -70,7 +70,7 @@ async function runStart(args: readonly string[], context: Context): Promise<numb
 }
 
 /** Number of GPUs for an NCCL world here, and the reason of the limit. */
-async function gpusHere({ backends }: Context): Promise<{ gpus: number; reason: string }> {
+async function gpuCount({ backends }: Context): Promise<{ gpus: number; reason: string }> {
   let reason = "there is no such backend";
   let gpus = 0;
   for (let size = 2; size <= ranks; size++) {
@@ -83,7 +83,7 @@ async function gpusHere({ backends }: Context): Promise<{ gpus: number; reason: 
 }
 
 /** The cases compared with the simulation: counts at both ends of chunks and channels, that round in every order. */
-const compared = {
+const comparedCases = {
   collectives: ["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"],
   dtypes: ["float32", "bfloat16", "int32"],
   ops: ["sum", "avg"],
@@ -95,7 +95,7 @@ const compared = {
  * without errors.
  */
 async function runNccl(context: Context): Promise<boolean> {
-  const { gpus, reason } = await gpusHere(context);
+  const { gpus, reason } = await gpuCount(context);
   if (gpus < 2) {
     context.out(`# NCCL's table is left out: ${reason}\n`);
     return true;
@@ -109,11 +109,11 @@ async function runNccl(context: Context): Promise<boolean> {
     a: { name: "nccl", backend },
     b: { name: "sim", backend: namedBackend(context.backends, "sim", {}) },
     rows: measuredCollectives.filter(({ collective }) =>
-      (compared.collectives as readonly string[]).includes(collective),
+      (comparedCases.collectives as readonly string[]).includes(collective),
     ),
-    dtypes: compared.dtypes,
-    ops: compared.ops,
-    elements: compared.elements,
+    dtypes: comparedCases.dtypes,
+    ops: comparedCases.ops,
+    elements: comparedCases.elements,
     maxRanks: gpus,
     seed: 0,
     onProgress: (text) => progress.show(text),
@@ -137,7 +137,7 @@ async function runPart(
   context.out(`#\n# ${title}: ${where} in this one process\n`);
   context.out(tableHead(style));
   const { results } = await bench({
-    ...shown,
+    ...demoCalls,
     backend: gpus?.backend ?? namedBackend(context.backends, "sim", { algorithms }),
     collective,
     ranks: gpus?.size ?? ranks,

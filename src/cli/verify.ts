@@ -77,7 +77,7 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const [file] = parsed.positionals;
   if (parsed.has("programs")) {
     if (file !== undefined) throw new UsageError("FILE or --programs, not both");
-    refuse(
+    refuseOptions(
       parsed,
       ["backend", "against", "executor", "dtype", "op", "counts", "seed"],
       "--programs",
@@ -93,8 +93,8 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const a = await sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
   const b = await sideOf(context, "--against", against, executor);
   if (file === undefined) return runSweep(parsed, context, a, b);
-  refuse(parsed, ["collective", "dtype", "op", "counts", "seed", "algorithm"], "FILE");
-  const ranks = parsed.integer("ranks", await ranksHere([a, b]), 1, maxRanks);
+  refuseOptions(parsed, ["collective", "dtype", "op", "counts", "seed", "algorithm"], "FILE");
+  const ranks = parsed.integer("ranks", await machineRanks([a, b]), 1, maxRanks);
   const findings = new Findings(context, parsed.has("json"), {
     file,
     backend: a.name,
@@ -107,7 +107,7 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
 }
 
 /** Refuses options that this form of the command would ignore. */
-function refuse(
+function refuseOptions(
   parsed: VerifyOptions,
   names: readonly (keyof typeof options)[],
   form: string,
@@ -117,7 +117,7 @@ function refuse(
 }
 
 /** Most ranks that both sides support here, up to 8. If a side supports none, 8: its error then states the reason. */
-async function ranksHere(sides: readonly Side[]): Promise<number> {
+async function machineRanks(sides: readonly Side[]): Promise<number> {
   for (let size = 8; size > 0; size--) {
     const probes = sides.map(({ backend }) => backend.probe({ size, name: "verify" }));
     if ((await Promise.all(probes)).every(({ ok }) => ok)) return size;
@@ -144,7 +144,7 @@ async function runSweep(
 ): Promise<number> {
   const collective = parsed.text("collective");
   const rows = collective === undefined ? measuredCollectives : [parseCollective(collective)];
-  const maxRanks = parsed.integer("ranks", await ranksHere([a, b]), 1);
+  const maxRanks = parsed.integer("ranks", await machineRanks([a, b]), 1);
   const seed = parsed.integer("seed", 0);
   const progress = new Progress(context);
   const found = await sweep({
@@ -154,7 +154,7 @@ async function runSweep(
     dtypes: parseDtypes(parsed.text("dtype") ?? "all"),
     ops: parseOps(parsed.text("op") ?? "all"),
     maxRanks,
-    elements: wantedCounts(parsed.text("counts")),
+    elements: parseCounts(parsed.text("counts")),
     seed,
     onProgress: (text) => progress.show(text),
   }).finally(() => progress.clear());
@@ -171,7 +171,7 @@ async function runSweep(
   return findings.end("identical");
 }
 
-function wantedCounts(text: string | undefined): readonly number[] | undefined {
+function parseCounts(text: string | undefined): readonly number[] | undefined {
   return text?.split(",").map((word) => {
     if (/^\d{1,15}$/.test(word)) return Number(word);
     throw new UsageError(`--counts: found "${word}", needs whole numbers with commas between`);

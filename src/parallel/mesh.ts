@@ -60,7 +60,7 @@ export class Mesh<Axis extends string = string> {
       axes.map((axis) => `${axis} ${extents[axis]}`),
     );
     const lines: [Axis, Communicator][] = [];
-    for (const axis of axes) lines.push([axis, await along(comm, extents, [axis])]);
+    for (const axis of axes) lines.push([axis, await splitAlong(comm, extents, [axis])]);
     const table = Object.fromEntries(lines) as Record<Axis, Communicator>;
     return new Mesh(comm, { ...extents }, table);
   }
@@ -98,7 +98,7 @@ export class Mesh<Axis extends string = string> {
     for (const axis of axes) this.#of(this.#extents, axis);
     const inOrder = this.axes.filter((axis) => axes.includes(axis));
     await assertAxes(this.#parent, "across", inOrder);
-    const plane = await along(this.#parent, this.#extents, axes);
+    const plane = await splitAlong(this.#parent, this.#extents, axes);
     this.#planes.push(plane);
     return plane;
   }
@@ -140,7 +140,7 @@ async function assertAxes(
 }
 
 /** Splits off the ranks that share this one's places along all other axes. */
-async function along(
+async function splitAlong(
   comm: Communicator,
   extents: Readonly<Record<string, number>>,
   axes: readonly string[],

@@ -63,7 +63,7 @@ export function lifeCycleCommands(
     fc.constant(runSum),
     fc.constant(disposeBuffer),
     fc.constant(keepBuffer),
-    fc.constant(passKept),
+    fc.constant(useKeptBuffer),
     fc.integer({ min: 1, max: 3 }).map(splitRanks),
     fc.constant(closeCommunicator),
     fc.boolean().map(abortWorld),
@@ -144,7 +144,7 @@ function openWorld(size: number): LifeCycleCommand {
     run: async (model, real) => {
       real.world = await createWorld({ backend: real.backend, size });
       Object.assign(model, { state: "open", size, generation: 1, keptIn: 0 });
-      equal("generation", real.world.generation, 1);
+      assertEqual("generation", real.world.generation, 1);
     },
     toString: () => `open(${size})`,
   };
@@ -161,11 +161,14 @@ const runSum = command(
       return (await send.toHost())[1];
     });
     if (model.state !== "open") {
-      await refused(running, model.state === "aborted" ? "ERR_COMM_ABORTED" : "ERR_COMM_CLOSED");
+      await expectRefused(
+        running,
+        model.state === "aborted" ? "ERR_COMM_ABORTED" : "ERR_COMM_CLOSED",
+      );
       return;
     }
     const { size } = model;
-    equal("sums", await running, new Array<number>(size).fill((size * (size + 1)) / 2));
+    assertEqual("sums", await running, new Array<number>(size).fill((size * (size + 1)) / 2));
   },
 );
 
@@ -175,8 +178,8 @@ const disposeBuffer = command("dispose", isOpen, async (_model, world) => {
     const part = send.subarray(1);
     send.dispose();
     send.dispose();
-    await refused(comm.allReduce({ send: part, op: "sum" }), "ERR_COMM_CLOSED");
-    await refused(send.toHost(), "ERR_COMM_CLOSED");
+    await expectRefused(comm.allReduce({ send: part, op: "sum" }), "ERR_COMM_CLOSED");
+    await expectRefused(send.toHost(), "ERR_COMM_CLOSED");
     await comm.barrier();
   });
 });
@@ -187,7 +190,7 @@ const keepBuffer = command("keep", isOpen, async (model, world, real) => {
 });
 
 /** A buffer works as long as its generation, and not in any other one. */
-const passKept = command(
+const useKeptBuffer = command(
   "passKept",
   ({ state, keptIn }) => state === "open" && keptIn > 0,
   async (model, world, real) => {
@@ -195,9 +198,9 @@ const passKept = command(
       const send = real.kept[comm.rank];
       if (send === undefined) throw new Error(`rank ${comm.rank} kept nothing`);
       const op = comm.allReduce({ send, op: "max" });
-      if (model.keptIn !== model.generation) return refused(op, "ERR_COMM_ARG");
+      if (model.keptIn !== model.generation) return expectRefused(op, "ERR_COMM_ARG");
       await op;
-      equal("kept", (await send.toHost())[0], 1);
+      assertEqual("kept", (await send.toHost())[0], 1);
     });
   },
 );
@@ -208,9 +211,9 @@ function splitRanks(colors: number): LifeCycleCommand {
       const child = await comm.split({ color: comm.rank % colors, key: -comm.rank });
       const send = child.alloc("int32", 1).fill(1);
       await child.allReduce({ send, op: "sum" });
-      equal("members", (await send.toHost())[0], child.size);
+      assertEqual("members", (await send.toHost())[0], child.size);
       await child.close();
-      await refused(child.barrier(), "ERR_COMM_CLOSED");
+      await expectRefused(child.barrier(), "ERR_COMM_CLOSED");
       await comm.barrier();
     });
   });
@@ -222,7 +225,7 @@ const closeCommunicator = command("closeComm", isOpen, async (_model, world) => 
     await comm.barrier();
     await comm.close();
     await comm.close();
-    await refused(comm.barrier(), "ERR_COMM_CLOSED");
+    await expectRefused(comm.barrier(), "ERR_COMM_CLOSED");
   });
 });
 
@@ -233,7 +236,7 @@ function abortWorld(inside: boolean): LifeCycleCommand {
         if (comm.rank === 0) comm.abort("enough");
         await comm.barrier();
       });
-      await refused(running, "ERR_COMM_WORLD");
+      await expectRefused(running, "ERR_COMM_WORLD");
     } else world.abort("enough");
     world.abort("again");
     model.state = "aborted";
@@ -242,44 +245,44 @@ function abortWorld(inside: boolean): LifeCycleCommand {
 
 /** Without the last rank or with all; a closed world is refused, and the old world is closed afterwards. */
 function rebuildWorld(loses: boolean): LifeCycleCommand {
-  return command(loses ? "rebuild(lost)" : "rebuild", isAnything, async (model, world, real) => {
+  return command(loses ? "rebuild(lost)" : "rebuild", always, async (model, world, real) => {
     const without = loses && model.size > 1 ? [model.size - 1] : [];
     const rebuilding = world.rebuild({ without });
     if (model.state === "closed") {
-      await refused(rebuilding, "ERR_COMM_CLOSED");
+      await expectRefused(rebuilding, "ERR_COMM_CLOSED");
       return;
     }
     real.world = await rebuilding;
-    await refused(
+    await expectRefused(
       world.run(() => undefined),
       "ERR_COMM_CLOSED",
     );
     model.size -= without.length;
     model.generation += 1;
     model.state = "open";
-    equal("generation", real.world.generation, model.generation);
-    equal("size", real.world.size, model.size);
+    assertEqual("generation", real.world.generation, model.generation);
+    assertEqual("size", real.world.size, model.size);
   });
 }
 
-const isAnything: Check = () => true;
+const always: Check = () => true;
 
-const closeWorld = command("close", isAnything, async (model, world) => {
+const closeWorld = command("close", always, async (model, world) => {
   await world.close();
   await world.close();
   model.state = "closed";
 });
 
 /** Needs a rejection with this code. */
-async function refused(outcome: PromiseLike<unknown>, code: string): Promise<void> {
+async function expectRefused(outcome: PromiseLike<unknown>, code: string): Promise<void> {
   const found = await outcome.then(
     () => "nothing was refused",
     (error: unknown) => (error as { readonly code?: unknown }).code ?? error,
   );
-  equal("error", found, code);
+  assertEqual("error", found, code);
 }
 
-function equal(what: string, found: unknown, needed: unknown): void {
+function assertEqual(what: string, found: unknown, needed: unknown): void {
   if (String(found) === String(needed)) return;
   throw new Error(`${what}: found ${String(found)}, needed ${String(needed)}`);
 }

@@ -2,8 +2,8 @@
 import type { Communicator } from "twinccl";
 import { type ConformanceParts, conformanceParts } from "twinccl/testing";
 
-function placeOf(comm: Communicator): ReturnType<ConformanceParts["placeOf"]> {
-  return { ...conformanceParts.placeOf(comm), device: deviceOf(comm) };
+function placement(comm: Communicator): ReturnType<ConformanceParts["placement"]> {
+  return { ...conformanceParts.placement(comm), device: deviceOf(comm) };
 }
 
 /** A process that was shown a single GPU calls it `cuda:0`. */
@@ -17,4 +17,4 @@ function deviceOf({ device }: Communicator): string {
 }
 
 /** All of them, by name. */
-export const parts = { ...conformanceParts, placeOf } satisfies ConformanceParts;
+export const parts = { ...conformanceParts, placement } satisfies ConformanceParts;

@@ -17,7 +17,7 @@ import {
 import { cpu, HostMemory, sim } from "twinccl/sim";
 import { expect } from "vitest";
 import { memoryOf } from "../../src/api/buffer.ts";
-import { healthOf, healthyAmong } from "../../src/testing/conformance/parts.ts";
+import { healthCheck, healthyAmong } from "../../src/testing/conformance/parts.ts";
 
 /** The required outcome of one rank: an error's facts, `fine`, or an error of the program's own with that message. */
 export type Expected =
@@ -150,7 +150,7 @@ function expectWorldError(outcome: unknown, caught: readonly unknown[]): void {
 
 /** The world still works. */
 export async function expectHealthy(world: World): Promise<void> {
-  const held = await within(patienceMs, world.run(healthOf));
+  const held = await within(patienceMs, world.run(healthCheck));
   for (const each of held) expect(each).toEqual(healthyAmong(world.size));
 }
 

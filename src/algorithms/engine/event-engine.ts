@@ -48,13 +48,13 @@ class EventRun {
   readonly #flight: InFlight;
   readonly #lanes: number;
   /** No lane shares a port or link, so lanes need not run in the order of time. */
-  readonly #alone: boolean;
+  readonly #isUnshared: boolean;
   readonly #now: Float64Array;
   readonly #sendPort: Float64Array;
   readonly #recvPort: Float64Array;
   readonly #sent: Float64Array;
   readonly #at: Int32Array;
-  readonly #left: Int32Array;
+  readonly #stepsLeft: Int32Array;
   /** Elements that a lane has received and not forwarded yet; `none` before a receive. */
   readonly #held: Float64Array;
   /** By edge: 1 while its receiver waits for a message. */
@@ -75,7 +75,7 @@ class EventRun {
     this.#options = options;
     this.#fabric = fabric;
     this.#lanes = lanes;
-    this.#alone = channels === 1 && fabric === undefined;
+    this.#isUnshared = channels === 1 && fabric === undefined;
     this.#flight = new InFlight(edgeTo.length);
     this.#sendPort = Float64Array.from({ length: ranks }, (_, rank) => start[rank] ?? 0);
     this.#recvPort = this.#sendPort.slice();
@@ -85,7 +85,7 @@ class EventRun {
     );
     this.#sent = new Float64Array(ranks);
     this.#at = starts.slice(0, lanes);
-    this.#left = Int32Array.from(
+    this.#stepsLeft = Int32Array.from(
       { length: lanes },
       (_, lane) => times[starts[lane] as number] ?? 0,
     );
@@ -102,7 +102,7 @@ class EventRun {
     for (let lane = 0; lane < lanes; lane++) this.#schedule(lane);
     for (let event = queue.pop(); event !== undefined; event = queue.pop()) {
       if (event >= lanes) this.#takeLink(event - lanes, queue.time);
-      else if (this.#alone) this.#runLane(event);
+      else if (this.#isUnshared) this.#runLane(event);
       else if (this.#halfStep(event)) this.#schedule(event);
     }
     const { ranks, channels } = this.#traffic;
@@ -161,13 +161,13 @@ class EventRun {
 
   /** Ends one repetition of a run. */
   #endRepetition(lane: number, run: number): void {
-    const left = (this.#left[lane] as number) - 1;
+    const left = (this.#stepsLeft[lane] as number) - 1;
     if (left > 0) {
-      this.#left[lane] = left;
+      this.#stepsLeft[lane] = left;
       return;
     }
     this.#at[lane] = run + 1;
-    this.#left[lane] = this.#traffic.times[run + 1] ?? 0;
+    this.#stepsLeft[lane] = this.#traffic.times[run + 1] ?? 0;
   }
 
   /** Elements received, or `none` when the message has not arrived. */
@@ -180,7 +180,7 @@ class EventRun {
       return none;
     }
     const { channels } = this.#traffic;
-    const rank = this.#alone ? lane : Math.floor(lane / channels);
+    const rank = this.#isUnshared ? lane : Math.floor(lane / channels);
     const elements = flight.elements[message] as number;
     const recvStart = Math.max(arrival, this.#recvPort[rank] as number);
     const taken = recvStart + this.#model.occupancy(elements);
@@ -208,7 +208,7 @@ class EventRun {
   /** Sends the message of a step; false when there is no free slot. */
   #send(lane: number, edge: number, elements: number): boolean {
     const { channels } = this.#traffic;
-    const rank = this.#alone ? lane : Math.floor(lane / channels);
+    const rank = this.#isUnshared ? lane : Math.floor(lane / channels);
     if (this.#slots !== undefined && !this.#takeSlot(this.#slots, lane, edge)) return false;
     const sendStart = Math.max(this.#now[lane] as number, this.#sendPort[rank] as number);
     const sendEnd = sendStart + this.#model.occupancy(elements);
@@ -239,7 +239,7 @@ class EventRun {
     if (Number.isNaN(freeAt)) return false;
     if (freeAt > (this.#now[lane] as number)) {
       this.#now[lane] = freeAt;
-      if (!this.#alone) {
+      if (!this.#isUnshared) {
         // Until then another lane of the rank can use the port.
         this.#queue.push(lane, freeAt, classes.lane);
         return false;

@@ -89,6 +89,6 @@ export function channelBudget(question: BudgetQuestion): number {
   const { ranks } = topology;
   const bytesPerChannel =
     maxThreads(algorithm, protocol, topology) * threadThreshold(algorithm, protocol, ranks);
-  const wanted = Math.floor(modelBytes(collective, ranks, bytes) / bytesPerChannel);
-  return Math.max(1, Math.min(channels, wanted));
+  const channelsForBytes = Math.floor(modelBytes(collective, ranks, bytes) / bytesPerChannel);
+  return Math.max(1, Math.min(channels, channelsForBytes));
 }

@@ -44,8 +44,8 @@ export function pieceAt({ pieces, count }: NcclPlan, element: number, block = 0)
   while (low <= high) {
     const middle = (low + high) >> 1;
     const piece = pieces[middle] as Piece;
-    if (before(piece, element, block)) low = middle + 1;
-    else if (after(piece, element, block)) high = middle - 1;
+    if (isBefore(piece, element, block)) low = middle + 1;
+    else if (isAfter(piece, element, block)) high = middle - 1;
     else return piece;
   }
   const headline = `explain: found element ${element} of block ${block}; the blocks hold ${count}`;
@@ -90,12 +90,16 @@ function roundingText({ accumulator, dtype, op }: NcclPlan, rounding: ElementRou
     : "exact in the integer's width";
 }
 
-function before({ block, offset, length }: Piece, element: number, wanted: number): boolean {
-  return block < wanted || (block === wanted && offset + length <= element);
+function isBefore(
+  { block, offset, length }: Piece,
+  element: number,
+  elementBlock: number,
+): boolean {
+  return block < elementBlock || (block === elementBlock && offset + length <= element);
 }
 
-function after({ block, offset }: Piece, element: number, wanted: number): boolean {
-  return block > wanted || offset > element;
+function isAfter({ block, offset }: Piece, element: number, elementBlock: number): boolean {
+  return block > elementBlock || offset > element;
 }
 
 // The hops of one element in words: the order of the ranks' contributions, and the rounding of each.
@@ -105,7 +109,7 @@ export function elementHops(plan: NcclPlan, element: number, block = 0): string[
   const { order } = elementPlan(plan, element, block).piece;
   if (plan.op === undefined) return [`copy of r${order[0]}`];
   const hop = hopText(plan, element, block);
-  return [...order.map((rank, i) => hop(rank, i === 0)), ...endings(plan)];
+  return [...order.map((rank, i) => hop(rank, i === 0)), ...finishSteps(plan)];
 }
 
 const operatorSigns: Readonly<Record<NamedReduceOp, string>> = {
@@ -154,7 +158,7 @@ function hopText(
 }
 
 /** The step after the last rank. */
-function endings({ dtype, op, accumulator, ranks }: NcclPlan): string[] {
+function finishSteps({ dtype, op, accumulator, ranks }: NcclPlan): string[] {
   if (accumulator === "float32" && dtype !== "float32") return [`rounded to ${dtype}`];
   const divides = op === "avg" && dtypeInfo[dtype].kind !== "float";
   return divides ? [`÷ ${ranks}: toward zero`] : [];

@@ -24,19 +24,19 @@ const ordinary: FastestPath = { memory: "ordinary", recorded: false };
 const ordinaryRecorded: FastestPath = { memory: "ordinary", recorded: true };
 
 const [kibi, mebi] = [2 ** 10, 2 ** 20];
-const anySize = Number.POSITIVE_INFINITY;
+const unbounded = Number.POSITIVE_INFINITY;
 
-const ofFew: Bounds = [
+const defaultForFew: Bounds = [
   [128 * kibi, symmetricRecorded],
   [2 * mebi, ordinaryRecorded],
   [32 * mebi, symmetric],
-  [anySize, ordinary],
+  [unbounded, ordinary],
 ];
 
-const ofEight: Bounds = [
+const defaultForEight: Bounds = [
   [2 * mebi, symmetricRecorded],
   [32 * mebi, symmetric],
-  [anySize, ordinary],
+  [unbounded, ordinary],
 ];
 
 /** Measurements with two, four and eight ranks, of the collectives for which NCCL has symmetric kernels. */
@@ -46,30 +46,30 @@ const measured: Readonly<Record<string, Readonly<Record<2 | 4 | 8, Bounds>>>> = 
       [64 * kibi, symmetricRecorded],
       [mebi, ordinaryRecorded],
       [64 * mebi, symmetric],
-      [anySize, ordinary],
+      [unbounded, ordinary],
     ],
     4: [
       [64 * kibi, symmetricRecorded],
       [256 * kibi, ordinaryRecorded],
       [mebi, symmetricRecorded],
       [16 * mebi, symmetric],
-      [anySize, ordinary],
+      [unbounded, ordinary],
     ],
     8: [
       [mebi, symmetricRecorded],
       [32 * mebi, symmetric],
-      [anySize, ordinary],
+      [unbounded, ordinary],
     ],
   },
   allGather: {
-    2: ofFew,
+    2: defaultForFew,
     4: [
       [2 * mebi, symmetricRecorded],
-      [anySize, symmetric],
+      [unbounded, symmetric],
     ],
-    8: ofEight,
+    8: defaultForEight,
   },
-  reduceScatter: { 2: ofFew, 4: ofFew, 8: ofEight },
+  reduceScatter: { 2: defaultForFew, 4: defaultForFew, 8: defaultForEight },
 };
 
 /**

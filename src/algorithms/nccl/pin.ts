@@ -133,8 +133,11 @@ export function channelsOf(
   { channels }: Topology,
   { minChannels, maxChannels }: ResolvedSettings,
 ): readonly ChannelPaths[] {
-  const wanted = Math.max(minChannels, Math.min(maxChannels, channels.length));
-  return Array.from({ length: wanted }, (_, c) => channels[c % channels.length] as ChannelPaths);
+  const channelCount = Math.max(minChannels, Math.min(maxChannels, channels.length));
+  return Array.from(
+    { length: channelCount },
+    (_, c) => channels[c % channels.length] as ChannelPaths,
+  );
 }
 
 function checked(

@@ -139,7 +139,7 @@ export function elementRangesOf(question: RangeQuestion): ElementRange[] {
   const dealt: ElementRange[] = [];
   let at = prefix;
   for (const span of spans) {
-    if (!stageRuns(span, question)) continue;
+    if (!isStageAligned(span, question)) continue;
     let quads = Math.floor((bytes - at) / (together * span));
     quads -= quads % (ranks * blocks);
     for (let number = 0; number < together * quads; number++, at += span) {
@@ -149,11 +149,11 @@ export function elementRangesOf(question: RangeQuestion): ElementRange[] {
   }
   const head = prefix / elementBytes;
   const tail = at / elementBytes;
-  return [...runs(0, head, 0, ranks), ...dealt, ...runs(tail, count, head, ranks)];
+  return [...runsOf(0, head, 0, ranks), ...dealt, ...runsOf(tail, count, head, ranks)];
 }
 
 /** The wide stage moves packs of 16 bytes on both sides, the narrow one words of 4. */
-function stageRuns(
+function isStageAligned(
   span: (typeof spans)[number],
   { elementBytes, sendOffset, recvOffset }: RangeQuestion,
 ): boolean {
@@ -162,7 +162,7 @@ function stageRuns(
 }
 
 /** Elements `from` to `to` as runs; `number` counts the remaining elements before them. */
-function runs(from: number, to: number, number: number, ranks: number): ElementRange[] {
+function runsOf(from: number, to: number, number: number, ranks: number): ElementRange[] {
   const found: ElementRange[] = [];
   for (let offset = from, index = number; offset < to; ) {
     const length = Math.min(runElements - (index % runElements), to - offset);
@@ -186,7 +186,7 @@ const wordBytes = 4;
 /** The output blocks that a low-latency kernel computes from wrong loads. */
 export function undefinedBlocks(call: LoadedBlocks, place: SymmetricPlace): number[] {
   const starts = startsOf(call, place);
-  return starts.flatMap((start, block) => (loadsWrong(start, call.bytes) ? [block] : []));
+  return starts.flatMap((start, block) => (losesBytes(start, call.bytes) ? [block] : []));
 }
 
 /** The reason to refuse a call through symmetric memory; `undefined` when NCCL defines its result. */
@@ -205,7 +205,7 @@ function startsOf({ collective, ranks, bytes }: LoadedBlocks, { send }: Symmetri
 }
 
 /** True if bytes are lost: the last `shift` bytes of a pack or, in a block up to a word, those beyond that word. */
-function loadsWrong(start: number, bytes: number): boolean {
+function losesBytes(start: number, bytes: number): boolean {
   const shift = start % wordBytes;
   if (shift === 0 || bytes === 0) return false;
   return shift + bytes > (bytes <= wordBytes ? wordBytes : packBytes);

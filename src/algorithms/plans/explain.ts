@@ -45,16 +45,16 @@ export function explainPlan(
   const { ranks } = plan;
   const rank = rankWithOutput(question, ranks, reader);
   const bytes = question.dtype === undefined ? 1 : bytesOf(question.dtype);
-  const layout = once(() => plan.layout(shapeOf(question, plan.program)));
+  const layout = memoized(() => plan.layout(shapeOf(question, plan.program)));
   const start = new Float64Array(ranks);
-  const timing = once(() => evaluate(plan.program, layout(), start, linkModel(link, bytes)));
-  const rounds = once(() => {
-    const { finished } = evaluate(plan.program, layout(), start, everyMessageTakesOne);
+  const timing = memoized(() => evaluate(plan.program, layout(), start, linkModel(link, bytes)));
+  const rounds = memoized(() => {
+    const { finished } = evaluate(plan.program, layout(), start, unitTimeModel);
     return largest(finished, 0);
   });
-  const refusal = once(() => refusalOf(plan));
+  const refusal = memoized(() => refusalOf(plan));
   const closed = (): Cost | undefined => refusal() && plan.cost?.(question.count ?? 0);
-  const chunks = once(() => chunkPlans(plan, layout(), question, rank));
+  const chunks = memoized(() => chunkPlans(plan, layout(), question, rank));
   const explanation: Explanation = {
     collective,
     algorithm: plan.name,
@@ -83,7 +83,7 @@ export function explainPlan(
   return explanation;
 }
 
-const everyMessageTakesOne = { latency: 0, occupancy: () => 1 } as const;
+const unitTimeModel = { latency: 0, occupancy: () => 1 } as const;
 
 /** The reason why the program of a plan is too large to be built; `undefined` where it is not. */
 function refusalOf(plan: Plan): CommError | undefined {
@@ -95,7 +95,7 @@ function refusalOf(plan: Plan): CommError | undefined {
   }
 }
 
-function once<T>(make: () => T): () => T {
+function memoized<T>(make: () => T): () => T {
   let cached: { readonly value: T } | undefined;
   return () => {
     cached ??= { value: make() };

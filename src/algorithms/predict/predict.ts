@@ -75,14 +75,14 @@ export function predict(call: PredictedCall): Prediction {
   const { topology, credits } = call;
   const model = modelOf(call);
   const shares = topology !== undefined || credits !== undefined;
-  const folded = shares ? undefined : fold(call, model);
+  const folded = shares ? undefined : predictBySymmetry(call, model);
   if (folded !== undefined) return folded;
   const source = sourceOf(call);
   const layout = layoutOf(source, { count: call.count });
   if (!shares && source.channels === 1) {
     const traffic = trafficOf(source, layout);
     const timing = runRecurrence(traffic, model, { onProgress: call.onProgress });
-    return answer(timing, traffic.messages, "recurrence");
+    return predictionOf(timing, traffic.messages, "recurrence");
   }
   return foldedEvents(call, source, layout) ?? events(call, source, layout);
 }
@@ -98,7 +98,7 @@ function events(call: PredictedCall, source: LaneSource, layout: Layout): Predic
   const model = modelOf(call);
   const fabric = topology && fabricOf(topology, costOf(call), bytesPerElement);
   const timing = runEvents(traffic, model, { fabric, credits, onProgress });
-  return answer(timing, traffic.messages, "events");
+  return predictionOf(timing, traffic.messages, "events");
 }
 
 /**
@@ -122,7 +122,7 @@ function foldedEvents(
   const model = modelOf(call);
   const timing = runEvents(traffic, model, { fabric, credits, onProgress });
   if (timing.waited > 0) return undefined;
-  return answer(timing, (traffic.messages * ranks) / period, "fold");
+  return predictionOf(timing, (traffic.messages * ranks) / period, "fold");
 }
 
 /** The cost of a message: a port is held for its bytes and for the overhead. */
@@ -135,16 +135,16 @@ function costOf({ link, hopLatencyPs = 0 }: PredictedCall): LinkCost {
   return { gigabytesPerSecond: link.gigabytesPerSecond, hopLatencyPs };
 }
 
-function answer(
+function predictionOf(
   { finished, sentElements }: Timing,
   messages: number,
   engine: Prediction["engine"],
 ): Prediction {
-  return { timePs: most(finished), sentElements: most(sentElements), messages, engine };
+  return { timePs: largestOf(finished), sentElements: largestOf(sentElements), messages, engine };
 }
 
 /** One rank represents all; `undefined` where that is not exact. */
-function fold(
+function predictBySymmetry(
   { collective, algorithm, ranks, count }: PredictedCall,
   model: LinkModel,
 ): Prediction | undefined {
@@ -156,7 +156,7 @@ function fold(
   return { timePs: finished, sentElements, messages: ranks * messages, engine: "fold" };
 }
 
-function most(values: Float64Array): number {
+function largestOf(values: Float64Array): number {
   return values.reduce((a, b) => Math.max(a, b), 0);
 }
 
@@ -243,9 +243,15 @@ function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
   }
 }
 
-function whole(field: string, found: unknown, least: number, most = Number.MAX_SAFE_INTEGER): void {
-  if (Number.isSafeInteger(found) && Number(found) >= least && Number(found) <= most) return;
-  const above = most < Number.MAX_SAFE_INTEGER ? `in ${least}..${most}` : `of at least ${least}`;
+function whole(
+  field: string,
+  found: unknown,
+  least: number,
+  largestOf = Number.MAX_SAFE_INTEGER,
+): void {
+  if (Number.isSafeInteger(found) && Number(found) >= least && Number(found) <= largestOf) return;
+  const above =
+    largestOf < Number.MAX_SAFE_INTEGER ? `in ${least}..${largestOf}` : `of at least ${least}`;
   throw invalid("predict", field, textOf(found), `a whole number ${above}`);
 }
 

@@ -18,7 +18,7 @@ export interface Topology {
   /** True when flipping bits of all ranks above the period changes no path either. */
   readonly flips: boolean;
   /** The link that represents this one and all its renumberings. */
-  standIn(link: number): number;
+  representativeLink(link: number): number;
   /** Bandwidth of a link, in units of a rank's port. */
   width(link: number): number;
 }
@@ -48,7 +48,7 @@ export function representativeFabric(fabric: Fabric, topology: Topology): Fabric
     ...fabric,
     link: (from, to, hop) => {
       const link = fabric.link(from, to, hop);
-      return link < 0 ? link : topology.standIn(link);
+      return link < 0 ? link : topology.representativeLink(link);
     },
   };
 }
@@ -101,7 +101,7 @@ export function fatTree(ranks: number, groups: readonly number[], oversubscripti
     // Flipping bits preserves groups that are whole subcubes.
     flips: Number.isInteger(Math.log2(sizes.at(-1) as number)),
     period: sizes.at(-1) as number,
-    standIn: (link) => {
+    representativeLink: (link) => {
       const group = link % total;
       const level = levelOf(group);
       const first = firsts[level] as number;
@@ -156,7 +156,7 @@ export function torus(dimensions: readonly number[]): Topology {
     },
     period: slice,
     flips: false,
-    standIn: (link) => {
+    representativeLink: (link) => {
       const width = 2 * dimensions.length;
       return (Math.floor(link / width) % slice) * width + (link % width);
     },

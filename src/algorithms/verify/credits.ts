@@ -41,7 +41,7 @@ class BoundedRun {
   readonly #matching: Matching;
   readonly #credits: number;
   /** Current step of each lane. */
-  readonly #at: Int32Array;
+  readonly #positions: Int32Array;
   /** Bits of `stage`, by step. */
   readonly #stages: Uint8Array;
   /** Lane that waits for a step to send. */
@@ -54,74 +54,74 @@ class BoundedRun {
     this.#program = program;
     this.#matching = matching;
     this.#credits = credits;
-    this.#at = program.starts.slice(0, -1);
+    this.#positions = program.starts.slice(0, -1);
     this.#stages = new Uint8Array(matching.lane.length);
     this.#receivers = new Int32Array(matching.lane.length).fill(none);
     this.#senders = new Int32Array(matching.lane.length).fill(none);
-    this.#ready = Array.from(this.#at.keys()).reverse();
+    this.#ready = Array.from(this.#positions.keys()).reverse();
   }
 
   finishes(): boolean {
     const ready = this.#ready;
     for (let lane = ready.pop(); lane !== undefined; lane = ready.pop()) this.#advance(lane);
-    return this.#at.every((at, lane) => at === this.#program.starts[lane + 1]);
+    return this.#positions.every((at, lane) => at === this.#program.starts[lane + 1]);
   }
 
   #advance(lane: number): void {
     const { starts, code } = this.#program;
     const end = starts[lane + 1] as number;
-    for (let step = this.#at[lane] as number; step < end; step++) {
-      this.#at[lane] = step;
+    for (let step = this.#positions[lane] as number; step < end; step++) {
+      this.#positions[lane] = step;
       const at = step * stepWidth;
-      if (code[at + column.from] !== none && !this.#is(step, stage.received)) {
+      if (code[at + column.from] !== none && !this.#hasReached(step, stage.received)) {
         if (!this.#receive(step, lane)) return;
       }
       if (code[at + column.to] !== none && !this.#send(step, lane)) return;
     }
-    this.#at[lane] = end;
+    this.#positions[lane] = end;
   }
 
   #receive(step: number, lane: number): boolean {
     const sender = this.#matching.sender[step] as number;
     if (sender === none) return false;
-    if (!this.#is(sender, this.#credits === 0 ? stage.offered : stage.sent)) {
+    if (!this.#hasReached(sender, this.#credits === 0 ? stage.offered : stage.sent)) {
       this.#receivers[sender] = lane;
       return false;
     }
-    this.#reach(step, stage.received, this.#senders);
+    this.#markReached(step, stage.received, this.#senders);
     return true;
   }
 
   #send(step: number, lane: number): boolean {
-    this.#reach(step, stage.offered, this.#receivers);
-    const taker = this.#takerToWaitFor(step);
-    if (taker === step) return false;
-    if (taker !== none && !this.#is(taker, stage.received)) {
-      this.#senders[taker] = lane;
+    this.#markReached(step, stage.offered, this.#receivers);
+    const receiverStep = this.#receiverToWaitFor(step);
+    if (receiverStep === step) return false;
+    if (receiverStep !== none && !this.#hasReached(receiverStep, stage.received)) {
+      this.#senders[receiverStep] = lane;
       return false;
     }
-    this.#reach(step, stage.sent, this.#receivers);
+    this.#markReached(step, stage.sent, this.#receivers);
     return true;
   }
 
   /** The receive that must finish before a send completes; -1 for none, the send itself for one that never comes. */
-  #takerToWaitFor(step: number): number {
+  #receiverToWaitFor(step: number): number {
     const { receiver, sentBefore } = this.#matching;
     let earlier = step;
     for (let i = 0; i < this.#credits && earlier !== none; i++) {
       earlier = sentBefore[earlier] as number;
     }
     if (earlier === none) return none;
-    const taker = receiver[earlier] as number;
-    return taker === none ? step : taker;
+    const receiverStep = receiver[earlier] as number;
+    return receiverStep === none ? step : receiverStep;
   }
 
-  #is(step: number, reached: number): boolean {
+  #hasReached(step: number, reached: number): boolean {
     return ((this.#stages[step] as number) & reached) !== 0;
   }
 
   /** Records the progress of a step and wakes the lane that waits for it. */
-  #reach(step: number, reached: number, waiting: Int32Array): void {
+  #markReached(step: number, reached: number, waiting: Int32Array): void {
     this.#stages[step] = (this.#stages[step] as number) | reached;
     const waiter = waiting[step] as number;
     if (waiter === none) return;
@@ -132,24 +132,27 @@ class BoundedRun {
   /** Follows the waits-for edges from the first stuck lane until a lane repeats. */
   cycle(): string[] {
     const { starts, channels } = this.#program;
-    const stuck = this.#at.findIndex((at, lane) => at < (starts[lane + 1] as number));
+    const stuck = this.#positions.findIndex((at, lane) => at < (starts[lane + 1] as number));
     const path: number[] = [];
     let lane = stuck;
-    while (!path.includes(lane) && (this.#at[lane] as number) < (starts[lane + 1] as number)) {
+    while (
+      !path.includes(lane) &&
+      (this.#positions[lane] as number) < (starts[lane + 1] as number)
+    ) {
       path.push(lane);
       lane = this.#waitsFor(lane) * channels + (lane % channels);
     }
     const cycle = path.includes(lane) ? path.slice(path.indexOf(lane)) : path;
     return cycle.map((member) => {
-      const step = stepAt(this.#program, this.#at[member] as number);
+      const step = stepAt(this.#program, this.#positions[member] as number);
       const waits = `waits for rank ${this.#waitsFor(member)}`;
       return `rank ${Math.floor(member / channels)} ${waits} (${stepText(step)})`;
     });
   }
 
   #waitsFor(lane: number): number {
-    const at = this.#at[lane] as number;
+    const at = this.#positions[lane] as number;
     const { from, to } = stepAt(this.#program, at);
-    return from !== none && !this.#is(at, stage.received) ? from : to;
+    return from !== none && !this.#hasReached(at, stage.received) ? from : to;
   }
 }

@@ -62,9 +62,9 @@ class Machine {
   readonly #cells: Int32Array;
   readonly #starts: Int32Array;
   /** By cell of an output chunk: the cell of the input chunk under it in place; -1 for none. */
-  readonly #under: Int32Array;
+  readonly #inputUnderOutput: Int32Array;
   /** By cell: 1 for an input that is overwritten in place. */
-  readonly #lost: Uint8Array;
+  readonly #overwritten: Uint8Array;
   #readsCovered = false;
   /** Values that steps store or send; `#valuesAt` has the first index of each step. */
   readonly #stepValues: Int32Array;
@@ -73,8 +73,8 @@ class Machine {
   #rank = 0;
   #step = 0;
   /** First and last cell of the current rank, by buffer. */
-  readonly #begins = new Int32Array(4);
-  readonly #ends = new Int32Array(4);
+  readonly #firstCells = new Int32Array(4);
+  readonly #endCells = new Int32Array(4);
 
   constructor(program: Program, matching: Matching, inPlace: boolean, values: ValueTable) {
     this.#program = program;
@@ -94,14 +94,14 @@ class Machine {
         this.#cells[start + chunk] = values.leaf(rank, chunk);
       }
     }
-    this.#lost = new Uint8Array(this.#cells.length);
-    this.#under = new Int32Array(this.#cells.length).fill(none);
+    this.#overwritten = new Uint8Array(this.#cells.length);
+    this.#inputUnderOutput = new Int32Array(this.#cells.length).fill(none);
     coveredInputs(program).forEach((covered, rank) => {
       const over = this.#starts[ranks + rank] as number;
       const start = this.#starts[rank] as number;
       for (let chunk = 0; chunk < covered.length; chunk++) {
         const input = covered[chunk] as number;
-        if (input !== none) this.#under[over + chunk] = start + input;
+        if (input !== none) this.#inputUnderOutput[over + chunk] = start + input;
       }
     });
     const steps = code.length / stepWidth;
@@ -122,10 +122,10 @@ class Machine {
       const on = lane[step] as number;
       this.#step = step;
       const rank = channels === 1 ? on : Math.floor(on / channels);
-      if (rank !== this.#rank || i === 0) this.#turnTo(rank);
+      if (rank !== this.#rank || i === 0) this.#selectRank(rank);
       this.#perform();
     }
-    if (specifications[collective].synchronises) this.#reportEarlyLeavers();
+    if (specifications[collective].synchronises) this.#reportEarlyExits();
     const stepValues = (step: number): Int32Array =>
       this.#stepValues.subarray(this.#valuesAt[step], this.#valuesAt[step + 1]);
     const { sender } = this.#matching;
@@ -142,12 +142,12 @@ class Machine {
   }
 
   /** Makes a rank the current one. */
-  #turnTo(rank: number): void {
+  #selectRank(rank: number): void {
     this.#rank = rank;
     for (let buffer = 0; buffer < 3; buffer++) {
       const row = buffer * this.#program.ranks + rank;
-      this.#begins[buffer] = this.#starts[row] as number;
-      this.#ends[buffer] = this.#starts[row + 1] as number;
+      this.#firstCells[buffer] = this.#starts[row] as number;
+      this.#endCells[buffer] = this.#starts[row + 1] as number;
     }
   }
 
@@ -208,7 +208,7 @@ class Machine {
       this.#problem("hazard", `reads chunk ${chunk}, which this rank does not have`);
       return none;
     }
-    if (this.#lost[cell] === 1) this.#readsCovered = true;
+    if (this.#overwritten[cell] === 1) this.#readsCovered = true;
     const value = this.#cells[cell] as ValueId;
     if (value === none) {
       const chunk = chunkOf(ref) + i;
@@ -232,9 +232,9 @@ class Machine {
       this.#problem("hazard", `writes chunk ${chunk}, which may have another length`);
     }
     this.#cells[cell] = value;
-    const covered = this.#under[cell] as number;
+    const covered = this.#inputUnderOutput[cell] as number;
     if (covered === none) return;
-    this.#lost[covered] = 1;
+    this.#overwritten[covered] = 1;
     if (this.#inPlace) this.#cells[covered] = none;
   }
 
@@ -242,9 +242,9 @@ class Machine {
   #cell(ref: Ref, i: number): number {
     const chunk = chunkOf(ref) + i;
     const buffer = bufferOf(ref);
-    const cell = (this.#begins[buffer] as number) + chunk;
+    const cell = (this.#firstCells[buffer] as number) + chunk;
     // A buffer that does not exist has no cells.
-    return chunk >= 0 && cell < (this.#ends[buffer] as number) ? cell : none;
+    return chunk >= 0 && cell < (this.#endCells[buffer] as number) ? cell : none;
   }
 
   /** The chunks of a step are moved in any order, or at once, so written and read ranges must not overlap. */
@@ -255,7 +255,7 @@ class Machine {
   }
 
   /** A rank may leave only after a message, directly or not, from every rank that has entered. */
-  #reportEarlyLeavers(): void {
+  #reportEarlyExits(): void {
     const { ranks, channels } = this.#program;
     const { order, lane, sender, receiver } = this.#matching;
     const reached = Array.from({ length: ranks }, (_, rank) => 1n << BigInt(rank));

@@ -51,7 +51,7 @@ export class ValueTable {
   #values: Int32Array;
   /** By rank and chunk, `#leafRoom` entries per rank: the value's number plus one; 0 for none. */
   #leaves: Int32Array;
-  #leafRoom: number;
+  #leavesPerRank: number;
   readonly #ranks: number;
   readonly #hash: string[] = [];
   readonly #sets: RankSets;
@@ -60,7 +60,7 @@ export class ValueTable {
     this.#sets = new RankSets(ranks);
     this.#values = new Int32Array(Math.max(1, capacity.values) * valueWidth);
     this.#ranks = ranks;
-    this.#leafRoom = capacity.leaves;
+    this.#leavesPerRank = capacity.leaves;
     this.#leaves = new Int32Array(ranks * capacity.leaves);
   }
 
@@ -73,8 +73,9 @@ export class ValueTable {
   leaf(rank: number, chunk: number): ValueId {
     // Leaves of a rank that does not exist are not shared.
     if (rank < 0 || rank >= this.#ranks) return this.#store(kinds.leaf, rank, chunk, chunk, rank);
-    if (chunk >= this.#leafRoom) this.#makeRoom(Math.max(chunk + 1, 2 * this.#leafRoom));
-    const at = rank * this.#leafRoom + chunk;
+    if (chunk >= this.#leavesPerRank)
+      this.#growLeaves(Math.max(chunk + 1, 2 * this.#leavesPerRank));
+    const at = rank * this.#leavesPerRank + chunk;
     const known = this.#leaves[at] as number;
     if (known > 0) return known - 1;
     const id = this.#store(kinds.leaf, rank, chunk, chunk, rank);
@@ -83,14 +84,14 @@ export class ValueTable {
   }
 
   /** Raises the capacity to `leaves` per rank. */
-  #makeRoom(leaves: number): void {
-    const old = this.#leafRoom;
+  #growLeaves(leaves: number): void {
+    const old = this.#leavesPerRank;
     const more = new Int32Array(this.#ranks * leaves);
     for (let rank = 0; rank < this.#ranks; rank++) {
       more.set(this.#leaves.subarray(rank * old, (rank + 1) * old), rank * leaves);
     }
     this.#leaves = more;
-    this.#leafRoom = leaves;
+    this.#leavesPerRank = leaves;
   }
 
   /** A contribution as a partial; partials are unchanged. */
@@ -186,7 +187,7 @@ export class ValueTable {
   }
 
   /** The first rank of one set that the other lacks. */
-  firstLacking(set: number, other: number): number | undefined {
+  firstMissing(set: number, other: number): number | undefined {
     return this.#sets.first(set, other, false);
   }
 

@@ -163,9 +163,9 @@ function fault(values: ValueTable, value: ValueId, need: Need): string | undefin
   }
   const found = values.contributors(value);
   if (!values.sameSet(found, ranks)) {
-    const lacking = values.firstLacking(ranks, found);
+    const lacking = values.firstMissing(ranks, found);
     return lacking === undefined
-      ? `holds an extra contribution of rank ${values.firstLacking(found, ranks)}`
+      ? `holds an extra contribution of rank ${values.firstMissing(found, ranks)}`
       : `lacks the contribution of rank ${lacking}`;
   }
   if (values.isFinal(value) === reduces) return undefined;

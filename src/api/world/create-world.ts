@@ -84,7 +84,7 @@ export function firstAvailable(...backends: readonly Backend[]): Backend {
     async open(request): Promise<Session> {
       const attempts = await tryEach(backends, request);
       const backend = backends[attempts.findIndex((attempt) => attempt.ok)];
-      if (backend === undefined) throw noneAvailable(attempts);
+      if (backend === undefined) throw noneAvailableError(attempts);
       return noteSelection(await backend.open(request), attempts);
     },
     ...(backends.some(({ join }) => join !== undefined) && {
@@ -113,7 +113,7 @@ async function joinFirst(backends: readonly Backend[], request: JoinRequest): Pr
       attempts.push({ backend: backend.name, ok: false, reason });
     }
   }
-  throw noneAvailable(attempts);
+  throw noneAvailableError(attempts);
 }
 
 /** Probes one after another and stops at the first success. */
@@ -127,7 +127,7 @@ async function tryEach(backends: readonly Backend[], request: OpenRequest): Prom
   return attempts;
 }
 
-function noneAvailable(attempts: readonly Attempt[]): BackendUnavailableError {
+function noneAvailableError(attempts: readonly Attempt[]): BackendUnavailableError {
   return new BackendUnavailableError({
     headline: "no backend can be used here",
     table: attempts.map(({ backend, reason }) => [backend, reason]),

@@ -27,7 +27,7 @@ interface SignalProcess {
   kill(pid: number, signal: "SIGINT"): unknown;
 }
 
-const lookMs = 250;
+const checkEveryMs = 250;
 
 const { process: runtime } = globalThis as { readonly process?: SignalProcess };
 
@@ -53,11 +53,11 @@ class Entry {
 }
 
 const entries = new Set<Entry>();
-let isLooking = false;
+let isCheckScheduled = false;
 /** Operations open at the last check. */
-let seen = new Set<Operation>();
+let openAtLastCheck = new Set<Operation>();
 /** The operation that keeps the listener installed. */
-let held: Operation | undefined;
+let listeningFor: Operation | undefined;
 
 /**
  * Prints the waits of a world's ranks when SIGINT interrupts them. Returns the function that ends this. A world that programs
@@ -68,16 +68,16 @@ export function reportOnInterrupt(world: ActiveWorld, dropped = false): () => vo
   const entry = new Entry(world);
   if (dropped) entry.weaken();
   entries.add(entry);
-  if (!isLooking) lookLater();
+  if (!isCheckScheduled) scheduleCheck();
   return () => void entries.delete(entry);
 }
 
-function lookLater(): void {
-  isLooking = true;
-  setOwnTimer(look, lookMs, false);
+function scheduleCheck(): void {
+  isCheckScheduled = true;
+  setOwnTimer(checkOpenCalls, checkEveryMs, false);
 }
 
-function look(): void {
+function checkOpenCalls(): void {
   const open = new Set<Operation>();
   for (const entry of entries) {
     entry.weaken();
@@ -85,34 +85,34 @@ function look(): void {
     if (world === undefined) entries.delete(entry);
     else if (world.awaited !== undefined) open.add(world.awaited);
   }
-  const still = [...open].find((op) => seen.has(op));
-  if (still !== undefined && held === undefined) hold(still);
-  seen = open;
-  isLooking = entries.size > 0;
-  if (isLooking) lookLater();
+  const still = [...open].find((op) => openAtLastCheck.has(op));
+  if (still !== undefined && listeningFor === undefined) installListener(still);
+  openAtLastCheck = open;
+  isCheckScheduled = entries.size > 0;
+  if (isCheckScheduled) scheduleCheck();
 }
 
-function hold(op: Operation): void {
+function installListener(op: Operation): void {
   if (runtime === undefined || runtime.listenerCount("SIGINT") > 0) return;
-  held = op;
-  runtime.on("SIGINT", interrupted);
+  listeningFor = op;
+  runtime.on("SIGINT", onInterrupt);
   // A signal sent while JavaScript runs is delivered in the next turn.
   op.whenSettled(() =>
     nextTurn(() =>
       nextTurn(() => {
-        if (held === op) release();
+        if (listeningFor === op) removeListener();
       }),
     ),
   );
 }
 
-function release(): void {
-  held = undefined;
-  runtime?.removeListener("SIGINT", interrupted);
+function removeListener(): void {
+  listeningFor = undefined;
+  runtime?.removeListener("SIGINT", onInterrupt);
 }
 
-function interrupted(): void {
-  release();
+function onInterrupt(): void {
+  removeListener();
   const texts = [...entries].flatMap(({ world }) => {
     return world?.awaited === undefined ? [] : [world.interruptedText()];
   });

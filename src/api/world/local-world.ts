@@ -45,7 +45,7 @@ import type { RebuildOptions, StallReport, World } from "./world.ts";
 import {
   abortedError,
   closedWorldError,
-  neverReturned,
+  neverReturnedError,
   remoteError,
   survivorsOf,
   worldError,
@@ -344,7 +344,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
   onAbandoned(): void {
     for (const { rank } of this.#communicators.members) {
       if (this.#monitor.state(rank) === "finished") continue;
-      this.#failures.push({ rank, error: neverReturned(this, rank) });
+      this.#failures.push({ rank, error: neverReturnedError(this, rank) });
       this.#monitor.finished(rank);
     }
     this.#abandonRun();

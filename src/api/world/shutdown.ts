@@ -6,7 +6,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
 import type { Communicators, UnobservedFailure } from "./communicators.ts";
-import { abortedElsewhere, leftBehind } from "./world-errors.ts";
+import { abortedElsewhere, leftBehindError } from "./world-errors.ts";
 
 /** The closing object, and the longest wait for open calls. */
 interface Closing {
@@ -92,7 +92,7 @@ export function watchRemoteEnds(
   const pending = new Set<Ledger>();
   const end = (comm: CommInfo, ended: RemoteEnd): void => {
     if ("nextGeneration" in ended)
-      communicators.abort(comm, leftBehind(comm, ended.nextGeneration), "job");
+      communicators.abort(comm, leftBehindError(comm, ended.nextGeneration), "job");
     else if (ended.aborted === undefined) communicators.onRemoteClose(comm, ended.rank);
     else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
   };

@@ -112,7 +112,10 @@ export function abortedElsewhere({ name, ranks }: CommInfo, worldRank: number, w
 }
 
 /** Reason of the abort of a communicator whose other ranks have formed the next generation without this process. */
-export function leftBehind({ name, ranks }: CommInfo, wentOn: readonly number[]): RemoteRankError {
+export function leftBehindError(
+  { name, ranks }: CommInfo,
+  wentOn: readonly number[],
+): RemoteRankError {
   const others = ranks.flatMap((worldRank, rank) => (wentOn.includes(worldRank) ? [rank] : []));
   const who = others.length === 0 ? "the job" : ranksText(others);
   return new RemoteRankError(
@@ -125,7 +128,7 @@ export function leftBehind({ name, ranks }: CommInfo, wentOn: readonly number[])
 }
 
 /** A rank that waits for something outside of the library that can no longer happen. */
-export function neverReturned({ name, size }: Named, rank: number): DeadlockError {
+export function neverReturnedError({ name, size }: Named, rank: number): DeadlockError {
   return new DeadlockError(
     {
       headline: `deadlock: rank ${rank} waits for something that can no longer happen, and never returned`,

@@ -20,7 +20,7 @@ import {
 } from "./options.ts";
 import { needsVariables } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-log.ts";
-import { whenStartsDone } from "./process/start-variables.ts";
+import { awaitStarts } from "./process/start-variables.ts";
 import { launcherEnvironment } from "./rendezvous/index.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
@@ -63,7 +63,7 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
     async open(request) {
       const { libraries, places } = await rankPlaces(options, request);
       if (devices === undefined) warnOfManyWorlds(request.size);
-      await whenStartsDone(needsVariables(pin));
+      await awaitStarts(needsVariables(pin));
       const setup = sessionSetup(options, { pin, size: places.length, plans, libraries });
       return openLocal(setup, places, request.name);
     },

@@ -27,7 +27,7 @@ import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
 import { pinnedVariables } from "./process/pinned-start.ts";
-import { startWithVariables, whenUnpinned, withVariables } from "./process/start-variables.ts";
+import { afterPinnedStarts, startWithVariables, withVariables } from "./process/start-variables.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
 /** Longest waits for running work when a session closes: before and after its communicators are aborted. */
@@ -379,7 +379,7 @@ function createChildren(
     // The split may have to wait. If the parent has ended meanwhile, its handles are invalid, and no child is created.
     const splitHere = () =>
       parent.isOver ? [] : splitLocal(nccl, current, parent, calls, children, config);
-    return whenUnpinned(() => withVariables(variables, splitHere));
+    return afterPinnedStarts(() => withVariables(variables, splitHere));
   }
   let started: Promise<NcclCommunicator[]> | undefined;
   const begin = (): Promise<NcclCommunicator[]> => {

@@ -140,43 +140,43 @@ export class Recording {
    * By rank, from the first rank's replay on: the times of the replay, of the first possible start of its calls, and of their
    * end.
    */
-  readonly #posted: Float64Array;
-  readonly #began: Float64Array;
-  readonly #ended: Float64Array;
+  readonly #postedAtPs: Float64Array;
+  readonly #startedAtPs: Float64Array;
+  readonly #finishedAtPs: Float64Array;
 
   constructor(sets: readonly CallSet[]) {
     const ranks = sets[0]?.calls.length ?? 0;
     this.sets = sets;
-    this.#posted = new Float64Array(ranks).fill(Number.NaN);
-    this.#began = new Float64Array(ranks);
-    this.#ended = new Float64Array(ranks);
+    this.#postedAtPs = new Float64Array(ranks).fill(Number.NaN);
+    this.#startedAtPs = new Float64Array(ranks);
+    this.#finishedAtPs = new Float64Array(ranks);
   }
 
   /**
    * Advances `finishedAtPs` of every rank's replay from the start to the end of its calls. Requires the ranks' starts to have
    * the same distances as last time. Times are only added and compared, so that the ends have the same distances too.
    */
-  foretell(replays: readonly RankCall[]): boolean {
+  predictEnds(replays: readonly RankCall[]): boolean {
     const firstPs = first(replays);
     for (let i = 0; i < replays.length; i++) {
       const { postedAtPs, finishedAtPs } = replays[i] as RankCall;
-      if (this.#posted[i] !== postedAtPs - firstPs) return false;
-      if (this.#began[i] !== finishedAtPs - firstPs) return false;
+      if (this.#postedAtPs[i] !== postedAtPs - firstPs) return false;
+      if (this.#startedAtPs[i] !== finishedAtPs - firstPs) return false;
     }
     for (let i = 0; i < replays.length; i++) {
-      (replays[i] as RankCall).finishedAtPs = firstPs + (this.#ended[i] as number);
+      (replays[i] as RankCall).finishedAtPs = firstPs + (this.#finishedAtPs[i] as number);
     }
     return true;
   }
 
   /** Stores the end times of a replay's ranks, for calls that could begin at these times, by rank. */
-  note(replays: readonly RankCall[], beganPs: readonly number[]): void {
+  recordEnds(replays: readonly RankCall[], beganPs: readonly number[]): void {
     const firstPs = first(replays);
     for (let i = 0; i < replays.length; i++) {
       const { postedAtPs, finishedAtPs } = replays[i] as RankCall;
-      this.#posted[i] = postedAtPs - firstPs;
-      this.#began[i] = (beganPs[i] as number) - firstPs;
-      this.#ended[i] = finishedAtPs - firstPs;
+      this.#postedAtPs[i] = postedAtPs - firstPs;
+      this.#startedAtPs[i] = (beganPs[i] as number) - firstPs;
+      this.#finishedAtPs[i] = finishedAtPs - firstPs;
     }
   }
 }

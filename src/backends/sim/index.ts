@@ -3,7 +3,7 @@ import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import { type Backend, BackendUnavailableError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { cpu } from "./executors/cpu.ts";
-import { commonWasm } from "./executors/wasm/wasm.ts";
+import { sharedWasm } from "./executors/wasm/wasm.ts";
 import { assertFaultRanks, FaultPlan } from "./faults.ts";
 import { assertSimOptions, type SimOptions } from "./options.ts";
 import { SimSession } from "./session.ts";
@@ -67,7 +67,7 @@ async function openedExecutor(
   { executor, phantom = false }: SimOptions,
   size: number,
 ): Promise<Executor> {
-  const fast = executor === undefined && !phantom ? commonWasm() : undefined;
+  const fast = executor === undefined && !phantom ? sharedWasm() : undefined;
   try {
     await fast?.open?.(size);
     if (fast !== undefined) return fast;

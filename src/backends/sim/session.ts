@@ -167,7 +167,7 @@ export class SimSession implements Session {
     this.#streams.begin(comm, calls);
     const watched = this.trace !== undefined || this.observer?.lending !== undefined;
     const { bound } = recording;
-    if (watched || bound === undefined || !recording.foretell(calls)) {
+    if (watched || bound === undefined || !recording.predictEnds(calls)) {
       return this.#replayEach(recording, replay);
     }
     this.#streams.end(comm, calls);
@@ -187,7 +187,7 @@ export class SimSession implements Session {
         (calls[rank] as RankCall).finishedAtPs = finishedAtPs;
       }
     }
-    recording.note(calls, beganPs);
+    recording.recordEnds(calls, beganPs);
     const ready = recording.sets.map(({ cache }) => cache?.planned as SubmittedCall | undefined);
     if (ready.every((each) => each !== undefined)) {
       recording.bound = ready.flatMap(({ bound }) => bound);

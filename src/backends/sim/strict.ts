@@ -69,18 +69,18 @@ export class StrictLending {
     calls: readonly RankCall[],
     write: () => void | Promise<void>,
   ): void | Promise<void> {
-    const later = calls.flatMap((call) => this.#lentAgain(comm, call));
+    const later = calls.flatMap((call) => this.#lentOutputs(comm, call));
     for (const lent of later) lent.spoiled = wasWritten(lent);
-    const again = (): void => {
+    const refreshChecksums = (): void => {
       for (const lent of later) lent.sum = checksum(lent.buffer);
     };
     const done = write();
-    if (done instanceof Promise) return done.then(again);
-    again();
+    if (done instanceof Promise) return done.then(refreshChecksums);
+    refreshChecksums();
   }
 
   /** The part of this call's output that the rank also lent to other calls of the communicator. */
-  #lentAgain(comm: CommInfo, call: RankCall): Lent[] {
+  #lentOutputs(comm: CommInfo, call: RankCall): Lent[] {
     const { recv, rank } = call;
     const beside = recv && this.#byMemory.get(memoryOf(recv));
     if (recv === undefined || beside === undefined) return [];

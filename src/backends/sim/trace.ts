@@ -82,7 +82,7 @@ export class Trace {
    */
   toText(): string {
     return this.#sorted()
-      .map(({ timePs, text }) => `${timePs} ${escaped(text, breaking)}\n`)
+      .map(({ timePs, text }) => `${timePs} ${escaped(text, lineBreaks)}\n`)
       .join("");
   }
 
@@ -170,7 +170,7 @@ function namesOf(world: WorldTrace, place: TracedWorld): ChromeEvent[] {
 }
 
 /** Characters that break a line or control a terminal. */
-const breaking = /[\p{Cc}\u2028\u2029]/gu;
+const lineBreaks = /[\p{Cc}\u2028\u2029]/gu;
 
 /** A name as the value of a field: in quotes where it could be read as more than one. */
 export function fieldValue(name: string): string {

@@ -11,7 +11,7 @@ import { Guardian } from "./guardian.ts";
 import { LinePrefixer, ThrottledSink } from "./lines.ts";
 
 /** Signals that the launcher forwards to the ranks. */
-const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** Starts the processes, on as many imitated hosts, and resolves to 0 or the status of the rank that failed first. */
 export async function runJob(
@@ -39,7 +39,7 @@ export async function runJob(
     };
   };
   const job = new JobProcesses({ ...options, variables });
-  const watch = watchReasonsToStop(job);
+  const watch = watchForStop(job);
   try {
     const ends = await job.ended;
     context.err(summary(ends, watch.reason()));
@@ -61,12 +61,12 @@ interface Watch {
   over(): void;
 }
 
-function watchReasonsToStop(job: JobProcesses): Watch {
+function watchForStop(job: JobProcesses): Watch {
   let reason: string | undefined;
   let isOver = false;
   const onSignal = (signal: NodeJS.Signals): void => {
     if (isOver) {
-      for (const each of forwarded) process.removeListener(each, onSignal);
+      for (const each of forwardedSignals) process.removeListener(each, onSignal);
       process.kill(process.pid, signal);
       return;
     }
@@ -77,7 +77,7 @@ function watchReasonsToStop(job: JobProcesses): Watch {
     reason ??= "the output has no reader any more";
     job.stop("SIGTERM");
   };
-  for (const signal of forwarded) process.on(signal, onSignal);
+  for (const signal of forwardedSignals) process.on(signal, onSignal);
   for (const stream of [standardOutput, process.stderr]) stream.once("error", onClosed);
   const over = (): void => {
     isOver = true;
@@ -195,7 +195,7 @@ class JobProcesses {
       this.#guardian.ended(pid);
     }
     this.#note(rank, end);
-    await Promise.race([outputs, readingTime(child, this.#unread.signal)]);
+    await Promise.race([outputs, outputGracePeriod(child, this.#unread.signal)]);
     child.stdout?.destroy();
     child.stderr?.destroy();
   }
@@ -240,7 +240,10 @@ function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
  * Resolves after the reading time of an ended child's output, or when reading is cancelled. Time without reads does not count,
  * whether the reader of our output or this process is slow: the rank's output is still in the pipe.
  */
-async function readingTime({ stdout, stderr }: ChildProcess, over: AbortSignal): Promise<void> {
+async function outputGracePeriod(
+  { stdout, stderr }: ChildProcess,
+  over: AbortSignal,
+): Promise<void> {
   for (let part = 0; part < outputParts && !over.aborted; ) {
     await unreferenced(outputMs / outputParts);
     const isPaused = stdout?.isPaused() === true || stderr?.isPaused() === true;

@@ -121,7 +121,7 @@ class TopExchange implements BucketExchange {
   readonly residual: ParameterArray;
   readonly #comm: Communicator;
   /** The rank's contribution: gradient and residual; after posting, the unsent part. */
-  readonly #owed: ParameterArray;
+  readonly #contribution: ParameterArray;
   readonly #values: readonly [DeviceBuffer<ParameterDType>, DeviceBuffer<ParameterDType>];
   readonly #places: readonly [DeviceBuffer<"uint32">, DeviceBuffer<"uint32">];
   #op: CommOp | undefined;
@@ -131,22 +131,22 @@ class TopExchange implements BucketExchange {
     const create = dtype === "float32" ? Float32Array : Float64Array;
     this.#comm = comm;
     this.residual = new create(length);
-    this.#owed = new create(length);
+    this.#contribution = new create(length);
     this.#values = [comm.alloc(dtype, count), comm.alloc(dtype, count * comm.size)];
     this.#places = [comm.alloc("uint32", count), comm.alloc("uint32", count * comm.size)];
   }
 
   post(gradients: ParameterArray): CommOp {
-    const owed = this.#owed;
-    for (let at = 0; at < owed.length; at++) {
-      owed[at] = (gradients[at] as number) + (this.residual[at] as number);
+    const contribution = this.#contribution;
+    for (let at = 0; at < contribution.length; at++) {
+      contribution[at] = (gradients[at] as number) + (this.residual[at] as number);
     }
-    const places = largestIndexes(owed, this.#places[0].length);
-    const values = new (owed.constructor as Float64ArrayConstructor)(places.length);
+    const places = largestIndexes(contribution, this.#places[0].length);
+    const values = new (contribution.constructor as Float64ArrayConstructor)(places.length);
     for (let at = 0; at < places.length; at++) {
       const place = places[at] as number;
-      values[at] = owed[place] as number;
-      owed[place] = 0;
+      values[at] = contribution[place] as number;
+      contribution[place] = 0;
     }
     this.#values[0].copyFrom(values);
     this.#places[0].copyFrom(places);
@@ -170,7 +170,7 @@ class TopExchange implements BucketExchange {
   }
 
   commit(): void {
-    this.residual.set(this.#owed);
+    this.residual.set(this.#contribution);
   }
 
   dispose(): void {
@@ -192,7 +192,7 @@ const float = new Float32Array(1);
 const word = new Uint32Array(float.buffer);
 
 /** The bits of float32 next to `x` towards zero, with the last bit set when `x` lies beyond it. */
-function oddBits(x: number): number {
+function roundToOddBits(x: number): number {
   float[0] = x;
   const near = float[0] as number;
   let bits = word[0] as number;
@@ -208,7 +208,7 @@ function oddBits(x: number): number {
  * @internal
  */
 export function halfBits(dtype: HalfDType, x: number): number {
-  const bits = oddBits(x);
+  const bits = roundToOddBits(x);
   const sign = (bits >>> 16) & 0x8000;
   const magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return dtype === "float16" ? 0x7e00 : 0x7fc0;
@@ -336,9 +336,9 @@ export function restoreResiduals(buckets: readonly ActiveBucket[], state: State)
   }
   const found = new Map(Object.entries(state.tensors));
   for (const [name, { data }] of ownByName) {
-    const owed = found.get(name);
-    if (owed === undefined) data.fill(0);
-    else data.set(owed.data as ParameterArray);
+    const contribution = found.get(name);
+    if (contribution === undefined) data.fill(0);
+    else data.set(contribution.data as ParameterArray);
   }
 }
 

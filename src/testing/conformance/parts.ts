@@ -17,9 +17,9 @@ import { textOf } from "./expectations.ts";
 /** The work of one rank in the conformance suite, by name. All ranks run the same part with the same arguments. */
 export interface ConformanceParts {
   /** The backend's name and declared capabilities. */
-  whatIsIt(comm: Communicator): { backend: string; capabilities: Capabilities };
+  backendFacts(comm: Communicator): { backend: string; capabilities: Capabilities };
   /** The rank, the size of its communicator, and its device. Different devices need different names, also across processes. */
-  placeOf(comm: Communicator): { rank: number; size: number; device: string };
+  placement(comm: Communicator): { rank: number; size: number; device: string };
   /** The answers of `comm.supports`, by question. */
   supports(comm: Communicator, questions: readonly Question[]): boolean[];
   /** Makes calls that are not supported; returns the codes of their errors. */
@@ -36,20 +36,20 @@ export interface ConformanceParts {
   /** Reads a buffer before and after each of two writes, and awaits the reads last; returns their contents. */
   earlyReads(comm: Communicator): Promise<number[][]>;
   /** Sums values that round at nearly every hop; returns the elements as bits. */
-  noisySum(comm: Communicator): Promise<number[]>;
+  roundedSum(comm: Communicator): Promise<number[]>;
   /** Makes calls with an invalid argument each; returns the codes of their errors. */
   wrongArguments(comm: Communicator): Promise<string[]>;
   /**
    * Makes a call in which the count of rank 1 is too small. Returns the fields of its error, the result of the next call with
    * the same memory, and the contents of a new buffer.
    */
-  disagreement(
+  countMismatch(
     comm: Communicator,
   ): Promise<Pick<CommError, "code" | "field" | "ranks"> & { held: number[][] }>;
   /** Replays a captured graph twice, disposes of it and replays it again; returns the last code and the contents. */
   replays(comm: Communicator): Promise<{ disposed: boolean; code: string; held: number[] }>;
   /** Closes a communicator of all ranks twice; returns the code of a barrier on it afterwards. */
-  closedTwice(comm: Communicator): Promise<string>;
+  closeTwice(comm: Communicator): Promise<string>;
   /** Splits by the same color three times; returns the names of the communicators, as hooks see them. */
   splitNames(comm: Communicator): Promise<string[]>;
   /** The plan of a call as plain data, with its text. */
@@ -58,7 +58,7 @@ export interface ConformanceParts {
     question: Question,
   ): Pick<Explanation, "collective" | "ranks" | "chunks"> & { text: string };
   /** Runs a sum and a barrier, which succeed if the ranks still work after a failure; returns the contents of the sum. */
-  healthOf(comm: Communicator): Promise<number[]>;
+  healthCheck(comm: Communicator): Promise<number[]>;
 }
 
 /** The arguments of a part after the communicator. */
@@ -67,11 +67,15 @@ export type PartArguments<F> = F extends (comm: never, ...args: infer A) => unkn
 /** The result of a part on one rank. */
 export type PartResult<F> = F extends (...args: never) => infer R ? Awaited<R> : never;
 
-function whatIsIt(comm: Communicator): PartResult<ConformanceParts["whatIsIt"]> {
+function backendFacts(comm: Communicator): PartResult<ConformanceParts["backendFacts"]> {
   return { backend: comm.backend, capabilities: comm.capabilities };
 }
 
-function placeOf({ rank, size, device }: Communicator): PartResult<ConformanceParts["placeOf"]> {
+function placement({
+  rank,
+  size,
+  device,
+}: Communicator): PartResult<ConformanceParts["placement"]> {
   return { rank, size, device };
 }
 
@@ -141,12 +145,12 @@ async function earlyReads(comm: Communicator): Promise<number[][]> {
 }
 
 /** Values whose sums round at nearly every hop. */
-export function noisyValues(rank: number): Float32Array<ArrayBuffer> {
+export function valuesThatRound(rank: number): Float32Array<ArrayBuffer> {
   return Float32Array.from({ length: 1000 }, (_, i) => Math.sin(i * (rank + 1)) / 3);
 }
 
-async function noisySum(comm: Communicator): Promise<number[]> {
-  const values = noisyValues(comm.rank);
+async function roundedSum(comm: Communicator): Promise<number[]> {
+  const values = valuesThatRound(comm.rank);
   const data = comm.alloc("float32", values.length).copyFrom(values);
   await comm.allReduce({ send: data, op: "sum" });
   const host = await data.toHost();
@@ -166,9 +170,9 @@ async function wrongArguments(comm: Communicator): Promise<string[]> {
   return Promise.all(wrong.map((each) => codeOf(each)));
 }
 
-async function disagreement(
+async function countMismatch(
   comm: Communicator,
-): Promise<PartResult<ConformanceParts["disagreement"]>> {
+): Promise<PartResult<ConformanceParts["countMismatch"]>> {
   const send = comm.alloc("float32", 8).fill(3);
   const part = comm.rank === 1 ? send.subarray(0, 7) : send;
   const error = await comm.allReduce({ send: part, op: "sum" }).catch((caught) => caught);
@@ -193,7 +197,7 @@ async function replays(comm: Communicator): Promise<PartResult<ConformanceParts[
   return { disposed: graph.disposed, code, held: Array.from(await data.toHost()) };
 }
 
-async function closedTwice(comm: Communicator): Promise<string> {
+async function closeTwice(comm: Communicator): Promise<string> {
   const own = await comm.split({ color: 0 });
   await own.barrier();
   await own.close();
@@ -230,14 +234,14 @@ function explanation(
 }
 
 /** A small healthy program, by which ranks show that they still work after a failure: a rank's data afterwards. */
-export async function healthOf(comm: Communicator): Promise<number[]> {
+export async function healthCheck(comm: Communicator): Promise<number[]> {
   const buffer = comm.alloc("int32", 3).copyFrom(Int32Array.of(1, comm.rank, -comm.rank));
   await comm.allReduce({ send: buffer, op: "sum" });
   await comm.barrier();
   return Array.from(await buffer.toHost());
 }
 
-/** The required result of `healthOf` on each rank. */
+/** The required result of `healthCheck` on each rank. */
 export function healthyAmong(size: number): number[] {
   const total = (size * (size - 1)) / 2;
   return [size, total, 0 - total];
@@ -245,20 +249,20 @@ export function healthyAmong(size: number): number[] {
 
 /** All parts, by name, for ranks in processes of their own. */
 export const conformanceParts: ConformanceParts = {
-  whatIsIt,
-  placeOf,
+  backendFacts: backendFacts,
+  placement: placement,
   supports,
   refusals,
   programs,
   barrier,
   sumsInOrder,
   earlyReads,
-  noisySum,
+  roundedSum: roundedSum,
   wrongArguments,
-  disagreement,
+  countMismatch: countMismatch,
   replays,
-  closedTwice,
+  closeTwice: closeTwice,
   splitNames,
   explanation,
-  healthOf,
+  healthCheck: healthCheck,
 };

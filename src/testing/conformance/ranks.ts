@@ -17,9 +17,9 @@ import { expectEqual, expectTrue, textOf } from "./expectations.ts";
 import {
   type ConformanceParts,
   healthyAmong,
-  noisyValues,
   type PartArguments,
   type PartResult,
+  valuesThatRound,
 } from "./parts.ts";
 
 /** One case of the conformance suite. */
@@ -89,11 +89,11 @@ type Cases = Record<string, () => Promise<void>>;
 
 const operators: readonly ReduceOp[] = [...namedReduceOps, { preMul: 2 }];
 
-function minOf({ sizes }: ConformanceClaims): number {
+function minSizeOf({ sizes }: ConformanceClaims): number {
   return sizes[0] as number;
 }
 
-function maxOf({ sizes }: ConformanceClaims): number {
+function maxSizeOf({ sizes }: ConformanceClaims): number {
   return sizes.at(-1) as number;
 }
 
@@ -101,14 +101,14 @@ function factsOf(subject: RanksUnderTest): Cases {
   const { backend, capabilities, sizes, sharesDevice = false, use } = subject;
   return {
     "opens with its name and the capabilities it declares": () =>
-      use(minOf(subject), async (ranks) => {
-        const found = await ranks.each("whatIsIt");
+      use(minSizeOf(subject), async (ranks) => {
+        const found = await ranks.each("backendFacts");
         expectEqual("by rank", found, sameOn(ranks, { backend, capabilities }));
       }),
     "gives ranks, sizes and devices": async () => {
       for (const size of sizes) {
         await use(size, async (ranks) => {
-          const places = await ranks.each("placeOf");
+          const places = await ranks.each("placement");
           const numbers = Array.from({ length: size }, (_, rank) => rank);
           expectEqual(
             "ranks",
@@ -129,17 +129,17 @@ function factsOf(subject: RanksUnderTest): Cases {
 }
 
 function resultsOf({ sizes, capabilities, use }: RanksUnderTest): Cases {
-  const onAllSizes = (judged: (size: number) => Promise<void>) => async (): Promise<void> => {
-    for (const size of sizes) await judged(size);
+  const onAllSizes = (run: (size: number) => Promise<void>) => async (): Promise<void> => {
+    for (const size of sizes) await run(size);
   };
-  const judged: Cases = {};
+  const cases: Cases = {};
   for (const [duty, callsOf] of Object.entries(callsByDuty)) {
-    judged[duty] = onAllSizes((size) =>
+    cases[duty] = onAllSizes((size) =>
       use(size, (ranks) => judgeSupported(ranks, "each", callsOf(size))),
     );
   }
   if (capabilities.hostArrays) {
-    judged["takes TypedArrays in place of buffers"] = onAllSizes((size) => {
+    cases["takes TypedArrays in place of buffers"] = onAllSizes((size) => {
       const calls = Object.values(callsByDuty).flatMap((callsOf) => callsOf(size));
       return use(size, (ranks) => judgeSupported(ranks, "each", calls.map(withArrays)));
     });
@@ -164,7 +164,7 @@ function resultsOf({ sizes, capabilities, use }: RanksUnderTest): Cases {
         await use(size, (ranks) => judge(ranks, programOf(size, "each", calls)));
       }
     }),
-    ...judged,
+    ...cases,
   };
 }
 
@@ -204,7 +204,7 @@ function programsOf({ sizes, use }: RanksUnderTest): Cases {
 
 function orderOf(subject: RanksUnderTest): Cases {
   const { sizes, use } = subject;
-  const [least, most] = [minOf(subject), maxOf(subject)];
+  const [least, most] = [minSizeOf(subject), maxSizeOf(subject)];
   return {
     "holds every rank at a barrier until the last one arrives": async () => {
       for (const size of sizes) {
@@ -234,16 +234,16 @@ function orderOf(subject: RanksUnderTest): Cases {
       }),
     "gives the same bits in every run": () =>
       use(most, async (ranks) => {
-        const [first = [], ...others] = await ranks.each("noisySum");
+        const [first = [], ...others] = await ranks.each("roundedSum");
         for (const other of others) expectEqual("bits of another rank", other, first);
-        expectEqual("bits of another run", await ranks.each("noisySum"), sameOn(ranks, first));
+        expectEqual("bits of another run", await ranks.each("roundedSum"), sameOn(ranks, first));
       }),
   };
 }
 
 function endsOf(subject: RanksUnderTest): Cases {
   const { use, useCompared = use } = subject;
-  const [least, most] = [minOf(subject), maxOf(subject)];
+  const [least, most] = [minSizeOf(subject), maxSizeOf(subject)];
   return {
     "refuses wrong arguments on the rank that gives them": () =>
       use(least, async (ranks) => {
@@ -259,7 +259,7 @@ function endsOf(subject: RanksUnderTest): Cases {
         // Nothing was written: the same memory has the right sum next.
         const held = [new Array(8).fill(3 * most), [0]];
         const needed = sameOn(ranks, { ...facts, held });
-        expectEqual("errors", await ranks.each("disagreement"), needed);
+        expectEqual("errors", await ranks.each("countMismatch"), needed);
         await expectHealthy(ranks);
       });
     },
@@ -272,7 +272,7 @@ function endsOf(subject: RanksUnderTest): Cases {
       }),
     "closes a communicator permanently": () =>
       use(least, async (ranks) => {
-        const codes = await ranks.each("closedTwice");
+        const codes = await ranks.each("closeTwice");
         expectEqual("codes", codes, sameOn(ranks, "ERR_COMM_CLOSED"));
         await expectHealthy(ranks);
       }),
@@ -288,7 +288,7 @@ function endsOf(subject: RanksUnderTest): Cases {
 
 function plansOf(subject: RanksUnderTest): Cases {
   const { use, sizes, foldsAsExplained = true } = subject;
-  const most = maxOf(subject);
+  const most = maxSizeOf(subject);
   const question = { collective: "allReduce", dtype: "float32", op: "sum" } as const;
   const cases: Cases = {
     "explains a call without running it": () =>
@@ -316,11 +316,11 @@ function plansOf(subject: RanksUnderTest): Cases {
   cases["folds in the order that it explains, rounded at every hop"] = async () => {
     for (const size of sizes) {
       await use(size, async (ranks) => {
-        const count = noisyValues(0).length;
+        const count = valuesThatRound(0).length;
         const [plan] = await ranks.each("explanation", { ...question, count });
-        const contents = Array.from({ length: size }, (_, rank) => noisyValues(rank));
+        const contents = Array.from({ length: size }, (_, rank) => valuesThatRound(rank));
         const needed = sumInOrder(plan?.chunks ?? [], contents);
-        expectEqual(`bits on ${size} ranks`, await ranks.each("noisySum"), sameOn(ranks, needed));
+        expectEqual(`bits on ${size} ranks`, await ranks.each("roundedSum"), sameOn(ranks, needed));
       });
     }
   };
@@ -383,7 +383,7 @@ async function supportsOf(
 
 /** The ranks still work. */
 async function expectHealthy(ranks: ConformanceRanks): Promise<void> {
-  const found = await ranks.each("healthOf");
+  const found = await ranks.each("healthCheck");
   expectEqual("a healthy program afterwards", found, sameOn(ranks, healthyAmong(ranks.size)));
 }
 

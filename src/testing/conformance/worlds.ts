@@ -8,7 +8,7 @@ import {
   type OptionKinds,
 } from "../../api/option-kinds.ts";
 import { expectEqual, expectTrue, failureOf, within } from "./expectations.ts";
-import { conformanceParts, healthOf, healthyAmong } from "./parts.ts";
+import { conformanceParts, healthCheck, healthyAmong } from "./parts.ts";
 import {
   type ConformanceCase,
   type ConformanceClaims,
@@ -41,7 +41,7 @@ const kinds: OptionKinds<ConformanceOptions> = {
 };
 
 /** A deadlock is detected at once, so this is never reached. */
-const patienceMs = 30_000;
+const timeoutMs = 30_000;
 
 /**
  * The duties of a backend with all ranks in one process, as cases for any test runner: results of every collective, dtype and
@@ -60,7 +60,7 @@ export function conformance(options: ConformanceOptions): readonly ConformanceCa
     throw invalid("conformance", "sizes", foundText(sizes), "an array of numbers of ranks");
   }
   const ascending = [...sizes].sort((a, b) => a - b);
-  const use = options.use ?? openedBy(backend);
+  const use = options.use ?? worldsOf(backend);
   const ofRanks = conformanceOfRanks({
     ...claims,
     sizes: ascending,
@@ -71,7 +71,7 @@ export function conformance(options: ConformanceOptions): readonly ConformanceCa
   return [...ofRanks, ...Object.entries(ofWorlds).map(([name, run]) => ({ name, run }))];
 }
 
-function openedBy(backend: () => Backend): UseWorld {
+function worldsOf(backend: () => Backend): UseWorld {
   return async (size, use) => {
     const world = await createWorld({ backend: backend(), size });
     try {
@@ -90,7 +90,7 @@ function ranksOf(world: World): ConformanceRanks {
       const play = conformanceParts[part] as (...given: unknown[]) => unknown;
       // Copies, as between processes.
       const running = world.run((comm) => play(comm, ...structuredClone(args as unknown[])));
-      return structuredClone(await within(patienceMs, running)) as never;
+      return structuredClone(await within(timeoutMs, running)) as never;
     },
   };
 }
@@ -107,7 +107,7 @@ function worldCases(backend: () => Backend, sizes: readonly number[], use: UseWo
       });
     },
     "fails the other ranks when one throws or leaves, and continues": async () => {
-      if (most > 1) await use(most, failsWithOneRank);
+      if (most > 1) await use(most, checkFailingRank);
     },
     "closes permanently": async () => {
       const world = await createWorld({ backend: backend(), size: least });
@@ -127,7 +127,7 @@ function worldCases(backend: () => Backend, sizes: readonly number[], use: UseWo
         const texts = await world.run((comm) => String(comm.explain(call)));
         expectEqual("plans of the ranks", texts, new Array(most).fill(String(plan)));
       }),
-    "lets no rank leave a barrier before the last one enters": () => use(most, leavesTogether),
+    "lets no rank leave a barrier before the last one enters": () => use(most, checkBarrierExit),
     "gives all ranks one error when one differs in a count, and continues": async () => {
       // One rank agrees with itself.
       if (most > 1) await use(most, rejectsDifferentCounts);
@@ -141,7 +141,7 @@ function lifeCases(backend: () => Backend, sizes: readonly number[]): Cases {
   return {
     "refuses buffers, communicators and splits of the world before a rebuild": async () => {
       for (const size of new Set([sizes[0] as number, sizes.at(-1) as number])) {
-        await refusesPastGeneration(await open(size));
+        await checkPastGeneration(await open(size));
       }
     },
     "opens, uses and closes ten worlds in a row": async () => {
@@ -154,7 +154,7 @@ function lifeCases(backend: () => Backend, sizes: readonly number[]): Cases {
   };
 }
 
-async function leavesTogether(world: World): Promise<void> {
+async function checkBarrierExit(world: World): Promise<void> {
   let entered = 0;
   const seen = await world.run(async (comm) => {
     for (let wait = 0; wait < 3 * comm.rank; wait++) {
@@ -183,7 +183,7 @@ async function rejectsDifferentCounts(world: World): Promise<void> {
       const sums = [...new Set(await send.toHost())];
       return { code, field, collective, values, call, rank, sums };
     });
-    for (const [rank, found] of (await within(patienceMs, running)).entries()) {
+    for (const [rank, found] of (await within(timeoutMs, running)).entries()) {
       // Numbers count the calls of a run.
       expectEqual(`rank ${rank}`, found, { ...facts, call: 0, rank, sums: sum });
     }
@@ -191,7 +191,7 @@ async function rejectsDifferentCounts(world: World): Promise<void> {
   }
 }
 
-async function refusesPastGeneration(world: World): Promise<void> {
+async function checkPastGeneration(world: World): Promise<void> {
   const codeOf = (operation: PromiseLike<unknown>): PromiseLike<string> =>
     operation.then(
       () => "it was taken",
@@ -224,12 +224,12 @@ async function refusesPastGeneration(world: World): Promise<void> {
 
 /** The world still works. */
 async function expectHealthy(world: World): Promise<void> {
-  const healthy = await within(patienceMs, world.run(healthOf));
+  const healthy = await within(timeoutMs, world.run(healthCheck));
   const all = new Array(world.size).fill(healthyAmong(world.size));
   expectEqual("a healthy program afterwards", healthy, all);
 }
 
-async function failsWithOneRank(world: World): Promise<void> {
+async function checkFailingRank(world: World): Promise<void> {
   const causeOf = async (work: Promise<unknown>): Promise<Record<string, unknown>> => {
     const error = (await failureOf("a world with a failed rank", within(20_000, work))) as Error;
     return Object(error.cause);

@@ -13,10 +13,10 @@ import type { CallOutcome, ProgramRun } from "../run-program.ts";
 import { bitsFromBytes, comparable, firstDifference, widths } from "./elements.ts";
 import { naiveReduce } from "./exact.ts";
 
-const nothing = new Uint8Array(0);
+const noBytes = new Uint8Array(0);
 
 /** The required contents of a rank after a call. */
-interface Needed {
+interface ExpectedResult {
   readonly bytes: Uint8Array;
   readonly recvCounts?: readonly number[];
   readonly recvOffsets?: readonly number[];
@@ -57,7 +57,7 @@ export function judgeRun(program: Program, run: ProgramRun, fold: FoldOracle = n
     const found = members.map((member) => ranks[member] as RankOutcome);
     const sent = found.map((outcome) => outcome.sent);
     assertSentLengths(where, call, sent);
-    for (const [rank, needed] of neededOf(call, sent, fold).entries()) {
+    for (const [rank, needed] of expectedResults(call, sent, fold).entries()) {
       const fault = faultOf(call, captured, found[rank] as RankOutcome, needed, members.length);
       if (fault !== undefined) throw new Error(`${where}, rank ${rank}: ${fault}`);
     }
@@ -69,7 +69,7 @@ function faultOf(
   call: ProgramCall,
   captured: boolean,
   found: RankOutcome,
-  needed: Needed,
+  needed: ExpectedResult,
   ranks: number,
 ): string | undefined {
   for (const field of ["recvCounts", "recvOffsets"] as const) {
@@ -125,13 +125,18 @@ function plannedCalls(program: Program): Planned[] {
 }
 
 /** Bytes of `count` elements after `start` ones. */
-function cut(call: ProgramCall, bytes: Uint8Array, start: number, count: number): Uint8Array {
+function elementsAt(
+  call: ProgramCall,
+  bytes: Uint8Array,
+  start: number,
+  count: number,
+): Uint8Array {
   const width = "dtype" in call ? widths[call.dtype] : 1;
   return bytes.subarray(start * width, (start + count) * width);
 }
 
 /** Bytes one after another. */
-function joined(parts: readonly Uint8Array[]): Uint8Array {
+function concatenated(parts: readonly Uint8Array[]): Uint8Array {
   const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {
@@ -142,45 +147,53 @@ function joined(parts: readonly Uint8Array[]): Uint8Array {
 }
 
 /** Each rank's block of the same bytes. */
-function dealt(call: ProgramCall, bytes: Uint8Array, counts: readonly number[]): Needed[] {
+function blocksByRank(
+  call: ProgramCall,
+  bytes: Uint8Array,
+  counts: readonly number[],
+): ExpectedResult[] {
   let start = 0;
   return counts.map((count) => {
-    const block = cut(call, bytes, start, count);
+    const block = elementsAt(call, bytes, start, count);
     start += count;
     return { bytes: block };
   });
 }
 
-function neededOf(call: ProgramCall, sent: readonly Uint8Array[], fold: FoldOracle): Needed[] {
+function expectedResults(
+  call: ProgramCall,
+  sent: readonly Uint8Array[],
+  fold: FoldOracle,
+): ExpectedResult[] {
   const size = sent.length;
-  const everywhere = (bytes: Uint8Array): Needed[] => sent.map(() => ({ bytes }));
-  const onlyAt = (root: number, bytes: Uint8Array): Needed[] =>
-    sent.map((_, rank) => ({ bytes: rank === root ? bytes : nothing }));
+  const everywhere = (bytes: Uint8Array): ExpectedResult[] => sent.map(() => ({ bytes }));
+  const onlyAt = (root: number, bytes: Uint8Array): ExpectedResult[] =>
+    sent.map((_, rank) => ({ bytes: rank === root ? bytes : noBytes }));
   switch (call.kind) {
     case "barrier":
-      return everywhere(nothing);
+      return everywhere(noBytes);
     case "allReduce":
       return everywhere(folded(call, sent, fold));
     case "reduce":
       return onlyAt(call.root, folded(call, sent, fold));
     case "reduceScatter":
-      return dealt(call, folded(call, sent, fold), new Array<number>(size).fill(call.count));
+      return blocksByRank(call, folded(call, sent, fold), new Array<number>(size).fill(call.count));
     case "reduceScatterv":
-      return dealt(call, folded(call, sent, fold), call.counts);
+      return blocksByRank(call, folded(call, sent, fold), call.counts);
     case "broadcast":
       return everywhere(sent[call.root] as Uint8Array);
     case "allGather":
     case "allGatherv":
-      return everywhere(joined(sent));
+      return everywhere(concatenated(sent));
     case "gather":
-      return onlyAt(call.root, joined(sent));
+      return onlyAt(call.root, concatenated(sent));
     case "scatter":
-      return dealt(call, sent[call.root] as Uint8Array, call.counts);
+      return blocksByRank(call, sent[call.root] as Uint8Array, call.counts);
     case "allToAll":
     case "allToAllv":
       return exchanged(call, sent);
     case "sendRecv": {
-      const needed: Needed[] = sent.map(() => ({ bytes: nothing }));
+      const needed: ExpectedResult[] = sent.map(() => ({ bytes: noBytes }));
       for (const [from, to] of call.to.entries()) needed[to] = { bytes: sent[from] as Uint8Array };
       return needed;
     }
@@ -208,7 +221,7 @@ function folded(
 function exchanged(
   call: Extract<ProgramCall, { readonly kind: "allToAll" | "allToAllv" }>,
   sent: readonly Uint8Array[],
-): Needed[] {
+): ExpectedResult[] {
   const counts =
     call.kind === "allToAllv" ? call.counts : sent.map(() => sent.map(() => call.count));
   const cell = (from: number, to: number): number => counts[from]?.[to] as number;
@@ -216,9 +229,9 @@ function exchanged(
     const blocks = sent.map((bytes, from) => {
       let start = 0;
       for (let before = 0; before < to; before++) start += cell(from, before);
-      return cut(call, bytes, start, cell(from, to));
+      return elementsAt(call, bytes, start, cell(from, to));
     });
-    const bytes = joined(blocks);
+    const bytes = concatenated(blocks);
     if (call.kind === "allToAll") return { bytes };
     const recvCounts = sent.map((_, from) => cell(from, to));
     const reversed = call.give === "both" && call.order === "reversed";

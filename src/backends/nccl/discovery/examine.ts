@@ -202,15 +202,15 @@ export function nvlsState(env: NodeJS.ProcessEnv, gpus: readonly Gpu[]): string 
 function multicastText(gpus: readonly Gpu[]): string {
   if (gpus.length === 0) return "";
   const able = gpus.filter(({ multicast }) => multicast === true);
-  if (able.length === gpus.length) return `${these(gpus)} multicast`;
+  if (able.length === gpus.length) return `${subjectText(gpus)} multicast`;
   if (able.length > 0) {
     return `of these GPUs ${able.map(({ index }) => index).join(", ")} have multicast`;
   }
   const known = gpus.every(({ multicast }) => multicast === false);
-  return known ? `${these(gpus)} no multicast` : "whether there is multicast is unknown";
+  return known ? `${subjectText(gpus)} no multicast` : "whether there is multicast is unknown";
 }
 
-function these(gpus: readonly Gpu[]): string {
+function subjectText(gpus: readonly Gpu[]): string {
   return gpus.length === 1 ? "this GPU has" : "these GPUs have";
 }
 

@@ -60,7 +60,7 @@ function nvLinkKind(one: Ends, other: Ends, gpus: ReadonlySet<string>): string |
   if (one.links === undefined || other.links === undefined) return null;
   const direct = one.links.filter(({ place }) => place === other.place).length;
   // NVML names a switch as the remote end, not the GPUs behind it. All GPUs with links to switches are therefore connected.
-  const [here, there] = [one.links, other.links].map(switched) as [number, number];
+  const [here, there] = [one.links, other.links].map(switchLinkCount) as [number, number];
   const count = direct + Math.min(here, there);
   if (count > 0) return `NV${count}`;
   const isUnknown = ({ kind, place }: LinkEnd): boolean =>
@@ -68,7 +68,7 @@ function nvLinkKind(one: Ends, other: Ends, gpus: ReadonlySet<string>): string |
   return one.links.some(isUnknown) && other.links.some(isUnknown) ? null : undefined;
 }
 
-function switched(links: readonly LinkEnd[]): number {
+function switchLinkCount(links: readonly LinkEnd[]): number {
   return links.filter(({ kind }) => kind === "switch").length;
 }
 

@@ -62,12 +62,12 @@ export class ProcessSettings {
     const settled = this.#settled;
     if (settled === undefined) return this.#first(pin, readPlan);
     for (const field of bufferFields) {
-      const wanted = pin[field] === undefined ? settled.given[field] : text(pin[field]);
+      const requested = pin[field] === undefined ? settled.given[field] : text(pin[field]);
       const found = settled.values[field];
-      if (wanted === found) continue;
+      if (requested === found) continue;
       throw new InvalidArgumentError(
         {
-          headline: `nccl: plan.${field}: found ${words(wanted)}, but NCCL runs in this process with ${words(found)}`,
+          headline: `nccl: plan.${field}: found ${words(requested)}, but NCCL runs in this process with ${words(found)}`,
           hint: "NCCL reads buffer sizes once per process: give every world the same, or start another process",
         },
         { field: `plan.${field}` },
@@ -92,22 +92,22 @@ export class ProcessSettings {
    * @throws InvalidArgumentError for a setting other than the first world's, and for a request while the variable is 0.
    * UnsupportedError if a worker thread would have to change the variable.
    */
-  settleNvls(wanted: boolean): void {
-    if (this.#nvls !== undefined && this.#nvls !== wanted) {
+  settleNvls(requested: boolean): void {
+    if (this.#nvls !== undefined && this.#nvls !== requested) {
       throw new InvalidArgumentError(
         {
-          headline: `nccl: nvls: found ${wanted}, but NCCL runs in this process with ${this.#nvls}`,
+          headline: `nccl: nvls: found ${requested}, but NCCL runs in this process with ${this.#nvls}`,
           hint: "NCCL reads it once per process: give every world the same, or start another process",
         },
         { field: "nvls" },
       );
     }
     const given = this.#env[nvlsVariable] ?? "";
-    if (!wanted && given !== "0") {
+    if (!requested && given !== "0") {
       assertReachesNccl([nvlsVariable]);
       this.#env[nvlsVariable] = "0";
     }
-    if (wanted && given !== "" && isZero(given)) {
+    if (requested && given !== "" && isZero(given)) {
       throw new InvalidArgumentError(
         {
           headline: `nccl: nvls: found true, but this process was started with ${nvlsVariable}=${given}`,
@@ -116,7 +116,7 @@ export class ProcessSettings {
         { field: "nvls" },
       );
     }
-    this.#nvls = wanted;
+    this.#nvls = requested;
   }
 
   /** The effective buffer sizes, for predictions. */

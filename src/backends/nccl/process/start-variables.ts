@@ -6,24 +6,24 @@ import { CommTimeoutError, UnsupportedError } from "../../../api/index.ts";
 export type Variables = Readonly<Record<string, string>>;
 
 /** Running starts on other threads: all, and those with variables. */
-let starts: Promise<unknown> = Promise.resolve();
-let pinned: Promise<unknown> = Promise.resolve();
+let allStarts: Promise<unknown> = Promise.resolve();
+let pinnedStarts: Promise<unknown> = Promise.resolve();
 
 /** Names of the variables set for a running start. */
-const forStart = new Set<string>();
+const startOnly = new Set<string>();
 
 /** True if a running start has set a variable. */
 export function isSetForStart(name: string): boolean {
-  return forStart.has(name);
+  return startOnly.has(name);
 }
 
 /** Runs `body` with the variables set, and restores them afterwards, even after an error. */
 export function withVariables<T>(variables: Variables, body: () => T): T {
-  const putBack = setVariables(variables);
+  const restore = setVariables(variables);
   try {
     return body();
   } finally {
-    putBack();
+    restore();
   }
 }
 
@@ -38,23 +38,23 @@ export function startWithVariables<T>(
   cancelled?: AbortSignal,
 ): Promise<T> {
   const hasOwn = Object.keys(variables).length > 0;
-  const start = (hasOwn ? starts : pinned).then(async () => {
+  const start = (hasOwn ? allStarts : pinnedStarts).then(async () => {
     cancelled?.throwIfAborted();
-    const putBack = setVariables(variables);
+    const restore = setVariables(variables);
     try {
-      return await unlessAborted(body(), cancelled);
+      return await rejectOnAbort(body(), cancelled);
     } finally {
-      putBack();
+      restore();
     }
   });
   const ended = start.catch(() => undefined);
-  if (hasOwn) pinned = ended;
-  starts = hasOwn ? ended : Promise.all([starts, ended]).then(() => undefined);
+  if (hasOwn) pinnedStarts = ended;
+  allStarts = hasOwn ? ended : Promise.all([allStarts, ended]).then(() => undefined);
   return start;
 }
 
 /** Settles like `promise`, or rejects with the signal's reason if the signal aborts first. */
-function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
     const abort = (): void => reject(signal.reason);
@@ -64,8 +64,8 @@ function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined):
 }
 
 /** Runs `body` once no start on another thread has variables set. */
-export function whenUnpinned<T>(body: () => T): T | Promise<T> {
-  return forStart.size === 0 ? body() : pinned.then(body);
+export function afterPinnedStarts<T>(body: () => T): T | Promise<T> {
+  return startOnly.size === 0 ? body() : pinnedStarts.then(body);
 }
 
 /**
@@ -73,7 +73,7 @@ export function whenUnpinned<T>(body: () => T): T | Promise<T> {
  *
  * @throws CommTimeoutError if earlier starts take longer than `boundMs`.
  */
-export async function whenStartsDone(hasOwn: boolean, boundMs = 60_000): Promise<void> {
+export async function awaitStarts(hasOwn: boolean, boundMs = 60_000): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     const text = {
@@ -83,7 +83,7 @@ export async function whenStartsDone(hasOwn: boolean, boundMs = 60_000): Promise
     timer = setTimeout(() => reject(new CommTimeoutError(text)), boundMs);
   });
   try {
-    await Promise.race([hasOwn ? starts : pinned, late]);
+    await Promise.race([hasOwn ? allStarts : pinnedStarts, late]);
   } finally {
     clearTimeout(timer);
   }
@@ -94,11 +94,11 @@ function setVariables(variables: Variables): () => void {
   const names = Object.keys(variables);
   if (names.length > 0) assertReachesNccl(names);
   const before = names.map((name) => [name, process.env[name]] as const);
-  const added = names.filter((name) => !forStart.has(name));
-  for (const name of added) forStart.add(name);
+  const added = names.filter((name) => !startOnly.has(name));
+  for (const name of added) startOnly.add(name);
   Object.assign(process.env, variables);
   return () => {
-    for (const name of added) forStart.delete(name);
+    for (const name of added) startOnly.delete(name);
     for (const [name, value] of before) {
       if (process.env[name] !== variables[name]) continue;
       if (value === undefined) delete process.env[name];

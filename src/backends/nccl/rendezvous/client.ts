@@ -51,9 +51,9 @@ interface PendingRequest {
 /** Longest wait for the store's answer past a deadline, which the store keeps. */
 const graceMs = 2_000;
 /** Longest wait for the answer to a cancelled barrier. */
-const withdrawnMs = 1_000;
+const withdrawTimeoutMs = 1_000;
 /** Longest wait for the answer to `leave`. */
-const farewellMs = 1_000;
+const leaveTimeoutMs = 1_000;
 
 /** A session. It keeps the process alive only while a request waits that is not idle. */
 export class RendezvousSession {
@@ -66,9 +66,9 @@ export class RendezvousSession {
   readonly #listeners = new Set<(news: LossNotice) => void>();
   readonly #losses: LossNotice[] = [];
   #nextId = 1;
-  #over: "left" | { readonly reason: string } | undefined;
+  #endReason: "left" | { readonly reason: string } | undefined;
   #leaving: Promise<void> | undefined;
-  #farewell: (() => void) | undefined;
+  #onLeft: (() => void) | undefined;
 
   constructor(framed: FramedSocket, incoming: FrameSeal, outgoing: FrameSeal) {
     this.#framed = framed;
@@ -82,7 +82,7 @@ export class RendezvousSession {
 
   /** The store has closed, or the connection to it has ended. */
   get hasEnded(): boolean {
-    return this.#over !== undefined && this.#over !== "left";
+    return this.#endReason !== undefined && this.#endReason !== "left";
   }
 
   /** Calls a listener with all news so far, then with every later one; gives a way to stop that. */
@@ -103,7 +103,7 @@ export class RendezvousSession {
     const { kind } = args;
     const holds = idle ? 0 : 1;
     if (signal?.aborted === true) return Promise.reject(signalError(kind, context, signal));
-    if (this.#over !== undefined) return Promise.reject(this.#overError(kind, context));
+    if (this.#endReason !== undefined) return Promise.reject(this.#endedError(kind, context));
     const id = this.#nextId;
     this.#nextId = (id % 0xffff_ffff) + 1;
     return new Promise<Answer>((resolve, reject) => {
@@ -123,7 +123,7 @@ export class RendezvousSession {
         // A barrier may have released the others already: the store answers whether it has.
         clearTimeout(timer);
         clearImmediate(turn);
-        if (kind === "barrier") timer = setTimeout(over, withdrawnMs).unref();
+        if (kind === "barrier") timer = setTimeout(over, withdrawTimeoutMs).unref();
         else over();
       };
       const silent = (): void => {
@@ -142,7 +142,7 @@ export class RendezvousSession {
       this.#pending.set(id, {
         answered: (answer) => settle(() => resolve(answer)),
         failed: (failure) => settle(() => reject(failureError(kind, failure, context))),
-        over: () => settle(() => reject(this.#overError(kind, context))),
+        over: () => settle(() => reject(this.#endedError(kind, context))),
       });
       this.#activeCount += holds;
       if (this.#activeCount > 0) this.#framed.socket.ref();
@@ -163,12 +163,12 @@ export class RendezvousSession {
   }
 
   async #leave(): Promise<void> {
-    if (this.#over !== undefined) return;
+    if (this.#endReason !== undefined) return;
     this.#end("left");
     this.#framed.socket.ref();
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, farewellMs);
-      this.#farewell = () => {
+      const timer = setTimeout(resolve, leaveTimeoutMs);
+      this.#onLeft = () => {
         clearTimeout(timer);
         resolve();
       };
@@ -196,11 +196,11 @@ export class RendezvousSession {
       }
       case "closing":
         this.#framed.destroy();
-        this.#farewell?.();
+        this.#onLeft?.();
         this.#end({ reason: reply.reason });
         return;
       case "bye":
-        this.#farewell?.();
+        this.#onLeft?.();
         return;
       default:
         this.#pending.get(reply.id)?.answered(reply);
@@ -209,19 +209,19 @@ export class RendezvousSession {
   }
 
   #lost(reason: string): void {
-    this.#farewell?.();
-    if (this.#over !== undefined) return;
+    this.#onLeft?.();
+    if (this.#endReason !== undefined) return;
     this.#end({ reason });
     this.#notify({ generation: "all", peer: { rank: undefined, atMs: Date.now(), reason } });
   }
 
   #end(over: "left" | { readonly reason: string }): void {
-    this.#over ??= over;
+    this.#endReason ??= over;
     for (const pending of [...this.#pending.values()]) pending.over();
   }
 
-  #overError(request: string, context: ErrorContext): Error {
-    if (this.#over === "left") {
+  #endedError(request: string, context: ErrorContext): Error {
+    if (this.#endReason === "left") {
       const headline = `${request}: this rank has left the job "${context.jobId}"`;
       const facts = {
         rank: context.rank,
@@ -231,7 +231,7 @@ export class RendezvousSession {
       };
       return new CommClosedError({ headline, hint: "connect() joins the job again" }, facts);
     }
-    const what = `${request}: the store is gone: ${this.#over?.reason}`;
+    const what = `${request}: the store is gone: ${this.#endReason?.reason}`;
     const hint = "its host ended; a store hosted by the launcher outlives every rank";
     return storeError(what, hint, context);
   }

@@ -129,16 +129,16 @@ function authenticate(
       if ("reason" in outcome) framed?.destroy();
       resolve(outcome);
     };
-    const again = (reason: string): void => settle({ reason, final: false });
-    const giveUp = (): void => again("given up");
-    const timer = setTimeout(() => again("no answer"), Math.max(timeoutMs, 1));
+    const retry = (reason: string): void => settle({ reason, final: false });
+    const giveUp = (): void => retry("given up");
+    const timer = setTimeout(() => retry("no answer"), Math.max(timeoutMs, 1));
     signal?.addEventListener("abort", giveUp, { once: true });
     const stopConnecting = connectFirst(
       target,
       (socket) => {
         framed = shakeHands(socket, target.secret, context, settle);
       },
-      again,
+      retry,
     );
   });
 }

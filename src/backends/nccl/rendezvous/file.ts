@@ -163,14 +163,14 @@ async function claim(
   end: number,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  while (!writing(path, () => createRecord(path, record))) {
+  while (!tryWrite(path, () => createRecord(path, record))) {
     if (signal?.aborted === true) throw signalError("join", context, signal);
     const found = readRecord(path);
     if (found.kind === "refused")
       throw storeError(`the file ${found.reason}`, refusedHint, context);
     if (found.kind === "record") refuseIfInUse(found.record, context);
     const isStale = found.kind === "record" || (found.kind === "unfinished" && found.isOld);
-    if (isStale && writing(path, () => removeRecord(path, (at) => isSame(at, found)))) continue;
+    if (isStale && tryWrite(path, () => removeRecord(path, (at) => isSame(at, found)))) continue;
     if (performance.now() > end) {
       throw storeError("another process is writing the file", "see which process that is", context);
     }
@@ -196,7 +196,7 @@ async function removeOwn(path: string, isMine: (found: FileState) => boolean): P
   }
 }
 
-function writing<T>(path: string, write: () => T): T {
+function tryWrite<T>(path: string, write: () => T): T {
   try {
     return write();
   } catch (error) {
@@ -231,9 +231,9 @@ function refuseIfInUse({ creator, jobId }: FileRecord, context: ErrorContext): v
 /** Why a record cannot lead to the store of this job. */
 function recordFault(
   { jobId, creator, host: storeHost }: FileRecord,
-  wanted: string,
+  expectedJobId: string,
 ): string | undefined {
-  if (jobId !== wanted) return `the file belongs to the job "${jobId}"`;
+  if (jobId !== expectedJobId) return `the file belongs to the job "${jobId}"`;
   if (stateOf(creator) === "ended") {
     return `the file is stale: its process ${creator.pid} on ${creator.host} has ended`;
   }

@@ -50,7 +50,7 @@ export class Generation {
   }
 
   /** Ranks that are neither lost nor left. */
-  get here(): number[] {
+  get presentRanks(): number[] {
     return ranksWhere(this.members, (member) => member.state === "here");
   }
 
@@ -93,7 +93,7 @@ export class Generation {
       this.#reply(rank, { kind: "value", id, value });
       return;
     }
-    const gone = this.#goneForGet(key, { rank, needs });
+    const gone = this.#lossFailingGet(key, { rank, needs });
     if (gone !== undefined) {
       this.#fail(rank, id, gone);
       return;
@@ -125,7 +125,7 @@ export class Generation {
       this.#fail(rank, id, tooMuch("exchange", limits.exchangeBytes));
       return;
     }
-    const gone = this.#goneForRound(key, round);
+    const gone = this.#lossFailingRound(key, round);
     if (gone !== undefined) {
       this.#fail(rank, id, gone);
       return;
@@ -164,7 +164,7 @@ export class Generation {
       this.#fail(rank, id, { code: "limit", headline, hint: "await those that are open first" });
       return;
     }
-    const gone = this.#goneForBarriers({ barriers });
+    const gone = this.#lossFailingBarriers({ barriers });
     if (gone !== undefined) {
       this.#fail(rank, id, gone);
       return;
@@ -219,11 +219,11 @@ export class Generation {
         atMs: Date.now(),
         reason,
       } as const;
-      for (const other of this.here) this.#reply(other, news);
+      for (const other of this.presentRanks) this.#reply(other, news);
     }
     for (const [key, waits] of this.#gets) {
       for (const wait of waits) {
-        const failure = this.#goneForGet(key, wait);
+        const failure = this.#lossFailingGet(key, wait);
         if (failure === undefined) continue;
         this.#dropGet(key, wait);
         this.#fail(wait.rank, wait.id, failure);
@@ -231,12 +231,12 @@ export class Generation {
     }
     for (const [key, rounds] of this.#rounds) {
       for (const round of [...rounds]) {
-        const failure = this.#goneForRound(key, round);
+        const failure = this.#lossFailingRound(key, round);
         if (failure !== undefined) this.#failRound(key, round, failure);
       }
     }
     for (const each of this.#barriers.waiting(() => true)) {
-      const failure = this.#goneForBarriers(each);
+      const failure = this.#lossFailingBarriers(each);
       if (failure !== undefined) this.#failBarriers(each, failure);
     }
   }
@@ -318,32 +318,32 @@ export class Generation {
     for (const each of this.#barriers.waiting(isOfRank)) this.#barriers.leave(each);
   }
 
-  #goneForBarriers(wait: Pick<BarrierWait, "barriers">): PartialFailure | undefined {
+  #lossFailingBarriers(wait: Pick<BarrierWait, "barriers">): PartialFailure | undefined {
     const missing = this.#barriers.missing(wait);
     const gone = missing.filter((rank) => this.members[rank]?.state !== "here");
-    return gone.length === 0 ? undefined : goneFailure(this.members, "barrier", gone);
+    return gone.length === 0 ? undefined : lossFailure(this.members, "barrier", gone);
   }
 
-  #goneForGet(
+  #lossFailingGet(
     key: string,
     { rank, needs }: Pick<Get, "rank" | "needs">,
   ): PartialFailure | undefined {
-    const here = this.here.filter((each) => each !== rank);
+    const presentRanks = this.presentRanks.filter((each) => each !== rank);
     const isGone = ({ state }: Member, each: number): boolean => {
       if (needs !== undefined) return state !== "here" && needs.includes(each);
-      return state === "lost" || (state === "left" && here.length === 0);
+      return state === "lost" || (state === "left" && presentRanks.length === 0);
     };
     const gone = ranksWhere(this.members, isGone);
-    return gone.length === 0 ? undefined : goneFailure(this.members, `get "${key}"`, gone);
+    return gone.length === 0 ? undefined : lossFailure(this.members, `get "${key}"`, gone);
   }
 
-  #goneForRound(key: string, round: ExchangeRound | undefined): PartialFailure | undefined {
+  #lossFailingRound(key: string, round: ExchangeRound | undefined): PartialFailure | undefined {
     const isMissing = (rank: number): boolean => round?.values.has(rank) !== true;
     const gone = ranksWhere(
       this.members,
       (member, rank) => member.state !== "here" && isMissing(rank),
     );
-    return gone.length === 0 ? undefined : goneFailure(this.members, `exchange "${key}"`, gone);
+    return gone.length === 0 ? undefined : lossFailure(this.members, `exchange "${key}"`, gone);
   }
 
   #fail(rank: number, id: number, failure: PartialFailure): void {
@@ -406,7 +406,7 @@ function ranksWhere(
 }
 
 /** The error of a wait for ranks that are gone. */
-function goneFailure(
+function lossFailure(
   members: readonly Member[],
   what: string,
   gone: readonly number[],

@@ -86,7 +86,7 @@ export class JoinPhase {
     if (purpose.kind === "rejoin" && purpose.without !== undefined) {
       const gone = this.#expected().filter((rank) => purpose.from.members[rank]?.state !== "here");
       if (gone.length > 0) {
-        this.fail(lostMeanwhile(purpose.from, gone));
+        this.fail(joinLossFailure(purpose.from, gone));
         return;
       }
     }
@@ -118,7 +118,7 @@ export class JoinPhase {
     const { purpose } = this;
     if (purpose.kind === "join") return Array.from({ length: purpose.size }, (_, rank) => rank);
     const { from, without } = purpose;
-    if (without === undefined) return from.here;
+    if (without === undefined) return from.presentRanks;
     return from.members.map((_, rank) => rank).filter((rank) => !without.includes(rank));
   }
 
@@ -160,7 +160,7 @@ export function fail(peer: Peer, id: number, failure: PartialFailure): void {
   peer.send({ kind: "failed", id, ranks: [], joined: [], ...failure });
 }
 
-function lostMeanwhile(from: Generation, gone: readonly number[]): PartialFailure {
+function joinLossFailure(from: Generation, gone: readonly number[]): PartialFailure {
   const reasons = gone.map((rank) => {
     const member = from.members[rank];
     return `rank ${rank} ${member?.state === "left" ? "has left" : `was lost: ${member?.reason}`}`;

@@ -63,14 +63,14 @@ export function launcherEnvironment(env: Variables): LauncherEnvironment | undef
   const present = families.filter((family) => isPresent(family, env));
   const at = present.findIndex((family) => missingOf(family, env).length === 0);
   const half = at < 0 ? present : present.slice(0, at);
-  if (half.length > 0) throw halfSet(half, at < 0 ? undefined : present[at], env);
+  if (half.length > 0) throw incompleteError(half, at < 0 ? undefined : present[at], env);
   const family = present[at];
   if (family === undefined) return undefined;
   const found = read(family, env);
   for (const other of present.slice(at + 1)) {
     // Slurm is commonly around another launcher; two others are not around each other.
     const isBeside = family.name === "torchrun" && other.name === "openmpi";
-    if (isBeside && missingOf(other, env).length === 0) refuseToDiffer(found, other, env);
+    if (isBeside && missingOf(other, env).length === 0) refuseConflict(found, other, env);
   }
   return found;
 }
@@ -98,7 +98,7 @@ function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
       size,
       localRank,
       localSize,
-      jobId: shortened(family.jobId(env)),
+      jobId: shortJobId(family.jobId(env)),
     },
     address: textOf(env, "TWINCCL_ADDRESS") ?? family.address(env),
     port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port(env),
@@ -110,13 +110,13 @@ function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
 }
 
 /** A job id that is too long to be one keeps its beginning, and a hash of the rest. */
-function shortened(jobId: string): string {
+function shortJobId(jobId: string): string {
   if (Buffer.byteLength(jobId) <= limits.jobIdBytes) return jobId;
   const hash = createHash("sha256").update(jobId).digest("hex");
   return `${jobId.replace(/[^\x20-\x7e]/g, "_").slice(0, 48)}-${hash}`;
 }
 
-function halfSet(
+function incompleteError(
   half: readonly LauncherFamily[],
   complete: LauncherFamily | undefined,
   env: Variables,
@@ -137,7 +137,7 @@ function halfSet(
   );
 }
 
-function refuseToDiffer(found: LauncherEnvironment, other: LauncherFamily, env: Variables): void {
+function refuseConflict(found: LauncherEnvironment, other: LauncherFamily, env: Variables): void {
   const second = read(other, env);
   if (second.rank === found.rank && second.size === found.size) return;
   const row = ({ family, rank, size }: LauncherEnvironment) => [

@@ -68,7 +68,7 @@ export class StoreServer {
     this.#store = new Store(options);
     this.#byStep = { hello: new Set(), proof: new Set(), join: new Set(), request: new Set() };
     this.#dropped = new Map();
-    const given = new Map<string, ServerConnection>();
+    const byNonce = new Map<string, ServerConnection>();
     // A rank has two of them while it joins.
     const maxPending = Math.max(limits.pendingConnections, 4 * options.size);
     server.on("connection", (socket) => {
@@ -76,8 +76,8 @@ export class StoreServer {
         store: this.#store,
         secret: options.secret ?? "",
         handshakeMs: options.handshakeMs ?? limits.handshakeMs,
-        stepped: (each) => this.#stepped(each, maxPending),
-        given,
+        onStep: (each) => this.#onStep(each, maxPending),
+        byNonce,
         closed: (each, dropped) => this.#forget(each, dropped),
       });
     });
@@ -151,7 +151,7 @@ export class StoreServer {
     return this.#closed;
   }
 
-  #stepped(connection: ServerConnection, maxPending: number): void {
+  #onStep(connection: ServerConnection, maxPending: number): void {
     for (const connections of Object.values(this.#byStep)) connections.delete(connection);
     const there = this.#byStep[connection.step];
     const [oldest] = there;
@@ -200,9 +200,9 @@ export interface ConnectionHost {
   readonly secret: string;
   readonly handshakeMs: number;
   /** The connection is at its next step, the first or a later one. */
-  stepped(connection: ServerConnection): void;
+  onStep(connection: ServerConnection): void;
   /** Connections by the nonce that was given on them. */
-  readonly given: Map<string, ServerConnection>;
+  readonly byNonce: Map<string, ServerConnection>;
   /** The connection is over, or serves liveness alone; `dropped` is the reason where it never was a rank. */
   closed(connection: ServerConnection, dropped: string | undefined): void;
 }
@@ -229,7 +229,7 @@ export class ServerConnection implements Peer {
       ended: (reason) => this.#ended(reason),
     });
     this.#deadline = setTimeout(() => this.drop("handshake deadline"), host.handshakeMs).unref();
-    host.stepped(this);
+    host.onStep(this);
   }
 
   /** The step at which it is. */
@@ -274,7 +274,7 @@ export class ServerConnection implements Peer {
   #hello(frame: Buffer): void {
     const nonce = freshNonce();
     this.#exchanged = { hello: decodeHello(frame), nonce };
-    this.#host.given.set(nonceKey(nonce), this);
+    this.#host.byNonce.set(nonceKey(nonce), this);
     this.#next("proof");
     this.#framed.write(encodeChallenge(nonce));
   }
@@ -302,7 +302,7 @@ export class ServerConnection implements Peer {
   }
 
   #linkLiveness(nonce: Uint8Array): void {
-    const spoken = this.#host.given.get(nonceKey(nonce));
+    const spoken = this.#host.byNonce.get(nonceKey(nonce));
     if (spoken === undefined || spoken === this) throw new WireError("liveness of no connection");
     linkLiveness(this.#framed, spoken.#framed);
     this.#close(undefined);
@@ -349,12 +349,12 @@ export class ServerConnection implements Peer {
 
   #next(step: ConnectionStep): void {
     this.#step = step;
-    this.#host.stepped(this);
+    this.#host.onStep(this);
   }
 
   #close(dropped: string | undefined): void {
     clearTimeout(this.#deadline);
-    if (this.#exchanged !== undefined) this.#host.given.delete(nonceKey(this.#exchanged.nonce));
+    if (this.#exchanged !== undefined) this.#host.byNonce.delete(nonceKey(this.#exchanged.nonce));
     this.#host.closed(this, dropped);
   }
 }

@@ -140,7 +140,7 @@ export class Store {
       return wrong(`rank ${rank} does not exist in ${size} ranks`, "ranks count from 0");
     const joinPhase = this.#joinPhase;
     const latest = this.#latest;
-    const isOver = latest === undefined || latest.here.length === 0;
+    const isOver = latest === undefined || latest.presentRanks.length === 0;
     if (joinPhase !== undefined && generation === joinPhase.generation) {
       if (joinPhase.purpose.kind === "rejoin") {
         return wrong(`survivors are forming generation ${generation}`, "only they may be in it");

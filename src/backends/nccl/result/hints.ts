@@ -1,15 +1,15 @@
 /** Remedies for the statuses of NCCL and CUDA. */
 
-const says = "start again with NCCL_DEBUG=WARN";
+const enableDebugLog = "start again with NCCL_DEBUG=WARN";
 const restart = "this process can use its GPU no more: end it and start another";
 const survivors = "rebuild() continues with the survivors";
 
 const ncclHints: Readonly<Record<string, string>> = {
-  ncclUnhandledCudaError: `a CUDA call inside NCCL failed; ${says}, which names it`,
-  ncclSystemError: `a system call or the network failed; ${says}, which names it (the size of /dev/shm, open files, NCCL_SOCKET_IFNAME)`,
-  ncclInternalError: `NCCL met what it did not expect, mostly after another failure: look at the other ranks' errors; ${says}`,
-  ncclInvalidArgument: `NCCL refused an argument of the call, or of a communicator that is over; ${says}, which names it`,
-  ncclInvalidUsage: `the calls do not fit together, or two ranks share a GPU; ${says}, which says why`,
+  ncclUnhandledCudaError: `a CUDA call inside NCCL failed; ${enableDebugLog}, which names it`,
+  ncclSystemError: `a system call or the network failed; ${enableDebugLog}, which names it (the size of /dev/shm, open files, NCCL_SOCKET_IFNAME)`,
+  ncclInternalError: `NCCL met what it did not expect, mostly after another failure: look at the other ranks' errors; ${enableDebugLog}`,
+  ncclInvalidArgument: `NCCL refused an argument of the call, or of a communicator that is over; ${enableDebugLog}, which names it`,
+  ncclInvalidUsage: `the calls do not fit together, or two ranks share a GPU; ${enableDebugLog}, which says why`,
   ncclRemoteError: `another process of the job ended or lost its connection: look at the other ranks' logs; ${survivors}`,
   ncclInProgress:
     "NCCL is set not to wait for its calls: unset NCCL_COMM_BLOCKING, in nccl.conf too",
@@ -17,7 +17,7 @@ const ncclHints: Readonly<Record<string, string>> = {
 };
 
 /** For statuses of later versions. */
-const ncclOther = `${says}, which says why; this status is newer than twinccl's list`;
+const ncclOther = `${enableDebugLog}, which says why; this status is newer than twinccl's list`;
 
 const stream = "another stream or library disturbed a recording: record again, with nothing beside";
 const lostDevice = `a kernel failed, and the CUDA context with it; ${restart} (compute-sanitizer names the kernel)`;

@@ -94,12 +94,12 @@ test("worker threads do a part of large calls", async () => {
   const executor = new WasmExecutor({ threads: 3 });
   const world = await worldOf(executor, 2);
   const began = performance.now();
-  while (executor.runner.helped === 0 && performance.now() - began < 15_000) {
+  while (executor.runner.workerSlices === 0 && performance.now() - began < 15_000) {
     expect((await sumOfOnes(world, 2 ** 19)).sum).toBe(2);
     // Workers start while the event loop turns.
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
-  expect(executor.runner.helped).toBeGreaterThan(0);
+  expect(executor.runner.workerSlices).toBeGreaterThan(0);
   await world.close();
 });
 
@@ -107,7 +107,7 @@ test("a small call stays on the calling thread", async () => {
   const executor = new WasmExecutor({ threads: 3 });
   const world = await worldOf(executor, 2);
   for (let i = 0; i < 20; i++) await sumOfOnes(world, 1000);
-  expect(executor.runner.helped).toBe(0);
+  expect(executor.runner.workerSlices).toBe(0);
   await world.close();
 });
 

@@ -64,7 +64,7 @@ export function noteReuse({ size }: Arena): void {
 }
 
 /** Called before an executor creates another arena: waits for the collection of arenas without a world, if they are large. */
-export async function makeRoom(): Promise<void> {
+export async function collectIdle(): Promise<void> {
   if (idleBytes > maxIdleBytes) await collect();
 }
 

@@ -28,8 +28,8 @@ const callBytes = 2 ** 22;
 const callBytesOfThread = 2 ** 21 + 2 ** 17;
 
 /** State of a call that ran once, and of one with a list that is too long to keep. */
-const seen = {};
-const notKept = {};
+const ranOnce = {};
+const tooLong = {};
 
 /** A range of the arena that is replaced when more is needed. */
 class Region {
@@ -104,8 +104,8 @@ export class Runner {
   }
 
   /** Slices that worker threads have run. */
-  get helped(): number {
-    return this.#threads?.helped ?? 0;
+  get workerSlices(): number {
+    return this.#threads?.workerSlices ?? 0;
   }
 
   /**
@@ -123,7 +123,7 @@ export class Runner {
     for (let next = 0; next < groups.length; ) {
       const end = this.#runList(encoder, groups, next, threads);
       if (end === undefined && next === 0) return false;
-      if (end === undefined) throw this.noRoom();
+      if (end === undefined) throw this.outOfMemory();
       next = end;
     }
     return true;
@@ -133,19 +133,19 @@ export class Runner {
   runKept(call: BoundCall): boolean {
     const { work } = call;
     if (!(work instanceof KeptList) || work.arena !== this.arena) return false;
-    return this.#do(work.address, work.written, this.#threadsFor(call));
+    return this.#execute(work.address, work.written, this.#threadsFor(call));
   }
 
   /** Records that a call has run: from its second run on, its list is kept for the next time. */
   noteRun(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): void {
-    if (call.work !== undefined && call.work !== seen) return;
+    if (call.work !== undefined && call.work !== ranOnce) return;
     const mask = call.separate === undefined ? 0 : this.#maskOf(call.dtype);
-    if (call.work === undefined || mask === undefined) call.work = seen;
-    else call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? notKept;
+    if (call.work === undefined || mask === undefined) call.work = ranOnce;
+    else call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? tooLong;
   }
 
   /** A call of too many ranks: the memory for calls cannot hold its lists or blocks. */
-  noRoom(): UnsupportedError {
+  outOfMemory(): UnsupportedError {
     return new UnsupportedError({
       headline: `sim: executor wasm: buffers take ${this.arena.live} bytes of its memory, and leave too few for this call`,
       hint: "dispose buffers after their last use, or take cpu(), which needs no memory beside the buffers",
@@ -169,11 +169,11 @@ export class Runner {
     if (!this.#list.reserve(4 * words)) return undefined;
     const { address } = this.#list;
     const written = writeGroups(encoder, groups, begin, this.arena.words, address / 4, words);
-    return this.#do(address, written, threads) ? written.next : undefined;
+    return this.#execute(address, written, threads) ? written.next : undefined;
   }
 
   /** Runs a list; false where the arena has no room for its scratch memory. */
-  #do(address: number, written: WrittenList, threads: Threads | undefined): boolean {
+  #execute(address: number, written: WrittenList, threads: Threads | undefined): boolean {
     const { groups, bytes, traffic, scratchBytes } = written;
     if (groups === 0) return true;
     if (!this.#scratch.reserve(scratchBytes * this.threads)) return false;

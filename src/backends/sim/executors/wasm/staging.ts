@@ -105,7 +105,7 @@ function runInBlocks(runner: Runner, call: BoundCall): void {
     ? call.inputs.map((buffer) => buffer && bytesIn(buffer).slice())
     : undefined;
   const staging = runner.arena.takeForCall(block * slots);
-  if (staging === undefined) throw runner.noRoom();
+  if (staging === undefined) throw runner.outOfMemory();
   const side: Side = {
     bytes: bytesOf(call.dtype),
     input: (rank) => kept?.[rank] ?? bytesIn(call.inputs[rank] as BoundBuffer),
@@ -178,7 +178,7 @@ function foldInBlocks(
       const source = side.input(rank).subarray(begin, begin + count * side.bytes);
       runner.arena.bytes.set(source, inputs[slot] as number);
     });
-    if (!runner.run(blockCall, inputs, outputs)) throw runner.noRoom();
+    if (!runner.run(blockCall, inputs, outputs)) throw runner.outOfMemory();
     group.forEach(({ targets }, fold) => {
       const begin = outputs[fold] as number;
       const result = runner.arena.bytes.subarray(begin, begin + count * side.bytes);

@@ -49,10 +49,10 @@ const controlBytes = 192;
 const sliceTraffic = 2 ** 21;
 const maxSlices = 0xffff;
 /** Polls of the counter before the calling thread sleeps. */
-const spins = 20_000;
+const maxSpins = 20_000;
 
 /** Stops the workers of an arena that was collected. */
-const abandoned = new FinalizationRegistry<readonly WorkerHandle[]>((workers) => {
+const stopOnCollection = new FinalizationRegistry<readonly WorkerHandle[]>((workers) => {
   for (const worker of workers) worker.stop();
 });
 
@@ -85,7 +85,7 @@ export class Threads {
   static readonly controlBytes = controlBytes;
 
   /** Slices that the workers have run. */
-  helped = 0;
+  workerSlices = 0;
 
   /**
    * Runs a list with the workers that have started.
@@ -95,8 +95,8 @@ export class Threads {
   run(list: List): void {
     this.#workers ??= this.#start();
     const control = this.#control;
-    const wanted = Math.max(4 * this.count, Math.ceil(list.traffic / sliceTraffic));
-    const slices = Math.min(maxSlices, wanted);
+    const sliceCount = Math.max(4 * this.count, Math.ceil(list.traffic / sliceTraffic));
+    const slices = Math.min(maxSlices, sliceCount);
     control[word.list] = list.address;
     control[word.groups] = list.groups;
     control[word.slices] = slices;
@@ -111,7 +111,7 @@ export class Threads {
     Atomics.notify(control, word.round);
     const own = this.#work(list, slices);
     this.#wait(slices);
-    this.helped += slices - own.done;
+    this.workerSlices += slices - own.done;
     if (own.error !== undefined) throw own.error;
     if (Atomics.load(control, word.failed) === 0) return;
     const units = this.#failure.slice(0, control[word.failureUnits]);
@@ -120,7 +120,7 @@ export class Threads {
 
   /** Stops the workers; between lists they have no slice. */
   stop(): void {
-    abandoned.unregister(this);
+    stopOnCollection.unregister(this);
     for (const worker of this.#workers ?? []) worker.stop();
     this.#workers = [];
   }
@@ -133,7 +133,7 @@ export class Threads {
       const worker = spawn(workerSource, data);
       if (worker !== undefined) workers.push(worker);
     }
-    abandoned.register(this.#arena, workers, this);
+    stopOnCollection.register(this.#arena, workers, this);
     return workers;
   }
 
@@ -165,7 +165,7 @@ export class Threads {
     const control = this.#control;
     let sleeps = true;
     for (;;) {
-      for (let spin = 0; spin < spins; spin++) {
+      for (let spin = 0; spin < maxSpins; spin++) {
         if (Atomics.load(control, word.done) === slices) return;
       }
       const done = Atomics.load(control, word.done);

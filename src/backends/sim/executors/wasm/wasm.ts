@@ -9,7 +9,7 @@ import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
 import { allocateHost } from "../../memory.ts";
 import type { Arena } from "./arena.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
-import { collect, makeRoom, noteIdle, noteReuse, Pressure } from "./pressure.ts";
+import { collect, collectIdle, noteIdle, noteReuse, Pressure } from "./pressure.ts";
 import { Runner, type RunnerSettings } from "./runner.ts";
 import { processors } from "./spawn.ts";
 import { addressesOf, runStaged } from "./staging.ts";
@@ -68,12 +68,12 @@ export function wasm(options: WasmOptions = {}): Executor {
 }
 
 /** The default executor of `sim()`: one for all worlds, since each memory reserves many addresses. */
-let common: Executor | undefined;
+let shared: Executor | undefined;
 
 /** The executor shared by worlds that name none; `undefined` where the runtime has no SIMD. */
-export function commonWasm(): Executor | undefined {
-  if (common === undefined && hasSimd()) common = wasm();
-  return common;
+export function sharedWasm(): Executor | undefined {
+  if (shared === undefined && hasSimd()) shared = wasm();
+  return shared;
 }
 
 /** Settings with defaults. */
@@ -106,7 +106,7 @@ export class WasmExecutor implements Executor {
 
   /** The runner of calls, while a world is open. */
   get runner(): Runner {
-    return this.#ready();
+    return this.#ensureRunner();
   }
 
   probe(): Probe {
@@ -118,19 +118,19 @@ export class WasmExecutor implements Executor {
     const { ok, reason } = this.probe();
     if (!ok) throw new BackendUnavailableError({ headline: `sim: executor wasm: ${reason}` });
     await compile(this.#settings.shared ?? canShare());
-    if (!this.#isReady()) await makeRoom();
+    if (!this.#hasRunner()) await collectIdle();
     try {
-      this.#ready();
+      this.#ensureRunner();
     } catch {
       // Unused memories may occupy the addresses.
       await collect();
-      this.#ready();
+      this.#ensureRunner();
     }
     this.#worlds++;
   }
 
   allocate(device: string, ptr: bigint, byteLength: number): SimMemory {
-    const { arena } = this.#ready();
+    const { arena } = this.#ensureRunner();
     const address = arena.take(byteLength);
     if (address !== undefined) return new WasmMemory(device, ptr, byteLength, arena, address);
     try {
@@ -141,7 +141,7 @@ export class WasmExecutor implements Executor {
   }
 
   execute(call: BoundCall): void | Promise<void> {
-    const runner = this.#ready();
+    const runner = this.#ensureRunner();
     this.#run(runner, call);
     if (this.#pressure.isHigh(runner.arena)) return this.#pressure.relieve(runner.arena);
   }
@@ -166,24 +166,24 @@ export class WasmExecutor implements Executor {
     noteIdle(runner.arena);
   }
 
-  #ready(): Runner {
-    this.#runner ??= this.#revived() ?? this.#made();
+  #ensureRunner(): Runner {
+    this.#runner ??= this.#reusedRunner() ?? this.#newRunner();
     return this.#runner;
   }
 
-  #isReady(): boolean {
+  #hasRunner(): boolean {
     return this.#runner !== undefined || this.#idle?.deref() !== undefined;
   }
 
   /** The runner of the last worlds, unless it was collected. */
-  #revived(): Runner | undefined {
+  #reusedRunner(): Runner | undefined {
     const arena = this.#idle?.deref();
     if (arena === undefined) return undefined;
     noteReuse(arena);
     return this.#runners.get(arena);
   }
 
-  #made(): Runner {
+  #newRunner(): Runner {
     const runner = new Runner(this.#settings);
     this.#runners.set(runner.arena, runner);
     return runner;

@@ -8,7 +8,7 @@ import { bytesOf } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
 import type { Spot, Spots } from "./jobs.ts";
-import { moved } from "./jobs.ts";
+import { advanced } from "./jobs.ts";
 import type { Found, Machine } from "./machine.ts";
 import { WebgpuMemory } from "./memory.ts";
 import type { Recording } from "./recording.ts";
@@ -108,10 +108,10 @@ export class Bindings {
     if (memory instanceof WebgpuMemory) {
       memory.machine.device.assertFine();
       if (memory.range.slab.failure !== undefined) throw memory.range.slab.failure;
-      return moved(memory.range, byteOffset);
+      return advanced(memory.range, byteOffset);
     }
     const { range, begin } = this.#mirrors.get(memory) as Mirror;
-    return moved(range, byteOffset - begin);
+    return advanced(range, byteOffset - begin);
   }
 
   #upload({ memory, byteOffset, byteLength }: BoundBuffer): void {
@@ -121,7 +121,7 @@ export class Bindings {
     // Only whole words, because the following bytes may belong to another input that was already uploaded.
     const end = Math.min(Math.ceil((byteOffset + byteLength) / 4) * 4, mirror.memory.byteLength);
     const bytes = new Uint8Array(mirror.memory.buffer, begin, end - begin);
-    this.#machine.upload(moved(mirror.range, begin - mirror.begin), bytes);
+    this.#machine.upload(advanced(mirror.range, begin - mirror.begin), bytes);
   }
 
   #assertMemory(): void {

@@ -82,7 +82,7 @@ export class WebgpuExecutor implements Executor {
   }
 
   async open(): Promise<void> {
-    if (this.#open?.machine.device.failure !== undefined) this.#giveUp();
+    if (this.#open?.machine.device.failure !== undefined) this.#closeDevice();
     this.#worlds++;
     this.#machine ??= this.#start();
     try {
@@ -96,7 +96,7 @@ export class WebgpuExecutor implements Executor {
   }
 
   allocate(device: string, ptr: bigint, byteLength: number): SimMemory {
-    const { machine } = this.#opened("alloc");
+    const { machine } = this.#assertOpen("alloc");
     machine.device.assertFine();
     return new WebgpuMemory(
       machine,
@@ -108,7 +108,7 @@ export class WebgpuExecutor implements Executor {
   }
 
   adopt(device: string, ptr: bigint, byteLength: number): SimMemory {
-    const { machine } = this.#opened("adopt");
+    const { machine } = this.#assertOpen("adopt");
     const range = this.#handles.range(ptr, byteLength);
     return new WebgpuMemory(machine, device, ptr, byteLength, range);
   }
@@ -169,19 +169,19 @@ export class WebgpuExecutor implements Executor {
 
   /** One submit for all of them. */
   async executeTogether(calls: readonly BoundCall[]): Promise<void> {
-    const open = this.#opened("execute");
+    const open = this.#assertOpen("execute");
     open.machine.device.assertFine();
     return open.order.run(calls, () => submitted(open, calls));
   }
 
   close(): void {
     this.#worlds--;
-    if (this.#worlds === 0 && !this.#settings.keepDevice) this.#giveUp();
+    if (this.#worlds === 0 && !this.#settings.keepDevice) this.#closeDevice();
   }
 
   /** Destroys a kept device; while a world is open the device is destroyed with the last one. */
   release(): void {
-    if (this.#worlds === 0) this.#giveUp();
+    if (this.#worlds === 0) this.#closeDevice();
   }
 
   async #start(): Promise<Machine> {
@@ -200,14 +200,14 @@ export class WebgpuExecutor implements Executor {
     }
   }
 
-  #giveUp(): void {
+  #closeDevice(): void {
     this.#open?.recordings.close();
     this.#open?.machine.close();
     this.#open = undefined;
     this.#machine = undefined;
   }
 
-  #opened(action: string): Open {
+  #assertOpen(action: string): Open {
     if (this.#open !== undefined) return this.#open;
     throw new CommClosedError({
       headline: `${action}: the webgpu executor has no open world`,

@@ -47,7 +47,7 @@ export interface Spots {
 export type Scratch = (bytes: number) => Spot;
 
 /** A spot further on in the same slab. */
-export function moved({ slab, offset }: Spot, bytes: number): Spot {
+export function advanced({ slab, offset }: Spot, bytes: number): Spot {
   return { slab, offset: offset + bytes };
 }
 
@@ -140,7 +140,7 @@ class Group {
     const from = (layout.in[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype);
     const fold: Fold | undefined = folds[rank];
     return {
-      spot: moved(inputs[rank] as Spot, from),
+      spot: advanced(inputs[rank] as Spot, from),
       kind: operand.kind,
       scalar: fold === undefined ? noScalar : scalarWords(fold),
     };
@@ -150,7 +150,7 @@ class Group {
     const { outputs } = this.#spots;
     const { layout, dtype } = this.#call;
     const base = outputs[rank];
-    return base && moved(base, (layout.out[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype));
+    return base && advanced(base, (layout.out[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype));
   }
 }
 

@@ -134,7 +134,7 @@ class Download {
   /** Passes the bytes on; they are valid during the call only. */
   hand(take: (bytes: Uint8Array) => void): void {
     const mapped = this.#parts.map(({ staging }) => new Uint8Array(staging.getMappedRange()));
-    const whole = mapped.length === 1 ? (mapped[0] as Uint8Array) : joined(mapped);
+    const whole = mapped.length === 1 ? (mapped[0] as Uint8Array) : concatenated(mapped);
     take(whole.subarray(this.#skipped, this.#skipped + this.#length));
     this.drop();
   }
@@ -145,7 +145,7 @@ class Download {
   }
 }
 
-function joined(parts: readonly Uint8Array[]): Uint8Array {
+function concatenated(parts: readonly Uint8Array[]): Uint8Array {
   const whole = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
   let at = 0;
   for (const part of parts) {

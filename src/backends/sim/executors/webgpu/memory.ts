@@ -4,7 +4,7 @@ import { invalid } from "../../../../api/option-kinds.ts";
 import type { SimMemory } from "../../executor.ts";
 import { HostMemory } from "../../memory.ts";
 import { usage } from "./device.ts";
-import { copyOf, type FoldJob, moved } from "./jobs.ts";
+import { advanced, copyOf, type FoldJob } from "./jobs.ts";
 import type { Machine } from "./machine.ts";
 import type { Range, Slab } from "./slabs.ts";
 
@@ -47,7 +47,7 @@ export class WebgpuMemory implements SimMemory {
     if (bytes.length === 0) return;
     this.#assertFine();
     this.noteWrite(byteOffset, bytes.length);
-    const spot = moved(this.range, byteOffset);
+    const spot = advanced(this.range, byteOffset);
     // Padding after the last byte of an own allocation overwrites no data.
     const padded = !this.adopted && byteOffset + bytes.length === this.byteLength;
     if (spot.offset % 4 === 0 && (padded || bytes.length % 4 === 0)) {

@@ -5,7 +5,7 @@
  * its operands in scratch memory, and copies its result from there.
  */
 import type { DeviceLimits } from "./device.ts";
-import { copyOf, type FoldJob, moved, type Scratch, type Spot } from "./jobs.ts";
+import { advanced, copyOf, type FoldJob, type Scratch, type Spot } from "./jobs.ts";
 import type { Slab } from "./slabs.ts";
 import type { Access } from "./wgsl/access.ts";
 
@@ -66,8 +66,8 @@ function part(job: FoldJob, at: number, bytes: number): FoldJob {
   if (at === 0 && bytes === job.bytes) return job;
   return {
     ...job,
-    operands: job.operands.map((operand) => ({ ...operand, spot: moved(operand.spot, at) })),
-    targets: job.targets.map((target) => moved(target, at)),
+    operands: job.operands.map((operand) => ({ ...operand, spot: advanced(operand.spot, at) })),
+    targets: job.targets.map((target) => advanced(target, at)),
     bytes,
     place: job.place + at,
   };
@@ -86,12 +86,12 @@ function gathered(job: FoldJob, limits: DeviceLimits, scratch: Scratch): FoldJob
   const begin = scratch(block);
   const { bytes, level } = job;
   const copies = job.operands.map(({ spot }, i) =>
-    copyOf(spot, moved(begin, i * stretch), bytes, level - 1),
+    copyOf(spot, advanced(begin, i * stretch), bytes, level - 1),
   );
-  const result = moved(begin, job.operands.length * stretch);
+  const result = advanced(begin, job.operands.length * stretch);
   const operands = job.operands.map((operand, i) => ({
     ...operand,
-    spot: moved(begin, i * stretch),
+    spot: advanced(begin, i * stretch),
   }));
   const out = job.targets.map((target) => copyOf(result, target, bytes, level + 1));
   return [...copies, { ...job, operands, targets: [result] }, ...out];

@@ -9,7 +9,7 @@
 import { type Fold, foldFor, lanesOf } from "../../../../algorithms/arithmetic/index.ts";
 import type { DType } from "../../../../api/index.ts";
 import type { OpenDevice } from "./device.ts";
-import { type FoldJob, moved } from "./jobs.ts";
+import { advanced, type FoldJob } from "./jobs.ts";
 import { Machine } from "./machine.ts";
 import { Recording } from "./recording.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
@@ -82,13 +82,13 @@ async function isRight(
   const count = inputs.length;
   const bytes = (inputs[0] as Uint32Array).byteLength;
   const range = machine.slabs.allocate((count + 1) * bytes, false);
-  const target = moved(range, count * bytes);
+  const target = advanced(range, count * bytes);
   const fold = foldFor(dtype, "sum", count, "fused");
   const job: FoldJob = {
     level: 0,
     copy: false,
     operands: inputs.map((_, k) => ({
-      spot: moved(range, k * bytes),
+      spot: advanced(range, k * bytes),
       kind: "contribution",
       scalar: [0, 0],
     })),
@@ -100,7 +100,7 @@ async function isRight(
   const operation = operationOf(fold, undefined);
   const recording = new Recording(machine, [{ operation, divisor: 1, plan: () => [job] }]);
   inputs.forEach((words, k) => {
-    machine.upload(moved(range, k * bytes), new Uint8Array(words.buffer));
+    machine.upload(advanced(range, k * bytes), new Uint8Array(words.buffer));
   });
   const extent = { slab: range.slab, begin: target.offset, end: target.offset + bytes };
   const [found] = await machine.download([extent], (encoder) => recording.encode(encoder));

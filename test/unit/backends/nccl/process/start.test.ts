@@ -15,9 +15,9 @@ import {
 import { PlanLogFile, PlanRecord } from "../../../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../../../src/backends/nccl/process/process-settings.ts";
 import {
+  afterPinnedStarts,
+  awaitStarts,
   startWithVariables,
-  whenStartsDone,
-  whenUnpinned,
   withVariables,
 } from "../../../../../src/backends/nccl/process/start-variables.ts";
 import { fakeGpus } from "../../../../support/fake-gpus/index.ts";
@@ -52,7 +52,7 @@ describe("variables", () => {
 
   test("of a start on another thread are not visible to starts without variables", async () => {
     const own = (): string | undefined => process.env["NCCL_ALGO"];
-    expect(whenUnpinned(own)).toBeUndefined();
+    expect(afterPinnedStarts(own)).toBeUndefined();
     let end = (): void => undefined;
     const ending = new Promise<void>((resolve) => {
       end = resolve;
@@ -63,7 +63,7 @@ describe("variables", () => {
     });
     await new Promise((resolve) => setImmediate(resolve));
     expect(own()).toBe("Ring");
-    const others = Promise.all([whenUnpinned(own), startWithVariables({}, async () => own())]);
+    const others = Promise.all([afterPinnedStarts(own), startWithVariables({}, async () => own())]);
     end();
     expect(await pinned).toBe("Ring");
     expect(await others).toEqual([undefined, undefined]);
@@ -96,9 +96,9 @@ describe("variables", () => {
   test("of another start delay starts without variables, and any start delays one with variables", async () => {
     const [[long, endLong], [pinned, endPinned]] = [held(), held()];
     void startWithVariables({}, () => long);
-    await whenStartsDone(false);
+    await awaitStarts(false);
     let mayBegin = false;
-    const withOwn = whenStartsDone(true).then(() => {
+    const withOwn = awaitStarts(true).then(() => {
       mayBegin = true;
     });
     await new Promise((resolve) => setImmediate(resolve));
@@ -106,7 +106,7 @@ describe("variables", () => {
     endLong();
     await withOwn;
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => pinned);
-    const without = whenStartsDone(false).then(() => process.env["NCCL_ALGO"]);
+    const without = awaitStarts(false).then(() => process.env["NCCL_ALGO"]);
     await new Promise((resolve) => setImmediate(resolve));
     expect(process.env["NCCL_ALGO"]).toBe("Ring");
     endPinned();
@@ -117,12 +117,12 @@ describe("variables", () => {
     const [long, end] = held();
     void startWithVariables({ NCCL_ALGO: "Ring" }, () => long);
     for (const hasOwn of [false, true]) {
-      const error = await whenStartsDone(hasOwn, 20).catch((thrown: unknown) => thrown);
+      const error = await awaitStarts(hasOwn, 20).catch((thrown: unknown) => thrown);
       expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
       expect((error as Error).message).toContain("were still starting after 20 ms");
     }
     end();
-    await whenStartsDone(true);
+    await awaitStarts(true);
   });
 
   test("are restored when the start fails", async () => {

@@ -90,7 +90,7 @@ function pairsText(operation: Operation): string {
   const float = dtype === "float64";
   const elements = float ? float64Text(operation) : pairIntegers(operation);
   const finish = float ? "select(a, nan64, isNan64(a))" : "a";
-  return `${elements}${picked(type, operation)}${callText(type, operation, whole)}
+  return `${elements}${joinByPick(type, operation)}${callText(type, operation, mapWhole)}
 fn finish(a: ${type}, divisor: u32) -> ${type} {
   return ${kind === "average" ? "divide(a, divisor)" : finish};
 }
@@ -108,11 +108,11 @@ function wordsText(operation: Operation, native: NativeAdd, light: boolean): str
   const { dtype, kind } = operation;
   const float = isWordFloat(dtype);
   const width = widthOf(dtype);
-  const lift = lifted(width, light);
+  const mapElements = mapLanes(width, light);
   const elements = float ? wordFloatText(operation, dtype, native) : wordIntegers(operation, width);
-  return `${elements}${picked("u32", operation)}${float ? canonicalText(dtype) : ""}${callText("u32", operation, lift)}
+  return `${elements}${joinByPick("u32", operation)}${float ? canonicalText(dtype) : ""}${callText("u32", operation, mapElements)}
 fn finish(a: u32, divisor: u32) -> u32 {
-  ${kind === "average" ? lift("divide(A, divisor)") : float ? lift("canonical(A)") : "return a;"}
+  ${kind === "average" ? mapElements("divide(A, divisor)") : float ? mapElements("canonical(A)") : "return a;"}
 }
 `;
 }
@@ -124,7 +124,7 @@ function wordIntegers({ dtype, kind }: Operation, width: number): string {
 }
 
 /** `pick`, where it joins partials. */
-function picked(type: string, { kind }: Operation): string {
+function joinByPick(type: string, { kind }: Operation): string {
   if (kind !== "min" && kind !== "max") return "";
   return `\nfn join1(a: ${type}, b: ${type}) -> ${type} { return pick(a, b); }\n`;
 }
@@ -137,34 +137,34 @@ fn canonical(x: u32) -> u32 { return select(x, ${hex(nan)}, (x & ${hex(2 ** (wid
 }
 
 /** The functions that a kernel calls, built of those of elements. */
-function callText(type: string, { kind, fused }: Operation, lift: Lift): string {
+function callText(type: string, { kind, fused }: Operation, mapElements: MapElements): string {
   return `
 fn start(x: ${type}, scalar: vec2<u32>) -> ${type} {
-  ${kind === "scaled" ? lift("start1(X, scalar)") : "return x;"}
+  ${kind === "scaled" ? mapElements("start1(X, scalar)") : "return x;"}
 }
 fn join(a: ${type}, x: ${type}) -> ${type} {
-  ${lift("join1(A, X)")}
+  ${mapElements("join1(A, X)")}
 }
-${fused === "none" ? "" : fuseText(type, lift)}fn store(a: ${type}) -> ${type} { return a; }
+${fused === "none" ? "" : fuseText(type, mapElements)}fn store(a: ${type}) -> ${type} { return a; }
 `;
 }
 
-function fuseText(type: string, lift: Lift): string {
+function fuseText(type: string, mapElements: MapElements): string {
   return `fn fuse(a: ${type}, x: ${type}, scalar: vec2<u32>) -> ${type} {
-  ${lift("fuse1(A, X, scalar)")}
+  ${mapElements("fuse1(A, X, scalar)")}
 }
 `;
 }
 
 /** Statements that return an expression of elements `A` and `X`, done for each element of the words `a` and `x`. */
-type Lift = (expression: string) => string;
+type MapElements = (expression: string) => string;
 
-const whole: Lift = (expression) =>
+const mapWhole: MapElements = (expression) =>
   `return ${expression.replaceAll("A", "a").replaceAll("X", "x")};`;
 
 /** Short expressions are repeated for every element; long ones are in a loop, so that shaders stay short to compile. */
-function lifted(width: number, light: boolean): Lift {
-  if (width === 32) return whole;
+function mapLanes(width: number, light: boolean): MapElements {
+  if (width === 32) return mapWhole;
   const mask = hex(2 ** width - 1);
   const at = (expression: string, shift: string): string => {
     const of = (word: string): string => `(${word} >> ${shift}) & ${mask}`;

@@ -99,7 +99,7 @@ ${head}
 `;
   }
   return /* wgsl */ `${fused === "byPosition" ? isApart : ""}
-${head}${fused === "none" ? "" : together(fused)}
+${head}${fused === "none" ? "" : fuseStatement(fused)}
   var y = x;
   if (kind != ${operandKind.running}u) { y = start(x, scalar); }
   if (first) { return y; }
@@ -120,7 +120,7 @@ fn isApart(place: u32) -> bool {
 `;
 
 /** A contribution with a product that is rounded together with the sum. */
-function together(fused: Arithmetic["fused"]): string {
+function fuseStatement(fused: Arithmetic["fused"]): string {
   const here = fused === "byPosition" ? " && !isApart(place)" : "";
   return `
   if (!first && kind == ${operandKind.contribution}u${here}) { return fuse(a, x, scalar); }`;
