@@ -6,8 +6,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { type Fold, type Lanes, lanesOf } from "../../src/algorithms/arithmetic/index.ts";
-import { planFolds, takeSeparate } from "../../src/algorithms/nccl/folds.ts";
-import { ncclPlan } from "../../src/algorithms/nccl/plan.ts";
+import { ncclPlan, planFolds, takeSeparate } from "../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
 import { h200x8 } from "../../src/algorithms/nccl/topology.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";

@@ -9,7 +9,7 @@ import { reduceOpName } from "../../api/backend-entry.ts";
 import { dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { roundingAt } from "./explain.ts";
-import { patternBytes } from "./folds.ts";
+import { patternBytes } from "./plan.ts";
 import type { FoldOrder, NcclPlan, Piece } from "./plan-types.ts";
 
 /** The difference between two plans of one call. */

@@ -4,7 +4,7 @@ import { alignedTable } from "../../api/error-text.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import type { NamedReduceOp, ReduceOp } from "../../api/reduce-op.ts";
 import { assertIndex } from "../limits.ts";
-import { isFusedAt } from "./folds.ts";
+import { isFusedAt } from "./plan.ts";
 import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
 
 /** The rounding of the products of an element's pre-multiplied contributions; `none` where there are none. */

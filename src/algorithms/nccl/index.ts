@@ -1,6 +1,5 @@
 /** NCCL's plans as pure functions: for one call, the plan of a known version of NCCL, its program and its folds. */
 export type { Choice, Forced } from "./choice.ts";
-export type { Part } from "./chunks.ts";
 export { type Difference, differenceText, differing } from "./differing.ts";
 export {
   type ElementPlan,
@@ -13,37 +12,31 @@ export {
   planOutline,
 } from "./explain.ts";
 export { fastestPath, fastestPathText } from "./fastest-path.ts";
-export {
-  ncclFused,
-  ncclLayout,
-  type PlanFolds,
-  planFolds,
-  separateMask,
-  takeSeparate,
-} from "./folds.ts";
 export { graphFile } from "./graph-file.ts";
 export { graphTopology } from "./graph-topology.ts";
-export { assertRingSize, type NcclPin, type NcclSettings, resolvePin } from "./pin.ts";
-export { ncclPlan } from "./plan.ts";
+export { assertRingSize, type NcclPin, resolvePin } from "./pin.ts";
+export { ncclPlan, type PlanFolds, planFolds, separateMask, takeSeparate } from "./plan.ts";
 export type {
   ChannelPlan,
   CopyPlan,
   FoldOrder,
   HopRounding,
   NcclPlan,
+  Part,
   Piece,
   PlannedPart,
   PlanRequest,
   SymmetricKernel,
   SymmetricPlan,
 } from "./plan-types.ts";
-export { ncclProgram, programName } from "./program.ts";
+export { ncclFused, ncclLayout, ncclProgram, programName } from "./program.ts";
 export {
   type NcclAlgorithm,
   type NcclCollective,
   type NcclProtocol,
+  type NcclSettings,
   ncclVersions,
-} from "./protocol.ts";
+} from "./rules.ts";
 export { undefinedReason } from "./symmetric.ts";
 export {
   type ChannelPaths,

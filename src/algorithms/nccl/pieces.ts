@@ -1,5 +1,13 @@
 /**
- * The pieces of a plan: ranges of elements and their orders of folding.
+ * Division of a call's elements: into parts of channels, parts into chunks, and chunks as pieces with their order of folding.
+ * For a call alone in its group.
+ *
+ * The range is cut at multiples of a *cell*, so that each channel carries at least the minimum traffic. Parts are
+ * contiguous, in the order of the channels. A small call uses fewer channels than its budget; rounding can add one.
+ *
+ * A chunk is the most that one message carries; its size follows from the channel's buffer. A Ring all-reduce has one
+ * chunk for every rank in each loop. In the last loop it shrinks them, so that all ranks have work. No other chunks
+ * are shrunk, and only there do chunks decide bits.
  *
  * All of Ring's collectives start just after the owner of an element and go round the ring to it. The owner of chunk k of
  * an all-reduce is the rank at ring position k. A tree on one node is a chain, folded from its leaf to its root.
@@ -7,10 +15,163 @@
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import { bytesOf } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
-import { plainChunks, ringAllReduceChunks } from "./chunks.ts";
-import type { ChannelPlan, FoldOrder, Piece, PlannedPart, SymmetricPlan } from "./plan-types.ts";
+import type {
+  ChannelPlan,
+  FoldOrder,
+  Part,
+  Piece,
+  PlannedPart,
+  SymmetricPlan,
+} from "./plan-types.ts";
+import {
+  bufferSteps,
+  grains,
+  type NcclAlgorithm,
+  type NcclCollective,
+  type NcclProtocol,
+  type ResolvedSettings,
+  type VersionRules,
+} from "./rules.ts";
 import { elementRangesOf } from "./symmetric.ts";
 import { type ChannelPaths, ringAt } from "./topology.ts";
+
+/** The facts of a call that decide its partition. */
+interface PartitionQuestion {
+  readonly rules: VersionRules;
+  readonly collective: NcclCollective;
+  readonly protocol: NcclProtocol;
+  readonly ranks: number;
+  /** Elements as passed to the call; each block of a reduce-scatter or all-gather is cut alike. */
+  readonly count: number;
+  readonly elementBytes: number;
+  /** Channels of the communicator, and the limit for this call. */
+  readonly channels: number;
+  readonly budget: number;
+}
+
+/** Bytes of traffic for each byte of the count; LL carries a flag beside every word and counts more. */
+function trafficFactor(collective: NcclCollective, protocol: NcclProtocol, ranks: number): number {
+  const blocks = collective === "allGather" || collective === "reduceScatter" ? ranks : 1;
+  return (collective === "allReduce" ? 2 : blocks) * (protocol === "LL" ? 4 : 1);
+}
+
+/** Bytes of a cell. */
+function cellBytes({ rules, collective, protocol, ranks }: PartitionQuestion): number {
+  const factor = trafficFactor(collective, protocol, ranks);
+  return 16 * Math.ceil(Math.ceil(rules.minimumTraffic / factor) / 16);
+}
+
+/** The parts of a call, none empty; an empty call has none. */
+export function partition(question: PartitionQuestion): Part[] {
+  const { rules, collective, protocol, ranks, count, elementBytes, channels, budget } = question;
+  if (count === 0) return [];
+  if (channels === 1) return [{ channel: 0, offset: 0, length: count }];
+  const factor = trafficFactor(collective, protocol, ranks);
+  const cell = cellBytes(question);
+  const traffic = Math.max(rules.minimumTraffic, count * elementBytes * factor);
+  const perChannel = Math.floor(traffic / Math.min(budget, channels));
+  const cells = Math.ceil((count * elementBytes) / cell);
+  const cellsPerPart = Math.max(1, Math.ceil(perChannel / (cell * factor)));
+  // Rounding can require one channel more than there are: the last one then takes that cell too.
+  const used = Math.min(channels, Math.ceil(cells / cellsPerPart));
+  const length = (cellsPerPart * cell) / elementBytes;
+  return Array.from({ length: used }, (_, channel) => {
+    const offset = channel * length;
+    return { channel, offset, length: channel === used - 1 ? count - offset : length };
+  });
+}
+
+/** The facts of a call that decide its chunks. */
+interface ChunkQuestion {
+  readonly collective: NcclCollective;
+  readonly algorithm: NcclAlgorithm;
+  readonly protocol: NcclProtocol;
+  readonly ranks: number;
+  readonly elementBytes: number;
+  readonly settings: ResolvedSettings;
+}
+
+/** One chunk of a part; `offset` counts from the part's start. */
+interface Chunk {
+  readonly loop: number;
+  readonly chunk: number;
+  readonly offset: number;
+  readonly length: number;
+}
+
+/** Elements of a full chunk in a part of `partLength` elements. */
+export function chunkElements(question: ChunkQuestion, partLength: number): number {
+  const { algorithm, protocol, elementBytes } = question;
+  const bytes =
+    algorithm === "Tree" && protocol === "LL128"
+      ? treeChunkBytes(question, partLength * elementBytes)
+      : chunkBytes(question);
+  const grain = grains[protocol];
+  return (bytes / grain) * Math.floor(grain / elementBytes);
+}
+
+/** Bytes of a full chunk: the capacity of the buffer slots that a message takes. */
+function chunkBytes({ collective, algorithm, protocol, settings }: ChunkQuestion): number {
+  const grain = grains[protocol];
+  const pipelined = collective !== "reduce" && collective !== "broadcast";
+  const slots = algorithm === "Ring" && protocol === "Simple" && pipelined ? 4 : 1;
+  const base = Math.floor(bufferOf(protocol, settings) / bufferSteps) * slots;
+  // LL spends half of its buffer on flags, LL128 one word of 16.
+  const data =
+    protocol === "LL" ? base / 2 : protocol === "LL128" ? Math.floor(base / 16) * 15 : base;
+  return Math.max(1, Math.floor(data / grain)) * grain;
+}
+
+/** Small parts of a Tree over LL128 take smaller chunks, so that its chain is a pipeline. */
+function treeChunkBytes(question: ChunkQuestion, partBytes: number): number {
+  const { ranks } = question;
+  const depth = 1 + 0.1 * ranks;
+  let bytes = chunkBytes(question);
+  const chunks = (): number => Math.floor(partBytes / bytes);
+  while (chunks() < (64 * depth) / ranks && bytes > 131_072) bytes /= 2;
+  while (chunks() < (16 * depth) / ranks && bytes > 32_768) bytes /= 2;
+  return Math.max(1, Math.floor(bytes / grains.LL128)) * grains.LL128;
+}
+
+/**
+ * Chunks of a part of a Ring all-reduce: `ranks` in every loop; the last ones may be empty.
+ *
+ * @internal
+ */
+export function ringAllReduceChunks(
+  partLength: number,
+  chunk: number,
+  ranks: number,
+  elementBytes: number,
+): Chunk[] {
+  const chunks: Chunk[] = [];
+  const step = 16 / elementBytes;
+  for (let loop = 0, start = 0; start < partLength; loop++, start += ranks * chunk) {
+    const rest = partLength - start;
+    const full = rest >= ranks * chunk;
+    const size = full ? chunk : Math.ceil(Math.ceil(rest / ranks) / step) * step;
+    for (let index = 0; index < ranks; index++) {
+      const offset = Math.min(index * size, rest);
+      const length = Math.min(size, rest - offset);
+      chunks.push({ loop, chunk: index, offset: start + offset, length });
+    }
+  }
+  return chunks;
+}
+
+/** Chunks of a part where each loop carries one chunk. */
+function plainChunks(partLength: number, chunk: number): Chunk[] {
+  const loops = Math.ceil(partLength / chunk);
+  return Array.from({ length: loops }, (_, loop) => {
+    const offset = loop * chunk;
+    return { loop, chunk: 0, offset, length: Math.min(chunk, partLength - offset) };
+  });
+}
+
+function bufferOf(protocol: NcclProtocol, settings: ResolvedSettings): number {
+  if (protocol === "LL") return settings.llBuffSize;
+  return protocol === "LL128" ? settings.ll128BuffSize : settings.buffSize;
+}
 
 /** The facts that decide the pieces of a plan on channels. */
 type ChannelFacts = Pick<

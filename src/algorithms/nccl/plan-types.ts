@@ -4,9 +4,7 @@ import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Forced } from "./choice.ts";
-import type { Part } from "./chunks.ts";
-import type { NcclSettings } from "./pin.ts";
-import type { NcclAlgorithm, NcclCollective, NcclProtocol } from "./protocol.ts";
+import type { NcclAlgorithm, NcclCollective, NcclProtocol, NcclSettings } from "./rules.ts";
 import type { ChannelPaths, Topology } from "./topology.ts";
 
 /** Ranks in the order in which their contributions are folded. */
@@ -51,6 +49,13 @@ export interface PlanRequest {
   readonly forced?: Forced | undefined;
   /** Offsets in bytes of both buffers in their symmetric windows, if they are in such windows. */
   readonly symmetric?: SymmetricPlace | undefined;
+}
+
+/** The elements of one channel. */
+export interface Part {
+  readonly channel: number;
+  readonly offset: number;
+  readonly length: number;
 }
 
 /** The elements of one channel, and the number of elements of a full chunk. */

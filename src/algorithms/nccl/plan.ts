@@ -4,33 +4,41 @@
  * A plan cuts every output block into *pieces*, each with the order in which the ranks' contributions are folded. The
  * same plan is also a program of sends and receives (`ncclProgram`) and a list of folds (`ncclFused`) over the same
  * pieces (`ncclLayout`). Planning depends on sizes only and has no loop over elements.
+ *
+ * The arithmetic of a plan is the fold that an executor runs, and the rounding of its hops. A hop of a float average or
+ * pre-multiplied sum computes `x * s + partial`, with one rounding or with two. The operator's source leaves that to the
+ * compiler; these rules are those of NCCL 2.28.9's library on sm_90. Over LL128 the lanes of a warp that carry the flag pass the
+ * second half of their 16 bytes to other lanes. Only there the product is rounded separately. So for 4- and 8-byte floats the
+ * rounding depends on the position in the chunk. An executor folds each block both ways and selects element by element.
  */
-
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
-import { bytesOf } from "../../api/dtype.ts";
+import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { InvalidArgumentError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { channelBudget, choose } from "./choice.ts";
-import { chunkElements, partition } from "./chunks.ts";
-import { hopRounding } from "./folds.ts";
-import { channelPieces, copyPieces, symmetricPieces } from "./pieces.ts";
-import { channelsOf, type ResolvedSettings, resolveSettings } from "./pin.ts";
+import type { ReduceOp } from "../../api/reduce-op.ts";
+import type { Fold, Lanes } from "../arithmetic/fold.ts";
+import { foldFor } from "../arithmetic/fold-for.ts";
+import { channelBudget, choose, modelBytes } from "./choice.ts";
+import { channelPieces, chunkElements, copyPieces, partition, symmetricPieces } from "./pieces.ts";
 import type {
   ChannelPlan,
   CopyPlan,
+  HopRounding,
   NcclPlan,
   Piece,
   PlanFacts,
   PlanRequest,
   SymmetricPlan,
 } from "./plan-types.ts";
-import { modelBytes, rulesOf } from "./protocol.ts";
+import { type NcclProtocol, type ResolvedSettings, resolveSettings, rulesOf } from "./rules.ts";
 import {
   chooseSymmetric,
   hasSymmetricKernel,
   type SymmetricCollective,
   undefinedBlocks,
 } from "./symmetric.ts";
+import { symmetricFold } from "./symmetric-fold.ts";
+import { channelsOf } from "./topology.ts";
 
 /** NCCL's plan of a call. Throws for unknown versions, and for worlds and settings that NCCL has no plan for. */
 export function ncclPlan(request: PlanRequest): NcclPlan {
@@ -148,5 +156,85 @@ function check(
   const reduces = collective !== "allGather" && collective !== "broadcast";
   if (reduces !== (op !== undefined)) {
     throw fault("op", op, reduces ? "an operator" : "none: nothing is folded");
+  }
+}
+
+/** The folds of a plan. */
+export interface PlanFolds {
+  readonly fold: Fold;
+  /**
+   * Second fold of plans that round by position: every block is folded both ways, and `takeSeparate` joins them
+   * before `finish`.
+   */
+  readonly separate: Fold | undefined;
+  /** Type of a running value: the element type, or float32, which is rounded to the element type once at the end. */
+  readonly accumulator: "element" | "float32";
+}
+
+/** The folds of a plan; `op` is a rank's own where the scalars of ranks differ. */
+export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
+  const { dtype, ranks, rounding, accumulator } = plan;
+  // NCCL has no 8-bit float kernel for one rank, so its average there is a copy.
+  if (ranks === 1 && op === "avg" && bytesOf(dtype) === 1) return planFolds(plan, "sum");
+  if (accumulator === "float32")
+    return { fold: symmetricFold(dtype), separate: undefined, accumulator };
+  const separate = foldFor(dtype, op, ranks, "separate");
+  if (rounding === "separate") return { fold: separate, separate: undefined, accumulator };
+  const fold = foldFor(dtype, op, ranks, "fused");
+  return { fold, separate: rounding === "byPosition" ? separate : undefined, accumulator };
+}
+
+/** Bytes after which positions repeat: the data that half a warp moves in one LL128 line. */
+export const patternBytes = 960;
+
+/** Packs of 16 bytes, within a pattern, that are fused whole; of the others the second 8 bytes are not. */
+const wholePacks: readonly number[] = [7, 15, 23, 31];
+
+/** The rounding of the hops of a call. */
+function hopRounding(dtype: DType, op: ReduceOp, protocol: NcclProtocol): HopRounding {
+  const { kind, bytes } = dtypeInfo[dtype];
+  const scales = op === "avg" || typeof op === "object";
+  if (!scales || kind !== "float" || bytes === 1) return "none";
+  if (protocol !== "LL128") return "fused";
+  return bytes === 2 ? "separate" : "byPosition";
+}
+
+/** True if an element of a 4- or 8-byte float is fused over LL128, by its byte offset in its chunk. */
+export function isFusedAt(byteOffset: number): boolean {
+  const inPattern = byteOffset % patternBytes;
+  return inPattern % 16 < 8 || wholePacks.includes(Math.floor(inPattern / 16));
+}
+
+const masks = new Map<number, Uint8Array>();
+
+/** One pattern, by element: 1 where the product is rounded separately. */
+export function separateMask(elementBytes: number): Uint8Array {
+  let mask = masks.get(elementBytes);
+  if (mask === undefined) {
+    mask = Uint8Array.from({ length: patternBytes / elementBytes }, (_, i) =>
+      isFusedAt(i * elementBytes) ? 0 : 1,
+    );
+    masks.set(elementBytes, mask);
+  }
+  return mask;
+}
+
+/**
+ * Copies into `fused` the elements of `separate` that NCCL does not fuse. `first` is the position of element 0 of both in
+ * its piece. Call it before `finish`, which can change the bits of a NaN.
+ */
+export function takeSeparate(
+  fused: Lanes,
+  separate: Lanes,
+  count: number,
+  elementBytes: number,
+  first: number,
+): void {
+  const mask = separateMask(elementBytes);
+  let at = first % mask.length;
+  for (let i = 0; i < count; i++) {
+    if (mask[at] === 1) fused[i] = separate[i] as number;
+    at++;
+    if (at === mask.length) at = 0;
   }
 }

@@ -1,23 +1,100 @@
 /**
- * A plan as a program: NCCL's own primitives, a lane for each rank and channel.
+ * A plan in the forms that others run: its folds and their layout for executors, and its program for the verifier and for times.
+ *
+ * The folds follow directly from the plan's pieces; every piece of a block is one chunk, block after block. `fuse` reads the
+ * same list off the plan's program; the tests prove the two equal by association.
+ *
+ * The program consists of NCCL's own primitives, a lane for each rank and channel. Position p of a ring is p steps from rank 0
+ * along `next`. All messages of a loop travel in the same direction.
+ *
+ * Tree on one node is a chain of ranks: pieces are folded up the chain, and results go down again. NCCL runs both
+ * directions side by side, in two halves of a block of threads. Here one lane interleaves them. Their distance is the
+ * number of steps that a piece needs to the root and back, so that neither direction waits for the other.
  *
  * The symmetric kernels load and store each other's memory; here a load is a send of the raw value. A sent value counts
  * as a partial. A rank takes its own contribution as a partial too, so that the fold is the same on every rank. These
  * kernels only compute plain sums, with the same bits either way.
  */
+
+import { specifications } from "../../api/collectives/index.ts";
 import { type Lane, ProgramBuilder } from "../builder.ts";
+import type { FusedFold, FusedPlan, Operand, Place } from "../fuse.ts";
+import type { ChunkTable, Layout } from "../layout.ts";
 import { input, output, type Program, scratch } from "../program.ts";
-import { piecesPerBlock } from "./folds.ts";
-import type { ChannelPlan, FoldOrder, NcclPlan, SymmetricPlan } from "./plan-types.ts";
-import {
-  type RingChannel,
-  writeRingAllGather,
-  writeRingAllReduce,
-  writeRingBroadcast,
-  writeRingReduce,
-  writeRingReduceScatter,
-  writeTree,
-} from "./program-channels.ts";
+import type { ChannelPlan, FoldOrder, NcclPlan, Piece, SymmetricPlan } from "./plan-types.ts";
+import { ringAt } from "./topology.ts";
+
+/** The folds of a plan, one for each piece. */
+export function ncclFused(plan: NcclPlan): FusedPlan {
+  const perBlock = piecesPerBlock(plan);
+  const groups = plan.pieces.map((piece, i) => [fusedFold(plan, piece, i % perBlock, perBlock)]);
+  // In place, a fold reads no input that another fold's output overwrites.
+  return { groups, inPlaceSafe: true, independent: true };
+}
+
+function fusedFold(plan: NcclPlan, piece: Piece, index: number, perBlock: number): FusedFold {
+  const { collective, accumulator } = plan;
+  const { reduces } = specifications[collective];
+  const { block, order } = piece;
+  const input = (collective === "reduceScatter" ? block * perBlock : 0) + index;
+  // Symmetric kernels exchange raw values, which count as partials of one rank.
+  const later = accumulator === "float32" ? "partial" : "contribution";
+  return {
+    operands: order.map((rank, i): Operand => {
+      return { kind: i === 0 ? "contribution" : later, place: { rank, chunk: input } };
+    }),
+    final: reduces,
+    reduces,
+    targets: targetsOf(plan, block, index, perBlock),
+  };
+}
+
+/** The output chunks of a piece. */
+function targetsOf(plan: NcclPlan, block: number, index: number, perBlock: number): Place[] {
+  const { collective, ranks, root } = plan;
+  if (collective === "reduceScatter") return [{ rank: block, chunk: index }];
+  if (collective === "reduce") return [{ rank: root, chunk: index }];
+  const chunk = (collective === "allGather" ? block * perBlock : 0) + index;
+  return Array.from({ length: ranks }, (_, rank) => ({ rank, chunk }));
+}
+
+/** Number of pieces of each block. */
+function piecesPerBlock({ pieces, collective, ranks }: NcclPlan): number {
+  const blocks = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
+  return pieces.length / blocks;
+}
+
+/** Chunk tables of every rank's buffers; equal ones are shared. */
+export function ncclLayout(plan: NcclPlan): Layout {
+  const { collective, ranks, root } = plan;
+  const spec = specifications[collective];
+  const tables = new Map<number, ChunkTable>();
+  const table = (blocks: number): ChunkTable => {
+    const known = tables.get(blocks) ?? blockTable(plan, blocks);
+    tables.set(blocks, known);
+    return known;
+  };
+  const everyRank = Array.from({ length: ranks }, (_, rank) => rank);
+  return {
+    in: everyRank.map((rank) => table(spec.inBlocks(ranks, rank, root))),
+    out: everyRank.map((rank) => table(spec.outBlocks(ranks, rank, root))),
+  };
+}
+
+/** The table of equally cut blocks. */
+function blockTable(plan: NcclPlan, blocks: number): ChunkTable {
+  const { pieces, count } = plan;
+  const perBlock = piecesPerBlock(plan);
+  const offsets = new Float64Array(blocks * perBlock);
+  const lengths = new Float64Array(blocks * perBlock);
+  for (let block = 0, chunk = 0; block < blocks; block++) {
+    for (let i = 0; i < perBlock; i++, chunk++) {
+      offsets[chunk] = block * count + (pieces[i]?.offset ?? 0);
+      lengths[chunk] = pieces[i]?.length ?? 0;
+    }
+  }
+  return { offsets, lengths };
+}
 
 /** The program of a plan; its chunks are the plan's pieces. */
 export function ncclProgram(plan: NcclPlan): Program {
@@ -75,6 +152,141 @@ const ringWriters: { readonly [C in ChannelPlan["collective"]]: (ring: RingChann
   allGather: writeRingAllGather,
   broadcast: writeRingBroadcast,
 };
+
+/** One channel of a program: its ring and its pieces `first` to `end` of each block. */
+interface RingChannel {
+  readonly program: ProgramBuilder;
+  readonly ranks: number;
+  /** Pieces of a block. */
+  readonly perBlock: number;
+  readonly channel: number;
+  readonly first: number;
+  readonly end: number;
+  readonly ring: readonly number[];
+}
+
+/** A rank of the ring with its neighbours. */
+interface RingRank {
+  readonly lane: Lane;
+  readonly rank: number;
+  readonly position: number;
+  readonly previous: number;
+  readonly next: number;
+}
+
+/** Each loop has a chunk for every position; chunk p is folded up to position p and distributed from there. */
+function writeRingAllReduce(channel: RingChannel): void {
+  const { ranks, first, end } = channel;
+  forEachRank(channel, ({ lane, position, previous, next }) => {
+    for (let loop = first; loop < end; loop += ranks) {
+      const chunk = (back: number): number => loop + ((position + 2 * ranks - back) % ranks);
+      lane.send(input(chunk(1)), next);
+      for (let back = 2; back < ranks; back++) {
+        lane.recvReduceSend(previous, input(chunk(back)), next);
+      }
+      lane.recvReduceCopySend(previous, input(chunk(0)), output(chunk(0)), next, { final: true });
+      for (let back = 1; back < ranks - 1; back++) {
+        lane.recvCopySend(previous, output(chunk(back)), next);
+      }
+      lane.recv(previous, output(chunk(ranks - 1)));
+    }
+  });
+}
+
+/** In each loop the blocks of all ranks go round once, and end at their ranks. */
+function writeRingReduceScatter(channel: RingChannel): void {
+  const { ranks, perBlock, first, end, ring } = channel;
+  forEachRank(channel, ({ lane, position, previous, next }) => {
+    for (let piece = first; piece < end; piece++) {
+      const block = (back: number): number =>
+        input(ringAt(ring, position - back) * perBlock + piece);
+      lane.send(block(1), next);
+      for (let back = 2; back < ranks; back++) lane.recvReduceSend(previous, block(back), next);
+      lane.recvReduceCopy(previous, block(ranks), output(piece), { final: true });
+    }
+  });
+}
+
+/** From the rank after the root round to the root. */
+function writeRingReduce(channel: RingChannel): void {
+  const { ranks, first, end, ring, program } = channel;
+  const root = ring.indexOf(program.root);
+  forEachRank(channel, ({ lane, position, previous, next }) => {
+    const place = (position - root + ranks) % ranks;
+    for (let piece = first; piece < end; piece++) {
+      if (place === 1) lane.send(input(piece), next);
+      else if (place > 1) lane.recvReduceSend(previous, input(piece), next);
+      else lane.recvReduceCopy(previous, input(piece), output(piece), { final: true });
+    }
+  });
+}
+
+/** In each loop every rank's block goes round once. */
+function writeRingAllGather(channel: RingChannel): void {
+  const { ranks, perBlock, first, end, ring } = channel;
+  forEachRank(channel, ({ lane, rank, position, previous, next }) => {
+    for (let piece = first; piece < end; piece++) {
+      const block = (back: number): number =>
+        output(ringAt(ring, position - back) * perBlock + piece);
+      // In place the copy has equal source and target, so the input is sent first.
+      lane.send(input(piece), next).copy(input(piece), output(rank * perBlock + piece));
+      for (let back = 1; back < ranks - 1; back++) lane.recvCopySend(previous, block(back), next);
+      lane.recv(previous, block(ranks - 1));
+    }
+  });
+}
+
+/** From the root round to the rank before it. */
+function writeRingBroadcast(channel: RingChannel): void {
+  const { ranks, first, end, ring, program } = channel;
+  const root = ring.indexOf(program.root);
+  forEachRank(channel, ({ lane, position, previous, next }) => {
+    const place = (position - root + ranks) % ranks;
+    for (let piece = first; piece < end; piece++) {
+      if (place === 0) lane.send(input(piece), next).copy(input(piece), output(piece));
+      else if (place < ranks - 1) lane.recvCopySend(previous, output(piece), next);
+      else lane.recv(previous, output(piece));
+    }
+  });
+}
+
+function forEachRank(
+  { program, ring, channel }: RingChannel,
+  write: (rank: RingRank) => void,
+): void {
+  ring.forEach((rank, position) => {
+    const lane = program.lane(rank, channel);
+    const previous = ringAt(ring, position - 1);
+    write({ lane, rank, position, previous, next: ringAt(ring, position + 1) });
+  });
+}
+
+/** One channel of a program: its chain, leaf first, and its pieces. */
+interface ChainChannel extends Omit<RingChannel, "ring"> {
+  readonly chain: readonly number[];
+}
+
+/** All pieces of a channel up and down its chain. */
+function writeTree({ program, channel, first, end, chain }: ChainChannel): void {
+  const root = chain.length - 1;
+  chain.forEach((rank, place) => {
+    const lane = program.lane(rank, channel);
+    const child = chain[place - 1] ?? -1;
+    const parent = chain[place + 1] ?? -1;
+    const delay = 2 * (root - place);
+    for (let piece = first; piece < end + delay; piece++) {
+      if (piece < end) {
+        if (place === 0) lane.send(input(piece), parent);
+        else if (place < root) lane.recvReduceSend(child, input(piece), parent);
+        else lane.recvReduceCopySend(child, input(piece), output(piece), child, { final: true });
+      }
+      const back = piece - delay;
+      if (back < first || place === root) continue;
+      if (place > 0) lane.recvCopySend(parent, output(back), child);
+      else lane.recv(parent, output(back));
+    }
+  });
+}
 
 /** Writes the program of a symmetric plan. */
 function writeSymmetric(program: ProgramBuilder, plan: SymmetricPlan, perBlock: number): void {

@@ -16,9 +16,8 @@
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import { channelLimit, type ResolvedSettings } from "./pin.ts";
 import type { NcclPlan, PlanFacts, SymmetricKernel } from "./plan-types.ts";
-import type { NcclCollective } from "./protocol.ts";
+import { channelLimit, type NcclCollective, type ResolvedSettings } from "./rules.ts";
 
 /** Collectives with symmetric kernels that fold. */
 export type SymmetricCollective = Extract<NcclCollective, "allReduce" | "reduceScatter">;

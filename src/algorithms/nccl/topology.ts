@@ -6,6 +6,7 @@
  * are used in the cost model only.
  */
 import { UnsupportedError } from "../../api/errors.ts";
+import type { ResolvedSettings } from "./rules.ts";
 
 /** Ring and chain of one channel, in ranks. */
 export interface ChannelPaths {
@@ -80,6 +81,18 @@ function presetChain(ranks: number, channel: number): readonly number[] {
   if (ranks === 3 && channel >= 9) return [1, 0, 2];
   if (ranks === 3 && channel >= 6) return [0, 2, 1];
   return Array.from({ length: ranks }, (_, place) => ranks - 1 - place);
+}
+
+/** The channels of a communicator: the first ones up to the limit; beyond their number they repeat from the first. */
+export function channelsOf(
+  { channels }: Topology,
+  { minChannels, maxChannels }: ResolvedSettings,
+): readonly ChannelPaths[] {
+  const channelCount = Math.max(minChannels, Math.min(maxChannels, channels.length));
+  return Array.from(
+    { length: channelCount },
+    (_, c) => channels[c % channels.length] as ChannelPaths,
+  );
 }
 
 /** The rank at ring position `i` modulo the length. */

@@ -1,9 +1,8 @@
 /** The cost table and the switch points of nccl-internals 8.2, and the choice under settings. */
 import { describe, expect, test } from "vitest";
-import { choose } from "../../../../src/algorithms/nccl/choice.ts";
-import type { NcclCollective } from "../../../../src/algorithms/nccl/protocol.ts";
+import { choose, costEntry } from "../../../../src/algorithms/nccl/choice.ts";
+import type { NcclCollective } from "../../../../src/algorithms/nccl/rules.ts";
 import { h200x8 } from "../../../../src/algorithms/nccl/topology.ts";
-import { costEntry } from "../../../../src/algorithms/nccl/tuning.ts";
 
 /** Tree LL, LL128, Simple, Ring LL, LL128, Simple: latency/bandwidth as printed with one digit. */
 const entries: Record<number, string> = {

@@ -2,10 +2,10 @@
 import { type CommError, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { costEntry } from "../../../../src/algorithms/nccl/choice.ts";
 import { graphTopology } from "../../../../src/algorithms/nccl/graph-topology.ts";
 import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import { h200x8, type Topology } from "../../../../src/algorithms/nccl/topology.ts";
-import { costEntry } from "../../../../src/algorithms/nccl/tuning.ts";
 
 const hex = (dev: number): string => (dev === 0 ? "0" : `0x${dev.toString(16)}`);
 

@@ -5,14 +5,14 @@ import {
   chunkElements,
   partition,
   ringAllReduceChunks,
-} from "../../../../src/algorithms/nccl/chunks.ts";
-import { resolveSettings } from "../../../../src/algorithms/nccl/pin.ts";
+} from "../../../../src/algorithms/nccl/pieces.ts";
 import {
   type NcclAlgorithm,
   type NcclCollective,
   type NcclProtocol,
+  resolveSettings,
   rulesOf,
-} from "../../../../src/algorithms/nccl/protocol.ts";
+} from "../../../../src/algorithms/nccl/rules.ts";
 import { h200x8 } from "../../../../src/algorithms/nccl/topology.ts";
 
 const rules = rulesOf("2.28");

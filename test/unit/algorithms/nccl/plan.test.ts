@@ -2,8 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { differenceText, differing } from "../../../../src/algorithms/nccl/differing.ts";
 import { elementPlan, elementText, pieceAt } from "../../../../src/algorithms/nccl/explain.ts";
-import { isFusedAt, takeSeparate } from "../../../../src/algorithms/nccl/folds.ts";
-import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
+import { isFusedAt, ncclPlan, takeSeparate } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
 import { h200x8 } from "../../../../src/algorithms/nccl/topology.ts";
 import { UnsupportedError } from "../../../../src/api/index.ts";

@@ -1,8 +1,8 @@
 /** The symmetric kernels of nccl-internals 4.7: choice, blocks, ranges, defect, arithmetic. */
 import { describe, expect, test } from "vitest";
 import { lanesOf } from "../../../../src/algorithms/arithmetic/index.ts";
-import { resolveSettings } from "../../../../src/algorithms/nccl/pin.ts";
 import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
+import { resolveSettings } from "../../../../src/algorithms/nccl/rules.ts";
 import {
   chooseSymmetric,
   elementRangesOf,
