@@ -8,8 +8,8 @@
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
 import type { InvalidArgumentError } from "../api/errors.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { assertIndex, maxSteps, tooManySteps } from "./limits.ts";
-import { column, none, type Program, type Ref, stepWidth } from "./program.ts";
+import { maxSteps, tooManySteps } from "./limits.ts";
+import { assertIndex, column, none, type Program, type Ref, stepWidth } from "./program.ts";
 
 /** Options of a step. */
 export interface StepOptions {

@@ -150,10 +150,6 @@ export {
   explainInRankOrder,
   isBuilt,
   isOrdered,
-  type Link,
-  type LinkOptions,
-  linkModel,
-  linkOf,
   namesOf,
   type Plan,
   type Planner,
@@ -186,7 +182,7 @@ export {
   stepCount,
   stepText,
 } from "./program.ts";
-export { evaluate } from "./timing.ts";
+export { evaluate, type Link, type LinkOptions, linkModel, linkOf } from "./timing.ts";
 export { findDeadlock, smallestSafeCredits } from "./verify/credits.ts";
 export { type Execution, execute } from "./verify/execution.ts";
 export type { Problem } from "./verify/matching.ts";

@@ -4,7 +4,6 @@
  * The limits allow a ring of 2,048 ranks, or of 1,448 if its folds are needed too.
  */
 import { UnsupportedError } from "../api/errors.ts";
-import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Steps of all ranks together. */
 export const maxSteps = 2 ** 23;
@@ -71,15 +70,4 @@ function tooLarge({ collective, algorithm, ranks }: ProgramSize, what: string): 
     },
     { field: "program", collective, size: ranks },
   );
-}
-
-/**
- * Throws, naming the helper and the field, unless `value` is an integer from 0 up to `end`, exclusive. Packed integers
- * would silently truncate a fraction.
- */
-export function assertIndex(helper: string, field: string, value: unknown, end?: number): void {
-  const isIndex = Number.isSafeInteger(value) && (value as number) >= 0;
-  if (isIndex && (end === undefined || (value as number) < end)) return;
-  const needed = end === undefined ? "an integer of at least 0" : `an integer in 0..${end - 1}`;
-  throw invalid(helper, field, textOf(value), needed);
 }

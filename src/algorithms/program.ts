@@ -10,7 +10,7 @@
  * stores it in a buffer, sends it to a peer, or both.
  */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
-import { assertIndex } from "./limits.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** Buffers a step can name. `in` is the rank's untouched input, `scratch` the program's own. */
 const bufferNames = ["in", "out", "scratch"] as const;
@@ -136,4 +136,15 @@ export function stepText(step: Step): string {
   if (write !== none) parts.push(`store in ${refText(write, span)}`);
   if (to !== none) parts.push(span === 0 ? `signal ${to}` : `send to ${to}`);
   return parts.join(", ");
+}
+
+/**
+ * Throws, naming the helper and the field, unless `value` is an integer from 0 up to `end`, exclusive. Packed integers
+ * would silently truncate a fraction.
+ */
+export function assertIndex(helper: string, field: string, value: unknown, end?: number): void {
+  const isIndex = Number.isSafeInteger(value) && (value as number) >= 0;
+  if (isIndex && (end === undefined || (value as number) < end)) return;
+  const needed = end === undefined ? "an integer of at least 0" : `an integer in 0..${end - 1}`;
+  throw invalid(helper, field, textOf(value), needed);
 }

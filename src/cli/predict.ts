@@ -11,7 +11,7 @@ import {
   torus,
   type Wiring,
 } from "../algorithms/index.ts";
-import { linkBounds } from "../algorithms/plans/link.ts";
+import { linkBounds } from "../algorithms/timing.ts";
 import { bytesOf, type SpecifiedCollective } from "../api/index.ts";
 import { sizeText } from "../bench/index.ts";
 import { callSizes } from "../bench/sizes.ts";

@@ -1,6 +1,6 @@
 /** `twinccl trace`: prints the events of a call or a program in virtual time, from a real run on the simulation. */
 import { existsSync } from "node:fs";
-import { linkBounds } from "../algorithms/plans/link.ts";
+import { linkBounds } from "../algorithms/timing.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";

@@ -5,7 +5,7 @@
  * division that ends an average. Flipping the sign bit of both operands turns one order into the
  * other.
  */
-import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./fold.ts";
 
 type ByteHop = Hop<Uint8Array>;
 

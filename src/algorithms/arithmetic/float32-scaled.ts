@@ -6,9 +6,9 @@
  * storing rounds again. The second rounding is wrong only where the double lies exactly half way
  * between two float32 but the true sum does not. Such a double has 25 bits at most, which is rare.
  */
-import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+
 import { add32 } from "./float32.ts";
-import { canonicalise32 } from "./nan.ts";
+import { type Chain, canonicalise32, chainByOne, type FoldMethods, type Hop } from "./fold.ts";
 import { oddSum } from "./odd-sum.ts";
 import { isPowerOfTwo } from "./scalar.ts";
 

@@ -5,8 +5,14 @@
  * has more than 2 · 24 + 2 bits. So every hop computes in doubles, and `Math.fround` or the store
  * rounds. V8 compiles that to one single-precision instruction.
  */
-import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
-import { canonicalise32 } from "./nan.ts";
+import {
+  type Chain,
+  canonicalise32,
+  chainByFour,
+  chainByOne,
+  type FoldMethods,
+  type Hop,
+} from "./fold.ts";
 
 const round = Math.fround;
 

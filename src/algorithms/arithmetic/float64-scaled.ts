@@ -6,9 +6,9 @@
  * calls `fma` for every other element. Those are near ties, products near the ends of the exponent range, zeros, infinities,
  * NaN.
  */
-import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+
 import { add64 } from "./float64.ts";
-import { canonicalise64 } from "./nan.ts";
+import { type Chain, canonicalise64, chainByOne, type FoldMethods, type Hop } from "./fold.ts";
 import { isPowerOfTwo } from "./scalar.ts";
 
 type Scaled = (

@@ -4,8 +4,14 @@
  * JavaScript's own numbers, one rounding for each operator. The loops repeat those of float32 on
  * purpose: a loop over two classes of arrays is several times slower.
  */
-import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
-import { canonicalise64 } from "./nan.ts";
+import {
+  type Chain,
+  canonicalise64,
+  chainByFour,
+  chainByOne,
+  type FoldMethods,
+  type Hop,
+} from "./fold.ts";
 
 /** Sum of float64. */
 export function float64Sum(): FoldMethods {

@@ -5,8 +5,7 @@
  * are filled that way on first use, so the loops only look up results. Because the conversion
  * saturates, infinities of e5m2 become its largest value in any hop, even in a minimum.
  */
-import { chainByOne, type FoldMethods, type Hop } from "./chains.ts";
-import { canonicalise8 } from "./nan.ts";
+import { canonicalise8, chainByOne, type FoldMethods, type Hop } from "./fold.ts";
 import { bitsToNumber, numberToBits } from "./small-float.ts";
 
 /** The two 1-byte formats. */

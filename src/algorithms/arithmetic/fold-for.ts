@@ -6,8 +6,7 @@
  */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import type { Fold, ScalarRounding } from "./fold.ts";
-import type { FloatDType } from "./nan.ts";
+import type { FloatDType, Fold, ScalarRounding } from "./fold.ts";
 import { operators } from "./operators.ts";
 import { averageScalar, roundScalar } from "./scalar.ts";
 

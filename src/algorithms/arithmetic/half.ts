@@ -4,7 +4,7 @@
  * A block of accumulators is decoded by table, folded through all its hops and encoded once.
  * Between hops a double holds a value of the format, so decoding and encoding are exact.
  */
-import { type Chain, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+import { type Chain, canonicalise16, chainByOne, type FoldMethods, type Hop } from "./fold.ts";
 import {
   addBlock,
   addScaledToBlock,
@@ -17,7 +17,6 @@ import {
   scaleIntoBlock,
   storeBlock,
 } from "./half-block.ts";
-import { canonicalise16 } from "./nan.ts";
 import { valuesOf } from "./small-arrays.ts";
 import { smallFormats } from "./small-float.ts";
 

@@ -1,5 +1,8 @@
 /** Arithmetic of every dtype and operator: the only owner of all executors' rounding rules. */
 export {
+  canonicalise,
+  canonicalNaN,
+  type FloatDType,
   type Fold,
   type FoldTerms,
   type Lanes,
@@ -8,7 +11,6 @@ export {
   type ScalarRounding,
 } from "./fold.ts";
 export { foldFor } from "./fold-for.ts";
-export { canonicalise, canonicalNaN, type FloatDType } from "./nan.ts";
 export { averageScalar, roundScalar, scalarBits } from "./scalar.ts";
 export { bitsToNumbers, numbersToBits } from "./small-arrays.ts";
 export { bitsToNumber, numberToBits, type SmallFloat } from "./small-float.ts";

@@ -7,13 +7,12 @@
 import type { DType } from "../../api/dtype.ts";
 import type { NamedReduceOp } from "../../api/reduce-op.ts";
 import { byteExtreme, byteProd, byteScaledSum, byteSum } from "./bytes.ts";
-import type { FoldMethods } from "./chains.ts";
 import { type Float8DType, float8Fold, float8ScaledSum } from "./float8.ts";
 import { float32Max, float32Min, float32Prod, float32Sum } from "./float32.ts";
 import { float32ScaledSum } from "./float32-scaled.ts";
 import { float64Max, float64Min, float64Prod, float64Sum } from "./float64.ts";
 import { float64ScaledSum } from "./float64-scaled.ts";
-import type { ScalarRounding } from "./fold.ts";
+import type { FoldMethods, ScalarRounding } from "./fold.ts";
 import { type HalfDType, halfExtreme, halfProd, halfScaledSum, halfSum } from "./half.ts";
 import { averageScalar, roundScalar } from "./scalar.ts";
 import { word32Extreme, word32Prod, word32ScaledSum, word32Sum } from "./words32.ts";

@@ -6,7 +6,7 @@
  * types from there; float64 has its own 1/n.
  */
 import type { DType } from "../../api/dtype.ts";
-import type { FloatDType } from "./nan.ts";
+import type { FloatDType } from "./fold.ts";
 import { bitsToNumber, numberToBits } from "./small-float.ts";
 
 /** `x` rounded to `dtype`, as a number. */

@@ -4,7 +4,7 @@
  * Sum and product have the same bits either way. Comparing flips the sign bit of both operands
  * where the type is unsigned, and the division that ends an average reads the type's own value.
  */
-import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./fold.ts";
 
 type WordHop = Hop<Int32Array>;
 

@@ -8,7 +8,7 @@
  * carry. Wrapping sums are associative, so high words are added in pairs. A product takes the low word of two words from
  * `Math.imul`, and the high word from products of 16-bit halves. Only the low words of cross terms count.
  */
-import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./chains.ts";
+import { type Chain, chainByFour, chainByOne, type FoldMethods, type Hop } from "./fold.ts";
 
 type PairHop = Hop<Int32Array>;
 

@@ -8,9 +8,9 @@
  */
 import { none } from "../program.ts";
 import { EventQueue } from "./event-queue.ts";
-import { InFlight, LinkPositions, Slots } from "./in-flight.ts";
 import { type Fabric, type LinkModel, reportEvery, type Timing } from "./model.ts";
 import type { RunOptions } from "./recurrence.ts";
+import { InFlight } from "./recurrence.ts";
 import type { Traffic } from "./traffic.ts";
 
 /** The resources that messages contend for. */
@@ -291,5 +291,85 @@ class EventRun {
     this.#awaited[edge] = 0;
     const lane = this.#traffic.edgeTo[edge] as number;
     this.#queue.push(lane, Math.max(this.#now[lane] as number, arrival), classes.lane);
+  }
+}
+
+/** Positions of messages on shared links, by their number in `InFlight`. */
+class LinkPositions {
+  edge = new Int32Array(0);
+  /** Links passed. */
+  hop = new Int32Array(0);
+  /** Time at which the last byte reaches the position of the head. */
+  tail = new Float64Array(0);
+
+  /** A message leaves its sender; `capacity` is the pool's. */
+  begin(message: number, edge: number, sendEnd: number, capacity: number): void {
+    if (capacity > this.edge.length) this.#grow(capacity);
+    this.edge[message] = edge;
+    this.hop[message] = 0;
+    this.tail[message] = sendEnd;
+  }
+
+  /** The last byte of a message passes a link of that latency. */
+  pass(message: number, passed: number, latency: number): void {
+    this.hop[message] = (this.hop[message] as number) + 1;
+    this.tail[message] = Math.max(this.tail[message] as number, passed) + latency;
+  }
+
+  #grow(capacity: number): void {
+    const edge = new Int32Array(capacity);
+    const hop = new Int32Array(capacity);
+    const tail = new Float64Array(capacity);
+    edge.set(this.edge);
+    hop.set(this.hop);
+    tail.set(this.tail);
+    this.edge = edge;
+    this.hop = hop;
+    this.tail = tail;
+  }
+}
+
+/** The slots of every channel, one for each message that is sent and not yet received, and the times they are free. */
+class Slots {
+  readonly #credits: number;
+  /** By edge and slot: the time at which the sender learned that the slot's last message was received. */
+  readonly #freeAt: Float64Array;
+  readonly #taken: Int32Array;
+  readonly #released: Int32Array;
+  /** By edge: 1 while its sender waits for a slot. */
+  readonly #awaited: Uint8Array;
+
+  constructor(edges: number, credits: number) {
+    this.#credits = credits;
+    this.#freeAt = new Float64Array(edges * credits);
+    this.#taken = new Int32Array(edges);
+    this.#released = new Int32Array(edges);
+    this.#awaited = new Uint8Array(edges);
+  }
+
+  /** Time at which the next slot of an edge is free; NaN while unknown, and the edge is then marked as awaited. */
+  freeAt(edge: number): number {
+    const taken = this.#taken[edge] as number;
+    if (taken < this.#credits) return 0;
+    if ((this.#released[edge] as number) > taken - this.#credits) {
+      return this.#freeAt[edge * this.#credits + (taken % this.#credits)] as number;
+    }
+    this.#awaited[edge] = 1;
+    return Number.NaN;
+  }
+
+  /** Takes that slot. */
+  take(edge: number): void {
+    this.#taken[edge] = (this.#taken[edge] as number) + 1;
+  }
+
+  /** Frees the slot of the next received message of an edge; true when the sender waits for it. */
+  release(edge: number, freeAt: number): boolean {
+    const released = this.#released[edge] as number;
+    this.#freeAt[edge * this.#credits + (released % this.#credits)] = freeAt;
+    this.#released[edge] = released + 1;
+    if (this.#awaited[edge] === 0) return false;
+    this.#awaited[edge] = 0;
+    return true;
   }
 }

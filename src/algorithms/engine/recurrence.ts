@@ -9,10 +9,9 @@
 import { UnsupportedError } from "../../api/errors.ts";
 import type { Symmetry } from "../algorithm.ts";
 import { column, none, stepWidth } from "../program.ts";
-import { InFlight } from "./in-flight.ts";
 import type { MessageLog } from "./message-log.ts";
 import { type LinkModel, type OnProgress, reportEvery, type Timing } from "./model.ts";
-import type { Traffic } from "./traffic.ts";
+import { doubled, type Traffic } from "./traffic.ts";
 
 /** Options of an engine beside the traffic and the model. */
 export interface RunOptions {
@@ -107,6 +106,76 @@ export function runRecurrence(
     finished: now.map((time, rank) => Math.max(time, sendPort[rank] ?? 0)),
     sentElements: sent,
   };
+}
+
+/**
+ * Messages in flight, sent and not yet received: a queue for every edge. All queues share one pool that is reused, so memory
+ * grows with the messages in flight and not with all messages sent. The engines' inner loops read the columns, which are replaced when the pool grows.
+ */
+export class InFlight {
+  /** First and last message of each edge; -1 where there is none. */
+  readonly heads: Int32Array;
+  readonly #tails: Int32Array;
+  /** Time at which a message took its sender's port, and its length. */
+  sendStart = new Float64Array(64);
+  elements = new Float64Array(64);
+  /** Time at which its head reaches the receiver; NaN while unknown. */
+  arrival = new Float64Array(64);
+  #next = new Int32Array(64);
+  #free = none;
+  #used = 0;
+
+  constructor(edges: number) {
+    this.heads = new Int32Array(edges).fill(none);
+    this.#tails = new Int32Array(edges).fill(none);
+  }
+
+  /** Capacity of the pool. */
+  get capacity(): number {
+    return this.#next.length;
+  }
+
+  /** Appends a message to an edge's queue and returns its number. */
+  push(edge: number, sendStart: number, elements: number, arrival: number): number {
+    let message = this.#free;
+    if (message !== none) this.#free = this.#next[message] as number;
+    else {
+      if (this.#used === this.#next.length) this.#grow();
+      message = this.#used++;
+    }
+    this.sendStart[message] = sendStart;
+    this.elements[message] = elements;
+    this.arrival[message] = arrival;
+    this.#next[message] = none;
+    const tail = this.#tails[edge] as number;
+    if (tail === none) this.heads[edge] = message;
+    else this.#next[tail] = message;
+    this.#tails[edge] = message;
+    return message;
+  }
+
+  /** Removes the first message of an edge's queue. Its columns are valid until the next push. */
+  drop(edge: number, message: number): void {
+    const next = this.#next[message] as number;
+    this.heads[edge] = next;
+    if (next === none) this.#tails[edge] = none;
+    this.#next[message] = this.#free;
+    this.#free = message;
+  }
+
+  #grow(): void {
+    this.#next = doubled(this.#next);
+    this.sendStart = longer(this.sendStart);
+    this.elements = longer(this.elements);
+    this.arrival = longer(this.arrival);
+  }
+}
+
+/** A copy of twice the capacity. */
+function longer(array: Float64Array<ArrayBuffer>): Float64Array<ArrayBuffer> {
+  const copy = new Float64Array(2 * array.length);
+  copy.set(array);
+  return copy;
 }
 
 /** A symmetric program and the length of its chunks. */

@@ -3,7 +3,7 @@ import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
 import { alignedTable } from "../../api/error-text.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import type { NamedReduceOp, ReduceOp } from "../../api/reduce-op.ts";
-import { assertIndex } from "../limits.ts";
+import { assertIndex } from "../program.ts";
 import { isFusedAt } from "./plan.ts";
 import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
 

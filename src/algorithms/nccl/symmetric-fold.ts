@@ -6,9 +6,8 @@
  */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import { invariant } from "../../api/invariant.ts";
-import type { Fold, Lanes } from "../arithmetic/fold.ts";
+import { canonicalise, type Fold, type Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
-import { canonicalise } from "../arithmetic/nan.ts";
 import {
   bitsToNumber,
   nearest,

@@ -23,9 +23,8 @@ import { allToAllvBlocks, type CallShape, type Layout, rowBlocks } from "../layo
 import { isTooLarge } from "../limits.ts";
 import { operatorSign } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
-import { evaluate } from "../timing.ts";
+import { evaluate, type Link, linkModel } from "../timing.ts";
 import { explanationText, microseconds } from "./explain-text.ts";
-import { type Link, linkModel } from "./link.ts";
 import { isBuilt, type Plan } from "./plan.ts";
 
 /**

@@ -1,6 +1,5 @@
 /** Plans: the program of a call, its layout and arithmetic, and its explanation. */
 export { explainInRankOrder, namesOf } from "./explain.ts";
-export { type Link, type LinkOptions, linkModel, linkOf } from "./link.ts";
 export { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 export {
   explainCall,

@@ -26,9 +26,9 @@ import {
   topologies,
   withRing,
 } from "../nccl/index.ts";
+import type { Link } from "../timing.ts";
 import { CataloguePlanner, checkChoice } from "./catalogue-planner.ts";
 import { explainPlan, explainReduces, unexplained } from "./explain.ts";
-import type { Link } from "./link.ts";
 import { NcclPlanner } from "./nccl-planner.ts";
 import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 

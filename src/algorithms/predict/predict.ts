@@ -22,7 +22,7 @@ import {
   writtenLanes,
 } from "../engine/index.ts";
 import { type Layout, layoutOf } from "../layout.ts";
-import { type Link, linkModel } from "../plans/link.ts";
+import { type Link, linkModel } from "../timing.ts";
 import { fabricOf, type LinkCost, representativeFabric, type Topology } from "./topologies.ts";
 
 /** A call on a machine. */
