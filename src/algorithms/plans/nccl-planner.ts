@@ -94,11 +94,7 @@ function isKnown(collective: string): collective is KnownCollective {
 class NcclCallPlan implements Plan {
   readonly name: string;
   readonly protocol: string | undefined;
-  readonly summary: string;
-  readonly claim: string;
   readonly unclaimed = false;
-  readonly fastest: string | undefined;
-  readonly refusal: string | undefined;
   readonly ranks: number;
   readonly channels: number;
   readonly cost = undefined;
@@ -113,13 +109,32 @@ class NcclCallPlan implements Plan {
     this.protocol = plan.protocol;
     this.ranks = plan.ranks;
     this.channels = plan.channels;
-    this.summary = `as NCCL ${plan.version} does it on ${plan.topology}, over ${plan.channels} ${plan.channels === 1 ? "channel" : "channels"}`;
-    this.fastest = fastestOf(plan);
-    this.refusal = undefinedReason(plan);
-    this.claim =
-      this.refusal === undefined
-        ? `the same bits as NCCL ${plan.version} on ${plan.topology} without in-switch reduction`
-        : `no call: ${this.refusal}`;
+  }
+
+  // Texts are for explanations and errors, so most plans need none of them.
+
+  get summary(): string {
+    const { version, topology, channels } = this.#plan;
+    return `as NCCL ${version} does it on ${topology}, over ${channels} ${channels === 1 ? "channel" : "channels"}`;
+  }
+
+  get claim(): string {
+    const { refusal } = this;
+    if (refusal !== undefined) return `no call: ${refusal}`;
+    const { version, topology } = this.#plan;
+    return `the same bits as NCCL ${version} on ${topology} without in-switch reduction`;
+  }
+
+  /** Sizes count as nccl-tests counts them: with the blocks of all ranks. */
+  get fastest(): string | undefined {
+    const { collective, ranks, count, dtype } = this.#plan;
+    const blocks = collective === "allReduce" ? 1 : ranks;
+    const path = fastestPath(collective, ranks, blocks * count * bytesOf(dtype));
+    return path && fastestPathText(path);
+  }
+
+  get refusal(): string | undefined {
+    return undefinedReason(this.#plan);
   }
 
   get outline(): readonly string[] {
@@ -148,11 +163,4 @@ class NcclCallPlan implements Plan {
   folds(_dtype: DType, op: ReduceOp): PlanFolds {
     return planFolds(this.#plan, op);
   }
-}
-
-/** Sizes count as nccl-tests counts them: with the blocks of all ranks. */
-function fastestOf({ collective, ranks, count, dtype }: NcclPlan): string | undefined {
-  const blocks = collective === "allReduce" ? 1 : ranks;
-  const path = fastestPath(collective, ranks, blocks * count * bytesOf(dtype));
-  return path && fastestPathText(path);
 }

@@ -206,7 +206,7 @@ export function symmetricRefusal(
   comm: CommInfo,
 ): string | undefined {
   const { collective } = question;
-  if (!isBuilt(collective) || questionPlace(question) === undefined) return undefined;
+  if (questionPlace(question) === undefined || !isBuilt(collective)) return undefined;
   return planOf(planner, planQuestionOf(collective, question, comm)).refusal;
 }
 

@@ -18,22 +18,18 @@ import {
 import type { DeviceBuffer, SpecifiedCollective } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 
-/** The question to a planner about a call. */
-export function planQuestion(
-  collective: SpecifiedCollective,
-  { calls, comm }: CallSet,
-): PlanQuestion {
+/** The question to a planner about a collective; splits, recordings and messages are not planned. */
+export function planQuestion({ collective, calls, comm }: CallSet): PlanQuestion {
   const { dtype, op, count = 0, root = -1 } = calls[0] ?? {};
-  const place = calls[0] && symmetricPlace(calls[0]);
   return {
-    collective,
+    collective: collective as SpecifiedCollective,
     ranks: calls.length,
     root,
     dtype,
     op,
     count,
     ordered: isOrdered(comm),
-    place,
+    place: calls[0] && symmetricPlace(calls[0]),
   };
 }
 

@@ -3,7 +3,6 @@
 import {
   evaluate,
   explainCall,
-  isBuilt,
   type Layout,
   type Link,
   linkModel,
@@ -23,13 +22,7 @@ import type {
   SessionInfo,
   Work,
 } from "../../api/backend-entry.ts";
-import {
-  bytesOf,
-  type CollectiveName,
-  type Explanation,
-  type Question,
-  UnsupportedError,
-} from "../../api/index.ts";
+import { bytesOf, type Explanation, type Question } from "../../api/index.ts";
 import {
   bind,
   planQuestion,
@@ -197,8 +190,8 @@ export class SimSession implements Session {
 
   /** `posted` are the calls as the ranks made them: the replay in place of its calls. */
   #serve(set: CallSet, posted = set.calls): void | Promise<void> {
-    const { collective, calls } = set;
-    const ready = this.#lookupOrPrepare(collective, set);
+    const { calls } = set;
+    const ready = this.#lookupOrPrepare(set);
     if (ready === undefined) return this.#executeReduces(set, posted);
     const { plan, bound } = ready;
     try {
@@ -217,12 +210,9 @@ export class SimSession implements Session {
   }
 
   /** The prepared work of a call, cached for repeated calls; `undefined` if the call runs as several reduces. */
-  #lookupOrPrepare(collective: CollectiveName, set: CallSet): SubmittedCall | undefined {
+  #lookupOrPrepare(set: CallSet): SubmittedCall | undefined {
     if (set.cache?.planned !== undefined) return set.cache.planned as SubmittedCall;
-    if (!isBuilt(collective)) {
-      throw new UnsupportedError({ headline: `${collective}: not built in this version` });
-    }
-    const question = planQuestion(collective, set);
+    const question = planQuestion(set);
     if (this.#settings.planner.reducesEachRoot(question)) return undefined;
     const ready = this.#prepare(question, set);
     if (set.cache !== undefined) set.cache.planned = ready;
@@ -244,7 +234,7 @@ export class SimSession implements Session {
 
   #executeReduces(set: CallSet, posted: readonly RankCall[]): void | Promise<void> {
     const parts = splitIntoReduces(set);
-    const ready = parts.map((part) => this.#prepare(planQuestion("reduce", part), part));
+    const ready = parts.map((part) => this.#prepare(planQuestion(part), part));
     try {
       const bound = ready.flatMap((each) => each.bound);
       return this.#move(set.comm, set.calls, bound);
