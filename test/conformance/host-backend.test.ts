@@ -1,4 +1,4 @@
-/** The backend of docs/backends.md, taken out of the page: `host-backend.ts` is the page's text, and `-u` writes it anew. */
+/** The backend of docs/backends.md, taken out of the page: `host-backend.ts` is the page's text, and `-u` rewrites it. */
 import { readFileSync } from "node:fs";
 import { type Communicator, createWorld, InvalidArgumentError, type Question } from "twinccl";
 import { checkProperty, programs, runProgram } from "twinccl/testing";

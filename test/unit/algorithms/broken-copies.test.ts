@@ -102,7 +102,7 @@ const corpus: readonly Broken[] = [
   },
   {
     ...meet,
-    mistake: "a barrier in which one rank waits for nobody",
+    mistake: "a barrier in which one rank waits for no other",
     write: (program) => {
       const { ranks } = program;
       for (let peer = 1; peer < ranks; peer++) program.lane(peer).signal(0);

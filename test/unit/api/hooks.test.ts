@@ -136,7 +136,7 @@ describe("a value that is not a function", () => {
 describe("the end of an operation", () => {
   const nothing = (): void => undefined;
   const others: Record<string, (comm: Communicator) => void> = {
-    nobody: nothing,
+    "no observer": nothing,
     "a hook before": (comm) => void comm.hooks.before(nothing),
     "a hook after": (comm) => void comm.hooks.after(nothing),
   };

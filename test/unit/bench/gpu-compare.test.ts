@@ -120,7 +120,7 @@ describe("compare", () => {
     ];
     const pairs = [
       ["ours", "theirs"],
-      ["nobody", "theirs"],
+      ["absent", "theirs"],
     ];
     const deadline = nowMs + 400;
     const given = { rounds: 3, deadline, pairs };

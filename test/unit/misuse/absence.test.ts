@@ -59,7 +59,7 @@ const corpus: readonly Planted[] = [
     expected: (rank) => (rank === 0 ? "fine" : deadlock([0], { collective: "broadcast" })),
   },
   {
-    wrong: "a rank waits for the contents of a buffer whose call nobody joins",
+    wrong: "a rank waits for the contents of a buffer whose call no other rank joins",
     size: 2,
     program: async (comm, guard) => {
       if (comm.rank === 1) return;

@@ -72,7 +72,7 @@ const right: Readonly<Record<string, Changes>> = {
   split: () => ({ color: 0 }),
 };
 
-/** A fault in one call: on all ranks, or `on` one alone, while its peers wait in vain. */
+/** A fault in one call: on all ranks, or `on` one alone, whose peers wait for it. */
 interface Case {
   readonly collective: string;
   readonly wrong: string;

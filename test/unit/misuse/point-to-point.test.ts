@@ -59,7 +59,7 @@ const neverMeet: readonly Planted[] = [
     },
   },
   {
-    wrong: "a receive is posted behind a send that nobody takes, unawaited",
+    wrong: "receives are posted behind sends that wait for them, unawaited",
     size: 2,
     expected: () => deadlock([0, 1], { collective: "send" }),
     program: (comm, guard) =>
@@ -69,7 +69,7 @@ const neverMeet: readonly Planted[] = [
       ]),
   },
   {
-    wrong: "a send whose receive nobody makes",
+    wrong: "a send without a receive",
     size: 3,
     expected: (rank) => (rank === 0 ? deadlock([2], { collective: "send" }) : "fine"),
     program: (comm, guard) =>

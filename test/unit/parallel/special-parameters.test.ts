@@ -87,7 +87,7 @@ test.each(stages)("one without elements, as in an uneven division, at stage %i",
     await trainer.gatherValues();
     expect([...model.get("none").value]).toEqual([]);
     expect(trainer.learningRate("none")).toBe(0.1);
-    expect(() => trainer.learningRate("nobody")).toThrow(/no parameter has this name/);
+    expect(() => trainer.learningRate("unknown")).toThrow(/no parameter has this name/);
   });
 });
 

@@ -125,7 +125,7 @@ describe("an algorithm that is not sound", () => {
     const [{ error } = {}] = await outcomesWith(3, { ...line, write });
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "algorithms.allReduce" });
     expect(error?.message).toContain('"line" cannot be written for 3 ranks: three is too many');
-    const [{ error: none } = { error: "nobody" }] = await outcomesWith(2, { ...line, write });
+    const [{ error: none } = { error: "no rank" }] = await outcomesWith(2, { ...line, write });
     expect(none).not.toBeInstanceOf(Error);
   });
 });

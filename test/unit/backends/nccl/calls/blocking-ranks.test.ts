@@ -34,8 +34,8 @@ test.each<[string, readonly string[], Readonly<Record<number, MessageCounts>>, r
   ["one that has said nothing", ["0>1 #0"], {}, [1]],
   ["one that has made fewer", ["0>1 #2"], { 1: says(["0>1 #1"]) }, [1]],
   ["one that has made the other direction", ["0>1 #0"], { 1: says(["1>0 #0"]) }, [1]],
-  ["nobody where the end is there", ["0>1 #1"], { 1: says(["0>1 #1"]) }, []],
-  ["nobody where more are there", ["0>1 #1"], { 1: says(["0>1 #7"]) }, []],
+  ["no rank where the end is there", ["0>1 #1"], { 1: says(["0>1 #1"]) }, []],
+  ["no rank where more are there", ["0>1 #1"], { 1: says(["0>1 #7"]) }, []],
   ["of several all that lack", ["0>1 #0", "3>0 #0", "0>2 #0"], { 1: says(["0>1 #0"]) }, [2, 3]],
   [
     "whom a rank waits for that has come",
@@ -73,7 +73,7 @@ test.each<[string, readonly string[], Readonly<Record<number, MessageCounts>>, r
     [0],
   ],
   [
-    "nobody of a ring that has come",
+    "no rank of a ring that has come",
     ["0>1 #0"],
     {
       0: says(["0>1 #0", "2>0 #0"], ["0>1 #0", "2>0 #0"]),

@@ -49,7 +49,7 @@ describe("waits", () => {
     const [one, other, last] = [{}, {}, {}];
     progress.whenDone(devices, one, waiting("one"));
     progress.whenDone(devices, other, waiting("other"));
-    progress.whenDone(devices, undefined, waiting("nobody's"));
+    progress.whenDone(devices, undefined, waiting("unowned"));
     progress.whenDone(devices, last, waiting("last"));
     progress.whenDone(devices, one, waiting("one again"));
     if (before > 0) await turns(before);
@@ -63,7 +63,7 @@ describe("waits", () => {
     expect(notified.splice(0)).toEqual([["last", "late"]]);
     machine.release();
     await turns(3);
-    expect(notified).toEqual([["other"], ["nobody's"]]);
+    expect(notified).toEqual([["other"], ["unowned"]]);
   });
 
   test("all fail when the devices are lost, once", async () => {

@@ -213,7 +213,7 @@ test("messages to different peers without an await wait one after the other", as
   ];
   const last = c.comm.recv({ recv: bytes(c.comm, 2), peer: 0 });
   await turns(30);
-  expect(handed, "nobody has met rank 1").toEqual([]);
+  expect(handed, "no rank has met rank 1").toEqual([]);
   const first = b.comm.recv({ recv: bytes(b.comm, 1), peer: 0 });
   await within(5000, Promise.all([...sent, first, last]));
   expect(onDevice(handed, 0)).toEqual(["send 1", "send 2"]);

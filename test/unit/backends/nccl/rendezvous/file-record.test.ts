@@ -72,7 +72,7 @@ test.each(["host", "boot", "namespace", "pid", "started", "atMs"])(
   "a record with an invalid %s is not complete",
   (name) => {
     const creator = { ...record.creator, [name]: null };
-    const path = written("nobody", { ...record, creator });
+    const path = written("incomplete", { ...record, creator });
     expect(readRecord(path)).toEqual({ kind: "unfinished", isOld: false });
   },
 );

@@ -352,8 +352,8 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     echo.begin({ status: 5 });
     const own = await thrownBy(() => nccl.allReduce(a, b, 1, 0, 0, 1234n, d));
     expect(own).toMatchObject({ detail: "the other end hung up (comm 1234)" });
-    const nobody = await thrownBy(() => nccl.uniqueId());
-    expect(nobody).toMatchObject({ detail: "the other end hung up (comm 0)" });
+    const withoutComm = await thrownBy(() => nccl.uniqueId());
+    expect(withoutComm).toMatchObject({ detail: "the other end hung up (comm 0)" });
     echo.lastError(false);
     const quiet = await thrownBy(() => nccl.allReduce(a, b, 1, 0, 0, 1234n, d));
     expect(quiet).toMatchObject({ statusName: "ncclInvalidUsage", detail: "the text of 5" });
