@@ -36,9 +36,9 @@ export class MemoryUses {
   /** True when a buffer of another user has bytes of this one, in the sense of `overlapBytes`. */
   isShared(use: MemoryUse): boolean {
     const memory = memoryOf(use.buffer);
-    if (this.#byMemory.get(memory)?.meets(offsets(use)) === true) return true;
+    if (this.#byMemory.get(memory)?.overlaps(offsets(use)) === true) return true;
     const beside = (memory.adopted === true ? this.#addressed : this.#adopted).get(memory.device);
-    return beside?.meets(addresses(use)) === true;
+    return beside?.overlaps(addresses(use)) === true;
   }
 }
 
@@ -72,7 +72,7 @@ function add<K, P extends number | bigint>(
 }
 
 /** The furthest end among the first ranges, and the furthest one of any other user. */
-interface Reach<P extends number | bigint> {
+interface PrefixReach<P extends number | bigint> {
   readonly end: P;
   readonly user: number;
   readonly otherEnd: P | undefined;
@@ -83,7 +83,7 @@ class Ranges<P extends number | bigint> {
   readonly #ranges: Range<P>[] = [];
   /** The only user; `undefined` when there are several. */
   #soleUser: number | undefined;
-  #reaches: readonly Reach<P>[] | undefined;
+  #reaches: readonly PrefixReach<P>[] | undefined;
 
   constructor(user: number) {
     this.#soleUser = user;
@@ -95,7 +95,7 @@ class Ranges<P extends number | bigint> {
   }
 
   /** True when a range of another user overlaps this one. */
-  meets({ begin, end, user }: Range<P>): boolean {
+  overlaps({ begin, end, user }: Range<P>): boolean {
     if (begin === end || user === this.#soleUser) return false;
     this.#reaches ??= this.#sorted();
     const reach = this.#reaches[this.#countBefore(end) - 1];
@@ -105,9 +105,9 @@ class Ranges<P extends number | bigint> {
   }
 
   /** Sorts the ranges by their begin, and gives the reach of each prefix. */
-  #sorted(): Reach<P>[] {
+  #sorted(): PrefixReach<P>[] {
     this.#ranges.sort((a, b) => (a.begin < b.begin ? -1 : Number(a.begin > b.begin)));
-    let reach: Reach<P> | undefined;
+    let reach: PrefixReach<P> | undefined;
     return this.#ranges.map((range) => {
       reach = reach === undefined ? { ...range, otherEnd: undefined } : reachWith(reach, range);
       return reach;
@@ -127,7 +127,10 @@ class Ranges<P extends number | bigint> {
   }
 }
 
-function reachWith<P extends number | bigint>(reach: Reach<P>, { end, user }: Range<P>): Reach<P> {
+function reachWith<P extends number | bigint>(
+  reach: PrefixReach<P>,
+  { end, user }: Range<P>,
+): PrefixReach<P> {
   if (user === reach.user) return end > reach.end ? { ...reach, end } : reach;
   if (end > reach.end) return { end, user, otherEnd: reach.end };
   const isFurther = reach.otherEnd === undefined || end > reach.otherEnd;

@@ -33,7 +33,7 @@ export function byteExtreme(which: "min" | "max", signed: boolean): FoldMethods 
   // Complementing both operands turns a minimum into a maximum.
   const flip = (signed ? 0x80 : 0) ^ (which === "max" ? 0xff : 0);
   const pick: ByteHop = (acc, accAt, source, sourceAt, count) =>
-    takeLeast(acc, accAt, source, sourceAt, count, flip);
+    takeMin(acc, accAt, source, sourceAt, count, flip);
   return methods(copy, pick, pick, chainByOne(copy, pick));
 }
 
@@ -122,7 +122,7 @@ function multiply(
   }
 }
 
-function takeLeast(
+function takeMin(
   acc: Uint8Array,
   accAt: number,
   source: Uint8Array,

@@ -29,12 +29,12 @@ export function float32Prod(): FoldMethods {
 
 /** Minimum of float32: -0 lies below +0, a NaN loses to a number. */
 export function float32Min(): FoldMethods {
-  return methods(takeLeast, chainByOne(copy, takeLeast));
+  return methods(takeMin, chainByOne(copy, takeMin));
 }
 
 /** Maximum of float32: -0 lies below +0, a NaN loses to a number. */
 export function float32Max(): FoldMethods {
-  return methods(takeMost, chainByOne(copy, takeMost));
+  return methods(takeMax, chainByOne(copy, takeMax));
 }
 
 function methods(hop: Hop<Float32Array>, chain: Chain<Float32Array>): FoldMethods {
@@ -110,7 +110,7 @@ function multiply(
   }
 }
 
-function takeLeast(
+function takeMin(
   acc: Float32Array,
   accAt: number,
   source: Float32Array,
@@ -127,7 +127,7 @@ function takeLeast(
   }
 }
 
-function takeMost(
+function takeMax(
   acc: Float32Array,
   accAt: number,
   source: Float32Array,

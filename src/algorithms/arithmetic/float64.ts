@@ -26,12 +26,12 @@ export function float64Prod(): FoldMethods {
 
 /** Minimum of float64: -0 lies below +0, a NaN loses to a number. */
 export function float64Min(): FoldMethods {
-  return methods(takeLeast, chainByOne(copy, takeLeast));
+  return methods(takeMin, chainByOne(copy, takeMin));
 }
 
 /** Maximum of float64: -0 lies below +0, a NaN loses to a number. */
 export function float64Max(): FoldMethods {
-  return methods(takeMost, chainByOne(copy, takeMost));
+  return methods(takeMax, chainByOne(copy, takeMax));
 }
 
 function methods(hop: Hop<Float64Array>, chain: Chain<Float64Array>): FoldMethods {
@@ -107,7 +107,7 @@ function multiply(
   }
 }
 
-function takeLeast(
+function takeMin(
   acc: Float64Array,
   accAt: number,
   source: Float64Array,
@@ -124,7 +124,7 @@ function takeLeast(
   }
 }
 
-function takeMost(
+function takeMax(
   acc: Float64Array,
   accAt: number,
   source: Float64Array,

@@ -32,7 +32,7 @@ export function word32Extreme(which: "min" | "max", signed: boolean): FoldMethod
   // Complementing both operands turns a minimum into a maximum.
   const flip = (signed ? 0 : 1 << 31) ^ (which === "max" ? -1 : 0);
   const pick: WordHop = (acc, accAt, source, sourceAt, count) =>
-    takeLeast(acc, accAt, source, sourceAt, count, flip);
+    takeMin(acc, accAt, source, sourceAt, count, flip);
   return methods(copy, pick, pick, chainByOne(copy, pick));
 }
 
@@ -121,7 +121,7 @@ function multiply(
   }
 }
 
-function takeLeast(
+function takeMin(
   acc: Int32Array,
   accAt: number,
   source: Int32Array,

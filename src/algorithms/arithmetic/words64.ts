@@ -39,7 +39,7 @@ export function word64Extreme(which: "min" | "max", signed: boolean): FoldMethod
   const complement = which === "max" ? -1 : 0;
   const flip = (signed ? 0 : 1 << 31) ^ complement;
   const pick: PairHop = (acc, accAt, source, sourceAt, count) =>
-    takeLeast(acc, accAt, source, sourceAt, count, flip, (1 << 31) ^ complement);
+    takeMin(acc, accAt, source, sourceAt, count, flip, (1 << 31) ^ complement);
   return methods(copy, pick, pick, chainByOne(copy, pick));
 }
 
@@ -74,7 +74,7 @@ function copy(
 }
 
 /** `highFlip` and `lowFlip` map the required order of words to their signed order. */
-function takeLeast(
+function takeMin(
   acc: Int32Array,
   accAt: number,
   source: Int32Array,

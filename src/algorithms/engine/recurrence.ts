@@ -244,7 +244,7 @@ function taken(
 ): Row & { readonly offset: number } {
   const offset = symmetry === "rotation" ? (ranks - from) % ranks : from;
   const row = flights.get(offset)?.shift();
-  if (row === undefined) throw stuck();
+  if (row === undefined) throw stuckError();
   return { ...row, offset };
 }
 
@@ -321,7 +321,7 @@ function launch(
 }
 
 /** The error for a program in which every rank waits for a message that no rank sends. */
-export function stuck(): UnsupportedError {
+export function stuckError(): UnsupportedError {
   return new UnsupportedError({
     headline: "a program in which every rank receives before it sends: it never ends",
     hint: "verifyAlgorithm reports its problems",

@@ -15,7 +15,7 @@ import { type Algorithm, builderOf, type Symmetry } from "../algorithm.ts";
 import type { Lane } from "../builder.ts";
 import { column, none, stepWidth } from "../program.ts";
 import type { LinkModel } from "./model.ts";
-import { stuck } from "./recurrence.ts";
+import { stuckError } from "./recurrence.ts";
 
 /** The result of every rank. */
 export interface FoldedTiming {
@@ -98,7 +98,7 @@ class RepresentativeRank {
     let passed = span;
     if (receive !== none) {
       const message = this.#flights[receive]?.shift();
-      if (message === undefined) throw stuck();
+      if (message === undefined) throw stuckError();
       passed = message.span;
       const recvStart = Math.max(message.start + this.#model.latency, this.#now);
       this.#now = recvStart + this.#occupancy(passed);

@@ -18,7 +18,7 @@ import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezv
 /** The process's role for its GPUs. */
 export interface DeviceAccess {
   readonly own: ProcessDevice;
-  readonly look: typeof visibleDevices;
+  readonly findDevices: typeof visibleDevices;
 }
 
 /** Joins the job that the launcher's variables describe; without any this process is a job of its own. */
@@ -26,7 +26,7 @@ export async function join(
   options: NcclOptions,
   request: JoinRequest,
   setupOf: (libraries: Libraries, size: number) => Setup,
-  { own, look }: DeviceAccess = { own: processDevice, look: visibleDevices },
+  { own, findDevices }: DeviceAccess = { own: processDevice, findDevices: visibleDevices },
 ): Promise<Session> {
   const environment = launcherEnvironment(launcherVariables());
   const size = environment?.size ?? 1;
@@ -44,7 +44,7 @@ export async function join(
     own.restrictTo(requested);
     disableRuntimeConnect();
   }
-  const { libraries, visible } = await look(options);
+  const { libraries, visible } = await findDevices(options);
   const device = own.indexAmong(visible, requested);
   if (device === undefined) throw notVisible(requested, visible, own, environment?.rank ?? 0, size);
   const place = { device, stream: ownStream(options) };

@@ -73,7 +73,8 @@ export async function openJoined(
   const end = performance.now() + timeoutMs;
   const leftMs = (): number => Math.max(1, end - performance.now());
   const { here, world, places } = await openOnAllRanks(membership, leftMs, signal, {
-    open: (cancelled) => openOwn(setup, own, membership, { name, leftMs, timeoutMs, cancelled }),
+    open: (cancelled) =>
+      openOwnRank(setup, own, membership, { name, leftMs, timeoutMs, cancelled }),
     undo: async ({ here: taken, world: created }) => {
       await created.abort();
       taken.giveBack();
@@ -103,7 +104,7 @@ interface OpenBounds {
 }
 
 /** Opens this rank's device and its communicator of all ranks. */
-async function openOwn(
+async function openOwnRank(
   setup: Setup,
   own: RankPlacement,
   membership: Membership,
@@ -135,7 +136,7 @@ async function openOwn(
         share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId()),
       begin: (id) => {
         const begun = initOne(nccl, here.current, info, local, id, setup.config);
-        return abortedIfLate(begun, cancelled);
+        return abortIfLate(begun, cancelled);
       },
       share: (graphs) => share("graphs", graphs),
       cancelled,
@@ -149,7 +150,7 @@ async function openOwn(
 }
 
 /** Aborts a communicator with a start that completes after the cancellation. */
-function abortedIfLate(
+function abortIfLate(
   begun: Promise<NcclCommunicator>,
   cancelled: AbortSignal,
 ): Promise<NcclCommunicator> {

@@ -17,7 +17,7 @@ import { firstLine } from "../common/text.ts";
 import type { Membership } from "../rendezvous/index.ts";
 
 /** Pauses before the second and the third attempt. There are few: NCCL's start cannot be cancelled, and one that hangs keeps a thread. */
-const pausesMs = [250, 1_000];
+const retryPausesMs = [250, 1_000];
 
 /** Opens the session of this process in a generation. */
 export interface GenerationOpener {
@@ -73,22 +73,22 @@ export async function rebuildJob(
       if (error instanceof InvalidArgumentError) throw error;
       failures.push(error);
     }
-    const pauseMs = pausesMs[failures.length - 1];
+    const pauseMs = retryPausesMs[failures.length - 1];
     if (pauseMs === undefined || pauseMs >= leftMs())
-      throw notOpened(failures, membership, initialRanks);
+      throw notOpenedError(failures, membership, initialRanks);
     await pause(pauseMs);
     try {
       // Every rank of the generation takes part, however late it notices the failure.
       membership = await membership.rejoin({ settleMs: leftMs(), deadlineMs: leftMs() });
       onMembership(membership);
     } catch (error) {
-      throw notOpened(failures, membership, initialRanks, error);
+      throw notOpenedError(failures, membership, initialRanks, error);
     }
   }
 }
 
 /** The error after the last attempt. Its ranks are those of its cause, or this rank. */
-function notOpened(
+function notOpenedError(
   failures: readonly unknown[],
   membership: Membership,
   initialRanks: readonly number[],

@@ -47,7 +47,7 @@ class Process {
         join: (request) =>
           join(options, request, () => ({ ...setup, libraries }), {
             own: this.#own,
-            look: async () => ({ libraries, visible: libraries.cuda.deviceCount() }),
+            findDevices: async () => ({ libraries, visible: libraries.cuda.deviceCount() }),
           }),
       },
     });
