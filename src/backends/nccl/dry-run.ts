@@ -13,14 +13,14 @@ import { type CommInfo, questionPlace, type RankCall } from "../../api/backend-e
 import {
   bytesOf,
   type DeviceBuffer,
+  type DType,
   type Explanation,
   type Question,
   UnsupportedError,
 } from "../../api/index.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
-import { stepsOf } from "./calls/nccl-steps.ts";
-import { dtypeRefusal } from "./device/nccl-types.ts";
-import { isSingleRankCopy, singleRankRefusal } from "./device/single-rank.ts";
+import { groupsOf, isSingleRankCopy } from "./calls/nccl-steps.ts";
+import { isFloat8 } from "./device/nccl-types.ts";
 import { type BusAddress, inBusOrder } from "./discovery/bus-order.ts";
 import {
   hasLoadDefect,
@@ -29,6 +29,7 @@ import {
   otherMachine,
 } from "./discovery/known-versions.ts";
 import { type Libraries, versionText } from "./discovery/libraries.ts";
+import { makeCall } from "./result/nccl.ts";
 
 /** The parts that answers depend on. */
 export interface DryRunFacts {
@@ -101,9 +102,9 @@ export class DryRun {
     const parts = calls.map((call) => comm.callArgs(call));
     try {
       let us = 0;
-      for (const step of stepsOf(calls[0] as RankCall, comm.size)) {
+      for (const group of groupsOf(parts, nccl.hasAllToAll)) {
         us += nccl.estimateUs(() => {
-          for (const part of parts) step(nccl, part);
+          for (const call of group) makeCall(nccl, call);
         });
       }
       return 1000 * us;
@@ -131,6 +132,38 @@ export class DryRun {
     const followed = isPinned ? ({ like: "nccl-2.28", plan: this.#pin } as const) : {};
     return plannersOf(followed)(this.#size);
   }
+}
+
+/** Version codes of NCCL that introduced dtypes. */
+const dtypeSince: Partial<Record<DType, number>> = { float8e4m3: 22400, float8e5m2: 22400 };
+
+/** Least compute capability for collectives of a dtype; messages are plain bytes on every device. */
+const dtypeCapability: Partial<Record<DType, number>> = { float8e4m3: 9, float8e5m2: 9 };
+
+const messages: ReadonlySet<string> = new Set(["send", "recv", "sendRecv"]);
+
+/** Reason why a dtype is not supported by this library on this device; `undefined` if supported. */
+function dtypeRefusal(
+  { collective, dtype }: Question,
+  ncclVersion: number,
+  computeCapability: number,
+): string | undefined {
+  if (dtype === undefined) return undefined;
+  const since = dtypeSince[dtype];
+  if (since !== undefined && ncclVersion < since) {
+    return `NCCL has ${dtype} since ${Math.floor(since / 10000)}.${Math.floor(since / 100) % 100}`;
+  }
+  const needs = dtypeCapability[dtype];
+  if (needs !== undefined && computeCapability < needs && !messages.has(collective)) {
+    return `${dtype} needs a GPU of compute capability ${needs}.0 or newer, this one has ${computeCapability}`;
+  }
+  return undefined;
+}
+
+/** Reason why a call of one rank is not supported: NCCL has no kernels of it for one rank. */
+function singleRankRefusal({ dtype, op }: Question, size: number): string | undefined {
+  if (size !== 1 || typeof op !== "object" || !isFloat8(dtype)) return undefined;
+  return `NCCL has no pre-multiplied sum of ${dtype} over one rank`;
 }
 
 /** Collectives that NCCL estimates. */

@@ -11,7 +11,7 @@ export interface Parts extends Pick<NcclCalls, "send" | "recv"> {
 }
 
 /** The call. */
-export function allToAllCall(parts: Parts): NcclCalls["allToAll"] {
+export function allToAllCall(parts: Parts): NcclCalls["alltoAll"] {
   const { dtypes, sizeOf, group, send, recv } = parts;
   return (from, into, count, type, comm, stream) => {
     if (count === 0) return;

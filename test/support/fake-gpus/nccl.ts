@@ -1,6 +1,10 @@
 /** The NCCL calls on fake GPUs. */
 import type { DType } from "twinccl";
-import type { NcclCalls, RecordedCall } from "../../../src/backends/nccl/result/nccl.ts";
+import {
+  type CallGroup,
+  makeGroups,
+  type NcclCalls,
+} from "../../../src/backends/nccl/result/nccl.ts";
 import { allToAllCall } from "./all-to-all.ts";
 import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { connectionCalls, untilDone } from "./connections.ts";
@@ -53,15 +57,9 @@ export function fakeNccl(machine: Machine): FakeNccl {
       return { run: () => makeListed(groups) };
     },
   });
-  const makeListed = (groups: readonly (readonly RecordedCall[])[]): void => {
+  const makeListed = (groups: readonly CallGroup[]): void => {
     lists.made++;
-    for (const noted of groups) {
-      if (noted.length === 1) noted[0]?.(calls);
-      else
-        calls.group(() => {
-          for (const call of noted) call(calls);
-        });
-    }
+    makeGroups(calls, groups);
   };
   return { calls, ends: state.ends, lists, hangAborts: () => state.hangAborts() };
 }
@@ -236,7 +234,7 @@ function dataCalls(
   | "allGather"
   | "broadcast"
   | "hasAllToAll"
-  | "allToAll"
+  | "alltoAll"
   | "send"
   | "recv"
   | "preMulSum"
@@ -282,7 +280,7 @@ function dataCalls(
   return {
     hasAllToAll: machine.ncclVersion >= 22800,
     ...message,
-    allToAll: allToAllCall({
+    alltoAll: allToAllCall({
       ...{ ...message, dtypes },
       group: (calls) => state.inGroup(calls),
       sizeOf: (comm) => state.end(comm).clique.size,

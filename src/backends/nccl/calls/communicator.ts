@@ -11,7 +11,7 @@ import type { ConnectEnd, NcclCalls } from "../result/nccl.ts";
 import type { CallCounters } from "./call-counters.ts";
 import { CommLock } from "./comm-lock.ts";
 import type { CapturedGraph } from "./graphs.ts";
-import { addressOf, type NcclCallArgs } from "./nccl-steps.ts";
+import { addressOf, type NcclCallArgs, typeOf } from "./nccl-steps.ts";
 import { RegisteredWindows } from "./windows.ts";
 
 /** Longest time for NCCL to end a communicator with the other processes, and to abort. Memory that is not freed by then stays. */
@@ -64,11 +64,6 @@ export class NcclCommunicator {
     this.#remoteErrorGrace.end(reason);
   }
 
-  /** Throws for a communicator that takes no more work. */
-  assertOpen(): void {
-    if (this.isOver) throw abortedError(this.info, this.abortReason);
-  }
-
   /**
    * Keeps a call pending that failed with `ncclRemoteError`: the end of the communicator, for which another process may report a
    * reason, settles it. Throws any other error.
@@ -86,18 +81,19 @@ export class NcclCommunicator {
     return over.then(() => Promise.reject(error));
   }
 
-  /** Counts collective call `number` as submitted. A call that failed to submit does not count. */
-  countSubmitted(number: number): void {
-    if (this.counters !== undefined) this.counters.submitted = number + 1;
-  }
-
   /** The NCCL arguments of a member's call; `destroyOp` follows the call. */
   callArgs(call: RankCall): NcclCallArgs {
     const { handle, local } = this.members.get(call.rank) as LocalMember;
     const { device, scratch } = local;
-    const op = this.createOp(call);
-    const [send, recv] = [addressOf(call.send), addressOf(call.recv)];
-    return { call, send, recv, comm: handle, stream: device.stream, op, size: this.size, scratch };
+    return {
+      ...{ call, count: call.count, root: call.root, size: this.size, scratch },
+      send: addressOf(call.send),
+      recv: addressOf(call.recv),
+      type: typeOf(call.dtype),
+      op: this.createOp(call),
+      comm: handle,
+      stream: device.stream,
+    };
   }
 
   /** Connects the rank of this process with ranks of other processes, on another thread. */

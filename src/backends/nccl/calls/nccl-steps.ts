@@ -5,14 +5,9 @@
  * has them: ranks beside the root cannot tell whether its blocks have one length.
  */
 import type { RankCall } from "../../../api/backend-entry.ts";
-import { bytesOf, type DeviceBuffer } from "../../../api/index.ts";
-import { dataTypes } from "../device/nccl-types.ts";
-import type { NcclDataCalls } from "../result/nccl.ts";
-
-/** The NCCL calls that move and reduce data, as far as the library has them. */
-export interface DataCalls extends NcclDataCalls {
-  readonly hasAllToAll: boolean;
-}
+import { bytesOf, type DeviceBuffer, type DType } from "../../../api/index.ts";
+import { dataTypes, isFloat8 } from "../device/nccl-types.ts";
+import type { CallGroup, RecordedCall } from "../result/nccl.ts";
 
 /** One local rank's call, with what NCCL needs to make it. */
 export interface NcclCallArgs {
@@ -20,21 +15,40 @@ export interface NcclCallArgs {
   /** Addresses of the buffers; the null pointer for none. */
   readonly send: bigint;
   readonly recv: bigint;
-  readonly comm: bigint;
-  readonly stream: bigint;
+  readonly count: number;
+  /** The dtype as NCCL numbers it; 0 where there is none. */
+  readonly type: number;
   /** The reduce operator as NCCL numbers it; 0 where there is none. */
   readonly op: number;
+  readonly root: number;
+  readonly comm: bigint;
+  readonly stream: bigint;
   /** Number of ranks of the communicator. */
   readonly size: number;
   /** One element of scratch memory, for the barrier. */
   readonly scratch: bigint;
 }
 
-/** Makes the NCCL calls of one part; those of all parts belong into one group. */
-export type NcclStep = (nccl: DataCalls, part: NcclCallArgs) => void;
+/** The NCCL calls of one part; those of all parts belong into one group. */
+type NcclStep = (part: NcclCallArgs) => readonly RecordedCall[];
 
-/** The groups of a collective, one after another. */
-export function stepsOf({ collective }: RankCall, size: number): readonly NcclStep[] {
+/** The NCCL calls of a call, by the parts of the ranks here: groups, one after another. */
+export function groupsOf(
+  parts: readonly NcclCallArgs[],
+  hasAllToAll: boolean,
+): readonly CallGroup[] {
+  const { call, size } = parts[0] as NcclCallArgs;
+  return stepsOf(call, size, hasAllToAll)
+    .map((step) => parts.flatMap(step))
+    .filter(({ length }) => length > 0);
+}
+
+/** The steps of a collective, each of them a group. */
+function stepsOf(
+  { collective }: RankCall,
+  size: number,
+  hasAllToAll: boolean,
+): readonly NcclStep[] {
   switch (collective) {
     case "allReduce":
       return steps.allReduce;
@@ -55,7 +69,7 @@ export function stepsOf({ collective }: RankCall, size: number): readonly NcclSt
     case "scatter":
       return steps.scatter;
     case "allToAll":
-      return steps.allToAll;
+      return hasAllToAll ? steps.allToAll : steps.allToAllv;
     case "allToAllv":
       return steps.allToAllv;
     case "reduceScatterv":
@@ -66,6 +80,11 @@ export function stepsOf({ collective }: RankCall, size: number): readonly NcclSt
 }
 
 const none = 0n;
+
+/** A dtype as NCCL numbers it; 0 for none. */
+export function typeOf(dtype: DType | undefined): number {
+  return dtype === undefined ? 0 : dataTypes[dtype];
+}
 
 /** Address of a buffer; the null pointer for no buffer. */
 export function addressOf(buffer: DeviceBuffer | undefined): bigint {
@@ -78,130 +97,131 @@ function at(from: bigint, buffer: DeviceBuffer | undefined, element: number): bi
   return from + BigInt(element * bytesOf(buffer.dtype));
 }
 
-function typeOf({ dtype }: RankCall): number {
-  return dtype === undefined ? 0 : dataTypes[dtype];
-}
+const allReduce: NcclStep = ({ send, recv, count, type, op, comm, stream }) => [
+  { name: "allReduce", args: [send, recv, count, type, op, comm, stream] },
+];
 
-const allReduce: NcclStep = (nccl, { call, send, recv, comm, stream, op }) =>
-  nccl.allReduce(send, recv, call.count, typeOf(call), op, comm, stream);
+const reduce: NcclStep = ({ send, recv, count, type, op, root, comm, stream }) => [
+  { name: "reduce", args: [send, recv, count, type, op, root, comm, stream] },
+];
 
-const reduce: NcclStep = (nccl, { call, send, recv, comm, stream, op }) =>
-  nccl.reduce(send, recv, call.count, typeOf(call), op, call.root, comm, stream);
+const broadcast: NcclStep = ({ call, send, recv, count, type, root, comm, stream }) => {
+  const from = call.send === undefined ? recv : send;
+  return [{ name: "broadcast", args: [from, recv, count, type, root, comm, stream] }];
+};
 
-const broadcast: NcclStep = (nccl, { call, send, recv, comm, stream }) =>
-  nccl.broadcast(
-    call.send === undefined ? recv : send,
-    recv,
-    call.count,
-    typeOf(call),
-    call.root,
-    comm,
-    stream,
-  );
+const allGather: NcclStep = ({ send, recv, count, type, comm, stream }) => [
+  { name: "allGather", args: [send, recv, count, type, comm, stream] },
+];
 
-const allGather: NcclStep = (nccl, { call, send, recv, comm, stream }) =>
-  nccl.allGather(send, recv, call.count, typeOf(call), comm, stream);
-
-const reduceScatter: NcclStep = (nccl, { call, send, recv, comm, stream, op }) =>
-  nccl.reduceScatter(send, recv, call.count, typeOf(call), op, comm, stream);
+const reduceScatter: NcclStep = ({ send, recv, count, type, op, comm, stream }) => [
+  { name: "reduceScatter", args: [send, recv, count, type, op, comm, stream] },
+];
 
 /** Never a count of 0: NCCL would drop such a call. */
-const barrier: NcclStep = (nccl, { comm, stream, scratch }) =>
-  nccl.allReduce(scratch, scratch, 1, dataTypes.uint8, 0, comm, stream);
+const barrier: NcclStep = ({ comm, stream, scratch }) => [
+  { name: "allReduce", args: [scratch, scratch, 1, dataTypes.uint8, 0, comm, stream] },
+];
 
 /** One reduce of a reduce-scatter: block `root` goes to that rank. */
 function reduceTo(root: number): NcclStep {
-  return (nccl, { call, send, recv, comm, stream, op }) => {
+  return ({ call, send, recv, type, op, comm, stream }) => {
     const counts = call.sendCounts as readonly number[];
     const count = counts[root] as number;
-    if (count === 0) return;
-    const start = (call.sendOffsets?.[root] ?? sumBefore(counts, root)) as number;
+    if (count === 0) return [];
+    const from = at(send, call.send, call.sendOffsets?.[root] ?? sumBefore(counts, root));
     const target = call.rank === root ? recv : none;
-    nccl.reduce(at(send, call.send, start), target, count, typeOf(call), op, root, comm, stream);
+    return [{ name: "reduce", args: [from, target, count, type, op, root, comm, stream] }];
   };
 }
 
-const allGatherv: NcclStep = (nccl, part) => {
+const allGatherv: NcclStep = (part) => {
   const { call, size } = part;
   const counts = call.recvCounts as readonly number[];
+  const calls: RecordedCall[] = [];
   for (let peer = 0; peer < size; peer++) {
-    sendTo(nccl, part, peer, 0, counts[call.rank] as number);
-    receiveFrom(nccl, part, peer, offset(call.recvOffsets, counts, peer), counts[peer] as number);
+    sendTo(calls, part, peer, 0, counts[call.rank] as number);
+    const start = offset(call.recvOffsets, counts, peer);
+    receiveFrom(calls, part, peer, start, counts[peer] as number);
   }
+  return calls;
 };
 
-const gather: NcclStep = (nccl, part) => {
+const gather: NcclStep = (part) => {
   const { call, size } = part;
-  sendTo(nccl, part, call.root, 0, call.send?.length ?? 0);
-  if (call.rank !== call.root) return;
+  const calls: RecordedCall[] = [];
+  sendTo(calls, part, call.root, 0, call.send?.length ?? 0);
+  if (call.rank !== call.root) return calls;
   for (let peer = 0; peer < size; peer++) {
     const counts = call.recvCounts;
     const count = counts?.[peer] ?? call.count;
     const start = counts === undefined ? peer * count : offset(call.recvOffsets, counts, peer);
-    receiveFrom(nccl, part, peer, start, count);
+    receiveFrom(calls, part, peer, start, count);
   }
+  return calls;
 };
 
-const scatter: NcclStep = (nccl, part) => {
+const scatter: NcclStep = (part) => {
   const { call, size } = part;
+  const calls: RecordedCall[] = [];
   if (call.rank === call.root) {
     for (let peer = 0; peer < size; peer++) {
       const counts = call.sendCounts;
       const count = counts?.[peer] ?? call.count;
       const start = counts === undefined ? peer * count : offset(call.sendOffsets, counts, peer);
-      sendTo(nccl, part, peer, start, count);
+      sendTo(calls, part, peer, start, count);
     }
   }
-  receiveFrom(nccl, part, call.root, 0, call.recv?.length ?? 0);
+  receiveFrom(calls, part, call.root, 0, call.recv?.length ?? 0);
+  return calls;
 };
 
 /** One call where the library has it, since 2.28; the kernels are the same. */
-const allToAll: NcclStep = (nccl, part) => {
-  const { call, send, recv, comm, stream } = part;
-  if (!nccl.hasAllToAll) allToAllv(nccl, part);
-  else if (call.count > 0) nccl.allToAll(send, recv, call.count, typeOf(call), comm, stream);
-};
+const allToAll: NcclStep = ({ send, recv, count, type, comm, stream }) =>
+  count === 0 ? [] : [{ name: "alltoAll", args: [send, recv, count, type, comm, stream] }];
 
 /** Pairwise: in step k rank r sends to r+k and receives from r−k, the order in which NCCL itself serves peers. */
-const allToAllv: NcclStep = (nccl, part) => {
+const allToAllv: NcclStep = (part) => {
   const { call, size } = part;
+  const { sendCounts, recvCounts, count } = call;
+  const calls: RecordedCall[] = [];
   for (let step = 0; step < size; step++) {
     const to = (call.rank + step) % size;
     const source = (call.rank - step + size) % size;
-    const { sendCounts, recvCounts, count } = call;
     const sent = sendCounts?.[to] ?? count;
     const received = recvCounts?.[source] ?? count;
     const sendStart =
       sendCounts === undefined ? to * count : offset(call.sendOffsets, sendCounts, to);
     const recvStart =
       recvCounts === undefined ? source * count : offset(call.recvOffsets, recvCounts, source);
-    sendTo(nccl, part, to, sendStart, sent);
-    receiveFrom(nccl, part, source, recvStart, received);
+    sendTo(calls, part, to, sendStart, sent);
+    receiveFrom(calls, part, source, recvStart, received);
   }
+  return calls;
 };
 
 function sendTo(
-  nccl: DataCalls,
-  part: NcclCallArgs,
+  calls: RecordedCall[],
+  { call, send, type, comm, stream }: NcclCallArgs,
   peer: number,
   start: number,
   count: number,
 ): void {
-  const { call, comm, stream } = part;
-  if (count > 0)
-    nccl.send(at(part.send, call.send, start), count, typeOf(call), peer, comm, stream);
+  if (count === 0) return;
+  const from = at(send, call.send, start);
+  calls.push({ name: "send", args: [from, count, type, peer, comm, stream] });
 }
 
 function receiveFrom(
-  nccl: DataCalls,
-  part: NcclCallArgs,
+  calls: RecordedCall[],
+  { call, recv, type, comm, stream }: NcclCallArgs,
   peer: number,
   start: number,
   count: number,
 ): void {
-  const { call, comm, stream } = part;
-  if (count > 0)
-    nccl.recv(at(part.recv, call.recv, start), count, typeOf(call), peer, comm, stream);
+  if (count === 0) return;
+  const into = at(recv, call.recv, start);
+  calls.push({ name: "recv", args: [into, count, type, peer, comm, stream] });
 }
 
 function offset(
@@ -233,6 +253,14 @@ const steps = {
   allToAllv: [allToAllv],
 } as const;
 
+/**
+ * True if a copy replaces a call that NCCL would refuse. For one rank, NCCL has no kernels of multiplying float8 operators. An
+ * average over one rank equals its contribution bit for bit and becomes a copy in stream order.
+ */
+export function isSingleRankCopy({ dtype, op }: RankCall, size: number): boolean {
+  return size === 1 && op === "avg" && isFloat8(dtype);
+}
+
 /** Collectives that are sends and receives, on every backend. */
 const pairwiseCollectives = new Set<RankCall["collective"]>([
   ...(["gather", "scatter", "allGatherv", "allToAll", "allToAllv"] as const),
@@ -251,23 +279,10 @@ export function connectsAll({ collective, count, recvCounts }: RankCall): boolea
 export function peersOf(call: RankCall, size: number): Set<number> {
   const peers = new Set<number>();
   if (!pairwiseCollectives.has(call.collective)) return peers;
-  const nothing = (): void => undefined;
-  const meet = (_buffer: bigint, _count: number, _dtype: number, peer: number): void => {
-    if (peer !== call.rank) peers.add(peer);
-  };
-  const issuing: DataCalls = {
-    hasAllToAll: false,
-    allToAll: nothing,
-    allReduce: nothing,
-    reduce: nothing,
-    broadcast: nothing,
-    allGather: nothing,
-    reduceScatter: nothing,
-    send: meet,
-    recv: meet,
-  };
-  const noAddresses = { send: 0n, recv: 0n, comm: 0n, stream: 0n, scratch: 0n, op: 0 };
-  const part: NcclCallArgs = { ...noAddresses, call, size };
-  for (const step of stepsOf(call, size)) step(issuing, part);
+  const zeros = { send: 0n, recv: 0n, count: 0, type: 0, op: 0, comm: 0n, stream: 0n, scratch: 0n };
+  const part: NcclCallArgs = { ...zeros, call, root: call.root, size };
+  for (const { name, args } of groupsOf([part], false).flat()) {
+    if ((name === "send" || name === "recv") && args[3] !== call.rank) peers.add(args[3]);
+  }
   return peers;
 }

@@ -40,10 +40,8 @@ export class RegisteredWindows {
     return !this.#has(call, "send") || !this.#has(call, "recv");
   }
 
-  /** Registers the symmetric memory of calls that has no window. */
+  /** Registers the memory of calls with symmetric memory that has no window. */
   register(calls: readonly RankCall[]): void {
-    const [first] = calls;
-    if (first === undefined || symmetricPlace(first) === undefined) return;
     this.#registerSide(calls, "send");
     this.#registerSide(calls, "recv");
   }

@@ -1,12 +1,6 @@
-/** NCCL's numbers of dtypes and operators, and the versions that introduced them. */
+/** NCCL's numbers of dtypes and operators. */
 import { type FloatDType, numberToBits } from "../../../algorithms/arithmetic/index.ts";
-import {
-  bytesOf,
-  type DType,
-  dtypeInfo,
-  type Question,
-  type ReduceOp,
-} from "../../../api/index.ts";
+import { bytesOf, type DType, dtypeInfo, type ReduceOp } from "../../../api/index.ts";
 
 /** `ncclDataType_t`. */
 export const dataTypes: Readonly<Record<DType, number>> = {
@@ -33,30 +27,9 @@ export const reduceOps: Readonly<Record<Extract<ReduceOp, string>, number>> = {
   avg: 4,
 };
 
-/** Version codes of NCCL that introduced dtypes. */
-const dtypeSince: Partial<Record<DType, number>> = { float8e4m3: 22400, float8e5m2: 22400 };
-
-/** Least compute capability for collectives of a dtype; messages are plain bytes on every device. */
-const dtypeCapability: Partial<Record<DType, number>> = { float8e4m3: 9, float8e5m2: 9 };
-
-const messages: ReadonlySet<string> = new Set(["send", "recv", "sendRecv"]);
-
-/** Reason why a dtype is not supported by this library on this device; `undefined` if supported. */
-export function dtypeRefusal(
-  { collective, dtype }: Question,
-  ncclVersion: number,
-  computeCapability: number,
-): string | undefined {
-  if (dtype === undefined) return undefined;
-  const since = dtypeSince[dtype];
-  if (since !== undefined && ncclVersion < since) {
-    return `NCCL has ${dtype} since ${Math.floor(since / 10000)}.${Math.floor(since / 100) % 100}`;
-  }
-  const needs = dtypeCapability[dtype];
-  if (needs !== undefined && computeCapability < needs && !messages.has(collective)) {
-    return `${dtype} needs a GPU of compute capability ${needs}.0 or newer, this one has ${computeCapability}`;
-  }
-  return undefined;
+/** True for the dtypes of 8-bit floats. */
+export function isFloat8(dtype: DType | undefined): boolean {
+  return dtype === "float8e4m3" || dtype === "float8e5m2";
 }
 
 /** A scalar as the bytes of one element, rounded to the dtype. */

@@ -76,7 +76,7 @@ export class FirstContacts {
       barriers.push({ key: `windows ${this.#keyOf(info)} ${number}`, ranks: info.ranks });
     }
     if (barriers.length === 0) return undefined;
-    comm.countSubmitted(number);
+    if (comm.counters !== undefined) comm.counters.submitted = number + 1;
     const first: FirstContact = { comm, rank, added, rows, number };
     return (cancelled) => this.#connect(first, barriers, cancelled);
   }

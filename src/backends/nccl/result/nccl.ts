@@ -89,83 +89,53 @@ export function ncclLibrary(bound: BoundNccl): NcclLibrary {
 
 const hostImmediate = 1;
 
+/** C names of the functions that move and reduce data. The last two arguments of each are the communicator and the stream. */
+const dataFunctions = {
+  allReduce: "ncclAllReduce",
+  reduce: "ncclReduce",
+  reduceScatter: "ncclReduceScatter",
+  allGather: "ncclAllGather",
+  broadcast: "ncclBroadcast",
+  alltoAll: "ncclAlltoAll",
+  send: "ncclSend",
+  recv: "ncclRecv",
+} as const;
+
+type DataFunction = keyof typeof dataFunctions;
+type DataArgs<K extends DataFunction> = Parameters<NonNullable<BoundNccl[K]>>;
+
 /** Collectives, sends and receives. */
-export interface NcclDataCalls {
-  allReduce(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    op: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  reduce(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    op: number,
-    root: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  reduceScatter(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    op: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  allGather(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  broadcast(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    root: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  /** A block of `count` elements for and from every rank. */
-  allToAll(
-    send: bigint,
-    recv: bigint,
-    count: number,
-    type: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  send(
-    buffer: bigint,
-    count: number,
-    type: number,
-    peer: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
-  recv(
-    buffer: bigint,
-    count: number,
-    type: number,
-    peer: number,
-    comm: bigint,
-    stream: bigint,
-  ): void;
+export type NcclDataCalls = {
+  readonly [K in DataFunction]: (...args: DataArgs<K>) => void;
+};
+
+/** A call with its arguments, to be made any number of times. */
+export type RecordedCall = {
+  readonly [K in DataFunction]: { readonly name: K; readonly args: DataArgs<K> };
+}[DataFunction];
+
+/** Calls that are made as one group of NCCL. */
+export type CallGroup = readonly RecordedCall[];
+
+/** Makes groups, one after another; a call alone needs no group. */
+export function makeGroups(nccl: NcclCalls, groups: readonly CallGroup[]): void {
+  for (const group of groups) {
+    if (group.length === 1) makeCall(nccl, group[0] as RecordedCall);
+    else
+      nccl.group(() => {
+        for (const call of group) makeCall(nccl, call);
+      });
+  }
+}
+
+/** Makes a recorded call. */
+export function makeCall(nccl: NcclDataCalls, { name, args }: RecordedCall): void {
+  (nccl[name] as (...args: readonly (bigint | number)[]) => void)(...args);
 }
 
 /** Collectives, sends and receives, operators. */
 export interface NcclCollectiveCalls extends NcclDataCalls {
-  /** True when the library has `allToAll`; else it is sends and receives. */
+  /** True when the library has `alltoAll`; else it is sends and receives. */
   readonly hasAllToAll: boolean;
   /** An operator that multiplies by a scalar of the dtype before it sums. */
   preMulSum(scalar: Uint8Array, type: number, comm: bigint): number;
@@ -182,7 +152,7 @@ function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiveCalls 
   const [allGather, broadcast] = [get("allGather"), get("broadcast")];
   const [send, recv] = [get("send"), get("recv")];
   const hasAllToAll = has("alltoAll");
-  const allToAll = hasAllToAll ? get("alltoAll") : undefined;
+  const alltoAll = hasAllToAll ? get("alltoAll") : undefined;
   return {
     hasAllToAll,
     allReduce: (from, into, count, type, op, comm, stream) =>
@@ -195,9 +165,9 @@ function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiveCalls 
       check(allGather(from, into, count, type, comm, stream), "ncclAllGather", comm),
     broadcast: (from, into, count, type, root, comm, stream) =>
       check(broadcast(from, into, count, type, root, comm, stream), "ncclBroadcast", comm),
-    allToAll: (from, into, count, type, comm, stream) =>
+    alltoAll: (from, into, count, type, comm, stream) =>
       check(
-        (allToAll ?? get("alltoAll"))(from, into, count, type, comm, stream),
+        (alltoAll ?? get("alltoAll"))(from, into, count, type, comm, stream),
         "ncclAlltoAll",
         comm,
       ),
@@ -215,9 +185,6 @@ function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiveCalls 
   };
 }
 
-/** A call with its arguments, to be made on any communicator. */
-export type RecordedCall = (nccl: NcclDataCalls) => void;
-
 /** A list of calls, to be run any number of times. */
 export interface NcclList {
   /** @throws NcclError naming the call that failed; those behind it are not made, and the group that it is in is closed. */
@@ -227,7 +194,7 @@ export interface NcclList {
 /** Writes lists. */
 export interface NcclListCalls {
   /** One list of groups, which follow each other; a call alone needs no group. `undefined` where there are no lists. */
-  listed(groups: readonly (readonly RecordedCall[])[]): NcclList | undefined;
+  listed(groups: readonly CallGroup[]): NcclList | undefined;
 }
 
 /** A C call of a list, with the facts of its error. */
@@ -274,42 +241,27 @@ class WrittenList implements NcclList {
 }
 
 /** The C calls of groups. */
-function written(
-  { get }: NcclLibrary,
-  groups: readonly (readonly RecordedCall[])[],
-): readonly WrittenCall[] {
+function written({ get }: NcclLibrary, groups: readonly CallGroup[]): readonly WrittenCall[] {
   const calls: WrittenCall[] = [];
   const around = (name: "groupStart" | "groupEnd", cCall: string): void => {
     calls.push({ address: addressOf(get(name)), args: [], cCall, grouped: false });
   };
   for (const group of groups) {
     const grouped = group.length > 1;
-    const writing = writer(get, grouped, calls);
     if (grouped) around("groupStart", "ncclGroupStart");
-    for (const call of group) call(writing);
+    for (const { name, args } of group) {
+      const comm = args.at(-2) as bigint;
+      calls.push({
+        address: addressOf(get(name)),
+        args,
+        cCall: dataFunctions[name],
+        comm,
+        grouped,
+      });
+    }
     if (grouped) around("groupEnd", "ncclGroupEnd");
   }
   return calls;
-}
-
-/** Writes calls down instead of making them. All of them end with the communicator and the stream. */
-function writer(get: NcclLibrary["get"], grouped: boolean, calls: WrittenCall[]): NcclDataCalls {
-  const writes =
-    (name: Parameters<NcclLibrary["get"]>[0], cCall: string) =>
-    (...args: readonly (bigint | number)[]): void => {
-      const comm = args.at(-2) as bigint;
-      calls.push({ address: addressOf(get(name)), args, cCall, comm, grouped });
-    };
-  return {
-    allReduce: writes("allReduce", "ncclAllReduce"),
-    reduce: writes("reduce", "ncclReduce"),
-    reduceScatter: writes("reduceScatter", "ncclReduceScatter"),
-    allGather: writes("allGather", "ncclAllGather"),
-    broadcast: writes("broadcast", "ncclBroadcast"),
-    allToAll: writes("alltoAll", "ncclAlltoAll"),
-    send: writes("send", "ncclSend"),
-    recv: writes("recv", "ncclRecv"),
-  };
 }
 
 /** `NCCL_SPLIT_NOCOLOR`. */

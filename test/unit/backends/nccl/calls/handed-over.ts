@@ -12,7 +12,7 @@ export interface Handed {
 /** Position of the count among the arguments; behind the communicator for windows. */
 const counted = {
   ...{ allReduce: 2, reduce: 2, reduceScatter: 2, allGather: 2, broadcast: 2 },
-  ...{ allToAll: 2, send: 1, recv: 1, registerWindow: 2 },
+  ...{ alltoAll: 2, send: 1, recv: 1, registerWindow: 2 },
 } as const;
 
 /** Notes the calls from here on. */

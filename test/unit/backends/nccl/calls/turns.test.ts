@@ -71,7 +71,7 @@ const slow = {
 /** The numbers of elements that a device was given, one after another, without those that exchange counts and windows. */
 const lengths = (handed: readonly Handed[], device: number): string[] => {
   const counts = handed.flatMap(({ device: on, call, count }) =>
-    on === device && !["registerWindow", "allToAll"].includes(call) ? [`${count}`] : [],
+    on === device && !["registerWindow", "alltoAll"].includes(call) ? [`${count}`] : [],
   );
   return counts.filter((count, i) => count !== counts[i - 1]);
 };

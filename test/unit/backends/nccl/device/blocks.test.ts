@@ -40,7 +40,7 @@ const expected = [
   [[104, 105, 204, 205, 304, 305], [], [204, 205]],
 ];
 
-const calls = ["allToAll", "send", "recv"] as const;
+const calls = ["alltoAll", "send", "recv"] as const;
 const counted = ({ machine }: FakeGpus) => calls.map((call) => machine.count(call));
 
 describe("exchanges of blocks", () => {

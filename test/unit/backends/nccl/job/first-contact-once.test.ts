@@ -245,8 +245,8 @@ test("a message behind a collective call that waits is made after it", async () 
     [0, 1, 9, 9, 9],
   ]);
   const order = (device: number) =>
-    onDevice(handed, device).filter((each) => /allToAll|3$|allReduce/.test(each));
-  expect(order(0)).toEqual(["allToAll 1", "send 3", "allReduce 4"]);
-  expect(order(1)).toEqual(["allToAll 1", "recv 3", "allReduce 4"]);
+    onDevice(handed, device).filter((each) => /alltoAll|3$|allReduce/.test(each));
+  expect(order(0)).toEqual(["alltoAll 1", "send 3", "allReduce 4"]);
+  expect(order(1)).toEqual(["alltoAll 1", "recv 3", "allReduce 4"]);
   await closeAll(ranks);
 });

@@ -48,7 +48,7 @@ describe("a rank with a call that NCCL refused", () => {
       return thrown(comm.allToAll({ send, recv, timeoutMs: 200 }));
     };
     const planned = ncclError("ncclAllToAll", 2, "ncclSystemError");
-    gpus.machine.failNext("allToAll", planned, 1);
+    gpus.machine.failNext("alltoAll", planned, 1);
     const errors = await within(5000, Promise.all(ranks.map(call)));
     const late = errors.find(({ code }) => code === "ERR_COMM_TIMEOUT");
     const refused = errors.find(({ code }) => code === "ERR_COMM_NCCL");

@@ -143,7 +143,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     async () => {
       const { nccl } = await loadLibraries({ nccl: echo.path, cudart: echo.path });
       echo.begin();
-      nccl.listed([[(calls) => calls.send(1n, 2, 3, 4, 5n, 6n)]])?.run();
+      nccl.listed([[{ name: "send", args: [1n, 2, 3, 4, 5n, 6n] }]])?.run();
       expect(echo.text()).toBe("ncclSend buffer 1 count 2 type 3 peer 4 comm 5 stream 6");
       vi.stubEnv("TWINCCL_CALL_LISTS", "0");
       try {
@@ -197,7 +197,7 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     const lacking: readonly [() => unknown, string, string][] = [
       [() => calls.split(1n, 0, 0, slot, {}), "ncclCommSplit", "2.18"],
       [() => calls.memAlloc(8), "ncclMemAlloc", "2.19"],
-      [() => calls.allToAll(1n, 2n, 3, 0, 4n, 5n), "ncclAlltoAll", "2.28"],
+      [() => calls.alltoAll(1n, 2n, 3, 0, 4n, 5n), "ncclAlltoAll", "2.28"],
       [() => calls.memFree(1n), "ncclMemFree", "2.19"],
       [() => calls.estimateUs(() => undefined), "ncclGroupSimulateEnd", "2.22"],
       [() => calls.registerWindow(1n, 2n, 3, slot), "ncclCommWindowRegister", "2.27"],

@@ -7,6 +7,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { cudaCalls } from "../../../../../src/backends/nccl/result/cuda.ts";
 import { CudaError, NcclError } from "../../../../../src/backends/nccl/result/errors.ts";
 import {
+  makeGroups,
   type NcclCalls,
   type NcclList,
   ncclCalls,
@@ -40,53 +41,27 @@ const data = [pointer, pointer, count, number] as const;
 
 /** Every call that can stand in a list, with any arguments. */
 const anyCall: fc.Arbitrary<RecordedCall> = fc.oneof(
-  fc.tuple(...data, number, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.allReduce(...args),
-  ),
-  fc.tuple(...data, number, number, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.reduce(...args),
-  ),
-  fc.tuple(...data, number, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.reduceScatter(...args),
-  ),
-  fc.tuple(...data, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.allGather(...args),
-  ),
-  fc.tuple(...data, number, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.broadcast(...args),
-  ),
-  fc.tuple(...data, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.allToAll(...args),
-  ),
-  fc.tuple(pointer, count, number, number, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.send(...args),
-  ),
-  fc.tuple(pointer, count, number, number, ...ends).map(
-    (args): RecordedCall =>
-      (nccl) =>
-        nccl.recv(...args),
-  ),
+  fc.tuple(...data, number, ...ends).map((args): RecordedCall => ({ name: "allReduce", args })),
+  fc
+    .tuple(...data, number, number, ...ends)
+    .map((args): RecordedCall => ({ name: "reduce", args })),
+  fc.tuple(...data, number, ...ends).map((args): RecordedCall => ({ name: "reduceScatter", args })),
+  fc.tuple(...data, ...ends).map((args): RecordedCall => ({ name: "allGather", args })),
+  fc.tuple(...data, number, ...ends).map((args): RecordedCall => ({ name: "broadcast", args })),
+  fc.tuple(...data, ...ends).map((args): RecordedCall => ({ name: "alltoAll", args })),
+  fc
+    .tuple(pointer, count, number, number, ...ends)
+    .map((args): RecordedCall => ({ name: "send", args })),
+  fc
+    .tuple(pointer, count, number, number, ...ends)
+    .map((args): RecordedCall => ({ name: "recv", args })),
 );
 const anyGroups = fc.array(fc.array(anyCall, { minLength: 1, maxLength: 9 }), { maxLength: 4 });
 
-const reduce =
-  (from: bigint): RecordedCall =>
-  (nccl) =>
-    nccl.allReduce(from, 2n, 3, 4, 5, 600n + from, 7n);
+const reduce = (from: bigint): RecordedCall => ({
+  name: "allReduce",
+  args: [from, 2n, 3, 4, 5, 600n + from, 7n],
+});
 
 /** The names of a test's calls on arrival. */
 const names = (echo: Echo): string[] =>
@@ -109,13 +84,7 @@ describe.skipIf(reason !== "")(`lists of NCCL calls${reason}`, () => {
       anyGroups,
       (groups) => {
         echo.begin();
-        for (const group of groups) {
-          if (group.length === 1) group[0]!(nccl);
-          else
-            nccl.group(() => {
-              for (const call of group) call(nccl);
-            });
-        }
+        makeGroups(nccl, groups);
         const alone = echo.lines();
         const list = listOf(...groups);
         for (let time = 0; time < 2; time++) {

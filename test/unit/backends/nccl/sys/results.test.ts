@@ -111,8 +111,8 @@ const ncclTrials: {
     call: (x) => x.broadcast(a, b, big, 1, 6, c, d),
     arrives: `ncclBroadcast send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
   },
-  allToAll: {
-    call: (x) => x.allToAll(a, b, big, 1, c, d),
+  alltoAll: {
+    call: (x) => x.alltoAll(a, b, big, 1, c, d),
     arrives: `ncclAlltoAll send ${a} recv ${b} count ${big} type 1 comm ${c} stream ${d}`,
   },
   send: {
