@@ -7,8 +7,7 @@
 import { InvalidArgumentError } from "../../api/index.ts";
 import { type Complete, invalid, textOf } from "../../api/option-kinds.ts";
 import type { Parameter, ParameterArray, ParameterSet } from "../parameter-set.ts";
-import type { Bucket } from "./buckets.ts";
-import type { BucketExchange } from "./wire.ts";
+import type { ActiveBucket } from "./wire.ts";
 
 /**
  * Backward passes it the gradient of one parameter as soon as that is complete: of the sum of the losses over the micro-batch.
@@ -25,13 +24,6 @@ export interface MicroBatch {
   readonly samples: number;
   /** Sum of the weights of its samples, where the loss weights them; its samples when left out. */
   readonly weight?: number | undefined;
-}
-
-/** A bucket, its memory, and its sum. */
-export interface ActiveBucket {
-  readonly bucket: Bucket;
-  readonly staging: ParameterArray;
-  readonly exchange: BucketExchange;
 }
 
 /** The gradients of one rank during one step. */

@@ -15,7 +15,6 @@ import { CallGuard } from "../call-guard.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
 import {
-  type ActiveBucket,
   assertStepArguments,
   BackwardPass,
   type MicroBatch,
@@ -32,7 +31,13 @@ import {
 } from "./finish-step.ts";
 import { type DataParallelOptions, type Settings, settingLines, settingsOf } from "./options.ts";
 import { syncParameters } from "./sync-parameters.ts";
-import { exchangeOf, residualState, restoreResiduals, sumOfResiduals } from "./wire.ts";
+import {
+  type ActiveBucket,
+  exchangeOf,
+  residualState,
+  restoreResiduals,
+  sumOfResiduals,
+} from "./wire.ts";
 
 /** Trains one model on all ranks of a communicator. Made by `DataParallel.create`. */
 export class DataParallel implements RankStateful {

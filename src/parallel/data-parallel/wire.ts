@@ -9,7 +9,7 @@ import { invalid } from "../../api/option-kinds.ts";
 import { releaseAfter } from "../call-guard.ts";
 import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
 import type { State, StateTensor } from "../state.ts";
-import type { ActiveBucket } from "./backward.ts";
+import type { Bucket } from "./buckets.ts";
 
 /** The format of gradients in messages: `"full"`, a 16-bit float, or the given share of largest elements with error feedback. */
 export type Wire = "full" | HalfDType | { readonly topK: number };
@@ -26,6 +26,13 @@ export interface BucketExchange {
   commit(): void;
   /** Frees the buffers once their calls are done. */
   dispose(): void;
+}
+
+/** A bucket, its memory, and its sum. */
+export interface ActiveBucket {
+  readonly bucket: Bucket;
+  readonly staging: ParameterArray;
+  readonly exchange: BucketExchange;
 }
 
 /** The exchange of a bucket with a number of elements; `scale` multiplies values before their rounding to 16 bits. */
