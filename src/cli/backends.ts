@@ -13,7 +13,7 @@ import {
   Trace,
   wasm,
 } from "../backends/sim/index.ts";
-import { scheduleNames } from "../backends/sim/schedule.ts";
+import { scheduleNames } from "../backends/sim/scheduler.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";

@@ -7,7 +7,7 @@ import { sharedWasm } from "./executors/wasm/wasm.ts";
 import { assertFaultRanks, FaultPlan } from "./faults.ts";
 import { assertSimOptions, type SimOptions } from "./options.ts";
 import { SimSession } from "./session.ts";
-import { WorldTrace } from "./world-trace.ts";
+import { WorldTrace } from "./trace.ts";
 
 export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
 export type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
@@ -16,10 +16,9 @@ export { type WasmOptions, wasm } from "./executors/wasm/wasm.ts";
 export { type Fault, failAt } from "./faults.ts";
 export { HostMemory } from "./memory.ts";
 export type { SimOptions } from "./options.ts";
-export type { ScheduleName } from "./schedule.ts";
+export type { ScheduleName } from "./scheduler.ts";
 export type { ChromeEvent } from "./timeline.ts";
-export { Trace, type TracedMessage } from "./trace.ts";
-export type { TransferTimes } from "./transfers.ts";
+export { Trace, type TracedMessage, type TransferTimes } from "./trace.ts";
 
 /**
  * The simulated backend, as a value for `createWorld`.

@@ -7,9 +7,9 @@ import type {
   WriteFault,
 } from "../../api/backend-entry.ts";
 import type { FaultPlan } from "./faults.ts";
+import type { Streams } from "./scheduler.ts";
 import type { StrictLending } from "./strict.ts";
-import type { Streams } from "./virtual-time.ts";
-import type { WorldTrace } from "./world-trace.ts";
+import type { WorldTrace } from "./trace.ts";
 
 /** The observer of a world with faults, strict lending or a trace. */
 export class SimObserver implements CallObserver {

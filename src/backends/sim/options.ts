@@ -4,7 +4,7 @@ import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/opti
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
 import { assertPhantom } from "./memory.ts";
-import { type ScheduleName, scheduleNames } from "./schedule.ts";
+import { type ScheduleName, scheduleNames } from "./scheduler.ts";
 import { Trace } from "./trace.ts";
 
 /** Options of `sim`. */

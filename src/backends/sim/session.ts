@@ -5,11 +5,14 @@ import {
   explainCall,
   type Layout,
   type Link,
+  type LinkModel,
   linkModel,
+  type MessageEvent,
   namesOf,
   type Plan,
   type Planner,
   type PlanQuestion,
+  type Program,
   planOf,
   symmetricRefusal,
 } from "../../algorithms/index.ts";
@@ -35,11 +38,10 @@ import { type SimDevice, simDevices } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { SimObserver } from "./observer.ts";
-import { type ScheduleName, SimScheduler } from "./schedule.ts";
+import { type ScheduleName, SimClock, SimScheduler, Streams } from "./scheduler.ts";
 import { StrictLending } from "./strict.ts";
+import type { WorldTrace } from "./trace.ts";
 import { bindTransfers, predictTransfers } from "./transfers.ts";
-import { type CallTimes, Durations, SimClock, Streams } from "./virtual-time.ts";
-import type { WorldTrace } from "./world-trace.ts";
 
 /** The options of `sim()`, checked. */
 export interface SimSettings {
@@ -56,9 +58,6 @@ export interface SimSettings {
 /** The part of a call's work that depends on the arguments alone. */
 interface SubmittedCall {
   readonly plan: Plan;
-  readonly layout: Layout;
-  /** Bytes per element. */
-  readonly bytes: number;
   readonly times: CallTimes;
   /** Nothing for a barrier. */
   readonly bound: readonly BoundCall[];
@@ -71,7 +70,8 @@ export class SimSession implements Session {
   readonly observer: SimObserver | undefined;
   readonly #settings: SimSettings;
   readonly #devices: readonly SimDevice[];
-  readonly #durations: Durations;
+  /** Times of calls by the layout of their plan and bytes per element. */
+  readonly #times = new WeakMap<Layout, Map<number, CallTimes>>();
   readonly #streams = new Streams();
   /** The remaining injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
@@ -106,7 +106,6 @@ export class SimSession implements Session {
     this.#devices = simDevices(size, executor, phantom);
     const clock = new SimClock(size, this.#streams, trace);
     this.scheduler = new SimScheduler(size, seed, settings.schedule, clock);
-    this.#durations = new Durations(settings.link);
     const lending = strict ? new StrictLending() : undefined;
     const isObserved = !faults.isEmpty || lending !== undefined || trace !== undefined;
     this.observer = isObserved ? new SimObserver(faults, lending, trace, this.#streams) : undefined;
@@ -223,13 +222,18 @@ export class SimSession implements Session {
     const plan = planOf(this.#settings.planner, question);
     const layout = plan.layout(shapeOf(set));
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
-    const times = this.#durations.of(plan.program, layout, bytes);
-    return { plan, layout, bytes, times, bound: this.#bind(set, plan, layout) };
+    const bound = this.#settings.phantom ? [] : bind(set, plan, layout);
+    return { plan, times: this.#timesOf(plan, layout, bytes), bound };
   }
 
-  /** Joins a call with its memory, if it moves data. */
-  #bind(set: CallSet, plan: Plan, layout: Layout): readonly BoundCall[] {
-    return this.#settings.phantom ? [] : bind(set, plan, layout);
+  /** The times of a plan's calls: the same object for calls with other buffers. */
+  #timesOf(plan: Plan, layout: Layout, bytes: number): CallTimes {
+    const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
+    this.#times.set(layout, known);
+    const model = linkModel(this.#settings.link, bytes);
+    const times = known.get(bytes) ?? new CallTimes(plan.program, layout, model);
+    known.set(bytes, times);
+    return times;
   }
 
   #executeReduces(set: CallSet, posted: readonly RankCall[]): void | Promise<void> {
@@ -288,21 +292,10 @@ export class SimSession implements Session {
   }
 
   /** Sets the time at which each rank is done. */
-  #predict(set: CallSet, { plan, layout, bytes, times }: SubmittedCall): void {
+  #predict(set: CallSet, { times }: SubmittedCall): void {
     const { trace } = this;
-    if (trace === undefined) {
-      times.predict(set.calls);
-      return;
-    }
-    const started = set.calls.map((call) => call.finishedAtPs);
-    const { finished } = evaluate(
-      plan.program,
-      layout,
-      started,
-      linkModel(this.#settings.link, bytes),
-      (event) => trace.message(set, event),
-    );
-    for (const call of set.calls) call.finishedAtPs = finished[call.rank] as number;
+    if (trace === undefined) times.predict(set.calls);
+    else times.predictMessages(set.calls, (event) => trace.message(set, event));
   }
 }
 
@@ -325,4 +318,49 @@ function executeAll(
 function scalarsDiffer({ calls }: CallSet): boolean {
   const scalars = calls.flatMap(({ op }) => (typeof op === "object" ? [op.preMul] : []));
   return scalars.some((scalar) => scalar !== scalars[0]);
+}
+
+/** Computes the ends of a call's ranks from their starts. */
+class CallTimes {
+  readonly #program: Program;
+  readonly #layout: Layout;
+  readonly #model: LinkModel;
+  /** Starts by rank, relative to the first of them. NaN before the first call. */
+  readonly #starts: Float64Array;
+  /** Ends by rank, relative to the first start. */
+  #ends: Float64Array;
+
+  constructor(program: Program, layout: Layout, model: LinkModel) {
+    this.#program = program;
+    this.#layout = layout;
+    this.#model = model;
+    this.#starts = new Float64Array(program.ranks).fill(Number.NaN);
+    this.#ends = this.#starts;
+  }
+
+  /** Moves `finishedAtPs` of every call, given by rank, from the rank's start to its end. */
+  predict(calls: readonly RankCall[]): void {
+    let firstPs = Infinity;
+    for (const { finishedAtPs } of calls) firstPs = Math.min(firstPs, finishedAtPs);
+    const starts = this.#starts;
+    let known = true;
+    for (let i = 0; i < calls.length; i++) {
+      const start = (calls[i] as RankCall).finishedAtPs - firstPs;
+      if (starts[i] === start) continue;
+      starts[i] = start;
+      known = false;
+    }
+    // The recurrence only adds and compares integers, so its result does not depend on the first start.
+    if (!known) {
+      this.#ends = evaluate(this.#program, this.#layout, starts, this.#model).finished;
+    }
+    for (const call of calls) call.finishedAtPs = firstPs + (this.#ends[call.rank] as number);
+  }
+
+  /** The same, with every message, in the order of reception. */
+  predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
+    const starts = calls.map(({ finishedAtPs }) => finishedAtPs);
+    const { finished } = evaluate(this.#program, this.#layout, starts, this.#model, onMessage);
+    for (const call of calls) call.finishedAtPs = finished[call.rank] as number;
+  }
 }

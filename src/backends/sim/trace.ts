@@ -6,10 +6,10 @@
  */
 
 import type { MessageEvent } from "../../algorithms/index.ts";
+import type { CallSet, CommInfo, FailedCall, RankCall, Transfer } from "../../api/backend-entry.ts";
 import { escaped } from "../../api/error-text.ts";
-import type { ChromeEvent } from "./timeline.ts";
-import { timelineSvg } from "./timeline.ts";
-import type { WorldTrace } from "./world-trace.ts";
+import type { CollectiveName } from "../../api/index.ts";
+import { type ChromeEvent, timelineSvg } from "./timeline.ts";
 
 /** A message of a traced call: sender, receiver, bytes, and the times at which it held their ports. */
 export interface TracedMessage extends MessageEvent {
@@ -29,10 +29,10 @@ export interface TracedMessage extends MessageEvent {
 }
 
 /** Classes order events of the same time: first what ends, then what begins. */
-export const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
+const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
 
 /** The event at a time. */
-export interface TraceEvent {
+interface TraceEvent {
   readonly timePs: number;
   readonly class: number;
   readonly text: string;
@@ -41,10 +41,10 @@ export interface TraceEvent {
 }
 
 /** Rows of a rank in the Chrome trace. */
-export const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
+const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
 
 /** Position of one generation of a world in a trace. */
-export interface TracedWorld {
+interface TracedWorld {
   /** The number of its world, from 1. */
   readonly world: number;
   /** The process of rank 0 in the Chrome trace; those of the other ranks follow. */
@@ -169,15 +169,289 @@ function namesOf(world: WorldTrace, place: TracedWorld): ChromeEvent[] {
   }).flat();
 }
 
+/** The times at which a message occupies the sender's port and the receiver's, in picoseconds. */
+export interface TransferTimes {
+  readonly sendStart: number;
+  readonly sendEnd: number;
+  readonly recvStart: number;
+  readonly recvEnd: number;
+}
+
+/** A part of a call that a trace shows. */
+interface Shown {
+  /** Changes when the trace is cleared. */
+  readonly place: TracedWorld;
+  readonly part: TracedCall;
+  readonly startPs: number;
+  readonly made: TraceEvent;
+  readonly done: TraceEvent;
+}
+
+/** The calls that a message belongs to. */
+type MessageNumbers = Pick<TracedMessage, "call" | "sendCall" | "message">;
+
+/** Records the events of one generation of a world. */
+export class WorldTrace {
+  readonly size: number;
+  /** The first generation of the same world. */
+  readonly first: WorldTrace;
+  readonly #trace: Trace;
+  readonly #generation: number;
+  /** The number of each rank in the first generation. */
+  readonly #initialRanks: readonly number[];
+  /** Numbers of messages from one rank to another so far, by communicator, sender and receiver. */
+  readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
+  /** The traced parts of a rank's calls, in call order, until they can no longer fail. */
+  readonly #shown = new WeakMap<RankCall, Shown[]>();
+
+  /** Of a newly opened world, or of the rebuild of `before` with these of its ranks. */
+  constructor(
+    trace: Trace,
+    size: number,
+    before?: { readonly world: WorldTrace; readonly ranks: readonly number[] },
+  ) {
+    this.size = size;
+    this.#trace = trace;
+    if (before === undefined) {
+      this.first = this;
+      this.#generation = 1;
+      this.#initialRanks = Array.from({ length: size }, (_, rank) => rank);
+      return;
+    }
+    const { world, ranks } = before;
+    this.first = world.first;
+    this.#generation = world.#generation + 1;
+    this.#initialRanks = ranks.map((rank) => world.#initialRanks[rank] as number);
+  }
+
+  /** The name of a rank's process; ranks of the first generation of the first world have no suffix. */
+  processName(rank: number, { world }: TracedWorld): string {
+    const initialRank = this.#initialRanks[rank] as number;
+    const worldText = world > 1 ? ` of world ${world}` : "";
+    const generationText = this.#generation > 1 ? `, generation ${this.#generation}` : "";
+    const was = initialRank === rank ? "" : ` (rank ${initialRank} at first)`;
+    return `rank ${rank}${worldText}${generationText}${was}`;
+  }
+
+  /**
+   * Every rank's part of a call: the times of the call and of its result. `unclaimed` where no claim is made about NCCL's bits,
+   * although NCCL was to be followed or the algorithm is the caller's. `posted` are the calls as the ranks made them: the replay
+   * in place of its calls.
+   */
+  call(
+    { comm, number, calls }: CallSet,
+    startedPs: readonly number[],
+    plan: string,
+    {
+      unclaimed = false,
+      posted = calls,
+    }: { unclaimed?: boolean; posted?: readonly RankCall[] } = {},
+  ): void {
+    const algorithm = unclaimed ? `${plan} unclaimed` : plan;
+    for (const [at, call] of calls.entries()) {
+      const part = this.#part(comm, call, number, algorithm);
+      const startPs = startedPs[call.rank] as number;
+      const [begin, end] = [
+        postedEvent(part, startPs),
+        completedEvent(part, startPs, call.finishedAtPs),
+      ];
+      this.#trace.add(begin);
+      this.#trace.add(end);
+      const owner = posted[at] as RankCall;
+      const shown = this.#shown.get(owner) ?? [];
+      shown.push({ place: this.#place, part, startPs, made: begin, done: end });
+      this.#shown.set(owner, shown);
+    }
+  }
+
+  /**
+   * Records the failure of a call: it ends when its rank gets the error. In a replay the calls before it are done, and later
+   * ones do not begin. A call that was not dispatched begins at `freePs`, when the rank's earlier calls are done, unless it
+   * failed before.
+   */
+  failed(comm: CommInfo, { call, number, error, atPs }: FailedCall, freePs: number): void {
+    const shown = (this.#shown.get(call) ?? []).filter(({ place }) => place === this.#place);
+    const begun = shown.filter(({ startPs }) => startPs < atPs);
+    for (const later of shown.slice(begun.length)) {
+      this.#trace.remove(later.made);
+      this.#trace.remove(later.done);
+    }
+    const last = begun.at(-1);
+    if (last !== undefined) {
+      this.#trace.remove(last.done);
+      this.#trace.add(failedEvent(last.part, last.startPs, atPs, error));
+      return;
+    }
+    const part = this.#part(comm, call, number, undefined);
+    const startPs = Math.min(Math.max(call.postedAtPs, freePs), atPs);
+    this.#trace.add(postedEvent(part, startPs));
+    this.#trace.add(failedEvent(part, startPs, atPs, error));
+  }
+
+  /** A message between two ranks of a call. */
+  message({ comm, number, collective }: CallSet, event: MessageEvent): void {
+    this.#message(comm, collective, { call: number }, event);
+  }
+
+  /** A send and its matched receive. */
+  transfer(comm: CommInfo, transfer: Transfer, times: TransferTimes): void {
+    const { send, recv, sendNumber, recvNumber } = transfer;
+    const message = this.#nthBetween(comm, send.rank, recv.rank);
+    const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
+    const numbers = { call: recvNumber, sendCall: sendNumber, message };
+    this.#message(comm, "send", numbers, { ...event, ...times });
+  }
+
+  #nthBetween(comm: CommInfo, from: number, to: number): number {
+    const sent = this.#sent.get(comm) ?? new Map<number, number>();
+    this.#sent.set(comm, sent);
+    const both = from * comm.ranks.length + to;
+    const number = sent.get(both) ?? 0;
+    sent.set(both, number + 1);
+    return number;
+  }
+
+  #message(
+    comm: CommInfo,
+    collective: CollectiveName,
+    numbers: MessageNumbers,
+    event: MessageEvent,
+  ): void {
+    const from = comm.ranks[event.from] as number;
+    const to = comm.ranks[event.to] as number;
+    const { elements, sendStart, sendEnd, recvStart, recvEnd, channel } = event;
+    const sender = this.#seen(from);
+    const receiver = this.#seen(to);
+    const { world } = this.#place;
+    const id = this.#trace.addMessage({
+      ...{ ...event, from, to, world, generation: this.#generation },
+      ...{ comm: comm.name, ...numbers },
+    });
+    const { call, sendCall = call, message } = numbers;
+    const both = message === undefined ? "" : ` sendCall=${sendCall} message=${message}`;
+    const text =
+      `recv ${receiver.rankText} from=${from} comm=${fieldValue(comm.name)} call=${call}${both} channel=${channel} ` +
+      `elements=${elements} sent=${sendStart}..${sendEnd} began=${recvStart}`;
+    const name = `${collective} ${from}→${to}`;
+    const args = message === undefined ? { elements, call } : { elements, call, message };
+    const sendArgs = message === undefined ? args : { ...args, call: sendCall };
+    const flow = { name, id, cat: "message" };
+    const out = { pid: sender.pid, tid: rows.out, ts: us(sendStart) };
+    const into = { pid: receiver.pid, tid: rows.in };
+    this.#add(recvEnd, classes.receive, text, [
+      { name, ph: "X", ...out, dur: us(sendEnd - sendStart), args: sendArgs },
+      { ...flow, ph: "s", ...out },
+      { name, ph: "X", ...into, ts: us(recvStart), dur: us(recvEnd - recvStart), args },
+      { ...flow, ph: "f", bp: "e", ...into, ts: us(recvEnd) },
+    ]);
+  }
+
+  /** Virtual compute of a rank. */
+  work(rank: number, startPs: number, endPs: number, label: string | undefined): void {
+    const { pid, rankText } = this.#seen(rank);
+    const name = label ?? "work";
+    this.#add(startPs, classes.work, `work ${rankText} until=${endPs} ${name}`, [
+      { name, ph: "X", pid, tid: rows.work, ts: us(startPs), dur: us(endPs - startPs) },
+    ]);
+  }
+
+  get #place(): TracedWorld {
+    return this.#trace.tracedWorld(this);
+  }
+
+  /** The rank of an event: its process, and its name in lines. */
+  #seen(rank: number): { readonly pid: number; readonly rankText: string } {
+    const place = this.#place;
+    const { world, firstPid } = place;
+    place.ranks = Math.max(place.ranks, rank + 1);
+    const worldText = world > 1 ? ` world=${world}` : "";
+    const generationText = this.#generation > 1 ? ` generation=${this.#generation}` : "";
+    return { pid: firstPid + rank, rankText: `rank=${rank}${worldText}${generationText}` };
+  }
+
+  #part(comm: CommInfo, call: RankCall, number: number, algorithm: string | undefined): TracedCall {
+    const { pid, rankText } = this.#seen(comm.ranks[call.rank] as number);
+    return { pid, rankText, comm: comm.name, number, call, algorithm };
+  }
+
+  #add(timePs: number, order: number, text: string, chrome: readonly ChromeEvent[]): void {
+    this.#trace.add({ timePs, class: order, text, chrome });
+  }
+}
+
+/** The rank and the call of a part. */
+interface TracedCall {
+  /** The rank's process in the Chrome trace, and the rank's name in lines. */
+  readonly pid: number;
+  readonly rankText: string;
+  /** Name of the communicator, and number of the call there. */
+  readonly comm: string;
+  readonly number: number;
+  readonly call: RankCall;
+  /** The algorithm; `undefined` for a call that ended before its start. */
+  readonly algorithm: string | undefined;
+}
+
+/** Records the call of the part. */
+function postedEvent(part: TracedCall, atPs: number): TraceEvent {
+  return { timePs: atPs, class: classes.post, text: line("post", part), chrome: [] };
+}
+
+/** Records the end of the part. */
+function completedEvent(part: TracedCall, startPs: number, endPs: number): TraceEvent {
+  const chrome = slice(part, startPs, endPs);
+  return { timePs: endPs, class: classes.finish, text: line("done", part), chrome: [chrome] };
+}
+
+/** Records the failure of the part at that time. */
+function failedEvent(part: TracedCall, startPs: number, endPs: number, error: unknown): TraceEvent {
+  const code = codeOf(error);
+  const { name, args, ...span } = slice(part, startPs, endPs);
+  const reason = error instanceof Error ? error.message.split("\n", 1)[0] : String(error);
+  const facts = { ...args, error: code, reason };
+  const chrome = { ...span, name: `${name} ${code}`, cname: "terrible", args: facts } as const;
+  return { timePs: endPs, class: classes.finish, text: line("fail", part, code), chrome: [chrome] };
+}
+
+function line(event: string, part: TracedCall, error?: string): string {
+  const { rankText, comm, number, algorithm } = part;
+  const words = [
+    event,
+    rankText,
+    `comm=${fieldValue(comm)}`,
+    `call=${number}`,
+    error && `error=${fieldValue(error)}`,
+  ];
+  return [...words, whatOf(part), algorithm].filter((word) => word !== undefined).join(" ");
+}
+
+function slice(part: TracedCall, startPs: number, endPs: number): ChromeEvent {
+  const { pid, comm, number, algorithm } = part;
+  const args = { comm, call: number, ...(algorithm === undefined ? {} : { algorithm }) };
+  const span = { pid, tid: rows.calls, ts: us(startPs), dur: us(endPs - startPs) };
+  return { name: whatOf(part), ph: "X", ...span, args };
+}
+
+function whatOf({ call: { collective, dtype, count } }: TracedCall): string {
+  return dtype === undefined ? collective : `${collective} ${dtype}[${count}]`;
+}
+
+/** The code of an error, otherwise its name. */
+function codeOf(error: unknown): string {
+  const { code, name } = Object(error) as { readonly code?: unknown; readonly name?: unknown };
+  const known = [code, name].find((each) => typeof each === "string");
+  return known === undefined ? typeof error : String(known);
+}
+
 /** Characters that break a line or control a terminal. */
 const lineBreaks = /[\p{Cc}\u2028\u2029]/gu;
 
 /** A name as the value of a field: in quotes where it could be read as more than one. */
-export function fieldValue(name: string): string {
+function fieldValue(name: string): string {
   return /[\p{Zs}"]/u.test(name) ? JSON.stringify(name) : name;
 }
 
 /** Microseconds, in which Chrome's format counts. */
-export function us(ps: number): number {
+function us(ps: number): number {
   return ps / 1e6;
 }

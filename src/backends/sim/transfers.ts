@@ -3,14 +3,14 @@ import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/i
 import { memoryOf, type Transfer } from "../../api/backend-entry.ts";
 import { bytesOf, type DeviceBuffer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
-import type { ConcurrentCalls } from "./virtual-time.ts";
+import type { TransferTimes } from "./trace.ts";
 
-/** The times at which a message occupies the sender's port and the receiver's, in picoseconds. */
-export interface TransferTimes {
-  readonly sendStart: number;
-  readonly sendEnd: number;
-  readonly recvStart: number;
-  readonly recvEnd: number;
+/** Sends and receives under way that a rank posted together. */
+export interface ConcurrentCalls {
+  /** The end of the rank's earlier calls, in picoseconds. */
+  readonly beganPs: number;
+  readonly sendPort: Port;
+  readonly recvPort: Port;
 }
 
 /** The sends and receives that each side of a transfer belongs to. */
@@ -89,4 +89,35 @@ function bound(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
   if (buffer === undefined) return undefined;
   const { byteOffset, byteLength } = buffer;
   return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };
+}
+
+/** The times at which one direction of a rank's connection is in use, in picoseconds: it carries one message at a time. */
+export class Port {
+  /** Starts and ends alternate, ascending; adjacent spans are merged. */
+  readonly #busy: number[] = [];
+
+  /** The first time from `fromPs` on at which the port is free for that duration. */
+  freeFrom(fromPs: number, durationPs: number): number {
+    let start = fromPs;
+    for (let i = 0; i < this.#busy.length; i += 2) {
+      if (start + durationPs <= (this.#busy[i] as number)) break;
+      start = Math.max(start, this.#busy[i + 1] as number);
+    }
+    return start;
+  }
+
+  /** Occupies the port at a time at which it is free. */
+  take(startPs: number, durationPs: number): void {
+    if (durationPs === 0) return;
+    const busy = this.#busy;
+    let at = 0;
+    while (at < busy.length && (busy[at] as number) < startPs) at += 2;
+    const joinsBefore = at > 0 && busy[at - 1] === startPs;
+    const joinsAfter = busy[at] === startPs + durationPs;
+    const added = [startPs, startPs + durationPs];
+    if (joinsBefore && joinsAfter) busy.splice(at - 1, 2);
+    else if (joinsBefore) busy[at - 1] = startPs + durationPs;
+    else if (joinsAfter) busy[at] = startPs;
+    else busy.splice(at, 0, ...added);
+  }
 }

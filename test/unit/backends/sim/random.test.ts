@@ -4,8 +4,7 @@ import { createWorld } from "twinccl";
 import type { CallSet, RankCall } from "twinccl/backend";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { SimScheduler } from "../../../../src/backends/sim/schedule.ts";
-import { SimClock, Streams } from "../../../../src/backends/sim/virtual-time.ts";
+import { SimClock, SimScheduler, Streams } from "../../../../src/backends/sim/scheduler.ts";
 
 /** Orders for many keys, as one text: equal for two seeds only when they are the same seed. */
 function orders(seed: number): string {

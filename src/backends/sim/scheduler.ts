@@ -1,12 +1,114 @@
 /**
- * The order in which ranks with settled operations resume, `sim({ schedule })`, and the random choices behind it.
+ * Virtual time of ranks, in integer picoseconds: one clock a rank, the calls of each rank one after another, and the order in
+ * which ranks with settled operations resume, `sim({ schedule })`.
  *
- * A seed fixes every choice. Each choice has a key for its purpose, and none is drawn from a shared stream, so that omitting
- * one does not shift the others.
+ * A seed fixes every random choice. Each choice has a key for its purpose, and none is drawn from a shared stream, so that
+ * omitting one does not shift the others.
  */
 import { EventQueue } from "../../algorithms/engine/event-queue.ts";
-import type { CallSet, Schedule, Scheduler, VirtualClock } from "../../api/backend-entry.ts";
+import type {
+  CallSet,
+  CommInfo,
+  RankCall,
+  Schedule,
+  Scheduler,
+  VirtualClock,
+} from "../../api/backend-entry.ts";
 import { mix32 } from "../../api/bits.ts";
+import { largest } from "../../api/largest.ts";
+import type { WorldTrace } from "./trace.ts";
+import { type ConcurrentCalls, Port } from "./transfers.ts";
+
+/** The clocks of all ranks of a world. */
+export class SimClock implements VirtualClock {
+  readonly #now: Float64Array;
+  readonly #streams: Streams;
+  readonly #trace: WorldTrace | undefined;
+
+  constructor(size: number, streams: Streams, trace: WorldTrace | undefined) {
+    this.#streams = streams;
+    this.#now = new Float64Array(size);
+    this.#trace = trace;
+  }
+
+  now(rank: number): number {
+    return this.#now[rank] as number;
+  }
+
+  reach(rank: number, timePs: number): void {
+    if (timePs > (this.#now[rank] as number)) this.#now[rank] = timePs;
+  }
+
+  work(rank: number, durationNs: number, label: string | undefined): void {
+    const start = this.now(rank);
+    const end = start + Math.round(durationNs * 1000);
+    this.#now[rank] = end;
+    this.#trace?.work(rank, start, end, label);
+  }
+
+  join({ comm, calls }: CallSet): void {
+    this.#streams.begin(comm, calls);
+    const lastPs = largest(calls.map(({ finishedAtPs }) => finishedAtPs));
+    for (const call of calls) call.finishedAtPs = lastPs;
+    this.#streams.end(comm, calls);
+  }
+}
+
+/** The calls of one rank on one communicator. */
+interface Stream {
+  /** The end of the last call. */
+  freePs: number;
+  /** The last batch of sends and receives, some of which may lack their counterparts. */
+  batch: object | undefined;
+  together: ConcurrentCalls | undefined;
+}
+
+/** The end of each rank's calls, by communicator. */
+export class Streams {
+  readonly #streams = new WeakMap<CommInfo, Stream[]>();
+
+  /** Moves the start of every call (`finishedAtPs`, until it is predicted) behind the rank's earlier calls. */
+  begin(comm: CommInfo, calls: readonly RankCall[]): void {
+    const streams = this.#of(comm);
+    for (const call of calls) {
+      const { freePs } = streams[call.rank] as Stream;
+      call.finishedAtPs = Math.max(call.finishedAtPs, freePs);
+    }
+  }
+
+  /** Joins the rank's current batch of sends and receives, or begins one. */
+  join(comm: CommInfo, rank: number, batch: object): ConcurrentCalls {
+    const stream = this.#of(comm)[rank] as Stream;
+    if (stream.batch !== batch || stream.together === undefined) {
+      stream.batch = batch;
+      stream.together = { beganPs: stream.freePs, sendPort: new Port(), recvPort: new Port() };
+    }
+    return stream.together;
+  }
+
+  /** Stores the end of every call. */
+  end(comm: CommInfo, calls: readonly RankCall[]): void {
+    const streams = this.#of(comm);
+    for (const call of calls) {
+      const stream = streams[call.rank] as Stream;
+      stream.freePs = Math.max(stream.freePs, call.finishedAtPs);
+    }
+  }
+
+  /** The end of a rank's dispatched calls. */
+  freePs(comm: CommInfo, rank: number): number {
+    return (this.#of(comm)[rank] as Stream).freePs;
+  }
+
+  #of(comm: CommInfo): Stream[] {
+    let streams = this.#streams.get(comm);
+    if (streams === undefined) {
+      streams = comm.ranks.map(() => ({ freePs: 0, batch: undefined, together: undefined }));
+      this.#streams.set(comm, streams);
+    }
+    return streams;
+  }
+}
 
 /** One of the schedules. */
 export type ScheduleName = "fair" | "random" | "virtual-time";
