@@ -6,7 +6,7 @@ import { CommAbortedError, CommTimeoutError, InvalidArgumentError } from "../../
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { initAll, initOne } from "./calls/create-communicators.ts";
 import { runAll } from "./common/async.ts";
-import { CurrentDevice, Device, type RankPlacement } from "./device/device.ts";
+import { Device, type RankPlacement } from "./device/device.ts";
 import { LocalRank } from "./device/local-rank.ts";
 import { Progress } from "./device/progress.ts";
 import type { Libraries } from "./discovery/libraries.ts";
@@ -53,7 +53,7 @@ export function openLocal(
   try {
     const places = busIds(cuda, found, pin);
     const world = startPinned(pin, places ?? [], () =>
-      initAll(nccl, here.current, info, here.locals, setup.config),
+      initAll(nccl, info, here.locals, setup.config),
     );
     setup.readPlans?.(name);
     return here.watch(new NcclSession({ ...setup, ...here, world, places }));
@@ -135,7 +135,7 @@ async function openOwnRank(
       agreeOnId: (which) =>
         share(which === "first" ? "first id" : "unique id", () => nccl.uniqueId()),
       begin: (id) => {
-        const begun = initOne(nccl, here.current, info, local, id, setup.config);
+        const begun = initOne(nccl, info, local, id, setup.config);
         return abortIfLate(begun, cancelled);
       },
       share: (graphs) => share("graphs", graphs),
@@ -161,7 +161,6 @@ function abortIfLate(
 /** Creates streams and memory of this process's ranks, and the session that checks for asynchronous errors. */
 function openDevices({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
-  const current = CurrentDevice.of(cuda);
   let opened: NcclSession | undefined;
   const progress = new Progress(() => opened?.checkAll());
   const locals: LocalRank[] = [];
@@ -178,7 +177,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
     const rank = info.local[at] as number;
     try {
       capabilities.push(Number(cuda.computeCapability(place.device)));
-      const device = new Device(cuda, current, place.device, place.stream);
+      const device = new Device(cuda, place.device, place.stream);
       devices.push(device);
       locals.push(new LocalRank(rank, device, progress, libraries.nccl));
     } catch (error) {
@@ -192,7 +191,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
     progress.watchIdle();
     return session;
   };
-  return { current, progress, locals, capabilities, watch, giveBack: releaseAll };
+  return { progress, locals, capabilities, watch, giveBack: releaseAll };
 }
 
 /** Bus ids of the ranks' GPUs; `undefined` if CUDA does not report them, an error only with pinned rings. */

@@ -19,7 +19,7 @@ import type { CapturedGraph } from "./calls/graphs.ts";
 import { Submitter } from "./calls/submitter.ts";
 import { deregisterAll } from "./calls/windows.ts";
 import { asPromise, keepAlive, runAll, settlesWithin } from "./common/async.ts";
-import type { CurrentDevice, RankPlacement } from "./device/device.ts";
+import { forgetCurrentDevice, type RankPlacement } from "./device/device.ts";
 import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
@@ -35,7 +35,6 @@ const [closeMs, leaveMs] = [10_000, 1_000];
 
 /** The parts of a session. */
 export interface SessionParts extends DryRunFacts {
-  readonly current: CurrentDevice;
   readonly progress: Progress;
   /** The communicator of all ranks. */
   readonly world: NcclCommunicator;
@@ -227,7 +226,6 @@ export class NcclSession implements QueueingSession {
    * Ends the newest communicators first, then memory and streams. Resources that an abort cannot free in time are abandoned.
    */
   async #close(): Promise<void> {
-    const { current } = this.#parts;
     const locals = this.#locals();
     let lost = false;
     const idle = (): Promise<void> =>
@@ -246,10 +244,10 @@ export class NcclSession implements QueueingSession {
     }
     const comms = [...this.#comms.values()].reverse();
     for (const comm of comms) this.#retire(comm);
-    current.invalidate();
+    forgetCurrentDevice();
     this.#ending.add(comms, this.#ends.endInOrder(comms));
     await this.#ending.allEnded();
-    current.invalidate();
+    forgetCurrentDevice();
     this.#keepFailure(() =>
       runAll([() => this.#progress.release(), ...locals.map((local) => () => local.release())]),
     );
@@ -368,7 +366,7 @@ function closedBefore(session: Closable): void {
 
 /** Creates child communicators: on this thread or, in a job, on another thread, where NCCL waits for the other processes. */
 function createChildren(
-  { libraries, current, config, pin = {}, job }: SessionParts,
+  { libraries, config, pin = {}, job }: SessionParts,
   parent: NcclCommunicator,
   { calls }: CallSet,
   children: readonly CommInfo[],
@@ -378,12 +376,12 @@ function createChildren(
   if (job === undefined) {
     // The split may have to wait. If the parent has ended meanwhile, its handles are invalid, and no child is created.
     const splitHere = () =>
-      parent.isOver ? [] : splitLocal(nccl, current, parent, calls, children, config);
+      parent.isOver ? [] : splitLocal(nccl, parent, calls, children, config);
     return afterPinnedStarts(() => withVariables(variables, splitHere));
   }
   let started: Promise<NcclCommunicator[]> | undefined;
   const begin = (): Promise<NcclCommunicator[]> => {
-    const apart = () => splitInJob(nccl, current, parent, children, config);
+    const apart = () => splitInJob(nccl, parent, children, config);
     started = parent.lock.run(apart);
     return started;
   };

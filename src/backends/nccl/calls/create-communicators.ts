@@ -1,6 +1,6 @@
 /** Creation of NCCL communicators: of all ranks, and by splits. */
 import type { CommInfo, RankCall } from "../../../api/backend-entry.ts";
-import type { CurrentDevice } from "../device/device.ts";
+import { forgetCurrentDevice } from "../device/device.ts";
 import type { LocalMember, LocalRank } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
@@ -10,7 +10,6 @@ import { NcclCommunicator } from "./communicator.ts";
 /** Makes the communicator of all ranks, when all of them live in this process. */
 export function initAll(
   nccl: NcclCalls,
-  current: CurrentDevice,
   info: CommInfo,
   locals: readonly LocalRank[],
   config: ConfigFields,
@@ -28,7 +27,7 @@ export function initAll(
       }
     });
   });
-  current.invalidate();
+  forgetCurrentDevice();
   const members = locals.map((local, rank) => ({ rank, local, handle: slotValue(slots[rank]) }));
   return new NcclCommunicator(info, members, nccl);
 }
@@ -36,7 +35,6 @@ export function initAll(
 /** Makes this process's end of the communicator of all ranks, without blocking where that can be done. */
 export async function initOne(
   nccl: NcclCalls,
-  current: CurrentDevice,
   info: CommInfo,
   local: LocalRank,
   id: Uint8Array,
@@ -45,7 +43,7 @@ export async function initOne(
   const { worldRank: rank, device } = local;
   const size = info.ranks.length;
   const handle = await nccl.initRankInBackground(device.threadDevice, size, id, rank, config);
-  current.invalidate();
+  forgetCurrentDevice();
   return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
 }
 
@@ -62,7 +60,6 @@ function splitArgs(worldRank: number, children: readonly CommInfo[]) {
  */
 export async function splitInJob(
   nccl: NcclCalls,
-  current: CurrentDevice,
   parent: NcclCommunicator,
   children: readonly CommInfo[],
   config: ConfigFields,
@@ -72,7 +69,7 @@ export async function splitInJob(
   const { worldRank, device } = local;
   const { color, key } = splitArgs(worldRank, children);
   const made = await nccl.splitInBackground(device.threadDevice, handle, color, key, config);
-  current.invalidate();
+  forgetCurrentDevice();
   const own = children[color ?? -1];
   return own === undefined
     ? []
@@ -87,7 +84,6 @@ export async function splitInJob(
  */
 export function splitLocal(
   nccl: NcclCalls,
-  current: CurrentDevice,
   parent: NcclCommunicator,
   calls: readonly RankCall[],
   children: readonly CommInfo[],
@@ -101,7 +97,7 @@ export function splitLocal(
       nccl.split(handle, color, key, slots[index] as BigUint64Array, config);
     });
   });
-  current.invalidate();
+  forgetCurrentDevice();
   return children.map((info) => {
     const members = calls.flatMap(({ rank }, index) => {
       const { local } = parent.members.get(rank) as LocalMember;

@@ -12,68 +12,23 @@ export interface RankPlacement {
   readonly stream?: bigint | undefined;
 }
 
-/**
- * CUDA's current device of this thread, as last set here, and the library that set it. CUDA has one such device per thread,
- * even if several copies of its library are loaded.
- */
-const thread: {
-  setBy: CudaCalls | undefined;
-  device: number;
+/** CUDA's current device of this thread. CUDA has one per thread, even if several copies of its library are loaded. */
+export const thread: {
+  /** The device that was set last; `undefined` where NCCL or other code may have set another. */
+  current: Device | undefined;
   /** True if no other code has run since the setting. */
   isFresh: boolean;
+  /** True once the caller's code sets the device too: from then on each use sets it. */
   isShared: boolean;
-} = { setBy: undefined, device: -1, isFresh: false, isShared: false };
+} = { current: undefined, isFresh: false, isShared: false };
 
 function expireSetting(): void {
   thread.isFresh = false;
 }
 
-/** Sets the thread's current device, unless it is set already. */
-export class CurrentDevice {
-  readonly #cuda: CudaCalls;
-
-  private constructor(cuda: CudaCalls) {
-    this.#cuda = cuda;
-  }
-
-  /** The current device of this thread, set through `cuda`. */
-  static of(cuda: CudaCalls): CurrentDevice {
-    return new CurrentDevice(cuda);
-  }
-
-  /** The setting is valid for this event and its promises; the next callback of the event loop may change it. */
-  use(device: number): void {
-    if (thread.isFresh && this.#isSet(device)) return;
-    this.#set(device);
-    if (thread.isFresh) return;
-    thread.isFresh = true;
-    process.nextTick(expireSetting);
-  }
-
-  /** Like `use`, for calls that tolerate another device: they skip the check for changes by other code. */
-  prefer(device: number): void {
-    if (!this.#isSet(device)) this.#set(device);
-  }
-
-  #isSet(device: number): boolean {
-    return device === thread.device && thread.setBy === this.#cuda && !thread.isShared;
-  }
-
-  #set(device: number): void {
-    this.#cuda.setDevice(device);
-    thread.device = device;
-    thread.setBy = this.#cuda;
-  }
-
-  /** Notes that the caller's code sets the device too: from now on each `use` sets it. */
-  share(): void {
-    thread.isShared = true;
-  }
-
-  /** Notes that NCCL may have changed the device. */
-  invalidate(): void {
-    thread.setBy = undefined;
-  }
+/** Notes that NCCL may have changed the current device. */
+export function forgetCurrentDevice(): void {
+  thread.current = undefined;
 }
 
 /** The error of calls on a released device. */
@@ -90,15 +45,13 @@ export class Device {
   readonly name: string;
   readonly stream: bigint;
   readonly cuda: CudaCalls;
-  readonly #current: CurrentDevice;
   readonly #ownsStream: boolean;
   #released = false;
 
-  constructor(cuda: CudaCalls, current: CurrentDevice, index: number, stream?: bigint) {
+  constructor(cuda: CudaCalls, index: number, stream?: bigint) {
     this.cuda = cuda;
     this.index = index;
     this.name = `cuda:${index}`;
-    this.#current = current;
     if (stream !== undefined) this.share();
     this.use();
     if (stream !== undefined) this.#assertStream(stream);
@@ -113,32 +66,49 @@ export class Device {
 
   /** Notes that the caller's own CUDA code sets devices too. */
   share(): void {
-    this.#current.share();
+    thread.isShared = true;
+    thread.current = undefined;
   }
 
   /** The device in the form that other threads need. */
   get threadDevice(): ThreadDevice {
     const setHere = (): void => {
       // The caller passes it to NCCL, which may change the device.
-      this.#current.invalidate();
+      forgetCurrentDevice();
       this.use();
-      this.#current.invalidate();
+      forgetCurrentDevice();
     };
     return { ...this.cuda.threadDevice(this.index), setHere };
   }
 
-  /** Makes this the thread's current device: CUDA creates memory and events on the current device. */
+  /**
+   * Makes this the thread's current device: CUDA creates memory and events on the current device. The setting is valid for this
+   * event and its promises; the next callback of the event loop may change it.
+   */
   use(): CudaCalls {
     if (this.#released) throw closedDeviceError(this.name);
-    this.#current.use(this.index);
+    if (thread.isFresh && thread.current === this) return this.cuda;
+    this.#set();
+    if (!thread.isFresh) {
+      thread.isFresh = true;
+      process.nextTick(expireSetting);
+    }
     return this.cuda;
   }
 
-  /** For calls on the stream alone, which belongs to its device whatever the current one is. */
+  /**
+   * For calls on the stream alone, which tolerate another device: they skip the check for changes by other code. Without effect
+   * where this is `thread.current`.
+   */
   useForStream(): CudaCalls {
     if (this.#released) throw closedDeviceError(this.name);
-    this.#current.prefer(this.index);
+    if (thread.current !== this) this.#set();
     return this.cuda;
+  }
+
+  #set(): void {
+    this.cuda.setDevice(this.index);
+    thread.current = thread.isShared ? undefined : this;
   }
 
   /** True when a stream belongs to this device: CUDA records an event of the device only on such a stream. */
@@ -168,6 +138,7 @@ export class Device {
   /** Abandons the stream with its unfinished work. */
   abandon(): void {
     this.#released = true;
+    if (thread.current === this) thread.current = undefined;
   }
 
   /** Destroys the stream if the session created it. Later calls on the device fail. */
@@ -176,7 +147,7 @@ export class Device {
     try {
       if (this.#ownsStream) this.use().streamDestroy(this.stream);
     } finally {
-      this.#released = true;
+      this.abandon();
     }
   }
 }

@@ -9,7 +9,7 @@
 import type { Completion } from "../../../api/backend-entry.ts";
 import { isTurnLong } from "../../../api/ledger/deadlock/event-loop.ts";
 import { asPromise, runAll } from "../common/async.ts";
-import { closedDeviceError, type Device } from "./device.ts";
+import { closedDeviceError, type Device, thread } from "./device.ts";
 
 /** Durations of the phases of a wait. */
 interface PollPolicy {
@@ -138,8 +138,8 @@ export class Progress {
   #isDoneWhileSpinning({ devices }: CompletionPoint, nowMs: number): boolean {
     const until = nowMs + this.#policy.spinUs / 1000;
     for (const device of devices) {
-      const cuda = device.useForStream();
-      while (!cuda.streamDone(device.stream)) {
+      if (thread.current !== device) device.useForStream();
+      while (!device.cuda.streamDone(device.stream)) {
         if (performance.now() >= until) return false;
       }
     }

@@ -1,6 +1,7 @@
 /** CUDA's current device, one for each thread: work runs on its own device, whatever other code sets. */
 import { expect, test, vi } from "vitest";
-import { CurrentDevice, Device } from "../../../../../src/backends/nccl/device/device.ts";
+import { Device } from "../../../../../src/backends/nccl/device/device.ts";
+import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../../../support/fake-gpus/machine.ts";
 import { turns } from "../gpus.ts";
@@ -14,7 +15,7 @@ function setUp(libraries: 1 | 2) {
   const first = fakeCuda(machine);
   const second = libraries === 1 ? first : fakeCuda(machine);
   const devices = [first, second].map((cuda, index) => {
-    return new Device(cuda, CurrentDevice.of(cuda), index);
+    return new Device(cuda, index);
   }) as [Device, Device];
   /** Where memory is that a device takes. */
   const home = (device: Device) => machine.memory.at(device.use().malloc(8))?.home;
@@ -48,4 +49,31 @@ test("is set once for what follows from one event", async () => {
     await undefined;
   }
   expect(machine.count("setDevice")).toBe(before + 1);
+});
+
+test.each(["release", "abandon"] as const)(
+  "is not queried for its work after its %s, also as the one that was set last",
+  async (end) => {
+    const { machine, devices } = setUp(1);
+    const [, one] = devices;
+    const progress = new Progress(() => undefined);
+    one.use();
+    const waiting = progress.after([one]);
+    one[end]();
+    await expect(waiting).rejects.toMatchObject({ code: "ERR_COMM_CLOSED" });
+    expect(machine.count("streamDone")).toBe(0);
+  },
+);
+
+test("is set for each query once the caller's code sets devices too", async () => {
+  const { machine, devices } = setUp(1);
+  const [zero] = devices;
+  const progress = new Progress(() => undefined);
+  await progress.after([zero]);
+  zero.share();
+  for (let i = 0; i < 2; i++) {
+    machine.current = 5;
+    await progress.after([zero]);
+  }
+  expect(machine.complaints).toEqual([]);
 });

@@ -2,7 +2,7 @@
 import type { Communicator } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
 import { DeferredFree } from "../../../../../src/backends/nccl/device/deferred-free.ts";
-import { CurrentDevice, Device } from "../../../../../src/backends/nccl/device/device.ts";
+import { Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../../../support/fake-gpus/machine.ts";
@@ -122,7 +122,7 @@ test.each([
   async (spansProcesses, _, given) => {
     const machine = new Machine({ memoryBytes: 1 << 10 });
     const cuda = fakeCuda(machine);
-    const device = new Device(cuda, CurrentDevice.of(cuda), 0);
+    const device = new Device(cuda, 0);
     const progress = new Progress(() => undefined);
     const freeing = new DeferredFree(device, progress);
     const done = [false, false];

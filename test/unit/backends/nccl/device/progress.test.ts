@@ -1,7 +1,7 @@
 /** Waits for work on streams: each settles once, and only with its own outcome. */
 import { describe, expect, test } from "vitest";
 import type { Completion } from "../../../../../src/api/backend-entry.ts";
-import { CurrentDevice, Device } from "../../../../../src/backends/nccl/device/device.ts";
+import { Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../../../support/fake-gpus/machine.ts";
@@ -11,8 +11,7 @@ import { turns } from "../gpus.ts";
 function setUp() {
   const machine = new Machine();
   const cuda = fakeCuda(machine);
-  const current = CurrentDevice.of(cuda);
-  const devices = [0, 1].map((index) => new Device(cuda, current, index)) as [Device, Device];
+  const devices = [0, 1].map((index) => new Device(cuda, index)) as [Device, Device];
   machine.hold();
   for (const { stream } of devices) {
     machine.stream(stream).put(() => ({ what: "work", step: () => true }));

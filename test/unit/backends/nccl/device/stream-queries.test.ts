@@ -1,7 +1,7 @@
 /** Streams that are queried at once for completion: the choice of streams, the duration, and the waiters' results. */
 import { describe, expect, test, vi } from "vitest";
 import type { Completion } from "../../../../../src/api/backend-entry.ts";
-import { CurrentDevice, Device } from "../../../../../src/backends/nccl/device/device.ts";
+import { Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { cudaError, Machine } from "../../../../support/fake-gpus/machine.ts";
@@ -13,8 +13,7 @@ const lost = cudaError("cudaStreamQuery", 700, "cudaErrorIllegalAddress");
 function setUp() {
   const machine = new Machine();
   const cuda = fakeCuda(machine);
-  const current = CurrentDevice.of(cuda);
-  const devices = [0, 1].map((index) => new Device(cuda, current, index)) as [Device, Device];
+  const devices = [0, 1].map((index) => new Device(cuda, index)) as [Device, Device];
   const notified: unknown[][] = [];
   const waiting = (name: string, then?: () => void): Completion => ({
     acceptsMore: false,
