@@ -72,7 +72,8 @@ export function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[
   return [bound];
 }
 
-function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
+/** A range of a buffer's memory. */
+export function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
   if (buffer === undefined) return undefined;
   const { byteOffset, byteLength } = buffer;
   return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };

@@ -1,8 +1,9 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
 import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
-import { memoryOf, type Transfer } from "../../api/backend-entry.ts";
-import { bytesOf, type DeviceBuffer } from "../../api/index.ts";
-import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
+import type { Transfer } from "../../api/backend-entry.ts";
+import { bytesOf } from "../../api/index.ts";
+import { boundBuffer } from "./bind.ts";
+import type { BoundCall } from "./executor.ts";
 import type { TransferTimes } from "./trace.ts";
 
 /** Sends and receives under way that a rank posted together. */
@@ -77,18 +78,12 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
     dtype: "uint8",
     plan,
     layout: { in: tables, out: tables },
-    inputs: transfers.map(({ send }) => bound(send.send)),
-    outputs: transfers.map(({ recv }) => bound(recv.recv)),
+    inputs: transfers.map(({ send }) => boundBuffer(send.send)),
+    outputs: transfers.map(({ recv }) => boundBuffer(recv.recv)),
     folds: [],
     separate: undefined,
     inPlace: false,
   };
-}
-
-function bound(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
-  if (buffer === undefined) return undefined;
-  const { byteOffset, byteLength } = buffer;
-  return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };
 }
 
 /** The times at which one direction of a rank's connection is in use, in picoseconds: it carries one message at a time. */

@@ -107,12 +107,12 @@ class Run {
   /** Runs the folds of one group block by block, because they may need each other's results of the same block. */
   group(group: readonly FusedFold[]): void {
     const [only] = group;
-    if (group.length === 1 && only !== undefined && this.#isCopy(only)) this.#copyChunk(only);
+    if (group.length === 1 && only !== undefined && isCopy(this.#call, only)) this.#copyChunk(only);
     else this.#foldBlocks(group);
   }
 
   #foldBlocks(group: readonly FusedFold[]): void {
-    const length = this.#lengthOf(group);
+    const length = lengthOf(this.#call, group);
     for (let at = 0; at < length; at += this.#blockElements) {
       const count = Math.min(this.#blockElements, length - at);
       group.forEach((fold, number) => {
@@ -136,23 +136,6 @@ class Run {
     const other = this.#blocks.lanes(dtype, separateBlock);
     this.#fold(fold, separate, other, at, count);
     takeSeparate(value, other, count, bytesOf(dtype), at);
-  }
-
-  /** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
-  #isCopy({ operands, reduces }: FusedFold): boolean {
-    const [first] = operands;
-    if (operands.length !== 1 || first?.kind !== "contribution") return false;
-    return !reduces || this.#call.folds[first.place.rank]?.scales === false;
-  }
-
-  #lengthOf(group: readonly FusedFold[]): number {
-    for (const { operands } of group) {
-      for (const operand of operands) {
-        if (operand.kind === "fold") continue;
-        return this.#call.layout.in[operand.place.rank]?.lengths[operand.place.chunk] ?? 0;
-      }
-    }
-    return 0;
   }
 
   #copyChunk({ operands, targets }: FusedFold): void {
@@ -233,6 +216,24 @@ class Run {
   #outAt({ rank, chunk }: Place): number {
     return (this.#outStarts[rank] as number) + (this.#call.layout.out[rank]?.offsets[chunk] ?? 0);
   }
+}
+
+/** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
+export function isCopy({ folds }: BoundCall, { operands, reduces }: FusedFold): boolean {
+  const [first] = operands;
+  if (operands.length !== 1 || first?.kind !== "contribution") return false;
+  return !reduces || folds[first.place.rank]?.scales === false;
+}
+
+/** Elements of the chunks that a group folds. */
+export function lengthOf({ layout }: BoundCall, group: readonly FusedFold[]): number {
+  for (const { operands } of group) {
+    for (const operand of operands) {
+      if (operand.kind === "fold") continue;
+      return layout.in[operand.place.rank]?.lengths[operand.place.chunk] ?? 0;
+    }
+  }
+  return 0;
 }
 
 /** The fold of the rank that an operand comes from. */

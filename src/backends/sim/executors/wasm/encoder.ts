@@ -3,6 +3,7 @@ import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
 import { bytesOf, type DType, dtypes, type NamedReduceOp } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
+import { isCopy, lengthOf } from "../cpu.ts";
 
 const groupWords = 5;
 const foldWords = 6;
@@ -60,14 +61,7 @@ export class Encoder {
 
   /** Bytes that a group folds for each of its targets. */
   bytesOf(group: readonly FusedFold[]): number {
-    for (const { operands } of group) {
-      for (const operand of operands) {
-        if (operand.kind === "fold") continue;
-        const { rank, chunk } = operand.place;
-        return (this.#call.layout.in[rank]?.lengths[chunk] ?? 0) * this.#bytes;
-      }
-    }
-    return 0;
+    return lengthOf(this.#call, group) * this.#bytes;
   }
 
   /** Bytes that a group reads and writes. */
@@ -95,7 +89,7 @@ export class Encoder {
 
   #fold(fold: FusedFold, alone: boolean, words: Uint32Array, at: number): number {
     const { operands, targets, final } = fold;
-    const copies = alone && this.isCopy(fold);
+    const copies = alone && isCopy(this.#call, fold);
     const { terms } = foldOf(this.#call.folds, operands[0]) ?? {};
     const joined = this.#call.separate !== undefined;
     const wide = terms?.accumulator === "float32" && operands.length > 1;
@@ -142,13 +136,6 @@ export class Encoder {
   #inAt({ rank, chunk }: Place): number {
     const first = this.#call.layout.in[rank]?.offsets[chunk] ?? 0;
     return (this.#addresses.inputs[rank] as number) + first * this.#bytes;
-  }
-
-  /** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
-  isCopy({ operands, reduces }: FusedFold): boolean {
-    const [first] = operands;
-    if (operands.length !== 1 || first?.kind !== "contribution") return false;
-    return !reduces || foldOf(this.#call.folds, first)?.scales === false;
   }
 }
 

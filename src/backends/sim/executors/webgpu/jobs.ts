@@ -9,6 +9,7 @@ import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts"
 import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
 import type { BoundCall } from "../../executor.ts";
+import { isCopy, lengthOf } from "../cpu.ts";
 import type { Slab } from "./slabs.ts";
 import type { operandKind } from "./wgsl/kernel.ts";
 
@@ -63,17 +64,6 @@ export function jobsOf(call: BoundCall, spots: Spots, scratch: Scratch): FoldJob
   return jobs;
 }
 
-/** Elements of the chunks that a group folds. */
-function lengthOf({ layout }: BoundCall, group: readonly FusedFold[]): number {
-  for (const { operands } of group) {
-    for (const operand of operands) {
-      if (operand.kind === "fold") continue;
-      return layout.in[operand.place.rank]?.lengths[operand.place.chunk] ?? 0;
-    }
-  }
-  return 0;
-}
-
 /** Folds that need each other's values. */
 class Group {
   readonly #call: BoundCall;
@@ -107,7 +97,7 @@ class Group {
 
   #job(fold: FusedFold, targets: readonly Spot[]): FoldJob {
     const { operands, final } = fold;
-    const copy = this.#isCopy(fold);
+    const copy = this.#folds.length === 1 && isCopy(this.#call, fold);
     const below = operands.map((operand) =>
       operand.kind === "fold" ? (this.#levels[operand.fold] ?? 0) : -1,
     );
@@ -120,14 +110,6 @@ class Group {
       place: 0,
       final: final && !copy,
     };
-  }
-
-  /** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
-  #isCopy({ operands, reduces }: FusedFold): boolean {
-    const [first] = operands;
-    if (this.#folds.length !== 1 || operands.length !== 1) return false;
-    if (first?.kind !== "contribution") return false;
-    return !reduces || this.#call.folds[first.place.rank]?.scales === false;
   }
 
   #operand(operand: Operand): JobOperand {
