@@ -5,13 +5,7 @@ import {
   lanesOf,
   numberToBits,
 } from "../../algorithms/arithmetic/index.ts";
-import {
-  bytesOf,
-  type DType,
-  dtypeInfo,
-  InvalidArgumentError,
-  UnsupportedError,
-} from "../../api/index.ts";
+import { bytesOf, type DType, dtypeInfo, UnsupportedError } from "../../api/index.ts";
 import type { SimMemory } from "./executor.ts";
 
 /** Bytes of host memory that a simulated rank owns or was lent. */
@@ -142,26 +136,6 @@ export class PhantomMemory implements SimMemory {
   }
 
   free(): void {}
-}
-
-/** Refuses options that need contents. */
-export function assertPhantom(options: {
-  readonly executor?: unknown;
-  readonly strict?: boolean | undefined;
-}): void {
-  const field = options.executor !== undefined ? "executor" : "strict";
-  if (options.executor === undefined && options.strict !== true) return;
-  const why =
-    field === "executor"
-      ? "nothing is moved, so no executor is needed"
-      : "lending is proven by checksums of contents, and there are none";
-  throw new InvalidArgumentError(
-    {
-      headline: `sim: ${field}: given with phantom: ${why}`,
-      hint: `leave ${field} or phantom out`,
-    },
-    { field },
-  );
 }
 
 function noContents(action: string, device: string): UnsupportedError {

@@ -1,9 +1,9 @@
 /** The options of `sim()`. */
 import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
+import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
-import { assertPhantom } from "./memory.ts";
 import { type ScheduleName, scheduleNames } from "./scheduler.ts";
 import { Trace } from "./trace.ts";
 
@@ -109,4 +109,20 @@ export function assertSimOptions(options: SimOptions): void {
   }
   for (const [at, fault] of faults.entries()) assertFault(`sim: faults[${at}]`, fault);
   if (phantom) assertPhantom(options);
+}
+
+/** Refuses options that need contents. */
+function assertPhantom({ executor, strict }: SimOptions): void {
+  if (executor === undefined && strict !== true) return;
+  const [field, why] =
+    executor === undefined
+      ? ["strict", "lending is proven by checksums of contents, and there are none"]
+      : ["executor", "nothing is moved, so no executor is needed"];
+  throw new InvalidArgumentError(
+    {
+      headline: `sim: ${field}: given with phantom: ${why}`,
+      hint: `leave ${field} or phantom out`,
+    },
+    { field },
+  );
 }

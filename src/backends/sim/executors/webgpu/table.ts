@@ -17,6 +17,8 @@ export interface Dispatch {
 export interface Batch {
   readonly pieces: Piece[];
   readonly windows: Window[];
+  /** The number of each window, by slab and index. */
+  readonly numbers: Map<Slab, Map<number, number>>;
 }
 
 const rowWords = 4;
@@ -24,30 +26,25 @@ const rowWords = 4;
 /** Parts the pieces of one level and kernel so that no part needs more windows than there are. */
 export function batchesOf(pieces: readonly Piece[], limits: DeviceLimits): Batch[] {
   const batches: Batch[] = [];
-  let batch: Batch = { pieces: [], windows: [] };
-  let numbers = new Map<Slab, Map<number, number>>();
+  let batch: Batch = { pieces: [], windows: [], numbers: new Map() };
   for (const piece of pieces) {
-    const added = newWindows(piece, numbers, limits);
+    const added = newWindows(piece, batch, limits);
     if (batch.windows.length + added.length > limits.windows) {
       batches.push(batch);
-      batch = { pieces: [], windows: [] };
-      numbers = new Map();
+      batch = { pieces: [], windows: [], numbers: new Map() };
     }
-    for (const window of newWindows(piece, numbers, limits)) {
+    const { windows, numbers } = batch;
+    for (const window of newWindows(piece, batch, limits)) {
       const known = numbers.get(window.slab) ?? new Map<number, number>();
-      numbers.set(window.slab, known.set(window.index, batch.windows.length));
-      batch.windows.push(window);
+      numbers.set(window.slab, known.set(window.index, windows.length));
+      windows.push(window);
     }
     batch.pieces.push(piece);
   }
   return [...batches, batch];
 }
 
-function newWindows(
-  piece: Piece,
-  numbers: ReadonlyMap<Slab, ReadonlyMap<number, number>>,
-  limits: DeviceLimits,
-): Window[] {
+function newWindows(piece: Piece, { numbers }: Batch, limits: DeviceLimits): Window[] {
   const added: Window[] = [];
   for (const spot of spotsOf(piece)) {
     const { slab } = spot;
@@ -61,7 +58,7 @@ function newWindows(
 
 /** The dispatch of a batch; an invocation of its kernel folds `bytesPerInvocation`. */
 export function dispatchOf(
-  { pieces, windows }: Batch,
+  { pieces, windows, numbers }: Batch,
   bytesPerInvocation: number,
   divisor: number,
   limits: DeviceLimits,
@@ -69,7 +66,8 @@ export function dispatchOf(
   const [first] = pieces as [Piece, ...Piece[]];
   const rows = pieces.reduce((sum, piece) => sum + rowsPerJob + spotsOf(piece).length, 1);
   const table = new Uint32Array(rows * rowWords);
-  const find = windowFinder(windows, limits);
+  const find = (spot: Piece["targets"][number]): number =>
+    numbers.get(spot.slab)?.get(windowIndex(spot, limits)) as number;
   let tiles = 0;
   let row = 1 + rowsPerJob * pieces.length;
   pieces.forEach((piece, number) => {
@@ -90,15 +88,4 @@ export function dispatchOf(
   table.set([tiles, pieces.length, width, divisor]);
   const { copy, access } = first;
   return { copy, access, windows, table, grid: [width, Math.ceil(tiles / width)] };
-}
-
-function windowFinder(
-  windows: readonly Window[],
-  limits: DeviceLimits,
-): (spot: Piece["targets"][number]) => number {
-  const numbers = new Map<Slab, Map<number, number>>();
-  windows.forEach(({ slab, index }, number) => {
-    numbers.set(slab, (numbers.get(slab) ?? new Map<number, number>()).set(index, number));
-  });
-  return (spot) => numbers.get(spot.slab)?.get(windowIndex(spot, limits)) as number;
 }
