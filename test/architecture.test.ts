@@ -13,6 +13,7 @@ import {
   crumbs,
   deadFiles,
   type Exception,
+  importCycles,
   importsOf,
   impureCalls,
   layerViolations,
@@ -148,6 +149,9 @@ describe("src", () => {
   });
   test("merges a small file with its only importer", () => {
     expect(crumbs(src, EXCEPTIONS)).toEqual([]);
+  });
+  test("has no import cycle, of types or of values", () => {
+    expect(importCycles(src)).toEqual([]);
   });
   test("has no dead file", () => {
     expect(deadFiles(src, [...entries, ...bins])).toEqual([]);
@@ -367,6 +371,17 @@ describe("the checkers notice", () => {
       "src/gone.ts: does not exist, but an entry or import names it",
       "src/dead.ts: no entry reaches it",
     ]);
+  });
+
+  test("import cycles", () => {
+    const files = [
+      file("src/a.ts", 'import type { b } from "./b.ts";'),
+      file("src/b.ts", 'export { c } from "./c/c.ts";'),
+      file("src/c/c.ts", 'import "../a.ts"; import { d } from "./d.ts";'),
+      file("src/c/d.ts", 'import "node:fs";'),
+    ];
+    expect(importCycles(files)).toEqual(["src/a.ts -> src/b.ts -> src/c/c.ts -> src/a.ts"]);
+    expect(importCycles(files.slice(1))).toEqual([]);
   });
 
   test("small files with one importer", () => {

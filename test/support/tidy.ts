@@ -380,6 +380,25 @@ export function deadFiles(files: readonly SourceFile[], entries: readonly string
   return [...found, ...dead.map((file) => `${file.path}: no entry reaches it`)];
 }
 
+/** Files that import each other, types included: one line for each cycle found. */
+export function importCycles(files: readonly SourceFile[]): string[] {
+  const byPath = new Map(files.map((file) => [file.path, file]));
+  const finished = new Set<string>();
+  const found: string[] = [];
+  const follow = (file: SourceFile, trail: readonly string[]): void => {
+    const at = trail.indexOf(file.path);
+    if (at >= 0) found.push([...trail.slice(at), file.path].join(" -> "));
+    if (at >= 0 || finished.has(file.path)) return;
+    for (const specifier of importsOf(file)) {
+      const next = specifier.startsWith(".") && byPath.get(resolveFrom(file, specifier));
+      if (next) follow(next, [...trail, file.path]);
+    }
+    finished.add(file.path);
+  };
+  for (const file of files) follow(file, []);
+  return found;
+}
+
 /** A file that the build makes is known by its declaration. */
 function sourceOf(path: string): string {
   return path.replace(/\.js$/, ".d.ts");

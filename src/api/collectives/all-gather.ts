@@ -1,6 +1,6 @@
 /** All-gather: every rank ends with the inputs of all ranks, one after another. */
 import type { AllGatherArgs, Data } from "../calls.ts";
-import type { Prepared } from "../member/prepared.ts";
+import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
@@ -36,6 +36,6 @@ export function prepareAllGather<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ["count", send.length],
     ],
-    toResult: () => result,
+    result,
   };
 }

@@ -1,6 +1,6 @@
 /** All-gatherv: an all-gather of blocks that each have a length of their own, known to every rank. */
 import type { AllGathervArgs, Data } from "../calls.ts";
-import type { Prepared } from "../member/prepared.ts";
+import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { allGatherSpec } from "./all-gather.ts";
 import { assertDisjoint, blocksIn, countFields } from "./blocks.ts";
@@ -38,6 +38,6 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ...countFields("recvCounts", recvCounts),
     ],
-    toResult: () => result,
+    result,
   };
 }

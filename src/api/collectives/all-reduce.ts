@@ -1,6 +1,6 @@
 /** All-reduce: every rank ends with the fold of all ranks' inputs, the same bits everywhere. */
 import type { AllReduceArgs, Data, Received } from "../calls.ts";
-import { opSignature, type Prepared } from "../member/prepared.ts";
+import { opSignature, type Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
 
@@ -36,6 +36,6 @@ export function prepareAllReduce<S extends Data, R extends Data | undefined>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    toResult: () => result,
+    result,
   };
 }

@@ -1,6 +1,6 @@
 /** All-to-all: block j of rank i goes to block i of rank j. */
 import type { AllToAllArgs, Data } from "../calls.ts";
-import type { Prepared } from "../member/prepared.ts";
+import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
@@ -39,6 +39,6 @@ export function prepareAllToAll<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ["count", send.length / size],
     ],
-    toResult: () => result,
+    result,
   };
 }

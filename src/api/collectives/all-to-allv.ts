@@ -7,7 +7,7 @@ import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { largest } from "../largest.ts";
 import { PerRankError } from "../ledger/failures.ts";
-import type { Prepared } from "../member/prepared.ts";
+import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { allToAllSpec } from "./all-to-all.ts";
 import { assertDisjoint, assertInside, offsetsOf, sum } from "./blocks.ts";

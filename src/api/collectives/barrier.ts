@@ -1,5 +1,5 @@
 /** Barrier: no rank leaves before the last one has entered; no data moves. */
-import type { Prepared } from "../member/prepared.ts";
+import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
@@ -21,6 +21,6 @@ export function prepareBarrier(check: Validator): Prepared<void> {
   return {
     call: { count: 0 },
     signature: [["collective", "barrier"]],
-    toResult: () => undefined,
+    result: undefined,
   };
 }

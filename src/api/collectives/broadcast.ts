@@ -1,6 +1,6 @@
 /** Broadcast: every rank ends with a copy of the root's input. */
 import type { BroadcastArgs, Data, Received } from "../calls.ts";
-import type { Prepared } from "../member/prepared.ts";
+import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
@@ -40,6 +40,6 @@ export function prepareBroadcast<S extends Data, R extends Data | undefined>(
       ["dtype", recv.dtype],
       ["count", recv.length],
     ],
-    toResult: () => result,
+    result,
   };
 }

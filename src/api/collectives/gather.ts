@@ -1,7 +1,7 @@
 /** Gather: the root ends with the inputs of all ranks, one after another or where it says. */
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, GatherArgs } from "../calls.ts";
-import type { Prepared, PreparedBlocks } from "../member/prepared.ts";
+import type { Prepared, PreparedBlocks } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { assertDisjoint, blocksIn } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
@@ -44,7 +44,7 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
       ["root", root],
       ["dtype", send.dtype],
     ],
-    toResult: () => result,
+    result,
   };
 }
 

@@ -6,7 +6,7 @@
  * one `sendRecv` or `group` meet freely.
  */
 import type { Data, RecvArgs, SendArgs, SendRecvArgs } from "../calls.ts";
-import type { PreparedHalf, PreparedTransfer } from "../member/prepared.ts";
+import type { PreparedHalf, PreparedTransfer } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 
 /** Checks a send. */

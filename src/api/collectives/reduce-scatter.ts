@@ -1,6 +1,6 @@
 /** Reduce-scatter: rank r ends with the fold of block r of all ranks' inputs. */
 import type { Data, ReduceScatterArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../member/prepared.ts";
+import { opSignature, type Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
 
@@ -38,6 +38,6 @@ export function prepareReduceScatter<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ["count", recv.length],
     ],
-    toResult: () => result,
+    result,
   };
 }

@@ -1,6 +1,6 @@
 /** Reduce-scatterv: a reduce-scatter of blocks that each have a length of their own, known to every rank. */
 import type { Data, ReduceScattervArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../member/prepared.ts";
+import { opSignature, type Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { countFields, runningSum, sum } from "./blocks.ts";
 import { reduceScatterSpec } from "./reduce-scatter.ts";
@@ -44,6 +44,6 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ...countFields("sendCounts", sendCounts),
     ],
-    toResult: () => result,
+    result,
   };
 }

@@ -1,6 +1,6 @@
 /** Reduce: the root ends with the fold of all ranks' inputs. */
 import type { Data, Received, ReduceArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../member/prepared.ts";
+import { opSignature, type Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
 
@@ -47,6 +47,6 @@ export function prepareReduce<S extends Data, R extends Data | undefined>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    toResult: () => result,
+    result,
   };
 }

@@ -1,7 +1,7 @@
 /** Scatter: every rank ends with its block of the root's input. */
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, ScatterArgs } from "../calls.ts";
-import type { Prepared, PreparedBlocks } from "../member/prepared.ts";
+import type { Prepared, PreparedBlocks } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { blocksIn } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
@@ -44,7 +44,7 @@ export function prepareScatter<S extends Data, R extends Data>(
       ["root", root],
       ["dtype", recv.dtype],
     ],
-    toResult: () => result,
+    result,
   };
 }
 

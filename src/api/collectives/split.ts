@@ -2,14 +2,14 @@
 import type { CallSet, CommInfo, RankCall } from "../backend.ts";
 import type { SplitArgs } from "../calls.ts";
 import type { Communicator } from "../communicator.ts";
-import type { Prepared } from "../member/prepared.ts";
+import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 
 /** Checks a split: color and key are integers, and a color of `undefined` joins nothing. */
 export function prepareSplit(
   check: Validator,
   args: SplitArgs,
-  childOf: (call: RankCall) => Communicator | undefined,
+  open: (comm: CommInfo) => Communicator,
 ): Prepared<Communicator | undefined> {
   check.begin("split", args);
   // A name that is missing may be a slip of the pen; `undefined` says that it joins none.
@@ -22,7 +22,10 @@ export function prepareSplit(
   return {
     call: { count: 0, split: { color, key } },
     signature: [["collective", "split"]],
-    toResult: childOf,
+    toResult: (call) => {
+      const comm = childOf(call);
+      return comm && open(comm);
+    },
   };
 }
 
@@ -79,4 +82,21 @@ export function childInfo(
     ranks: members.map((rank) => parent.ranks[rank] as number),
     local: members.flatMap((rank, child) => (parent.local.includes(rank) ? [child] : [])),
   };
+}
+
+const children = new WeakMap<RankCall, CommInfo>();
+
+/** Notes the communicator that each call of a split gets; `ranks` are its members in the parent. */
+export function noteChildren(
+  { calls }: CallSet,
+  created: readonly { readonly comm: CommInfo; readonly ranks: readonly number[] }[],
+): void {
+  for (const { comm, ranks } of created) {
+    for (const call of calls) if (ranks.includes(call.rank)) children.set(call, comm);
+  }
+}
+
+/** The communicator that a split gave a rank; `undefined` for one without a color. */
+function childOf(call: RankCall): CommInfo | undefined {
+  return children.get(call);
 }

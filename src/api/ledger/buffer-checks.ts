@@ -9,8 +9,8 @@ import { CommClosedError, type CommError, InvalidArgumentError } from "../errors
 import type { Memory } from "../memory.ts";
 import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
 import { PerRankError } from "./failures.ts";
-import type { MatchedPair, MessageBatch } from "./messages.ts";
-import type { Posting } from "./posting.ts";
+import { isReleased, type Posting } from "./posting.ts";
+import type { MatchedPair, MessageBatch } from "./queues.ts";
 
 /** A rank, and the number of its call, for the error. */
 interface CallRef {
@@ -53,20 +53,6 @@ export function writtenPairError(
   fault: WriteFault,
 ): (posting: Posting) => CommError {
   return (posting) => writtenError(refOf(comm, posting), fault);
-}
-
-/** True when a buffer of a call was disposed, or transferred away. */
-export function isReleased({ send, recv, recorded }: RankCall): boolean {
-  return (
-    isBufferReleased(send) ||
-    isBufferReleased(recv) ||
-    recorded?.buffers.some(isBufferReleased) === true
-  );
-}
-
-function isBufferReleased(buffer: DeviceBuffer | undefined): boolean {
-  if (buffer === undefined) return false;
-  return buffer.disposed || memoryOf(buffer).detached === true;
 }
 
 function isDisposed({ send, recv, recorded }: RankCall): boolean {

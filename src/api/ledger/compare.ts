@@ -8,9 +8,8 @@ import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
-import type { MatchedPair } from "./messages.ts";
 import type { Posting, SignatureField } from "./posting.ts";
-import type { PendingCollective } from "./queues.ts";
+import type { MatchedPair, PendingCollective } from "./queues.ts";
 
 /** A short text about a call. */
 interface CallSummary {
@@ -237,15 +236,10 @@ interface DigestDetails {
   readonly windows: readonly SignatureField[];
 }
 
-/** Parts of dispatch that a comparison needs. */
-interface CompareHost {
-  readonly comm: CommInfo;
-  readonly windows: SymmetricWindows;
-}
-
 /** Compares a call with those of other processes, where there are any and comparisons are on. */
 export function compareAcrossProcesses(
-  { comm, windows }: CompareHost,
+  comm: CommInfo,
+  windows: SymmetricWindows,
   job: JobSession,
   pending: PendingCollective,
 ): Promise<Mismatch | undefined> | undefined {

@@ -3,29 +3,14 @@
  *
  * A set that differs between ranks never reaches the session.
  */
-import type {
-  CallSet,
-  PeerBarrier,
-  RankCall,
-  RepeatedCall,
-  Session,
-  Transfer,
-  Work,
-} from "../backend.ts";
+import type { CallSet, CommInfo, PeerBarrier, RankCall, Session, Work } from "../backend.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
+import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
-import { hasReceiveCounts } from "../member/prepared.ts";
-import {
-  aliasingErrors,
-  assertLive,
-  assertNoAliasing,
-  isReleased,
-  releasedPairError,
-  releasedRemoteError,
-  writeError,
-  writtenPairError,
-} from "./buffer-checks.ts";
+import { completeOp, submitOp } from "../op.ts";
+import { assertLive, assertNoAliasing, writeError } from "./buffer-checks.ts";
+import { type CommState, PostedSubmission } from "./comm-state.ts";
 import {
   callsIn,
   compareAcrossProcesses,
@@ -33,115 +18,91 @@ import {
   mismatchErrors,
   mismatchOf,
   recordedMismatch,
-  transferMismatch,
 } from "./compare.ts";
-import { exchangeCounts } from "./exchanges.ts";
+import { missingRanks } from "./deadlines.ts";
+import { andThen, exchangeCounts, gatherSplitRequests } from "./exchanges.ts";
 import { errorsByCall } from "./failures.ts";
-import { MatchedCall } from "./matched-call.ts";
-import { type MatchedPair, remoteEnds, takePairs } from "./messages.ts";
-import type { Posting, TransferPosting } from "./posting.ts";
-import type { PendingCollective, RankQueues } from "./queues.ts";
-import { numberGraph, recordedSets } from "./recordings.ts";
-import {
-  abandon,
-  attempt,
-  type DispatchHost,
-  type DispatchResult,
-  failAll,
-  failAt,
-  failDispatched,
-  isPending,
-  lastPostedAtPs,
-  markSubmitted,
-  queued,
-  settle,
-} from "./settle.ts";
-import { PostedSubmission, type Submission } from "./submission.ts";
+import { hasReceiveCounts, isReleased, MatchedCall, type Posting, resultOf } from "./posting.ts";
+import type { PendingCollective } from "./queues.ts";
 
 /** Dispatches a complete collective call. A promise: the session still executes it. */
 export function dispatchCollective(
-  host: DispatchHost,
+  state: CommState,
   pending: PendingCollective,
 ): void | Promise<void> {
   const postings = pending.posted;
   const cancelled = firstSettled(postings);
   if (cancelled !== undefined) {
     // Ranks of other processes are not notified, and go on with the call.
-    if (postings.length < pending.postings.length) return abandon(host, cancelled);
+    if (postings.length < pending.postings.length) return abandon(state, cancelled);
     const ranks = postings.flatMap(({ op }) => (op.pending ? [] : [op.rank]));
-    failAll(host, postings, ({ op }) => cancelError(pending, ranks, op.rank));
+    failAll(state, postings, ({ op }) => cancelError(pending, ranks, op.rank));
     return;
   }
-  const compared = host.job && compareAcrossProcesses(host, host.job, pending);
-  if (compared === undefined) return dispatchCompared(host, pending, postings);
+  const compared =
+    state.job && compareAcrossProcesses(state.comm, state.windows, state.job, pending);
+  if (compared === undefined) return dispatchCompared(state, pending, postings);
   const serve = (mismatch: Mismatch | undefined): void | Promise<void> => {
-    if (mismatch !== undefined) return failMismatch(host, pending, mismatch);
+    if (mismatch !== undefined) return failMismatch(state, pending, mismatch);
     const late = firstSettled(postings);
-    return late === undefined ? dispatchCompared(host, pending, postings) : abandon(host, late);
+    return late === undefined ? dispatchCompared(state, pending, postings) : abandon(state, late);
   };
   return compared.then(serve, (error) => {
-    const errorOf = errorsByCall(error, host);
+    const errorOf = errorsByCall(error, state);
     for (const posting of postings) {
-      host.fail(posting, errorOf(posting));
-      abandon(host, posting);
+      state.failures.fail(posting.op, errorOf(posting));
+      abandon(state, posting);
     }
   });
 }
 
 /** Dispatches a call that is equal in all processes, as far as calls are compared. */
 function dispatchCompared(
-  host: DispatchHost,
+  state: CommState,
   pending: PendingCollective,
   postings: readonly Posting[],
 ): void | Promise<void> {
   const matched = MatchedCall.lookup(postings);
   return matched === undefined
-    ? dispatchNew(host, pending, postings)
-    : dispatchMatched(host, pending, postings, matched);
+    ? dispatchNew(state, pending, postings)
+    : dispatchMatched(state, pending, postings, matched);
 }
 
 /** Dispatches a call that was not made before. */
 function dispatchNew(
-  host: DispatchHost,
+  state: CommState,
   pending: PendingCollective,
   postings: readonly Posting[],
 ): void | Promise<void> {
   const calls = postings.map(callOf);
-  const mismatch = findMismatch(host, pending, calls);
-  if (mismatch !== undefined) return failMismatch(host, pending, mismatch);
+  const mismatch = findMismatch(state, pending, calls);
+  if (mismatch !== undefined) return failMismatch(state, pending, mismatch);
   const set = setOf(pending, calls, MatchedCall.store(postings, calls));
-  return runSet(host, set, postings, runAfterBarrier);
+  return runSet(state, set, postings, runAfterBarrier);
 }
 
 /** Dispatches a call that all ranks have made before with the same arguments. */
 function dispatchMatched(
-  host: DispatchHost,
+  state: CommState,
   pending: PendingCollective,
   postings: readonly Posting[],
   matched: MatchedCall,
 ): void | Promise<void> {
   const { repeat, isFixed } = matched;
-  const isKnown = isFixed && host.session.observer === undefined && matched.buffersLive();
+  const isKnown = isFixed && state.session.observer === undefined && matched.buffersLive();
   if (isKnown && repeat !== undefined) {
-    return submitRepeated(host, new PostedSubmission(postings), repeat, pending.number);
+    try {
+      state.submitted.add(new PostedSubmission(postings), (completion) =>
+        repeat.submit(pending.number, completion),
+      );
+    } catch (error) {
+      failDispatched(state, postings, error);
+    }
+    return;
   }
   const set = setOf(pending, postings.map(callOf), matched);
-  const run = isKnown && host.job === undefined ? submit : runAfterBarrier;
-  return runSet(host, set, postings, run);
-}
-
-/** Queues a call again that the session has planned before; its buffers live. */
-export function submitRepeated(
-  host: DispatchHost,
-  call: Submission,
-  repeat: RepeatedCall,
-  number: number,
-): void {
-  try {
-    host.enqueue(call, (completion) => repeat.submit(number, completion));
-  } catch (error) {
-    failDispatched(host, call.postings, error);
-  }
+  const run = isKnown && state.job === undefined ? submit : runAfterBarrier;
+  return runSet(state, set, postings, run);
 }
 
 /** The first call that was cancelled or has failed; `undefined` when all are pending. */
@@ -153,14 +114,14 @@ function firstSettled(postings: readonly Posting[]): Posting | undefined {
   return undefined;
 }
 
-function failMismatch(host: DispatchHost, pending: PendingCollective, mismatch: Mismatch): void {
+function failMismatch(state: CommState, pending: PendingCollective, mismatch: Mismatch): void {
   const errorOf = mismatchErrors(pending, mismatch);
-  failAll(host, pending.posted, ({ op }) => errorOf(op.rank));
+  failAll(state, pending.posted, ({ op }) => errorOf(op.rank));
 }
 
 /** The mismatch of a complete call; `undefined` when the calls of all ranks are equal. */
 function findMismatch(
-  { windows }: DispatchHost,
+  { windows }: CommState,
   pending: PendingCollective,
   calls: readonly RankCall[],
 ): Mismatch | undefined {
@@ -185,38 +146,38 @@ function setOf(
 
 /** Runs a set by `run`, then gives every rank its result. */
 function runSet(
-  host: DispatchHost,
+  state: CommState,
   set: CallSet,
   postings: readonly Posting[],
-  run: (host: DispatchHost, set: CallSet, postings: readonly Posting[]) => DispatchResult,
+  run: (state: CommState, set: CallSet, postings: readonly Posting[]) => DispatchResult,
 ): void | Promise<void> {
   return attempt(
-    host,
+    state,
     postings,
-    () => run(host, set, postings),
+    () => run(state, set, postings),
     () => {
-      const order = host.session.scheduler.wakeOrder(set);
-      settle(host, [order.map((rank) => postings[rank] as Posting)]);
+      const order = state.session.scheduler.wakeOrder(set);
+      settle(state, [order.map((rank) => postings[rank] as Posting)]);
     },
   );
 }
 
 function runAfterBarrier(
-  host: DispatchHost,
+  state: CommState,
   set: CallSet,
   postings: readonly Posting[],
 ): DispatchResult {
-  const barrier = host.job?.barrier(set);
-  if (barrier === undefined) return prepareAndSubmit(host, set, postings);
-  const proceed = (): DispatchResult => prepareAndSubmit(host, set, postings);
-  const submitAnyway = (): void => submitAbandoned(host, set);
-  const done = afterBarrier<unknown>(host, barrier, postings, { proceed, submitAnyway });
+  const barrier = state.job?.barrier(set);
+  if (barrier === undefined) return prepareAndSubmit(state, set, postings);
+  const proceed = (): DispatchResult => prepareAndSubmit(state, set, postings);
+  const submitAnyway = (): void => submitAbandoned(state, set);
+  const done = afterBarrier<unknown>(state, barrier, postings, { proceed, submitAnyway });
   return done.then((left) => (postings.every(isPending) ? left : queued));
 }
 
 /** Submits a call that no rank of this process awaits any more: its peers are blocked in it. */
-function submitAbandoned(host: DispatchHost, set: CallSet): void {
-  const { session } = host;
+function submitAbandoned(state: CommState, set: CallSet): void {
+  const { session } = state;
   if (set.collective === "capture" || set.calls.some(isReleased)) return;
   const { cache: _, ...once } = set;
   const isUnknown = set.calls.some((call) => call.recvCounts === undefined);
@@ -229,53 +190,53 @@ function submitAbandoned(host: DispatchHost, set: CallSet): void {
 }
 
 function prepareAndSubmit(
-  host: DispatchHost,
+  state: CommState,
   set: CallSet,
   postings: readonly Posting[],
 ): DispatchResult {
   if (set.collective === "split" || set.collective === "capture") {
-    const changed = set.collective === "split" ? host.split(set) : capture(host.session, set);
+    const changed = set.collective === "split" ? split(state, set) : capture(state.session, set);
     if (changed instanceof Promise) return changed;
-    host.session.scheduler.clock?.join(set);
+    state.session.scheduler.clock?.join(set);
     return markSubmitted([postings], undefined);
   }
-  if (set.calls.every(hasReceiveCounts)) return checkAndSubmit(host, set, postings);
+  if (set.calls.every(hasReceiveCounts)) return checkAndSubmit(state, set, postings);
   // Exchanged counts and allocated memory differ from one call to the next.
   const { cache: _, ...once } = set;
   const unknown = set.calls.some((call) => call.recvCounts === undefined);
-  const exchanged = unknown ? exchangeCounts(host.session, once) : undefined;
+  const exchanged = unknown ? exchangeCounts(state.session, once) : undefined;
   if (exchanged instanceof Promise)
-    return exchanged.then<unknown>(() => checkAndSubmit(host, once, postings));
-  return checkAndSubmit(host, once, postings);
+    return exchanged.then<unknown>(() => checkAndSubmit(state, once, postings));
+  return checkAndSubmit(state, once, postings);
 }
 
 /** Submits a set with counts and receive buffers, after the checks of its memory. */
 function checkAndSubmit(
-  host: DispatchHost,
+  state: CommState,
   set: CallSet,
   postings: readonly Posting[],
 ): DispatchResult {
-  prepareMemory(host.session, set);
-  const written = host.session.observer?.findWrite(set.calls);
+  prepareMemory(state.session, set);
+  const written = state.session.observer?.findWrite(set.calls);
   if (written !== undefined) throw writeError(set, written);
-  return submit(host, set, postings);
+  return submit(state, set, postings);
 }
 
 /** Submits a checked set. */
-function submit(host: DispatchHost, set: CallSet, postings: readonly Posting[]): DispatchResult {
-  return submitWork(host, set, [postings]);
+function submit(state: CommState, set: CallSet, postings: readonly Posting[]): DispatchResult {
+  return submitWork(state, set, [postings]);
 }
 
 /** Submits checked work; `calls` are its postings, matched pairs together. */
-function submitWork(
-  host: DispatchHost,
+export function submitWork(
+  state: CommState,
   work: Work,
   calls: readonly (readonly Posting[])[],
 ): DispatchResult {
-  const { session, queueing } = host;
+  const { session, queueing } = state;
   if (queueing === undefined) return markSubmitted(calls, session.execute(work));
   const call = new PostedSubmission(calls.flat());
-  host.enqueue(call, (completion) => queueing.submit(work, completion));
+  state.submitted.add(call, (completion) => queueing.submit(work, completion));
   return queued;
 }
 
@@ -286,6 +247,20 @@ function prepareMemory(session: Session, set: CallSet): void {
   if (set.collective === "allToAllv") provideReceiveBuffers(session, set);
 }
 
+/** Creates the communicators of a complete split in the session; each rank opens its own. */
+function split(state: CommState, set: CallSet): void | Promise<void> {
+  const { session, world, comm: parent } = state;
+  const nth = ++state.splits;
+  return andThen(gatherSplitRequests(session, set), (requests) => {
+    const children = splitGroups(requests).map(({ color, ranks }) => {
+      const comm = childInfo(parent, world.nextId++, childName(parent, color, nth), ranks);
+      return { comm, ranks };
+    });
+    const infos = children.map(({ comm }) => comm);
+    return andThen(session.split(set, infos), () => noteChildren(set, children));
+  });
+}
+
 /** Records the calls of a complete capture. */
 function capture(session: Session, set: CallSet): void {
   const recorded = recordedSets(set);
@@ -293,6 +268,36 @@ function capture(session: Session, set: CallSet): void {
   const graph = recorded && session.capture(set.comm, recorded);
   if (graph !== undefined) numberGraph(set.comm, graph);
   for (const call of set.calls) call.graph = graph;
+}
+
+/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or messages among them. */
+function recordedSets({ comm, number, calls }: CallSet): CallSet[] | undefined {
+  if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
+  const recorded = calls[0]?.recorded?.calls ?? [];
+  if (recorded.length === 0) return undefined;
+  return recorded.map(({ collective }, index): CallSet => {
+    const ofRanks = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
+    const cache = { planned: undefined, repeat: undefined };
+    return { comm, number, collective, calls: ofRanks, cache };
+  });
+}
+
+const graphNumbers = new WeakMap<object, number>();
+const graphsMade = new WeakMap<CommInfo, number>();
+
+/**
+ * Numbers a recording among those of its communicator: ranks compare which one they replay. Other communicators do not
+ * count, of which processes may have different ones.
+ */
+function numberGraph(comm: CommInfo, graph: object): void {
+  const number = (graphsMade.get(comm) ?? 0) + 1;
+  graphsMade.set(comm, number);
+  graphNumbers.set(graph, number);
+}
+
+/** The number of a recording. */
+export function graphNumber(graph: object): number | undefined {
+  return graphNumbers.get(graph);
 }
 
 function cancelError(
@@ -307,128 +312,6 @@ function cancelError(
     },
     { rank, size: pending.postings.length, comm: pending.comm.name, call: pending.number, ranks },
   );
-}
-
-// Messages: sends and receives at the heads of their ranks' queues.
-
-/** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
-export function dispatchMessages(
-  host: DispatchHost,
-  queues: RankQueues,
-): true | Promise<void> | undefined {
-  if (!queues.haveMessages) return undefined;
-  const remoteNow = (): TransferPosting[] => remoteEnds(host.comm, () => queues.batches());
-  const cancelled = remoteNow().find((end) => !isPending(end));
-  // Ranks of other processes are not notified, and would match the next message with it.
-  if (cancelled !== undefined) abandon(host, cancelled);
-  // Settled transfers match no others. In a world of one process only a cancellation settles one that has arrived.
-  const isAlone = host.comm.local.length === host.comm.ranks.length;
-  const { arrived } = queues;
-  const changed = new Set(isAlone ? arrived : queues.batches());
-  for (const batch of changed) batch.closeSettled();
-  for (const op of queues.takeCancelled()) {
-    const batch = queues.batch(op.rank);
-    if (batch?.close(op)) changed.add(batch);
-  }
-  const remote = remoteNow();
-  const waiting = awaitExchangePeers(host, queues, remote);
-  if (waiting !== undefined) return waiting;
-  for (const { op } of remote) {
-    const batch = queues.batch(op.rank);
-    if (batch?.close(op)) changed.add(batch);
-  }
-  queues.markCompared(arrived);
-  const matched = takePairs(arrived, (rank) => queues.batch(rank));
-  for (const { sendBatch, recvBatch } of matched) changed.add(sendBatch).add(recvBatch);
-  const leave = (): boolean => {
-    const done = [...changed].filter((batch) => batch.isDone && queues.batch(batch.rank) === batch);
-    for (const { rank } of done) queues.shift(rank);
-    return done.length > 0;
-  };
-  if (matched.length + remote.length === 0) return leave() ? true : undefined;
-  const served = dispatchPairs(host, queues, matched, remote);
-  if (served instanceof Promise) return served.then(() => void leave());
-  leave();
-  return true;
-}
-
-/**
- * Connects the ranks of messages for the first time, then dispatches the messages; `undefined` where all are connected. Until
- * then the messages stay in their queues, so that the end of the communicator fails them.
- */
-function awaitExchangePeers(
-  host: DispatchHost,
-  queues: RankQueues,
-  remote: readonly TransferPosting[],
-): Promise<void> | undefined {
-  const { comm, session, job } = host;
-  const barrier = job?.barrier({ comm, transfers: [], remote });
-  if (barrier === undefined) return undefined;
-  const proceed = (): unknown => dispatchMessages(host, queues);
-  const submitAnyway = (): void => {
-    const left = remote.filter(({ call }) => !isReleased(call));
-    void Promise.resolve(session.execute({ comm, transfers: [], remote: left })).catch(
-      () => undefined,
-    );
-  };
-  return afterBarrier(host, barrier, remote, { proceed, submitAnyway }).then(() => undefined);
-}
-
-/** Dispatches matched pairs, and messages with the other end in another process, as one exchange. */
-function dispatchPairs(
-  host: DispatchHost,
-  queues: RankQueues,
-  matched: readonly MatchedPair[],
-  remote: readonly TransferPosting[],
-): void | Promise<void> {
-  const aliasingError = aliasingErrors(host.comm, matched, (memory) => queues.sharersOf(memory));
-  const fitting = matched.filter((pair) => {
-    const errorOf = pairError(host, pair) ?? aliasingError(pair);
-    if (errorOf === undefined) return true;
-    host.settleLater(() => {
-      const ends = [pair.send, pair.recv];
-      const atPs = lastPostedAtPs(ends);
-      for (const posting of ends) failAt(host, posting, errorOf(posting), atPs);
-    }, 2);
-    return false;
-  });
-  const kept = liveRemoteEnds(host, remote);
-  if (fitting.length === 0 && kept.length === 0) return;
-  const pairs = fitting.map(({ send, recv }) => [send, recv]);
-  const messages = [...pairs, ...kept.map((end) => [end])];
-  const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
-    send: send.call,
-    recv: recv.call,
-    sendNumber: send.op.call,
-    recvNumber: recv.op.call,
-    ...joined,
-  }));
-  return attempt(
-    host,
-    messages.flat(),
-    () => submitWork(host, { comm: host.comm, transfers, remote: kept }, messages),
-    () => settle(host, messages),
-  );
-}
-
-/** Remote messages with live buffers. Any other fails, and the communicator with it: its other end may be under way. */
-function liveRemoteEnds(host: DispatchHost, remote: readonly TransferPosting[]): TransferPosting[] {
-  const gone = remote.filter(({ call }) => isReleased(call));
-  if (gone.length === 0) return [...remote];
-  for (const end of gone) host.fail(end, releasedRemoteError(host.comm, end));
-  host.settleLater(() => abandon(host, gone[0] as TransferPosting), 1);
-  return remote.filter(({ call }) => !isReleased(call));
-}
-
-/** The error of a pair that cannot be dispatched, for either side. */
-function pairError(
-  { comm, session }: DispatchHost,
-  pair: MatchedPair,
-): ((posting: Posting) => CommError) | undefined {
-  const fault = transferMismatch(comm, pair) ?? releasedPairError(comm, pair);
-  if (fault !== undefined) return fault;
-  const written = session.observer?.findWrite([pair.send.call, pair.recv.call]);
-  return written && writtenPairError(comm, written);
 }
 
 // The barrier of processes before a call that connects their ranks for the first time.
@@ -446,18 +329,18 @@ interface AfterBarrier<T> {
  * Waits for the peers, then proceeds. Where a rank of this process has cancelled the call by then, or a peer is lost, the
  * communicator ends in this process.
  */
-async function afterBarrier<T>(
-  host: DispatchHost,
+export async function afterBarrier<T>(
+  state: CommState,
   barrier: PeerBarrier,
   postings: readonly Posting[],
   { proceed, submitAnyway }: AfterBarrier<T>,
 ): Promise<T | undefined> {
   let together = false;
   try {
-    together = await host.barrier.wait(barrier);
+    together = await waitAt(state, barrier);
   } catch (error) {
-    const errorOf = errorsByCall(error, host);
-    for (const posting of postings) host.fail(posting, errorOf(posting));
+    const errorOf = errorsByCall(error, state);
+    for (const posting of postings) state.failures.fail(posting.op, errorOf(posting));
   }
   const cancelled = firstSettled(postings);
   if (together && cancelled === undefined) return proceed();
@@ -466,32 +349,162 @@ async function afterBarrier<T>(
   } catch {
     // Its own call has failed before.
   }
-  abandon(host, cancelled ?? (postings[0] as Posting));
+  abandon(state, cancelled ?? (postings[0] as Posting));
   return undefined;
 }
 
-/** The barriers of a communicator's calls, one at a time. */
-export class BarrierWait {
-  #open: AbortController | undefined;
-
-  /** A call waits for its peers. */
-  get isOpen(): boolean {
-    return this.#open !== undefined;
+/** Waits for the peers; true when all have arrived. */
+async function waitAt(state: CommState, barrier: PeerBarrier): Promise<boolean> {
+  const wait = new AbortController();
+  state.barrierWait = wait;
+  try {
+    return await barrier(wait.signal);
+  } finally {
+    state.barrierWait = undefined;
   }
+}
 
-  /** Cancels the wait, unless all peers have arrived by then. */
-  cancel(): void {
-    this.#open?.abort();
-  }
+// Settling: every rank gets its result or its error, after pending awaits have subscribed.
 
-  /** Waits for the peers; true when all have arrived. */
-  async wait(barrier: PeerBarrier): Promise<boolean> {
-    const open = new AbortController();
-    this.#open = open;
-    try {
-      return await barrier(open.signal);
-    } finally {
-      this.#open = undefined;
+/** The result of a dispatch when the session has queued the calls: the ledger dispatches others meanwhile. */
+export const queued = Symbol("queued");
+
+/** The rest of a dispatch: nothing, a wait, or queued calls. */
+export type DispatchResult = undefined | typeof queued | Promise<unknown>;
+
+/** The session has taken these calls and messages. */
+export function markSubmitted(
+  calls: readonly (readonly Posting[])[],
+  done: void | Promise<void>,
+): undefined | Promise<void> {
+  for (const postings of calls) {
+    const atPs = lastPostedAtPs(postings);
+    for (const { op } of postings) {
+      op.submittedAtPs = atPs;
+      submitOp(op);
     }
   }
+  return done instanceof Promise ? done : undefined;
+}
+
+/** Virtual time at which the last rank made a call; before that, no rank can know of it. */
+export function lastPostedAtPs(postings: readonly Posting[]): number {
+  let last = 0;
+  for (const { call } of postings) last = Math.max(last, call.postedAtPs);
+  return last;
+}
+
+/** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
+export function attempt(
+  state: CommState,
+  postings: readonly Posting[],
+  work: () => DispatchResult,
+  settled: () => void,
+): void | Promise<void> {
+  const failed = (error: unknown): void => failDispatched(state, postings, error);
+  const finish = (left: unknown): void => {
+    if (left !== queued) settled();
+  };
+  try {
+    const left = work();
+    if (left instanceof Promise) return left.then(finish, failed);
+    finish(left);
+  } catch (error) {
+    failed(error);
+  }
+}
+
+/** Gives every rank of these calls and messages its result, in this order, unless its deadline passed before that. */
+export function settle(state: CommState, calls: readonly (readonly Posting[])[]): void {
+  const inTime = calls.some((call) => call.some(isLate)) ? failLate(state, calls) : calls;
+  state.settleLater(() => {
+    for (const postings of inTime) {
+      for (const { op, call, prepared } of postings) {
+        op.finishedAtPs = call.finishedAtPs;
+        completeOp(op, resultOf(prepared, call));
+      }
+    }
+  }, costOf(inTime));
+}
+
+/** The bytes of a call that take as long to move as one rank takes to be woken. */
+const bytesOfWork = 2048;
+
+function costOf(calls: readonly (readonly Posting[])[]): number {
+  let work = 0;
+  for (const postings of calls) {
+    const { send, recv } = postings[0]?.call ?? {};
+    const bytes = Math.max(send?.byteLength ?? 0, recv?.byteLength ?? 0);
+    work += postings.length * (1 + bytes / bytesOfWork);
+  }
+  return work;
+}
+
+/** Fails the calls with deadlines that have passed; gives the others. */
+function failLate(
+  state: CommState,
+  calls: readonly (readonly Posting[])[],
+): readonly (readonly Posting[])[] {
+  const late = calls.flatMap((call) => call.filter(isLate).map((posting) => ({ posting, call })));
+  // The deadline that passes first aborts the communicator, in any order of resumption.
+  late.sort(
+    ({ posting: a }, { posting: b }) => deadlineOf(a) - deadlineOf(b) || a.op.rank - b.op.rank,
+  );
+  for (const { posting, call } of late) {
+    state.timeOut(posting, missingRanks(lateRanks(call, deadlineOf(posting))));
+  }
+  return calls.map((call) => call.filter((posting) => !isLate(posting)));
+}
+
+function deadlineOf({ deadlinePs = Infinity }: Posting): number {
+  return deadlinePs;
+}
+
+function isLate({ call, deadlinePs }: Posting): boolean {
+  return deadlinePs !== undefined && call.finishedAtPs > deadlinePs;
+}
+
+/** Fails calls whose dispatch threw. Where ranks of other processes may be in the call, the communicator ends here. */
+export function failDispatched(
+  state: CommState,
+  postings: readonly Posting[],
+  error: unknown,
+): void {
+  failAll(state, postings, errorsByCall(error, state));
+  const [first] = postings;
+  const { local, ranks } = state.comm;
+  const isAlone = local.length === ranks.length;
+  if (first !== undefined && !isAlone) state.settleLater(() => abandon(state, first), 1);
+}
+
+/** Fails every rank of a call, once those that were about to await it do. */
+export function failAll(
+  state: CommState,
+  postings: readonly Posting[],
+  errorOf: (posting: Posting) => unknown,
+): void {
+  const atPs = lastPostedAtPs(postings);
+  state.settleLater(() => {
+    for (const posting of postings) failAt(state, posting, errorOf(posting), atPs);
+  }, postings.length);
+}
+
+export function failAt(state: CommState, posting: Posting, error: unknown, atPs: number): void {
+  if (posting.op.pending) posting.op.finishedAtPs = atPs;
+  state.failures.fail(posting.op, error);
+}
+
+/** Ranks that made a call only after a deadline. */
+function lateRanks(postings: readonly Posting[], deadlinePs: number): number[] {
+  return postings.flatMap(({ call }) => (call.postedAtPs > deadlinePs ? [call.rank] : []));
+}
+
+/** A rank has given up a call that those of other processes go on with: here the communicator ends. */
+export function abandon(state: CommState, { op }: Posting): void {
+  state.abortAfter(op, op.error as CommError, "gave up");
+  state.session.abort(state.comm, op.error);
+}
+
+export function isPending({ op }: Posting): boolean {
+  return op.pending;
 }

@@ -7,7 +7,7 @@ import type { CallSet, RankCall, Session } from "../backend.ts";
 import { bufferOver, type DeviceBuffer, memoryOf } from "../buffer.ts";
 import { runningSum } from "../collectives/blocks.ts";
 import { type SplitRequest, splitRequests } from "../collectives/split.ts";
-import { rankCall } from "../member/prepared.ts";
+import { rankCall } from "./posting.ts";
 
 // The counts of an all-to-allv without receive counts: an all-to-all of one int64 a pair.
 

@@ -1,103 +1,148 @@
-/** Sends and receives of one rank that match their counterparts in any order: one call, or those of a group. */
-import type { CommInfo } from "../backend.ts";
-import { memoryOf } from "../buffer.ts";
-import type { Memory } from "../memory.ts";
-import type { Operation } from "../op.ts";
-import { Fifo } from "./fifo.ts";
-import type { TransferPosting } from "./posting.ts";
+/** Matches sends and receives at the heads of their ranks' queues, and dispatches them. */
+import type { CommInfo, Transfer } from "../backend.ts";
+import type { CommError } from "../errors.ts";
+import {
+  aliasingErrors,
+  releasedPairError,
+  releasedRemoteError,
+  writtenPairError,
+} from "./buffer-checks.ts";
+import type { CommState } from "./comm-state.ts";
+import { transferMismatch } from "./compare.ts";
+import {
+  abandon,
+  afterBarrier,
+  attempt,
+  failAt,
+  isPending,
+  lastPostedAtPs,
+  settle,
+  submitWork,
+} from "./dispatch.ts";
+import { isReleased, type Posting, type TransferPosting } from "./posting.ts";
+import type { MatchedPair, MessageBatch } from "./queues.ts";
 
-/** A send and the matching receive. */
-export interface MatchedPair {
-  readonly send: TransferPosting;
-  readonly recv: TransferPosting;
-  readonly sendBatch: MessageBatch;
-  readonly recvBatch: MessageBatch;
-}
-
-type Direction = TransferPosting["direction"];
-
-/** The messages that one rank posted together. */
-export class MessageBatch {
-  readonly rank: number;
-  readonly transfers: readonly TransferPosting[];
-  /** Transfers that are not matched, in the order posted. */
-  readonly #open: Map<Operation, TransferPosting>;
-  /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
-  readonly #queues = {
-    send: new Map<number, Fifo<TransferPosting>>(),
-    recv: new Map<number, Fifo<TransferPosting>>(),
+/** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
+export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
+  const { queues } = state;
+  if (!queues.haveMessages) return undefined;
+  const remoteNow = (): TransferPosting[] => remoteEnds(state.comm, () => queues.batches());
+  const cancelled = remoteNow().find((end) => !isPending(end));
+  // Ranks of other processes are not notified, and would match the next message with it.
+  if (cancelled !== undefined) abandon(state, cancelled);
+  // Settled transfers match no others. In a world of one process only a cancellation settles one that has arrived.
+  const { arrived } = queues;
+  const changed = new Set(state.isDistributed ? queues.batches() : arrived);
+  for (const batch of changed) batch.closeSettled();
+  for (const op of queues.takeCancelled()) {
+    const batch = queues.batch(op.rank);
+    if (batch?.close(op)) changed.add(batch);
+  }
+  const remote = remoteNow();
+  const waiting = awaitExchangePeers(state, remote);
+  if (waiting !== undefined) return waiting;
+  for (const { op } of remote) {
+    const batch = queues.batch(op.rank);
+    if (batch?.close(op)) changed.add(batch);
+  }
+  queues.markCompared(arrived);
+  const matched = takePairs(arrived, (rank) => queues.batch(rank));
+  for (const { sendBatch, recvBatch } of matched) changed.add(sendBatch).add(recvBatch);
+  const leave = (): boolean => {
+    const done = [...changed].filter((batch) => batch.isDone && queues.batch(batch.rank) === batch);
+    for (const { rank } of done) queues.shift(rank);
+    return done.length > 0;
   };
-  #hostMemories: ReadonlySet<Memory> | undefined;
-
-  constructor(rank: number, transfers: readonly TransferPosting[]) {
-    this.rank = rank;
-    this.transfers = transfers;
-    this.#open = new Map(transfers.map((transfer) => [transfer.op, transfer]));
-    for (const transfer of transfers) {
-      const queues = this.#queues[transfer.direction];
-      let queue = queues.get(transfer.peer);
-      if (queue === undefined) {
-        queue = new Fifo();
-        queues.set(transfer.peer, queue);
-      }
-      queue.push(transfer);
-    }
-  }
-
-  /** Transfers that are not matched. */
-  get open(): readonly TransferPosting[] {
-    return [...this.#open.values()];
-  }
-
-  /** True when none is open. */
-  get isDone(): boolean {
-    return this.#open.size === 0;
-  }
-
-  /** The caller's own host memory that it uses. */
-  get hostMemories(): ReadonlySet<Memory> {
-    this.#hostMemories ??= hostMemoriesOf(this.transfers);
-    return this.#hostMemories;
-  }
-
-  /** The peers of its sends, or of its receives. */
-  peers(direction: Direction): Iterable<number> {
-    return this.#queues[direction].keys();
-  }
-
-  /** The oldest open send to a peer, or receive from it. */
-  next(direction: Direction, peer: number): TransferPosting | undefined {
-    const queue = this.#queues[direction].get(peer);
-    while (queue?.first !== undefined && !this.#open.has(queue.first.op)) queue.shift();
-    return queue?.first;
-  }
-
-  /** A transfer is no longer open: it was matched or cancelled. False where it was not open. */
-  close(op: Operation): boolean {
-    return this.#open.delete(op);
-  }
-
-  /** Closes those that have settled. */
-  closeSettled(): void {
-    for (const op of this.#open.keys()) if (!op.pending) this.#open.delete(op);
-  }
+  if (matched.length + remote.length === 0) return leave() ? true : undefined;
+  const served = dispatchPairs(state, matched, remote);
+  if (served instanceof Promise) return served.then(() => void leave());
+  leave();
+  return true;
 }
 
-const noMemories: ReadonlySet<Memory> = new Set();
-
-function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memory> {
-  let found: Set<Memory> | undefined;
-  for (const { call } of transfers) {
-    const buffer = call.send ?? call.recv;
-    if (buffer === undefined || !memoryOf(buffer).borrowed) continue;
-    found ??= new Set();
-    found.add(memoryOf(buffer));
-  }
-  return found ?? noMemories;
+/**
+ * Connects the ranks of messages for the first time, then dispatches the messages; `undefined` where all are connected. Until
+ * then the messages stay in their queues, so that the end of the communicator fails them.
+ */
+function awaitExchangePeers(
+  state: CommState,
+  remote: readonly TransferPosting[],
+): Promise<void> | undefined {
+  const { comm, session, job } = state;
+  const barrier = job?.barrier({ comm, transfers: [], remote });
+  if (barrier === undefined) return undefined;
+  const proceed = (): unknown => dispatchMessages(state);
+  const submitAnyway = (): void => {
+    const left = remote.filter(({ call }) => !isReleased(call));
+    void Promise.resolve(session.execute({ comm, transfers: [], remote: left })).catch(
+      () => undefined,
+    );
+  };
+  return afterBarrier(state, barrier, remote, { proceed, submitAnyway }).then(() => undefined);
 }
+
+/** Dispatches matched pairs, and messages with the other end in another process, as one exchange. */
+function dispatchPairs(
+  state: CommState,
+  matched: readonly MatchedPair[],
+  remote: readonly TransferPosting[],
+): void | Promise<void> {
+  const aliasingError = aliasingErrors(state.comm, matched, (memory) =>
+    state.queues.sharersOf(memory),
+  );
+  const fitting = matched.filter((pair) => {
+    const errorOf = pairError(state, pair) ?? aliasingError(pair);
+    if (errorOf === undefined) return true;
+    state.settleLater(() => {
+      const ends = [pair.send, pair.recv];
+      const atPs = lastPostedAtPs(ends);
+      for (const posting of ends) failAt(state, posting, errorOf(posting), atPs);
+    }, 2);
+    return false;
+  });
+  const kept = liveRemoteEnds(state, remote);
+  if (fitting.length === 0 && kept.length === 0) return;
+  const pairs = fitting.map(({ send, recv }) => [send, recv]);
+  const messages = [...pairs, ...kept.map((end) => [end])];
+  const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
+    send: send.call,
+    recv: recv.call,
+    sendNumber: send.op.call,
+    recvNumber: recv.op.call,
+    ...joined,
+  }));
+  return attempt(
+    state,
+    messages.flat(),
+    () => submitWork(state, { comm: state.comm, transfers, remote: kept }, messages),
+    () => settle(state, messages),
+  );
+}
+
+/** Remote messages with live buffers. Any other fails, and the communicator with it: its other end may be under way. */
+function liveRemoteEnds(state: CommState, remote: readonly TransferPosting[]): TransferPosting[] {
+  const gone = remote.filter(({ call }) => isReleased(call));
+  if (gone.length === 0) return [...remote];
+  for (const end of gone) state.failures.fail(end.op, releasedRemoteError(state.comm, end));
+  state.settleLater(() => abandon(state, gone[0] as TransferPosting), 1);
+  return remote.filter(({ call }) => !isReleased(call));
+}
+
+/** The error of a pair that cannot be dispatched, for either side. */
+function pairError(
+  { comm, session }: CommState,
+  pair: MatchedPair,
+): ((posting: Posting) => CommError) | undefined {
+  const fault = transferMismatch(comm, pair) ?? releasedPairError(comm, pair);
+  if (fault !== undefined) return fault;
+  const written = session.observer?.findWrite([pair.send.call, pair.recv.call]);
+  return written && writtenPairError(comm, written);
+}
+
+// Matching.
 
 /** The open sends and receives with their other end in another process: their pairs are unknown here. */
-export function remoteEnds(
+function remoteEnds(
   { local, ranks }: CommInfo,
   batches: () => readonly MessageBatch[],
 ): TransferPosting[] {
@@ -109,7 +154,7 @@ export function remoteEnds(
  * Takes every matching send and receive out of the batches at the heads of their ranks' queues, in the order of ranks
  * and sends. `arrived` are those that were not compared before: two of the others have nothing left that matches.
  */
-export function takePairs(
+function takePairs(
   arrived: readonly MessageBatch[],
   batchOf: (rank: number) => MessageBatch | undefined,
 ): MatchedPair[] {

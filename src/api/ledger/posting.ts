@@ -1,10 +1,141 @@
-/** A rank's call in the ledger. */
-import type { RankCall } from "../backend.ts";
-import type { Prepared } from "../member/prepared.ts";
+/**
+ * The forms of a call on its way to the session: prepared, when its arguments are checked; posted, with an operation and a
+ * deadline; matched, when the calls of all ranks were compared and are equal.
+ */
+import type { PlanCache, RankCall, RepeatedCall } from "../backend.ts";
+import { allocationOf, type DeviceBuffer, disposalsSoFar, memoryOf } from "../buffer.ts";
+import type { CollectiveName } from "../collectives/spec.ts";
+import type { DType } from "../dtype.ts";
 import type { Operation } from "../op.ts";
+import type { ReduceOp } from "../reduce-op.ts";
 
 /** One field of a signature, most telling field first: its name and this rank's value. */
 export type SignatureField = readonly [name: string, value: string | number | undefined];
+
+/** The fields that a `RankCall` gets from the arguments; others are `undefined` there, and -1 for the root. */
+export interface PreparedCall {
+  readonly dtype?: DType;
+  readonly op?: ReduceOp;
+  readonly count: number;
+  readonly root?: number;
+  readonly send?: DeviceBuffer | undefined;
+  readonly recv?: DeviceBuffer | undefined;
+  readonly blocks?: PreparedBlocks;
+  readonly split?: RankCall["split"];
+  readonly recorded?: RankCall["recorded"];
+  readonly graph?: RankCall["graph"];
+}
+
+/** Blocks of a v-form. */
+export interface PreparedBlocks {
+  readonly sendCounts?: readonly number[];
+  readonly sendOffsets?: readonly number[];
+  readonly recvCounts?: readonly number[];
+  readonly recvOffsets?: readonly number[];
+}
+
+/** A call, what must be equal on all ranks, and what the caller gets. */
+export interface Prepared<T> {
+  readonly call: PreparedCall;
+  readonly signature: readonly SignatureField[];
+  /** The result for the caller, unless `toResult` makes it of the call. */
+  readonly result?: T;
+  readonly toResult?: (call: RankCall) => T;
+  /** The ledger's finding when this was last the first rank's call. */
+  matched?: MatchedCall;
+  /** The call as it was made before: where time is real, it is the same again. */
+  rankCall?: RankCall;
+}
+
+/** The result of a call that is done, for its caller. */
+export function resultOf({ result, toResult }: Prepared<unknown>, call: RankCall): unknown {
+  return toResult === undefined ? result : toResult(call);
+}
+
+/** The call of a rank, at a virtual time. */
+export function rankCall(
+  collective: CollectiveName,
+  rank: number,
+  prepared: PreparedCall,
+  nowPs: number,
+): RankCall {
+  const { dtype, op, count, root = -1, send, recv, blocks, split, recorded, graph } = prepared;
+  return {
+    rank,
+    collective,
+    dtype,
+    op,
+    count,
+    root,
+    send,
+    recv,
+    sendCounts: blocks?.sendCounts,
+    sendOffsets: blocks?.sendOffsets,
+    recvCounts: blocks?.recvCounts,
+    recvOffsets: blocks?.recvOffsets,
+    split,
+    recorded,
+    graph,
+    postedAtPs: nowPs,
+    finishedAtPs: nowPs,
+  };
+}
+
+/** True unless the receiver of an all-to-allv has yet to learn what it gets, and where. */
+export function hasReceiveCounts({ collective, recv, recvCounts }: RankCall): boolean {
+  return collective !== "allToAllv" || (recv !== undefined && recvCounts !== undefined);
+}
+
+/** Bytes that a call sends; those of its calls for a replay, none for a capture. */
+export function bytesSent({ collective, send, recorded }: RankCall): number {
+  if (collective === "replay") return recorded?.sendBytes ?? 0;
+  return send?.byteLength ?? 0;
+}
+
+/** The part of an operator that must be equal on all ranks: a pre-multiplied sum's scalar may differ. */
+export function opSignature(op: ReduceOp): string {
+  return typeof op === "string" ? op : "preMul";
+}
+
+/** A send or a receive of a call. */
+export interface PreparedHalf {
+  readonly direction: "send" | "recv";
+  readonly peer: number;
+  readonly call: PreparedCall;
+}
+
+/** The whole call of sends and receives: counted as its send, where it has one. */
+export function wholeTransfer({ transfers }: PreparedTransfer<unknown>): PreparedCall {
+  const calls = transfers.map(({ call }) => call);
+  const [first] = calls;
+  const send = calls.find((call) => call.send !== undefined)?.send;
+  const recv = calls.find((call) => call.recv !== undefined)?.recv;
+  return { count: 0, ...first, send, recv };
+}
+
+/** A point-to-point call: its sends and receives, and the result for the caller. */
+export interface PreparedTransfer<T> {
+  readonly transfers: readonly PreparedHalf[];
+  readonly result: T;
+}
+
+/** From now until it settles, the operation has the call's memory; reads of it wait. */
+export function markInUse(
+  op: Operation,
+  { send, recv }: Pick<PreparedCall, "send" | "recv">,
+): void {
+  if (send !== undefined) allocationOf(send).lastUse = op;
+  if (recv !== undefined) allocationOf(recv).lastUse = op;
+}
+
+/** The buffers of a prepared call. */
+export function buffersIn(prepared: Prepared<unknown> | PreparedTransfer<unknown>): DeviceBuffer[] {
+  const parts =
+    "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
+  return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
+}
+
+// Posted calls.
 
 /** One rank's posted call. */
 export interface Posting {
@@ -32,4 +163,102 @@ export interface TransferPosting extends Posting {
 /** The deadline of a call that was made at a virtual time; `undefined` for none. */
 export function deadlineFrom(calledAtPs: number, timeoutMs = Infinity): number | undefined {
   return timeoutMs === Infinity ? undefined : calledAtPs + timeoutMs * 1e9;
+}
+
+/** The posting of a call as it was made before; where time is virtual, now. */
+export function repeatedPosting(
+  prepared: Prepared<unknown>,
+  op: Operation,
+  timeoutMs: number | undefined,
+  nowPs?: number,
+  calledAtPs = nowPs ?? 0,
+): Posting {
+  const before = prepared.rankCall as RankCall;
+  // Where time is real, open calls may share one object: no time is noted in it.
+  const call =
+    nowPs === undefined ? before : rankCall(before.collective, before.rank, prepared.call, nowPs);
+  const deadlinePs = timeoutMs === undefined ? undefined : deadlineFrom(calledAtPs, timeoutMs);
+  return { call, prepared, op, calledAtPs, deadlinePs, cancellable: false };
+}
+
+// Matched calls.
+//
+// Loops make the same calls again and again. A rank's call is then the same `Prepared` object. One identity check per rank replaces
+// the comparison, and the backend's work on the arguments is reused.
+
+/** A matched call, which backends get as `CallSet.cache`. */
+export class MatchedCall implements PlanCache {
+  // What a repetition reads comes first: it is one line of the processor's cache.
+  repeat: RepeatedCall | undefined;
+  /** The prepared calls of the ranks. */
+  readonly prepared: readonly Prepared<unknown>[];
+  /** Number of disposals when the buffers of its calls were last seen to live. */
+  #checkedAt = -1;
+  planned: object | undefined;
+  /** The calls, by rank: those of this process. */
+  readonly calls: readonly RankCall[];
+  /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
+  readonly isFixed: boolean;
+
+  private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
+    this.calls = calls;
+    this.prepared = postings.map(({ prepared }) => prepared);
+    this.isFixed = calls.every((call) => hasReceiveCounts(call) && !usesHostMemory(call));
+  }
+
+  /** The matched call of these postings; `undefined` when they have to be compared. */
+  static lookup(postings: readonly Posting[]): MatchedCall | undefined {
+    const known = postings[0]?.prepared.matched;
+    if (known === undefined) return undefined;
+    return known.#covers(postings) ? known : undefined;
+  }
+
+  /** Caches the result for calls that are equal. */
+  static store(postings: readonly Posting[], calls: readonly RankCall[]): MatchedCall {
+    const agreement = new MatchedCall(postings, calls);
+    const [first] = postings;
+    if (first !== undefined) first.prepared.matched = agreement;
+    return agreement;
+  }
+
+  /** True when no buffer of its calls was disposed: they are checked only after disposals. */
+  buffersLive(): boolean {
+    const disposals = disposalsSoFar();
+    if (this.#checkedAt === disposals) return true;
+    if (this.calls.some(isReleased)) return false;
+    this.#checkedAt = disposals;
+    return true;
+  }
+
+  #covers(postings: readonly Posting[]): boolean {
+    const prepared = this.prepared;
+    if (postings.length !== prepared.length) return false;
+    for (let i = 0; i < prepared.length; i++) {
+      if (postings[i]?.prepared !== prepared[i]) return false;
+    }
+    return true;
+  }
+}
+
+/** A buffer of a call is the caller's own host memory, which may be transferred away. */
+function usesHostMemory({ send, recv, recorded }: RankCall): boolean {
+  return isBorrowed(send) || isBorrowed(recv) || recorded?.buffers.some(isBorrowed) === true;
+}
+
+function isBorrowed(buffer: DeviceBuffer | undefined): boolean {
+  return buffer !== undefined && memoryOf(buffer).borrowed;
+}
+
+/** True when a buffer of a call was disposed, or transferred away. */
+export function isReleased({ send, recv, recorded }: RankCall): boolean {
+  return (
+    isBufferReleased(send) ||
+    isBufferReleased(recv) ||
+    recorded?.buffers.some(isBufferReleased) === true
+  );
+}
+
+function isBufferReleased(buffer: DeviceBuffer | undefined): boolean {
+  if (buffer === undefined) return false;
+  return buffer.disposed || memoryOf(buffer).detached === true;
 }

@@ -4,12 +4,149 @@
  * A rank's queue holds collective calls, shared by all ranks with the same call number, and batches of messages.
  */
 import type { CommInfo } from "../backend.ts";
-import { invariant } from "../invariant.ts";
+import { memoryOf } from "../buffer.ts";
 import type { Memory } from "../memory.ts";
 import { assignOp, type Operation } from "../op.ts";
-import { Fifo } from "./fifo.ts";
-import { MessageBatch } from "./messages.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
+
+/** Compacts the array once this many slots, and more than half of it, are free. */
+const mostLeft = 64;
+
+/** A queue, oldest first: in constant time, since a loop leaves thousands of calls in it. */
+export class Fifo<T> {
+  #places: (T | undefined)[] = [];
+  /** Where the oldest is. */
+  #head = 0;
+
+  get length(): number {
+    return this.#places.length - this.#head;
+  }
+
+  get first(): T | undefined {
+    return this.#places[this.#head];
+  }
+
+  /** The item behind this many others. */
+  at(index: number): T | undefined {
+    return this.#places[this.#head + index];
+  }
+
+  push(item: T): void {
+    this.#places.push(item);
+  }
+
+  /** The oldest, which leaves. */
+  shift(): T | undefined {
+    const left = this.#places[this.#head];
+    if (this.length === 0) return undefined;
+    this.#places[this.#head++] = undefined;
+    if (this.#head >= mostLeft && this.#head >= this.length) {
+      this.#places.splice(0, this.#head);
+      this.#head = 0;
+    }
+    return left;
+  }
+
+  /** All of them, oldest first. */
+  items(): T[] {
+    return this.#places.slice(this.#head) as T[];
+  }
+
+  clear(): void {
+    this.#places = [];
+    this.#head = 0;
+  }
+}
+
+/** A send and the matching receive. */
+export interface MatchedPair {
+  readonly send: TransferPosting;
+  readonly recv: TransferPosting;
+  readonly sendBatch: MessageBatch;
+  readonly recvBatch: MessageBatch;
+}
+
+type Direction = TransferPosting["direction"];
+
+/** The messages that one rank posted together. */
+export class MessageBatch {
+  readonly rank: number;
+  readonly transfers: readonly TransferPosting[];
+  /** Transfers that are not matched, in the order posted. */
+  readonly #open: Map<Operation, TransferPosting>;
+  /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
+  readonly #queues = {
+    send: new Map<number, Fifo<TransferPosting>>(),
+    recv: new Map<number, Fifo<TransferPosting>>(),
+  };
+  #hostMemories: ReadonlySet<Memory> | undefined;
+
+  constructor(rank: number, transfers: readonly TransferPosting[]) {
+    this.rank = rank;
+    this.transfers = transfers;
+    this.#open = new Map(transfers.map((transfer) => [transfer.op, transfer]));
+    for (const transfer of transfers) {
+      const queues = this.#queues[transfer.direction];
+      let queue = queues.get(transfer.peer);
+      if (queue === undefined) {
+        queue = new Fifo();
+        queues.set(transfer.peer, queue);
+      }
+      queue.push(transfer);
+    }
+  }
+
+  /** Transfers that are not matched. */
+  get open(): readonly TransferPosting[] {
+    return [...this.#open.values()];
+  }
+
+  /** True when none is open. */
+  get isDone(): boolean {
+    return this.#open.size === 0;
+  }
+
+  /** The caller's own host memory that it uses. */
+  get hostMemories(): ReadonlySet<Memory> {
+    this.#hostMemories ??= hostMemoriesOf(this.transfers);
+    return this.#hostMemories;
+  }
+
+  /** The peers of its sends, or of its receives. */
+  peers(direction: Direction): Iterable<number> {
+    return this.#queues[direction].keys();
+  }
+
+  /** The oldest open send to a peer, or receive from it. */
+  next(direction: Direction, peer: number): TransferPosting | undefined {
+    const queue = this.#queues[direction].get(peer);
+    while (queue?.first !== undefined && !this.#open.has(queue.first.op)) queue.shift();
+    return queue?.first;
+  }
+
+  /** A transfer is no longer open: it was matched or cancelled. False where it was not open. */
+  close(op: Operation): boolean {
+    return this.#open.delete(op);
+  }
+
+  /** Closes those that have settled. */
+  closeSettled(): void {
+    for (const op of this.#open.keys()) if (!op.pending) this.#open.delete(op);
+  }
+}
+
+const noMemories: ReadonlySet<Memory> = new Set();
+
+function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memory> {
+  let found: Set<Memory> | undefined;
+  for (const { call } of transfers) {
+    const buffer = call.send ?? call.recv;
+    if (buffer === undefined || !memoryOf(buffer).borrowed) continue;
+    found ??= new Set();
+    found.add(memoryOf(buffer));
+  }
+  return found ?? noMemories;
+}
 
 /** A call in a rank's queue. */
 type QueueEntry = PendingCollective | MessageBatch;
@@ -20,10 +157,12 @@ export class RankQueues {
   /** By rank; those of other processes stay empty. */
   readonly #queues: readonly Fifo<QueueEntry>[];
   readonly #local: readonly Fifo<QueueEntry>[];
-  /** Entries of all queues, and those among them that are batches. */
-  #entries = 0;
+  /** Number of entries of all queues. */
+  size = 0;
+  /** Number of entries that have left their queues so far. */
+  dispatchedCount = 0;
+  /** Number of batches among the entries. */
   #batches = 0;
-  #dispatchedCount = 0;
   /** Ranks with a batch as first call that was not compared with those of the other ranks. */
   readonly #arrived = new Set<number>();
   /** The compared batches at the head of their queues, by the host memory that they use. */
@@ -41,7 +180,7 @@ export class RankQueues {
   push(rank: number, entry: QueueEntry): void {
     const queue = this.#queues[rank];
     queue?.push(entry);
-    this.#entries++;
+    this.size++;
     if (!(entry instanceof MessageBatch)) return;
     this.#batches++;
     if (queue?.first === entry) this.#arrived.add(rank);
@@ -55,8 +194,8 @@ export class RankQueues {
   shift(rank: number): void {
     const left = this.#queues[rank]?.shift();
     if (left === undefined) return;
-    this.#entries--;
-    this.#dispatchedCount++;
+    this.size--;
+    this.dispatchedCount++;
     if (left instanceof MessageBatch) {
       this.#batches--;
       for (const memory of left.hostMemories) {
@@ -73,8 +212,8 @@ export class RankQueues {
     for (let at = 0; at < local.length; at++) {
       const queue = this.#local[at] as Fifo<QueueEntry>;
       if (queue.shift() === undefined) continue;
-      this.#entries--;
-      this.#dispatchedCount++;
+      this.size--;
+      this.dispatchedCount++;
       if (queue.first instanceof MessageBatch) this.#arrived.add(local[at] as number);
     }
   }
@@ -89,11 +228,6 @@ export class RankQueues {
     const cancelled = this.#cancelled;
     if (cancelled.length > 0) this.#cancelled = [];
     return cancelled;
-  }
-
-  /** Number of entries that have left their queues so far. */
-  get dispatchedCount(): number {
-    return this.#dispatchedCount;
   }
 
   /** True when some queue holds sends or receives. */
@@ -178,15 +312,11 @@ export class RankQueues {
   /** Forgets everything. */
   clear(): void {
     for (const queue of this.#queues) queue.clear();
-    this.#entries = 0;
+    this.size = 0;
     this.#batches = 0;
     this.#arrived.clear();
     this.#hostUsers.clear();
     this.#cancelled = [];
-  }
-
-  get empty(): boolean {
-    return this.#entries === 0;
   }
 }
 
@@ -243,7 +373,6 @@ export class PendingCollectives {
   at(number: number): PendingCollective {
     if (this.#open.length === 0) this.#firstNumber = number;
     const pending = this.#open.at(number - this.#firstNumber) ?? this.#next(number);
-    invariant(pending.number === number, "ranks make calls in turn");
     return pending;
   }
 
@@ -311,11 +440,10 @@ export function openWaits(comm: CommInfo, queues: RankQueues): OpenWait[] {
   });
 }
 
-// Call numbers.
+// Message numbers.
 
-/** The next number of every rank. */
-export class CallNumbers {
-  readonly #collective: number[];
+/** The number of every rank's next send or receive; collective calls are counted apart. */
+export class MessageNumbers {
   readonly #messages: number[];
   readonly #comm: CommInfo;
   /** The next of the messages to, and from, a rank of another process, which numbers them alike: by both ranks. */
@@ -324,35 +452,16 @@ export class CallNumbers {
   constructor(comm: CommInfo) {
     const size = comm.ranks.length;
     this.#comm = comm;
-    this.#collective = new Array<number>(size).fill(0);
     this.#messages = new Array<number>(size).fill(0);
   }
 
-  /** Numbers a rank's next collective call. */
-  assignCollective(rank: number, op: Operation): number {
-    const number = this.#collective[rank] as number;
-    this.#collective[rank] = number + 1;
-    assignOp(op, number);
-    return number;
-  }
-
-  /** The number of a rank's next collective call. */
-  nextCollective(rank: number): number {
-    return this.#collective[rank] as number;
-  }
-
   /** The number of a rank's next send, receive or both. */
-  nextMessage(rank: number): number {
+  next(rank: number): number {
     return this.#messages[rank] as number;
   }
 
-  /** A rank has made the collective calls before `number`. */
-  setNextCollective(rank: number, number: number): void {
-    this.#collective[rank] = number;
-  }
-
   /** Numbers a rank's next sends and receives; both ends of a call have its number. */
-  assignMessages(rank: number, transfers: readonly TransferPosting[]): void {
+  assign(rank: number, transfers: readonly TransferPosting[]): void {
     const { local, ranks } = this.#comm;
     const isHere = local.length === ranks.length;
     for (const transfer of transfers) {
@@ -378,7 +487,6 @@ export class CallNumbers {
 
   /** Back to 0. */
   reset(): void {
-    this.#collective.fill(0);
     this.#messages.fill(0);
   }
 }

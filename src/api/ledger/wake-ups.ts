@@ -11,7 +11,7 @@ import type { Schedule } from "../backend.ts";
 import type { Resumption } from "../op.ts";
 import { isTurnLong, nextTurn } from "./deadlock/event-loop.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
-import { Fifo } from "./fifo.ts";
+import { Fifo } from "./queues.ts";
 
 /** Wake-ups of small calls between two holds: about 300 µs of work, then a hold of two. */
 const workBetween = 512;
@@ -73,52 +73,6 @@ export class WakeUps {
     this.#held = undefined;
     for (const hop of held) void passed.then(hop);
   };
-}
-
-// The end of all work of a ledger.
-
-export class IdleGate {
-  readonly #monitor: Monitor;
-  readonly #wakeUps: WakeUps;
-  readonly #atRest: () => boolean;
-  #settling = 0;
-  #waiting: (() => void)[] = [];
-
-  /** `atRest` is true where no call is at work; the monitor notes that ranks were woken. */
-  constructor(monitor: Monitor, wake: WakeUps, atRest: () => boolean) {
-    this.#monitor = monitor;
-    this.#wakeUps = wake;
-    this.#atRest = atRest;
-  }
-
-  /** Resolves when no call is at work or about to wake its ranks. */
-  idle(): Promise<void> {
-    if (this.#isIdle) return Promise.resolve();
-    return new Promise((resolve) => this.#waiting.push(resolve));
-  }
-
-  /** Something is over. */
-  check(): void {
-    if (this.#waiting.length === 0 || !this.#isIdle) return;
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const resolve of waiting) resolve();
-  }
-
-  /** Runs `settle` when it is time to wake ranks; `work` says how much their calls had to do. */
-  afterMicrotasks(settle: () => void, work: number): void {
-    this.#settling++;
-    this.#wakeUps.schedule(() => {
-      this.#settling--;
-      settle();
-      this.#monitor.noteActivity();
-      this.check();
-    }, work);
-  }
-
-  get #isIdle(): boolean {
-    return this.#settling === 0 && this.#atRest();
-  }
 }
 
 // Scheduled ranks: continuations of settled operations run one at a time.

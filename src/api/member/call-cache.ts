@@ -18,12 +18,11 @@ import type { CallOptions } from "../calls.ts";
 import { hasUnevenBlocks, specifiedCollectives } from "../collectives/call-layout.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
+import type { RankCalls } from "../ledger/batch.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { OpenBatch } from "../ledger/persistent.ts";
+import type { Prepared, PreparedTransfer } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
-import type { CollectedCall } from "./call-collector.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
-import { markInUse, type Prepared } from "./prepared.ts";
 
 /** Lengths and places of the blocks of a v-form. */
 interface Lists {
@@ -54,11 +53,25 @@ export interface CachedCall extends Omit<Arguments, keyof Lists> {
   lastUse: LastUse | undefined;
   /** The contents of the lists; `undefined` for a collective that takes none. */
   readonly lists: Lists | undefined;
+  /** Number of its arguments, options included. */
+  readonly argumentCount: number;
   /** Where it is counted, and what is sent with it. */
   readonly counter: Counter;
   readonly sendBytes: number;
   /** Its channels, where there may be subscribers. */
   readonly channels: Channels | undefined;
+}
+
+/** A checked call before its posting. */
+export interface CollectedCall {
+  readonly collective: CollectiveName;
+  readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
+  readonly options: CallOptions | undefined;
+  readonly op: Operation;
+  /** The cached call, if the same call was made before. */
+  readonly cached?: CachedCall | undefined;
+  /** Virtual time of the call; deadlines count from it. */
+  readonly calledAtPs: number;
 }
 
 /** Collectives that take no other arguments. */
@@ -97,87 +110,70 @@ export class CallCache {
   }
 
   /**
-   * Appends a repeated call to an open batch; `undefined` where it has to be checked and posted. Short enough to be inlined.
-   * After a driver call, fetching scattered code and data takes longer than the call itself. Unknown names of arguments are not
-   * detected where the call before was otherwise the same: that would take a tenth longer.
+   * Appends a repeated call to an open batch; `undefined` where it has to be checked and posted. `kept` is a call that its owner
+   * has cached: then `args` are options.
+   *
+   * Short enough to be inlined. After a driver call, fetching scattered code and data takes longer than the call itself. Unknown
+   * names of arguments are not detected where the call before was otherwise the same: that would take a tenth longer.
    */
   tryAppend(
-    batch: OpenBatch,
+    batch: RankCalls,
     collective: CollectiveName,
     args: CallOptions | undefined,
+    kept?: CachedCall,
   ): Operation | undefined {
-    let known: CachedCall | undefined;
-    let timeoutMs: number | undefined;
+    let known = kept;
+    let timeoutMs = this.#timeoutMs;
     try {
       if (args?.signal !== undefined) return undefined;
-      timeoutMs = args?.timeoutMs;
-      known = this.lookup(collective, args);
+      if (args?.timeoutMs !== undefined) timeoutMs = args.timeoutMs;
+      known ??= this.lookup(collective, args);
     } catch {
       // An argument that throws when it is read does so again, where that is reported.
       return undefined;
     }
-    if (timeoutMs === undefined) timeoutMs = this.#timeoutMs;
     // Comes last: getters of the arguments may make calls of their own.
-    if (known === undefined) return undefined;
-    return this.#append(batch, known, timeoutMs);
-  }
-
-  /** The same with a call that its owner has cached. */
-  tryAppendCached(
-    batch: OpenBatch,
-    kept: CachedCall,
-    options: CallOptions | undefined,
-  ): Operation | undefined {
-    let timeoutMs = this.#timeoutMs;
-    try {
-      if (options?.signal !== undefined) return undefined;
-      if (options?.timeoutMs !== undefined) timeoutMs = options.timeoutMs;
-    } catch {
+    if (known === undefined || this.isObserved(known) || !batch.accepts(timeoutMs))
       return undefined;
-    }
-    return this.#append(batch, kept, timeoutMs);
+    const op = new Operation(this.#context as CallContext);
+    return this.#append(batch, known, op) ? op : undefined;
   }
 
-  #append(
-    batch: OpenBatch,
-    known: CachedCall,
-    timeoutMs: number | undefined,
-  ): Operation | undefined {
-    if (this.isObserved(known) || !batch.accepts(timeoutMs)) return undefined;
-    const op = new Operation(this.#context as CallContext);
-    if (!batch.append(known.prepared, op)) return undefined;
+  #append(batch: RankCalls, known: CachedCall, op: Operation): boolean {
+    if (!batch.append(known.prepared, op)) return false;
     count(known);
     setLastUse(known, batch, op);
-    return op;
+    return true;
   }
 
   /** Repeats a collected call, appended to the open batch if possible; false if it must be posted as a new call. */
   postCollected(
     { cached, options, op, calledAtPs }: CollectedCall,
-    batch: OpenBatch | undefined,
+    batch: RankCalls | undefined,
   ): boolean {
-    if (cached === undefined || options?.signal !== undefined) return false;
-    if (this.isObserved(cached) || !areAlive(cached)) return false;
+    if (cached === undefined || options?.signal !== undefined || !areAlive(cached)) return false;
     const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;
-    if (batch?.accepts(timeoutMs) !== true || !batch.append(cached.prepared, op)) {
-      return this.post(cached, op, timeoutMs, calledAtPs);
+    if (batch?.accepts(timeoutMs) === true && !this.isObserved(cached)) {
+      if (this.#append(batch, cached, op)) return true;
     }
-    count(cached);
-    setLastUse(cached, batch, op);
-    return true;
+    return this.post(cached, op, timeoutMs, calledAtPs);
   }
 
-  /** Makes a call again; false where it has to be posted as others are. */
+  /** Makes a call again; false where it has to be posted as a new call. */
   post(
     known: CachedCall,
     op: Operation,
     timeoutMs = this.#timeoutMs,
     calledAtPs?: number,
   ): boolean {
+    if (this.isObserved(known)) return false;
     const nowPs = this.#clock?.now(this.#worldRank);
     if (!this.#ledger.postRepeated(known.prepared, op, timeoutMs, nowPs, calledAtPs)) return false;
     count(known);
-    if (op.pending) markInUse(op, known.prepared.call);
+    if (op.pending) {
+      if (known.sends !== undefined) known.sends.lastUse = op;
+      if (known.recvs !== undefined) known.recvs.lastUse = op;
+    }
     return true;
   }
 
@@ -197,6 +193,13 @@ export class CallCache {
     if (last === undefined || last.owner !== this || last.collective !== collective)
       return undefined;
     return last.send === send && last.recv === recv && isSame(last, args) ? last : undefined;
+  }
+
+  /** True for a cached call with no other argument: no options, and no name that the call does not take. */
+  isPlain(known: CachedCall, args: CallOptions | undefined): boolean {
+    if (args === undefined) return true;
+    if (args.signal !== undefined || args.timeoutMs !== undefined) return false;
+    return countOf(args) === known.argumentCount;
   }
 
   /** A call without arguments that may change, for its keeper. */
@@ -230,6 +233,7 @@ export class CallCache {
       recvs: call.recv && allocationOf(call.recv),
       lastUse: undefined,
       lists: listed.has(collective) ? listsOf(given) : undefined,
+      argumentCount: countOf(given),
       counter: this.#stats.counterOf(collective),
       sendBytes: call.send?.byteLength ?? 0,
       channels: channelsOf(collective),
@@ -254,13 +258,19 @@ function areAlive({ sends, recvs }: CachedCall): boolean {
   return sends?.disposed !== true && recvs?.disposed !== true;
 }
 
+function countOf(args: object): number {
+  let names = 0;
+  for (const _ in args) names++;
+  return names;
+}
+
 function count({ counter, sendBytes }: CachedCall): void {
   counter.calls++;
   counter.sendBytes += sendBytes;
 }
 
 /** Until the run is done, the last of the same calls in it has their memory. */
-function setLastUse(known: CachedCall, batch: OpenBatch, op: Operation): void {
+function setLastUse(known: CachedCall, batch: RankCalls, op: Operation): void {
   let { lastUse } = known;
   if (lastUse?.key === batch.key) lastUse.op = op;
   else {

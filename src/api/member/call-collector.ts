@@ -1,23 +1,7 @@
 /** Collects the checked, unposted calls of a callback of `group` or `capture`; settles operations of several calls. */
-import type { CallOptions } from "../calls.ts";
-import type { CollectiveName } from "../collectives/spec.ts";
 import { InvalidArgumentError } from "../errors.ts";
 import { completeOp, failOp, type Operation, submitOp } from "../op.ts";
-import type { CachedCall } from "./call-cache.ts";
-import type { Poster } from "./poster.ts";
-import type { Prepared, PreparedTransfer } from "./prepared.ts";
-
-/** A checked call before its posting. */
-export interface CollectedCall {
-  readonly collective: CollectiveName;
-  readonly prepared: Prepared<unknown> | PreparedTransfer<unknown>;
-  readonly options: CallOptions | undefined;
-  readonly op: Operation;
-  /** The cached call, if the same call was made before. */
-  readonly cached?: CachedCall | undefined;
-  /** Virtual time of the call; deadlines count from it. */
-  readonly calledAtPs: number;
-}
+import type { CollectedCall } from "./call-cache.ts";
 
 /** Virtual compute that a recording contains. */
 export interface Work {
@@ -193,7 +177,7 @@ export function completeTogether(
 
 /** Refuses `whole`, then its unsettled parts. `whole` comes first: it is a failed call with its own hooks and count. */
 export function refuseTogether(
-  poster: Pick<Poster, "refuse">,
+  poster: { refuse(op: Operation, error: unknown): void },
   whole: Operation,
   parts: readonly Operation[],
   error: unknown,

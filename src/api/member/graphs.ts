@@ -4,13 +4,12 @@ import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
-import type { SignatureField } from "../ledger/posting.ts";
-import { graphNumber } from "../ledger/recordings.ts";
+import { graphNumber } from "../ledger/dispatch.ts";
+import { buffersIn, type Prepared, rankCall, type SignatureField } from "../ledger/posting.ts";
 import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
 import { failOp, type Operation } from "../op.ts";
-import type { CachedCall } from "./call-cache.ts";
+import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import {
-  type CollectedCall,
   completeTogether,
   isWork,
   refuseTogether,
@@ -20,7 +19,6 @@ import {
 } from "./call-collector.ts";
 import { publishGroup } from "./observers.ts";
 import type { Poster } from "./poster.ts";
-import { buffersIn, type Prepared, rankCall } from "./prepared.ts";
 
 /**
  * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
@@ -304,7 +302,7 @@ class NativeGraph extends Recording {
         ["collective", "replay"],
         ["graph", graphNumber(graph)],
       ],
-      toResult: () => undefined,
+      result: undefined,
     };
     this.#cached = poster.cache.create("replay", this.#prepared, recorded.sendBytes);
   }

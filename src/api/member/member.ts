@@ -2,7 +2,7 @@
  * One rank of a communicator, shared by all backends. It checks arguments, posts calls to the ledger, and answers requests that
  * need no other rank.
  */
-import type { Capabilities, CommInfo, RankCall, Session } from "../backend.ts";
+import type { Capabilities, CommInfo, Session } from "../backend.ts";
 import { assertAddress, assertShape, bufferOver, type DeviceBuffer } from "../buffer.ts";
 import type * as calls from "../calls.ts";
 import { prepareAllGather } from "../collectives/all-gather.ts";
@@ -36,14 +36,16 @@ import { assertOptions, invalid, textOf } from "../option-kinds.ts";
 import { assertClosable } from "./call-collector.ts";
 import { postCapture, postGroup } from "./graphs.ts";
 import { prepareCall } from "./persistent-call.ts";
-import { Poster, type PosterHost } from "./poster.ts";
+import { Poster } from "./poster.ts";
 
-/** The world's side of a member. */
-export interface MemberHost extends PosterHost {
-  /** Ends one communicator on all its ranks. */
-  abortOne(comm: CommInfo, reason: unknown): void;
-  /** The communicator that a split gave this rank. */
-  child(call: RankCall): Communicator | undefined;
+/** Requests of a rank to the world of its communicator. */
+export interface CommRequests {
+  /** Ends the communicator on all its ranks. */
+  abort(reason: unknown): void;
+  /** The rank has closed its end, and its calls are done. */
+  closed(): void;
+  /** A world rank's end of a communicator that a split made. */
+  open(comm: CommInfo, worldRank: number): Communicator;
 }
 
 /** The Communicator of one rank. */
@@ -54,17 +56,17 @@ export class Member implements Communicator {
   readonly hooks: HookList;
   readonly #comm: CommInfo;
   readonly #session: Session;
-  readonly #host: MemberHost;
+  readonly #requests: CommRequests;
   readonly #poster: Poster;
 
-  constructor(rank: number, ledger: Ledger, session: Session, host: MemberHost) {
+  constructor(rank: number, ledger: Ledger, requests: CommRequests) {
     this.rank = rank;
     this.size = ledger.comm.ranks.length;
     this.name = ledger.comm.name;
     this.#comm = ledger.comm;
-    this.#session = session;
-    this.#host = host;
-    this.#poster = new Poster(rank, ledger, session, host);
+    this.#session = ledger.session;
+    this.#requests = requests;
+    this.#poster = new Poster(rank, ledger, () => requests.closed());
     this.hooks = this.#poster.hooks;
   }
 
@@ -209,7 +211,7 @@ export class Member implements Communicator {
   split(args: calls.SplitArgs): CommOp<Communicator | undefined>;
   split(args: calls.SplitArgs): CommOp<Communicator | undefined> {
     return this.#poster.post("split", args, (check, given) =>
-      prepareSplit(check, given, (call) => this.#host.child(call)),
+      prepareSplit(check, given, (comm) => this.#requests.open(comm, this.#poster.worldRank)),
     );
   }
 
@@ -291,7 +293,7 @@ export class Member implements Communicator {
   }
 
   abort(reason?: unknown): void {
-    this.#host.abortOne(this.#comm, reason);
+    this.#requests.abort(reason);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

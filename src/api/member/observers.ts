@@ -2,9 +2,8 @@
 import type { RankCall } from "../backend.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
-import type { Posting } from "../ledger/posting.ts";
+import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
-import { bytesSent } from "./prepared.ts";
 
 /** A call as it was made, not as its send and receive. */
 export type NotifiedCall = Pick<Posting, "call" | "op">;

@@ -3,12 +3,11 @@ import { type Allocation, allocationOf } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { PersistentCall } from "../communicator.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
+import { buffersIn, type PreparedTransfer } from "../ledger/posting.ts";
 import { type CommOp, failOp, type Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
-import type { CachedCall } from "./call-cache.ts";
-import type { CollectedCall } from "./call-collector.ts";
+import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import type { Poster } from "./poster.ts";
-import { buffersIn, type PreparedTransfer } from "./prepared.ts";
 
 /** Prepares the one call of a synchronous callback. */
 export function prepareCall<T>(poster: Poster, callback: () => CommOp<T>): PersistentCall<T> {

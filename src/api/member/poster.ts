@@ -11,16 +11,27 @@ import { closeOnce } from "../close-once.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommClosedError, type CommError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
+import type { RankCalls } from "../ledger/batch.ts";
+import type { Monitor } from "../ledger/deadlock/monitor.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { CurrentBatch } from "../ledger/persistent.ts";
-import { deadlineFrom, type Posting, type TransferPosting } from "../ledger/posting.ts";
+import {
+  deadlineFrom,
+  hasReceiveCounts,
+  markInUse,
+  type Posting,
+  type Prepared,
+  type PreparedCall,
+  type PreparedTransfer,
+  rankCall,
+  type TransferPosting,
+  wholeTransfer,
+} from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
-import { type CachedCall, CallCache } from "./call-cache.ts";
+import { type CachedCall, CallCache, type CollectedCall } from "./call-cache.ts";
 import {
   assertNotForeign,
   type CallCollector,
-  type CollectedCall,
   collectCalls,
   completeTogether,
   innermost,
@@ -28,24 +39,7 @@ import {
 } from "./call-collector.ts";
 import { cancelledError, cancelOnSignal } from "./cancellation.ts";
 import { CallStats, diagnosticsOf, type NotifiedCall, notifyPosted } from "./observers.ts";
-import {
-  hasReceiveCounts,
-  markInUse,
-  type Prepared,
-  type PreparedCall,
-  type PreparedTransfer,
-  rankCall,
-  wholeTransfer,
-} from "./prepared.ts";
 import { Validator } from "./validate.ts";
-
-/** The world's side of a rank's poster. */
-export interface PosterHost {
-  /** Why this world rank may make no calls now; `undefined` when it may. */
-  refusal(worldRank: number): string | undefined;
-  /** A rank has closed its end of a communicator, and its calls are done. */
-  closed(comm: CommInfo): void;
-}
 
 /** Checks the arguments of a rank's call, given the number of ranks; throws the first error. */
 type Prepare<A, T> = (
@@ -70,10 +64,12 @@ export class Poster {
   readonly facts: { readonly rank: number; readonly size: number; readonly comm: string };
   readonly #session: Session;
   readonly #ledger: Ledger;
-  readonly #host: PosterHost;
+  readonly #monitor: Monitor;
+  /** Called when the rank has closed its end, and its calls are done. */
+  readonly #onClosed: () => void;
   readonly #stats = new CallStats();
   /** Calls that single calls can be appended to. */
-  readonly #batch: CurrentBatch;
+  readonly #batch: RankCalls;
   readonly #timeoutMs: number | undefined;
   readonly #context: CallContext | undefined;
   #end = closeOnce(() => this.#close());
@@ -81,7 +77,8 @@ export class Poster {
   #closed = false;
   #closings = 0;
 
-  constructor(rank: number, ledger: Ledger, session: Session, host: PosterHost) {
+  constructor(rank: number, ledger: Ledger, onClosed: () => void) {
+    const { session } = ledger;
     const { ranks, name } = ledger.comm;
     this.worldRank = ranks[rank] as number;
     this.facts = { rank, size: ranks.length, comm: name };
@@ -90,7 +87,7 @@ export class Poster {
     this.#session = session;
     this.#timeoutMs = session.info.timeoutMs;
     this.#ledger = ledger;
-    this.#context = ledger.contexts.fixed(rank);
+    this.#context = ledger.fixedContext(rank);
     this.#batch = ledger.batches.ofRank(rank);
     this.cache = new CallCache(
       this.#stats,
@@ -100,7 +97,8 @@ export class Poster {
       session,
       this.worldRank,
     );
-    this.#host = host;
+    this.#monitor = ledger.world.monitor;
+    this.#onClosed = onClosed;
   }
 
   /**
@@ -132,7 +130,7 @@ export class Poster {
       return this.#post<void, CallOptions | undefined>(collective, options, () => prepared, kept);
     }
     const { current } = this.#batch;
-    const appended = current && this.cache.tryAppendCached(current, kept, options);
+    const appended = current && this.cache.tryAppend(current, collective, options, kept);
     return (appended ?? this.#post(collective, options, () => prepared, kept)) as Operation<void>;
   }
 
@@ -145,9 +143,12 @@ export class Poster {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
-      const given = this.check.given(collective, args);
-      const options = this.check.options(given);
-      const known = kept ?? this.cache.lookup(collective, given);
+      // Arguments are read once: getters may answer otherwise later.
+      const read = isPlainObject(args) ? { ...args } : args;
+      const known = kept ?? this.cache.lookup(collective, read);
+      const isSame = known !== undefined && this.cache.isPlain(known, read);
+      const given = isSame ? read : this.check.given(collective, read);
+      const options = isSame ? undefined : this.check.options(given);
       if (known !== undefined && this.#postRepeated(known, options, op)) return op;
       const prepared = known?.prepared ?? this.#prepared(collective, given, prepare);
       this.assertNotCancelled(collective, options);
@@ -165,7 +166,6 @@ export class Poster {
   /** Repeats a call, where nothing observes it; false where there is more to do. */
   #postRepeated(known: CachedCall, options: CallOptions | undefined, op: Operation): boolean {
     if (this.collector !== undefined || options?.signal !== undefined) return false;
-    if (this.cache.isObserved(known)) return false;
     return this.cache.post(known, op, options?.timeoutMs);
   }
 
@@ -189,12 +189,12 @@ export class Poster {
   /** Fails an operation that cannot be posted, or not as a whole: others do not go on with calls that failed with it. */
   refuse(op: Operation, error: unknown): void {
     this.#ledger.batches.seal();
-    this.#ledger.refuse(op, error);
+    this.#ledger.failures.fail(op, error);
   }
 
   /** An operation that its creator settles. */
   createOp<T>(): Operation<T> {
-    return new Operation<T>(this.#context ?? this.#ledger.contexts.current(this.facts.rank));
+    return new Operation<T>(this.#context ?? this.#ledger.currentContext(this.facts.rank));
   }
 
   /** Virtual time on this rank's clock, 0 without one. */
@@ -206,7 +206,7 @@ export class Poster {
   assertOpen(action: string): void {
     const reason = this.#closing
       ? "the communicator was closed"
-      : this.#host.refusal(this.worldRank);
+      : this.#monitor.refusal(this.worldRank);
     if (reason !== undefined) {
       throw new CommClosedError(
         { headline: `${action}: ${reason}, needs an open one` },
@@ -332,7 +332,7 @@ export class Poster {
     this.#closed = true;
     this.#closings++;
     this.discard();
-    this.#host.closed(this.#ledger.comm);
+    this.#onClosed();
     failures.markReported(rank);
     if (poison !== undefined) throw poison;
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
@@ -368,7 +368,7 @@ export class Poster {
     const single = transfers.length === 1;
     const parts = transfers.map(({ direction, peer, call: prepared }): TransferPosting => {
       const op = single ? whole : this.createOp().halfOf(whole);
-      const part = { call: prepared, signature: [], toResult: () => (single ? result : undefined) };
+      const part = { call: prepared, signature: [], result: single ? result : undefined };
       const call = rankCall(direction, rank, prepared, postedAtPs);
       return { ...this.#posting(call, part, collected, op), direction, peer, number: -1 };
     });
@@ -395,12 +395,9 @@ export class Poster {
 
   /** The number of the next collective call, or of the message after `behind` others. */
   nextNumber(behind?: number): number {
-    const { batches, callNumbers } = this.#ledger;
-    const { rank } = this.facts;
-    batches.seal();
     return behind === undefined
-      ? callNumbers.nextCollective(rank)
-      : callNumbers.nextMessage(rank) + behind;
+      ? this.#batch.next
+      : this.#ledger.messageNumbers.next(this.facts.rank) + behind;
   }
 
   #markInUse({ call, op }: Posting, signal: AbortSignal | undefined): void {
@@ -414,6 +411,12 @@ export class Poster {
     const signal = options?.signal;
     if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
+}
+
+function isPlainObject(args: object | undefined): boolean {
+  return (
+    typeof args === "object" && args !== null && Object.getPrototypeOf(args) === Object.prototype
+  );
 }
 
 /** Reports a call to its session, as far as that observes calls. */

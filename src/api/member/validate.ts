@@ -17,11 +17,11 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { hostBytes } from "../host-array.ts";
+import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
 import { symmetricPlace } from "../symmetric.ts";
 import { argumentNames, inPlaceOf } from "./argument-names.ts";
-import type { PreparedCall } from "./prepared.ts";
 
 /** The names that each call takes. */
 const namesOf = new Map(

@@ -4,15 +4,12 @@
  * A communicator from a split stays in memory until all its ranks have closed it, or until it is aborted. A long run with many
  * splits therefore takes memory for its open communicators only. An id is never used twice.
  */
-import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
-import { childInfo, childName, splitGroups } from "../collectives/split.ts";
+import type { CommInfo } from "../backend.ts";
 import type { CommError } from "../errors.ts";
-import type { Monitor } from "../ledger/deadlock/monitor.ts";
-import { andThen, gatherSplitRequests } from "../ledger/exchanges.ts";
+import type { WorldContext } from "../ledger/comm-state.ts";
 import type { CallLabel, Failures } from "../ledger/failures.ts";
-import { Ledger, type LedgerHost } from "../ledger/ledger.ts";
-import { SubmissionOrder } from "../ledger/submission.ts";
-import { Member, type MemberHost } from "../member/member.ts";
+import { Ledger } from "../ledger/ledger.ts";
+import { type CommRequests, Member } from "../member/member.ts";
 import { type AbortedWith, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
@@ -28,36 +25,21 @@ export type UnobservedFailure = readonly [worldRank: number, poison: CommError];
 /** The error of a call on any of the communicators, for the world rank that gets it. */
 type ErrorOf = (worldRank: number, failed: CallLabel | undefined) => CommError;
 
-/** The world's side of the communicators. */
-export interface CommHost extends MemberHost, LedgerHost {
-  readonly session: Session;
-}
-
 /** Makes, finds and forgets the communicators of one world. */
 export class Communicators {
   /** Each rank's end of the communicator of all ranks. */
   readonly members: readonly Member[];
-  readonly #monitor: Monitor;
-  readonly #host: CommHost;
-  readonly #order: SubmissionOrder | undefined;
+  readonly #world: WorldContext;
+  readonly #abortWorld: (reason: unknown) => void;
   /** Those in use, oldest first. */
   readonly #entries = new Map<CommInfo, CommEntry>();
-  /** Ledgers with an operation that failed unobserved, in use or not. */
-  readonly #unobserved = new Set<Ledger>();
-  readonly #children = new WeakMap<RankCall, Member>();
-  /** Numbers of completed splits of a communicator; each rank of it takes part in all of them. */
-  readonly #splits = new WeakMap<CommInfo, number>();
-  #nextId = 0;
 
-  constructor(name: string, monitor: Monitor, host: CommHost) {
-    this.#monitor = monitor;
-    this.#host = host;
-    this.#order = SubmissionOrder.forSession(host.session, () => {
-      for (const { batches } of this.ledgers) batches.seal();
-    });
-    const ranks = Array.from({ length: host.session.info.size }, (_, rank) => rank);
-    const local = host.session.info.localRanks;
-    this.members = this.#make({ id: this.#nextId++, name, ranks, local }).members;
+  constructor(name: string, world: WorldContext, abortWorld: (reason: unknown) => void) {
+    this.#world = world;
+    this.#abortWorld = abortWorld;
+    const { size, localRanks: local } = world.session.info;
+    const ranks = Array.from({ length: size }, (_, rank) => rank);
+    this.members = this.#make({ id: world.nextId++, name, ranks, local }).members;
   }
 
   /** The ledgers in use: that of all ranks first, then those of splits, oldest first. */
@@ -65,48 +47,14 @@ export class Communicators {
     return Array.from(this.#entries.values(), ({ ledger }) => ledger);
   }
 
-  /** Makes the communicators of a complete split. */
-  split(set: CallSet): void | Promise<void> {
-    const { session } = this.#host;
-    const { comm: parent } = set;
-    const nth = (this.#splits.get(parent) ?? 0) + 1;
-    this.#splits.set(parent, nth);
-    return andThen(gatherSplitRequests(session, set), (requests) => {
-      const created = splitGroups(requests).map(({ color, ranks }) => ({
-        comm: childInfo(parent, this.#nextId++, childName(parent, color, nth), ranks),
-        ranks,
-      }));
-      const infos = created.map(({ comm }) => comm);
-      return andThen(session.split(set, infos), () => {
-        for (const { comm, ranks } of created) this.#open(set, comm, ranks);
-      });
-    });
-  }
-
-  /** The communicator that a split gave a rank; `undefined` for one without a color. */
-  child(call: RankCall): Member | undefined {
-    return this.#children.get(call);
-  }
-
   /** A run begins: all as new, but what was aborted or closed stays so. */
   reset(): void {
-    this.#unobserved.clear();
+    this.#world.unobserved.clear();
     for (const [comm, entry] of this.#entries) {
       if (isOver(entry)) this.#entries.delete(comm);
       else entry.ledger.reset();
     }
     for (const member of this.members) member.reopen();
-  }
-
-  /** A rank has closed its end; when all have, the communicator is forgotten. */
-  closed(comm: CommInfo): void {
-    const entry = this.#entries.get(comm);
-    if (entry !== undefined && isOver(entry)) this.#forgetLater(entry);
-  }
-
-  /** An operation has failed unobserved. */
-  onUnobservedFailure(ledger: Ledger): void {
-    this.#unobserved.add(ledger);
   }
 
   /** Unobserved failures, by world rank: those of the oldest communicator first. */
@@ -122,8 +70,8 @@ export class Communicators {
   *#ofUnobserved(
     ask: (failures: Failures, member: number) => CommError | undefined,
   ): Iterable<UnobservedFailure> {
-    const ledgers = [...this.#unobserved].sort((a, b) => a.comm.id - b.comm.id);
-    for (const { comm, failures } of ledgers) {
+    const comms = [...this.#world.unobserved].sort((a, b) => a.comm.id - b.comm.id);
+    for (const { comm, failures } of comms) {
       for (const [member, worldRank] of comm.ranks.entries()) {
         const poison = ask(failures, member);
         if (poison !== undefined) yield [worldRank, poison];
@@ -191,28 +139,34 @@ export class Communicators {
   #forgetLater(entry: CommEntry): void {
     const { ledger } = entry;
     void ledger.drained().then(() => {
-      if (!isOver(entry) || ledger.busy || !this.#entries.delete(ledger.comm)) return;
-      this.#host.session.release(ledger.comm);
+      if (!isOver(entry) || ledger.isBusy || !this.#entries.delete(ledger.comm)) return;
+      this.#world.session.release(ledger.comm);
     });
   }
 
-  /** Opens a split's communicator for those of its members that live here; `ranks` are theirs in the parent. */
-  #open(set: CallSet, comm: CommInfo, ranks: readonly number[]): void {
-    if (comm.local.length === 0) return;
-    const { members } = this.#make(comm);
-    comm.local.forEach((child, index) => {
-      const call = set.calls.find(({ rank }) => rank === ranks[child]);
-      if (call !== undefined) this.#children.set(call, members[index] as Member);
-    });
+  /** A world rank's end of a communicator that a split made: the first rank to ask opens it for all ranks here. */
+  #open(comm: CommInfo, worldRank: number): Member {
+    const { members } = this.#entries.get(comm) ?? this.#make(comm);
+    return members.find(({ rank }) => comm.ranks[rank] === worldRank) as Member;
   }
 
   #make(comm: CommInfo): CommEntry {
-    const ledger = new Ledger(comm, this.#monitor, this.#host, this.#order);
-    const { session } = this.#host;
-    const members = comm.local.map((rank) => new Member(rank, ledger, session, this.#host));
+    const ledger = new Ledger(comm, this.#world);
+    const requests: CommRequests = {
+      abort: (reason) => (comm.id === 0 ? this.#abortWorld(reason) : this.abort(comm, reason)),
+      closed: () => this.#forgetClosed(comm),
+      open: (child, worldRank) => this.#open(child, worldRank),
+    };
+    const members = comm.local.map((rank) => new Member(rank, ledger, requests));
     const entry = { ledger, members, aborted: false };
     this.#entries.set(comm, entry);
     return entry;
+  }
+
+  /** Forgets a communicator of which all ranks have closed their ends. */
+  #forgetClosed(comm: CommInfo): void {
+    const entry = this.#entries.get(comm);
+    if (entry !== undefined && isOver(entry)) this.#forgetLater(entry);
   }
 }
 

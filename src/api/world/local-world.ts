@@ -3,12 +3,8 @@ import {
   type Attempt,
   asJobSession,
   type Backend,
-  type CallSet,
-  type CommInfo,
-  type RankCall,
   type Rebuilt,
   type Session,
-  type VirtualClock,
 } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import { closeOnce } from "../close-once.ts";
@@ -20,8 +16,9 @@ import {
   type RankFailure,
 } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
+import type { CommState } from "../ledger/comm-state.ts";
 import { commRanks, missingRanks } from "../ledger/deadlines.ts";
-import { Monitor, type MonitorHost } from "../ledger/deadlock/monitor.ts";
+import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
 import {
   deadlockErrors,
   interruptedText,
@@ -33,12 +30,13 @@ import {
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { SubmissionOrder } from "../ledger/order.ts";
 import { ReadyQueue, WakeUps } from "../ledger/wake-ups.ts";
 import type { Member } from "../member/member.ts";
 import type { Operation } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
 import { emitWarning } from "../warnings.ts";
-import { type CommHost, Communicators } from "./communicators.ts";
+import { Communicators } from "./communicators.ts";
 import { type ActiveWorld, reportOnInterrupt } from "./interrupts.ts";
 import { waitBounded, warnOfUnobserved, watchRemoteEnds } from "./shutdown.ts";
 import type { RebuildOptions, StallReport, World } from "./world.ts";
@@ -91,17 +89,17 @@ function warnOfStall({ text }: StallReport): void {
 }
 
 /** All ranks of a job in this process. */
-export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
+export class LocalWorld implements World, MonitorListener, ActiveWorld {
   readonly name: string;
   readonly size: number;
   readonly generation: number;
   readonly initialRanks: readonly number[];
-  readonly readyQueue: ReadyQueue | undefined;
-  readonly wakeUps: WakeUps;
   readonly #opening: Opening;
-  readonly #session: Session;
+  readonly session: Session;
   readonly #onStall: (report: StallReport) => void;
   readonly #monitor: Monitor;
+  readonly #readyQueue: ReadyQueue | undefined;
+  readonly #wakeUps: WakeUps;
   readonly #communicators: Communicators;
   #state: State = "idle";
   /** True after a failed `rebuild`: this world is closed, and its successor did not open. */
@@ -122,28 +120,31 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     this.size = session.info.size;
     this.generation = generation;
     this.#opening = opening;
-    this.#session = session;
+    this.session = session;
     this.#onStall = onStall ?? (stall === "fail" ? () => undefined : warnOfStall);
-    this.#monitor = new Monitor(this.size, this, opening.callSites);
+    const { clock, schedule } = session.scheduler;
+    const { callSites, stallMs } = opening;
+    this.#monitor = new Monitor(this.size, { clock, callSites, stallMs }, this);
     this.initialRanks = initialRanks ?? Array.from({ length: this.size }, (_, rank) => rank);
-    this.wakeUps = new WakeUps(this.#monitor);
-    const { schedule } = session.scheduler;
-    this.readyQueue = schedule && new ReadyQueue(schedule, this.#monitor);
-    this.#communicators = new Communicators(name, this.#monitor, this);
+    this.#wakeUps = new WakeUps(this.#monitor);
+    this.#readyQueue = schedule && new ReadyQueue(schedule, this.#monitor);
+    const context = {
+      ...{ session, monitor: this.#monitor, wakeUps: this.#wakeUps, readyQueue: this.#readyQueue },
+      order: SubmissionOrder.forSession(session),
+      unobserved: new Set<CommState>(),
+      nextId: 0,
+    };
+    this.#communicators = new Communicators(name, context, (reason) => this.abort(reason));
     asJobSession(session)?.onLost((rank, reason) => this.#communicators.onRankLost(rank, reason));
   }
 
   get backend(): string {
-    return this.#session.info.backend;
+    return this.session.info.backend;
   }
 
   get selection(): readonly Attempt[] {
     const { backend } = this;
-    return selections.get(this.#session) ?? [{ backend, ok: true, reason: "named by the caller" }];
-  }
-
-  get clock(): VirtualClock | undefined {
-    return this.#session.scheduler.clock;
+    return selections.get(this.session) ?? [{ backend, ok: true, reason: "named by the caller" }];
   }
 
   async run<T>(program: (comm: Communicator) => T | PromiseLike<T>): Promise<[T, ...T[]]> {
@@ -154,10 +155,10 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     // Resources that the caller opens right after this call, such as timers, exist before the ranks start.
     await undefined;
     this.#monitor.start();
-    this.wakeUps.reset();
+    this.#wakeUps.reset();
     const runsNoMore = reportOnInterrupt(this);
     const results = new Array<T>(this.size);
-    const order = this.#session.scheduler.wakeOrder(undefined);
+    const order = this.session.scheduler.wakeOrder(undefined);
     const given = new Promise<void>((resolve) => {
       this.#abandonRun = resolve;
     });
@@ -183,7 +184,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
         headline: `estimate: the world "${this.name}" was closed, needs an open one`,
       });
     }
-    return this.#session.estimate(checked, comm);
+    return this.session.estimate(checked, comm);
   }
 
   async rebuild(options: RebuildOptions = {}): Promise<World> {
@@ -199,7 +200,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     const survivors = survivorsOf(this.size, without);
     try {
       await this.close();
-      const rebuilt = { session: this.#session, ranks: survivors };
+      const rebuilt = { session: this.session, ranks: survivors };
       const initialRanks = survivors.map((rank) => this.initialRanks[rank] as number);
       const generation = this.generation + 1;
       return await openWorld(this.#opening, survivors.length, generation, rebuilt, initialRanks);
@@ -212,6 +213,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
   abort(reason?: unknown): void {
     if (this.#state === "aborted" || this.#state === "closed") return;
     this.#state = "aborted";
+    this.#monitor.admit("always");
     this.#abortReason = reason;
     this.#communicators.abortAll(this.#abortedBy(reason), reason);
   }
@@ -221,19 +223,6 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
       abortedError(this, rank, reason, "world", failed);
   }
 
-  abortOne(comm: CommInfo, reason: unknown): void {
-    if (comm.id === 0) this.abort(reason);
-    else this.#communicators.abort(comm, reason);
-  }
-
-  closed(comm: CommInfo): void {
-    this.#communicators.closed(comm);
-  }
-
-  onUnobservedFailure(ledger: Ledger): void {
-    this.#communicators.onUnobservedFailure(ledger);
-  }
-
   close(): Promise<void> {
     this.#mayReopen = false;
     return this.#end();
@@ -241,20 +230,21 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
 
   readonly #end = closeOnce(async () => {
     this.#state = "closed";
+    this.#monitor.admit("never", `the world "${this.name}" was closed`);
     this.#stopWatchingRemote();
     this.#communicators.terminateAll((rank, failed) => closedWorldError(this, rank, failed));
     try {
       await this.#bounded(() => this.#communicators.drained());
     } finally {
-      endMemoryOf(this.#session);
+      endMemoryOf(this.session);
       this.#communicators.release();
-      await this.#session.close();
+      await this.session.close();
     }
   });
 
   /** Waits for open calls; with real time, a limit aborts them. */
   #bounded(wait: () => Promise<void>): Promise<void> {
-    if (this.clock !== undefined) return wait();
+    if (this.session.scheduler.clock !== undefined) return wait();
     const { closeMs } = this.#opening;
     return waitBounded({ name: this.name, size: this.size, closeMs }, wait, (reason) => {
       this.#communicators.abortAll(this.#abortedBy(reason), reason);
@@ -268,10 +258,11 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
   /** The single rank's communicator, usable outside of `run`; closing it closes the world. */
   detach(): Communicator {
     this.#state = "detached";
+    this.#monitor.admit("always");
     const stopWarning = warnOfUnobserved(this.#communicators);
     const worksNoMore = reportOnInterrupt(this, true);
     this.#stopWatchingRemote = watchRemoteEnds(
-      asJobSession(this.#session)?.peers,
+      asJobSession(this.session)?.peers,
       this.#communicators,
     );
     const member = this.#communicators.members[0] as Member;
@@ -288,38 +279,13 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     return member;
   }
 
-  refusal(worldRank: number): string | undefined {
-    if (this.#state === "detached") return undefined;
-    if (this.#state === "closed") return `the world "${this.name}" was closed`;
-    if (this.#state === "aborted") return undefined;
-    const state = this.#monitor.state(worldRank);
-    if (state === "running") return undefined;
-    return state === "finished" ? `rank ${worldRank}'s program has returned` : "no run is going on";
-  }
-
-  get session(): Session {
-    return this.#session;
-  }
-
   /** Number of communicators in memory: the world's, and children of `split` still in use. */
   get openCommunicators(): number {
     return this.#communicators.ledgers.length;
   }
 
-  get stallMs(): number {
-    return this.#opening.stallMs;
-  }
-
   get wakeable(): boolean {
     return this.#communicators.ledgers.some((ledger) => ledger.cancellable);
-  }
-
-  split(set: CallSet): void | Promise<void> {
-    return this.#communicators.split(set);
-  }
-
-  child(call: RankCall): Communicator | undefined {
-    return this.#communicators.child(call);
   }
 
   /** Resolves a deadlock: the earliest deadline expires or, without deadlines, all open calls fail. */
@@ -401,7 +367,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
     results: T[],
   ): Promise<void> {
     try {
-      if (this.readyQueue !== undefined) await this.readyQueue.turnOf(rank);
+      if (this.#readyQueue !== undefined) await this.#readyQueue.turnOf(rank);
       const member = this.#communicators.members[rank] as Member;
       results[rank] = await this.#monitor.enter(rank, () => program(member));
     } catch (error) {
@@ -416,7 +382,7 @@ export class LocalWorld implements World, MonitorHost, CommHost, ActiveWorld {
 
   /** Open calls, and unobserved failures, are failures of the run. */
   #endRun(): void {
-    if (this.#communicators.ledgers.some((ledger) => ledger.busy)) this.onDeadlock();
+    if (this.#communicators.ledgers.some((ledger) => ledger.isBusy)) this.onDeadlock();
     const failed = new Set(this.#failures.map(({ rank }) => rank));
     for (const [rank, poison] of this.#communicators.poisons()) {
       if (failed.has(rank)) continue;

@@ -24,13 +24,19 @@ import {
   staysAlive,
 } from "./runtime.ts";
 
-/** The world's side of the monitor. */
-export interface MonitorHost {
+/** Options of a monitor. */
+export interface MonitorOptions {
   readonly clock: VirtualClock | undefined;
-  /** True when something the runtime does not list, such as a signal, may still end a wait. */
-  readonly wakeable: boolean;
+  /** True if operations record their call sites. */
+  readonly callSites: boolean;
   /** Delay of the report of a stall. */
   readonly stallMs: number;
+}
+
+/** Receives the verdicts of a monitor. */
+export interface MonitorListener {
+  /** True when something the runtime does not list, such as a signal, may still end a wait. */
+  readonly wakeable: boolean;
   /** No rank can continue. */
   onDeadlock(): void;
   /** No rank can continue, and no rank waits for another one. */
@@ -53,13 +59,20 @@ const longestAliveMs = 1_000;
 
 type RankState = "idle" | "running" | "finished";
 
+/** When ranks may make calls: while their programs run, always, or never. */
+type Admission = "running" | "always" | "never";
+
 /** Counts parked ranks; one per world. */
 export class Monitor implements OpObserver {
   /** True if operations record their call sites. */
   readonly callSites: boolean;
-  readonly #host: MonitorHost;
+  readonly #listener: MonitorListener;
+  readonly #clock: VirtualClock | undefined;
+  readonly #stallMs: number;
   readonly #states: RankState[];
   readonly #parked: number[];
+  #admission: Admission = "running";
+  #reason: string | undefined;
   #running = 0;
   #parkedRanks = 0;
   #executing = 0;
@@ -73,9 +86,11 @@ export class Monitor implements OpObserver {
   #stopListening: (() => void) | undefined;
   #context: RankContext | undefined;
 
-  constructor(size: number, host: MonitorHost, callSites = false) {
-    this.callSites = callSites;
-    this.#host = host;
+  constructor(size: number, options: MonitorOptions, listener: MonitorListener) {
+    this.callSites = options.callSites;
+    this.#clock = options.clock;
+    this.#stallMs = options.stallMs;
+    this.#listener = listener;
     this.#states = new Array<RankState>(size).fill("idle");
     this.#parked = new Array<number>(size).fill(0);
   }
@@ -90,7 +105,7 @@ export class Monitor implements OpObserver {
     this.#atStart = liveResources();
     // If nothing else keeps the runtime alive, the last turn finds every deadlock. Otherwise the proof needs the waiting ranks
     // and their open resources. With real time, such records would cost more than a small call.
-    const isVirtual = this.#host.clock !== undefined;
+    const isVirtual = this.#clock !== undefined;
     if (isVirtual && staysAlive(this.#atStart, ownTimers)) this.#context = openRankContext();
     this.noteActivity();
     this.#stopListening = onLastTurn(() => this.#lastTurn());
@@ -132,6 +147,20 @@ export class Monitor implements OpObserver {
     return this.#states[rank] ?? "idle";
   }
 
+  /** Sets when ranks may make calls; with the reason where they may not. */
+  admit(admission: Admission, reason?: string): void {
+    this.#admission = admission;
+    this.#reason = reason;
+  }
+
+  /** The reason why a rank may make no calls now; `undefined` when it may. */
+  refusal(rank: number): string | undefined {
+    if (this.#admission !== "running") return this.#reason;
+    const state = this.#states[rank];
+    if (state === "running") return undefined;
+    return state === "finished" ? `rank ${rank}'s program has returned` : "no run is going on";
+  }
+
   /** True while a rank's program awaits a call that lacks other ranks. */
   parked(rank: number): boolean {
     return (this.#parked[rank] ?? 0) > 0;
@@ -152,7 +181,7 @@ export class Monitor implements OpObserver {
 
   awaited(op: Operation): void {
     if (!op.pending) {
-      this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
+      this.#clock?.reach(op.worldRank, op.finishedAtPs);
       return;
     }
     const rank = op.callingRank;
@@ -169,7 +198,7 @@ export class Monitor implements OpObserver {
     const parked = (this.#parked[rank] as number) - 1;
     this.#parked[rank] = parked;
     if (parked === 0 && this.#states[rank] === "running") this.#parkedRanks--;
-    this.#host.clock?.reach(op.worldRank, op.finishedAtPs);
+    this.#clock?.reach(op.worldRank, op.finishedAtPs);
     this.noteActivity();
   }
 
@@ -210,24 +239,24 @@ export class Monitor implements OpObserver {
       // Finished work of other threads arrives as an event of the next turn.
       this.#looking = true;
       this.#nextTurn(() => this.#decide(seen, waitedMs, { events }));
-    } else if (atRest.events === events) this.#host.onDeadlock();
+    } else if (atRest.events === events) this.#listener.onDeadlock();
     else this.#lookAgain(seen, waitedMs, now);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
     const start = this.#atStart;
-    if (now === undefined || start === undefined || this.#host.wakeable) return false;
+    if (now === undefined || start === undefined || this.#listener.wakeable) return false;
     return nothingNew(start, now, ownTimers, this.#context?.opened);
   }
 
   /** The runtime is about to exit: programs that have not returned by now never do. */
   #lastTurn(): void {
     if (this.#waiting()) {
-      this.#host.onDeadlock();
+      this.#listener.onDeadlock();
       // One more turn gives the failed calls' programs a chance to return; the next last turn reports the rest.
       nextTurn(() => undefined);
     } else if (this.#running > 0 && this.#executing === 0) {
-      this.#host.onAbandoned();
+      this.#listener.onAbandoned();
     }
   }
 
@@ -237,7 +266,8 @@ export class Monitor implements OpObserver {
    */
   #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
     this.#looking = true;
-    const { stallMs, wakeable } = this.#host;
+    const stallMs = this.#stallMs;
+    const { wakeable } = this.#listener;
     const keepsAlive = this.allParked && !wakeable && waitedMs < longestAliveMs;
     // A check is due exactly at `stallMs`, so that the report is on time.
     const leftMs = waitedMs < stallMs ? stallMs - waitedMs : longestLookMs;
@@ -246,7 +276,7 @@ export class Monitor implements OpObserver {
     const look = (): void => {
       this.#farLook = undefined;
       const same = seen === this.#activity && this.#waiting();
-      if (same && waitedMs < stallMs && waited >= stallMs) this.#host.onStalled(alive);
+      if (same && waitedMs < stallMs && waited >= stallMs) this.#listener.onStalled(alive);
       this.#decide(seen, waited);
     };
     const stop = setOwnTimer(look, lookMs, keepsAlive);

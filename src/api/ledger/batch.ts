@@ -1,0 +1,383 @@
+/**
+ * Batches of repeated calls: a rank makes a call again with the same arguments while earlier calls are still open.
+ *
+ * The calls of all ranks here with one number form a row. Rows that follow each other form a batch: one submission, with one
+ * entry in the queue, one deadline and one completion. Each call is appended without a comparison or a queue entry.
+ *
+ * The programs of several ranks run one after another, so that the calls of the last rank complete row by row. The rows of one
+ * turn of the event loop are collected. Calls without a complete row at its end, or when any other call enters the ledger, are
+ * queued as others are.
+ */
+import type { RankCall, RepeatedCall } from "../backend.ts";
+import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";
+import { type CommState, Submission } from "./comm-state.ts";
+import { failDispatched } from "./dispatch.ts";
+import { type MatchedCall, type Posting, type Prepared, repeatedPosting } from "./posting.ts";
+
+/** Rows of calls that the session completes together. */
+class CallBatch extends Submission {
+  /** The deadline of every call: all are done at once, so that the deadline of the first row is that of all. */
+  readonly #timeoutMs: number | undefined;
+  /** By row. */
+  readonly #matched: MatchedCall[];
+  /** The operations of each rank here, by row. */
+  readonly #columns: readonly Operation[][];
+  readonly #from: number;
+  /** The row behind the last one. */
+  to: number;
+
+  /** A batch of the rows from `from` on of tables to which further rows may be added. */
+  constructor(
+    timeoutMs: number | undefined,
+    matched: MatchedCall[],
+    columns: readonly Operation[][],
+    from: number,
+  ) {
+    super();
+    this.#timeoutMs = timeoutMs;
+    this.#matched = matched;
+    this.#columns = columns;
+    this.#from = from;
+    this.to = from + 1;
+  }
+
+  /** Adds a row of one call. */
+  addCall(matched: MatchedCall, op: Operation): void {
+    this.#matched.push(matched);
+    (this.#columns[0] as Operation[]).push(op);
+    this.to++;
+  }
+
+  get postings(): readonly Posting[] {
+    const postings: Posting[] = [];
+    for (let row = this.#from; row < this.to; row++) {
+      const { prepared } = this.#matched[row] as MatchedCall;
+      for (const [at, ops] of this.#columns.entries()) {
+        const made = prepared[at] as Prepared<unknown>;
+        postings.push(repeatedPosting(made, ops[row] as Operation, this.#timeoutMs));
+      }
+    }
+    return postings;
+  }
+
+  submitted(): void {
+    // `markSubmitted` does it later: callbacks of the operations may make calls.
+  }
+
+  markSubmitted(): void {
+    for (let row = this.#from; row < this.to; row++) {
+      for (const ops of this.#columns) submitOp(ops[row] as Operation);
+    }
+  }
+
+  complete(): void {
+    const columns = this.#columns;
+    for (let row = this.#from; row < this.to; row++) {
+      const { prepared } = this.#matched[row] as MatchedCall;
+      for (let at = 0; at < columns.length; at++) {
+        const { rankCall, result, toResult } = prepared[at] as Prepared<unknown>;
+        const value = toResult === undefined ? result : toResult(rankCall as RankCall);
+        completeOp((columns[at] as Operation[])[row] as Operation, value);
+      }
+    }
+  }
+}
+
+/** One rank's repeated calls. */
+export class RankCalls {
+  /** This object while calls can be appended. */
+  current: RankCalls | undefined;
+  /** The deadline of the calls that can be appended. */
+  timeoutMs: number | undefined;
+  /** The rows of this turn, where several ranks are here. */
+  rows: Rows | undefined;
+  /** The submission to which a call is appended, where no other rank is here. */
+  batch: CallBatch | undefined;
+  /** Number of the rank's next collective call. */
+  next = 0;
+  /** Identifies the open batch in objects that outlive it. */
+  key: object = this;
+  /** The operations of this turn, by row. */
+  ops: Operation[] = [];
+  /** By row: prepared calls that came before the first rank's call, which is compared with them when it comes. */
+  readonly early = new Map<number, Prepared<unknown>>();
+  readonly rank: number;
+  /** Its index among the ranks here. */
+  readonly at: number;
+  readonly #batches: CallBatches;
+
+  constructor(batches: CallBatches, rank: number, at: number) {
+    this.#batches = batches;
+    this.rank = rank;
+    this.at = at;
+  }
+
+  /** Numbers the rank's next collective call. */
+  assign(op: Operation): number {
+    const number = this.next++;
+    assignOp(op, number);
+    return number;
+  }
+
+  /** True where a call with such a deadline can be appended now. */
+  accepts(timeoutMs: number | undefined): boolean {
+    if (this.timeoutMs !== timeoutMs) return false;
+    if (this.rows !== undefined) return true;
+    return this.batch?.acceptsMore === true && !this.#batches.isBlocked;
+  }
+
+  /** Appends a call that was checked before; false for one that has to be posted. */
+  append(prepared: Prepared<unknown>, op: Operation): boolean {
+    const { matched, rankCall } = prepared;
+    if (rankCall === undefined) return false;
+    if (this.rows !== undefined) return this.rows.append(this, prepared, op);
+    const repeat = matched?.repeat;
+    if (matched === undefined || repeat === undefined) return false;
+    const batch = this.batch as CallBatch;
+    try {
+      repeat.submit(this.next, batch);
+    } catch (error) {
+      // The call could not be made: it fails, and its number is used up.
+      this.assign(op);
+      this.#batches.fail([repeatedPosting(prepared, op, this.timeoutMs)], error);
+      return true;
+    }
+    batch.addCall(matched, op);
+    // Comes last, since callbacks of the operation may make calls.
+    submitOpAs(op, this.next++);
+    return true;
+  }
+}
+
+/**
+ * The rows of several ranks in one turn. Each driver call evicts cache lines of the processor, so that appending a call touches
+ * few objects: operations are marked as submitted at the end of the turn, and buffers are checked only after disposals.
+ */
+class Rows {
+  readonly #batches: CallBatches;
+  readonly #ranks: readonly RankCalls[];
+  readonly #timeoutMs: number | undefined;
+  /** Number of the first row. */
+  readonly #first: number;
+  readonly #matched: MatchedCall[] = [];
+  /** Number of ranks that have come to each row. */
+  readonly #arrived: number[] = [];
+  /** Some call has come before the first rank's. */
+  #hasEarly = false;
+  /** Number of complete rows. */
+  #complete = 0;
+  /** In the order in which the session took them; further rows are appended to the last. */
+  readonly #submitted: CallBatch[] = [];
+  #last: CallBatch | undefined;
+
+  constructor(
+    batches: CallBatches,
+    ranks: readonly RankCalls[],
+    first: number,
+    timeoutMs: number | undefined,
+  ) {
+    this.#batches = batches;
+    this.#ranks = ranks;
+    this.#first = first;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  append(own: RankCalls, prepared: Prepared<unknown>, op: Operation): boolean {
+    const row = own.ops.length;
+    if (!this.#admits(own, row, prepared)) return false;
+    own.assign(op);
+    own.ops.push(op);
+    const came = (this.#arrived[row] ?? 0) + 1;
+    this.#arrived[row] = came;
+    if (came === this.#ranks.length) this.#submit(this.#matched[row] as MatchedCall, row);
+    return true;
+  }
+
+  /** True for a call that was made before together with the others of the row, as far as those have come. */
+  #admits(own: RankCalls, row: number, prepared: Prepared<unknown>): boolean {
+    const known = this.#matched[row];
+    if (known !== undefined) return known.prepared[own.at] === prepared;
+    if (own.at === 0) return this.#beginsRow(row, prepared);
+    own.early.set(row, prepared);
+    this.#hasEarly = true;
+    return true;
+  }
+
+  /** The matched call is cached with the first rank's call. */
+  #beginsRow(row: number, { matched }: Prepared<unknown>): boolean {
+    if (matched?.repeat === undefined) return false;
+    if (this.#hasEarly) {
+      for (const { at, early } of this.#ranks) {
+        if (early.has(row) && early.get(row) !== matched.prepared[at]) return false;
+      }
+    }
+    this.#matched.push(matched);
+    return true;
+  }
+
+  #submit(matched: MatchedCall, row: number): void {
+    if (!matched.buffersLive()) {
+      this.#batches.seal();
+      return;
+    }
+    this.#complete = row + 1;
+    const number = this.#first + row;
+    const last = this.#last;
+    if (last?.acceptsMore !== true) {
+      const columns = this.#ranks.map(({ ops }) => ops);
+      const batch = new CallBatch(this.#timeoutMs, this.#matched, columns, row);
+      if (!this.#batches.submit(batch, matched, number)) return;
+      this.#submitted.push(batch);
+      this.#last = batch;
+      return;
+    }
+    try {
+      matched.repeat?.submit(number, last);
+    } catch (error) {
+      this.#batches.fail(this.#postings(row), error);
+      return;
+    }
+    last.to = row + 1;
+  }
+
+  /** The calls without a complete row, with their numbers. */
+  incomplete(): { readonly posting: Posting; readonly number: number }[] {
+    const left = this.#arrived.slice(this.#complete);
+    return left.flatMap((_, at) => {
+      const row = this.#complete + at;
+      return this.#postings(row).map((posting) => ({ posting, number: this.#first + row }));
+    });
+  }
+
+  /** Marks the others as submitted. */
+  markSubmitted(): void {
+    for (const batch of this.#submitted) batch.markSubmitted();
+  }
+
+  /** The calls of the ranks that have come to a row. */
+  #postings(row: number): readonly Posting[] {
+    return this.#ranks.flatMap(({ ops, early, at }) => {
+      const op = ops[row];
+      const prepared = this.#matched[row]?.prepared[at] ?? early.get(row);
+      if (op === undefined || prepared === undefined) return [];
+      return [repeatedPosting(prepared, op, this.#timeoutMs)];
+    });
+  }
+}
+
+/** The batches of one communicator. */
+export class CallBatches {
+  readonly #state: CommState;
+  /** Those of this process. */
+  readonly #ranks: readonly RankCalls[];
+  readonly #byRank: readonly (RankCalls | undefined)[];
+  readonly #isSingle: boolean;
+  #isOpen = false;
+
+  constructor(state: CommState) {
+    this.#state = state;
+    const { local, ranks } = state.comm;
+    this.#ranks = local.map((rank, at) => new RankCalls(this, rank, at));
+    this.#byRank = ranks.map((_, rank) => this.#ranks[local.indexOf(rank)]);
+    this.#isSingle = local.length === 1;
+  }
+
+  /** The repeated calls of a rank of this process. */
+  ofRank(rank: number): RankCalls {
+    return this.#byRank[rank] as RankCalls;
+  }
+
+  /** Some call of another communicator keeps the later ones waiting. */
+  get isBlocked(): boolean {
+    return this.#state.world.order?.isBlocked === true;
+  }
+
+  /** Begins a batch with a repeated call, the rank's next one; false where that cannot begin one. */
+  begin(prepared: Prepared<unknown>, op: Operation, timeoutMs: number | undefined): boolean {
+    const own = this.ofRank(op.rank);
+    const { matched } = prepared;
+    if (this.#isSingle) {
+      if (matched?.repeat === undefined) return false;
+      this.seal();
+      this.#open(timeoutMs);
+      const number = own.assign(op);
+      const batch = new CallBatch(timeoutMs, [matched], [[op]], 0);
+      if (!this.submit(batch, matched, number)) return true;
+      own.batch = batch;
+      batch.markSubmitted();
+      return true;
+    }
+    // No row can begin with it.
+    if (own.at === 0 && matched?.repeat === undefined) return false;
+    if (!this.#isOpen && !this.#openRows(own.next, timeoutMs)) return false;
+    return own.accepts(timeoutMs) && own.append(prepared, op);
+  }
+
+  #open(timeoutMs: number | undefined): void {
+    this.#isOpen = true;
+    for (const own of this.#ranks) {
+      own.timeoutMs = timeoutMs;
+      own.key = {};
+      own.current = own;
+    }
+  }
+
+  /** Opens the rows of a turn; false where the next calls of the ranks do not have one number. */
+  #openRows(first: number, timeoutMs: number | undefined): boolean {
+    if (this.#ranks.some(({ next }) => next !== first)) return false;
+    const rows = new Rows(this, this.#ranks, first, timeoutMs);
+    this.#open(timeoutMs);
+    for (const own of this.#ranks) own.rows = rows;
+    queueMicrotask(() => {
+      if (this.#ranks[0]?.rows === rows) this.seal();
+    });
+    return true;
+  }
+
+  /** Submits a batch of one row, to which others are appended; false where the session has not queued it. */
+  submit(batch: CallBatch, { repeat }: MatchedCall, number: number): boolean {
+    const { deadlines, submitted } = this.#state;
+    for (const posting of batch.postings) {
+      if (posting.deadlinePs !== undefined) deadlines?.watch(posting);
+    }
+    try {
+      submitted.add(batch, (completion) => (repeat as RepeatedCall).submit(number, completion));
+    } catch (error) {
+      failDispatched(this.#state, batch.postings, error);
+    }
+    return batch.queue !== undefined;
+  }
+
+  /** Fails calls that could not be submitted. */
+  fail(postings: readonly Posting[], error: unknown): void {
+    this.seal();
+    failDispatched(this.#state, postings, error);
+  }
+
+  /** Closes the batch: no call can be appended. Calls without a complete row are queued. */
+  seal(): void {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    const rows = this.#ranks[0]?.rows;
+    const left = rows?.incomplete() ?? [];
+    for (const own of this.#ranks) {
+      own.current = undefined;
+      own.rows = undefined;
+      if (own.batch !== undefined) own.batch.acceptsMore = false;
+      own.batch = undefined;
+      if (rows === undefined) continue;
+      own.ops = [];
+      own.early.clear();
+    }
+    for (const { posting, number } of left) {
+      this.#state.enqueue(posting.op.rank, posting, number);
+    }
+    // Comes last, since callbacks of the operations may make calls.
+    rows?.markSubmitted();
+  }
+
+  /** Back to call 0 on every rank. */
+  reset(): void {
+    for (const own of this.#ranks) own.next = 0;
+  }
+}

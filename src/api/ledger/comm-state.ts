@@ -1,0 +1,436 @@
+/**
+ * The state of one communicator in this process: its open calls, its failed calls, and its end.
+ *
+ * An open call is queued until all ranks have made it. A session that queues work has it afterwards, until it is done. A wrong
+ * call fails on every rank and is then over, so that the communicator stays in step; an abort or a timeout ends all calls.
+ */
+import {
+  asJobSession,
+  type CommInfo,
+  type Completion,
+  isQueueing,
+  type JobSession,
+  type QueueingSession,
+  type Session,
+} from "../backend.ts";
+import type { CommError } from "../errors.ts";
+import { invariant } from "../invariant.ts";
+import { completeOp, type Operation, submitOp } from "../op.ts";
+import { SymmetricWindows } from "./compare.ts";
+import { Deadlines, firstDue, type TimeoutCause, timeoutCause, timeoutError } from "./deadlines.ts";
+import type { Monitor } from "./deadlock/monitor.ts";
+import {
+  announceAbort,
+  type CallLabel,
+  errorsByCall,
+  Failures,
+  PerRankError,
+  type Termination,
+  terminationAfter,
+} from "./failures.ts";
+import type { SubmissionOrder } from "./order.ts";
+import { type Posting, resultOf } from "./posting.ts";
+import {
+  headWait,
+  MessageNumbers,
+  type OpenWait,
+  openWaits,
+  PendingCollectives,
+  RankQueues,
+} from "./queues.ts";
+import type { ReadyQueue, WakeUps } from "./wake-ups.ts";
+
+/** Shared by the communicators of one world. */
+export interface WorldContext {
+  readonly session: Session;
+  readonly monitor: Monitor;
+  /** Wakes the ranks of all communicators. */
+  readonly wakeUps: WakeUps;
+  /** Present where ranks resume one at a time. */
+  readonly readyQueue: ReadyQueue | undefined;
+  /** The order across communicators, where this process has one rank of several. */
+  readonly order: SubmissionOrder | undefined;
+  /** The communicators with an operation that failed unobserved, in use or not. */
+  readonly unobserved: Set<CommState>;
+  /** The id of the next communicator. */
+  nextId: number;
+}
+
+/** A communicator's calls and their ends; the ledger adds how calls are posted and dispatched. */
+export abstract class CommState {
+  readonly comm: CommInfo;
+  readonly world: WorldContext;
+  readonly session: Session;
+  /** The session, where it queues work. */
+  readonly queueing: QueueingSession | undefined;
+  /** The session, where it is one of several processes. */
+  readonly job: JobSession | undefined;
+  readonly queues: RankQueues;
+  readonly collectives: PendingCollectives;
+  readonly messageNumbers: MessageNumbers;
+  /** Calls that the session has queued. */
+  readonly submitted: SubmissionQueue;
+  /** Where time is real. */
+  readonly deadlines: Deadlines | undefined;
+  /** The failed calls of each rank; an unobserved one makes every later call fail too. */
+  readonly failures: Failures;
+  readonly windows = new SymmetricWindows();
+  /** A call is being executed. */
+  isExecuting = false;
+  /** Cancels the wait of a call for ranks of other processes; `undefined` while none waits. */
+  barrierWait: AbortController | undefined;
+  /** Number of completed splits; each rank takes part in all of them. */
+  splits = 0;
+  /** Number of entries that have had their turn in the order across communicators. */
+  granted = 0;
+  termination: Termination | undefined;
+  /** Number of calls about to wake their ranks. */
+  #settling = 0;
+  #onIdle: (() => void)[] = [];
+
+  constructor(comm: CommInfo, world: WorldContext) {
+    const { session } = world;
+    this.comm = comm;
+    this.world = world;
+    this.session = session;
+    this.queueing = isQueueing(session) ? session : undefined;
+    this.job = asJobSession(session);
+    this.queues = new RankQueues(comm);
+    this.collectives = new PendingCollectives(comm);
+    this.messageNumbers = new MessageNumbers(comm);
+    this.submitted = new SubmissionQueue(this);
+    const isReal = session.scheduler.clock === undefined;
+    this.deadlines = isReal ? new Deadlines((posting) => this.#expire(posting)) : undefined;
+    this.failures = new Failures(comm, () => {
+      this.seal();
+      world.unobserved.add(this);
+    });
+  }
+
+  /** Closes the open batches: no call can be appended to them. */
+  abstract seal(): void;
+
+  /** Pushes a rank's call on its queue. */
+  abstract enqueue(rank: number, posting: Posting, number: number): void;
+
+  // The open calls.
+
+  /** True when some rank has calls that are not done. */
+  get isBusy(): boolean {
+    return this.queues.size > 0 || this.submitted.size > 0;
+  }
+
+  /** A rank's calls that have not settled. */
+  pending(rank: number): Posting[] {
+    const queued = this.submitted.postings().filter(({ op }) => op.rank === rank);
+    return [...queued, ...this.queues.postings(rank)].filter(({ op }) => op.pending);
+  }
+
+  /** The wait of a rank at the head of its queue; `undefined` when it has no open call. */
+  headWait(rank: number): OpenWait | undefined {
+    return headWait(this.comm, this.queues, rank);
+  }
+
+  /** The waits through every rank's end. */
+  waits(): OpenWait[] {
+    return openWaits(this.comm, this.queues);
+  }
+
+  /** The same with the calls that every rank here has made and that are not done. */
+  openWaits(): OpenWait[] {
+    const given = this.submitted.postings().filter(({ op }) => op.pending);
+    return [
+      ...given.map((posting) => ({ posting, comm: this.comm.name, missing: [] })),
+      ...this.waits(),
+    ];
+  }
+
+  /** An operation that is open and awaited. */
+  get awaited(): Operation | undefined {
+    const open = [...this.submitted.postings(), ...this.queues.openPostings()];
+    return open.find(({ op }) => op.pending && op.isObserved)?.op;
+  }
+
+  /** The operation that has been open for longest. */
+  get oldest(): Operation | undefined {
+    return (this.submitted.postings()[0] ?? this.queues.openPostings()[0])?.op;
+  }
+
+  /** True when a signal may still cancel an open call. */
+  get cancellable(): boolean {
+    return this.queues.openPostings().some(({ cancellable }) => cancellable);
+  }
+
+  /** The open call that must be done first; `undefined` when none has a deadline. */
+  firstDeadline(): Posting | undefined {
+    return firstDue(this.queues.openPostings());
+  }
+
+  /** Ranks of it live in other processes. */
+  get isDistributed(): boolean {
+    return this.comm.local.length < this.comm.ranks.length;
+  }
+
+  // Idleness.
+
+  /** Resolves when no call is being executed or about to wake its ranks. */
+  drained(): Promise<void> {
+    if (this.#isIdle && this.#settling === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#onIdle.push(resolve));
+  }
+
+  /** Some work has ended. */
+  checkIdle(): void {
+    if (this.#onIdle.length === 0 || this.#settling > 0 || !this.#isIdle) return;
+    const waiting = this.#onIdle;
+    this.#onIdle = [];
+    for (const resolve of waiting) resolve();
+  }
+
+  /**
+   * Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. `work` is 1 for
+   * each rank of a small call.
+   */
+  settleLater(settle: () => void, work: number): void {
+    this.#settling++;
+    this.world.wakeUps.schedule(() => {
+      this.#settling--;
+      settle();
+      this.world.monitor.noteActivity();
+      this.checkIdle();
+    }, work);
+  }
+
+  /** No call is at work, nor will be when its turn comes. */
+  get #isIdle(): boolean {
+    const waits = this.world.order?.isBlocked === true && this.queues.size > 0;
+    return !this.isExecuting && this.submitted.size === 0 && !waits;
+  }
+
+  // Failures, and the end of the communicator.
+
+  /** A call was not done in time: it fails, and the communicator with it. */
+  timeOut(posting: Posting, cause: TimeoutCause): void {
+    const error = timeoutError(this.comm, posting, cause, this.deadlines === undefined);
+    posting.op.finishedAtPs = posting.deadlinePs ?? 0;
+    this.failures.fail(posting.op, error);
+    this.abortAfter(posting.op, error, "timed out in");
+  }
+
+  /** Ends the communicator after a failed call; `what` says how it failed. */
+  abortAfter(op: Operation, cause: CommError, what: string): void {
+    this.abort(terminationAfter(this.comm, op, cause, what), op.finishedAtPs);
+  }
+
+  /**
+   * Ends the communicator, at a virtual time if one is known, and cancels the work that its session has queued where that can
+   * be done.
+   */
+  abort(termination: Termination, atPs = 0): void {
+    const { submitted, job } = this;
+    const isFirst = this.termination === undefined;
+    if (isFirst) announceAbort(job?.peers, this.comm, termination);
+    // Ranks of other processes may be at what is open here, or wait for what will not be made.
+    const isAwaited = this.isDistributed && (isFirst || this.queues.size > 0);
+    this.terminate(termination, atPs);
+    // What is executed before a call is queued, such as an exchange of counts, may hang as well.
+    const isBusy = submitted.size > 0 || this.isExecuting;
+    if (!(isBusy || isAwaited)) return;
+    for (const posting of submitted.postings()) {
+      const { op } = posting;
+      this.failures.fail(op, termination(op.rank, op.callingRank, this.#labelOf(posting)));
+    }
+    const refuse = (rank: number, posting: Posting): CommError =>
+      termination(rank, this.comm.ranks[rank] as number, this.#labelOf(posting));
+    if (this.barrierWait !== undefined) this.barrierWait.abort();
+    else this.session.abort(this.comm, new PerRankError(refuse));
+  }
+
+  /**
+   * Ends the communicator: open calls and all later ones fail, at a virtual time if one is known. A call that is being
+   * executed still finishes.
+   */
+  terminate(termination: Termination, atPs = 0): void {
+    this.seal();
+    if (this.termination !== undefined) return;
+    this.termination = termination;
+    this.comm.ranks.forEach((_, rank) => {
+      for (const posting of this.queues.postings(rank)) {
+        const { op } = posting;
+        if (op.status !== "waiting") continue;
+        op.finishedAtPs = atPs;
+        this.failures.fail(op, termination(rank, op.callingRank, this.#labelOf(posting)));
+      }
+    });
+    if (!this.isExecuting) this.queues.clear();
+    this.collectives.clear();
+  }
+
+  /** Back to call 0 on every rank, as new. */
+  reset(): void {
+    invariant(this.#isIdle, "a communicator is reset when nothing runs");
+    this.seal();
+    this.termination = undefined;
+    this.queues.clear();
+    this.collectives.clear();
+    this.messageNumbers.reset();
+    this.failures.clear();
+  }
+
+  /** True while calls may be made: the communicator has not ended, and every failure was observed. */
+  get isOpen(): boolean {
+    return this.termination === undefined && this.failures.allObserved;
+  }
+
+  /** Fails a call that may not be made now. */
+  admit(rank: number, posting: Posting): boolean {
+    if (this.isOpen) return true;
+    const { failures, termination } = this;
+    const { op } = posting;
+    const refusal =
+      termination?.(rank, op.callingRank, this.#labelOf(posting)) ?? failures.poison(rank);
+    if (refusal !== undefined) failures.refuse(op, refusal);
+    return refusal === undefined;
+  }
+
+  /** A call has left the session's queue. */
+  onSubmissionDone(call: Submission, error: unknown): void {
+    this.seal();
+    if (error === undefined) call.complete();
+    else {
+      const errorOf = errorsByCall(error, this);
+      for (const posting of call.postings) this.failures.fail(posting.op, errorOf(posting));
+    }
+    this.world.monitor.noteActivity();
+    this.checkIdle();
+  }
+
+  /** A deadline has passed in real time. */
+  async #expire(posting: Posting): Promise<void> {
+    const { queues, submitted } = this;
+    const areBlocked = this.world.order !== undefined && queues.dispatchedCount >= this.granted;
+    const cause = await timeoutCause(this.job, this.comm, posting, {
+      queues,
+      submitted,
+      areBlocked,
+    });
+    if (posting.op.pending) this.timeOut(posting, cause);
+  }
+
+  /** A call as the error of its communicator's end names it. */
+  #labelOf({ call: { collective }, op: { callOp } }: Posting): CallLabel {
+    return { collective, call: callOp.call, comm: this.comm.name };
+  }
+}
+
+// Submissions: calls that the session has queued.
+
+/** Calls that the session completes together, linked with those before and after: most leave in the order in which they came. */
+export abstract class Submission implements Completion {
+  acceptsMore = false;
+  /** `undefined` while it is in none. */
+  queue: SubmissionQueue | undefined;
+  before: Submission | undefined;
+  after: Submission | undefined;
+
+  /** The posted calls of its ranks. */
+  abstract readonly postings: readonly Posting[];
+
+  /** The session has taken it. */
+  abstract submitted(): void;
+
+  /** Gives its ranks their results. */
+  abstract complete(): void;
+
+  settled(error?: unknown): void {
+    this.queue?.settled(this, error);
+  }
+}
+
+/** One call, or the messages of one exchange: those of its ranks that live in this process. */
+export class PostedSubmission extends Submission {
+  readonly postings: readonly Posting[];
+
+  constructor(postings: readonly Posting[]) {
+    super();
+    this.postings = postings;
+  }
+
+  submitted(): void {
+    for (const { op } of this.postings) submitOp(op);
+  }
+
+  complete(): void {
+    for (const { op, call, prepared } of this.postings) completeOp(op, resultOf(prepared, call));
+  }
+}
+
+/** The queued calls of one communicator. */
+export class SubmissionQueue {
+  size = 0;
+  readonly #state: CommState;
+  #first: Submission | undefined;
+  #last: Submission | undefined;
+
+  constructor(state: CommState) {
+    this.#state = state;
+  }
+
+  /** Queues a call, which `submit` passes to the session. A call for which it throws was not queued. */
+  add(call: Submission, submit: (completion: Completion) => void): void {
+    this.#append(call);
+    try {
+      submit(call);
+    } catch (error) {
+      this.#remove(call);
+      throw error;
+    }
+    call.submitted();
+  }
+
+  /** A queued call is done, or failed. */
+  settled(call: Submission, error: unknown): void {
+    this.#remove(call);
+    this.#state.onSubmissionDone(call, error);
+  }
+
+  /** The queued calls of every rank, oldest first. */
+  postings(): Posting[] {
+    const all: Posting[] = [];
+    for (let call = this.#first; call !== undefined; call = call.after) {
+      for (const posting of call.postings) all.push(posting);
+    }
+    return all;
+  }
+
+  /** The calls submitted together with a posting, and the posting; empty where it is not queued. */
+  submittedWith(posting: Posting): readonly Posting[] {
+    for (let call = this.#first; call !== undefined; call = call.after) {
+      if (call.postings.includes(posting)) return call.postings;
+    }
+    return [];
+  }
+
+  #append(call: Submission): void {
+    call.queue = this;
+    call.before = this.#last;
+    if (this.#last === undefined) this.#first = call;
+    else this.#last.after = call;
+    this.#last = call;
+    this.size++;
+    this.#state.world.monitor.executing(1);
+  }
+
+  #remove(call: Submission): void {
+    const { before, after } = call;
+    if (before === undefined) this.#first = after;
+    else before.after = after;
+    if (after === undefined) this.#last = before;
+    else after.before = before;
+    call.queue = undefined;
+    call.before = undefined;
+    call.after = undefined;
+    this.size--;
+    this.#state.world.monitor.executing(-1);
+  }
+}
