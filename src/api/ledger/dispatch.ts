@@ -373,7 +373,7 @@ export const queued = Symbol("queued");
 export type DispatchResult = undefined | typeof queued | Promise<unknown>;
 
 /** The session has taken these calls and messages. */
-export function markSubmitted(
+function markSubmitted(
   calls: readonly (readonly Posting[])[],
   done: void | Promise<void>,
 ): undefined | Promise<void> {
@@ -478,7 +478,7 @@ export function failDispatched(
 }
 
 /** Fails every rank of a call, once those that were about to await it do. */
-export function failAll(
+function failAll(
   state: CommState,
   postings: readonly Posting[],
   errorOf: (posting: Posting) => unknown,
