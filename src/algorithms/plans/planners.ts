@@ -205,8 +205,9 @@ export function symmetricRefusal(
   question: Question,
   comm: CommInfo,
 ): string | undefined {
-  const { collective } = question;
-  if (questionPlace(question) === undefined || !isBuilt(collective)) return undefined;
+  const { collective, symmetric = false } = question;
+  if (symmetric === false || questionPlace(question) === undefined) return undefined;
+  if (!isBuilt(collective)) return undefined;
   return planOf(planner, planQuestionOf(collective, question, comm)).refusal;
 }
 

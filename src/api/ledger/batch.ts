@@ -17,7 +17,7 @@ import { type MatchedCall, type Posting, type Prepared, repeatedPosting } from "
 /** Rows of calls that the session completes together. */
 class CallBatch extends Submission {
   /** The deadline of every call: all are done at once, so that the deadline of the first row is that of all. */
-  readonly #timeoutMs: number | undefined;
+  readonly timeoutMs: number | undefined;
   /** By row. */
   readonly #matched: MatchedCall[];
   /** The operations of each rank here, by row. */
@@ -34,7 +34,7 @@ class CallBatch extends Submission {
     from: number,
   ) {
     super();
-    this.#timeoutMs = timeoutMs;
+    this.timeoutMs = timeoutMs;
     this.#matched = matched;
     this.#columns = columns;
     this.#from = from;
@@ -54,7 +54,7 @@ class CallBatch extends Submission {
       const { prepared } = this.#matched[row] as MatchedCall;
       for (const [at, ops] of this.#columns.entries()) {
         const made = prepared[at] as Prepared<unknown>;
-        postings.push(repeatedPosting(made, ops[row] as Operation, this.#timeoutMs));
+        postings.push(repeatedPosting(made, ops[row] as Operation, this.timeoutMs));
       }
     }
     return postings;
@@ -337,8 +337,8 @@ export class CallBatches {
   /** Submits a batch of one row, to which others are appended; false where the session has not queued it. */
   submit(batch: CallBatch, { repeat }: MatchedCall, number: number): boolean {
     const { deadlines, submitted } = this.#state;
-    for (const posting of batch.postings) {
-      if (posting.deadlinePs !== undefined) deadlines?.watch(posting);
+    if (batch.timeoutMs !== undefined) {
+      for (const posting of batch.postings) deadlines?.watch(posting);
     }
     try {
       submitted.add(batch, (completion) => (repeat as RepeatedCall).submit(number, completion));

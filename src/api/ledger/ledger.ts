@@ -172,7 +172,8 @@ export class Ledger extends CommState {
 
   /** `undefined`: there is none; true: dispatched. */
   #dispatchNext(): true | Promise<void> | undefined {
-    return this.#dispatchCollective() ?? dispatchMessages(this);
+    const served = this.#dispatchCollective();
+    return served ?? (this.queues.batches > 0 ? dispatchMessages(this) : undefined);
   }
 
   /** No more calls can be dispatched for now. */

@@ -25,14 +25,13 @@ import type { MatchedPair, MessageBatch } from "./queues.ts";
 /** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
 export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
   const { queues } = state;
-  if (!queues.haveMessages) return undefined;
-  const remoteNow = (): TransferPosting[] => remoteEnds(state.comm, () => queues.batches());
+  const remoteNow = (): TransferPosting[] => remoteEnds(state.comm, () => queues.headBatches());
   const cancelled = remoteNow().find((end) => !isPending(end));
   // Ranks of other processes are not notified, and would match the next message with it.
   if (cancelled !== undefined) abandon(state, cancelled);
   // Settled transfers match no others. In a world of one process only a cancellation settles one that has arrived.
   const { arrived } = queues;
-  const changed = new Set(state.isDistributed ? queues.batches() : arrived);
+  const changed = new Set(state.isDistributed ? queues.headBatches() : arrived);
   for (const batch of changed) batch.closeSettled();
   for (const op of queues.takeCancelled()) {
     const batch = queues.batch(op.rank);

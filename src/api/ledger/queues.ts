@@ -161,8 +161,8 @@ export class RankQueues {
   size = 0;
   /** Number of entries that have left their queues so far. */
   dispatchedCount = 0;
-  /** Number of batches among the entries. */
-  #batches = 0;
+  /** Number of batches of messages among the entries. */
+  batches = 0;
   /** Ranks with a batch as first call that was not compared with those of the other ranks. */
   readonly #arrived = new Set<number>();
   /** The compared batches at the head of their queues, by the host memory that they use. */
@@ -182,7 +182,7 @@ export class RankQueues {
     queue?.push(entry);
     this.size++;
     if (!(entry instanceof MessageBatch)) return;
-    this.#batches++;
+    this.batches++;
     if (queue?.first === entry) this.#arrived.add(rank);
   }
 
@@ -197,7 +197,7 @@ export class RankQueues {
     this.size--;
     this.dispatchedCount++;
     if (left instanceof MessageBatch) {
-      this.#batches--;
+      this.batches--;
       for (const memory of left.hostMemories) {
         const users = this.#hostUsers.get(memory);
         if (users?.delete(left) && users.size === 0) this.#hostUsers.delete(memory);
@@ -220,7 +220,7 @@ export class RankQueues {
 
   /** Notes that an operation was cancelled, which may be a queued transfer. */
   cancel(op: Operation): void {
-    if (this.#batches > 0) this.#cancelled.push(op);
+    if (this.batches > 0) this.#cancelled.push(op);
   }
 
   /** The operations that were cancelled since the last time. */
@@ -228,11 +228,6 @@ export class RankQueues {
     const cancelled = this.#cancelled;
     if (cancelled.length > 0) this.#cancelled = [];
     return cancelled;
-  }
-
-  /** True when some queue holds sends or receives. */
-  get haveMessages(): boolean {
-    return this.#batches > 0;
   }
 
   /** True when a collective call is what every rank would do next. */
@@ -266,7 +261,7 @@ export class RankQueues {
   }
 
   /** The batches at the heads of all queues. */
-  batches(): MessageBatch[] {
+  headBatches(): MessageBatch[] {
     return this.#local.flatMap(({ first }) => (first instanceof MessageBatch ? [first] : []));
   }
 
@@ -313,7 +308,7 @@ export class RankQueues {
   clear(): void {
     for (const queue of this.#queues) queue.clear();
     this.size = 0;
-    this.#batches = 0;
+    this.batches = 0;
     this.#arrived.clear();
     this.#hostUsers.clear();
     this.#cancelled = [];

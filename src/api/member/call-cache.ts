@@ -179,7 +179,10 @@ export class CallCache {
 
   /** True where hooks or channels observe a call. */
   isObserved({ channels }: CachedCall): boolean {
-    return !this.#hooks.idle || channels?.haveListeners === true;
+    if (!this.#hooks.idle) return true;
+    if (channels === undefined) return false;
+    const { onStart, onEnd, onError } = channels;
+    return onStart.hasSubscribers || onEnd.hasSubscribers || onError.hasSubscribers;
   }
 
   /** The same call as it was made before; `undefined` when it has to be checked. */

@@ -100,31 +100,27 @@ interface Diagnostics {
 
 /** The channels of a collective. */
 export class Channels implements Diagnostics {
-  readonly #start: Channel;
-  readonly #end: Channel;
-  readonly #error: Channel;
+  // Every call reads whether each of them has subscribers.
+  readonly onStart: Channel;
+  readonly onEnd: Channel;
+  readonly onError: Channel;
 
   constructor({ start, asyncEnd, error }: TracingChannel) {
-    this.#start = start;
-    this.#end = asyncEnd;
-    this.#error = error;
-  }
-
-  /** Runs at every call: checks each channel, not the many in which a runtime ties them up. */
-  get haveListeners(): boolean {
-    return this.#start.hasSubscribers || this.#end.hasSubscribers || this.#error.hasSubscribers;
+    this.onStart = start;
+    this.onEnd = asyncEnd;
+    this.onError = error;
   }
 
   start(info: OpInfo): (call: number, error: unknown) => void {
     const message: { call: number; error?: unknown } = { ...info };
-    this.#start.publish(message);
+    this.onStart.publish(message);
     return (call, error) => {
       message.call = call;
       if (error !== undefined) {
         message.error = error;
-        this.#error.publish(message);
+        this.onError.publish(message);
       }
-      this.#end.publish(message);
+      this.onEnd.publish(message);
     };
   }
 }
@@ -134,7 +130,10 @@ const known = new Map<CollectiveName, Channels | "none">();
 /** The channels of a collective; `undefined` without subscribers. */
 export function diagnosticsOf(collective: CollectiveName): Diagnostics | undefined {
   const channels = channelsOf(collective);
-  return channels?.haveListeners ? channels : undefined;
+  if (channels === undefined) return undefined;
+  const { onStart, onEnd, onError } = channels;
+  const areHeard = onStart.hasSubscribers || onEnd.hasSubscribers || onError.hasSubscribers;
+  return areHeard ? channels : undefined;
 }
 
 /** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
