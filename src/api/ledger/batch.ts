@@ -60,10 +60,7 @@ class CallBatch extends Submission {
     return postings;
   }
 
-  submitted(): void {
-    // `markSubmitted` does it later: callbacks of the operations may make calls.
-  }
-
+  /** Comes behind all others: callbacks of the operations may make calls. */
   markSubmitted(): void {
     for (let row = this.#from; row < this.to; row++) {
       for (const ops of this.#columns) submitOp(ops[row] as Operation);

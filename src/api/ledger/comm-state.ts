@@ -15,7 +15,7 @@ import {
 } from "../backend.ts";
 import type { CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
-import { completeOp, type Operation, submitOp } from "../op.ts";
+import { completeOp, type Operation } from "../op.ts";
 import { SymmetricWindows } from "./compare.ts";
 import { Deadlines, firstDue, type TimeoutCause, timeoutCause, timeoutError } from "./deadlines.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
@@ -325,19 +325,14 @@ export abstract class CommState {
 
 // Submissions: calls that the session has queued.
 
-/** Calls that the session completes together, linked with those before and after: most leave in the order in which they came. */
+/** Calls that the session completes together. */
 export abstract class Submission implements Completion {
   acceptsMore = false;
   /** `undefined` while it is in none. */
   queue: SubmissionQueue | undefined;
-  before: Submission | undefined;
-  after: Submission | undefined;
 
   /** The posted calls of its ranks. */
   abstract readonly postings: readonly Posting[];
-
-  /** The session has taken it. */
-  abstract submitted(): void;
 
   /** Gives its ranks their results. */
   abstract complete(): void;
@@ -356,36 +351,35 @@ export class PostedSubmission extends Submission {
     this.postings = postings;
   }
 
-  submitted(): void {
-    for (const { op } of this.postings) submitOp(op);
-  }
-
   complete(): void {
     for (const { op, call, prepared } of this.postings) completeOp(op, resultOf(prepared, call));
   }
 }
 
-/** The queued calls of one communicator. */
+/** The queued calls of one communicator, oldest first. */
 export class SubmissionQueue {
-  size = 0;
   readonly #state: CommState;
-  #first: Submission | undefined;
-  #last: Submission | undefined;
+  readonly #calls = new Set<Submission>();
 
   constructor(state: CommState) {
     this.#state = state;
   }
 
+  get size(): number {
+    return this.#calls.size;
+  }
+
   /** Queues a call, which `submit` passes to the session. A call for which it throws was not queued. */
   add(call: Submission, submit: (completion: Completion) => void): void {
-    this.#append(call);
+    call.queue = this;
+    this.#calls.add(call);
+    this.#state.world.monitor.executing(1);
     try {
       submit(call);
     } catch (error) {
       this.#remove(call);
       throw error;
     }
-    call.submitted();
   }
 
   /** A queued call is done, or failed. */
@@ -394,43 +388,20 @@ export class SubmissionQueue {
     this.#state.onSubmissionDone(call, error);
   }
 
-  /** The queued calls of every rank, oldest first. */
+  /** The queued calls of every rank. */
   postings(): Posting[] {
-    const all: Posting[] = [];
-    for (let call = this.#first; call !== undefined; call = call.after) {
-      for (const posting of call.postings) all.push(posting);
-    }
-    return all;
+    return [...this.#calls].flatMap(({ postings }) => postings);
   }
 
   /** The calls submitted together with a posting, and the posting; empty where it is not queued. */
   submittedWith(posting: Posting): readonly Posting[] {
-    for (let call = this.#first; call !== undefined; call = call.after) {
-      if (call.postings.includes(posting)) return call.postings;
-    }
-    return [];
-  }
-
-  #append(call: Submission): void {
-    call.queue = this;
-    call.before = this.#last;
-    if (this.#last === undefined) this.#first = call;
-    else this.#last.after = call;
-    this.#last = call;
-    this.size++;
-    this.#state.world.monitor.executing(1);
+    const call = [...this.#calls].find(({ postings }) => postings.includes(posting));
+    return call?.postings ?? [];
   }
 
   #remove(call: Submission): void {
-    const { before, after } = call;
-    if (before === undefined) this.#first = after;
-    else before.after = after;
-    if (after === undefined) this.#last = before;
-    else after.before = before;
     call.queue = undefined;
-    call.before = undefined;
-    call.after = undefined;
-    this.size--;
+    this.#calls.delete(call);
     this.#state.world.monitor.executing(-1);
   }
 }

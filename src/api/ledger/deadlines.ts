@@ -14,23 +14,19 @@ import { headWait, type RankQueues } from "./queues.ts";
 /** Deals with a call that was not done in time; resolves when it has. */
 type Expire = (posting: Posting) => Promise<void>;
 
-/** When an open call must be done, linked with the deadlines before and after it. */
+/** When an open call must be done. */
 class Deadline {
   readonly posting: Posting;
   /** In the time of `performance.now()`. */
   readonly dueMs: number;
+  readonly queue: TimeoutQueue;
   readonly #deadlines: Deadlines;
-  /** `undefined` once it has left. */
-  queue: TimeoutQueue | undefined;
-  before: Deadline | undefined;
-  after: Deadline | undefined;
 
   constructor(deadlines: Deadlines, posting: Posting, dueMs: number, queue: TimeoutQueue) {
     this.#deadlines = deadlines;
     this.posting = posting;
     this.dueMs = dueMs;
     this.queue = queue;
-    this.before = queue.last;
   }
 
   /** The call has settled. */
@@ -42,18 +38,17 @@ class Deadline {
 /** Open deadlines with one timeout, the earliest first. */
 interface TimeoutQueue {
   readonly timeoutMs: number;
-  first: Deadline | undefined;
-  last: Deadline | undefined;
+  readonly open: Set<Deadline>;
 }
 
 /** Watches the deadlines of one communicator's calls. */
 export class Deadlines {
   readonly #expire: Expire;
   readonly #alarm = new Alarm();
-  /** Lines with an open deadline, by timeout. */
+  /** Queues with an open deadline, by timeout. */
   readonly #queues = new Map<number, TimeoutQueue>();
-  /** Where the last call stood: the next one mostly has the same timeout. */
-  #recent: TimeoutQueue = { timeoutMs: 0, first: undefined, last: undefined };
+  /** The queue of the last call: the next one mostly has the same timeout. */
+  #recent: TimeoutQueue = { timeoutMs: 0, open: new Set() };
 
   constructor(expire: Expire) {
     this.#expire = expire;
@@ -66,36 +61,25 @@ export class Deadlines {
     const queue = this.#queueOf((deadlinePs - calledAtPs) / 1e9);
     const nowMs = performance.now();
     const deadline = new Deadline(this, posting, nowMs + queue.timeoutMs, queue);
-    if (queue.last === undefined) queue.first = deadline;
-    else queue.last.after = deadline;
-    queue.last = deadline;
+    queue.open.add(deadline);
     op.deadline = deadline;
     this.#alarm.ringBy(deadline.dueMs, nowMs, this.#check);
   }
 
   /** A deadline is open no longer. */
   remove(deadline: Deadline): void {
-    const { queue, before, after } = deadline;
-    if (queue === undefined) return;
-    if (before === undefined) queue.first = after;
-    else before.after = after;
-    if (after === undefined) queue.last = before;
-    else after.before = before;
-    deadline.queue = undefined;
-    deadline.before = undefined;
-    deadline.after = undefined;
-    if (queue.first !== undefined) return;
-    this.#queues.delete(queue.timeoutMs);
+    const { timeoutMs, open } = deadline.queue;
+    if (!open.delete(deadline) || open.size > 0) return;
+    this.#queues.delete(timeoutMs);
     if (this.#queues.size === 0) this.#alarm.rest();
   }
 
   #queueOf(timeoutMs: number): TimeoutQueue {
     if (this.#recent.timeoutMs !== timeoutMs) {
-      const known = this.#queues.get(timeoutMs);
-      this.#recent = known ?? { timeoutMs, first: undefined, last: undefined };
+      this.#recent = this.#queues.get(timeoutMs) ?? { timeoutMs, open: new Set() };
     }
     const queue = this.#recent;
-    if (queue.first === undefined) this.#queues.set(timeoutMs, queue);
+    if (queue.open.size === 0) this.#queues.set(timeoutMs, queue);
     return queue;
   }
 
@@ -103,8 +87,8 @@ export class Deadlines {
     const nowMs = performance.now();
     const due: Deadline[] = [];
     let nextMs = Infinity;
-    for (const queue of this.#queues.values()) {
-      for (let first = queue.first; first !== undefined; first = queue.first) {
+    for (const { open } of this.#queues.values()) {
+      for (const first of open) {
         if (first.dueMs > nowMs) {
           nextMs = Math.min(nextMs, first.dueMs);
           break;

@@ -3,7 +3,15 @@
  *
  * A set that differs between ranks never reaches the session.
  */
-import type { CallSet, CommInfo, PeerBarrier, RankCall, Session, Work } from "../backend.ts";
+import type {
+  CallSet,
+  CommInfo,
+  Completion,
+  PeerBarrier,
+  RankCall,
+  Session,
+  Work,
+} from "../backend.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
@@ -92,9 +100,7 @@ function dispatchMatched(
   const isKnown = isFixed && state.session.observer === undefined && matched.buffersLive();
   if (isKnown && repeat !== undefined) {
     try {
-      state.submitted.add(new PostedSubmission(postings), (completion) =>
-        repeat.submit(pending.number, completion),
-      );
+      enqueue(state, postings, (completion) => repeat.submit(pending.number, completion));
     } catch (error) {
       failDispatched(state, postings, error);
     }
@@ -235,9 +241,18 @@ export function submitWork(
 ): DispatchResult {
   const { session, queueing } = state;
   if (queueing === undefined) return markSubmitted(calls, session.execute(work));
-  const call = new PostedSubmission(calls.flat());
-  state.submitted.add(call, (completion) => queueing.submit(work, completion));
+  enqueue(state, calls.flat(), (completion) => queueing.submit(work, completion));
   return queued;
+}
+
+/** Queues calls, which `submit` passes to the session. */
+function enqueue(
+  { submitted }: CommState,
+  postings: readonly Posting[],
+  submit: (completion: Completion) => void,
+): void {
+  submitted.add(new PostedSubmission(postings), submit);
+  for (const { op } of postings) submitOp(op);
 }
 
 /** Checks the memory of a complete set, and allocates receive buffers of exchanged lengths. Throws when it cannot be dispatched. */

@@ -123,7 +123,7 @@ export class ReadyQueue implements Resumption {
     if (this.#isDue || this.#size === 0 || this.#executing > 0) return;
     this.#isDue = true;
     // Monitors of other worlds that decide in this turn must not see the next one as work under way.
-    queueMicrotask(() => afterMicrotasks(this.#turn));
+    queueMicrotask(() => nextTurn(this.#turn));
   }
 
   readonly #turn = (): void => {
@@ -137,20 +137,4 @@ export class ReadyQueue implements Resumption {
     resume();
     this.#pickLater();
   };
-}
-
-/** Runs `step` in a later turn of the event loop, in which the microtask queue is empty. */
-function afterMicrotasks(step: () => void): void {
-  if (typeof setImmediate === "function") {
-    setImmediate(step);
-    return;
-  }
-  // Browsers delay nested timeouts by 4 ms, but not messages.
-  const { port1, port2 } = new MessageChannel();
-  const onMessage = (): void => {
-    port1.close();
-    step();
-  };
-  Object.assign(port1, { onmessage: onMessage });
-  port2.postMessage(undefined);
 }
