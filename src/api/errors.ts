@@ -29,6 +29,13 @@ export type CommErrorCode =
   | "ERR_COMM_WEBGPU"
   | "ERR_COMM_WORLD";
 
+/** The rank of a communicator that makes a call. */
+export interface Caller {
+  readonly rank: number;
+  readonly size: number;
+  readonly comm: string;
+}
+
 /** Facts an error carries beside its text. */
 export interface CommErrorFacts {
   /** The rank that sees this error. */

@@ -1,7 +1,7 @@
 /** Callbacks around every operation of a communicator: for logs, recorders and checks. */
 import type { CollectiveName } from "./collectives/spec.ts";
 import type { DType } from "./dtype.ts";
-import { InvalidArgumentError } from "./errors.ts";
+import { type Caller, InvalidArgumentError } from "./errors.ts";
 import { textOf } from "./option-kinds.ts";
 import { warnOfRejection } from "./warnings.ts";
 
@@ -83,13 +83,6 @@ export interface Hooks {
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 
-/** The owner of hooks: one rank of a communicator. */
-interface Owner {
-  readonly rank: number;
-  readonly size: number;
-  readonly comm: string;
-}
-
 /** One addition of a callback; two additions of one function are two entries. */
 interface Added<A extends readonly unknown[]> {
   readonly callback: (...args: A) => unknown;
@@ -101,13 +94,13 @@ type Notify<A extends readonly unknown[]> = (...args: A) => void;
 /** Callbacks of one kind, in the order of their addition. */
 class Callbacks<A extends readonly unknown[]> {
   readonly #name: string;
-  readonly #owner: Owner;
+  readonly #owner: Caller;
   /** Name of a callback in messages. */
   readonly #one: string;
   /** Immutable list: operations hold the list of their posting. */
   #present: readonly Added<A>[] = [];
 
-  constructor(name: keyof Hooks, owner: Owner) {
+  constructor(name: keyof Hooks, owner: Caller) {
     this.#name = name;
     this.#owner = owner;
     this.#one = `rank ${owner.rank}: a hook of hooks.${name} on "${owner.comm}"`;
@@ -159,7 +152,7 @@ export class HookList implements Hooks {
   /** True if operations have no hooks; stored, because every call reads it. */
   idle = true;
 
-  constructor(owner: Owner) {
+  constructor(owner: Caller) {
     this.#before = new Callbacks("before", owner);
     this.#after = new Callbacks("after", owner);
     this.#onAbort = new Callbacks("onAbort", owner);

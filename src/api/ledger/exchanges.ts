@@ -9,8 +9,6 @@ import { runningSum } from "../collectives/blocks.ts";
 import { type SplitRequest, splitRequests } from "../collectives/split.ts";
 import { rankCall } from "./posting.ts";
 
-// The counts of an all-to-allv without receive counts: an all-to-all of one int64 a pair.
-
 /** Runs `after` now or when the promise is done: synchronous backends stay synchronous. */
 export function andThen<A, B>(
   value: A | Promise<A>,
@@ -19,107 +17,96 @@ export function andThen<A, B>(
   return value instanceof Promise ? value.then(after) : after(value);
 }
 
-/** Fills in `recvCounts` and `recvOffsets` of every call of the set. */
-export function exchangeCounts(session: Session, set: CallSet): void | Promise<void> {
-  const size = set.comm.ranks.length;
-  // Buffers without contents only take the exchange's time: their backend has all ranks here, and so their counts.
-  const phantom = session.info.capabilities.phantom === true;
-  const calls = set.calls.map((call): RankCall => {
-    const worldRank = set.comm.ranks[call.rank] as number;
-    const send = exchangeBuffer(session, worldRank, size);
-    if (!phantom) send.copyFrom(BigInt64Array.from(call.sendCounts ?? [], BigInt));
-    const recv = exchangeBuffer(session, worldRank, size);
-    return rankCall(
-      "allToAll",
-      call.rank,
-      { dtype: "int64", count: 1, send, recv },
-      call.postedAtPs,
-    );
-  });
-  const exchange: CallSet = { comm: set.comm, number: set.number, collective: "allToAll", calls };
-  return andThen(session.execute(exchange), () =>
-    phantom ? fillCounts(set, calls) : readCounts(set, calls),
-  );
+/** The int64 that a rank sends. */
+interface Outgoing {
+  readonly rank: number;
+  readonly values: readonly (number | bigint)[];
+  readonly postedAtPs: number;
 }
 
-/** Gives every rank the counts of the others, without any memory. */
-function fillCounts(set: CallSet, calls: readonly RankCall[]): void {
-  set.calls.forEach((call, index) => {
-    setCounts(
-      call,
-      calls[index] as RankCall,
-      set.calls.map(({ sendCounts = [] }) => sendCounts[call.rank] ?? 0),
-    );
-  });
+/** The int64 that a rank has received; none from buffers without contents. */
+interface Incoming {
+  readonly values: readonly number[];
+  readonly finishedAtPs: number;
 }
 
-/** The counts of a rank when the exchange is done. */
-function setCounts(call: RankCall, answered: RankCall, recvCounts: readonly number[]): void {
-  call.recvCounts = recvCounts;
-  call.recvOffsets = runningSum(recvCounts);
-  call.finishedAtPs = answered.finishedAtPs;
-  answered.send?.dispose();
-  answered.recv?.dispose();
-}
-
-function readCounts(set: CallSet, calls: readonly RankCall[]): void | Promise<void> {
-  const waiting: Promise<void>[] = [];
-  set.calls.forEach((call, index) => {
-    const answered = calls[index] as RankCall;
-    const counts = new BigInt64Array(set.comm.ranks.length);
-    const bytes = new Uint8Array(counts.buffer);
-    const read = answered.recv && memoryOf(answered.recv).read(0, bytes);
-    const take = (): void => setCounts(call, answered, Array.from(counts, Number));
-    if (read instanceof Promise) waiting.push(read.then(take));
-    else take();
+/** Exchanges int64: `count` of each rank with each other one. */
+function exchange(
+  session: Session,
+  { comm, number }: CallSet,
+  collective: "allToAll" | "allGather",
+  count: number,
+  outgoing: readonly Outgoing[],
+): Incoming[] | Promise<Incoming[]> {
+  const { phantom = false } = session.info.capabilities;
+  const calls = outgoing.map(({ rank, values, postedAtPs }): RankCall => {
+    const worldRank = comm.ranks[rank] as number;
+    const send = exchangeBuffer(session, worldRank, values.length);
+    if (!phantom) send.copyFrom(BigInt64Array.from(values, BigInt));
+    const recv = exchangeBuffer(session, worldRank, count * comm.ranks.length);
+    return rankCall(collective, rank, { dtype: "int64", count, send, recv }, postedAtPs);
   });
-  if (waiting.length > 0) return Promise.all(waiting).then(() => undefined);
+  return andThen(session.execute({ comm, number, collective, calls }), () => {
+    const read = calls.map((call) => receive(call, phantom));
+    return read.some((each) => each instanceof Promise) ? Promise.all(read) : (read as Incoming[]);
+  });
 }
 
 /** Memory of a rank through which int64 are exchanged. */
-function exchangeBuffer(session: Session, worldRank: number, size: number): DeviceBuffer<"int64"> {
-  const memory = session.device(worldRank).allocate(8 * size, false);
-  return bufferOver("int64", size, memory, { rank: worldRank, session });
+function exchangeBuffer(
+  session: Session,
+  worldRank: number,
+  length: number,
+): DeviceBuffer<"int64"> {
+  const memory = session.device(worldRank).allocate(8 * length, false);
+  return bufferOver("int64", length, memory, { rank: worldRank, session });
 }
 
-// The colors and keys of a split: an all-gather of three int64 a rank, `joins`, `color` and `key`.
+function receive(
+  { send, recv, finishedAtPs }: RankCall,
+  phantom: boolean,
+): Incoming | Promise<Incoming> {
+  const values = new BigInt64Array(phantom ? 0 : (recv?.length ?? 0));
+  const bytes = new Uint8Array(values.buffer);
+  return andThen(phantom || recv === undefined ? undefined : memoryOf(recv).read(0, bytes), () => {
+    send?.dispose();
+    recv?.dispose();
+    return { values: Array.from(values, Number), finishedAtPs };
+  });
+}
 
-/** int64 per rank. */
-const width = 3;
+/** Fills in `recvCounts` and `recvOffsets` of every call of an all-to-allv: an all-to-all of one int64 a pair. */
+export function exchangeCounts(session: Session, set: CallSet): void | Promise<void> {
+  const outgoing = set.calls.map(({ rank, sendCounts = [], postedAtPs }) => ({
+    ...{ rank, values: sendCounts, postedAtPs },
+  }));
+  return andThen(exchange(session, set, "allToAll", 1, outgoing), (incoming) => {
+    for (const [index, call] of set.calls.entries()) {
+      const { values, finishedAtPs } = incoming[index] as Incoming;
+      // Buffers without contents only take the exchange's time: their backend has all ranks here, and so their counts.
+      const ofRanks = set.calls.map(({ sendCounts = [] }) => sendCounts[call.rank] ?? 0);
+      call.recvCounts = values.length > 0 ? values : ofRanks;
+      call.recvOffsets = runningSum(call.recvCounts);
+      call.finishedAtPs = finishedAtPs;
+    }
+  });
+}
 
-/** The color and key of every rank, by rank. */
+/** The color and key of every rank, by rank: an all-gather of three int64, `joins`, `color` and `key`. */
 export function gatherSplitRequests(
   session: Session,
   set: CallSet,
 ): SplitRequest[] | Promise<SplitRequest[]> {
   const own = splitRequests(set);
-  const size = set.comm.ranks.length;
-  if (own.length === size) return own;
-  const calls = own.map(({ rank, color, key }): RankCall => {
-    const worldRank = set.comm.ranks[rank] as number;
-    const send = exchangeBuffer(session, worldRank, width);
-    const recv = exchangeBuffer(session, worldRank, width * size);
-    const joins = color === undefined ? 0n : 1n;
-    send.copyFrom(BigInt64Array.of(joins, BigInt(color ?? 0), BigInt(key)));
-    return rankCall("allGather", rank, { dtype: "int64", count: width, send, recv }, 0);
+  if (own.length === set.comm.ranks.length) return own;
+  const outgoing = own.map(({ rank, color, key }) => {
+    const values = [color === undefined ? 0 : 1, color ?? 0, key];
+    return { rank, values, postedAtPs: 0 };
   });
-  const gather: CallSet = { comm: set.comm, number: set.number, collective: "allGather", calls };
-  return andThen(session.execute(gather), () => readSplitRequests(calls, size));
-}
-
-async function readSplitRequests(
-  calls: readonly RankCall[],
-  size: number,
-): Promise<SplitRequest[]> {
-  const received = new BigInt64Array(width * size);
-  const recv = calls[0]?.recv;
-  if (recv !== undefined) await memoryOf(recv).read(0, new Uint8Array(received.buffer));
-  for (const { send, recv } of calls) {
-    send?.dispose();
-    recv?.dispose();
-  }
-  return Array.from({ length: size }, (_, rank) => {
-    const [joins, color, key] = received.subarray(width * rank, width * (rank + 1));
-    return { rank, color: joins === 1n ? Number(color) : undefined, key: Number(key) };
-  });
+  return andThen(exchange(session, set, "allGather", 3, outgoing), ([first]) =>
+    set.comm.ranks.map((_, rank) => {
+      const [joins, color, key = 0] = first?.values.slice(3 * rank, 3 * rank + 3) ?? [];
+      return { rank, color: joins === 1 ? color : undefined, key };
+    }),
+  );
 }

@@ -1,5 +1,5 @@
 /** Collects the checked, unposted calls of a callback of `group` or `capture`; settles operations of several calls. */
-import { InvalidArgumentError } from "../errors.ts";
+import { type Caller, InvalidArgumentError } from "../errors.ts";
 import { completeOp, failOp, type Operation, submitOp } from "../op.ts";
 import type { CollectedCall } from "./call-cache.ts";
 
@@ -77,7 +77,7 @@ export let innermost: CallCollector | undefined;
 export function collectCalls(
   action: "group" | "capture" | "prepare",
   owner: object,
-  facts: Facts,
+  facts: Caller,
   callback: () => unknown,
 ): CallCollector {
   const outer = innermost;
@@ -94,19 +94,12 @@ export function collectCalls(
   return collector;
 }
 
-/** The caller. */
-interface Facts {
-  readonly rank: number;
-  readonly size: number;
-  readonly comm: string;
-}
-
 /** Throws inside of another communicator's callback: the call would be posted at once, outside of that group or recording. */
 export function assertNotForeign(
   { owner: other }: CallCollector,
   action: string,
   owner: object,
-  facts: Facts,
+  facts: Caller,
 ): void {
   if (other === owner) return;
   throw new InvalidArgumentError(
@@ -119,7 +112,7 @@ export function assertNotForeign(
 }
 
 /** Throws inside of the communicator's own callback, whose calls are not posted and cannot be waited for. */
-export function assertClosable(owner: object, facts: Facts): void {
+export function assertClosable(owner: object, facts: Caller): void {
   if (innermost?.owner !== owner) return;
   throw new InvalidArgumentError(
     {
@@ -131,7 +124,7 @@ export function assertClosable(owner: object, facts: Facts): void {
 }
 
 /** Throws if a callback returns a promise: calls after its first `await` would be too late. */
-function assertSynchronous(action: string, returned: unknown, facts: Facts): void {
+function assertSynchronous(action: string, returned: unknown, facts: Caller): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;
   // The calls of the callback fail and report the error; this rejection would be unhandled.
   Promise.resolve(returned).catch(() => undefined);

@@ -1,18 +1,13 @@
 /** Observers of a rank's calls: hooks, Node's diagnostics channels and counters. */
 import type { RankCall } from "../backend.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
+import type { Caller } from "../errors.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
 
 /** A call as it was made, not as its send and receive. */
 export type NotifiedCall = Pick<Posting, "call" | "op">;
-
-/** The rank that makes it. */
-interface Caller {
-  readonly comm: string;
-  readonly rank: number;
-}
 
 /** The message of one operation, at every moment: its number is corrected where others were posted before it. */
 type MutableInfo = OpInfo & { call: number };

@@ -9,7 +9,7 @@ import { isMemoryOver } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import { closeOnce } from "../close-once.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
-import { CommClosedError, type CommError } from "../errors.ts";
+import { type Caller, CommClosedError, type CommError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
 import type { Monitor } from "../ledger/deadlock/monitor.ts";
@@ -61,7 +61,7 @@ export class Poster {
   readonly hooks: HookList;
   readonly cache: CallCache;
   readonly worldRank: number;
-  readonly facts: { readonly rank: number; readonly size: number; readonly comm: string };
+  readonly facts: Caller;
   readonly #session: Session;
   readonly #ledger: Ledger;
   readonly #monitor: Monitor;

@@ -15,7 +15,7 @@ import {
 import type { CallOptions, Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
-import { CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
+import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { hostBytes } from "../host-array.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
@@ -37,7 +37,7 @@ export class Validator {
   readonly #session: Session;
   readonly #worldRank: number;
   readonly #comm: CommInfo;
-  readonly #facts: { readonly rank: number; readonly size: number; readonly comm: string };
+  readonly #facts: Caller;
   readonly #borrowed: WeakMap<ArrayBufferLike, Allocation>;
   #collective: CollectiveName = "barrier";
 
