@@ -81,6 +81,8 @@ export abstract class CommState {
   barrierWait: AbortController | undefined;
   /** Number of completed splits; each rank takes part in all of them. */
   splits = 0;
+  /** Number of recordings. Other communicators do not count, of which processes may have different ones. */
+  recordings = 0;
   /** Number of entries that have had their turn in the order across communicators. */
   granted = 0;
   termination: Termination | undefined;

@@ -3,15 +3,7 @@
  *
  * A set that differs between ranks never reaches the session.
  */
-import type {
-  CallSet,
-  CommInfo,
-  Completion,
-  PeerBarrier,
-  RankCall,
-  Session,
-  Work,
-} from "../backend.ts";
+import type { CallSet, Completion, PeerBarrier, RankCall, Session, Work } from "../backend.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
@@ -70,45 +62,37 @@ function dispatchCompared(
   pending: PendingCollective,
   postings: readonly Posting[],
 ): void | Promise<void> {
-  const matched = MatchedCall.lookup(postings);
-  return matched === undefined
-    ? dispatchNew(state, pending, postings)
-    : dispatchMatched(state, pending, postings, matched);
-}
-
-/** Dispatches a call that was not made before. */
-function dispatchNew(
-  state: CommState,
-  pending: PendingCollective,
-  postings: readonly Posting[],
-): void | Promise<void> {
-  const calls = postings.map(callOf);
-  const mismatch = findMismatch(state, pending, calls);
+  const { comm, number } = pending;
+  const known = MatchedCall.lookup(postings);
+  const calls = postings.map(({ call }) => call);
+  const mismatch = known === undefined ? findMismatch(state, pending, calls) : undefined;
   if (mismatch !== undefined) return failMismatch(state, pending, mismatch);
-  const set = setOf(pending, calls, MatchedCall.store(postings, calls));
-  return runSet(state, set, postings, runAfterBarrier);
-}
-
-/** Dispatches a call that all ranks have made before with the same arguments. */
-function dispatchMatched(
-  state: CommState,
-  pending: PendingCollective,
-  postings: readonly Posting[],
-  matched: MatchedCall,
-): void | Promise<void> {
-  const { repeat, isFixed } = matched;
-  const isKnown = isFixed && state.session.observer === undefined && matched.buffersLive();
-  if (isKnown && repeat !== undefined) {
-    try {
-      enqueue(state, postings, (completion) => repeat.submit(pending.number, completion));
-    } catch (error) {
-      failDispatched(state, postings, error);
-    }
-    return;
+  const cache = known ?? MatchedCall.store(postings, calls);
+  // Only a disposal of its buffers can invalidate it.
+  const isSame =
+    known?.isFixed === true && state.session.observer === undefined && known.buffersLive();
+  const { repeat } = cache;
+  if (isSame && repeat !== undefined) {
+    const submit = (completion: Completion): void => repeat.submit(number, completion);
+    return attempt(state, postings, () => enqueue(state, postings, submit));
   }
-  const set = setOf(pending, postings.map(callOf), matched);
-  const run = isKnown && state.job === undefined ? submit : runAfterBarrier;
-  return runSet(state, set, postings, run);
+  const set: CallSet = {
+    comm,
+    number,
+    collective: calls[0]?.collective ?? "barrier",
+    calls,
+    cache,
+  };
+  const run = isSame && state.job === undefined ? submitSet : runAfterBarrier;
+  return attempt(
+    state,
+    postings,
+    () => run(state, set, postings),
+    () => {
+      const order = state.session.scheduler.wakeOrder(set);
+      settle(state, [order.map((rank) => postings[rank] as Posting)]);
+    },
+  );
 }
 
 /** The first call that was cancelled or has failed; `undefined` when all are pending. */
@@ -136,36 +120,6 @@ function findMismatch(
   if (pending.arrived === pending.postings.length) return recordedMismatch(calls, windows);
   for (const call of calls.flatMap(callsIn)) windows.assign([call]);
   return undefined;
-}
-
-function callOf({ call }: Posting): RankCall {
-  return call;
-}
-
-function setOf(
-  { comm, number }: PendingCollective,
-  calls: readonly RankCall[],
-  cache: MatchedCall,
-): CallSet {
-  return { comm, number, collective: calls[0]?.collective ?? "barrier", calls, cache };
-}
-
-/** Runs a set by `run`, then gives every rank its result. */
-function runSet(
-  state: CommState,
-  set: CallSet,
-  postings: readonly Posting[],
-  run: (state: CommState, set: CallSet, postings: readonly Posting[]) => DispatchResult,
-): void | Promise<void> {
-  return attempt(
-    state,
-    postings,
-    () => run(state, set, postings),
-    () => {
-      const order = state.session.scheduler.wakeOrder(set);
-      settle(state, [order.map((rank) => postings[rank] as Posting)]);
-    },
-  );
 }
 
 function runAfterBarrier(
@@ -201,7 +155,7 @@ function prepareAndSubmit(
   postings: readonly Posting[],
 ): DispatchResult {
   if (set.collective === "split" || set.collective === "capture") {
-    const changed = set.collective === "split" ? split(state, set) : capture(state.session, set);
+    const changed = set.collective === "split" ? split(state, set) : capture(state, set);
     if (changed instanceof Promise) return changed;
     state.session.scheduler.clock?.join(set);
     return markSubmitted([postings], undefined);
@@ -225,11 +179,10 @@ function checkAndSubmit(
   prepareMemory(state.session, set);
   const written = state.session.observer?.findWrite(set.calls);
   if (written !== undefined) throw writeError(set, written);
-  return submit(state, set, postings);
+  return submitSet(state, set, postings);
 }
 
-/** Submits a checked set. */
-function submit(state: CommState, set: CallSet, postings: readonly Posting[]): DispatchResult {
+function submitSet(state: CommState, set: CallSet, postings: readonly Posting[]): DispatchResult {
   return submitWork(state, set, [postings]);
 }
 
@@ -241,8 +194,7 @@ export function submitWork(
 ): DispatchResult {
   const { session, queueing } = state;
   if (queueing === undefined) return markSubmitted(calls, session.execute(work));
-  enqueue(state, calls.flat(), (completion) => queueing.submit(work, completion));
-  return queued;
+  return enqueue(state, calls.flat(), (completion) => queueing.submit(work, completion));
 }
 
 /** Queues calls, which `submit` passes to the session. */
@@ -250,9 +202,10 @@ function enqueue(
   { submitted }: CommState,
   postings: readonly Posting[],
   submit: (completion: Completion) => void,
-): void {
+): typeof queued {
   submitted.add(new PostedSubmission(postings), submit);
   for (const { op } of postings) submitOp(op);
+  return queued;
 }
 
 /** Checks the memory of a complete set, and allocates receive buffers of exchanged lengths. Throws when it cannot be dispatched. */
@@ -277,11 +230,12 @@ function split(state: CommState, set: CallSet): void | Promise<void> {
 }
 
 /** Records the calls of a complete capture. */
-function capture(session: Session, set: CallSet): void {
+function capture(state: CommState, set: CallSet): void {
+  const { session } = state;
   const recorded = recordedSets(set);
   for (const each of recorded ?? []) prepareMemory(session, each);
   const graph = recorded && session.capture(set.comm, recorded);
-  if (graph !== undefined) numberGraph(set.comm, graph);
+  if (graph !== undefined) graphNumbers.set(graph, ++state.recordings);
   for (const call of set.calls) call.graph = graph;
 }
 
@@ -298,19 +252,8 @@ function recordedSets({ comm, number, calls }: CallSet): CallSet[] | undefined {
 }
 
 const graphNumbers = new WeakMap<object, number>();
-const graphsMade = new WeakMap<CommInfo, number>();
 
-/**
- * Numbers a recording among those of its communicator: ranks compare which one they replay. Other communicators do not
- * count, of which processes may have different ones.
- */
-function numberGraph(comm: CommInfo, graph: object): void {
-  const number = (graphsMade.get(comm) ?? 0) + 1;
-  graphsMade.set(comm, number);
-  graphNumbers.set(graph, number);
-}
-
-/** The number of a recording. */
+/** The number of a recording among those of its communicator: ranks compare which one they replay. */
 export function graphNumber(graph: object): number | undefined {
   return graphNumbers.get(graph);
 }
@@ -414,11 +357,11 @@ export function attempt(
   state: CommState,
   postings: readonly Posting[],
   work: () => DispatchResult,
-  settled: () => void,
+  settled?: () => void,
 ): void | Promise<void> {
   const failed = (error: unknown): void => failDispatched(state, postings, error);
   const finish = (left: unknown): void => {
-    if (left !== queued) settled();
+    if (left !== queued) settled?.();
   };
   try {
     const left = work();
