@@ -33,6 +33,8 @@ export class Communicators {
   readonly #abortWorld: (reason: unknown) => void;
   /** Those in use, oldest first. */
   readonly #entries = new Map<CommInfo, CommEntry>();
+  /** Ends of several communicators in this run, which those apply to that ranks open later. */
+  readonly #ends: ((ledger: Ledger) => void)[] = [];
 
   constructor(name: string, world: WorldContext, abortWorld: (reason: unknown) => void) {
     this.#world = world;
@@ -50,6 +52,7 @@ export class Communicators {
   /** A run begins: all as new, but what was aborted or closed stays so. */
   reset(): void {
     this.#world.unobserved.clear();
+    this.#ends.length = 0;
     for (const [comm, entry] of this.#entries) {
       if (isOver(entry)) this.#entries.delete(comm);
       else entry.ledger.reset();
@@ -91,20 +94,18 @@ export class Communicators {
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
   abortAll(errorOf: ErrorOf, reason: unknown): void {
-    for (const ledger of this.ledgers) {
-      ledger.abort((_, asker, failed) => errorOf(asker, failed));
-    }
+    this.#endAll((ledger) => ledger.abort((_, asker, failed) => errorOf(asker, failed)));
     notifyAborted([...this.#entries.values()], reason);
   }
 
   /** Ends every communicator that a lost world rank is a member of. */
   onRankLost(lost: number, reason: string): void {
-    for (const ledger of this.ledgers) {
+    this.#endAll((ledger) => {
       const { comm } = ledger;
       const member = comm.ranks.indexOf(lost);
-      if (member < 0) continue;
+      if (member < 0) return;
       ledger.abort((rank, _asker, failed) => lostError(comm, rank, member, reason, failed));
-    }
+    });
   }
 
   /** Ends a communicator, of which another process has closed its end. */
@@ -116,13 +117,19 @@ export class Communicators {
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
   terminateAll(errorOf: ErrorOf, member?: number): void {
-    for (const ledger of this.ledgers) {
+    this.#endAll((ledger) => {
       const { ranks } = ledger.comm;
       // The first communicator has all ranks of the world, each at its own place.
       const isConcerned = member === undefined || ranks[member] === member;
-      if (!isConcerned && !ranks.includes(member)) continue;
+      if (!isConcerned && !ranks.includes(member)) return;
       ledger.terminate((_, asker, failed) => errorOf(asker, failed));
-    }
+    });
+  }
+
+  /** A split may be complete by then, with communicators that no rank has opened: its ranks have yet to be woken. */
+  #endAll(end: (ledger: Ledger) => void): void {
+    this.#ends.push(end);
+    for (const ledger of this.ledgers) end(ledger);
   }
 
   /** Resolves when no call is being executed or about to wake its ranks. */
@@ -146,8 +153,16 @@ export class Communicators {
 
   /** A world rank's end of a communicator that a split made: the first rank to ask opens it for all ranks here. */
   #open(comm: CommInfo, worldRank: number): Member {
-    const { members } = this.#entries.get(comm) ?? this.#make(comm);
+    const { members } = this.#entries.get(comm) ?? this.#makeChild(comm);
     return members.find(({ rank }) => comm.ranks[rank] === worldRank) as Member;
+  }
+
+  #makeChild(comm: CommInfo): CommEntry {
+    const [world] = this.#entries.values();
+    const entry = this.#make(comm);
+    for (const end of this.#ends) end(entry.ledger);
+    entry.aborted = world?.aborted === true;
+    return entry;
   }
 
   #make(comm: CommInfo): CommEntry {

@@ -4,9 +4,11 @@ import { type Communicator, createWorld, type World } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
 import { fakeGpus } from "../../../../support/fake-gpus/index.ts";
+import { within } from "../../../../support/planted.ts";
 import { holds } from "../../../../support/seed.ts";
 import { cleanGpus, expectClean, inWorld } from "../gpus.ts";
 import { closeAll, joinAll, onAll } from "../job/joined.ts";
+import { outcome } from "./watched-world.ts";
 
 /** The arguments of a rank's split. */
 interface SplitArguments {
@@ -114,4 +116,31 @@ test("random colors and keys give the simulation's ranks", async () => {
     },
     100,
   );
+});
+
+/** The outcome of a call on the communicator that rank 0 gets of a split, behind which rank 1 ends it. */
+async function behindAnEnd(end: (comm: Communicator) => void): Promise<string> {
+  const gpus = cleanGpus();
+  let found = "";
+  await inWorld(gpus, 2, async (world) => {
+    const running = world.run(async (comm) => {
+      const split = comm.split({ color: 0 });
+      if (comm.rank === 1) end(comm);
+      const child = await split;
+      if (comm.rank === 0) found = await within(1000, outcome(child.barrier()));
+    });
+    await running.catch(() => undefined);
+  });
+  return found;
+}
+
+test("a split that is complete when the world is aborted gives communicators that are aborted", async () => {
+  expect(await behindAnEnd((comm) => comm.abort())).toBe("ERR_COMM_ABORTED");
+});
+
+test("a split that is complete when a rank fails gives communicators that fail", async () => {
+  const fail = (): void => {
+    throw new Error("rank 1 fails");
+  };
+  expect(await behindAnEnd(fail)).toBe("ERR_COMM_REMOTE");
 });
