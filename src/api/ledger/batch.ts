@@ -82,7 +82,7 @@ class CallBatch extends Submission {
 
 /** One rank's repeated calls. */
 export class RankCalls {
-  /** This object while calls can be appended. */
+  /** This object while calls can be appended: once a call that was admitted has joined the batch. Appended calls are not admitted. */
   current: RankCalls | undefined;
   /** The deadline of the calls that can be appended. */
   timeoutMs: number | undefined;
@@ -297,6 +297,7 @@ export class CallBatches {
       if (matched?.repeat === undefined) return false;
       this.seal();
       this.#open(timeoutMs);
+      own.current = own;
       const number = own.assign(op);
       const batch = new CallBatch(timeoutMs, [matched], [[op]], 0);
       if (!this.submit(batch, matched, number)) return true;
@@ -307,7 +308,9 @@ export class CallBatches {
     // No row can begin with it.
     if (own.at === 0 && matched?.repeat === undefined) return false;
     if (!this.#isOpen && !this.#openRows(own.next, timeoutMs)) return false;
-    return own.accepts(timeoutMs) && own.append(prepared, op);
+    if (!own.accepts(timeoutMs)) return false;
+    own.current = own;
+    return own.append(prepared, op);
   }
 
   #open(timeoutMs: number | undefined): void {
@@ -315,7 +318,6 @@ export class CallBatches {
     for (const own of this.#ranks) {
       own.timeoutMs = timeoutMs;
       own.key = {};
-      own.current = own;
     }
   }
 

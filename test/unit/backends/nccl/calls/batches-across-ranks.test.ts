@@ -190,6 +190,40 @@ describe("batches of several ranks' calls", () => {
   });
 });
 
+describe("a batch that another rank begins", () => {
+  /** Rank 1 stops, then makes the call in the turn in which rank 0 has begun a batch; gives the code of its call. */
+  async function lateCall(stop: (comm: Communicator) => unknown): Promise<string> {
+    let call = (): CommOp => {
+      throw new Error("rank 1 has not stopped");
+    };
+    let late = "";
+    await watch(2, async ({ world }) => {
+      await world.run(async (comm) => {
+        const { child, again } = await childOf(comm);
+        if (comm.rank === 1) {
+          call = () => child.allReduce(again) as CommOp;
+          await stop(child);
+          return;
+        }
+        await turns();
+        const begun = outcome(child.allReduce(again));
+        late = await outcome(call());
+        child.abort();
+        expect(await begun).toBe("ERR_COMM_ABORTED");
+      });
+    });
+    return late;
+  }
+
+  test("takes no call of a rank that has closed its end", async () => {
+    expect(await lateCall((child) => child.close())).toBe("ERR_COMM_CLOSED");
+  });
+
+  test("takes no call of a rank behind the end of its program", async () => {
+    expect(await lateCall(() => undefined)).toBe("ERR_COMM_CLOSED");
+  });
+});
+
 describe("a batch that fails", () => {
   test("reports a mismatch like any call, and later calls are batched again", async () => {
     await pair(async (comm, args, counts) => {
