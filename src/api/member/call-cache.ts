@@ -53,7 +53,7 @@ export interface CachedCall extends Omit<Arguments, keyof Lists> {
   lastUse: LastUse | undefined;
   /** The contents of the lists; `undefined` for a collective that takes none. */
   readonly lists: Lists | undefined;
-  /** Number of its arguments, options included. */
+  /** Number of its arguments without options and without those that are `undefined`. */
   readonly argumentCount: number;
   /** Where it is counted, and what is sent with it. */
   readonly counter: Counter;
@@ -236,7 +236,7 @@ export class CallCache {
       recvs: call.recv && allocationOf(call.recv),
       lastUse: undefined,
       lists: listed.has(collective) ? listsOf(given) : undefined,
-      argumentCount: countOf(given),
+      argumentCount: definedIn(given),
       counter: this.#stats.counterOf(collective),
       sendBytes: call.send?.byteLength ?? 0,
       channels: channelsOf(collective),
@@ -265,6 +265,13 @@ function countOf(args: object): number {
   let names = 0;
   for (const _ in args) names++;
   return names;
+}
+
+/** Number of arguments of a checked call that are not `undefined`. */
+function definedIn(given: Arguments): number {
+  const { send, recv, op, root, sendCounts, sendOffsets, recvCounts, recvOffsets } = given;
+  const values = [send, recv, op, root, sendCounts, sendOffsets, recvCounts, recvOffsets];
+  return values.filter((value) => value !== undefined).length;
 }
 
 function count({ counter, sendBytes }: CachedCall): void {

@@ -144,10 +144,11 @@ export class Poster {
     try {
       this.assertOpen(collective);
       // Arguments are read once: getters may answer otherwise later.
-      const read = isPlainObject(args) ? { ...args } : args;
+      const isPlain = isPlainObject(args);
+      const read = isPlain ? { ...args } : this.check.given(collective, args);
       const known = kept ?? this.cache.lookup(collective, read);
-      const isSame = known !== undefined && this.cache.isPlain(known, read);
-      const given = isSame ? read : this.check.given(collective, read);
+      const isSame = isPlain && known !== undefined && this.cache.isPlain(known, read);
+      const given = isSame || !isPlain ? read : this.check.given(collective, read);
       const options = isSame ? undefined : this.check.options(given);
       if (known !== undefined && this.#postRepeated(known, options, op)) return op;
       const prepared = known?.prepared ?? this.#prepared(collective, given, prepare);

@@ -129,6 +129,19 @@ test.each(calls)("%s refuses %s", (name, field, args, names, hint) =>
   }),
 );
 
+test.each([
+  ["an argument that was undefined", { recv: undefined }],
+  ["an option", { timeoutMs: 60_000 }],
+])("also in place of %s in the call before", (_, extra) =>
+  onEveryRank(async (comm) => {
+    const send = comm.alloc("float32", 4);
+    await comm.allReduce({ send, op: "sum", ...extra });
+    const wrong = { send, op: "sum", sendCounts: [1] } as const;
+    await expect(comm.allReduce(wrong)).rejects.toMatchObject({ field: "sendCounts" });
+    await comm.barrier();
+  }),
+);
+
 test("also behind the same call without it", () =>
   onEveryRank(async (comm) => {
     const send = comm.alloc("float32", 4);
