@@ -371,7 +371,8 @@ export class Poster {
       const op = single ? whole : this.createOp().halfOf(whole);
       const part = { call: prepared, signature: [], result: single ? result : undefined };
       const call = rankCall(direction, rank, prepared, postedAtPs);
-      return { ...this.#posting(call, part, collected, op), direction, peer, number: -1 };
+      const posting = this.#posting(call, part, collected, op);
+      return Object.assign(posting, { direction, peer, number: -1 });
     });
     if (!single)
       completeTogether(
