@@ -1,6 +1,45 @@
 /** Interleavings of ranks that share JavaScript state: those that seeds could not reach. */
+import type { Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { marks, pipeline, threeSteps } from "../support/marks.ts";
+
+const immediate = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** Ranks that also wait for turns of the event loop. */
+async function withTurns(comm: Communicator, mark: (text: string) => void): Promise<void> {
+  for (let step = 0; step < 8; step++) {
+    if ((step + comm.rank) % 3 === 0) await immediate();
+    mark(`${comm.rank}`);
+    await comm.barrier();
+  }
+}
+
+test.each(["random", "virtual-time"] as const)(
+  "the schedule %s gives one order beside other worlds, once another one",
+  async (schedule) => {
+    const orders = async (): Promise<string[]> => {
+      const found: string[] = [];
+      for (let seed = 0; seed < 10; seed++) {
+        found.push(await marks({ schedule, seed, size: 3 }, withTurns));
+      }
+      return found;
+    };
+    const alone = await orders();
+    let isOver = false;
+    const beside = [1, 2].map((seed) =>
+      marks({ schedule: "random", seed, size: 2 }, async (comm) => {
+        while (!isOver) {
+          await comm.barrier();
+          await immediate();
+        }
+        comm.abort();
+      }).catch(() => undefined),
+    );
+    expect(await orders()).toEqual(alone);
+    isOver = true;
+    await Promise.all(beside);
+  },
+);
 
 describe("seeds with the schedule random", () => {
   test("reach all 20 interleavings of two independent ranks with three steps each, once only 2", async () => {

@@ -9,7 +9,7 @@
 
 import type { Schedule } from "../backend.ts";
 import type { Resumption } from "../op.ts";
-import { isTurnLong, nextTurn } from "./deadlock/event-loop.ts";
+import { isTurnLong, nextTurn, ownTurn } from "./deadlock/event-loop.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
 import { Fifo } from "./queues.ts";
 
@@ -122,8 +122,8 @@ export class ReadyQueue implements Resumption {
   #pickLater(): void {
     if (this.#isDue || this.#size === 0 || this.#executing > 0) return;
     this.#isDue = true;
-    // Monitors of other worlds that decide in this turn must not see the next one as work under way.
-    queueMicrotask(() => nextTurn(this.#turn));
+    // The resumed rank goes on first: what it schedules comes before the next turn. Other worlds do not change this order.
+    queueMicrotask(() => ownTurn(this.#turn));
   }
 
   readonly #turn = (): void => {

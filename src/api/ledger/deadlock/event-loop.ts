@@ -46,7 +46,15 @@ export function nextTurn(step: () => void): void {
   steps.add(step);
   if (isDue) return;
   isDue = true;
-  setOwn(setTurn);
+  ownTurn(takeTurn);
+}
+
+/**
+ * Runs `step` in a turn of its own, behind all that was scheduled before it. With `nextTurn` it may come sooner, where a step of
+ * another world is due.
+ */
+export function ownTurn(step: () => void): void {
+  setOwn(() => setTurn(step));
 }
 
 /** Promises that resolve others may keep the event loop at one turn for this long; then timers and sockets come to theirs. */
@@ -73,22 +81,22 @@ export function cancelTurn(step: () => void): boolean {
   return steps.delete(step);
 }
 
-function setTurn(): void {
+function setTurn(step: () => void): void {
   if (immediate !== undefined) {
     ownTimers.Immediate++;
     immediate(() => {
       ownTimers.Immediate--;
-      takeTurn();
+      step();
     });
   } else if (Channel !== undefined) {
     // Browsers make a timer that another one sets wait for 4 ms.
     const { port1, port2 } = new Channel();
     port1.onmessage = () => {
       port1.close();
-      takeTurn();
+      step();
     };
     port2.postMessage(undefined);
-  } else set(takeTurn, 0);
+  } else set(step, 0);
 }
 
 function takeTurn(): void {
