@@ -23,8 +23,8 @@ interface CallRef {
 /** Refuses a call with buffers that were disposed, or transferred away, after the rank made it and before it settles. */
 export function assertLive(set: CallSet): void {
   if (!set.calls.some(isReleased)) return;
-  const careless = set.calls.filter(isReleased);
-  throw new PerRankError((rank) => releasedError(refIn(set, rank), careless));
+  const released = set.calls.filter(isReleased);
+  throw new PerRankError((rank) => releasedError(refIn(set, rank), released));
 }
 
 /** Refuses a call with buffers that were written after the rank made it. */
@@ -37,9 +37,9 @@ export function releasedPairError(
   comm: CommInfo,
   { send, recv }: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  const careless = [send.call, recv.call].find(isReleased);
-  if (careless === undefined) return undefined;
-  return (posting) => releasedError(refOf(comm, posting), [careless]);
+  const released = [send.call, recv.call].find(isReleased);
+  if (released === undefined) return undefined;
+  return (posting) => releasedError(refOf(comm, posting), [released]);
 }
 
 /** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
@@ -71,9 +71,9 @@ function refOf(comm: CommInfo, { op, call }: Posting): CallRef {
   return { comm, collective: call.collective, rank: op.rank, call: op.call };
 }
 
-function releasedError(ref: CallRef, careless: readonly RankCall[]): CommClosedError {
-  const ranks = careless.map(({ rank }) => rank);
-  const did = careless.some(isDisposed) ? "disposed" : "transferred";
+function releasedError(ref: CallRef, released: readonly RankCall[]): CommClosedError {
+  const ranks = released.map(({ rank }) => rank);
+  const did = released.some(isDisposed) ? "disposed" : "transferred";
   const doing = did === "disposed" ? "disposing" : "transferring";
   return new CommClosedError(
     {

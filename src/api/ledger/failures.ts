@@ -19,9 +19,9 @@ export class Failures {
   /** Calls of which one end has failed already. */
   readonly #halfFailed = new WeakSet<Operation>();
 
-  constructor(comm: CommInfo, onUnseen: () => void) {
+  constructor(comm: CommInfo, onUnobserved: () => void) {
     this.#comm = comm;
-    this.#onUnobserved = onUnseen;
+    this.#onUnobserved = onUnobserved;
     this.#counts = comm.ranks.map(() => 0);
     this.#unobserved = comm.ranks.map(() => []);
   }
@@ -86,7 +86,7 @@ export class Failures {
     );
   }
 
-  /** Nothing is held against anybody any more; the counts go on. */
+  /** Forgets the failures; the counts go on. */
   clear(): void {
     this.#unobserved = this.#comm.ranks.map(() => []);
     this.allObserved = true;
@@ -144,8 +144,8 @@ export interface CallLabel {
   readonly comm: string;
 }
 
-/** Makes the error of a call on an ended communicator; `asker` is the world rank of the program that gets it. */
-export type Termination = (rank: number, asker: number, failed?: CallLabel) => CommError;
+/** Makes the error of a call on an ended communicator; `caller` is the world rank of the program that gets it. */
+export type Termination = (rank: number, caller: number, failed?: CallLabel) => CommError;
 
 /** The facts of the call for an error about communicator `comm`; the number counts on the call's own one alone. */
 export function callFacts(failed: CallLabel | undefined, comm: string): CommErrorFacts {

@@ -425,11 +425,11 @@ export function openWaits(comm: CommInfo, queues: RankQueues): OpenWait[] {
     if (postings.length === 0) return [];
     const missing = missingOf.get(head) ?? missingAt(comm, queues, head);
     missingOf.set(head, missing);
-    const askers = new Set<number>();
+    const callers = new Set<number>();
     return postings.flatMap((posting) => {
       const { callingRank } = posting.op;
-      if (askers.has(callingRank)) return [];
-      askers.add(callingRank);
+      if (callers.has(callingRank)) return [];
+      callers.add(callingRank);
       return { posting, comm: comm.name, missing };
     });
   });

@@ -110,7 +110,7 @@ export class Poster {
     args: A,
     prepare: Prepare<A, T>,
   ): Operation<T> {
-    // Inside of a callback calls are collected, and go on with none.
+    // Calls inside of a callback are collected, and appended to no batch.
     if (innermost !== undefined) {
       this.assertOwn(collective);
       return this.#post(collective, args, prepare);

@@ -94,7 +94,7 @@ export class Communicators {
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
   abortAll(errorOf: ErrorOf, reason: unknown): void {
-    this.#endAll((ledger) => ledger.abort((_, asker, failed) => errorOf(asker, failed)));
+    this.#endAll((ledger) => ledger.abort((_, caller, failed) => errorOf(caller, failed)));
     notifyAborted([...this.#entries.values()], reason);
   }
 
@@ -104,7 +104,7 @@ export class Communicators {
       const { comm } = ledger;
       const member = comm.ranks.indexOf(lost);
       if (member < 0) return;
-      ledger.abort((rank, _asker, failed) => lostError(comm, rank, member, reason, failed));
+      ledger.abort((rank, _caller, failed) => lostError(comm, rank, member, reason, failed));
     });
   }
 
@@ -112,7 +112,7 @@ export class Communicators {
   onRemoteClose(comm: CommInfo, closer: number): void {
     const { ledger } = this.#entries.get(comm) ?? {};
     const member = comm.ranks.indexOf(closer);
-    ledger?.abort((rank, _asker, failed) => closedElsewhereError(comm, rank, member, failed));
+    ledger?.abort((rank, _caller, failed) => closedElsewhereError(comm, rank, member, failed));
   }
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
@@ -122,7 +122,7 @@ export class Communicators {
       // The first communicator has all ranks of the world, each at its own place.
       const isConcerned = member === undefined || ranks[member] === member;
       if (!isConcerned && !ranks.includes(member)) return;
-      ledger.terminate((_, asker, failed) => errorOf(asker, failed));
+      ledger.terminate((_, caller, failed) => errorOf(caller, failed));
     });
   }
 
@@ -151,7 +151,7 @@ export class Communicators {
     });
   }
 
-  /** A world rank's end of a communicator that a split made: the first rank to ask opens it for all ranks here. */
+  /** A world rank's end of a communicator that a split made: the first request opens it for all ranks here. */
   #open(comm: CommInfo, worldRank: number): Member {
     const { members } = this.#entries.get(comm) ?? this.#makeChild(comm);
     return members.find(({ rank }) => comm.ranks[rank] === worldRank) as Member;
@@ -196,9 +196,9 @@ function isOver({ ledger, members, aborted }: CommEntry): boolean {
 }
 
 /** Calls the hooks of communicators that were not aborted before; then throws the first error of them. */
-function notifyAborted(circles: readonly CommEntry[], reason: unknown): void {
+function notifyAborted(ended: readonly CommEntry[], reason: unknown): void {
   const faults: unknown[] = [];
-  const entries = circles.filter(({ aborted }) => !aborted);
+  const entries = ended.filter(({ aborted }) => !aborted);
   for (const entry of entries) entry.aborted = true;
   for (const member of entries.flatMap(({ members }) => members)) {
     try {
