@@ -52,6 +52,8 @@ const ownProcess: readonly string[] = [
   ...["arena-lifetime", "deadlock-verdict", "failed-stalls", "full-arena", "worker-threads"].map(
     (name) => `test/regression/${name}.test.ts`,
   ),
+  // A rank that leaves is a deadlock in real time: a case of the suite.
+  ...["host-backend", "planted-backends"].map((name) => `test/conformance/${name}.test.ts`),
 ];
 
 /** Files that `--mode all` gives nothing but what `vitest run` has: they draw no cases by the mode. */

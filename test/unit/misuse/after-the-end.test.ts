@@ -40,7 +40,7 @@ describe("a communicator", () => {
         }, 2);
         return;
       }
-      await new Promise((resolve) => setTimeout(resolve, 15));
+      while (late.op === undefined) await new Promise((resolve) => setTimeout(resolve, 1));
     });
     expect(await late.op).toBe("ERR_COMM_CLOSED");
     await expectHealthy(world);
