@@ -52,6 +52,8 @@ export interface WorldContext {
   readonly order: SubmissionOrder | undefined;
   /** The communicators with an operation that failed unobserved, in use or not. */
   readonly unobserved: Set<CommState>;
+  /** The communicators of complete splits that are not open yet. */
+  readonly created: CommInfo[];
   /** The id of the next communicator. */
   nextId: number;
 }

@@ -225,7 +225,10 @@ function split(state: CommState, set: CallSet): void | Promise<void> {
       return { comm, ranks };
     });
     const infos = children.map(({ comm }) => comm);
-    return andThen(session.split(set, infos), () => noteChildren(set, children));
+    return andThen(session.split(set, infos), () => {
+      noteChildren(set, children);
+      world.created.push(...infos.filter(({ local }) => local.length > 0));
+    });
   });
 }
 

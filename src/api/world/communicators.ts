@@ -33,8 +33,8 @@ export class Communicators {
   readonly #abortWorld: (reason: unknown) => void;
   /** Those in use, oldest first. */
   readonly #entries = new Map<CommInfo, CommEntry>();
-  /** Ends of several communicators in this run, which those apply to that ranks open later. */
-  readonly #ends: ((ledger: Ledger) => void)[] = [];
+  /** The members of every communicator, in use or not: a rank may be woken from a split after the end of its child. */
+  readonly #members = new WeakMap<CommInfo, readonly Member[]>();
 
   constructor(name: string, world: WorldContext, abortWorld: (reason: unknown) => void) {
     this.#world = world;
@@ -46,13 +46,13 @@ export class Communicators {
 
   /** The ledgers in use: that of all ranks first, then those of splits, oldest first. */
   get ledgers(): readonly Ledger[] {
+    this.#openCreated();
     return Array.from(this.#entries.values(), ({ ledger }) => ledger);
   }
 
   /** A run begins: all as new, but what was aborted or closed stays so. */
   reset(): void {
     this.#world.unobserved.clear();
-    this.#ends.length = 0;
     for (const [comm, entry] of this.#entries) {
       if (isOver(entry)) this.#entries.delete(comm);
       else entry.ledger.reset();
@@ -94,18 +94,20 @@ export class Communicators {
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
   abortAll(errorOf: ErrorOf, reason: unknown): void {
-    this.#endAll((ledger) => ledger.abort((_, caller, failed) => errorOf(caller, failed)));
+    for (const ledger of this.ledgers) {
+      ledger.abort((_, caller, failed) => errorOf(caller, failed));
+    }
     notifyAborted([...this.#entries.values()], reason);
   }
 
   /** Ends every communicator that a lost world rank is a member of. */
   onRankLost(lost: number, reason: string): void {
-    this.#endAll((ledger) => {
+    for (const ledger of this.ledgers) {
       const { comm } = ledger;
       const member = comm.ranks.indexOf(lost);
-      if (member < 0) return;
+      if (member < 0) continue;
       ledger.abort((rank, _caller, failed) => lostError(comm, rank, member, reason, failed));
-    });
+    }
   }
 
   /** Ends a communicator, of which another process has closed its end. */
@@ -117,19 +119,13 @@ export class Communicators {
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
   terminateAll(errorOf: ErrorOf, member?: number): void {
-    this.#endAll((ledger) => {
+    for (const ledger of this.ledgers) {
       const { ranks } = ledger.comm;
       // The first communicator has all ranks of the world, each at its own place.
       const isConcerned = member === undefined || ranks[member] === member;
-      if (!isConcerned && !ranks.includes(member)) return;
+      if (!isConcerned && !ranks.includes(member)) continue;
       ledger.terminate((_, caller, failed) => errorOf(caller, failed));
-    });
-  }
-
-  /** A split may be complete by then, with communicators that no rank has opened: its ranks have yet to be woken. */
-  #endAll(end: (ledger: Ledger) => void): void {
-    this.#ends.push(end);
-    for (const ledger of this.ledgers) end(ledger);
+    }
   }
 
   /** Resolves when no call is being executed or about to wake its ranks. */
@@ -151,18 +147,16 @@ export class Communicators {
     });
   }
 
-  /** A world rank's end of a communicator that a split made: the first request opens it for all ranks here. */
+  /** A world rank's end of a communicator that a split made. */
   #open(comm: CommInfo, worldRank: number): Member {
-    const { members } = this.#entries.get(comm) ?? this.#makeChild(comm);
+    this.#openCreated();
+    const members = this.#members.get(comm) as readonly Member[];
     return members.find(({ rank }) => comm.ranks[rank] === worldRank) as Member;
   }
 
-  #makeChild(comm: CommInfo): CommEntry {
-    const [world] = this.#entries.values();
-    const entry = this.#make(comm);
-    for (const end of this.#ends) end(entry.ledger);
-    entry.aborted = world?.aborted === true;
-    return entry;
+  /** Opens the communicators of complete splits for all ranks here: before a rank is woken, or all communicators end. */
+  #openCreated(): void {
+    for (const comm of this.#world.created.splice(0)) this.#make(comm);
   }
 
   #make(comm: CommInfo): CommEntry {
@@ -174,6 +168,7 @@ export class Communicators {
     };
     const members = comm.local.map((rank) => new Member(rank, ledger, requests));
     const entry = { ledger, members, aborted: false };
+    this.#members.set(comm, members);
     this.#entries.set(comm, entry);
     return entry;
   }

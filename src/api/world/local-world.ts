@@ -132,6 +132,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
       ...{ session, monitor: this.#monitor, wakeUps: this.#wakeUps, readyQueue: this.#readyQueue },
       order: SubmissionOrder.forSession(session),
       unobserved: new Set<CommState>(),
+      created: [],
       nextId: 0,
     };
     this.#communicators = new Communicators(name, context, (reason) => this.abort(reason));
