@@ -28,7 +28,7 @@ import {
   type Termination,
   terminationAfter,
 } from "./failures.ts";
-import type { SubmissionOrder } from "./order.ts";
+import { SubmissionOrder } from "./order.ts";
 import { type Posting, resultOf } from "./posting.ts";
 import {
   headWait,
@@ -38,24 +38,32 @@ import {
   PendingCollectives,
   RankQueues,
 } from "./queues.ts";
-import type { ReadyQueue, WakeUps } from "./wake-ups.ts";
+import { ReadyQueue, WakeUps } from "./wake-ups.ts";
 
 /** Shared by the communicators of one world. */
-export interface WorldContext {
+export class WorldContext {
   readonly session: Session;
   readonly monitor: Monitor;
   /** Wakes the ranks of all communicators. */
   readonly wakeUps: WakeUps;
   /** Present where ranks resume one at a time. */
   readonly readyQueue: ReadyQueue | undefined;
-  /** The order across communicators, where this process has one rank of several. */
   readonly order: SubmissionOrder | undefined;
   /** The communicators with an operation that failed unobserved, in use or not. */
-  readonly unobserved: Set<CommState>;
+  readonly unobserved = new Set<CommState>();
   /** The communicators of complete splits that are not open yet. */
-  readonly created: CommInfo[];
+  readonly created: CommInfo[] = [];
   /** The id of the next communicator. */
-  nextId: number;
+  nextId = 0;
+
+  constructor(session: Session, monitor: Monitor) {
+    const { schedule } = session.scheduler;
+    this.session = session;
+    this.monitor = monitor;
+    this.wakeUps = new WakeUps(monitor);
+    this.readyQueue = schedule && new ReadyQueue(schedule, monitor);
+    this.order = SubmissionOrder.forSession(session);
+  }
 }
 
 /** A communicator's calls and their ends; the ledger adds how calls are posted and dispatched. */

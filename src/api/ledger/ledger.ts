@@ -111,11 +111,6 @@ export class Ledger extends CommState {
     this.#dispatchReady();
   }
 
-  /** Fails an operation that was never posted; unless someone awaits it, it poisons the rank. */
-  refuse(op: Operation, error: unknown): void {
-    this.failures.fail(op, error);
-  }
-
   /**
    * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted, or that
    * other processes know of, cannot be taken back: it fails, and the communicator with it.

@@ -311,7 +311,9 @@ class NativeGraph extends Recording {
     const { poster } = this;
     assertOutside(poster);
     const isAgain = this.isReplayable && isOptions(options);
-    const op = isAgain ? poster.postCached(this.#cached, options) : this.#postNew(options);
+    const op = isAgain
+      ? poster.post<void, CallOptions | undefined>("replay", options, undefined, this.#cached)
+      : this.#postNew(options);
     if (op.pending) for (const allocation of this.allocations) allocation.lastUse = op;
     // The calls know how much work comes before them: what is left is that the rank does it.
     if (op.status !== "failed") for (const work of this.#work) poster.work(work);

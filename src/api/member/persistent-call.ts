@@ -78,10 +78,10 @@ class FixedCall<T> implements PersistentCall<T> {
   start(options?: CallOptions): Operation<T> {
     const poster = this.#poster;
     const refusal = this.#refusal(options);
-    if (refusal === undefined && this.#cached !== undefined) {
-      return poster.postCached(this.#cached, options) as Operation<unknown> as Operation<T>;
-    }
     const { collective, prepared } = this.#call;
+    if (refusal === undefined && this.#cached !== undefined) {
+      return poster.post(collective, options, undefined, this.#cached);
+    }
     return poster.post(collective, refusal === undefined ? options : undefined, () => {
       if (refusal !== undefined) throw refusal;
       return prepared as PreparedTransfer<T>;

@@ -102,56 +102,45 @@ export class Poster {
   }
 
   /**
-   * Checks a call and posts it. What is wrong becomes the operation's rejection; inside a callback of `group` or
-   * `capture` it is thrown instead, and ends that callback.
+   * Checks a call and posts it. What is wrong becomes the operation's rejection; inside a callback of `group` or `capture` it is
+   * thrown instead, and ends that callback. `kept` is a call that its owner has cached, with buffers that live.
    */
   post<T, A extends CallOptions | undefined>(
     collective: CollectiveName,
     args: A,
-    prepare: Prepare<A, T>,
+    prepare: Prepare<A, T> | undefined,
+    kept?: CachedCall,
   ): Operation<T> {
+    const { current } = this.#batch;
     // Calls inside of a callback are collected, and appended to no batch.
-    if (innermost !== undefined) {
-      this.assertOwn(collective);
-      return this.#post(collective, args, prepare);
+    if (innermost !== undefined) this.assertOwn(collective);
+    else if (current !== undefined) {
+      const appended = this.cache.tryAppend(current, collective, args, kept);
+      if (appended !== undefined) return appended as Operation<T>;
     }
-    const { current } = this.#batch;
-    const appended = current && this.cache.tryAppend(current, collective, args);
-    return appended === undefined
-      ? this.#post(collective, args, prepare)
-      : (appended as Operation<T>);
-  }
-
-  /** Posts a call that its owner has cached, with buffers that live; inside of a callback it is collected. */
-  postCached(kept: CachedCall, options: CallOptions | undefined): Operation<void> {
-    const { collective, prepared } = kept as CachedCall & { readonly prepared: Prepared<void> };
-    if (innermost !== undefined) {
-      this.assertOwn(collective);
-      return this.#post<void, CallOptions | undefined>(collective, options, () => prepared, kept);
-    }
-    const { current } = this.#batch;
-    const appended = current && this.cache.tryAppend(current, collective, options, kept);
-    return (appended ?? this.#post(collective, options, () => prepared, kept)) as Operation<void>;
+    return this.#post(collective, args, prepare, kept);
   }
 
   #post<T, A extends CallOptions | undefined>(
     collective: CollectiveName,
     args: A,
-    prepare: Prepare<A, T>,
-    kept?: CachedCall,
+    prepare: Prepare<A, T> | undefined,
+    kept: CachedCall | undefined,
   ): Operation<T> {
     const op = this.createOp<T>();
     try {
       this.assertOpen(collective);
       // Arguments are read once: getters may answer otherwise later.
       const isPlain = isPlainObject(args);
-      const read = isPlain ? { ...args } : this.check.given(collective, args);
+      const read = isPlain ? args && { ...args } : this.check.given(collective, args);
       const known = kept ?? this.cache.lookup(collective, read);
       const isSame = isPlain && known !== undefined && this.cache.isPlain(known, read);
       const given = isSame || !isPlain ? read : this.check.given(collective, read);
       const options = isSame ? undefined : this.check.options(given);
-      if (known !== undefined && this.#postRepeated(known, options, op)) return op;
-      const prepared = known?.prepared ?? this.#prepared(collective, given, prepare);
+      const isAlone = this.collector === undefined && options?.signal === undefined;
+      if (known && isAlone && this.cache.post(known, op, options?.timeoutMs)) return op;
+      const prepared =
+        known?.prepared ?? this.#prepared(collective, given, prepare as Prepare<A, T>);
       this.assertNotCancelled(collective, options);
       const call = { collective, prepared, options, op, cached: known, calledAtPs: this.nowPs };
       if (this.collector !== undefined) this.collector.add([call]);
@@ -162,12 +151,6 @@ export class Poster {
       this.refuse(op, error);
     }
     return op;
-  }
-
-  /** Repeats a call, where nothing observes it; false where there is more to do. */
-  #postRepeated(known: CachedCall, options: CallOptions | undefined, op: Operation): boolean {
-    if (this.collector !== undefined || options?.signal !== undefined) return false;
-    return this.cache.post(known, op, options?.timeoutMs);
   }
 
   /** The call, checked now. */
@@ -302,9 +285,23 @@ export class Poster {
     return this.#closings + (isMemoryOver(this.#session) ? 1 : 0);
   }
 
-  /** This rank replays a recording no more, or none. */
+  /** This rank replays a recording no more, or none. It is given back once the replays made before are done. */
   discard(graph?: object): void {
-    discard(this.#ledger, this.#session, this.facts.rank, graph);
+    const { rank } = this.facts;
+    const ledger = this.#ledger;
+    const giveBack = (): void => this.#session.discard(ledger.comm, rank, graph);
+    ledger.batches.seal();
+    const open = graph === undefined ? [] : ledger.pending(rank);
+    const replays = open.filter(({ call }) => call.graph === graph);
+    let left = replays.length;
+    if (left === 0) giveBack();
+    // One that is cancelled before it is submitted settles before those that were made earlier.
+    for (const { op } of replays) {
+      op.whenSettled(() => {
+        left--;
+        if (left === 0) giveBack();
+      });
+    }
   }
 
   /** True once it was closed and its calls are done. */
@@ -416,9 +413,8 @@ export class Poster {
 }
 
 function isPlainObject(args: object | undefined): boolean {
-  return (
-    typeof args === "object" && args !== null && Object.getPrototypeOf(args) === Object.prototype
-  );
+  if (typeof args !== "object" || args === null) return args === undefined;
+  return Object.getPrototypeOf(args) === Object.prototype;
 }
 
 /** Reports a call to its session, as far as that observes calls. */
@@ -446,25 +442,4 @@ function failedAtPs(session: Session, { postedAtPs }: RankCall, op: Operation): 
     latestPs = Math.max(latestPs, clock.now(rank));
   }
   return latestPs;
-}
-
-/** A rank replays a recording no more, which is given back once the replays made before are done; or none, at once. */
-function discard(ledger: Ledger, session: Session, rank: number, graph?: object): void {
-  const giveBack = (): void => session.discard(ledger.comm, rank, graph);
-  const open = graph === undefined ? [] : replaysOf(ledger, rank, graph);
-  let left = open.length;
-  if (left === 0) giveBack();
-  // One that is cancelled before it is submitted settles before those that were made earlier.
-  for (const { op } of open) {
-    op.whenSettled(() => {
-      left--;
-      if (left === 0) giveBack();
-    });
-  }
-}
-
-/** The replays of a recording that have not settled. */
-function replaysOf(ledger: Ledger, rank: number, graph: object): ReturnType<Ledger["pending"]> {
-  ledger.batches.seal();
-  return ledger.pending(rank).filter(({ call }) => call.graph === graph);
 }

@@ -16,7 +16,7 @@ import {
   type RankFailure,
 } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
-import type { CommState } from "../ledger/comm-state.ts";
+import { WorldContext } from "../ledger/comm-state.ts";
 import { commRanks, missingRanks } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
 import {
@@ -30,8 +30,6 @@ import {
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { SubmissionOrder } from "../ledger/order.ts";
-import { ReadyQueue, WakeUps } from "../ledger/wake-ups.ts";
 import type { Member } from "../member/member.ts";
 import type { Operation } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
@@ -98,8 +96,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   readonly session: Session;
   readonly #onStall: (report: StallReport) => void;
   readonly #monitor: Monitor;
-  readonly #readyQueue: ReadyQueue | undefined;
-  readonly #wakeUps: WakeUps;
+  readonly #context: WorldContext;
   readonly #communicators: Communicators;
   #state: State = "idle";
   /** True after a failed `rebuild`: this world is closed, and its successor did not open. */
@@ -122,20 +119,12 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     this.#opening = opening;
     this.session = session;
     this.#onStall = onStall ?? (stall === "fail" ? () => undefined : warnOfStall);
-    const { clock, schedule } = session.scheduler;
+    const { clock } = session.scheduler;
     const { callSites, stallMs } = opening;
     this.#monitor = new Monitor(this.size, { clock, callSites, stallMs }, this);
     this.initialRanks = initialRanks ?? Array.from({ length: this.size }, (_, rank) => rank);
-    this.#wakeUps = new WakeUps(this.#monitor);
-    this.#readyQueue = schedule && new ReadyQueue(schedule, this.#monitor);
-    const context = {
-      ...{ session, monitor: this.#monitor, wakeUps: this.#wakeUps, readyQueue: this.#readyQueue },
-      order: SubmissionOrder.forSession(session),
-      unobserved: new Set<CommState>(),
-      created: [],
-      nextId: 0,
-    };
-    this.#communicators = new Communicators(name, context, (reason) => this.abort(reason));
+    this.#context = new WorldContext(session, this.#monitor);
+    this.#communicators = new Communicators(name, this.#context, (reason) => this.abort(reason));
     asJobSession(session)?.onLost((rank, reason) => this.#communicators.onRankLost(rank, reason));
   }
 
@@ -156,7 +145,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     // Resources that the caller opens right after this call, such as timers, exist before the ranks start.
     await undefined;
     this.#monitor.start();
-    this.#wakeUps.reset();
+    this.#context.wakeUps.reset();
     const runsNoMore = reportOnInterrupt(this);
     const results = new Array<T>(this.size);
     const order = this.session.scheduler.wakeOrder(undefined);
@@ -368,7 +357,8 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     results: T[],
   ): Promise<void> {
     try {
-      if (this.#readyQueue !== undefined) await this.#readyQueue.turnOf(rank);
+      const { readyQueue } = this.#context;
+      if (readyQueue !== undefined) await readyQueue.turnOf(rank);
       const member = this.#communicators.members[rank] as Member;
       results[rank] = await this.#monitor.enter(rank, () => program(member));
     } catch (error) {
