@@ -24,13 +24,10 @@ import type { Prepared, PreparedTransfer } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 
-/** Lengths and places of the blocks of a v-form. */
-interface Lists {
-  readonly sendCounts?: unknown;
-  readonly sendOffsets?: unknown;
-  readonly recvCounts?: unknown;
-  readonly recvOffsets?: unknown;
-}
+/** Arguments of a v-form: lengths and places of its blocks. */
+const listNames = ["sendCounts", "sendOffsets", "recvCounts", "recvOffsets"] as const;
+
+type Lists = { readonly [Name in (typeof listNames)[number]]?: unknown };
 
 /** All arguments of a call that can be remembered. */
 interface Arguments extends Lists {
@@ -267,11 +264,10 @@ function countOf(args: object): number {
   return names;
 }
 
-/** Number of arguments of a checked call that are not `undefined`. */
+/** Number of arguments of a checked call that are not `undefined`, without options. */
 function definedIn(given: Arguments): number {
-  const { send, recv, op, root, sendCounts, sendOffsets, recvCounts, recvOffsets } = given;
-  const values = [send, recv, op, root, sendCounts, sendOffsets, recvCounts, recvOffsets];
-  return values.filter((value) => value !== undefined).length;
+  const names = ["send", "recv", "op", "root", ...listNames] as const;
+  return names.filter((name) => given[name] !== undefined).length;
 }
 
 function count({ counter, sendBytes }: CachedCall): void {
@@ -293,26 +289,18 @@ function setLastUse(known: CachedCall, batch: RankCalls, op: Operation): void {
 }
 
 /** Copies: the caller may write its lists. */
-function listsOf({ sendCounts, sendOffsets, recvCounts, recvOffsets }: Lists): Lists {
-  return {
-    sendCounts: copyOf(sendCounts),
-    sendOffsets: copyOf(sendOffsets),
-    recvCounts: copyOf(recvCounts),
-    recvOffsets: copyOf(recvOffsets),
-  };
-}
-
-function copyOf(list: unknown): unknown {
-  return Array.isArray(list) ? [...list] : list;
+function listsOf(given: Lists): Lists {
+  const lists: { -readonly [Name in keyof Lists]: unknown } = {};
+  for (const name of listNames) {
+    const list = given[name];
+    lists[name] = Array.isArray(list) ? [...list] : list;
+  }
+  return lists;
 }
 
 function sameLists(a: Lists, b: Lists): boolean {
-  return (
-    sameList(a.sendCounts, b.sendCounts) &&
-    sameList(a.sendOffsets, b.sendOffsets) &&
-    sameList(a.recvCounts, b.recvCounts) &&
-    sameList(a.recvOffsets, b.recvOffsets)
-  );
+  for (const name of listNames) if (!sameList(a[name], b[name])) return false;
+  return true;
 }
 
 function sameList(a: unknown, b: unknown): boolean {
