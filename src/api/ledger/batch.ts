@@ -82,7 +82,7 @@ class CallBatch extends Submission {
 
 /** One rank's repeated calls. */
 export class RankCalls {
-  /** This object while calls can be appended: once a call that was admitted has joined the batch. Appended calls are not admitted. */
+  /** This object while calls can be appended. It is set by a checked call of the rank: appended calls are not checked again. */
   current: RankCalls | undefined;
   /** The deadline of the calls that can be appended. */
   timeoutMs: number | undefined;
