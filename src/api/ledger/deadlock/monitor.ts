@@ -59,6 +59,12 @@ const longestAliveMs = 1_000;
 
 type RankState = "idle" | "running" | "finished";
 
+/** A time without activity: its start in the time of `performance.now`; true from the report of a stall on. */
+interface Quiet {
+  readonly sinceMs: number;
+  readonly isStall: boolean;
+}
+
 /** When ranks may make calls: while their programs run, always, or never. */
 type Admission = "running" | "always" | "never";
 
@@ -216,7 +222,9 @@ export class Monitor implements OpObserver {
     if (this.#looking || !this.#waiting()) return;
     this.#looking = true;
     const seen = this.#activity;
-    this.#nextTurn(() => this.#nextTurn(() => this.#decide(seen, 0)));
+    this.#nextTurn(() =>
+      this.#nextTurn(() => this.#decide(seen, { sinceMs: performance.now(), isStall: false })),
+    );
   }
 
   #nextTurn(step: () => void): void {
@@ -225,22 +233,22 @@ export class Monitor implements OpObserver {
   }
 
   /**
-   * Decides after `waitedMs` without activity. `atRest` holds the number of events at the first check without working threads.
+   * Decides during a time without activity. `atRest` holds the number of events at the first check without working threads.
    */
-  #decide(seen: number, waitedMs: number, atRest?: { readonly events: number | undefined }): void {
+  #decide(seen: number, quiet: Quiet, atRest?: { readonly events: number | undefined }): void {
     this.#looking = false;
     if (!this.#waiting()) return;
     const now = liveResources();
     const events = eventsSoFar();
     if (seen !== this.#activity) this.#check();
-    else if (!this.allParked || !this.#nothingElse(now)) this.#lookAgain(seen, waitedMs, now);
-    else if (otherThreadsWorkNow()) this.#lookAgain(seen, waitedMs, now);
+    else if (!this.allParked || !this.#nothingElse(now)) this.#lookAgain(seen, quiet, now);
+    else if (otherThreadsWorkNow()) this.#lookAgain(seen, quiet, now);
     else if (atRest === undefined) {
       // Finished work of other threads arrives as an event of the next turn.
       this.#looking = true;
-      this.#nextTurn(() => this.#decide(seen, waitedMs, { events }));
+      this.#nextTurn(() => this.#decide(seen, quiet, { events }));
     } else if (atRest.events === events) this.#listener.onDeadlock();
-    else this.#lookAgain(seen, waitedMs, now);
+    else this.#lookAgain(seen, quiet, now);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
@@ -264,20 +272,19 @@ export class Monitor implements OpObserver {
    * Schedules the next check after the time waited so far. Checks that can prove a deadlock keep the runtime alive for up to
    * `longestAliveMs`. After that, the last turn decides.
    */
-  #lookAgain(seen: number, waitedMs: number, alive: LiveResources | undefined): void {
+  #lookAgain(seen: number, quiet: Quiet, alive: LiveResources | undefined): void {
     this.#looking = true;
-    const stallMs = this.#stallMs;
-    const { wakeable } = this.#listener;
-    const keepsAlive = this.allParked && !wakeable && waitedMs < longestAliveMs;
+    const waitedMs = performance.now() - quiet.sinceMs;
+    const keepsAlive = this.allParked && !this.#listener.wakeable && waitedMs < longestAliveMs;
     // A check is due exactly at `stallMs`, so that the report is on time.
-    const leftMs = waitedMs < stallMs ? stallMs - waitedMs : longestLookMs;
-    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), leftMs);
-    const waited = waitedMs + lookMs;
+    const leftMs = quiet.isStall ? longestLookMs : this.#stallMs - waitedMs;
+    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), Math.max(1, Math.ceil(leftMs)));
     const look = (): void => {
       this.#farLook = undefined;
-      const same = seen === this.#activity && this.#waiting();
-      if (same && waitedMs < stallMs && waited >= stallMs) this.#listener.onStalled(alive);
-      this.#decide(seen, waited);
+      const isStall = performance.now() - quiet.sinceMs >= this.#stallMs;
+      if (isStall && !quiet.isStall && seen === this.#activity && this.#waiting())
+        this.#listener.onStalled(alive);
+      this.#decide(seen, { sinceMs: quiet.sinceMs, isStall });
     };
     const stop = setOwnTimer(look, lookMs, keepsAlive);
     // A timer that does not keep the runtime alive may never fire, so that activity restarts the check.
