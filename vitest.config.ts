@@ -24,7 +24,7 @@ const areas: Readonly<Record<string, readonly string[]>> = {
   algorithms: ["test/unit/algorithms", "test/unit/catalogue.test.ts"],
   sim: ["test/unit/backends/sim"],
   nccl: nccl("*", "calls", "device", "discovery", "job"),
-  rendezvous: [...nccl("rendezvous"), "test/unit/launched-ranks"],
+  job: ["test/unit/job", "test/unit/launched-ranks"],
   parallel: ["test/unit/parallel"],
   tools: [
     "test/unit/bench",

@@ -7,11 +7,11 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { type Figure, report } from "./support/report.ts";
 
-type Server = typeof import("../src/backends/nccl/rendezvous/server.ts");
+type Server = typeof import("../src/job/server.ts");
 
 // The rendezvous is no entry of the package, so the built files are named.
-const built = new URL("../dist/backends/nccl/rendezvous/", import.meta.url).href;
-const { StoreServer } = (await import(`${built}store-server.js`)) as Server;
+const built = new URL("../dist/job/", import.meta.url).href;
+const { StoreServer } = (await import(`${built}server.js`)) as Server;
 
 const rounds = 2_000;
 const id = 128;

@@ -2,7 +2,6 @@
 
 import { fileURLToPath } from "node:url";
 import { namedReduceOps } from "../api/index.ts";
-import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import {
   type BenchDocument,
   type BenchOptions,
@@ -17,6 +16,7 @@ import {
   tally,
   toCsv,
 } from "../bench/index.ts";
+import { launcherEnvironment } from "../job/launchers.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
   maxRanks,

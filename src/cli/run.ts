@@ -8,8 +8,8 @@ import {
   DeviceBuffer,
 } from "../api/index.ts";
 import { worldError } from "../api/world/world-errors.ts";
-import { launcherEnvironment } from "../backends/nccl/rendezvous/index.ts";
 import { Trace } from "../backends/sim/index.ts";
+import { launcherEnvironment } from "../job/launchers.ts";
 import { maxRanks } from "./args.ts";
 import {
   executorOption,

@@ -5,7 +5,7 @@
  * which NCCL uses sockets: what does not depend on the links is tested there too.
  */
 import { fileURLToPath } from "node:url";
-import { launch } from "../unit/backends/nccl/rendezvous/launched.ts";
+import { launch } from "../unit/job/launched.ts";
 import { gpuSizes } from "./machine.ts";
 
 const gpus = (await gpuSizes()).length;

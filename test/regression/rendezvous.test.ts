@@ -13,18 +13,18 @@ import { createConnection, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { joinStore } from "../../src/backends/nccl/rendezvous/client.ts";
-import { connectSession } from "../../src/backends/nccl/rendezvous/connect.ts";
-import { encodeHello, freshNonce } from "../../src/backends/nccl/rendezvous/connection.ts";
-import { fileRendezvous } from "../../src/backends/nccl/rendezvous/file.ts";
-import { launcherEnvironment, rendezvousFor } from "../../src/backends/nccl/rendezvous/index.ts";
-import { limits } from "../../src/backends/nccl/rendezvous/limits.ts";
-import type { Reply, Request } from "../../src/backends/nccl/rendezvous/protocol.ts";
-import { Store } from "../../src/backends/nccl/rendezvous/store.ts";
-import { tcpRendezvous } from "../../src/backends/nccl/rendezvous/tcp.ts";
+import { joinStore } from "../../src/job/client.ts";
+import { connectSession } from "../../src/job/connect.ts";
+import { encodeHello, freshNonce } from "../../src/job/connection.ts";
+import { fileRendezvous } from "../../src/job/file.ts";
+import { launcherEnvironment, rendezvousFor } from "../../src/job/launchers.ts";
+import { limits } from "../../src/job/limits.ts";
+import type { Reply, Request } from "../../src/job/protocol.ts";
+import { Store } from "../../src/job/store.ts";
+import { tcpRendezvous } from "../../src/job/tcp.ts";
 import { closeAfter } from "../support/opened.ts";
-import { launch, script } from "../unit/backends/nccl/rendezvous/launched.ts";
-import { errorOf, type Place, place, relay } from "../unit/backends/nccl/rendezvous/stores.ts";
+import { launch, script } from "../unit/job/launched.ts";
+import { errorOf, type Place, place, relay } from "../unit/job/stores.ts";
 
 /** The number of the next connections of this process that never come about. */
 let lostConnects = 0;
@@ -265,7 +265,7 @@ describe("other users could block the file in the folder for temporary files", (
 
 test("a process that a rank starts inherited the secret of its job", async () => {
   const file = (name: string) => new URL(`../../dist/${name}`, import.meta.url).href;
-  const rendezvousModule = file("backends/nccl/rendezvous/index.js");
+  const rendezvousModule = file("job/launchers.js");
   const path = script(
     "inherits.mjs",
     `import { spawnSync } from "node:child_process";

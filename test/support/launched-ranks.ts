@@ -9,7 +9,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { PartArguments, PartResult } from "twinccl/testing";
-import { type Launch, launch } from "../unit/backends/nccl/rendezvous/launched.ts";
+import { type Launch, launch } from "../unit/job/launched.ts";
 import { sendMessage, takeMessages } from "./messages.ts";
 import { type Answer, type Parts, socketVariable } from "./parts.ts";
 import { type Collected, collected } from "./patience.ts";

@@ -26,8 +26,12 @@ export interface Exception {
 const LAYERS: readonly { folder: string; imports: readonly string[] }[] = [
   { folder: "src/api/", imports: ["src/api/"] },
   { folder: "src/algorithms/", imports: ["src/algorithms/", "src/api/"] },
+  { folder: "src/job/", imports: ["src/job/", "src/api/"] },
   { folder: "src/backends/sim/", imports: ["src/backends/sim/", "src/algorithms/", "src/api/"] },
-  { folder: "src/backends/nccl/", imports: ["src/backends/nccl/", "src/algorithms/", "src/api/"] },
+  {
+    folder: "src/backends/nccl/",
+    imports: ["src/backends/nccl/", "src/algorithms/", "src/job/", "src/api/"],
+  },
   { folder: "src/parallel/", imports: ["src/parallel/", "src/api/"] },
   { folder: "src/golden/", imports: ["src/golden/", "src/algorithms/", "src/api/"] },
   { folder: "src/testing/", imports: ["src/testing/", "src/api/"] },
@@ -43,7 +47,7 @@ const PACKAGE_HOMES: Readonly<Record<string, string>> = {
 };
 
 /** Folders that need Node; everything else in src must also run in a browser. */
-const NODE_FOLDERS = ["src/cli/", "src/bench/", "src/golden/", "src/backends/nccl/"];
+const NODE_FOLDERS = ["src/cli/", "src/bench/", "src/golden/", "src/job/", "src/backends/nccl/"];
 
 /** Folders with results that must depend on their arguments only. */
 const PURE_FOLDERS = ["src/api/", "src/algorithms/", "src/backends/sim/"];
@@ -66,12 +70,10 @@ const SUBFOLDER_LAYERS: Readonly<Record<string, Readonly<Record<string, readonly
     common: [],
     sys: ["common"],
     result: ["sys", "common"],
-    rendezvous: ["common"],
     discovery: ["result", "sys", "common"],
     process: ["discovery", "sys", "common"],
     device: ["result", "sys", "common"],
     calls: ["device", "result", "sys", "common"],
-    job: ["calls", "rendezvous", "result", "common"],
   },
 };
 

@@ -1,7 +1,7 @@
 /** The GPUs that this process sees, and the GPU and the stream of each rank. */
 import type { OpenRequest } from "../../api/backend-entry.ts";
+import { firstLine } from "../../api/error-text.ts";
 import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
-import { firstLine } from "./common/text.ts";
 import type { RankPlacement } from "./device/device.ts";
 import { type Libraries, loadLibraries } from "./discovery/libraries.ts";
 import { type NcclOptions, streamsOf } from "./options.ts";

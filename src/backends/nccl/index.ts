@@ -2,9 +2,10 @@
 
 import { resolvePin } from "../../algorithms/index.ts";
 import type { OpenRequest, Probe } from "../../api/backend-entry.ts";
+import { firstLine } from "../../api/error-text.ts";
 import { type Backend, CommError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
-import { firstLine } from "./common/text.ts";
+import { launcherEnvironment } from "../../job/launchers.ts";
 import { rankPlaces } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
@@ -21,7 +22,6 @@ import {
 import { needsVariables } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-log.ts";
 import { awaitStarts } from "./process/start-variables.ts";
-import { launcherEnvironment } from "./rendezvous/index.ts";
 
 export type { NcclPin } from "../../algorithms/index.ts";
 export type { NcclOptions } from "./options.ts";

@@ -7,7 +7,8 @@ import type {
   Session,
   Work,
 } from "../../api/backend-entry.ts";
-import type { Job } from "./job/job.ts";
+import type { Job } from "../../job/job.ts";
+import { NcclFirstContacts } from "./calls/first-contact.ts";
 import { NcclSession, type SessionParts } from "./session.ts";
 
 /** This process's rank of a job of several processes. */
@@ -16,10 +17,12 @@ export class NcclJobSession extends NcclSession implements JobSession {
   readonly initialRanks: readonly number[];
   readonly compare: CompareDigests | undefined;
   readonly #job: Job;
+  readonly #contacts: NcclFirstContacts;
 
   constructor(parts: SessionParts, job: Job) {
     super(parts);
     this.#job = job;
+    this.#contacts = new NcclFirstContacts(job.firstContacts);
     this.generation = job.generation + 1;
     this.initialRanks = job.initialRanks;
     const { crossCheck } = job;
@@ -35,11 +38,10 @@ export class NcclJobSession extends NcclSession implements JobSession {
   }
 
   barrier(work: Work): PeerBarrier | undefined {
-    const { firstContacts } = this.#job;
     const comm = this.openCommunicator(work.comm);
     return "transfers" in work
-      ? firstContacts.forMessages(comm, work.remote)
-      : firstContacts.forCall(comm, work);
+      ? this.#contacts.forMessages(comm, work.remote)
+      : this.#contacts.forCall(comm, work);
   }
 
   async rejoin(without: readonly number[] | undefined): Promise<Session> {

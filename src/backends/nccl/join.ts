@@ -3,6 +3,7 @@
 import type { JoinRequest, Session } from "../../api/backend-entry.ts";
 import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
+import { launcherEnvironment, launcherVariables, rendezvousFor } from "../../job/launchers.ts";
 import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./discovery/libraries.ts";
 import { openJoined, openLocal, type Setup } from "./open.ts";
@@ -13,7 +14,6 @@ import {
   processDevice,
   type RequestedDevice,
 } from "./process/visible-devices.ts";
-import { launcherEnvironment, launcherVariables, rendezvousFor } from "./rendezvous/index.ts";
 
 /** The process's role for its GPUs. */
 export interface DeviceAccess {

@@ -12,19 +12,20 @@ import {
   type Work,
 } from "../../api/backend-entry.ts";
 import type { CommAbortedError, Explanation, Question } from "../../api/index.ts";
+import { keepAlive, settlesWithin } from "../../job/async.ts";
+import type { Job } from "../../job/job.ts";
 import { abortedError, type NcclCommunicator } from "./calls/communicator.ts";
 import { CommunicatorEnds, EndingCommunicators } from "./calls/communicator-ends.ts";
 import { splitInJob, splitLocal } from "./calls/create-communicators.ts";
 import type { CapturedGraph } from "./calls/graphs.ts";
 import { Submitter } from "./calls/submitter.ts";
 import { deregisterAll } from "./calls/windows.ts";
-import { asPromise, keepAlive, runAll, settlesWithin } from "./common/async.ts";
+import { asPromise, runAll } from "./common/async.ts";
 import { forgetCurrentDevice, type RankPlacement } from "./device/device.ts";
 import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
 import { DryRun, type DryRunFacts } from "./dry-run.ts";
-import type { Job } from "./job/job.ts";
 import type { NcclOptions } from "./options.ts";
 import { pinnedVariables } from "./process/pinned-start.ts";
 import { afterPinnedStarts, startWithVariables, withVariables } from "./process/start-variables.ts";

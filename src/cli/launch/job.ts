@@ -4,7 +4,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
-import { StoreServer } from "../../backends/nccl/rendezvous/index.ts";
+import { StoreServer } from "../../job/server.ts";
 import type { Context } from "../context.ts";
 import { standardOutput } from "../output.ts";
 import { Guardian } from "./guardian.ts";

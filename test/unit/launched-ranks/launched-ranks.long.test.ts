@@ -2,7 +2,7 @@
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, test } from "vitest";
 import { LaunchedRanks } from "../../support/launched-ranks.ts";
-import { isRunning } from "../backends/nccl/rendezvous/launched.ts";
+import { isRunning } from "../job/launched.ts";
 import type { parts } from "./parts.ts";
 
 type Ranks = LaunchedRanks<typeof parts>;

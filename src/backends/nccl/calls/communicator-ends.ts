@@ -1,18 +1,11 @@
 /** Ends the communicators of a session: with the other processes where possible, else by an abort. */
-import type { CommInfo } from "../../../api/backend-entry.ts";
-import { settlesWithin } from "../common/async.ts";
+
+import { settlesWithin } from "../../../job/async.ts";
+import type { RemoteEnds } from "../../../job/job.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 
 /** Longest time to report an end to the store, and the interval of queries for remote ends. */
 const [reportMs, pollMs] = [1_000, 500];
-
-/** Reports and queries ends of communicators in other processes. */
-export interface RemoteEnds {
-  /** This process has ended a communicator without the others, none of which is lost. */
-  reportClosedAlone(comm: CommInfo): Promise<void>;
-  /** True where another process has ended the communicator alone. */
-  isEndedElsewhere(comm: CommInfo): Promise<boolean>;
-}
 
 /** Ends the communicators of one session. */
 export class CommunicatorEnds {

@@ -1,14 +1,15 @@
 /** One communicator of a session: NCCL's handles of its members in this process, their calls and their end. */
 import type { CommInfo, Completion, RankCall } from "../../../api/backend-entry.ts";
+import { firstLine } from "../../../api/error-text.ts";
 import { CommAbortedError, CommError } from "../../../api/index.ts";
-import { asPromise, longestTimerMs, runAll, settlesWithin } from "../common/async.ts";
-import { firstLine } from "../common/text.ts";
+import { longestTimerMs, settlesWithin } from "../../../job/async.ts";
+import type { CallCounters } from "../../../job/call-counters.ts";
+import { asPromise, runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "../device/nccl-types.ts";
 import { located, NcclError } from "../result/errors.ts";
 import type { ConnectEnd, NcclCalls } from "../result/nccl.ts";
-import type { CallCounters } from "./call-counters.ts";
 import { CommLock } from "./comm-lock.ts";
 import type { CapturedGraph } from "./graphs.ts";
 import { addressOf, type NcclCallArgs, typeOf } from "./nccl-steps.ts";

@@ -10,7 +10,8 @@ import {
   symmetricPlace,
 } from "../../../api/backend-entry.ts";
 import type { DeviceBuffer } from "../../../api/index.ts";
-import { runAll, settlesWithin } from "../common/async.ts";
+import { settlesWithin } from "../../../job/async.ts";
+import { runAll } from "../common/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";

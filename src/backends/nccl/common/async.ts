@@ -1,4 +1,4 @@
-/** Helpers for cleanup, bounded waits and promises. Other folders of the backend use them; they use none of these. */
+/** Helpers for cleanup and promises. Other folders of the backend use them; they use none of these. */
 import type { Completion } from "../../../api/backend-entry.ts";
 
 /** Runs every step, also after one threw; then throws the first error. */
@@ -12,54 +12,6 @@ export function runAll(steps: Iterable<() => void>): void {
     }
   }
   if (failure !== undefined) throw failure.error;
-}
-
-/** True when a promise settles in time, and before it is cancelled; its error is ignored. */
-export async function settlesWithin(
-  boundMs: number,
-  promise: Promise<unknown>,
-  cancelled?: AbortSignal,
-): Promise<boolean> {
-  let giveUp = (): void => undefined;
-  const late = new Promise<boolean>((resolve) => {
-    giveUp = () => resolve(false);
-  });
-  const timer = setTimeout(giveUp, boundMs);
-  cancelled?.addEventListener("abort", giveUp);
-  if (cancelled?.aborted === true) giveUp();
-  const settled = promise.then(
-    () => true,
-    () => true,
-  );
-  try {
-    return await Promise.race([settled, late]);
-  } finally {
-    clearTimeout(timer);
-    cancelled?.removeEventListener("abort", giveUp);
-  }
-}
-
-/** The longest time that a timer of Node.js holds. */
-export const longestTimerMs = 2 ** 31 - 1;
-
-/** Keeps the process alive until a promise settles, as a timer does. */
-export function keepAlive<T>(promise: Promise<T>): Promise<T> {
-  const timer = setInterval(() => undefined, longestTimerMs);
-  return promise.finally(() => clearInterval(timer));
-}
-
-/** Resolves after a time, or when the signal fires; with `unref` it keeps no process alive. */
-export function pause(ms: number, signal?: AbortSignal, { unref = false } = {}): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    if (unref) timer.unref();
-    signal?.addEventListener("abort", done, { once: true });
-  });
 }
 
 /** A promise of work that begins with a `Completion`. */

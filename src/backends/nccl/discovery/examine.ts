@@ -1,6 +1,7 @@
 /** Reports libraries, versions, GPUs and links available to NCCL, without starting a communicator or a GPU context. */
+
+import { firstLine } from "../../../api/error-text.ts";
 import { CommError } from "../../../api/index.ts";
-import { firstLine } from "../common/text.ts";
 import { type CudaDeviceCalls, cudaLibrary, deviceCalls, multicastOf } from "../result/cuda.ts";
 import { communicatorCalls, ncclLibrary } from "../result/nccl.ts";
 import { type NvmlCalls, nvmlCalls } from "../result/nvml.ts";

@@ -1,5 +1,5 @@
 /** Memory that lives until the process exits: writable pages, and this library's machine code. */
-import { firstLine } from "../common/text.ts";
+import { firstLine } from "../../../api/error-text.ts";
 import { koffi } from "./koffi.ts";
 
 /** Machine code: each instruction in GNU assembler syntax, with its bytes in hexadecimal. */

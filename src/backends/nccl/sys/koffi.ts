@@ -1,7 +1,7 @@
 /** Loads koffi with the first native library, and declares the C types of the prototypes. */
 import type * as Koffi from "koffi";
+import { firstLine } from "../../../api/error-text.ts";
 import { BackendUnavailableError } from "../../../api/index.ts";
-import { firstLine } from "../common/text.ts";
 import { uniqueIdBytes } from "./layouts.ts";
 
 type KoffiModule = typeof Koffi;

@@ -5,7 +5,7 @@
  * waits forever for a lost rank. A detached thread blocks neither the exit nor other calls.
  */
 
-import { firstLine } from "../common/text.ts";
+import { firstLine } from "../../../api/error-text.ts";
 import { type MachineCode, mapCode, type PageCalls, pageBytes, pageCalls } from "./code-memory.ts";
 import { koffi, stackBytes } from "./koffi.ts";
 

@@ -3,9 +3,9 @@ import type { Communicator } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
+import { fragile, place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "../job/joined.ts";
-import { fragile, place } from "../rendezvous/stores.ts";
 
 quickTime();
 

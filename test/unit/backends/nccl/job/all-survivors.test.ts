@@ -3,8 +3,8 @@ import type { ConnectedCommunicator } from "twinccl";
 import { expect, test, vi } from "vitest";
 import { cudaError, fakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
+import { fragile, place } from "../../../job/stores.ts";
 import { turns } from "../gpus.ts";
-import { fragile, place } from "../rendezvous/stores.ts";
 import { errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();

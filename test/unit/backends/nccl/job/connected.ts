@@ -3,11 +3,11 @@
 import { type ConnectedCommunicator, connect } from "twinccl";
 import type { Session } from "twinccl/backend";
 import { onTestFinished } from "vitest";
-import type { CompareCalls } from "../../../../../src/backends/nccl/job/cross-check.ts";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
+import type { CompareCalls } from "../../../../../src/job/cross-check.ts";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
+import { place } from "../../../job/stores.ts";
 import { cleanGpus } from "../gpus.ts";
-import { place } from "../rendezvous/stores.ts";
 
 /** Connects so many ranks, each a session of its own. */
 export async function connected(

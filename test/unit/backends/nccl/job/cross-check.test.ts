@@ -7,9 +7,9 @@ import {
 } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { CompareCalls } from "../../../../../src/backends/nccl/job/cross-check.ts";
-import { Job } from "../../../../../src/backends/nccl/job/job.ts";
-import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
+import type { CompareCalls } from "../../../../../src/job/cross-check.ts";
+import { Job } from "../../../../../src/job/job.ts";
+import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus } from "../gpus.ts";
 import { connected } from "./connected.ts";

@@ -1,7 +1,7 @@
 /** Calls that connect ranks, where one of them hears late or never what the others do, or has lost its buffers by then. */
 import { type CommError, type Communicator, RendezvousError } from "twinccl";
 import { expect, test } from "vitest";
-import { CommunicatorKeys } from "../../../../../src/backends/nccl/job/job.ts";
+import { CommunicatorKeys } from "../../../../../src/job/job.ts";
 import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { noteHanded } from "../calls/handed-over.ts";

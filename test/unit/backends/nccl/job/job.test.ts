@@ -1,11 +1,11 @@
 /** Queries among the processes of a job: the ranks that have made a call. */
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { RankCall, Session } from "../../../../../src/api/backend-entry.ts";
-import { Job } from "../../../../../src/backends/nccl/job/job.ts";
-import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
+import { Job } from "../../../../../src/job/job.ts";
+import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
-import { place } from "../rendezvous/stores.ts";
+import { place } from "../../../job/stores.ts";
 
 quickTime();
 

@@ -9,8 +9,8 @@ import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { join } from "../../../../../src/backends/nccl/join.ts";
 import { ProcessDevice } from "../../../../../src/backends/nccl/process/visible-devices.ts";
 import { type FakeGpus, librariesOf, migOf, uuidOf } from "../../../../support/fake-gpus/index.ts";
+import { place } from "../../../job/stores.ts";
 import { cleanGpus } from "../gpus.ts";
-import { place } from "../rendezvous/stores.ts";
 
 afterEach(() => vi.unstubAllEnvs());
 

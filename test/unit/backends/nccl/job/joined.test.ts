@@ -4,7 +4,7 @@ import { type Backend, type CommError, type ConnectedCommunicator, connect } fro
 import type { Session } from "twinccl/backend";
 import { describe, expect, test, vi } from "vitest";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
-import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
+import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import { type FakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { cleanGpus, seen, turns } from "../gpus.ts";
 

@@ -1,13 +1,13 @@
 /** Jobs on fake GPUs, with ranks that joined as processes of their own do. */
 import { type CommError, type Communicator, type ConnectedCommunicator, connect } from "twinccl";
-import type { CompareCalls } from "../../../../../src/backends/nccl/job/cross-check.ts";
 import type { NcclJobSession } from "../../../../../src/backends/nccl/job-session.ts";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
-import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
+import type { CompareCalls } from "../../../../../src/job/cross-check.ts";
+import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { within } from "../../../../support/planted.ts";
+import { place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { place } from "../rendezvous/stores.ts";
 
 /** One rank of a job, and its queries to the others. */
 export interface Joined {

@@ -4,8 +4,8 @@ import { describe, expect, test, vi } from "vitest";
 import { fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
+import { fragile, place } from "../../../job/stores.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
-import { fragile, place } from "../rendezvous/stores.ts";
 import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();

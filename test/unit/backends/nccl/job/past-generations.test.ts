@@ -5,8 +5,8 @@ import { runInNewContext } from "node:vm";
 import { type Backend, type ConnectedCommunicator, connect } from "twinccl";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
+import { place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
-import { place } from "../rendezvous/stores.ts";
 
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;

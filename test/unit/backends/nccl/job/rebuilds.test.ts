@@ -1,7 +1,7 @@
 /** Rebuilds with a next generation that does not open at once, or not at all: retried, reported on all ranks, and never final. */
 import { type CommError, createWorld, InvalidArgumentError } from "twinccl";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import type { Membership } from "../../../../../src/backends/nccl/rendezvous/index.ts";
+import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import { type FakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { LivingTimers } from "../../../../support/living-timers.ts";
 import { expectHealthy, within } from "../../../../support/planted.ts";

@@ -1,0 +1,49 @@
+/** Bounded waits and timers, for this layer and for backends. */
+
+/** True when a promise settles in time, and before it is cancelled; its error is ignored. */
+export async function settlesWithin(
+  boundMs: number,
+  promise: Promise<unknown>,
+  cancelled?: AbortSignal,
+): Promise<boolean> {
+  let giveUp = (): void => undefined;
+  const late = new Promise<boolean>((resolve) => {
+    giveUp = () => resolve(false);
+  });
+  const timer = setTimeout(giveUp, boundMs);
+  cancelled?.addEventListener("abort", giveUp);
+  if (cancelled?.aborted === true) giveUp();
+  const settled = promise.then(
+    () => true,
+    () => true,
+  );
+  try {
+    return await Promise.race([settled, late]);
+  } finally {
+    clearTimeout(timer);
+    cancelled?.removeEventListener("abort", giveUp);
+  }
+}
+
+/** The longest time that a timer of Node.js holds. */
+export const longestTimerMs = 2 ** 31 - 1;
+
+/** Keeps the process alive until a promise settles, as a timer does. */
+export function keepAlive<T>(promise: Promise<T>): Promise<T> {
+  const timer = setInterval(() => undefined, longestTimerMs);
+  return promise.finally(() => clearInterval(timer));
+}
+
+/** Resolves after a time, or when the signal fires; with `unref` it keeps no process alive. */
+export function pause(ms: number, signal?: AbortSignal, { unref = false } = {}): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    if (unref) timer.unref();
+    signal?.addEventListener("abort", done, { once: true });
+  });
+}

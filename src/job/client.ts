@@ -1,0 +1,401 @@
+/** The client of a rank: its authenticated session with the store, and its memberships. */
+
+import { hostname } from "node:os";
+import { CommClosedError } from "../api/index.ts";
+import { invariant } from "../api/invariant.ts";
+import { invalid } from "../api/option-kinds.ts";
+import { longestTimerMs } from "./async.ts";
+import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
+import type { FramedSocket, FrameSeal } from "./connection.ts";
+import { type ErrorContext, failureError, signalError, storeError } from "./errors.ts";
+import { limits } from "./limits.ts";
+import {
+  decodeReply,
+  encodeRequest,
+  type Failure,
+  type Reply,
+  type Request,
+  WireError,
+} from "./protocol.ts";
+import {
+  type Barrier,
+  defaultWaitMs,
+  type GetOptions,
+  type LostPeer,
+  type Membership,
+  type RejoinOptions,
+  type WaitOptions,
+} from "./rendezvous.ts";
+
+/** A request without the number that the session gives it. */
+type RequestArgs = {
+  [K in Request["kind"]]: Omit<Extract<Request, { kind: K }>, "id">;
+}[Exclude<Request["kind"], "cancel" | "leave" | "liveness">];
+
+/** The answer of a request that worked. */
+type Answer = Exclude<Reply, { kind: "failed" | "lost" | "closing" | "bye" }>;
+
+/** A loss: in one generation, or of the store itself. */
+interface LossNotice {
+  readonly generation: number | "all";
+  readonly peer: LostPeer;
+}
+
+interface PendingRequest {
+  answered(answer: Answer): void;
+  failed(failure: Failure): void;
+  /** The session is over. */
+  over(): void;
+}
+
+/** Longest wait for the store's answer past a deadline, which the store keeps. */
+const graceMs = 2_000;
+/** Longest wait for the answer to a cancelled barrier. */
+const withdrawTimeoutMs = 1_000;
+/** Longest wait for the answer to `leave`. */
+const leaveTimeoutMs = 1_000;
+
+/** A session. It keeps the process alive only while a request waits that is not idle. */
+export class RendezvousSession {
+  readonly #framed: FramedSocket;
+  readonly #incoming: FrameSeal;
+  readonly #outgoing: FrameSeal;
+  readonly #pending = new Map<number, PendingRequest>();
+  /** Number of them that keep the process alive. */
+  #activeCount = 0;
+  readonly #listeners = new Set<(news: LossNotice) => void>();
+  readonly #losses: LossNotice[] = [];
+  #nextId = 1;
+  #endReason: "left" | { readonly reason: string } | undefined;
+  #leaving: Promise<void> | undefined;
+  #onLeft: (() => void) | undefined;
+
+  constructor(framed: FramedSocket, incoming: FrameSeal, outgoing: FrameSeal) {
+    this.#framed = framed;
+    this.#incoming = incoming;
+    this.#outgoing = outgoing;
+    framed.listener = {
+      frame: (frame) => this.#frame(frame),
+      ended: (reason) => this.#lost(reason),
+    };
+  }
+
+  /** The store has closed, or the connection to it has ended. */
+  get hasEnded(): boolean {
+    return this.#endReason !== undefined && this.#endReason !== "left";
+  }
+
+  /** Calls a listener with all news so far, then with every later one; gives a way to stop that. */
+  onLoss(listener: (news: LossNotice) => void): () => void {
+    for (const news of this.#losses) listener(news);
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Sends a request and gives its answer, or the error that it failed with. */
+  request(
+    args: RequestArgs,
+    timeoutMs: number,
+    signal: AbortSignal | undefined,
+    context: ErrorContext,
+    idle = false,
+  ): Promise<Answer> {
+    const { kind } = args;
+    const holds = idle ? 0 : 1;
+    if (signal?.aborted === true) return Promise.reject(signalError(kind, context, signal));
+    if (this.#endReason !== undefined) return Promise.reject(this.#endedError(kind, context));
+    const id = this.#nextId;
+    this.#nextId = (id % 0xffff_ffff) + 1;
+    return new Promise<Answer>((resolve, reject) => {
+      const settle = (then: () => void): void => {
+        this.#pending.delete(id);
+        clearTimeout(timer);
+        clearImmediate(turn);
+        signal?.removeEventListener("abort", giveUp);
+        this.#activeCount -= holds;
+        if (this.#activeCount === 0) this.#framed.socket.unref();
+        then();
+      };
+      const giveUp = (): void => {
+        this.#send({ kind: "cancel", id });
+        const over = (): void =>
+          settle(() => reject(signalError(kind, context, signal as AbortSignal)));
+        // A barrier may have released the others already: the store answers whether it has.
+        clearTimeout(timer);
+        clearImmediate(turn);
+        if (kind === "barrier") timer = setTimeout(over, withdrawTimeoutMs).unref();
+        else over();
+      };
+      const silent = (): void => {
+        const what = `${kind}: the store did not answer within ${timeoutMs} ms`;
+        const hint = "the process that hosts it may be blocked or stopped";
+        settle(() => reject(storeError(what, hint, context)));
+      };
+      // Where this process was stopped, the answer may be in its socket, which is read after the timers. The turn keeps
+      // the process alive, but only that long; one without a reference would wait for whatever wakes the process next.
+      const late = (): void => {
+        turn = setImmediate(silent);
+      };
+      let turn: NodeJS.Immediate | undefined;
+      let timer = setTimeout(late, Math.min(timeoutMs + graceMs, longestTimerMs)).unref();
+      signal?.addEventListener("abort", giveUp, { once: true });
+      this.#pending.set(id, {
+        answered: (answer) => settle(() => resolve(answer)),
+        failed: (failure) => settle(() => reject(failureError(kind, failure, context))),
+        over: () => settle(() => reject(this.#endedError(kind, context))),
+      });
+      this.#activeCount += holds;
+      if (this.#activeCount > 0) this.#framed.socket.ref();
+      this.#send({ ...args, id } as Request);
+    });
+  }
+
+  /** Sends `leave` and ends. Bounded and idempotent. */
+  leave(): Promise<void> {
+    this.#leaving ??= this.#leave();
+    return this.#leaving;
+  }
+
+  /** Ends without `leave`: to the others this rank is lost. */
+  destroy(): void {
+    this.#framed.destroy();
+    this.#end("left");
+  }
+
+  async #leave(): Promise<void> {
+    if (this.#endReason !== undefined) return;
+    this.#end("left");
+    this.#framed.socket.ref();
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, leaveTimeoutMs);
+      this.#onLeft = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+      this.#send({ kind: "leave" });
+    });
+    this.#framed.destroy();
+  }
+
+  #send(request: Request): void {
+    this.#framed.write(this.#outgoing.seal(encodeRequest(request)));
+  }
+
+  #frame(frame: Buffer): void {
+    const body = this.#incoming.open(frame);
+    if (body === undefined) throw new WireError("a frame that is not authentic");
+    const reply = decodeReply(body);
+    switch (reply.kind) {
+      case "failed":
+        this.#pending.get(reply.id)?.failed(reply);
+        return;
+      case "lost": {
+        const { generation, rank, atMs, reason } = reply;
+        this.#notify({ generation, peer: { rank, atMs, reason } });
+        return;
+      }
+      case "closing":
+        this.#framed.destroy();
+        this.#onLeft?.();
+        this.#end({ reason: reply.reason });
+        return;
+      case "bye":
+        this.#onLeft?.();
+        return;
+      default:
+        this.#pending.get(reply.id)?.answered(reply);
+        return;
+    }
+  }
+
+  #lost(reason: string): void {
+    this.#onLeft?.();
+    if (this.#endReason !== undefined) return;
+    this.#end({ reason });
+    this.#notify({ generation: "all", peer: { rank: undefined, atMs: Date.now(), reason } });
+  }
+
+  #end(over: "left" | { readonly reason: string }): void {
+    this.#endReason ??= over;
+    for (const pending of [...this.#pending.values()]) pending.over();
+  }
+
+  #endedError(request: string, context: ErrorContext): Error {
+    if (this.#endReason === "left") {
+      const headline = `${request}: this rank has left the job "${context.jobId}"`;
+      const facts = {
+        rank: context.rank,
+        size: context.size,
+        comm: context.jobId,
+        collective: request,
+      };
+      return new CommClosedError({ headline, hint: "connect() joins the job again" }, facts);
+    }
+    const what = `${request}: the store is gone: ${this.#endReason?.reason}`;
+    const hint = "its host ended; a store hosted by the launcher outlives every rank";
+    return storeError(what, hint, context);
+  }
+
+  #notify(news: LossNotice): void {
+    this.#losses.push(news);
+    for (const listener of this.#listeners) listener(news);
+  }
+}
+
+/** The name of this process in messages. */
+const processLabel = `process ${process.pid} on ${hostname()}`;
+
+const defaultSettleMs = 2_000;
+
+/** The common part of all memberships of a process in a job. */
+export interface StoreConnection {
+  readonly session: RendezvousSession;
+  readonly address: string;
+  readonly jobId: string;
+  /** The other part of leaving: the store that this process hosts. */
+  readonly left: () => Promise<void>;
+}
+
+/** Joins, and waits for all ranks. */
+export async function joinStore(
+  connection: StoreConnection,
+  { rank, size, generation, deadlineMs, signal }: JoinArguments,
+): Promise<Membership> {
+  const { session, address, jobId } = connection;
+  const label = processLabel;
+  const timeoutMs = deadlineMs;
+  const args = { kind: "join", generation, size, timeoutMs, label } as const;
+  const answer = await session.request(args, deadlineMs, signal, { address, jobId, rank, size });
+  return new StoreMembership(connection, answer);
+}
+
+class StoreMembership implements Membership {
+  readonly rank: number;
+  readonly size: number;
+  readonly generation: number;
+  readonly initialRanks: readonly number[];
+  readonly lost: LostPeer[] = [];
+  readonly #connection: StoreConnection;
+  readonly #listeners = new Set<(peer: LostPeer) => void>();
+  readonly #stopListening: () => void;
+  /** A later membership of this process has taken the place of this one. */
+  #isOver = false;
+
+  constructor(connection: StoreConnection, joined: Answer) {
+    invariant(joined.kind === "joined", "a join is answered with a place");
+    this.#connection = connection;
+    this.rank = joined.rank;
+    this.size = joined.initialRanks.length;
+    this.generation = joined.generation;
+    this.initialRanks = joined.initialRanks;
+    const host = joined.hosted ? joined.initialRanks.indexOf(0) : -1;
+    this.#stopListening = connection.session.onLoss(({ generation, peer }) => {
+      if (generation === this.generation) this.#notify(peer);
+      // With the store its host is lost.
+      else if (generation === "all") this.#notify({ ...peer, rank: host < 0 ? undefined : host });
+    });
+  }
+
+  get jobId(): string {
+    return this.#connection.jobId;
+  }
+
+  onLost(listener: (peer: LostPeer) => void): () => void {
+    for (const peer of this.lost) listener(peer);
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async set(key: string, value: Uint8Array): Promise<void> {
+    shortText("set", "key", key, limits.keyBytes);
+    valueBytes("set", value);
+    const { generation } = this;
+    await this.#request({ kind: "set", generation, key, value }, defaultWaitMs, undefined);
+  }
+
+  async get(key: string, options: GetOptions = {}): Promise<Uint8Array> {
+    shortText("get", "key", key, limits.keyBytes);
+    const timeoutMs = milliseconds("get", "timeoutMs", options.timeoutMs);
+    const { needs } = options;
+    const args = { kind: "get", generation: this.generation, key, timeoutMs, needs } as const;
+    const answer = await this.#request(args, timeoutMs, options.signal, options.idle);
+    invariant(answer.kind === "value", "a get is answered with a value");
+    return answer.value;
+  }
+
+  async exchange(key: string, value: Uint8Array, options: WaitOptions = {}): Promise<Uint8Array[]> {
+    shortText("exchange", "key", key, limits.keyBytes);
+    valueBytes("exchange", value);
+    const timeoutMs = milliseconds("exchange", "timeoutMs", options.timeoutMs);
+    const args = { kind: "exchange", generation: this.generation, key, value, timeoutMs } as const;
+    const answer = await this.#request(args, timeoutMs, options.signal, options.idle);
+    invariant(answer.kind === "values", "an exchange is answered with values");
+    return [...answer.values];
+  }
+
+  async awaitBarriers(barriers: readonly Barrier[], options: WaitOptions = {}): Promise<boolean> {
+    if (barriers.length > limits.barriers) {
+      throw invalid("barrier", "barriers", String(barriers.length), `at most ${limits.barriers}`);
+    }
+    for (const { key, ranks } of barriers) {
+      shortText("barrier", "key", key, limits.keyBytes);
+      if (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank)) continue;
+      const needs = `ranks in 0..${this.size - 1}, this rank ${this.rank} among them`;
+      throw invalid("barrier", "ranks", `[${ranks.join(", ")}]`, needs);
+    }
+    const { generation } = this;
+    const timeoutMs = milliseconds("barrier", "timeoutMs", options.timeoutMs);
+    if (options.signal?.aborted === true) return false;
+    const args = { kind: "barrier", generation, barriers, timeoutMs } as const;
+    return (await this.#request(args, timeoutMs, options.signal, options.idle)).kind === "done";
+  }
+
+  async rejoin(options: RejoinOptions = {}): Promise<Membership> {
+    const { generation } = this;
+    const without = this.#without(options.without);
+    const settleMs = milliseconds("rejoin", "settleMs", options.settleMs, defaultSettleMs);
+    const timeoutMs = milliseconds("rejoin", "deadlineMs", options.deadlineMs);
+    const args = { kind: "rejoin", generation, without, settleMs, timeoutMs } as const;
+    const answer = await this.#request(args, timeoutMs, options.signal);
+    this.#isOver = true;
+    // The session goes on; listeners of this generation must not be kept.
+    this.#stopListening();
+    this.#listeners.clear();
+    return new StoreMembership(this.#connection, answer);
+  }
+
+  async leave(): Promise<void> {
+    if (this.#isOver) return;
+    await this.#connection.session.leave();
+    await this.#connection.left();
+  }
+
+  #request(
+    args: Parameters<RendezvousSession["request"]>[0],
+    timeoutMs: number,
+    signal: AbortSignal | undefined,
+    idle?: boolean,
+  ): Promise<Answer> {
+    const { address, jobId, session } = this.#connection;
+    const context: ErrorContext = { address, jobId, rank: this.rank, size: this.size };
+    return session.request(args, timeoutMs, signal, context, idle);
+  }
+
+  #without(ranks: readonly number[] | undefined): readonly number[] | undefined {
+    if (ranks === undefined) return undefined;
+    const areRanks = Array.isArray(ranks) && ranks.every((rank) => this.#isRank(rank));
+    if (areRanks && !ranks.includes(this.rank)) return ranks;
+    const shown = Array.isArray(ranks) ? `[${ranks.join(", ")}]` : ranks;
+    const needs = `ranks in 0..${this.size - 1} other than this rank ${this.rank}`;
+    throw invalid("rejoin", "without", String(shown), needs);
+  }
+
+  #isRank(rank: unknown): boolean {
+    return Number.isInteger(rank) && (rank as number) >= 0 && (rank as number) < this.size;
+  }
+
+  #notify(peer: LostPeer): void {
+    this.lost.push(peer);
+    for (const listener of this.#listeners) listener(peer);
+  }
+}

@@ -1,0 +1,174 @@
+/** Compares the calls of ranks in different processes before a backend gets them, by an exchange in the job's store. */
+
+import type { CallDigest, CommInfo } from "../api/backend-entry.ts";
+import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
+import { CollectiveMismatchError, type CommError, RemoteRankError } from "../api/index.ts";
+import { longestTimerMs, pause } from "./async.ts";
+import type { Membership } from "./rendezvous.ts";
+
+/** When the ranks of several processes compare their calls. */
+export type CompareCalls = "off" | "once" | "always";
+
+/** The first and the longest interval of queries for ranks that have submitted a call. */
+const [firstPollMs, longestPollMs] = [500, 600_000];
+
+/** The job's side of comparisons. */
+interface CrossCheckHost {
+  /** The unique name of a communicator, the same in every process. */
+  readonly keyOf: (comm: CommInfo) => string;
+  /** Called before this rank compares a call, for queries of other ranks. */
+  readonly onCompare: (comm: CommInfo, number: number) => void;
+  /** Ranks of the job that have not submitted a call, or do not answer. */
+  readonly notSubmitted: (comm: CommInfo, number: number) => Promise<readonly number[]>;
+  readonly waits: StoreWaits;
+}
+
+/** The comparisons of one process. */
+export class CrossCheck {
+  readonly #membership: Pick<Membership, "rank" | "size" | "exchange">;
+  readonly #mode: CompareCalls;
+  readonly #job: CrossCheckHost;
+  /** Kinds of calls that matched on a communicator: the same ones in every process. */
+  readonly #matched = new WeakMap<CommInfo, Set<string>>();
+
+  constructor(
+    membership: Pick<Membership, "rank" | "size" | "exchange">,
+    mode: CompareCalls,
+    job: CrossCheckHost,
+  ) {
+    this.#membership = membership;
+    this.#mode = mode;
+    this.#job = job;
+  }
+
+  /** True where calls of some communicator are compared. */
+  get isEnabled(): boolean {
+    return this.#mode !== "off";
+  }
+
+  /** `JobSession.compare`. The exchange is among all ranks of the job: calls on a communicator of some of them are not compared. */
+  compare<Fault>(
+    comm: CommInfo,
+    number: number,
+    own: () => CallDigest,
+    judge: (details: readonly string[]) => Fault | undefined,
+  ): Promise<Fault | undefined> | undefined {
+    if (!this.isEnabled || comm.ranks.length !== this.#membership.size) return undefined;
+    const { kind, details } = own();
+    const matched = this.#matchedKinds(comm);
+    if (this.#mode === "once" && matched.has(kind)) return undefined;
+    return this.#exchangeDetails(comm, number, details).then((all) => {
+      const fault = judge(all);
+      // A kind is skipped from now on only where every rank has seen it match.
+      if (fault === undefined) matched.add(kind);
+      return fault;
+    });
+  }
+
+  #matchedKinds(comm: CommInfo): Set<string> {
+    let kinds = this.#matched.get(comm);
+    if (kinds === undefined) {
+      kinds = new Set();
+      this.#matched.set(comm, kinds);
+    }
+    return kinds;
+  }
+
+  /** The details of all ranks, by rank of the communicator. */
+  async #exchangeDetails(comm: CommInfo, number: number, details: string): Promise<string[]> {
+    const key = `call ${this.#job.keyOf(comm)} ${number}`;
+    this.#job.onCompare(comm, number);
+    const exchanging = this.#job.waits.run(comm, (bounds) => {
+      const exchange = this.#membership.exchange(key, new TextEncoder().encode(details), bounds);
+      if (this.#mode === "always") return exchange;
+      exchange.catch(() => undefined);
+      return Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
+    });
+    const all = await exchanging.catch((error) => Promise.reject(peerLostError(comm, error)));
+    return comm.ranks.map((rank) => new TextDecoder().decode(all[rank]));
+  }
+
+  /** Rejects once another rank has submitted a call of a kind that matched before, other than the call of this rank. */
+  async #watchOthers(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
+    for (let pollMs = firstPollMs; ; pollMs = Math.min(2 * pollMs, longestPollMs)) {
+      await pause(pollMs, over, { unref: true });
+      const behind = over.aborted ? [] : await this.#job.notSubmitted(comm, number);
+      // The call has ended.
+      if (over.aborted) return new Promise<never>(() => undefined);
+      const own = comm.ranks.indexOf(this.#membership.rank);
+      const ahead = comm.ranks.flatMap((worldRank, rank) =>
+        rank === own || behind.includes(worldRank) ? [] : [rank],
+      );
+      if (ahead.length > 0) throw aheadError(comm, number, own, ahead);
+    }
+  }
+}
+
+function aheadError(
+  comm: CommInfo,
+  number: number,
+  own: number,
+  ahead: readonly number[],
+): CollectiveMismatchError {
+  const values = comm.ranks.map((_, rank) => {
+    if (rank === own) return "a kind that is new on the communicator";
+    return ahead.includes(rank) ? "a kind that matched before" : "unknown";
+  });
+  const rows = values.map((value, rank) => ({ rank, cells: [value] }));
+  return new CollectiveMismatchError(
+    {
+      headline: `call ${number} on "${comm.name}": rank ${own} makes another call than ${ranksText(ahead)}`,
+      table: [["rank", "call"], ...rankRows(rows, numbersText)],
+      hint: 'the communicator was aborted here, and waits elsewhere: compareCalls: "always" reports it on all ranks in time',
+    },
+    {
+      ...{ rank: own, size: comm.ranks.length, comm: comm.name, call: number },
+      ...{ ranks: [own, ...ahead].sort((a, b) => a - b), field: "call", values },
+    },
+  );
+}
+
+/** Bounds of a wait in the store. It has no deadline of its own: deadlines of calls, closing and losses end it. */
+interface StoreWait {
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
+
+/** Waits of calls in the store, which end with their communicator. */
+export class StoreWaits {
+  /** By communicator number: the world has one `CommInfo` in the session and another in its callers. */
+  readonly #open = new Map<number, Set<AbortController>>();
+
+  /** Runs a wait of a communicator; the signal fires when the wait ends or the communicator is over. */
+  async run<T>({ id }: CommInfo, wait: (bounds: StoreWait) => Promise<T>): Promise<T> {
+    const over = new AbortController();
+    const open = this.#open.get(id) ?? new Set();
+    this.#open.set(id, open.add(over));
+    try {
+      return await wait({ timeoutMs: longestTimerMs, signal: over.signal });
+    } finally {
+      open.delete(over);
+      if (open.size === 0) this.#open.delete(id);
+      over.abort();
+    }
+  }
+
+  /** Ends the waits of a communicator. */
+  cancel({ id }: CommInfo): void {
+    for (const wait of this.#open.get(id) ?? []) wait.abort();
+  }
+}
+
+/** The error of a call that waited for a lost rank, with ranks of the communicator; any other error as it is. */
+export function peerLostError(comm: CommInfo, error: unknown): unknown {
+  const { code, ranks = [] } = error as Partial<CommError>;
+  if (code !== "ERR_COMM_REMOTE") return error;
+  const own = ranks.map((rank) => comm.ranks.indexOf(rank));
+  return new RemoteRankError(
+    {
+      headline: `${ranksText(own)} of "${comm.name}" will not make this call: its process has left the job, or is gone`,
+      hint: "comm.rebuild() continues with the others",
+    },
+    { ranks: own, cause: error },
+  );
+}

@@ -1,0 +1,247 @@
+/** One process of a job: its rank, queries to the other processes, losses, and the rebuild. */
+
+import { createHash } from "node:crypto";
+import type {
+  CommInfo,
+  MissingRanks,
+  PeerProcesses,
+  RemoteEnd,
+  RemoteTransfer,
+  Session,
+} from "../api/backend-entry.ts";
+import { CommClosedError } from "../api/index.ts";
+import { CallCounters } from "./call-counters.ts";
+import { CommStatus } from "./comm-status.ts";
+import { type CompareCalls, CrossCheck, StoreWaits } from "./cross-check.ts";
+import { FirstContacts } from "./first-contact.ts";
+import { MissingRankFinder } from "./missing-ranks.ts";
+import { type GenerationOpener, rebuildJob } from "./rebuild.ts";
+import type { Membership } from "./rendezvous.ts";
+
+/** Counters are kept of this many communicators that are over. */
+const maxRetired = 64;
+
+/** Reports and queries ends of communicators in other processes. */
+export interface RemoteEnds {
+  /** This process has ended a communicator without the others, none of which is lost. */
+  reportClosedAlone(comm: CommInfo): Promise<void>;
+  /** True where another process has ended the communicator alone. */
+  isEndedElsewhere(comm: CommInfo): Promise<boolean>;
+}
+
+/** A membership, for a session. */
+export class Job implements PeerProcesses, RemoteEnds {
+  readonly #membership: Membership;
+  /** The membership of this generation, or of the last one that a rebuild tried. */
+  #newest: Membership;
+  readonly #opener: GenerationOpener;
+  readonly #missingRanks: MissingRankFinder;
+  readonly #keys = new CommunicatorKeys();
+  /** Calls submitted by this process: by communicator, and by its key. */
+  readonly #counters = new WeakMap<CommInfo, CallCounters>();
+  readonly #countersByKey = new Map<string, CallCounters>();
+  readonly #retired: string[] = [];
+  #isRebuilding = false;
+  /** This process leaves the job, unless a later generation has begun. */
+  #isLeaving = false;
+  readonly #commStatus: CommStatus;
+  readonly crossCheck: CrossCheck;
+  readonly firstContacts: FirstContacts;
+  readonly #waits = new StoreWaits();
+
+  constructor(
+    membership: Membership,
+    opener: GenerationOpener,
+    compareCalls: CompareCalls = "off",
+  ) {
+    const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
+    this.crossCheck = new CrossCheck(membership, compareCalls, {
+      keyOf,
+      onCompare: (comm, number) => this.#noteCompared(comm, number),
+      notSubmitted: (comm, number) => this.#missingRanks.notSubmitted(comm, number),
+      waits: this.#waits,
+    });
+    this.firstContacts = new FirstContacts(membership, keyOf);
+    this.#commStatus = new CommStatus(membership, keyOf);
+    this.#membership = membership;
+    this.#newest = membership;
+    this.#opener = opener;
+    this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#countersByKey);
+  }
+
+  /** The counters of a communicator, the same object every time. */
+  countersOf(comm: CommInfo): CallCounters {
+    let counters = this.#counters.get(comm);
+    if (counters === undefined) {
+      counters = new CallCounters(comm.ranks.length);
+      this.#counters.set(comm, counters);
+      this.#countersByKey.set(this.#keys.of(comm), counters);
+    }
+    return counters;
+  }
+
+  /** Names the children that call `number` of the parent made, in the order of every process. */
+  addChildren(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+    this.#keys.add(parent, number, children);
+  }
+
+  /** A communicator takes no more calls: their waits in the store end. Its counters still answer queries, for a while. */
+  retire(comm: CommInfo): void {
+    this.#waits.cancel(comm);
+    const counters = this.#counters.get(comm);
+    if (counters !== undefined) counters.isOver = true;
+    this.#retired.push(this.#keys.of(comm));
+    if (this.#retired.length > maxRetired)
+      this.#countersByKey.delete(this.#retired.shift() as string);
+  }
+
+  /** Counts a compared call. */
+  #noteCompared(comm: CommInfo, number: number): void {
+    const counters = this.#countersByKey.get(this.#keys.of(comm));
+    if (counters !== undefined) counters.compared = number + 1;
+  }
+
+  /** Ranks that a call waits for. */
+  missingRanks(comm: CommInfo, number: number): Promise<MissingRanks> {
+    return this.#missingRanks.forCall(comm, number);
+  }
+
+  /** Ranks of the job that messages wait for; `undefined` where the store does not answer. */
+  missingEnds(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
+    return this.#missingRanks.forMessages(comm, halves);
+  }
+
+  /** This process has aborted a communicator. */
+  aborted(comm: CommInfo, why: unknown): void {
+    this.#commStatus.reportAborted(comm, why);
+  }
+
+  /** This process has closed a communicator without the others. */
+  async reportClosedAlone(comm: CommInfo): Promise<void> {
+    const counters = this.#counters.get(comm);
+    if (counters !== undefined) await this.#commStatus.reportClosed(comm, counters);
+  }
+
+  /** True where another process has ended the communicator alone. */
+  isEndedElsewhere(comm: CommInfo): Promise<boolean> {
+    return this.#commStatus.isEndedElsewhere(comm);
+  }
+
+  /** The remote end that keeps calls of this process from completing. */
+  async remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined> {
+    const own = this.#countersByKey.get(this.#keys.of(comm));
+    const ended = await this.#commStatus.endOf(comm, own);
+    if (ended !== undefined || own?.disconnected !== true) return ended;
+    // A rank that closed it with work of its own done leaves no record.
+    const rank = await this.#missingRanks.findCloser(comm, own);
+    return rank === undefined ? undefined : { rank, aborted: undefined };
+  }
+
+  get rank(): number {
+    return this.#membership.rank;
+  }
+
+  /** Counted from 0. */
+  get generation(): number {
+    return this.#membership.generation;
+  }
+
+  get initialRanks(): readonly number[] {
+    return this.#membership.initialRanks;
+  }
+
+  /** Reports every rank with a lost process. */
+  onLost(listener: (rank: number, reason: string) => void): void {
+    this.#membership.onLost(({ rank, reason }) => {
+      // Without a store the ranks still work; only a rebuild needs it.
+      if (rank !== undefined) listener(rank, reason);
+    });
+  }
+
+  /** Keeps the membership when the session closes: the next generation uses it. */
+  beginRebuild(): void {
+    if (this.#isRebuilding) {
+      throw new CommClosedError({
+        headline: "rebuild: this generation of the job was rebuilt already, or is being rebuilt",
+        hint: "use the communicator that the first rebuild() gives",
+      });
+    }
+    this.#isRebuilding = true;
+  }
+
+  /** Opens the next generation once this one is closed. After a failure it may be called again. */
+  async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
+    const { initialRanks } = this;
+    const released = closed.catch(warnOfLeftovers);
+    try {
+      return await rebuildJob(this.#opener, {
+        ...{ from: this.#newest, without: this.#inNewest(without), initialRanks, closed: released },
+        onMembership: (membership) => {
+          this.#newest = membership;
+        },
+      });
+    } catch (error) {
+      await released;
+      this.#isRebuilding = false;
+      if (this.#isLeaving) await this.leave();
+      throw error;
+    }
+  }
+
+  async leave(): Promise<void> {
+    this.#isLeaving = true;
+    if (this.#isRebuilding) return;
+    this.#missingRanks.end();
+    await this.#newest.leave();
+  }
+
+  /** Ranks of this generation as ranks of the newest membership, without those that are not in it. */
+  #inNewest(ranks: readonly number[] | undefined): readonly number[] | undefined {
+    if (this.#newest === this.#membership) return ranks;
+    const { initialRanks } = this.#newest;
+    return ranks
+      ?.map((rank) => initialRanks.indexOf(this.initialRanks[rank] as number))
+      .filter(isRank);
+  }
+}
+
+/** Resources that could not be released do not stop the rebuild. */
+function warnOfLeftovers(error: unknown): void {
+  process.emitWarning(`rebuild: not all resources of the last generation were released: ${error}`, {
+    type: "TwincclClose",
+  });
+}
+
+function isRank(found: number): boolean {
+  return found >= 0;
+}
+
+/** Longest name: keys of the store are short. */
+const maxLength = 64;
+
+/**
+ * Unique names of communicators, the same in every process.
+ *
+ * @internal
+ */
+export class CommunicatorKeys {
+  readonly #keys = new WeakMap<CommInfo, string>();
+
+  /** The name of a communicator: the name of its parent and the call that made it. */
+  of(comm: CommInfo): string {
+    return this.#keys.get(comm) ?? "world";
+  }
+
+  /** Names the children that call `number` of the parent made, in the order of every process. */
+  add(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
+    for (const [index, child] of children.entries()) {
+      this.#keys.set(child, short(`${this.of(parent)}/${number}.${index}`));
+    }
+  }
+}
+
+/** A name, or the hash of one that is too long. */
+function short(name: string): string {
+  if (name.length <= maxLength) return name;
+  return `#${createHash("sha256").update(name).digest("hex").slice(0, 32)}`;
+}

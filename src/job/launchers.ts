@@ -1,0 +1,365 @@
+/**
+ * The rank of this process, from the variables of the launcher that started it, and the rendezvous that they lead to.
+ *
+ * Rank, size and local rank come from one launcher, never from two. The first complete family counts, in this order: `twinccl
+ * launch`, torchrun, Open MPI, a Slurm step. An inner launcher is found before the outer one that usually starts it (torchrun
+ * or mpirun inside Slurm, `twinccl launch` inside anything). A half-set family before the selected one is an error with its
+ * missing variables. Complete but contradictory families of torchrun and Open MPI are an error too.
+ */
+import { createHash } from "node:crypto";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
+import { InvalidArgumentError } from "../api/index.ts";
+import { fileRendezvous } from "./file.ts";
+import { limits } from "./limits.ts";
+import type { Rendezvous } from "./rendezvous.ts";
+import { tcpRendezvous } from "./tcp.ts";
+
+/** The launcher's facts about a process. */
+export interface LauncherEnvironment {
+  readonly family: FamilyName;
+  readonly rank: number;
+  readonly size: number;
+  /** Rank among those on this machine: the index of its device. */
+  readonly localRank: number;
+  /** Number of ranks on this machine; `undefined` when the launcher does not set it. */
+  readonly localSize: number | undefined;
+  readonly jobId: string;
+  /** Where the store listens, or is to listen; `TWINCCL_ADDRESS` and `TWINCCL_PORT` count before the launcher's. */
+  readonly address: string | undefined;
+  readonly port: number | undefined;
+  /** `TWINCCL_SECRET`. */
+  readonly secret: string | undefined;
+  /** The host of the store: `twinccl launch` itself, or rank 0 under other launchers. */
+  readonly storeHost: "launcher" | "rank 0";
+  /** `TWINCCL_RENDEZVOUS_FILE`: a file or folder for the rendezvous instead. */
+  readonly file: string | undefined;
+  /** True when the address, the port or the secret was given by a variable of twinccl. */
+  readonly isNetworkChosen: boolean;
+}
+
+/** The variable that holds the job's secret, and the key of the value that is taken from it. */
+const secretName = "TWINCCL_SECRET";
+
+/**
+ * The variables of this process. The secret is removed from `process.env`, so that child processes do not inherit it. Later
+ * calls, including those in later worker threads, still receive it.
+ */
+export function launcherVariables(): Variables {
+  const given = textOf(process.env, secretName);
+  if (given !== undefined) setEnvironmentData(secretName, given);
+  delete process.env[secretName];
+  return { ...process.env, [secretName]: getEnvironmentData(secretName) as string | undefined };
+}
+
+/**
+ * Reads the variables of a launcher; `undefined` when no launcher has set any.
+ *
+ * @throws InvalidArgumentError for a variable that is no number or out of range, a family that is half set, or two that
+ *   disagree.
+ */
+export function launcherEnvironment(env: Variables): LauncherEnvironment | undefined {
+  const present = families.filter((family) => isPresent(family, env));
+  const at = present.findIndex((family) => missingOf(family, env).length === 0);
+  const half = at < 0 ? present : present.slice(0, at);
+  if (half.length > 0) throw incompleteError(half, at < 0 ? undefined : present[at], env);
+  const family = present[at];
+  if (family === undefined) return undefined;
+  const found = read(family, env);
+  for (const other of present.slice(at + 1)) {
+    // Slurm is commonly around another launcher; two others are not around each other.
+    const isBeside = family.name === "torchrun" && other.name === "openmpi";
+    if (isBeside && missingOf(other, env).length === 0) refuseConflict(found, other, env);
+  }
+  return found;
+}
+
+function missingOf({ needs }: LauncherFamily, env: Variables): string[] {
+  return needs.filter((name) => textOf(env, name) === undefined);
+}
+
+function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
+  const { texts } = family;
+  const size = numberOf(env, texts.size, 1, limits.ranks);
+  const rank = numberOf(env, texts.rank, 0, size - 1);
+  const hasLocalSize = texts.localSize !== undefined && textOf(env, texts.localSize) !== undefined;
+  const localSize = hasLocalSize
+    ? numberOf(env, texts.localSize ?? "", 1, size)
+    : family.localSize?.(env);
+  const localRank = numberOf(env, texts.localRank, 0, (localSize ?? size) - 1);
+  const isOwn = family.name === "twinccl";
+  const given = ["TWINCCL_ADDRESS", "TWINCCL_PORT", secretName];
+  const hasPort = textOf(env, "TWINCCL_PORT") !== undefined;
+  return {
+    ...{
+      family: family.name,
+      rank,
+      size,
+      localRank,
+      localSize,
+      jobId: shortJobId(family.jobId(env)),
+    },
+    address: textOf(env, "TWINCCL_ADDRESS") ?? family.address(env),
+    port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port(env),
+    secret: textOf(env, secretName),
+    storeHost: isOwn && textOf(env, "TWINCCL_STORE") === "launcher" ? "launcher" : "rank 0",
+    file: textOf(env, "TWINCCL_RENDEZVOUS_FILE"),
+    isNetworkChosen: given.some((name) => textOf(env, name) !== undefined),
+  };
+}
+
+/** A job id that is too long to be one keeps its beginning, and a hash of the rest. */
+function shortJobId(jobId: string): string {
+  if (Buffer.byteLength(jobId) <= limits.jobIdBytes) return jobId;
+  const hash = createHash("sha256").update(jobId).digest("hex");
+  return `${jobId.replace(/[^\x20-\x7e]/g, "_").slice(0, 48)}-${hash}`;
+}
+
+function incompleteError(
+  half: readonly LauncherFamily[],
+  complete: LauncherFamily | undefined,
+  env: Variables,
+): InvalidArgumentError {
+  const names = half.map(({ name }) => name).join(" and ");
+  const rows = half.map((family) => {
+    const set = [...new Set([...family.marks, ...family.needs])].filter((name) => env[name]);
+    return [family.name, `set: ${set.join(", ")}`, `missing: ${missingOf(family, env).join(", ")}`];
+  });
+  const field = half.flatMap((family) => missingOf(family, env))[0];
+  return new InvalidArgumentError(
+    {
+      headline: `launcher variables: ${names} ${half.length === 1 ? "is" : "are"} only half set`,
+      table: complete === undefined ? rows : [...rows, [complete.name, "complete"]],
+      hint: "rank, size and local rank are taken from one launcher only: set the missing variables, or unset those that do not belong here",
+    },
+    { field },
+  );
+}
+
+function refuseConflict(found: LauncherEnvironment, other: LauncherFamily, env: Variables): void {
+  const second = read(other, env);
+  if (second.rank === found.rank && second.size === found.size) return;
+  const row = ({ family, rank, size }: LauncherEnvironment) => [
+    family,
+    `rank ${rank}`,
+    `size ${size}`,
+  ];
+  throw new InvalidArgumentError(
+    {
+      headline: `launcher variables: ${found.family} and ${second.family} disagree`,
+      table: [row(found), row(second)],
+      hint: "unset the variables of the launcher that did not start this process",
+    },
+    { field: "rank" },
+  );
+}
+
+/** Variables of a process. */
+type Variables = Readonly<Record<string, string | undefined>>;
+
+/** Launchers with known variables, in the order in which they are looked for. */
+type FamilyName = "twinccl" | "torchrun" | "openmpi" | "slurm";
+
+/** The variables of one family, as text. */
+interface FamilyTexts {
+  readonly rank: string;
+  readonly size: string;
+  readonly localRank: string;
+  /** The variable that holds the number of ranks on this machine. */
+  readonly localSize: string | undefined;
+}
+
+/** A launcher's variables. */
+interface LauncherFamily {
+  readonly name: FamilyName;
+  /** Variables that only this launcher sets: one of them, and the family was meant. */
+  readonly marks: readonly string[];
+  /** The variables that the family needs to count. */
+  readonly needs: readonly string[];
+  readonly texts: FamilyTexts;
+  /** Facts that this family does not have in one variable of its own. */
+  readonly jobId: (env: Variables) => string;
+  readonly address: (env: Variables) => string | undefined;
+  readonly port: (env: Variables) => number | undefined;
+  readonly localSize?: (env: Variables) => number | undefined;
+}
+
+/** A variable that is set to something. */
+function textOf(env: Variables, name: string): string | undefined {
+  const value = env[name];
+  return value === undefined || value === "" ? undefined : value;
+}
+
+/** A whole number out of a variable. */
+function numberOf(env: Variables, name: string, least: number, most: number): number {
+  const text = textOf(env, name) ?? "";
+  const value = Number(text);
+  if (/^\d{1,10}$/.test(text) && value >= least && value <= most) return value;
+  throw new InvalidArgumentError(
+    {
+      headline: `launcher variable ${name}: found "${text}", needs a whole number in ${least}..${most}`,
+      hint: "the launcher sets it; a value of an older shell may have stayed behind",
+    },
+    { field: name },
+  );
+}
+
+/** Every family; the first complete one counts. */
+const families: readonly LauncherFamily[] = [
+  {
+    name: "twinccl",
+    marks: ["TWINCCL_RANK", "TWINCCL_SIZE", "TWINCCL_LOCAL_RANK", "TWINCCL_LOCAL_SIZE"],
+    needs: ["TWINCCL_RANK", "TWINCCL_SIZE", "TWINCCL_LOCAL_RANK", "TWINCCL_JOB_ID"],
+    texts: {
+      rank: "TWINCCL_RANK",
+      size: "TWINCCL_SIZE",
+      localRank: "TWINCCL_LOCAL_RANK",
+      localSize: "TWINCCL_LOCAL_SIZE",
+    },
+    jobId: (env) => textOf(env, "TWINCCL_JOB_ID") ?? "",
+    address: () => "127.0.0.1",
+    port: () => undefined,
+  },
+  {
+    name: "torchrun",
+    marks: ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
+    needs: ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"],
+    texts: {
+      rank: "RANK",
+      size: "WORLD_SIZE",
+      localRank: "LOCAL_RANK",
+      localSize: "LOCAL_WORLD_SIZE",
+    },
+    // The default run id of torchrun is always "none"; the leader distinguishes two such jobs.
+    jobId: (env) => {
+      const run = textOf(env, "TORCHELASTIC_RUN_ID") ?? "none";
+      const restart = textOf(env, "TORCHELASTIC_RESTART_COUNT") ?? "0";
+      return `torchrun-${run}-${env["MASTER_ADDR"]}:${env["MASTER_PORT"]}-restart-${restart}`;
+    },
+    address: (env) => env["MASTER_ADDR"],
+    // On MASTER_PORT itself torchrun's own agent may be listening.
+    port: (env) => numberOf(env, "MASTER_PORT", 1, 65_534) + 1,
+  },
+  {
+    name: "openmpi",
+    marks: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
+    needs: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
+    texts: {
+      rank: "OMPI_COMM_WORLD_RANK",
+      size: "OMPI_COMM_WORLD_SIZE",
+      localRank: "OMPI_COMM_WORLD_LOCAL_RANK",
+      localSize: "OMPI_COMM_WORLD_LOCAL_SIZE",
+    },
+    jobId: (env) =>
+      `openmpi-${textOf(env, "PMIX_NAMESPACE") ?? textOf(env, "OMPI_MCA_ess_base_jobid") ?? "job"}`,
+    address: () => undefined,
+    port: () => undefined,
+  },
+  {
+    name: "slurm",
+    marks: [],
+    needs: ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
+    texts: {
+      rank: "SLURM_PROCID",
+      size: "SLURM_NTASKS",
+      localRank: "SLURM_LOCALID",
+      localSize: undefined,
+    },
+    jobId: (env) => `slurm-${env["SLURM_JOB_ID"]}.${env["SLURM_STEP_ID"]}`,
+    address: (env) => firstHost(textOf(env, "SLURM_STEP_NODELIST")),
+    port: (env) => slurmPort(`${env["SLURM_JOB_ID"]}.${env["SLURM_STEP_ID"]}`),
+    localSize: (env) => tasksOnNode(env["SLURM_STEP_TASKS_PER_NODE"], env["SLURM_NODEID"]),
+  },
+];
+
+/** True when variables of that launcher are there and were meant for this process. */
+function isPresent({ name, marks }: LauncherFamily, env: Variables): boolean {
+  if (name === "slurm") return isStep(textOf(env, "SLURM_STEP_ID"));
+  return marks.some((mark) => textOf(env, mark) !== undefined);
+}
+
+/** From here on step numbers stand for the batch script, an interactive shell and the like. */
+const firstSpecialStep = 0xffff_fff0;
+
+/**
+ * True for the number of a step that `srun` started. A batch script and an interactive shell see most of Slurm's variables
+ * too, but are not one process a task.
+ */
+function isStep(stepId: string | undefined): boolean {
+  return stepId !== undefined && /^\d+$/.test(stepId) && Number(stepId) < firstSpecialStep;
+}
+
+/** The first host of a list such as `gpu[03-05,9],login1`. */
+function firstHost(nodes: string | undefined): string | undefined {
+  if (nodes === undefined) return undefined;
+  const [, before = "", inside, after = ""] = /^([^[,]*)(?:\[([^\]]*)\]([^,]*))?/.exec(nodes) ?? [];
+  const first = inside === undefined ? "" : (inside.split(/[-,]/)[0] ?? "");
+  return before + first + after || undefined;
+}
+
+/** The number of tasks on a node out of a list such as `4(x2),3`: 4 on nodes 0 and 1, 3 on node 2. */
+function tasksOnNode(tasks: string | undefined, nodeId: string | undefined): number | undefined {
+  let node = Number(nodeId ?? "NaN");
+  for (const part of tasks?.split(",") ?? []) {
+    const [, count, times = "1"] = /^(\d+)(?:\(x(\d+)\))?$/.exec(part) ?? [];
+    if (count === undefined) return undefined;
+    if (node < Number(times)) return Number(count);
+    node -= Number(times);
+  }
+  return undefined;
+}
+
+/** A port that all tasks of a step agree on without talking, in 20000..29999. */
+function slurmPort(step: string): number {
+  let hash = 0;
+  for (const letter of step) hash = (hash * 31 + letter.charCodeAt(0)) % 10_000;
+  return 20_000 + hash;
+}
+
+/**
+ * The rendezvous of a launched process, by priority. First the launcher's store, then `TWINCCL_RENDEZVOUS_FILE`. If all ranks
+ * are on this machine and no address, port or secret is set: a file in this user's temporary folder. Otherwise TCP at the
+ * launcher's address, hosted by rank 0.
+ *
+ * @throws InvalidArgumentError when the address or the port is missing.
+ */
+export function rendezvousFor(environment: LauncherEnvironment): Rendezvous {
+  const { address, port, secret, storeHost, file, jobId, localSize, size } = environment;
+  if (storeHost === "launcher") {
+    return tcpRendezvous({
+      address,
+      port: port ?? missing(environment, "port"),
+      secret,
+      host: "other",
+    });
+  }
+  if (file !== undefined) return fileRendezvous({ path: file, address: ownAddress(environment) });
+  if (localSize === size && !environment.isNetworkChosen) {
+    const user = process.getuid?.() ?? "user";
+    const hash = createHash("sha256").update(jobId).digest("hex").slice(0, 16);
+    const path = join(tmpdir(), `twinccl-${user}`, `${hash}.rendezvous`);
+    return fileRendezvous({ path, isFolderOwn: true });
+  }
+  return tcpRendezvous({
+    address: address ?? missing(environment, "address"),
+    port: port ?? missing(environment, "port"),
+    secret,
+  });
+}
+
+/** With a file, only an address that was chosen for it counts: the file holds the rest. */
+function ownAddress({ address, isNetworkChosen, localSize, size }: LauncherEnvironment) {
+  return isNetworkChosen || localSize !== size ? address : undefined;
+}
+
+function missing({ family }: LauncherEnvironment, what: "address" | "port"): never {
+  const name = `TWINCCL_${what.toUpperCase()}`;
+  throw new InvalidArgumentError(
+    {
+      headline: `rendezvous: ${family} gives no ${what}, and ${name} is not set`,
+      hint: `set ${name} to the same on every rank, or TWINCCL_RENDEZVOUS_FILE to a file that all of them see`,
+    },
+    { field: name },
+  );
+}

@@ -1,0 +1,267 @@
+/**
+ * The store of one job: forms its generations and serves the latest one. It is free of sockets: the server passes it peers that
+ * have proven their identity.
+ */
+import { ranksText } from "../api/error-text.ts";
+import {
+  type FailureText,
+  Generation,
+  type Member,
+  type PartialFailure,
+  type Peer,
+} from "./generation.ts";
+import { fail, JoinPhase, type NewMember } from "./join-phase.ts";
+import type { Request } from "./protocol.ts";
+
+/** The job of a store. */
+export interface StoreOptions {
+  readonly jobId: string;
+  /** Number of ranks of the job. */
+  readonly size: number;
+  /** True when the process of rank 0 hosts it, so that it ends with that process. */
+  readonly hosted: boolean;
+}
+
+type Join = Extract<Request, { kind: "join" }>;
+type Rejoin = Extract<Request, { kind: "rejoin" }>;
+
+/** One job's store. */
+export class Store {
+  readonly #options: StoreOptions;
+  /** The generation and rank of each peer; a peer that is gone has no entry. */
+  readonly #places = new Map<Peer, { readonly generation: Generation; readonly rank: number }>();
+  readonly #joining = new Set<Peer>();
+  /** Ranks of the job that have left since it last restarted. */
+  readonly #left = new Set<number>();
+  #latest: Generation | undefined;
+  #joinPhase: JoinPhase | undefined;
+
+  constructor(options: StoreOptions) {
+    this.#options = options;
+  }
+
+  /** A join request; false when it is refused. */
+  join(peer: Peer, jobId: string, rank: number, request: Join): boolean {
+    const refusal = this.#refusal(jobId, rank, request);
+    if (refusal !== undefined) {
+      fail(peer, request.id, refusal);
+      return false;
+    }
+    const { generation, size } = request;
+    this.#joinPhase ??= this.#beginJoinPhase(generation, { kind: "join", size });
+    this.#joining.add(peer);
+    this.#joinPhase.add(rank, peer, request.id, request.timeoutMs, 0);
+    return true;
+  }
+
+  /** A request of a peer that has joined. */
+  request(peer: Peer, request: Exclude<Request, Join | { kind: "leave" | "liveness" }>): void {
+    const place = this.#places.get(peer);
+    if (request.kind === "cancel") {
+      this.#joinPhase?.withdraw(peer, request.id);
+      place?.generation.cancel(place.rank, request.id);
+      return;
+    }
+    // Any other number is of a past generation of the peer.
+    if (place?.generation.number !== request.generation) {
+      fail(peer, request.id, {
+        code: "over",
+        headline: `${request.kind}: generation ${request.generation} is over`,
+        hint: "use the communicator that rebuild() gave",
+      });
+      return;
+    }
+    const { generation, rank } = place;
+    switch (request.kind) {
+      case "set":
+        generation.set(rank, request.id, request.key, request.value);
+        return;
+      case "get":
+        generation.get(rank, request);
+        return;
+      case "exchange":
+        generation.exchange(rank, request.id, request.key, request.value, request.timeoutMs);
+        return;
+      case "barrier":
+        generation.awaitBarriers(rank, request.id, request.barriers, request.timeoutMs);
+        return;
+      case "rejoin":
+        this.#rejoin(peer, rank, generation, request);
+        return;
+    }
+  }
+
+  /** A peer left, or its connection ended. */
+  gone(peer: Peer, state: "lost" | "left", reason: string): void {
+    const place = this.#places.get(peer);
+    this.#joining.delete(peer);
+    this.#places.delete(peer);
+    this.#joinPhase?.withdraw(peer);
+    const initialRank = place?.generation.members[place.rank]?.initialRank;
+    if (state === "left" && initialRank !== undefined) this.#left.add(initialRank);
+    place?.generation.gone(place.rank, state, reason);
+    if (place !== undefined && place.generation === this.#latest) this.#joinPhase?.check();
+  }
+
+  /** Closes the store: all waits fail. */
+  close(): void {
+    const failure: FailureText = {
+      code: "refused",
+      headline: "the store was closed by its host",
+      hint: "the job is over, or its launcher ended",
+    };
+    this.#joinPhase?.fail(failure);
+    for (const { generation } of this.#places.values()) {
+      generation.end({ ...failure, ranks: [], joined: [] });
+    }
+    this.#places.clear();
+    this.#joining.clear();
+  }
+
+  #refusal(jobId: string, rank: number, request: Join): PartialFailure | undefined {
+    const { size, generation } = request;
+    const here = this.#options;
+    const wrong = (headline: string, hint: string, ranks: readonly number[] = []) => {
+      return { code: "refused" as const, headline: `join: ${headline}`, hint, ranks };
+    };
+    if (jobId !== here.jobId) {
+      return wrong(
+        `the job here is "${here.jobId}", not "${jobId}"`,
+        "a variable of an earlier job may still be set, or two jobs share an address",
+      );
+    }
+    const isFirst = this.#latest === undefined;
+    const most =
+      this.#joinPhase?.purpose.kind === "join" ? this.#joinPhase.purpose.size : here.size;
+    const fits = isFirst || this.#joinPhase !== undefined ? size === most : size <= most;
+    if (!fits)
+      return wrong(`this job has ${most} ranks, not ${size}`, "give every rank the same size");
+    if (rank >= size)
+      return wrong(`rank ${rank} does not exist in ${size} ranks`, "ranks count from 0");
+    const joinPhase = this.#joinPhase;
+    const latest = this.#latest;
+    const isOver = latest === undefined || latest.presentRanks.length === 0;
+    if (joinPhase !== undefined && generation === joinPhase.generation) {
+      if (joinPhase.purpose.kind === "rejoin") {
+        return wrong(`survivors are forming generation ${generation}`, "only they may be in it");
+      }
+      const holder = joinPhase.holder(rank);
+      return holder && wrong(...takenText(rank, holder), [rank]);
+    }
+    // With rank 0 the store that it hosts leaves too, and the job restarts at another.
+    const isHere = !here.hosted || latest === undefined;
+    if (joinPhase === undefined && isHere && isOver) return undefined;
+    if (joinPhase === undefined && generation === (latest?.number ?? -1) + 1) return undefined;
+    const waits = this.#left.has(rank) && joinPhase?.purpose.kind !== "join";
+    if (waits && latest !== undefined) return inUse(latest);
+    const holder = generation === latest?.number ? latest.members[rank] : undefined;
+    if (holder?.state === "here") return wrong(...takenText(rank, holder.peer), [rank]);
+    const next = joinPhase?.generation ?? (latest?.number ?? -1) + 1;
+    return wrong(
+      generation < next
+        ? `generation ${generation} is complete, and a rank that was lost cannot come back to it`
+        : `the next generation is ${next}, not ${generation}`,
+      `join generation ${next} on every rank, or let the survivors rejoin`,
+    );
+  }
+
+  #rejoin(peer: Peer, rank: number, from: Generation, request: Rejoin): void {
+    const without = request.without && [...new Set(request.without)].sort((a, b) => a - b);
+    const refuse = (headline: string, hint: string): FailureText => {
+      return { code: "refused", headline: `rebuild: ${headline}`, hint };
+    };
+    if (from.over !== undefined) {
+      fail(peer, request.id, from.over);
+      return;
+    }
+    if (without?.includes(rank) === true) {
+      const text = `rank ${rank} asks to go on without itself`;
+      fail(peer, request.id, refuse(text, "leave out of without the rank that asks"));
+      return;
+    }
+    const purpose = { kind: "rejoin", from, without } as const;
+    this.#joinPhase ??= this.#beginJoinPhase(from.number + 1, purpose);
+    const joinPhase = this.#joinPhase;
+    if (joinPhase.purpose.kind !== "rejoin") {
+      const text = `generation ${joinPhase.generation} is being joined by fresh processes`;
+      fail(peer, request.id, refuse(text, "join it instead"));
+      return;
+    }
+    if (joinPhase.holder(rank) !== undefined) {
+      const text = `rank ${rank} has already joined this rebuild`;
+      fail(peer, request.id, refuse(text, "await the first rebuild()"));
+      return;
+    }
+    const otherWithout = joinPhase.purpose.without;
+    if (String(otherWithout) !== String(without)) {
+      const text = `survivors disagree: rank ${rank} goes on ${withoutText(without)}, another ${withoutText(otherWithout)}`;
+      const words = refuse(text, "every survivor gives the same ranks, or none gives any");
+      fail(peer, request.id, words);
+      joinPhase.fail(words);
+      return;
+    }
+    joinPhase.add(rank, peer, request.id, request.timeoutMs, request.settleMs);
+  }
+
+  #beginJoinPhase(generation: number, purpose: JoinPhase["purpose"]): JoinPhase {
+    const joinPhase = new JoinPhase(generation, purpose, {
+      formed: (members) => this.#formed(generation, members),
+      empty: () => {
+        if (this.#joinPhase === joinPhase) this.#joinPhase = undefined;
+      },
+    });
+    return joinPhase;
+  }
+
+  #formed(number: number, joined: readonly NewMember[]): void {
+    const before = this.#latest;
+    if (this.#joinPhase?.purpose.kind === "join") this.#left.clear();
+    const members = joined.map(
+      ({ peer, initialRank }): Member => ({ peer, initialRank, state: "here", reason: "" }),
+    );
+    const generation = new Generation(number, members);
+    this.#joinPhase = undefined;
+    this.#latest = generation;
+    for (const [rank, { peer }] of joined.entries()) {
+      this.#joining.delete(peer);
+      this.#places.set(peer, { generation, rank });
+    }
+    const joinedPeers = new Set(joined.map(({ peer }) => peer));
+    before?.end({
+      code: "went on",
+      headline: `generation ${before.number} is over: generation ${number} was formed of ${members.length} ranks`,
+      hint: "use the communicator that rebuild() gave; a rank that is not in it has to end",
+      ranks: before.members.flatMap(({ peer }, rank) => (joinedPeers.has(peer) ? [rank] : [])),
+      joined: [],
+    });
+    const initialRanks = members.map(({ initialRank }) => initialRank);
+    for (const [rank, { peer, id }] of joined.entries()) {
+      const { hosted } = this.#options;
+      peer.send({ kind: "joined", id, generation: number, rank, initialRanks, hosted });
+    }
+  }
+}
+
+/** The error of a rank that has left a job in which others still are. */
+function inUse({ members }: Generation): PartialFailure {
+  const ranks = members.flatMap(({ state, initialRank }) =>
+    state === "here" ? [initialRank] : [],
+  );
+  return {
+    code: "in use",
+    headline: `join: this rank has left the job, and ${ranks.length === 0 ? "its host" : ranksText(ranks)} not yet`,
+    hint: "a job restarts once all its ranks have closed; see whether they do",
+    ranks,
+  };
+}
+
+function takenText(rank: number, holder: Peer): [string, string] {
+  return [
+    `rank ${rank} is taken by ${holder.label}`,
+    "the first one stays; two processes were given the same rank, or an earlier run still lives",
+  ];
+}
+
+function withoutText(without: readonly number[] | undefined): string {
+  return without === undefined ? "with all that ask" : `without [${without.join(", ")}]`;
+}

@@ -1,0 +1,265 @@
+/** Launchers' variables: one family only, every number by name, and where each meets. */
+import { tmpdir } from "node:os";
+import { connect } from "twinccl";
+import { sim } from "twinccl/sim";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import {
+  type LauncherEnvironment,
+  launcherEnvironment,
+  rendezvousFor,
+} from "../../../src/job/launchers.ts";
+import { errorOf } from "./stores.ts";
+
+type Variables = Record<string, string | undefined>;
+
+const twinccl: Variables = {
+  TWINCCL_RANK: "2",
+  TWINCCL_SIZE: "4",
+  TWINCCL_LOCAL_RANK: "2",
+  TWINCCL_LOCAL_SIZE: "4",
+  TWINCCL_JOB_ID: "launch-1",
+  TWINCCL_STORE: "launcher",
+  TWINCCL_ADDRESS: "127.0.0.1",
+  TWINCCL_PORT: "4711",
+  TWINCCL_SECRET: "0123456789abcdef",
+};
+const torchrun: Variables = {
+  RANK: "5",
+  WORLD_SIZE: "8",
+  LOCAL_RANK: "1",
+  LOCAL_WORLD_SIZE: "4",
+  MASTER_ADDR: "gpu1",
+  MASTER_PORT: "29500",
+  TORCHELASTIC_RUN_ID: "run",
+  TORCHELASTIC_RESTART_COUNT: "1",
+};
+const openmpi: Variables = {
+  OMPI_COMM_WORLD_RANK: "3",
+  OMPI_COMM_WORLD_SIZE: "4",
+  OMPI_COMM_WORLD_LOCAL_RANK: "3",
+  OMPI_COMM_WORLD_LOCAL_SIZE: "4",
+  PMIX_NAMESPACE: "ns.1",
+};
+const slurm: Variables = {
+  SLURM_JOB_ID: "77",
+  SLURM_STEP_ID: "3",
+  SLURM_PROCID: "9",
+  SLURM_NTASKS: "11",
+  SLURM_LOCALID: "1",
+  SLURM_NODEID: "2",
+  SLURM_STEP_TASKS_PER_NODE: "4(x2),3",
+  SLURM_STEP_NODELIST: "gpu[03-05],gpu9",
+};
+
+const read = (env: Variables): LauncherEnvironment => {
+  const found = launcherEnvironment(env);
+  if (found === undefined) throw new Error("no launcher was found");
+  return found;
+};
+const faultOf = async (env: Variables) => errorOf((async () => launcherEnvironment(env))());
+
+describe("a family", () => {
+  test("of our own launcher", () => {
+    expect(read(twinccl)).toEqual({
+      ...{ family: "twinccl", rank: 2, size: 4, localRank: 2, localSize: 4, jobId: "launch-1" },
+      ...{ address: "127.0.0.1", port: 4711, secret: "0123456789abcdef", storeHost: "launcher" },
+      ...{ file: undefined, isNetworkChosen: true },
+    });
+  });
+
+  test("of torchrun: our port differs from its agent's", () => {
+    expect(read(torchrun)).toEqual({
+      ...{ family: "torchrun", rank: 5, size: 8, localRank: 1, localSize: 4 },
+      ...{ jobId: "torchrun-run-gpu1:29500-restart-1", address: "gpu1", port: 29501 },
+      ...{ secret: undefined, storeHost: "rank 0", file: undefined, isNetworkChosen: false },
+    });
+  });
+
+  test("of Open MPI", () => {
+    const facts = { family: "openmpi", rank: 3, size: 4, localRank: 3, localSize: 4 };
+    expect(read(openmpi)).toMatchObject({ ...facts, jobId: "openmpi-ns.1", port: undefined });
+    expect(read({ ...openmpi, PMIX_NAMESPACE: "" }).jobId).toBe("openmpi-job");
+  });
+
+  test("of a Slurm step", () => {
+    const facts = { family: "slurm", rank: 9, size: 11, localRank: 1, localSize: 3 };
+    const found = read(slurm);
+    expect(found).toMatchObject({ ...facts, jobId: "slurm-77.3", address: "gpu03" });
+    expect(found.port).toBeGreaterThanOrEqual(20_000);
+    expect(found.port).toBeLessThan(30_000);
+    expect(read({ ...slurm, SLURM_STEP_ID: "4" }).port).not.toBe(found.port);
+  });
+
+  test.each([
+    ["4", "0", 4],
+    ["4(x2),3", "1", 4],
+    ["4(x2),3", "3", undefined],
+    ["1,2,3", "2", 3],
+    ["nonsense", "0", undefined],
+    [undefined, "0", undefined],
+    ["4", undefined, undefined],
+  ])("Slurm's tasks %s on node %s", (tasks, node, localSize) => {
+    const env = { ...slurm, SLURM_STEP_TASKS_PER_NODE: tasks, SLURM_NODEID: node };
+    expect(read(env).localSize).toBe(localSize);
+  });
+
+  test.each([
+    ["gpu03", "gpu03"],
+    ["gpu03,gpu04", "gpu03"],
+    ["gpu[3,5-9]", "gpu3"],
+    ["rack1-[007-008]-ib,x", "rack1-007-ib"],
+    [undefined, undefined],
+  ])("Slurm's nodes %s begin with %s", (nodes, host) => {
+    expect(read({ ...slurm, SLURM_STEP_NODELIST: nodes }).address).toBe(host);
+  });
+
+  test("is absent without variables, and in a Slurm allocation outside of a step", () => {
+    expect(launcherEnvironment({ PATH: "/bin", RANK: "" })).toBeUndefined();
+    for (const step of [undefined, "4294967291", "4294967290", "batch"]) {
+      expect(launcherEnvironment({ ...slurm, SLURM_STEP_ID: step })).toBeUndefined();
+    }
+  });
+
+  test("takes address, port, secret and file from our own variables", () => {
+    const own = { TWINCCL_ADDRESS: "h", TWINCCL_PORT: "5", TWINCCL_SECRET: "s" };
+    expect(read({ ...torchrun, ...own, TWINCCL_RENDEZVOUS_FILE: "/f" })).toMatchObject({
+      ...{ family: "torchrun", address: "h", port: 5, secret: "s", file: "/f" },
+      isNetworkChosen: true,
+    });
+  });
+
+  test("keeps a job id within bounds, and apart from others", () => {
+    const long = (end: string) =>
+      read({ ...torchrun, TORCHELASTIC_RUN_ID: `${"ü".repeat(200)}${end}` }).jobId;
+    expect(Buffer.byteLength(long("a"))).toBeLessThanOrEqual(128);
+    expect(long("a")).not.toBe(long("b"));
+  });
+});
+
+describe("two families", () => {
+  test("the inner launcher counts, silently, before the Slurm step around it", () => {
+    expect(read({ ...slurm, ...torchrun }).family).toBe("torchrun");
+    expect(read({ ...slurm, ...openmpi }).family).toBe("openmpi");
+    expect(read({ ...slurm, ...torchrun, ...openmpi, ...twinccl }).family).toBe("twinccl");
+  });
+
+  test("torchrun and Open MPI that disagree are both shown", async () => {
+    const error = await faultOf({ ...torchrun, ...openmpi });
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "rank" });
+    expect(error.message).toContain(
+      "torchrun and openmpi disagree\n  torchrun  rank 5  size 8\n  openmpi   rank 3  size 4",
+    );
+    const same = { OMPI_COMM_WORLD_RANK: "5", OMPI_COMM_WORLD_SIZE: "8" };
+    expect(read({ ...torchrun, ...openmpi, ...same }).family).toBe("torchrun");
+  });
+
+  test("an incomplete one is named, with the set and the missing variables", async () => {
+    const error = await faultOf({ RANK: "0", WORLD_SIZE: "2" });
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "LOCAL_RANK" });
+    expect(error.message).toContain("torchrun is only half set");
+    expect(error.message).toContain(
+      "torchrun  set: RANK, WORLD_SIZE  missing: LOCAL_RANK, MASTER_ADDR, MASTER_PORT",
+    );
+  });
+
+  test("mixed ones are both named, and never combined", async () => {
+    const error = await faultOf({ RANK: "0", OMPI_COMM_WORLD_SIZE: "2" });
+    expect(error.message).toContain("torchrun and openmpi are only half set");
+    const beside = await faultOf({ ...slurm, RANK: "0" });
+    expect(beside.message).toMatch(/torchrun is only half set\n.*\n {2}slurm +complete/);
+  });
+
+  test("an incomplete one of lower priority is ignored", () => {
+    expect(read({ ...torchrun, OMPI_COMM_WORLD_RANK: "1" }).family).toBe("torchrun");
+  });
+});
+
+describe("a wrong number", () => {
+  test.each([
+    ["RANK", "8"],
+    ["RANK", "-1"],
+    ["RANK", "1.5"],
+    ["RANK", "0x1"],
+    ["RANK", "1e0"],
+    ["WORLD_SIZE", "0"],
+    ["WORLD_SIZE", "many"],
+    ["WORLD_SIZE", "65537"],
+    ["LOCAL_RANK", "4"],
+    ["LOCAL_WORLD_SIZE", "9"],
+    ["MASTER_PORT", "65535"],
+    ["TWINCCL_PORT", "0"],
+  ])("%s=%s is refused by name", async (name, value) => {
+    const error = await faultOf({ ...torchrun, [name]: value });
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: name });
+    expect(error.message).toContain(`launcher variable ${name}: found "${value}", needs a whole`);
+  });
+});
+
+describe("the rendezvous", () => {
+  test("of the launcher's store", () => {
+    expect(rendezvousFor(read(twinccl)).address).toBe("127.0.0.1:4711");
+    const file = { ...twinccl, TWINCCL_RENDEZVOUS_FILE: "/f" };
+    expect(rendezvousFor(read(file)).address).toBe("127.0.0.1:4711");
+  });
+
+  test("of a named file", () => {
+    const env = { ...torchrun, TWINCCL_RENDEZVOUS_FILE: "/some/file" };
+    expect(rendezvousFor(read(env)).address).toBe("/some/file");
+  });
+
+  test("of a file of the job, when all ranks are on this machine", () => {
+    const { address } = rendezvousFor(read(openmpi));
+    expect(address.startsWith(`${tmpdir()}/twinccl-${process.getuid?.()}/`)).toBe(true);
+    const other = rendezvousFor(read({ ...openmpi, PMIX_NAMESPACE: "ns.2" }));
+    expect(other.address).not.toBe(address);
+  });
+
+  test("by TCP, when ranks are on several machines or the network was chosen", () => {
+    expect(rendezvousFor(read(torchrun)).address).toBe("gpu1:29501");
+    const env = { ...openmpi, TWINCCL_ADDRESS: "::1", TWINCCL_PORT: "4000" };
+    expect(rendezvousFor(read(env)).address).toBe("[::1]:4000");
+  });
+
+  test("a missing address is named", async () => {
+    const env = { ...openmpi, OMPI_COMM_WORLD_LOCAL_SIZE: undefined };
+    const error = await errorOf((async () => rendezvousFor(read(env)))());
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "TWINCCL_ADDRESS" });
+    expect(error.message).toContain("openmpi gives no address, and TWINCCL_ADDRESS is not set");
+  });
+});
+
+describe("a simulation, which has all ranks in one process", () => {
+  afterEach(() => vi.unstubAllEnvs());
+
+  const stub = (env: Variables): void => {
+    for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
+  };
+  const ofOne: Variables = { ...torchrun, RANK: "0", WORLD_SIZE: "1", LOCAL_RANK: "0" };
+
+  test.each([
+    ["twinccl launch", twinccl],
+    ["torchrun", torchrun],
+    ["Open MPI", openmpi],
+    ["the Slurm step", slurm],
+    ["torchrun", { ...torchrun, ...slurm }],
+    ["twinccl launch", { ...twinccl, ...ofOne }],
+  ] as const)("is refused in a job of several that %s started", async (by, env) => {
+    stub(env);
+    const { size } = read(env);
+    const failure = await errorOf(connect({ backend: sim() }));
+    expect(failure).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", field: "size", size });
+    expect(failure.hint).toMatch(new RegExp(`^${by} started ${size} processes: use createWorld`));
+  });
+
+  test.each([
+    ["a job of one", ofOne],
+    ["a job of one inside a larger one", { ...ofOne, ...openmpi }],
+    ["a batch script", { ...slurm, SLURM_STEP_ID: "4294967291" }],
+    ["a shell with some of a launcher's variables", { WORLD_SIZE: "8", RANK: "1" }],
+  ])("is the whole job in %s", async (_, env) => {
+    stub(env);
+    const comm = await connect({ backend: sim() });
+    expect(comm).toMatchObject({ rank: 0, size: 1 });
+    await comm.close();
+  });
+});

@@ -1,0 +1,182 @@
+/** The store by itself: peers that go while others wait for them, and words about generations that they have left behind. */
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import type { Peer } from "../../../src/job/generation.ts";
+import type { Reply, Request } from "../../../src/job/protocol.ts";
+import { Store } from "../../../src/job/store.ts";
+import { bytes } from "./stores.ts";
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+/** A rank that records its messages. */
+class Noting implements Peer {
+  readonly label: string;
+  readonly replies: Reply[] = [];
+
+  constructor(label: string) {
+    this.label = label;
+  }
+
+  send(reply: Reply): void {
+    this.replies.push(reply);
+  }
+
+  get last(): Reply | undefined {
+    return this.replies.at(-1);
+  }
+}
+
+const jobId = "job";
+const join = (store: Store, peer: Peer, rank: number, size: number, generation = 0): boolean =>
+  store.join(peer, jobId, rank, {
+    ...{ kind: "join", id: 1, generation, size, timeoutMs: 1_000, label: "" },
+  });
+const rejoin = (id: number, generation: number, without?: readonly number[]): Request =>
+  ({ kind: "rejoin", id, generation, without, settleMs: 100, timeoutMs: 1_000 }) as const;
+
+/** A store in which so many ranks are. */
+function joined(size: number): { store: Store; peers: Noting[] } {
+  const store = new Store({ jobId, size, hosted: false });
+  const peers = Array.from({ length: size }, (_, rank) => new Noting(`rank ${rank}`));
+  for (const [rank, peer] of peers.entries()) expect(join(store, peer, rank, size)).toBe(true);
+  expect(peers.map(({ last }) => last?.kind)).toEqual(peers.map(() => "joined"));
+  return { store, peers };
+}
+
+const ask = (store: Store, peer: Peer, request: Request): void =>
+  store.request(peer, request as Parameters<Store["request"]>[1]);
+
+describe("a peer that goes", () => {
+  test("a peer that disconnects", () => {
+    const store = new Store({ jobId, size: 2, hosted: false });
+    const [gone, zero, one] = ["gone", "0", "1"].map((each) => new Noting(each)) as [
+      Noting,
+      Noting,
+      Noting,
+    ];
+    join(store, gone, 1, 2);
+    store.gone(gone, "lost", "the connection ended");
+    join(store, zero, 0, 2);
+    expect(zero.replies).toEqual([]);
+    join(store, one, 1, 2);
+    expect([zero.last, one.last]).toMatchObject([
+      { kind: "joined", rank: 0 },
+      { kind: "joined", rank: 1 },
+    ]);
+  });
+
+  test("before all have joined is not a member, and another one may take its rank", () => {
+    const { store, peers } = joined(3);
+    const [zero, one, two] = peers as [Noting, Noting, Noting];
+    ask(store, one, rejoin(2, 0));
+    store.gone(one, "lost", "the connection ended");
+    ask(store, zero, rejoin(2, 0));
+    ask(store, two, rejoin(2, 0));
+    expect(zero.last).toMatchObject({ kind: "joined", generation: 1, initialRanks: [0, 2] });
+    expect(two.last).toMatchObject({ kind: "joined", rank: 1 });
+  });
+
+  test("during its wait for the next generation is not in that generation", () => {
+    const { store, peers } = joined(2);
+    for (const peer of peers) store.gone(peer, "left", "");
+    const again = [0, 1].map((rank) => new Noting(`${rank}`)) as [Noting, Noting];
+    for (const [rank, peer] of again.entries()) join(store, peer, rank, 2);
+    expect(again.map(({ last }) => last)).toMatchObject([{ kind: "joined" }, { kind: "joined" }]);
+    store.gone(again[1], "lost", "the connection ended");
+    const back = new Noting("back");
+    expect(join(store, back, 1, 2)).toBe(false);
+    expect(back.last).toMatchObject({ code: "refused" });
+    expect(back.last).toMatchObject({ headline: expect.stringContaining("that was lost") });
+  });
+});
+
+describe("is lost again in a later generation of the job", () => {
+  test("ranks that agree", () => {
+    const store = new Store({ jobId, size: 3, hosted: false });
+    for (const size of [2, 4]) {
+      const peer = new Noting("another job");
+      expect(join(store, peer, 0, size)).toBe(false);
+      const headline = `join: this job has 3 ranks, not ${size}`;
+      expect(peer.last).toMatchObject({ kind: "failed", code: "refused", headline });
+    }
+  });
+
+  test("give the same size, from the first one on", () => {
+    const { store, peers } = joined(4);
+    const [zero, , , three] = peers as [Noting, Noting, Noting, Noting];
+    ask(store, zero, rejoin(2, 0, [2, 1, 2]));
+    ask(store, three, rejoin(2, 0, [1, 2]));
+    expect(zero.last).toMatchObject({ kind: "joined", initialRanks: [0, 3] });
+    expect(three.last).toMatchObject({ kind: "joined", rank: 1 });
+  });
+});
+
+describe("a rank that cancels", () => {
+  test("a rejoin is waited for again", () => {
+    const { store, peers } = joined(2);
+    const [zero, one] = peers as [Noting, Noting];
+    ask(store, zero, rejoin(2, 0, []));
+    ask(store, zero, { kind: "cancel", id: 2 });
+    ask(store, one, rejoin(2, 0, []));
+    expect(one.last).toMatchObject({ kind: "joined", generation: 0 });
+    ask(store, zero, rejoin(3, 0, []));
+    expect(one.last).toMatchObject({ kind: "joined", generation: 1, id: 2 });
+    expect(zero.last).toMatchObject({ kind: "joined", generation: 1, id: 3 });
+  });
+});
+
+describe("requests to a past generation", () => {
+  test("do not reach the next one", () => {
+    const { store, peers } = joined(1);
+    const [zero] = peers as [Noting];
+    ask(store, zero, rejoin(2, 0, []));
+    expect(zero.last).toMatchObject({ kind: "joined", generation: 1 });
+    const key = "k";
+    for (const request of [
+      { kind: "set", id: 3, generation: 0, key, value: bytes("old") },
+      { kind: "get", id: 4, generation: 0, key, timeoutMs: 10, needs: undefined },
+      { kind: "exchange", id: 5, generation: 0, key, value: bytes("old"), timeoutMs: 10 },
+      { kind: "barrier", id: 6, generation: 0, barriers: [], timeoutMs: 10 },
+      rejoin(7, 0, []),
+    ] as const) {
+      ask(store, zero, request as Request);
+      const { id } = request as { id: number };
+      expect(zero.last).toMatchObject({ kind: "failed", id, code: "over" });
+    }
+    ask(store, zero, { kind: "set", id: 8, generation: 1, key, value: bytes("new") });
+    expect(zero.last).toEqual({ kind: "done", id: 8 });
+  });
+});
+
+test("a wait in a generation that others leave fails with the ranks that continued", () => {
+  const { store, peers } = joined(3);
+  const [zero, one, two] = peers as [Noting, Noting, Noting];
+  const barriers = [{ key: "m", ranks: [0, 1] }];
+  for (const request of [
+    { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: undefined },
+    { kind: "exchange", id: 3, generation: 0, key: "e", value: bytes("0"), timeoutMs: 10 },
+    { kind: "barrier", id: 4, generation: 0, barriers, timeoutMs: 10 },
+  ] as const) {
+    ask(store, zero, request);
+  }
+  for (const peer of [one, two]) ask(store, peer, rejoin(2, 0, [0]));
+  expect(zero.replies.slice(1)).toMatchObject(
+    [2, 3, 4].map((id) => ({ kind: "failed", id, code: "went on", ranks: [1, 2] })),
+  );
+  expect(vi.getTimerCount()).toBe(0);
+});
+
+describe("the end of the store", () => {
+  test("fails all its waits", () => {
+    const { store, peers } = joined(2);
+    const [zero, one] = peers as [Noting, Noting];
+    ask(store, zero, { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: [1] });
+    ask(store, one, rejoin(2, 0));
+    store.close();
+    expect([zero.last, one.last]).toMatchObject([
+      { kind: "failed", id: 2, code: "refused" },
+      { kind: "failed", id: 2, code: "refused" },
+    ]);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});

@@ -1,0 +1,100 @@
+/** Stores and ranks for tests; everything opened here is closed after the test. */
+import { randomBytes } from "node:crypto";
+import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
+import { CommError } from "twinccl";
+import type { JoinOptions, Membership, Rendezvous } from "../../../src/job/rendezvous.ts";
+import { StoreServer, type StoreServerOptions } from "../../../src/job/server.ts";
+import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { closeAfter } from "../../support/opened.ts";
+
+/** A store outside of the ranks' processes, and its address. */
+export interface Place {
+  readonly server: StoreServer;
+  readonly rendezvous: Rendezvous;
+  readonly secret: string;
+  readonly jobId: string;
+  /** Joins all ranks. */
+  joinAll(): Promise<Membership[]>;
+  /** Joins one rank. */
+  join(rank: number, options?: Partial<JoinOptions>): Promise<Membership>;
+}
+
+/** Opens a store for `size` ranks. */
+export async function place(
+  size: number,
+  options: Partial<StoreServerOptions> = {},
+): Promise<Place> {
+  const secret = randomBytes(32).toString("hex");
+  const jobId = "test-job";
+  const server = await StoreServer.listen({ jobId, size, hosted: false, secret, ...options });
+  closeAfter(() => server.close());
+  const rendezvous = tcpRendezvous({ port: server.port, secret, host: "other" });
+  const join = async (rank: number, more: Partial<JoinOptions> = {}): Promise<Membership> => {
+    const membership = await rendezvous.join({ jobId, rank, size, deadlineMs: 5_000, ...more });
+    closeAfter(() => membership.leave());
+    return membership;
+  };
+  const joinAll = (): Promise<Membership[]> =>
+    Promise.all(Array.from({ length: size }, (_, rank) => join(rank)));
+  return { server, rendezvous, secret, jobId, join, joinAll };
+}
+
+/** A rank with a connection that the test can cut, as the end of its process would. */
+export interface Fragile {
+  readonly member: Membership;
+  cut(): void;
+}
+
+/** Joins all ranks, each through a relay of its own. */
+export async function fragile(at: Place, size: number): Promise<Fragile[]> {
+  return Promise.all(
+    Array.from({ length: size }, async (_, rank): Promise<Fragile> => {
+      const { port, cut } = await relay(at.server.port);
+      const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
+      const member = await rendezvous.join({ jobId: at.jobId, rank, size });
+      return { member, cut };
+    }),
+  );
+}
+
+/** Relays bytes between clients and a port, until it is cut. */
+export async function relay(
+  target: number,
+  onBytes: (bytes: Buffer, from: "rank" | "store", socket: Socket) => Buffer = (chunk) => chunk,
+): Promise<{ readonly port: number; cut(): void }> {
+  const open = new Set<Socket>();
+  const server = createServer((near) => {
+    const far = createConnection({ host: "127.0.0.1", port: target });
+    for (const socket of [near, far]) {
+      open.add(socket.on("error", () => undefined).setNoDelay(true));
+    }
+    near.on("data", (chunk) => far.write(onBytes(chunk, "rank", far)));
+    far.on("data", (chunk) => near.write(onBytes(chunk, "store", near)));
+    near.on("close", () => far.destroy());
+    far.on("close", () => near.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const cut = (): void => {
+    for (const socket of open) socket.destroy();
+  };
+  closeAfter(async () => {
+    cut();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  return { port: (server.address() as AddressInfo).port, cut };
+}
+
+/** Bytes of a text, and back. */
+export const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+export const text = (value: Uint8Array): string => new TextDecoder().decode(value);
+
+/** The error that a promise rejects with; a test fails when it does not. */
+export async function errorOf(promise: Promise<unknown>): Promise<CommError> {
+  const settled = await promise.then(
+    (value) => ({ value }),
+    (error: unknown) => ({ error }),
+  );
+  if ("value" in settled) throw new Error(`resolved to ${String(settled.value)}`);
+  if (settled.error instanceof CommError) return settled.error;
+  throw settled.error;
+}
