@@ -1,0 +1,198 @@
+/** The processes of a job: their start, output and end. */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { constants } from "node:os";
+import type { Readable } from "node:stream";
+import { standardOutput } from "../output.ts";
+import { Guardian } from "./guardian.ts";
+import { LinePrefixer, ThrottledSink } from "./lines.ts";
+
+/** Place of a rank on imitated hosts: consecutive ranks share a host, and the sizes of hosts differ by at most one. */
+interface HostPlace {
+  readonly host: number;
+  readonly localRank: number;
+  /** Ranks on its host. */
+  readonly localSize: number;
+}
+
+/** Host, local rank and local size of a rank in a job of `size` ranks on `hosts` hosts. */
+export function hostPlace(rank: number, size: number, hosts: number): HostPlace {
+  const firstOn = (host: number): number => Math.ceil((host * size) / hosts);
+  const host = Math.floor((rank * hosts) / size);
+  const first = firstOn(host);
+  return { host, localRank: rank - first, localSize: firstOn(host + 1) - first };
+}
+
+/** The processes to start. */
+export interface JobOptions {
+  readonly size: number;
+  /** The script and its arguments. */
+  readonly command: readonly string[];
+  /** The variables of a rank. */
+  readonly variables: (rank: number) => NodeJS.ProcessEnv;
+  /** The effect of the first failure on the others. */
+  readonly onFailure: "kill" | "keep";
+  /** Time between SIGTERM and SIGKILL. */
+  readonly graceMs: number;
+  /** Prefix of every line of a rank's output; by default `[3] `. */
+  readonly prefix?: (rank: number) => string;
+}
+
+/** Longest time of reading output that a rank's children hold open, and its number of intervals. */
+const outputMs = 1_000;
+const outputParts = 20;
+
+/** A running job. */
+export class JobProcesses {
+  /** Ends of the ranks, in the order of their ends. Resolves when all have ended. */
+  readonly ended: Promise<readonly RankExit[]>;
+  readonly #options: JobOptions;
+  readonly #guardian: Guardian;
+  readonly #running = new Map<number, ChildProcess>();
+  readonly #ends: RankExit[] = [];
+  readonly #began = performance.now();
+  readonly #sinks = {
+    stdout: new ThrottledSink(standardOutput),
+    stderr: new ThrottledSink(process.stderr),
+  };
+  /** Aborted when the job no longer waits for unread output. */
+  readonly #unread = new AbortController();
+  #isStopping = false;
+  #kill: NodeJS.Timeout | undefined;
+
+  constructor(options: JobOptions) {
+    this.#options = options;
+    this.#guardian = new Guardian(options.graceMs);
+    const ranks = Array.from({ length: options.size }, (_, rank) => this.#start(rank));
+    this.ended = Promise.all(ranks).then(() => {
+      clearTimeout(this.#kill);
+      this.#guardian.close();
+      return this.#ends;
+    });
+  }
+
+  /**
+   * Forwards a signal to all ranks. Ranks that run after the grace time, or at the second signal, are killed. Their remaining
+   * output, which may wait for a slow reader, is dropped as well.
+   */
+  stop(signal: NodeJS.Signals): void {
+    const first = !this.#isStopping;
+    this.#isStopping = true;
+    if (!first) this.#unread.abort();
+    this.#signal(first ? signal : "SIGKILL");
+    if (first) this.#kill = setTimeout(() => this.#signal("SIGKILL"), this.#options.graceMs);
+  }
+
+  #signal(signal: NodeJS.Signals): void {
+    for (const child of this.#running.values()) signalGroup(child, signal);
+  }
+
+  async #start(rank: number): Promise<void> {
+    const { command, variables } = this.#options;
+    // After `--`, Node.js does not parse a script name with a leading dash as an option.
+    const child = spawn(process.execPath, ["--", ...command], {
+      env: variables(rank),
+      stdio: ["ignore", "pipe", "pipe"],
+      // A separate process group: a rank's children end with it, and the launcher alone forwards signals of the terminal.
+      detached: true,
+    });
+    this.#running.set(rank, child);
+    const { pid } = child;
+    if (pid !== undefined) this.#guardian.started(pid);
+    const outputs = Promise.all([
+      this.#forward(child, "stdout", rank),
+      this.#forward(child, "stderr", rank),
+    ]);
+    const end = await new Promise<Pick<RankExit, "status" | "how">>((resolve) => {
+      child.once("error", ({ message }) => {
+        if (pid === undefined) resolve({ status: 127, how: `it could not start: ${message}` });
+      });
+      child.once("exit", (code, signal) => resolve(exitOf(code, signal)));
+    });
+    this.#running.delete(rank);
+    if (pid !== undefined) {
+      // Remaining processes of the rank's group.
+      signalGroup(child, "SIGKILL");
+      this.#guardian.ended(pid);
+    }
+    this.#note(rank, end);
+    await Promise.race([outputs, outputGracePeriod(child, this.#unread.signal)]);
+    child.stdout?.destroy();
+    child.stderr?.destroy();
+  }
+
+  #note(rank: number, end: Pick<RankExit, "status" | "how">): void {
+    const afterMs = performance.now() - this.#began;
+    const isStopped = this.#isStopping;
+    this.#ends.push({ ...end, rank, isStopped, afterMs });
+    if (end.status !== 0 && !isStopped && this.#options.onFailure === "kill") this.stop("SIGTERM");
+  }
+
+  #forward(child: ChildProcess, name: "stdout" | "stderr", rank: number): Promise<void> {
+    // A process that failed for lack of file handles has no streams.
+    const source = child[name] as Readable | null | undefined;
+    if (source === null || source === undefined) return Promise.resolve();
+    const sink = this.#sinks[name];
+    const prefixer = new LinePrefixer(this.#options.prefix?.(rank) ?? `[${rank}] `);
+    return new Promise((resolve) => {
+      source.on("data", (chunk: Buffer) => {
+        sink.write(prefixer.push(chunk), source);
+      });
+      source.on("error", () => undefined);
+      source.once("close", () => {
+        sink.write(prefixer.end(), source);
+        resolve();
+      });
+    });
+  }
+}
+
+/** Signals the whole process group of a child, if it exists. */
+function signalGroup(child: ChildProcess, signal: NodeJS.Signals): void {
+  if (child.pid === undefined) return;
+  try {
+    process.kill(-child.pid, signal);
+  } catch {
+    // The group no longer exists.
+  }
+}
+
+/**
+ * Resolves after the reading time of an ended child's output, or when reading is cancelled. Time without reads does not count,
+ * whether the reader of our output or this process is slow: the rank's output is still in the pipe.
+ */
+async function outputGracePeriod(
+  { stdout, stderr }: ChildProcess,
+  over: AbortSignal,
+): Promise<void> {
+  for (let part = 0; part < outputParts && !over.aborted; ) {
+    await unreferenced(outputMs / outputParts);
+    const isPaused = stdout?.isPaused() === true || stderr?.isPaused() === true;
+    if (!isPaused) part += 1;
+  }
+}
+
+function unreferenced(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms).unref());
+}
+
+/** The end of a process as a status and in words. */
+function exitOf(
+  code: number | null,
+  signal: NodeJS.Signals | null,
+): Pick<RankExit, "status" | "how"> {
+  if (signal !== null) return { status: 128 + constants.signals[signal], how: signal };
+  return { status: code ?? 1, how: `exit status ${code}` };
+}
+
+/** The end of a rank's process. */
+export interface RankExit {
+  readonly rank: number;
+  /** Exit status; 128 plus the number of a signal; 127 for a process that could not start. */
+  readonly status: number;
+  /** Description of the end. */
+  readonly how: string;
+  /** True if the launcher's signal ended it. */
+  readonly isStopped: boolean;
+  readonly afterMs: number;
+}
