@@ -31,6 +31,7 @@ import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
 import { runJob } from "./launch/job.ts";
+import { PrefixedOutput } from "./launch/report.ts";
 import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 
@@ -226,5 +227,6 @@ export function startRanks(
   const main = fileURLToPath(new URL("main.js", import.meta.url));
   const command = [main, name, ...args.filter((arg) => arg !== "--processes")];
   const prefix = (rank: number): string => (rank === 0 ? "" : `[${rank}] `);
-  return runJob({ size, command, onFailure: "kill", graceMs: 5_000, prefix }, context);
+  const report = new PrefixedOutput(prefix);
+  return runJob({ size, hosts: 1, command, onFailure: "kill", graceMs: 5_000, report }, context);
 }

@@ -4,6 +4,7 @@ import { parseVisibleDevices } from "../backends/nccl/process/visible-devices.ts
 import { limits } from "../job/limits.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { runJob } from "./launch/job.ts";
+import { JsonEvents, PrefixedOutput } from "./launch/report.ts";
 import {
   type OptionTable,
   oneOf,
@@ -20,6 +21,8 @@ const options = {
     help: "what a rank's failure does to the others (kill)",
   },
   grace: { value: "SECONDS", help: "from SIGTERM to SIGKILL for ranks that are stopped (5)" },
+  timeout: { value: "SECONDS", help: "stop the job after that time, with exit status 124 (none)" },
+  json: { help: "print events and output as JSON objects, one a line: docs/launch.md" },
   hosts: { value: "H", help: "imitate H hosts, between which NCCL uses sockets (1)" },
   "one-gpu-each": {
     help: "refuse more ranks on a host than CUDA_VISIBLE_DEVICES lists, if set",
@@ -35,6 +38,7 @@ export const launchCommand: Command = {
 
 Starts N Node.js processes of SCRIPT on this machine and hosts the store at which they meet, so that
 connect() in each of them joins one job. Every line of their output begins with the rank: [3] …
+On a terminal this prefix has a colour for each rank, unless NO_COLOR is set.
 
 ${optionLines(options)}
 Each process has TWINCCL_RANK, TWINCCL_SIZE, TWINCCL_LOCAL_RANK and what connect() needs, and the
@@ -45,11 +49,12 @@ and SIGHUP are handed on; what does not end in the grace time is killed.
 Examples:
   twinccl launch -n 8 train.mjs --steps 100
   twinccl launch -n 4 --on-failure keep -- survive.mjs
+  twinccl launch -n 4 --timeout 600 --json train.mjs | jq -c 'select(.event != "output")'
   twinccl launch -n 4 --hosts 4 train.mjs       try a program of four ranks on a single GPU
   CUDA_VISIBLE_DEVICES=2,3 twinccl launch -n 2 --one-gpu-each train.mjs
 
 Exit status: 0 when every rank ended with 0; else that of the rank that failed first, 128 plus the
-signal for one that was killed; 2 for wrong usage.
+signal for one that was killed; 124 when --timeout stopped the job; 2 for wrong usage.
 `,
   own: (args) => split(args).own,
   run: runLaunch,
@@ -69,21 +74,30 @@ async function runLaunch(args: readonly string[], context: Context): Promise<num
   if (!parsed.has("ranks")) throw new UsageError("--ranks: say how many processes to start: -n N");
   const size = parsed.integer("ranks", 1, 1, limits.ranks);
   const onFailure = oneOf("--on-failure", parsed.text("on-failure") ?? "kill", ["kill", "keep"]);
-  const graceMs = graceOf(parsed);
+  const graceMs = msOf(parsed, "grace", { least: 0, most: 86_400 }) ?? 5_000;
+  // Longer timers of Node.js end at once.
+  const timeoutMs = msOf(parsed, "timeout", { least: 0.001, most: 2_147_483 });
   const hosts = parsed.integer("hosts", 1, 1, size);
   if (parsed.has("one-gpu-each")) {
     requireDevices(Math.ceil(size / hosts), process.env["CUDA_VISIBLE_DEVICES"]);
   }
   requireScript(script[0]);
 
-  return runJob({ size, hosts, command: script, onFailure, graceMs }, context);
+  const report = parsed.has("json") ? new JsonEvents() : new PrefixedOutput();
+  return runJob({ size, hosts, command: script, onFailure, graceMs, timeoutMs, report }, context);
 }
 
-function graceOf(parsed: Parsed<typeof options>): number {
-  const text = parsed.text("grace") ?? "5";
+/** A duration in milliseconds; `undefined` when it was not given. */
+function msOf(
+  parsed: Parsed<typeof options>,
+  name: "grace" | "timeout",
+  { least, most }: { readonly least: number; readonly most: number },
+): number | undefined {
+  const text = parsed.text(name);
+  if (text === undefined) return undefined;
   const seconds = Number(text);
-  if (/^[\d.]+$/.test(text) && seconds <= 86_400) return seconds * 1_000;
-  throw new UsageError(`--grace: found "${text}", needs seconds from 0 to 86400`);
+  if (/^[\d.]+$/.test(text) && seconds >= least && seconds <= most) return seconds * 1_000;
+  throw new UsageError(`--${name}: found "${text}", needs seconds from ${least} to ${most}`);
 }
 
 function requireDevices(size: number, list: string | undefined): void {

@@ -5,16 +5,26 @@ import { StoreServer } from "../../job/server.ts";
 import type { Context } from "../context.ts";
 import { standardOutput } from "../output.ts";
 import { hostPlace, type JobOptions, JobProcesses, type RankExit } from "./processes.ts";
+import type { JobReport } from "./report.ts";
 
 /** Signals that the launcher forwards to the ranks. */
 const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** Starts the processes, on as many imitated hosts, and resolves to 0 or the status of the rank that failed first. */
+/** Exit status of a job that its timeout ended: that of timeout(1). */
+const timeoutStatus = 124;
+
+/** A job to run. */
+interface Job extends Omit<JobOptions, "variables"> {
+  /** Longest time of the job; unlimited by default. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** Starts the processes. Resolves to 0, the status of the rank that failed first, or 124 after the timeout. */
 export async function runJob(
-  { hosts = 1, ...options }: Omit<JobOptions, "variables"> & { readonly hosts?: number },
+  { timeoutMs, ...options }: Job,
   context: Pick<Context, "err">,
 ): Promise<number> {
-  const { size } = options;
+  const { size, hosts, command, report } = options;
   const jobId = `launch-${randomBytes(8).toString("hex")}`;
   const secret = randomBytes(32).toString("hex");
   const server = await StoreServer.listen({ jobId, size, hosted: false, secret });
@@ -34,22 +44,33 @@ export async function runJob(
       ...(hosts > 1 && { NCCL_HOSTID: `${jobId}-host${host}` }),
     };
   };
+  const { pid } = process;
+  const unix_ms = Date.now();
+  report.event({ event: "job_started", job: jobId, ranks: size, hosts, pid, command, unix_ms });
   const job = new JobProcesses({ ...options, variables });
-  const watch = watchForStop(job);
+  const watch = watchForStop(job, report, timeoutMs);
   try {
     const ends = await job.ended;
-    context.err(summary(ends, watch.reason()));
-    return firstFailure(ends)?.status ?? 0;
+    const first = firstFailure(ends);
+    const isFine = first === undefined && !watch.isTimedOut();
+    const message = isFine ? null : summary(ends, watch.reason());
+    const status = watch.isTimedOut() ? timeoutStatus : (first?.status ?? 0);
+    const first_failed = first === undefined || first.isStopped ? null : first.rank;
+    report.event({ event: "job_ended", status, first_failed, message });
+    if (message !== null) context.err(`twinccl launch: ${message}\n`);
+    return status;
   } finally {
     watch.over();
     await server.close();
   }
 }
 
-/** Stops the job for a signal, and when its output loses its reader. */
+/** Stops the job for a signal, at its timeout, and when its output loses its reader. */
 interface Watch {
   /** Reason of the stop; `undefined` without one. */
   reason(): string | undefined;
+  /** True if the timeout stopped the job. */
+  isTimedOut(): boolean;
   /**
    * Ends the watch after the job: later signals apply to this process. The listeners stay after the job's end, because removing
    * them could lose a signal in transit. They then perform the signal's default action.
@@ -57,8 +78,9 @@ interface Watch {
   over(): void;
 }
 
-function watchForStop(job: JobProcesses): Watch {
+function watchForStop(job: JobProcesses, report: JobReport, timeoutMs: number | undefined): Watch {
   let reason: string | undefined;
+  let isTimedOut = false;
   let isOver = false;
   const onSignal = (signal: NodeJS.Signals): void => {
     if (isOver) {
@@ -73,13 +95,23 @@ function watchForStop(job: JobProcesses): Watch {
     reason ??= "the output has no reader any more";
     job.stop("SIGTERM");
   };
+  const onTimeout = (limitMs: number): void => {
+    const running = job.running;
+    if (job.isStopping || running.length === 0) return;
+    isTimedOut = true;
+    reason = `timed out after ${limitMs / 1_000} s with ${ranks(running)} still running`;
+    report.event({ event: "timeout", timeout_ms: limitMs, ranks: running });
+    job.stop("SIGTERM");
+  };
+  const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs, timeoutMs);
   for (const signal of forwardedSignals) process.on(signal, onSignal);
   for (const stream of [standardOutput, process.stderr]) stream.once("error", onClosed);
   const over = (): void => {
     isOver = true;
+    clearTimeout(timer);
     for (const stream of [standardOutput, process.stderr]) stream.removeListener("error", onClosed);
   };
-  return { reason: () => reason, over };
+  return { reason: () => reason, isTimedOut: () => isTimedOut, over };
 }
 
 /** The failed rank to report: the first that failed by itself, otherwise the first that failed by the launcher's signal. */
@@ -88,27 +120,32 @@ function firstFailure(ends: readonly RankExit[]): RankExit | undefined {
   return failed.find(({ isStopped }) => !isStopped) ?? failed[0];
 }
 
-/** The summary of a failed job, otherwise empty. `cause` is the reason of the launcher's stop. */
+/** The summary of a failed job. `cause` is the reason of the launcher's stop. */
 function summary(ends: readonly RankExit[], cause: string | undefined): string {
   const first = firstFailure(ends);
-  if (first === undefined) return "";
   const others = ends.filter((end) => end !== first).sort((a, b) => a.rank - b.rank);
   const stopped = others.filter(({ isStopped, status }) => isStopped && status !== 0);
   const failed = others.filter(({ isStopped, status }) => !isStopped && status !== 0);
   const well = others.filter(({ status }) => status === 0);
-  const seconds = (first.afterMs / 1_000).toFixed(1);
-  const verb = first.isStopped ? "was stopped" : "failed first";
   const parts = [
     ...(cause === undefined ? [] : [cause]),
-    `rank ${first.rank} ${verb} after ${seconds} s: ${first.how}`,
+    ...(first === undefined ? [] : [firstText(first)]),
     ...failed.map(({ rank, how }) => `rank ${rank} failed too: ${how}`),
-    ...(stopped.length === 0 ? [] : [`${ranks(stopped)} stopped`]),
-    ...(well.length === 0 ? [] : [`${ranks(well)} ended well`]),
+    ...(stopped.length === 0 ? [] : [`${ranks(ranksOf(stopped))} stopped`]),
+    ...(well.length === 0 ? [] : [`${ranks(ranksOf(well))} ended well`]),
   ];
-  return `twinccl launch: ${parts.join("; ")}\n`;
+  return parts.join("; ");
 }
 
-function ranks(ends: readonly RankExit[]): string {
-  const numbers = ends.map(({ rank }) => rank);
+function firstText({ rank, isStopped, afterMs, how }: RankExit): string {
+  const verb = isStopped ? "was stopped" : "failed first";
+  return `rank ${rank} ${verb} after ${(afterMs / 1_000).toFixed(1)} s: ${how}`;
+}
+
+function ranksOf(ends: readonly RankExit[]): readonly number[] {
+  return ends.map(({ rank }) => rank);
+}
+
+function ranks(numbers: readonly number[]): string {
   return `${numbers.length === 1 ? "rank" : "ranks"} ${numbers.join(", ")}`;
 }

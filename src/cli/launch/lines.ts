@@ -10,9 +10,12 @@ const maxLetters = 2 ** 20;
 /** Most bytes of a letter in UTF-8. */
 const maxBytes = 3 * maxLetters;
 
-/** Prefixes every line; an incomplete line is buffered. */
-export class LinePrefixer {
-  readonly #prefix: string;
+/** Bytes of the output, in Latin-1, for those of a line. `newline` is false for the cut part of a longer line and at the end of input. */
+export type LineFormat = (line: string, newline: boolean) => string;
+
+/** Formats every line; an incomplete line is buffered. */
+export class LineSplitter {
+  readonly #format: LineFormat;
   /** An unfinished line so far, and its number of bytes. */
   #parts: string[] = [];
   #bytes = 0;
@@ -20,24 +23,24 @@ export class LinePrefixer {
   #letters = 0;
   #counted = 0;
 
-  constructor(prefix: string) {
-    this.#prefix = prefix;
+  constructor(format: LineFormat) {
+    this.#format = format;
   }
 
-  /** Returns the lines completed by these bytes, in Latin-1. */
+  /** Returns the output for the lines completed by these bytes. */
   push(chunk: Buffer): string {
     const [first = "", ...others] = chunk.toString("latin1").split("\n");
     let text = this.#add(first);
-    for (const line of others) text += this.#endLine() + this.#add(line);
+    for (const line of others) text += this.#endLine(true) + this.#add(line);
     return text;
   }
 
-  /** Returns the unfinished line at the end of the output. */
+  /** Returns the output for an unfinished line at the end of input. */
   end(): string {
-    return this.#bytes === 0 ? "" : this.#endLine();
+    return this.#bytes === 0 ? "" : this.#endLine(false);
   }
 
-  /** Extends the unfinished line; returns the parts that exceed the limit. */
+  /** Extends the unfinished line; returns the output for the parts that exceed the limit. */
   #add(part: string): string {
     this.#parts.push(part);
     this.#bytes += part.length;
@@ -50,15 +53,15 @@ export class LinePrefixer {
     let text = "";
     let rest = this.#parts.join("");
     for (let end = pieceEnd(rest); end < rest.length; end = pieceEnd(rest)) {
-      text += this.#line(rest.slice(0, end));
+      text += this.#format(rest.slice(0, end), false);
       rest = rest.slice(end);
     }
     this.#keep([rest], rest.length);
     return text;
   }
 
-  #endLine(): string {
-    const line = this.#line(this.#parts.join(""));
+  #endLine(newline: boolean): string {
+    const line = this.#format(this.#parts.join(""), newline);
     this.#keep([], 0);
     return line;
   }
@@ -68,10 +71,6 @@ export class LinePrefixer {
     this.#bytes = bytes;
     this.#letters = 0;
     this.#counted = 0;
-  }
-
-  #line(line: string): string {
-    return `${this.#prefix}${line}\n`;
   }
 }
 
@@ -108,10 +107,10 @@ export class ThrottledSink {
     this.#sink = sink;
   }
 
-  /** Writes output of one source, bytes in Latin-1. */
-  write(text: string, source: Readable): void {
+  /** Writes bytes in Latin-1. Their source, if any, is paused while the reader is slower. */
+  write(text: string, source?: Readable): void {
     if (text !== "") this.#sink.write(text, "latin1");
-    if (!this.#sink.writableNeedDrain || this.#sink.destroyed) return;
+    if (source === undefined || !this.#sink.writableNeedDrain || this.#sink.destroyed) return;
     source.pause();
     this.#waiting.add(source);
     if (this.#waiting.size > 1) return;

@@ -3,9 +3,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
-import { standardOutput } from "../output.ts";
 import { Guardian } from "./guardian.ts";
-import { LinePrefixer, ThrottledSink } from "./lines.ts";
+import { LineSplitter } from "./lines.ts";
+import type { JobReport, StreamName } from "./report.ts";
 
 /** Place of a rank on imitated hosts: consecutive ranks share a host, and the sizes of hosts differ by at most one. */
 interface HostPlace {
@@ -26,6 +26,8 @@ export function hostPlace(rank: number, size: number, hosts: number): HostPlace 
 /** The processes to start. */
 export interface JobOptions {
   readonly size: number;
+  /** Number of imitated hosts. */
+  readonly hosts: number;
   /** The script and its arguments. */
   readonly command: readonly string[];
   /** The variables of a rank. */
@@ -34,8 +36,7 @@ export interface JobOptions {
   readonly onFailure: "kill" | "keep";
   /** Time between SIGTERM and SIGKILL. */
   readonly graceMs: number;
-  /** Prefix of every line of a rank's output; by default `[3] `. */
-  readonly prefix?: (rank: number) => string;
+  readonly report: JobReport;
 }
 
 /** Longest time of reading output that a rank's children hold open, and its number of intervals. */
@@ -51,10 +52,6 @@ export class JobProcesses {
   readonly #running = new Map<number, ChildProcess>();
   readonly #ends: RankExit[] = [];
   readonly #began = performance.now();
-  readonly #sinks = {
-    stdout: new ThrottledSink(standardOutput),
-    stderr: new ThrottledSink(process.stderr),
-  };
   /** Aborted when the job no longer waits for unread output. */
   readonly #unread = new AbortController();
   #isStopping = false;
@@ -71,6 +68,16 @@ export class JobProcesses {
     });
   }
 
+  /** Ranks with a running process. */
+  get running(): readonly number[] {
+    return [...this.#running.keys()];
+  }
+
+  /** True after a call of `stop`. */
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
   /**
    * Forwards a signal to all ranks. Ranks that run after the grace time, or at the second signal, are killed. Their remaining
    * output, which may wait for a slow reader, is dropped as well.
@@ -84,11 +91,13 @@ export class JobProcesses {
   }
 
   #signal(signal: NodeJS.Signals): void {
+    const ranks = this.running;
+    if (ranks.length > 0) this.#options.report.event({ event: "signal_sent", signal, ranks });
     for (const child of this.#running.values()) signalGroup(child, signal);
   }
 
   async #start(rank: number): Promise<void> {
-    const { command, variables } = this.#options;
+    const { command, variables, size, hosts, report } = this.#options;
     // After `--`, Node.js does not parse a script name with a leading dash as an option.
     const child = spawn(process.execPath, ["--", ...command], {
       env: variables(rank),
@@ -98,14 +107,19 @@ export class JobProcesses {
     });
     this.#running.set(rank, child);
     const { pid } = child;
-    if (pid !== undefined) this.#guardian.started(pid);
+    if (pid !== undefined) {
+      this.#guardian.started(pid);
+      const { host, localRank } = hostPlace(rank, size, hosts);
+      report.event({ event: "rank_started", rank, pid, host, local_rank: localRank });
+    }
     const outputs = Promise.all([
       this.#forward(child, "stdout", rank),
       this.#forward(child, "stderr", rank),
     ]);
-    const end = await new Promise<Pick<RankExit, "status" | "how">>((resolve) => {
+    const end = await new Promise<ProcessEnd>((resolve) => {
       child.once("error", ({ message }) => {
-        if (pid === undefined) resolve({ status: 127, how: `it could not start: ${message}` });
+        const how = `it could not start: ${message}`;
+        if (pid === undefined) resolve({ status: 127, how, code: null, signal: null });
       });
       child.once("exit", (code, signal) => resolve(exitOf(code, signal)));
     });
@@ -119,28 +133,34 @@ export class JobProcesses {
     await Promise.race([outputs, outputGracePeriod(child, this.#unread.signal)]);
     child.stdout?.destroy();
     child.stderr?.destroy();
+    // Their last lines are written before the job's end is reported.
+    await outputs;
   }
 
-  #note(rank: number, end: Pick<RankExit, "status" | "how">): void {
+  #note(rank: number, end: ProcessEnd): void {
     const afterMs = performance.now() - this.#began;
     const isStopped = this.#isStopping;
     this.#ends.push({ ...end, rank, isStopped, afterMs });
-    if (end.status !== 0 && !isStopped && this.#options.onFailure === "kill") this.stop("SIGTERM");
+    const { status, code, signal, how } = end;
+    const fields = { rank, status, code, signal, how, stopped: isStopped };
+    this.#options.report.event({ event: "rank_exited", ...fields });
+    if (status !== 0 && !isStopped && this.#options.onFailure === "kill") this.stop("SIGTERM");
   }
 
-  #forward(child: ChildProcess, name: "stdout" | "stderr", rank: number): Promise<void> {
+  #forward(child: ChildProcess, name: StreamName, rank: number): Promise<void> {
     // A process that failed for lack of file handles has no streams.
     const source = child[name] as Readable | null | undefined;
     if (source === null || source === undefined) return Promise.resolve();
-    const sink = this.#sinks[name];
-    const prefixer = new LinePrefixer(this.#options.prefix?.(rank) ?? `[${rank}] `);
+    const { report } = this.#options;
+    const sink = report.sinkOf(name);
+    const splitter = new LineSplitter(report.formatOf(rank, name));
     return new Promise((resolve) => {
       source.on("data", (chunk: Buffer) => {
-        sink.write(prefixer.push(chunk), source);
+        sink.write(splitter.push(chunk), source);
       });
       source.on("error", () => undefined);
       source.once("close", () => {
-        sink.write(prefixer.end(), source);
+        sink.write(splitter.end(), source);
         resolve();
       });
     });
@@ -177,21 +197,26 @@ function unreferenced(ms: number): Promise<void> {
 }
 
 /** The end of a process as a status and in words. */
-function exitOf(
-  code: number | null,
-  signal: NodeJS.Signals | null,
-): Pick<RankExit, "status" | "how"> {
-  if (signal !== null) return { status: 128 + constants.signals[signal], how: signal };
-  return { status: code ?? 1, how: `exit status ${code}` };
+function exitOf(code: number | null, signal: NodeJS.Signals | null): ProcessEnd {
+  if (signal !== null) {
+    return { status: 128 + constants.signals[signal], how: signal, code, signal };
+  }
+  return { status: code ?? 1, how: `exit status ${code}`, code, signal };
 }
 
-/** The end of a rank's process. */
-export interface RankExit {
-  readonly rank: number;
+/** The end of a process. */
+interface ProcessEnd {
   /** Exit status; 128 plus the number of a signal; 127 for a process that could not start. */
   readonly status: number;
   /** Description of the end. */
   readonly how: string;
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** The end of a rank's process. */
+export interface RankExit extends ProcessEnd {
+  readonly rank: number;
   /** True if the launcher's signal ended it. */
   readonly isStopped: boolean;
   readonly afterMs: number;

@@ -1,16 +1,16 @@
 import { expect, test } from "vitest";
-import { LinePrefixer } from "../../../src/cli/launch/lines.ts";
+import { LineSplitter } from "../../../src/cli/launch/lines.ts";
 
 const most = 2 ** 20;
 
 /** The output for bytes that arrive in pieces of that size. */
 function prefixed(bytes: Buffer, piece: number): Buffer {
-  const prefixer = new LinePrefixer("> ");
+  const splitter = new LineSplitter((line) => `> ${line}\n`);
   let text = "";
   for (let at = 0; at < bytes.length; at += piece) {
-    text += prefixer.push(bytes.subarray(at, at + piece));
+    text += splitter.push(bytes.subarray(at, at + piece));
   }
-  return Buffer.from(text + prefixer.end(), "latin1");
+  return Buffer.from(text + splitter.end(), "latin1");
 }
 
 /** The lines without their prefix. */
