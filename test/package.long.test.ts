@@ -1,12 +1,21 @@
 /** The installed package: its files lack nothing, and its types need nothing but the language. */
 
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { compiler } from "./support/c-library.ts";
 import { linksIn } from "./support/page-links.ts";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
@@ -36,7 +45,8 @@ describe("the tarball", () => {
   const textOf = (path: string): string => readFileSync(join(root, path), "utf8");
 
   test("holds the build, the pages and nothing else", () => {
-    const expected = /^(dist\/.+\.(js|d\.ts)|docs\/([\w-]+\/)?[\w-]+\.(md|svg|png))$/;
+    const expected =
+      /^(dist\/.+\.(js|d\.ts)|docs\/([\w-]+\/)?[\w-]+\.(md|svg|png)|native\/linux-(x64|arm64)\/helper\.so)$/;
     const others = packed.filter((path) => !expected.test(path));
     expect(others.sort()).toEqual([
       "ARCHITECTURE.md",
@@ -45,8 +55,17 @@ describe("the tarball", () => {
       "LICENSE",
       "README.md",
       "examples/line.mjs",
+      "native/helper.c",
       "package.json",
     ]);
+  });
+
+  test("holds every build of the native helper, at least this machine's", () => {
+    const builds = ["linux-x64", "linux-arm64"].map((machine) => `native/${machine}/helper.so`);
+    const built = builds.filter((path) => existsSync(join(root, path)));
+    expect(packed.filter((path) => path.endsWith(".so")).sort()).toEqual(built.sort());
+    const isBuiltHere = "command" in compiler && process.platform === "linux";
+    if (isBuiltHere) expect(built).toContain(`native/linux-${process.arch}/helper.so`);
   });
 
   test("holds every file that one of its pages links to", () => {

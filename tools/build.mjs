@@ -1,4 +1,4 @@
-// Builds dist from src with plain tsc, and knows whether dist is older than src.
+// Builds dist from src with plain tsc, and the native helper of this machine; knows whether dist is older than src.
 //
 // The new files are written beside dist and then take its place at once, so a program that runs
 // from dist meanwhile never sees half of a build.
@@ -17,6 +17,7 @@ import {
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { buildHelper, isHelperStale } from "./native.mjs";
 import { buildWasm, isWasmStale, wasmPlace } from "./wasm.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -37,7 +38,7 @@ function newestTime(folder) {
 export function isStale() {
   if (!existsSync(join(dist, cliMain))) return true;
   const configs = ["tsconfig.json", "tsconfig.build.json"].map((name) => join(root, name));
-  if (isWasmStale()) return true;
+  if (isWasmStale() || isHelperStale()) return true;
   const times = [newestTime(join(root, "src")), ...configs.map((path) => statSync(path).mtimeMs)];
   return Math.max(...times) > statSync(dist).mtimeMs;
 }
@@ -60,6 +61,7 @@ function replaceDist(fresh, old) {
 export function build() {
   // What src imports of it is written before reading src begins.
   if (!buildWasm()) return false;
+  buildHelper();
   const began = new Date();
   const fresh = join(root, `.dist-${process.pid}`);
   const old = join(root, `.dist-${process.pid}-old`);

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { hasAdapter, noAdapter } from "./adapter.mjs";
 import { findChromium, noChromium } from "./chromium.mjs";
+import { missingCompilers } from "./native.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const { name, version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
@@ -22,6 +23,7 @@ const alone = {
   programs: "npm run -s test:programs",
   build: "npm run -s build",
   "web build": "npm run -s web:build",
+  "native helper": "node tools/native.mjs --all",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
 };
 
@@ -46,8 +48,11 @@ const together = {
   "pipeline pictures": "node tools/pipeline-pictures.mjs --check",
 };
 
+const compilers = missingCompilers();
+
 /** Checks that this machine lacks something for, and what. */
 const lacking = {
+  "native helper": compilers.length > 0 ? `needs ${compilers.join(", ")}` : undefined,
   web: findChromium() === undefined ? noChromium : undefined,
   "golden on WebGPU": (await hasAdapter()) ? undefined : noAdapter,
 };

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import koffi from "koffi";
+import { compilerHere } from "../../tools/native.mjs";
 
 /** The folder of the library goes away with the process. */
 export function buildInert() {
@@ -13,11 +14,11 @@ export function buildInert() {
   const library = join(folder, "libinert.so");
   const source = fileURLToPath(new URL("inert.c", import.meta.url));
   const flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter"];
-  const command = process.env.CC || "cc";
-  const { status, stderr, error } = spawnSync(command, [...flags, "-o", library, source], {
+  const { command, missing } = compilerHere();
+  if (command === undefined) throw new Error(missing);
+  const { status, stderr } = spawnSync(command, [...flags, "-o", library, source], {
     encoding: "utf8",
   });
-  if (error !== undefined) throw new Error(`no C compiler: ${command} cannot be started`);
   if (status !== 0) throw new Error(`${command} failed:\n${stderr}`);
   return library;
 }

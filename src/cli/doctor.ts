@@ -134,7 +134,7 @@ function nvidiaText(report: MachineReport): string {
     ["NCCL", known(versions.nccl)],
     ["NVLS", report.nvls],
     ...(report.p2p === null ? [] : [["P2P", report.p2p]]),
-    ...(report.repeated_calls === null ? [] : [["repeated calls", report.repeated_calls]]),
+    ["native helper", report.native_helper],
     ...problems.map((problem) => ["missing", problem]),
     ...(gpus.length === 0 ? [["GPUs", "none that can be used from here"]] : []),
   ];

@@ -1,5 +1,5 @@
 /**
- * Calls on GPUs that are made again and again with the same buffers, some so often that they become lists of foreign calls,
+ * Calls on GPUs that are made again and again with the same buffers, some so often that the native helper makes them,
  * leave what the simulation's calls leave, which are on new views of the same memory each time.
  */
 import fc from "fast-check";
@@ -7,7 +7,7 @@ import { createWorld, type World } from "twinccl";
 import { nccl } from "twinccl/nccl";
 import { sim } from "twinccl/sim";
 import { afterAll, expect, test } from "vitest";
-import { listRunner } from "../../src/backends/nccl/sys/call-list.ts";
+import { helper } from "../../src/backends/nccl/sys/helper.ts";
 import { repeatedPrograms, run } from "../property/repeats.ts";
 import { KeptOpen } from "../support/kept-open.ts";
 import { holds } from "../support/seed.ts";
@@ -19,7 +19,7 @@ afterAll(() => worlds.close());
 
 test("repeated calls with the same buffers have the simulation's results with new views", async () => {
   // Where there are none, it is said why.
-  expect(await listRunner(), "lists are made here").toBeTypeOf("object");
+  expect(await helper(), "the helper is there").toBeTypeOf("object");
   let [fine, all] = [0, 0];
   await holds(
     repeatedPrograms(fc.constantFrom(...sizes)),

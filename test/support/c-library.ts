@@ -5,18 +5,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** The compiler of this machine, or why there is none. */
-export const compiler: { readonly command: string } | { readonly missing: string } = findCompiler();
+type Compiler = { readonly command: string } | { readonly missing: string };
 
-function findCompiler(): typeof compiler {
-  const wanted = process.env["CC"];
-  const tried = wanted === undefined || wanted === "" ? ["cc", "gcc", "clang"] : [wanted];
-  if (process.platform === "win32") return { missing: "the library is written for POSIX" };
-  for (const command of tried) {
-    if (spawnSync(command, ["--version"], { stdio: "ignore" }).status === 0) return { command };
-  }
-  return { missing: `no C compiler: tried ${tried.join(", ")}` };
-}
+const nativeTool = new URL("../../tools/native.mjs", import.meta.url).href;
+const { compilerHere } = (await import(nativeTool)) as { compilerHere: () => Compiler };
+
+/** The compiler of this machine, or why there is none. */
+export const compiler: Compiler =
+  process.platform === "win32" ? { missing: "the library is written for POSIX" } : compilerHere();
 
 let folder: string | undefined;
 

@@ -14,8 +14,7 @@ const { createWorld } = await import("twinccl");
 /** First function in which data moves: of the arithmetic here, the submission of NCCL's function there. */
 const movesData = {
   sim: ([file]) => file.startsWith("algorithms/arithmetic/"),
-  nccl: ([file, name]) =>
-    (file.endsWith("result/nccl.ts") && name === "allReduce") || file.endsWith("sys/call-list.ts"),
+  nccl: ([file, name]) => file.endsWith("sys/call-list.ts") && name === "run",
 };
 
 async function open() {

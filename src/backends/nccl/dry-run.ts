@@ -29,7 +29,6 @@ import {
   otherMachine,
 } from "./discovery/known-versions.ts";
 import { type Libraries, versionText } from "./discovery/libraries.ts";
-import { makeCall } from "./result/nccl.ts";
 
 /** The parts that answers depend on. */
 export interface DryRunFacts {
@@ -104,7 +103,7 @@ export class DryRun {
       let us = 0;
       for (const group of groupsOf(parts, nccl.hasAllToAll)) {
         us += nccl.estimateUs(() => {
-          for (const call of group) makeCall(nccl, call);
+          for (const call of group) nccl.sequence([[call]]).run();
         });
       }
       return 1000 * us;

@@ -1,9 +1,9 @@
 /** NCCL's all-to-all: the sends and receives of each rank, in one group. */
 import { bytesOf, type DType } from "twinccl";
-import type { NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
+import type { DataFunctions } from "./nccl.ts";
 
 /** The calls that it consists of. */
-export interface Parts extends Pick<NcclCalls, "send" | "recv"> {
+export interface Parts extends Pick<DataFunctions, "send" | "recv"> {
   readonly dtypes: readonly DType[];
   /** The number of ranks of a communicator. */
   sizeOf(comm: bigint): number;
@@ -11,7 +11,7 @@ export interface Parts extends Pick<NcclCalls, "send" | "recv"> {
 }
 
 /** The call. */
-export function allToAllCall(parts: Parts): NcclCalls["alltoAll"] {
+export function allToAllCall(parts: Parts): DataFunctions["alltoAll"] {
   const { dtypes, sizeOf, group, send, recv } = parts;
   return (from, into, count, type, comm, stream) => {
     if (count === 0) return;

@@ -42,7 +42,7 @@ function deviceCalls(
     setDevice,
     threadDevice: (index) => ({
       index,
-      setter: 0n,
+      setter: () => undefined,
       check: () => machine.complain("no thread was started"),
     }),
     memoryInfo: () => ({
@@ -217,13 +217,7 @@ interface Graph {
 function graphCalls(
   machine: Machine,
 ): Part<
-  | "isCapturing"
-  | "beginCapture"
-  | "endCapture"
-  | "instantiate"
-  | "graphLaunch"
-  | "graphDestroy"
-  | "listedLaunches"
+  "isCapturing" | "beginCapture" | "endCapture" | "instantiate" | "launches" | "graphDestroy"
 > {
   const graph = (handle: bigint, launchable: boolean): Graph => {
     const found = machine.graphs.get(handle) as Graph | undefined;
@@ -264,17 +258,14 @@ function graphCalls(
       }
       return keep({ makers, launchable: true });
     },
-    graphLaunch: launch,
-    listedLaunches(launches) {
-      if (!machine.makesLists) return undefined;
-      const run = (): void => {
-        for (const { graph: handle, stream } of launches) {
+    launches: (each) => ({
+      run: () => {
+        for (const { graph: handle, stream } of each) {
           machine.enter("graphLaunch");
           launch(handle, stream);
         }
-      };
-      return { run };
-    },
+      },
+    }),
     graphDestroy(handle) {
       graph(handle, true);
       machine.graphs.delete(handle);

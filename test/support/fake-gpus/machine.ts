@@ -15,8 +15,6 @@ export interface MachineOptions {
   readonly ncclVersion?: number;
   /** Bytes of memory of each GPU. */
   readonly memoryBytes?: number;
-  /** True when calls can be made as lists; the default. */
-  readonly lists?: boolean;
 }
 
 /** A planned failure of a call. */
@@ -31,7 +29,6 @@ export class Machine {
   readonly capability: string;
   readonly ncclVersion: number;
   readonly memoryBytes: number;
-  readonly makesLists: boolean;
   readonly memory = new AddressSpace();
   readonly streams = new Map<bigint, Stream>();
   readonly events = new Map<bigint, Event>();
@@ -53,7 +50,6 @@ export class Machine {
     this.capability = options.capability ?? "9.0";
     this.ncclVersion = options.ncclVersion ?? 22809;
     this.memoryBytes = options.memoryBytes ?? 2 ** 40;
-    this.makesLists = options.lists ?? true;
   }
 
   newHandle(): bigint {

@@ -1,10 +1,6 @@
 /** The NCCL calls on fake GPUs. */
 import type { DType } from "twinccl";
-import {
-  type CallGroup,
-  makeGroups,
-  type NcclCalls,
-} from "../../../src/backends/nccl/result/nccl.ts";
+import type { DataCall, NcclCalls } from "../../../src/backends/nccl/result/nccl.ts";
 import { allToAllCall } from "./all-to-all.ts";
 import { Clique, type CollectiveOp, End, type Op } from "./clique.ts";
 import { connectionCalls, untilDone } from "./connections.ts";
@@ -33,35 +29,42 @@ const dtypes: readonly DType[] = [
 /** The fake library: its calls, and how tests reach into its communicators. */
 export interface FakeNccl {
   readonly calls: NcclCalls;
+  /** The functions that move and reduce data, which sequences call. */
+  readonly data: DataFunctions;
   /** Live ends of communicators, in the order in which they were made. */
   readonly ends: ReadonlyMap<bigint, End>;
-  /** The numbers of written lists and of calls made from them. */
-  readonly lists: { readonly written: number; readonly made: number };
   /** From here on aborts never return. */
   hangAborts(): void;
 }
 
+/** Functions by the names of the calls that they make. */
+export type DataFunctions = {
+  readonly [C in DataCall as C["name"]]: (...args: C["args"]) => void;
+};
+
 /** NCCL on a machine. */
 export function fakeNccl(machine: Machine): FakeNccl {
   const state = new State(machine);
-  const lists = { written: 0, made: 0 };
   machine.counters.push(() => state.leaks());
+  const data: DataFunctions = watched(machine, dataFunctions(machine, state));
+  const make = ({ name, args }: DataCall): void => {
+    (data[name] as (...args: readonly unknown[]) => void)(...args);
+  };
   const calls: NcclCalls = watched(machine, {
     ...communicatorCalls(machine, state),
-    ...dataCalls(machine, state),
+    ...operatorCalls(machine, state),
     ...windowCalls(machine, state),
     ...connectionCalls(machine, state),
-    listed: (groups) => {
-      if (!machine.makesLists) return undefined;
-      lists.written++;
-      return { run: () => makeListed(groups) };
-    },
+    sequence: (groups) => ({
+      run: () => {
+        for (const group of groups) {
+          if (group.length > 1) calls.group(() => group.forEach(make));
+          else group.forEach(make);
+        }
+      },
+    }),
   });
-  const makeListed = (groups: readonly CallGroup[]): void => {
-    lists.made++;
-    makeGroups(calls, groups);
-  };
-  return { calls, ends: state.ends, lists, hangAborts: () => state.hangAborts() };
+  return { calls, data, ends: state.ends, hangAborts: () => state.hangAborts() };
 }
 
 type Part<K extends keyof NcclCalls> = Pick<NcclCalls, K>;
@@ -224,22 +227,7 @@ function communicatorCalls(
   };
 }
 
-function dataCalls(
-  machine: Machine,
-  state: State,
-): Part<
-  | "allReduce"
-  | "reduce"
-  | "reduceScatter"
-  | "allGather"
-  | "broadcast"
-  | "hasAllToAll"
-  | "alltoAll"
-  | "send"
-  | "recv"
-  | "preMulSum"
-  | "destroyOp"
-> {
+function dataFunctions(machine: Machine, state: State): DataFunctions {
   const submit = (comm: bigint, stream: bigint, op: Op): void => {
     const end = state.end(comm);
     state.inGroup((group) => {
@@ -276,9 +264,8 @@ function dataCalls(
       submit(comm, stream, { kind: "send", buffer, count, dtype: dtypes[type] as DType, peer }),
     recv: (buffer, count, type, peer, comm, stream) =>
       submit(comm, stream, { kind: "recv", buffer, count, dtype: dtypes[type] as DType, peer }),
-  } satisfies Part<"send" | "recv">;
+  } satisfies Pick<DataFunctions, "send" | "recv">;
   return {
-    hasAllToAll: machine.ncclVersion >= 22800,
     ...message,
     alltoAll: allToAllCall({
       ...{ ...message, dtypes },
@@ -295,6 +282,15 @@ function dataCalls(
       collective({ kind: "allGather", send, recv, count }, type, comm, stream),
     broadcast: (send, recv, count, type, root, comm, stream) =>
       collective({ kind: "broadcast", send, recv, count, root }, type, comm, stream),
+  };
+}
+
+function operatorCalls(
+  machine: Machine,
+  state: State,
+): Part<"hasAllToAll" | "preMulSum" | "destroyOp"> {
+  return {
+    hasAllToAll: machine.ncclVersion >= 22800,
     preMulSum(scalar, type, comm) {
       const end = state.end(comm);
       const op = end.nextOperator++;

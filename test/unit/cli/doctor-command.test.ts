@@ -44,6 +44,7 @@ describe("without libraries", () => {
     expect(out).toMatch(/^GPUs +none that can be used from here$/m);
     expect(out).toMatch(/^backend nccl +no: libcudart was not found$/m);
     expect(out).toMatch(/^firstAvailable\(nccl\(\), sim\(\)\) +sim, for 1 rank$/m);
+    expect(out).toMatch(/^native helper +(found: \/|absent: there is no \/)/m);
     expect(out).toMatch(/^executor cpu +yes: needs nothing$/m);
     expect(out).toMatch(/^executor wasm +(yes|no): \S/m);
     expect(out).toMatch(/^executor webgpu +(yes|no): \S/m);

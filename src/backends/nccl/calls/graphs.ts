@@ -4,8 +4,8 @@ import { runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import type { FinishCopyBack, StagedCalls } from "../device/host-arrays.ts";
 import type { LocalRank } from "../device/local-rank.ts";
-import type { LaunchList } from "../result/cuda.ts";
 import { located } from "../result/errors.ts";
+import type { CallSequence } from "../sys/call-list.ts";
 
 interface DeviceGraph {
   readonly device: Device;
@@ -15,11 +15,15 @@ interface DeviceGraph {
 /** A recording that can be launched again and again. */
 export class CapturedGraph {
   #graphs: readonly DeviceGraph[];
+  /** Valid as long as all parts are: no rank can replay it once any has given back its part. */
+  readonly #launches: CallSequence | undefined;
   /** Arrays that its calls were given. */
   readonly #copied: StagedCalls | undefined;
 
   private constructor(graphs: readonly DeviceGraph[], copied: StagedCalls | undefined) {
     this.#graphs = graphs;
+    const launches = graphs.map(({ device, graph }) => ({ graph, stream: device.stream }));
+    this.#launches = graphs[0]?.device.cuda.launches(launches);
     this.#copied = copied;
   }
 
@@ -69,16 +73,8 @@ export class CapturedGraph {
   launch(): FinishCopyBack | undefined {
     this.#copied?.copyIn();
     // A launch goes by its stream: unlike capturing, it does not ask which device is current.
-    for (const { device, graph } of this.#graphs) device.cuda.graphLaunch(graph, device.stream);
+    this.#launches?.run();
     return this.#copied?.copyBack();
-  }
-
-  /** Its launches written down together, for a recording without arrays; `undefined` where that saves nothing. */
-  launchList(): LaunchList | undefined {
-    const [first, second] = this.#graphs;
-    if (first === undefined || second === undefined) return undefined;
-    const launches = this.#graphs.map(({ device, graph }) => ({ graph, stream: device.stream }));
-    return first.device.cuda.listedLaunches(launches);
   }
 
   /** Gives back one rank's part; its launches must be done. */

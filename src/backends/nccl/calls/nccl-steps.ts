@@ -7,7 +7,7 @@
 import type { RankCall } from "../../../api/backend-entry.ts";
 import { bytesOf, type DeviceBuffer, type DType } from "../../../api/index.ts";
 import { dataTypes, isFloat8 } from "../device/nccl-types.ts";
-import type { CallGroup, RecordedCall } from "../result/nccl.ts";
+import type { CallGroup, DataCall } from "../result/nccl.ts";
 
 /** One local rank's call, with what NCCL needs to make it. */
 export interface NcclCallArgs {
@@ -30,7 +30,7 @@ export interface NcclCallArgs {
 }
 
 /** The NCCL calls of one part; those of all parts belong into one group. */
-type NcclStep = (part: NcclCallArgs) => readonly RecordedCall[];
+type NcclStep = (part: NcclCallArgs) => readonly DataCall[];
 
 /** The NCCL calls of a call, by the parts of the ranks here: groups, one after another. */
 export function groupsOf(
@@ -138,7 +138,7 @@ function reduceTo(root: number): NcclStep {
 const allGatherv: NcclStep = (part) => {
   const { call, size } = part;
   const counts = call.recvCounts as readonly number[];
-  const calls: RecordedCall[] = [];
+  const calls: DataCall[] = [];
   for (let peer = 0; peer < size; peer++) {
     sendTo(calls, part, peer, 0, counts[call.rank] as number);
     const start = offset(call.recvOffsets, counts, peer);
@@ -149,7 +149,7 @@ const allGatherv: NcclStep = (part) => {
 
 const gather: NcclStep = (part) => {
   const { call, size } = part;
-  const calls: RecordedCall[] = [];
+  const calls: DataCall[] = [];
   sendTo(calls, part, call.root, 0, call.send?.length ?? 0);
   if (call.rank !== call.root) return calls;
   for (let peer = 0; peer < size; peer++) {
@@ -163,7 +163,7 @@ const gather: NcclStep = (part) => {
 
 const scatter: NcclStep = (part) => {
   const { call, size } = part;
-  const calls: RecordedCall[] = [];
+  const calls: DataCall[] = [];
   if (call.rank === call.root) {
     for (let peer = 0; peer < size; peer++) {
       const counts = call.sendCounts;
@@ -184,7 +184,7 @@ const allToAll: NcclStep = ({ send, recv, count, type, comm, stream }) =>
 const allToAllv: NcclStep = (part) => {
   const { call, size } = part;
   const { sendCounts, recvCounts, count } = call;
-  const calls: RecordedCall[] = [];
+  const calls: DataCall[] = [];
   for (let step = 0; step < size; step++) {
     const to = (call.rank + step) % size;
     const source = (call.rank - step + size) % size;
@@ -201,7 +201,7 @@ const allToAllv: NcclStep = (part) => {
 };
 
 function sendTo(
-  calls: RecordedCall[],
+  calls: DataCall[],
   { call, send, type, comm, stream }: NcclCallArgs,
   peer: number,
   start: number,
@@ -213,7 +213,7 @@ function sendTo(
 }
 
 function receiveFrom(
-  calls: RecordedCall[],
+  calls: DataCall[],
   { call, recv, type, comm, stream }: NcclCallArgs,
   peer: number,
   start: number,

@@ -17,7 +17,8 @@ import type { FinishCopyBack, HostArrays } from "../device/host-arrays.ts";
 import type { LocalMember, LocalRank } from "../device/local-rank.ts";
 import { dataTypes } from "../device/nccl-types.ts";
 import type { Progress } from "../device/progress.ts";
-import { type CallGroup, makeGroups, type NcclCalls } from "../result/nccl.ts";
+import type { DataCall, NcclCalls } from "../result/nccl.ts";
+import type { CallSequence } from "../sys/call-list.ts";
 import { abortedError, type NcclCommunicator } from "./communicator.ts";
 import { CapturedGraph } from "./graphs.ts";
 import { groupsOf, isSingleRankCopy, type NcclCallArgs } from "./nccl-steps.ts";
@@ -63,7 +64,7 @@ export class Submitter {
       return;
     }
     if (launched && finish === undefined && set.cache !== undefined) {
-      set.cache.repeat = new PreparedCall(comm, this.#parts, launchesOf(graph));
+      set.cache.repeat = new PreparedCall(comm, this.#parts, { run: () => void graph.launch() });
     }
     countSubmitted(comm, set.number);
     if (!launched) this.#parts.readPlans?.(comm.info.name);
@@ -135,11 +136,11 @@ export class Submitter {
     const endOps = (): void => {
       for (const { call, op } of args) comm.destroyOp(call, op);
     };
-    let groups: readonly CallGroup[];
+    let sequence: CallSequence;
     try {
       for (const call of calls) args.push(comm.callArgs(call));
-      groups = groupsOf(args, nccl.hasAllToAll);
-      makeGroups(nccl, groups);
+      sequence = nccl.sequence(groupsOf(args, nccl.hasAllToAll));
+      sequence.run();
     } catch (error) {
       // Operators that cannot be ended either must not hide why the call failed.
       try {
@@ -149,7 +150,7 @@ export class Submitter {
     }
     endOps();
     if (calls.some(({ op }) => typeof op === "object")) return undefined;
-    return new PreparedCall(comm, this.#parts, groupedCalls(nccl, groups));
+    return new PreparedCall(comm, this.#parts, sequence);
   }
 
   #withStagedArrays(
@@ -178,45 +179,13 @@ export class Submitter {
   }
 }
 
-/** Native calls with their arguments, made one by one or as a list. */
-interface NativeCalls {
-  /** From which repeat on a list is written. By then the calls have taken much longer than writing it, and more are likely. */
-  readonly listFromRepeat: number;
-  make(): void;
-  /** One list of them; `undefined` where there are no lists. */
-  list(): { run(): void } | undefined;
-}
-
-/** The list takes about 20 µs with cold code and saves 0.05 to 0.5 µs per call. */
-function groupedCalls(nccl: NcclCalls, groups: readonly CallGroup[]): NativeCalls {
-  return {
-    listFromRepeat: 64,
-    make: () => makeGroups(nccl, groups),
-    list: () => nccl.listed(groups),
-  };
-}
-
-/**
- * The list takes about 20 µs with cold code and saves about 0.2 µs per GPU and launch. It is valid as long as the recording: no
- * rank can replay that once any has given back its part.
- */
-function launchesOf(graph: CapturedGraph): NativeCalls {
-  return {
-    listFromRepeat: 8,
-    make: () => void graph.launch(),
-    list: () => graph.launchList(),
-  };
-}
-
 /** A call of all ranks with all its arguments, submitted again as further calls of its communicator. */
 class PreparedCall implements RepeatedCall {
   readonly #comm: NcclCommunicator;
   readonly #parts: SubmitterParts;
-  readonly #calls: NativeCalls;
-  #list: { run(): void } | undefined;
-  #repeats = 0;
+  readonly #calls: CallSequence;
 
-  constructor(comm: NcclCommunicator, parts: SubmitterParts, calls: NativeCalls) {
+  constructor(comm: NcclCommunicator, parts: SubmitterParts, calls: CallSequence) {
     this.#comm = comm;
     this.#parts = parts;
     this.#calls = calls;
@@ -225,13 +194,13 @@ class PreparedCall implements RepeatedCall {
   submit(number: number, completion: Completion): void {
     const comm = this.#comm;
     if (completion.acceptsMore) {
-      this.#replay();
+      this.#calls.run();
       countSubmitted(comm, number);
       return;
     }
     if (comm.isOver) throw abortedError(comm.info, comm.abortReason);
     try {
-      this.#replay();
+      this.#calls.run();
     } catch (error) {
       comm.deferRemoteError(error, completion);
       countSubmitted(comm, number);
@@ -244,18 +213,6 @@ class PreparedCall implements RepeatedCall {
     // Each call's plan is logged.
     readPlans(comm.info.name);
     completion.acceptsMore = false;
-  }
-
-  #replay(): void {
-    if (this.#list === undefined) this.#replayUnlisted();
-    else this.#list.run();
-  }
-
-  #replayUnlisted(): void {
-    const calls = this.#calls;
-    if (++this.#repeats === calls.listFromRepeat) this.#list = calls.list();
-    if (this.#list === undefined) calls.make();
-    else this.#list.run();
   }
 }
 
@@ -320,13 +277,13 @@ function submitMessages(
   comm: NcclCommunicator,
   ends: readonly MessageEnd[],
 ): void {
-  nccl.group(() => {
-    for (const { direction, peer, call } of ends) {
-      const { handle, local } = comm.members.get(call.rank) as LocalMember;
-      const { count, dtype } = call;
-      const buffer = call[direction];
-      if (count === 0 || dtype === undefined || buffer === undefined) continue;
-      nccl[direction](buffer.ptr, count, dataTypes[dtype], peer, handle, local.device.stream);
-    }
+  const calls = ends.flatMap(({ direction, peer, call }): DataCall[] => {
+    const { handle, local } = comm.members.get(call.rank) as LocalMember;
+    const { count, dtype } = call;
+    const buffer = call[direction];
+    if (count === 0 || dtype === undefined || buffer === undefined) return [];
+    const args = [buffer.ptr, count, dataTypes[dtype], peer, handle, local.device.stream] as const;
+    return [{ name: direction, args: [...args] }];
   });
+  nccl.sequence([calls]).run();
 }

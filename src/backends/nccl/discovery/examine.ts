@@ -5,8 +5,8 @@ import { CommError } from "../../../api/index.ts";
 import { type CudaDeviceCalls, cudaLibrary, deviceCalls, multicastOf } from "../result/cuda.ts";
 import { communicatorCalls, ncclLibrary } from "../result/nccl.ts";
 import { type NvmlCalls, nvmlCalls } from "../result/nvml.ts";
-import { type ListRunner, listRunner } from "../sys/call-list.ts";
 import { cudaDriverTable, cudaTable } from "../sys/cuda.ts";
+import { helper } from "../sys/helper.ts";
 import { ncclTable } from "../sys/nccl.ts";
 import { nvmlTable } from "../sys/nvml.ts";
 import type { Bound } from "../sys/prototype.ts";
@@ -63,8 +63,8 @@ export interface MachineReport {
   readonly nvls: string;
   /** Peer access between GPUs, and NCCL's permission to use it; null for fewer than two GPUs. */
   readonly p2p: string | null;
-  /** Submission of repeated calls: one by one or as lists; null without NCCL. */
-  readonly repeated_calls: string | null;
+  /** Path of the native helper, or the reason for its absence and the effects. */
+  readonly native_helper: string;
   /** Reasons why GPUs cannot be used; empty if they can. */
   readonly problems: readonly string[];
 }
@@ -113,7 +113,6 @@ export async function examine(
   const code = libnccl && (await attempt(() => communicatorCalls(ncclLibrary(libnccl)).version()));
   const driver = nvml?.driver() ?? null;
   nvml?.shutdown();
-  const runner = libnccl && (await listRunner(env));
   if (count === 0) problems.push("no GPU is visible");
   return {
     libraries: [
@@ -131,7 +130,7 @@ export async function examine(
     gpus,
     nvls: nvlsState(env, gpus),
     p2p: p2pState(env, gpus),
-    repeated_calls: runner === undefined ? null : repeatedState(runner),
+    native_helper: await helperState(env),
     problems,
   };
 }
@@ -168,9 +167,12 @@ function cudaVersionText(code: number): string {
   return code === 0 ? "none" : `${Math.floor(code / 1000)}.${Math.floor((code % 1000) / 10)}`;
 }
 
-function repeatedState(runner: ListRunner | string): string {
-  if (typeof runner === "string") return `their NCCL calls are made one by one: ${runner}`;
-  return "their NCCL calls are made together";
+async function helperState(env: NodeJS.ProcessEnv): Promise<string> {
+  const found = await helper(env);
+  if (typeof found !== "string") return `found: ${found.path}`;
+  const effects =
+    "repeated calls take longer, and a lost rank may keep the process from ending while NCCL starts";
+  return `absent: ${found}; ${effects}`;
 }
 
 /** The properties of a GPU that the texts below describe. */

@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { BackendUnavailableError } from "../../../api/index.ts";
 import { type CudaCalls, cudaCalls } from "../result/cuda.ts";
 import { type NcclCalls, ncclCalls } from "../result/nccl.ts";
-import { listRunner } from "../sys/call-list.ts";
 import { cudaTable } from "../sys/cuda.ts";
+import { helper } from "../sys/helper.ts";
 import { prepareHostView } from "../sys/koffi.ts";
 import { ncclTable } from "../sys/nccl.ts";
 import { type Bound, bind, type PrototypeTable } from "../sys/prototype.ts";
@@ -122,9 +122,9 @@ async function load(paths: LibraryPaths): Promise<Libraries> {
   const libnccl = await firstLoadable(searches.nccl, ncclTable, trials);
   if (libnccl === undefined) throw notFound("libnccl", searches.nccl, trials);
   await prepareHostView();
-  const found = await listRunner();
-  const runner = typeof found === "string" ? undefined : found;
-  const nccl = ncclCalls(libnccl, runner);
+  const found = await helper();
+  const lists = typeof found === "string" ? undefined : found;
+  const nccl = ncclCalls(libnccl, lists);
   const ncclVersion = nccl.version();
   if (ncclVersion < oldestNccl) {
     throw new BackendUnavailableError({
@@ -133,7 +133,7 @@ async function load(paths: LibraryPaths): Promise<Libraries> {
       hint: "install a newer NCCL, or name one with TWINCCL_NCCL_LIBRARY",
     });
   }
-  return { cuda: cudaCalls(cudart, runner), nccl, ncclVersion, trials };
+  return { cuda: cudaCalls(cudart, lists), nccl, ncclVersion, trials };
 }
 
 /** `2.28.9` for 22809. */

@@ -3,27 +3,23 @@
  */
 
 import type { ThreadDevice } from "../sys/background.ts";
-import { CallList, type ListRunner } from "../sys/call-list.ts";
+import { CallList, type CallSequence } from "../sys/call-list.ts";
 import { type cudaDriverTable, cudaTable } from "../sys/cuda.ts";
+import type { BoundCall, Helper } from "../sys/helper.ts";
 import { hostView } from "../sys/koffi.ts";
-import { addressOf, type Bound, need } from "../sys/prototype.ts";
+import { type Bound, need } from "../sys/prototype.ts";
 import { CudaError } from "./errors.ts";
 
 /** The CUDA calls that this backend makes; a fake can stand in for tests of what lies above. */
-export interface CudaCalls
-  extends CudaDeviceCalls,
-    CudaListCalls,
-    CudaMemoryCalls,
-    CudaStreamCalls {}
+export interface CudaCalls extends CudaDeviceCalls, CudaMemoryCalls, CudaStreamCalls {}
 
-/** Wraps a bound libcudart; `runner`, if available, runs lists of its calls. */
-export function cudaCalls(bound: BoundCuda, runner?: ListRunner): CudaCalls {
+/** Wraps a bound libcudart. With the helper, recordings that are launched often are lists of launches. */
+export function cudaCalls(bound: BoundCuda, helper?: Helper): CudaCalls {
   const library = cudaLibrary(bound);
   return {
     ...deviceCalls(library),
-    ...cudaListCalls(library, runner),
     ...memoryCalls(library),
-    ...streamCalls(library),
+    ...streamCalls(library, helper),
   };
 }
 
@@ -114,7 +110,7 @@ export function deviceCalls({ get, check, int }: CudaLibrary): CudaDeviceCalls {
     setDevice: (device) => check(setDevice(device), "cudaSetDevice"),
     threadDevice: (index) => ({
       index,
-      setter: addressOf(setDevice),
+      setter: setDevice,
       check: (status) => check(status, "cudaSetDevice"),
     }),
     memoryInfo() {
@@ -189,6 +185,12 @@ const nonBlockingStream = 1;
 const eventWithoutTiming = 2;
 const captureThreadLocal = 1;
 
+/** A launchable recording, and its stream. */
+interface Launch {
+  readonly graph: bigint;
+  readonly stream: bigint;
+}
+
 /** Streams, events and graphs. */
 interface CudaStreamCalls {
   streamCreate(): bigint;
@@ -209,12 +211,16 @@ interface CudaStreamCalls {
   endCapture(stream: bigint): bigint;
   /** Makes a recording launchable, and gives the recording back. No stream may be capturing. */
   instantiate(recording: bigint): bigint;
-  graphLaunch(graph: bigint, stream: bigint): void;
+  /** Launches of recordings in this order, which are valid as long as the recordings. */
+  launches(each: readonly Launch[]): CallSequence;
   graphDestroy(graph: bigint): void;
 }
 
 /** Wraps these calls. */
-function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCalls {
+function streamCalls(
+  { get, check, handle }: CudaLibrary,
+  helper: Helper | undefined,
+): CudaStreamCalls {
   const [eventRecord, eventQuery] = [get("eventRecord"), get("eventQuery")];
   const streamQuery = get("streamQuery");
   const graphLaunch = get("graphLaunch");
@@ -267,39 +273,13 @@ function streamCalls({ get, check, handle }: CudaLibrary): CudaStreamCalls {
       check(destroy(graph), "cudaGraphDestroy");
       return launchable;
     },
-    graphLaunch: (graph, stream) => check(graphLaunch(graph, stream), "cudaGraphLaunch"),
+    launches: (each) =>
+      new CallList(
+        each.map(({ graph, stream }): BoundCall => ({ call: graphLaunch, args: [graph, stream] })),
+        helper,
+        (status) => check(status, "cudaGraphLaunch"),
+      ),
     graphDestroy: (graph) => check(get("graphExecDestroy")(graph), "cudaGraphExecDestroy"),
-  };
-}
-
-/** A launchable recording, and the stream that it goes onto. */
-interface Launch {
-  readonly graph: bigint;
-  readonly stream: bigint;
-}
-
-/** A list of launches, to be run any number of times. */
-export interface LaunchList {
-  /** @throws CudaError for the first launch that fails; those behind it are not made. */
-  run(): void;
-}
-
-/** Writes lists. */
-interface CudaListCalls {
-  /** One list of launches in this order; `undefined` where there are no lists. */
-  listedLaunches(launches: readonly Launch[]): LaunchList | undefined;
-}
-
-/** Writes lists of this library's calls, where there is what makes them. */
-function cudaListCalls({ get, check }: CudaLibrary, runner: ListRunner | undefined): CudaListCalls {
-  const address = runner && addressOf(get("graphLaunch"));
-  return {
-    listedLaunches(launches) {
-      if (runner === undefined || address === undefined) return undefined;
-      const calls = launches.map(({ graph, stream }) => ({ address, args: [graph, stream] }));
-      const list = new CallList(runner, calls);
-      return { run: () => check(list.run(), "cudaGraphLaunch") };
-    },
   };
 }
 

@@ -1,15 +1,11 @@
 /**
- * NCCL as functions that return their result or throw `NcclError`. Calls that move data are made one by one or as one list of C
- * calls. Counts are elements; types and operators are NCCL's own numbers.
+ * NCCL as functions that return their result or throw `NcclError`. Calls that move data are sequences, made any number
+ * of times. Counts are elements; types and operators are NCCL's own numbers.
  */
 
-import {
-  allInBackground,
-  type BoundCall,
-  inBackground,
-  type ThreadDevice,
-} from "../sys/background.ts";
-import { CallList, type ListedCall, type ListRunner } from "../sys/call-list.ts";
+import { allInBackground, inBackground, type ThreadDevice } from "../sys/background.ts";
+import { CallList, type CallSequence } from "../sys/call-list.ts";
+import type { BoundCall, Helper } from "../sys/helper.ts";
 import {
   type ConfigFields,
   estimatedTimeUs,
@@ -18,25 +14,23 @@ import {
   uniqueIdBytes,
 } from "../sys/layouts.ts";
 import { ncclTable } from "../sys/nccl.ts";
-import { addressOf, type Bound, need } from "../sys/prototype.ts";
+import { type Bound, need } from "../sys/prototype.ts";
 import { NcclError } from "./errors.ts";
 
 /** The NCCL calls that this backend makes; a fake can stand in for tests of what lies above. */
 export interface NcclCalls
   extends NcclCommunicatorCalls,
-    NcclCollectiveCalls,
+    NcclDataCalls,
     NcclBackgroundCalls,
-    NcclListCalls,
     NcclWindowCalls {}
 
-/** Wraps a bound libnccl; `runner`, if available, runs lists of its calls. */
-export function ncclCalls(bound: BoundNccl, runner?: ListRunner): NcclCalls {
+/** Wraps a bound libnccl. With the helper, calls that are made often are lists. */
+export function ncclCalls(bound: BoundNccl, helper?: Helper): NcclCalls {
   const library = ncclLibrary(bound);
   return {
     ...communicatorCalls(library),
-    ...collectiveCalls(library),
+    ...dataCalls(library, helper),
     ...backgroundCalls(library),
-    ...listCalls(library, runner),
     ...windowCalls(library),
   };
 }
@@ -87,8 +81,6 @@ export function ncclLibrary(bound: BoundNccl): NcclLibrary {
   };
 }
 
-const hostImmediate = 1;
-
 /** C names of the functions that move and reduce data. The last two arguments of each are the communicator and the stream. */
 const dataFunctions = {
   allReduce: "ncclAllReduce",
@@ -102,82 +94,54 @@ const dataFunctions = {
 } as const;
 
 type DataFunction = keyof typeof dataFunctions;
-type DataArgs<K extends DataFunction> = Parameters<NonNullable<BoundNccl[K]>>;
 
-/** Collectives, sends and receives. */
-export type NcclDataCalls = {
-  readonly [K in DataFunction]: (...args: DataArgs<K>) => void;
-};
-
-/** A call with its arguments, to be made any number of times. */
-export type RecordedCall = {
-  readonly [K in DataFunction]: { readonly name: K; readonly args: DataArgs<K> };
+/** A call that moves or reduces data, with its arguments. */
+export type DataCall = {
+  readonly [K in DataFunction]: {
+    readonly name: K;
+    readonly args: Parameters<NonNullable<BoundNccl[K]>>;
+  };
 }[DataFunction];
 
-/** Calls that are made as one group of NCCL. */
-export type CallGroup = readonly RecordedCall[];
-
-/** Makes groups, one after another; a call alone needs no group. */
-export function makeGroups(nccl: NcclCalls, groups: readonly CallGroup[]): void {
-  for (const group of groups) {
-    if (group.length === 1) makeCall(nccl, group[0] as RecordedCall);
-    else
-      nccl.group(() => {
-        for (const call of group) makeCall(nccl, call);
-      });
-  }
-}
-
-/** Makes a recorded call. Its arguments are passed one by one: a spread costs 10 ns more. */
-export function makeCall(nccl: NcclDataCalls, { name, args }: RecordedCall): void {
-  const call = nccl[name] as (...args: readonly (bigint | number)[]) => void;
-  if (args.length === 6) call(args[0], args[1], args[2], args[3], args[4], args[5]);
-  else if (args.length === 7) call(args[0], args[1], args[2], args[3], args[4], args[5], args[6]);
-  else call(args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7]);
-}
+/** Calls that are made as one group of NCCL; a call alone needs no group. */
+export type CallGroup = readonly DataCall[];
 
 /** Collectives, sends and receives, operators. */
-export interface NcclCollectiveCalls extends NcclDataCalls {
+export interface NcclDataCalls {
   /** True when the library has `alltoAll`; else it is sends and receives. */
   readonly hasAllToAll: boolean;
+  /**
+   * Groups, to be made one after another. If a call fails, an `NcclError` names it, the calls behind it are not made, and its
+   * group is closed.
+   */
+  sequence(groups: readonly CallGroup[]): CallSequence;
   /** An operator that multiplies by a scalar of the dtype before it sums. */
   preMulSum(scalar: Uint8Array, type: number, comm: bigint): number;
   destroyOp(op: number, comm: bigint): void;
 }
 
+const hostImmediate = 1;
+
 /** Wraps these calls. */
-function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiveCalls {
-  const [allReduce, reduce, reduceScatter] = [
-    get("allReduce"),
-    get("reduce"),
-    get("reduceScatter"),
-  ];
-  const [allGather, broadcast] = [get("allGather"), get("broadcast")];
-  const [send, recv] = [get("send"), get("recv")];
-  const hasAllToAll = has("alltoAll");
-  const alltoAll = hasAllToAll ? get("alltoAll") : undefined;
+function dataCalls(library: NcclLibrary, helper: Helper | undefined): NcclDataCalls {
+  const { get, check, has } = library;
+  const groupEnd = get("groupEnd");
+  const fail = (status: number, { cCall, comm, isGrouped }: NcclCall): void => {
+    try {
+      check(status, cCall, comm);
+    } finally {
+      // Its own status would hide what went wrong inside of it.
+      if (isGrouped) groupEnd();
+    }
+  };
   return {
-    hasAllToAll,
-    allReduce: (from, into, count, type, op, comm, stream) =>
-      check(allReduce(from, into, count, type, op, comm, stream), "ncclAllReduce", comm),
-    reduce: (from, into, count, type, op, root, comm, stream) =>
-      check(reduce(from, into, count, type, op, root, comm, stream), "ncclReduce", comm),
-    reduceScatter: (from, into, count, type, op, comm, stream) =>
-      check(reduceScatter(from, into, count, type, op, comm, stream), "ncclReduceScatter", comm),
-    allGather: (from, into, count, type, comm, stream) =>
-      check(allGather(from, into, count, type, comm, stream), "ncclAllGather", comm),
-    broadcast: (from, into, count, type, root, comm, stream) =>
-      check(broadcast(from, into, count, type, root, comm, stream), "ncclBroadcast", comm),
-    alltoAll: (from, into, count, type, comm, stream) =>
-      check(
-        (alltoAll ?? get("alltoAll"))(from, into, count, type, comm, stream),
-        "ncclAlltoAll",
-        comm,
+    hasAllToAll: has("alltoAll"),
+    sequence: (groups) =>
+      new CallList(
+        groups.flatMap((group) => callsOf(library, group)),
+        helper,
+        fail,
       ),
-    send: (buffer, count, type, peer, comm, stream) =>
-      check(send(buffer, count, type, peer, comm, stream), "ncclSend", comm),
-    recv: (buffer, count, type, peer, comm, stream) =>
-      check(recv(buffer, count, type, peer, comm, stream), "ncclRecv", comm),
     preMulSum(scalar, type, comm) {
       const op = new Int32Array(1);
       const create = get("redOpCreatePreMulSum");
@@ -188,83 +152,29 @@ function collectiveCalls({ get, check, has }: NcclLibrary): NcclCollectiveCalls 
   };
 }
 
-/** A list of calls, to be run any number of times. */
-export interface NcclList {
-  /** @throws NcclError naming the call that failed; those behind it are not made, and the group that it is in is closed. */
-  run(): void;
-}
-
-/** Writes lists. */
-export interface NcclListCalls {
-  /** One list of groups, which follow each other; a call alone needs no group. `undefined` where there are no lists. */
-  listed(groups: readonly CallGroup[]): NcclList | undefined;
-}
-
-/** A C call of a list, with the facts of its error. */
-interface WrittenCall extends ListedCall {
+/** A C call with the facts of its error. */
+interface NcclCall extends BoundCall {
   readonly cCall: string;
   readonly comm?: bigint;
-  /** True when a group is open while it is made. */
-  readonly grouped: boolean;
+  /** True when a group is open during the call. */
+  readonly isGrouped: boolean;
 }
 
-/** Writes lists of this library's calls, where there is what makes them. */
-function listCalls(library: NcclLibrary, runner: ListRunner | undefined): NcclListCalls {
-  return {
-    listed: (groups) => runner && new WrittenList(library, runner, written(library, groups)),
-  };
-}
-
-class WrittenList implements NcclList {
-  readonly #library: NcclLibrary;
-  readonly #calls: readonly WrittenCall[];
-  readonly #list: CallList;
-
-  constructor(library: NcclLibrary, runner: ListRunner, calls: readonly WrittenCall[]) {
-    this.#library = library;
-    this.#calls = calls;
-    this.#list = new CallList(runner, calls);
-  }
-
-  run(): void {
-    const status = this.#list.run();
-    if (status !== 0) this.#fail(status);
-  }
-
-  #fail(status: number): void {
-    const { get, check } = this.#library;
-    const { cCall, comm, grouped } = this.#calls[this.#list.endedAt()] as WrittenCall;
-    try {
-      check(status, cCall, comm);
-    } finally {
-      // Its own status would hide what went wrong inside of it.
-      if (grouped) get("groupEnd")();
-    }
-  }
-}
-
-/** The C calls of groups. */
-function written({ get }: NcclLibrary, groups: readonly CallGroup[]): readonly WrittenCall[] {
-  const calls: WrittenCall[] = [];
-  const around = (name: "groupStart" | "groupEnd", cCall: string): void => {
-    calls.push({ address: addressOf(get(name)), args: [], cCall, grouped: false });
-  };
-  for (const group of groups) {
-    const grouped = group.length > 1;
-    if (grouped) around("groupStart", "ncclGroupStart");
-    for (const { name, args } of group) {
-      const comm = args.at(-2) as bigint;
-      calls.push({
-        address: addressOf(get(name)),
-        args,
-        cCall: dataFunctions[name],
-        comm,
-        grouped,
-      });
-    }
-    if (grouped) around("groupEnd", "ncclGroupEnd");
-  }
-  return calls;
+/** The C calls of a group. */
+function callsOf({ get }: NcclLibrary, group: CallGroup): readonly NcclCall[] {
+  const isGrouped = group.length > 1;
+  const calls = group.map(({ name, args }): NcclCall => {
+    const comm = args.at(-2) as bigint;
+    return { call: get(name), args, cCall: dataFunctions[name], comm, isGrouped };
+  });
+  if (!isGrouped) return calls;
+  const around = (name: "groupStart" | "groupEnd", cCall: string): NcclCall => ({
+    call: get(name),
+    args: [],
+    cCall,
+    isGrouped: false,
+  });
+  return [around("groupStart", "ncclGroupStart"), ...calls, around("groupEnd", "ncclGroupEnd")];
 }
 
 /** `NCCL_SPLIT_NOCOLOR`. */
@@ -462,26 +372,22 @@ function backgroundCalls(library: NcclLibrary): NcclBackgroundCalls {
 
 /** A byte, as messages count and type it. */
 const oneByte = [1, 1] as const;
-const names = { send: "ncclSend", recv: "ncclRecv" } as const;
 
 async function connect(
-  { get, check }: NcclLibrary,
+  library: NcclLibrary,
   device: ThreadDevice,
   { comm, stream, from, into }: ConnectBuffers,
   ends: readonly ConnectEnd[],
 ): Promise<void> {
-  const messages = ends.map(({ direction, peer }): BoundCall => {
-    const at = direction === "send" ? from : into;
-    return { call: get(direction), args: [at, ...oneByte, peer, comm, stream] };
-  });
-  const { status, endedAt } = await allInBackground(device, [
-    { call: get("groupStart"), args: [] },
-    ...messages,
-    { call: get("groupEnd"), args: [] },
-  ]);
-  const direction = ends[endedAt - 1]?.direction;
-  const ofGroup = endedAt === 0 ? "ncclGroupStart" : "ncclGroupEnd";
-  check(status, direction === undefined ? ofGroup : names[direction], comm);
+  const messages = ends.map(
+    ({ direction, peer }): DataCall => ({
+      name: direction,
+      args: [direction === "send" ? from : into, ...oneByte, peer, comm, stream],
+    }),
+  );
+  const calls = callsOf(library, messages);
+  const { status, endedAt } = await allInBackground(device, calls);
+  library.check(status, calls[endedAt]?.cCall ?? "", comm);
 }
 
 /** `NCCL_WIN_COLL_SYMMETRIC`. */

@@ -1,23 +1,46 @@
-/** Runs blocking C functions on other threads. */
+/**
+ * Runs blocking C functions on other threads: on detached threads of the native helper, which do not keep the process alive.
+ *
+ * Node.js has four threads for blocking calls, and cannot exit during such a call, not even by `process.exit`. NCCL's start
+ * waits forever for a lost rank. A detached thread blocks neither the exit nor other calls.
+ */
+import {
+  type BoundCall,
+  type Helper,
+  headWords,
+  helper,
+  listWords,
+  wordBytes,
+  writeCalls,
+} from "./helper.ts";
 import { hasLargeStacks } from "./koffi.ts";
 import { addressOf, type NativeFunction } from "./prototype.ts";
-import { type Argument, type Outcome, ownThreads } from "./threads.ts";
+
+/** A structure passed by value: the third argument of `ncclCommInitRankConfig`. */
+interface Value {
+  readonly internal: Uint8Array;
+}
+
+/** An argument of a call. On a detached thread, memory is a copy, which is copied back after the calls. */
+type Argument = bigint | number | ArrayBufferView | Value;
+
+/** Result of successive calls, up to the first status other than 0. */
+interface Outcome {
+  /** Status of the last call. */
+  readonly status: number;
+  /** Number of calls before the failed one; the number of all calls if none failed. */
+  readonly endedAt: number;
+}
 
 /** A CUDA device in the form that other threads need. */
 export interface ThreadDevice {
   readonly index: number;
   /** C function that sets the device of the calling thread. */
-  readonly setter: bigint;
+  readonly setter: NativeFunction;
   /** Sets the device of this thread. */
   setHere(): void;
   /** Throws unless the status is success. */
   check(status: number): void;
-}
-
-/** A C function with its arguments. */
-export interface BoundCall {
-  readonly call: NativeFunction;
-  readonly args: readonly Argument[];
 }
 
 /**
@@ -52,7 +75,7 @@ export async function inBackground<A extends (Argument & unknown)[]>(
  */
 export async function allInBackground(
   device: ThreadDevice,
-  calls: readonly BoundCall[],
+  calls: readonly BoundCall<Argument>[],
 ): Promise<Outcome> {
   const outcome = await onOwnThread(device, calls);
   if (outcome !== undefined) return outcome;
@@ -60,7 +83,7 @@ export async function allInBackground(
   for (const [endedAt, { call, args }] of calls.entries()) {
     const status = call(...args) as number;
     if (status === 0) continue;
-    const last = calls.at(-1) as BoundCall;
+    const last = calls.at(-1) as BoundCall<Argument>;
     if (endedAt > 0 && endedAt < calls.length - 1) last.call(...last.args);
     return { status, endedAt };
   }
@@ -70,17 +93,102 @@ export async function allInBackground(
 /** `undefined` without detached threads. */
 async function onOwnThread(
   device: ThreadDevice | undefined,
-  calls: readonly BoundCall[],
+  calls: readonly BoundCall<Argument>[],
 ): Promise<Outcome | undefined> {
-  const begin = await ownThreads();
-  if (typeof begin === "string") return undefined;
-  const setting = device === undefined ? [] : [{ address: device.setter, args: [device.index] }];
-  const outcome = await begin([
-    ...setting,
-    ...calls.map(({ call, args }) => ({ address: addressOf(call), args })),
-  ]);
+  const found = await helper();
+  if (typeof found === "string") return undefined;
+  const setting = device === undefined ? [] : [{ call: device.setter, args: [device.index] }];
+  const outcome = await onThread(found, [...setting, ...calls]);
   if (outcome === undefined) return undefined;
   const { status, endedAt } = outcome;
   if (endedAt < setting.length) device?.check(status);
   return { status, endedAt: endedAt - setting.length };
+}
+
+/**
+ * Runs calls on a detached thread; `undefined` if none can be started. The promise does not keep the process alive either; its
+ * users must, while they wait. The list and the copies of memory are the helper's: a thread may outlive JavaScript.
+ *
+ * @internal
+ */
+export function onThread(
+  { allocate, free, start, commInit }: Helper,
+  calls: readonly BoundCall<Argument>[],
+): Promise<Outcome> | undefined {
+  const callWords = listWords(calls.length);
+  const lentBytes = calls.flatMap(({ args }) =>
+    args.map((argument) => inWords(memoryOf(argument)?.length ?? 0)),
+  );
+  const memory = allocate(lentBytes.reduce((sum, each) => sum + each, callWords * wordBytes));
+  if (memory === undefined) return undefined;
+  const { address, buffer } = memory;
+  const copies: { readonly given: Uint8Array; readonly copy: Uint8Array }[] = [];
+  let end = callWords * wordBytes;
+  /** Memory as the address of its copy. */
+  const word = (argument: Argument): bigint | number => {
+    const given = memoryOf(argument);
+    if (given === undefined) return argument as bigint | number;
+    const copy = new Uint8Array(buffer, end, given.length);
+    copy.set(given);
+    copies.push({ given, copy });
+    end += inWords(given.length);
+    return address + BigInt(copy.byteOffset);
+  };
+  let isRunning = false;
+  try {
+    const listed = calls.map(({ call, args }): BoundCall => {
+      const plain = args.map(word);
+      return args.some(isValue)
+        ? { call: commInit, args: [addressOf(call), ...plain] }
+        : { call, args: plain };
+    });
+    writeCalls(new BigUint64Array(buffer, 0, callWords), listed);
+    isRunning = start(address);
+  } finally {
+    if (!isRunning) free(address);
+  }
+  if (!isRunning) return undefined;
+  return untilDone(new Int32Array(buffer, 0, 2 * headWords)).then((fields) => {
+    for (const { given, copy } of copies) given.set(copy);
+    const [status = 0, , failed = 0] = fields;
+    free(address);
+    return { status, endedAt: status === 0 ? calls.length : failed };
+  });
+}
+
+function isValue(argument: Argument): argument is Value {
+  return typeof argument === "object" && "internal" in argument;
+}
+
+/** The memory of an argument as bytes; `undefined` for a word. */
+function memoryOf(argument: Argument): Uint8Array | undefined {
+  if (typeof argument !== "object") return undefined;
+  const { buffer, byteOffset, byteLength } = isValue(argument) ? argument.internal : argument;
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+/** Rounds bytes up to whole words. */
+function inWords(bytes: number): number {
+  return Math.ceil(bytes / wordBytes) * wordBytes;
+}
+
+const [firstPollMs, longestPollMs] = [1, 100];
+/** Ratio of the interval between checks to the time so far; it limits the relative delay of an outcome. */
+const pollFraction = 1 / 16;
+
+/** Resolves with the head of a list when its thread is done, if ever. Its timers do not keep the process alive. */
+function untilDone(head: Int32Array): Promise<Int32Array> {
+  const began = performance.now();
+  return new Promise((resolve) => {
+    const look = (): void => {
+      // An atomic load: what the thread wrote before it is seen after it.
+      if (Atomics.load(head, 1) !== 0) {
+        resolve(head);
+        return;
+      }
+      const pauseMs = (performance.now() - began) * pollFraction;
+      setTimeout(look, Math.min(longestPollMs, Math.max(firstPollMs, pauseMs))).unref();
+    };
+    look();
+  });
 }

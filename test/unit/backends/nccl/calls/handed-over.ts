@@ -18,8 +18,9 @@ const counted = {
 /** Notes the calls from here on. */
 export function noteHanded({ nccl, machine }: FakeGpus): Handed[] {
   const handed: Handed[] = [];
-  const calls = nccl.calls as unknown as Record<string, (...args: unknown[]) => unknown>;
   for (const [call, place] of Object.entries(counted)) {
+    const owner: object = call in nccl.data ? nccl.data : nccl.calls;
+    const calls = owner as Record<string, (...args: unknown[]) => unknown>;
     const real = calls[call] as (...args: unknown[]) => unknown;
     calls[call] = (...args) => {
       const own = call === "registerWindow" ? args[0] : args.at(-2);

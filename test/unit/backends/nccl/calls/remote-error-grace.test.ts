@@ -2,6 +2,7 @@
 import type { CommError, Communicator } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { type FakeGpus, fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
+import type { DataFunctions } from "../../../../support/fake-gpus/nccl.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { fragile, place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
@@ -152,7 +153,9 @@ function unknownCounts(): Use {
 
 /** NCCL's calls of that name fail on a device: another process is to blame. */
 function refuse(gpus: FakeGpus, name: string, device: number): void {
-  const { calls, ends } = gpus.nccl;
+  const { ends } = gpus.nccl;
+  const owner: object = name in gpus.nccl.data ? gpus.nccl.data : gpus.nccl.calls;
+  const calls = owner as DataFunctions;
   const make = calls[name as "allReduce"] as (...given: unknown[]) => unknown;
   const isOfDevice = (given: unknown): boolean => {
     const { comm = given } = Object(given) as { comm?: unknown };

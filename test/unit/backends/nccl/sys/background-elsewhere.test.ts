@@ -1,5 +1,5 @@
-/** Calls in the background where there are no threads of their own, as on other machines than x86-64. */
-import { beforeAll, describe, expect, test, vi } from "vitest";
+/** Calls in the background without the native helper. */
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type CudaCalls, cudaCalls } from "../../../../../src/backends/nccl/result/cuda.ts";
 import { CudaError } from "../../../../../src/backends/nccl/result/errors.ts";
 import { type NcclCalls, ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
@@ -10,22 +10,21 @@ import { compiler } from "../../../../support/c-library.ts";
 import { deviceOf } from "./device-of.ts";
 import { type Echo, echoLibrary } from "./echo.ts";
 
-vi.mock("../../../../../src/backends/nccl/sys/threads.ts", () => ({
-  ownThreads: () => Promise.resolve("there is no code for this machine"),
-}));
-
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
 const id = new Uint8Array(128).fill(7);
 
-describe.skipIf(reason !== "")(`calls in the background on other machines${reason}`, () => {
+describe.skipIf(reason !== "")(`calls in the background without the helper${reason}`, () => {
   let echo: Echo;
   let nccl: NcclCalls;
   let cuda: CudaCalls;
   beforeAll(async () => {
+    vi.stubEnv("TWINCCL_NATIVE_HELPER", "0");
     echo = await echoLibrary();
     nccl = ncclCalls(await bind(echo.path, ncclTable));
     cuda = cudaCalls(await bind(echo.path, cudaTable));
   });
+
+  afterAll(() => vi.unstubAllEnvs());
 
   const start = (device: number): Promise<bigint> =>
     nccl.initRankInBackground(deviceOf(cuda, device), 9, id, 4, {});

@@ -5,23 +5,13 @@ import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type CudaCalls, cudaCalls } from "../../../../../src/backends/nccl/result/cuda.ts";
 import { CudaError, NcclError } from "../../../../../src/backends/nccl/result/errors.ts";
 import { type NcclCalls, ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
+import { onThread } from "../../../../../src/backends/nccl/sys/background.ts";
 import { cudaTable } from "../../../../../src/backends/nccl/sys/cuda.ts";
 import { ncclTable } from "../../../../../src/backends/nccl/sys/nccl.ts";
-import { bind } from "../../../../../src/backends/nccl/sys/prototype.ts";
-import {
-  type OwnThreads,
-  ownThreads,
-  threadCode,
-} from "../../../../../src/backends/nccl/sys/threads.ts";
-import { compiler } from "../../../../support/c-library.ts";
-import { assembled, missing } from "./assembled.ts";
+import { bind, type NativeFunction } from "../../../../../src/backends/nccl/sys/prototype.ts";
+import { builtHelper, reason } from "./built-helper.ts";
 import { deviceOf } from "./device-of.ts";
 import { type Echo, echoLibrary } from "./echo.ts";
-
-const elsewhere =
-  process.platform === "linux" && process.arch === "x64" ? undefined : "needs Linux on x64";
-const why = "missing" in compiler ? compiler.missing : elsewhere;
-const reason = why === undefined ? "" : ` (skipped: ${why})`;
 
 const id = Uint8Array.from({ length: 128 }, (_, at) => 255 - at);
 const idText = Buffer.from(id).toString("hex");
@@ -30,13 +20,11 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
   let echo: Echo;
   let nccl: NcclCalls;
   let cuda: CudaCalls;
-  let begin: OwnThreads;
   beforeAll(async () => {
     echo = await echoLibrary();
     nccl = ncclCalls(await bind(echo.path, ncclTable));
     cuda = cudaCalls(await bind(echo.path, cudaTable));
-    begin = (await ownThreads()) as OwnThreads;
-    expect(begin).toBeTypeOf("function");
+    expect(await builtHelper()).toBeTypeOf("object");
   });
   afterEach(() => echo.hold(false));
 
@@ -81,13 +69,49 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     expect(ended).toBe(24);
   });
 
-  test("have room for six words and a structure of 128 bytes", () => {
-    const call = (...args: (bigint | Uint8Array | { internal: Uint8Array })[]) =>
-      begin([{ address: 1n, args }]);
-    expect(() => call(1n, 2n, 3n, 4n, 5n, 6n, 7n)).toThrow("too many arguments");
-    const value = { internal: new Uint8Array(128) };
-    expect(() => call(value, value)).toThrow("too many arguments");
-    expect(() => begin([{ address: 0n, args: [] }])).toThrow("no function");
+  test("are made in order, up to one that fails, with memory that comes back", async () => {
+    const helper = await builtHelper();
+    const bound = await bind(echo.path, ncclTable);
+    const version = new Int32Array(3).subarray(1, 2);
+    const handle = new BigUint64Array(1);
+    echo.begin({ out: [2n ** 64n - 3n, 6n] });
+    const calls = [
+      { call: bound.getVersion as NativeFunction, args: [version] },
+      { call: bound.memAlloc as NativeFunction, args: [handle, 2 ** 40] },
+      { call: bound.memFree as NativeFunction, args: [9n] },
+    ];
+    expect(await onThread(helper, calls)).toEqual({ status: 0, endedAt: 3 });
+    expect(version[0]).toBe(-3);
+    expect(handle[0]).toBe(2n ** 64n - 3n);
+    echo.begin({ status: 4, failing: 2 });
+    expect(await onThread(helper, calls)).toEqual({ status: 4, endedAt: 1 });
+    expect(echo.calls()).toBe(2);
+  });
+
+  test("free their memory when they have ended, and where no thread starts", async () => {
+    const helper = await builtHelper();
+    const counts = { allocated: 0, freed: 0 };
+    const counted = {
+      ...helper,
+      allocate: (bytes: number) => {
+        counts.allocated += 1;
+        return helper.allocate(bytes);
+      },
+      free: (address: bigint) => {
+        counts.freed += 1;
+        helper.free(address);
+      },
+    };
+    const call = (await bind(echo.path, ncclTable)).memFree as NativeFunction;
+    echo.begin();
+    await onThread(counted, [{ call, args: [1n] }]);
+    expect(counts).toEqual({ allocated: 1, freed: 1 });
+    expect(onThread({ ...counted, start: () => false }, [{ call, args: [1n] }])).toBeUndefined();
+    expect(counts).toEqual({ allocated: 2, freed: 2 });
+    const args = Array.from({ length: 9 }, () => 1n);
+    expect(() => onThread(counted, [{ call, args }])).toThrow("9 arguments");
+    expect(counts).toEqual({ allocated: 3, freed: 3 });
+    expect(onThread({ ...counted, allocate: () => undefined }, [])).toBeUndefined();
   });
 
   test.each([
@@ -109,14 +133,6 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     );
     expect(held).toEqual({ code: 7, signal: null });
   });
-
-  test.skipIf(missing !== undefined)(
-    `run code that is what an assembler makes of its text (${missing ?? "objcopy"})`,
-    () => {
-      const own = threadCode.map(([, bytes]) => bytes.replaceAll(" ", "")).join("");
-      expect(assembled(threadCode).slice(0, own.length)).toBe(own);
-    },
-  );
 
   /** Runs a program in a process of its own with held calls on other threads; resolves when it has ended. */
   async function endOf(body: string, last: string): Promise<object> {

@@ -11,10 +11,12 @@ import {
   loadLibraries,
 } from "../../../../../src/backends/nccl/discovery/libraries.ts";
 import { ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
+import { runsBeforeList } from "../../../../../src/backends/nccl/sys/call-list.ts";
 import { ncclConfig, ncclSimInfo } from "../../../../../src/backends/nccl/sys/layouts.ts";
 import { ncclTable } from "../../../../../src/backends/nccl/sys/nccl.ts";
 import { bind } from "../../../../../src/backends/nccl/sys/prototype.ts";
 import { compiler } from "../../../../support/c-library.ts";
+import { reason as helperReason } from "./built-helper.ts";
 import { type Echo, echoLibrary } from "./echo.ts";
 
 const reason = "missing" in compiler ? ` (skipped: ${compiler.missing})` : "";
@@ -138,34 +140,31 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     expect(await loadLibraries({ ...paths })).toBe(libraries);
   });
 
-  test.runIf(process.platform === "linux" && process.arch === "x64")(
-    "make repeated calls in lists, unless lists were off when they were loaded",
-    async () => {
-      const { nccl } = await loadLibraries({ nccl: echo.path, cudart: echo.path });
-      echo.begin();
-      nccl.listed([[{ name: "send", args: [1n, 2, 3, 4, 5n, 6n] }]])?.run();
-      expect(echo.text()).toBe("ncclSend buffer 1 count 2 type 3 peer 4 comm 5 stream 6");
-      vi.stubEnv("TWINCCL_CALL_LISTS", "0");
-      try {
-        const others = await loadLibraries({ nccl: echo.path, cudart: `/${echo.path}` });
-        expect(others.nccl.listed([])).toBeUndefined();
-        expect(nccl.listed([])).toBeDefined();
-      } finally {
-        vi.unstubAllEnvs();
+  test("make calls without the helper where it is off", async () => {
+    vi.stubEnv("TWINCCL_NATIVE_HELPER", "0");
+    try {
+      const { nccl } = await loadLibraries({ nccl: echo.path, cudart: `/${echo.path}` });
+      const sequence = nccl.sequence([[{ name: "send", args: [1n, 2, 3, 4, 5n, 6n] }]]);
+      for (let run = 0; run < 2 * runsBeforeList; run++) {
+        echo.begin();
+        sequence.run();
+        expect(echo.text()).toBe("ncclSend buffer 1 count 2 type 3 peer 4 comm 5 stream 6");
       }
-    },
-  );
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
 
-  test("a report states the form of repeated calls, where NCCL is loaded", async () => {
+  test("a report states whether the native helper is there, and what its absence costs", async () => {
     const paths = { nccl: echo.path, cudart: echo.path };
-    const off = await examine(paths, { TWINCCL_CALL_LISTS: "0" });
-    expect(off.repeated_calls).toBe("their NCCL calls are made one by one: TWINCCL_CALL_LISTS=0");
+    const off = await examine(paths, { TWINCCL_NATIVE_HELPER: "0" });
+    expect(off.native_helper).toMatch(
+      /^absent: TWINCCL_NATIVE_HELPER=0; repeated calls take longer/,
+    );
     const usual = await examine(paths, {});
-    if (process.platform === "linux" && process.arch === "x64") {
-      expect(usual.repeated_calls).toBe("their NCCL calls are made together");
-    } else expect(usual.repeated_calls).toMatch(/one by one: there is no code for /);
-    const none = await examine({ nccl: "/nowhere/libnccl.so.2" }, {});
-    expect(none.repeated_calls).toBeNull();
+    expect(usual.native_helper).toMatch(
+      helperReason === "" ? /^found: .*\/native\/linux-\w+\/helper\.so$/ : /^absent: there is no /,
+    );
   });
 
   test("a libnccl that is missing is named after the libcudart that was found", async () => {
@@ -197,7 +196,10 @@ describe.skipIf(reason !== "")(`loaded libraries${reason}`, () => {
     const lacking: readonly [() => unknown, string, string][] = [
       [() => calls.split(1n, 0, 0, slot, {}), "ncclCommSplit", "2.18"],
       [() => calls.memAlloc(8), "ncclMemAlloc", "2.19"],
-      [() => calls.alltoAll(1n, 2n, 3, 0, 4n, 5n), "ncclAlltoAll", "2.28"],
+      [
+        () => calls.sequence([[{ name: "alltoAll", args: [1n, 2n, 3, 0, 4n, 5n] }]]),
+        ...(["ncclAlltoAll", "2.28"] as const),
+      ],
       [() => calls.memFree(1n), "ncclMemFree", "2.19"],
       [() => calls.estimateUs(() => undefined), "ncclGroupSimulateEnd", "2.22"],
       [() => calls.registerWindow(1n, 2n, 3, slot), "ncclCommWindowRegister", "2.27"],

@@ -2,7 +2,11 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { type CudaCalls, cudaCalls } from "../../../../../src/backends/nccl/result/cuda.ts";
 import { CudaError, NcclError } from "../../../../../src/backends/nccl/result/errors.ts";
-import { type NcclCalls, ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
+import {
+  type DataCall,
+  type NcclCalls,
+  ncclCalls,
+} from "../../../../../src/backends/nccl/result/nccl.ts";
 import type { ThreadDevice } from "../../../../../src/backends/nccl/sys/background.ts";
 import { cudaTable } from "../../../../../src/backends/nccl/sys/cuda.ts";
 import { ncclTable } from "../../../../../src/backends/nccl/sys/nccl.ts";
@@ -29,7 +33,7 @@ let device: ThreadDevice;
 const ncclTrials: {
   readonly [K in Exclude<
     keyof NcclCalls,
-    "hasWindows" | "hasAllToAll" | "listed"
+    "hasWindows" | "hasAllToAll" | "sequence"
   >]: Trial<NcclCalls>;
 } = {
   version: { call: (x) => x.version(), arrives: "ncclGetVersion", out: [22304n], gives: 22304 },
@@ -91,38 +95,6 @@ const ncclTrials: {
     arrives: `ncclCommAbort comm ${b} on another thread`,
   },
   checkAsync: { call: (x) => x.checkAsync(a), arrives: `ncclCommGetAsyncError comm ${a}` },
-  allReduce: {
-    call: (x) => x.allReduce(a, b, big, 1, 2, c, d),
-    arrives: `ncclAllReduce send ${a} recv ${b} count ${big} type 1 op 2 comm ${c} stream ${d}`,
-  },
-  reduce: {
-    call: (x) => x.reduce(a, b, big, 1, 2, 6, c, d),
-    arrives: `ncclReduce send ${a} recv ${b} count ${big} type 1 op 2 root 6 comm ${c} stream ${d}`,
-  },
-  reduceScatter: {
-    call: (x) => x.reduceScatter(a, b, big, 1, 2, c, d),
-    arrives: `ncclReduceScatter send ${a} recv ${b} count ${big} type 1 op 2 comm ${c} stream ${d}`,
-  },
-  allGather: {
-    call: (x) => x.allGather(a, b, big, 1, c, d),
-    arrives: `ncclAllGather send ${a} recv ${b} count ${big} type 1 comm ${c} stream ${d}`,
-  },
-  broadcast: {
-    call: (x) => x.broadcast(a, b, big, 1, 6, c, d),
-    arrives: `ncclBroadcast send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
-  },
-  alltoAll: {
-    call: (x) => x.alltoAll(a, b, big, 1, c, d),
-    arrives: `ncclAlltoAll send ${a} recv ${b} count ${big} type 1 comm ${c} stream ${d}`,
-  },
-  send: {
-    call: (x) => x.send(a, big, 1, 6, c, d),
-    arrives: `ncclSend buffer ${a} count ${big} type 1 peer 6 comm ${c} stream ${d}`,
-  },
-  recv: {
-    call: (x) => x.recv(a, big, 1, 6, c, d),
-    arrives: `ncclRecv buffer ${a} count ${big} type 1 peer 6 comm ${c} stream ${d}`,
-  },
   preMulSum: {
     call: (x) => x.preMulSum(Uint8Array.of(9, 8, 7, 6, 5, 4, 3, 2), 8, c),
     arrives: `ncclRedOpCreatePreMulSum scalar 0908070605040302 type 8 residence 1 comm ${c}`,
@@ -154,11 +126,44 @@ const ncclTrials: {
   },
 };
 
+/** The same for calls that move or reduce data, by name. */
+const dataTrials: { readonly [C in DataCall as C["name"]]: Trial<NcclCalls> } = {
+  allReduce: {
+    call: (x) => x.sequence([[{ name: "allReduce", args: [a, b, big, 1, 2, c, d] }]]).run(),
+    arrives: `ncclAllReduce send ${a} recv ${b} count ${big} type 1 op 2 comm ${c} stream ${d}`,
+  },
+  reduce: {
+    call: (x) => x.sequence([[{ name: "reduce", args: [a, b, big, 1, 2, 6, c, d] }]]).run(),
+    arrives: `ncclReduce send ${a} recv ${b} count ${big} type 1 op 2 root 6 comm ${c} stream ${d}`,
+  },
+  reduceScatter: {
+    call: (x) => x.sequence([[{ name: "reduceScatter", args: [a, b, big, 1, 2, c, d] }]]).run(),
+    arrives: `ncclReduceScatter send ${a} recv ${b} count ${big} type 1 op 2 comm ${c} stream ${d}`,
+  },
+  allGather: {
+    call: (x) => x.sequence([[{ name: "allGather", args: [a, b, big, 1, c, d] }]]).run(),
+    arrives: `ncclAllGather send ${a} recv ${b} count ${big} type 1 comm ${c} stream ${d}`,
+  },
+  broadcast: {
+    call: (x) => x.sequence([[{ name: "broadcast", args: [a, b, big, 1, 6, c, d] }]]).run(),
+    arrives: `ncclBroadcast send ${a} recv ${b} count ${big} type 1 root 6 comm ${c} stream ${d}`,
+  },
+  alltoAll: {
+    call: (x) => x.sequence([[{ name: "alltoAll", args: [a, b, big, 1, c, d] }]]).run(),
+    arrives: `ncclAlltoAll send ${a} recv ${b} count ${big} type 1 comm ${c} stream ${d}`,
+  },
+  send: {
+    call: (x) => x.sequence([[{ name: "send", args: [a, big, 1, 6, c, d] }]]).run(),
+    arrives: `ncclSend buffer ${a} count ${big} type 1 peer 6 comm ${c} stream ${d}`,
+  },
+  recv: {
+    call: (x) => x.sequence([[{ name: "recv", args: [a, big, 1, 6, c, d] }]]).run(),
+    arrives: `ncclRecv buffer ${a} count ${big} type 1 peer 6 comm ${c} stream ${d}`,
+  },
+};
+
 const cudaTrials: {
-  readonly [K in Exclude<
-    keyof CudaCalls,
-    "hostView" | "listedLaunches" | "threadDevice"
-  >]: Trial<CudaCalls>;
+  readonly [K in Exclude<keyof CudaCalls, "hostView" | "threadDevice">]: Trial<CudaCalls>;
 } = {
   versions: {
     call: (x) => x.versions(),
@@ -267,8 +272,8 @@ const cudaTrials: {
     out: [99n],
     gives: 99n,
   },
-  graphLaunch: {
-    call: (x) => x.graphLaunch(a, c),
+  launches: {
+    call: (x) => x.launches([{ graph: a, stream: c }]).run(),
     arrives: `cudaGraphLaunch exec ${a} stream ${c}`,
   },
   graphDestroy: { call: (x) => x.graphDestroy(a), arrives: `cudaGraphExecDestroy exec ${a}` },
@@ -288,14 +293,14 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
   });
 
   test("every method is tried", () => {
-    const known = [...Object.keys(ncclTrials), "hasWindows", "hasAllToAll", "listed"];
+    const known = [...Object.keys(ncclTrials), "hasWindows", "hasAllToAll", "sequence"];
     expect(Object.keys(nccl).sort()).toEqual(known.sort());
-    const others = ["hostView", "listedLaunches", "threadDevice"];
+    const others = ["hostView", "threadDevice"];
     expect(Object.keys(cuda).sort()).toEqual([...Object.keys(cudaTrials), ...others].sort());
     expect(nccl).toMatchObject({ hasWindows: true, hasAllToAll: true });
   });
 
-  test.each(Object.entries(ncclTrials))("nccl.%s", async (_, trial) => {
+  test.each(Object.entries({ ...ncclTrials, ...dataTrials }))("nccl.%s", async (_, trial) => {
     echo.begin(trial);
     const given = await trial.call(nccl);
     expect(echo.text()).toMatch(new RegExp(`^${escaped(trial.arrives)}`));
@@ -309,24 +314,27 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
     expect(given).toEqual(trial.gives);
   });
 
-  test.each(Object.entries(ncclTrials))("nccl.%s fails by name", async (_, trial) => {
-    echo.lastError(true);
-    echo.begin({ ...trial, status: 6 });
-    const error = await thrownBy(() => trial.call(nccl));
-    const cCall = firstOf(trial.arrives);
-    const group = trial.arrives.startsWith("ncclGroup") && trial.failing === undefined;
-    expect(error).toBeInstanceOf(NcclError);
-    expect(error).toMatchObject({
-      code: "ERR_COMM_NCCL",
-      cCall: group ? "ncclGroupStart" : cCall,
-      status: 6,
-      statusName: "ncclRemoteError",
-      detail: expect.stringMatching(/^the other end hung up \(comm \d+\)$/),
-      hint: expect.stringContaining("rebuild"),
-    });
-    expect((error as Error).message).toContain(": ncclRemoteError (6): the other end hung up");
-    echo.lastError(false);
-  });
+  test.each(Object.entries({ ...ncclTrials, ...dataTrials }))(
+    "nccl.%s fails by name",
+    async (_, trial) => {
+      echo.lastError(true);
+      echo.begin({ ...trial, status: 6 });
+      const error = await thrownBy(() => trial.call(nccl));
+      const cCall = firstOf(trial.arrives);
+      const group = trial.arrives.startsWith("ncclGroup") && trial.failing === undefined;
+      expect(error).toBeInstanceOf(NcclError);
+      expect(error).toMatchObject({
+        code: "ERR_COMM_NCCL",
+        cCall: group ? "ncclGroupStart" : cCall,
+        status: 6,
+        statusName: "ncclRemoteError",
+        detail: expect.stringMatching(/^the other end hung up \(comm \d+\)$/),
+        hint: expect.stringContaining("rebuild"),
+      });
+      expect((error as Error).message).toContain(": ncclRemoteError (6): the other end hung up");
+      echo.lastError(false);
+    },
+  );
 
   test.each(Object.entries(cudaTrials))("cuda.%s fails by name", async (name, trial) => {
     echo.begin({ ...trial, status: 2 });
@@ -350,12 +358,13 @@ describe.skipIf(reason !== "")(`results and errors of native calls${reason}`, ()
   test("a comm's last error comes from that comm; without one the status speaks", async () => {
     echo.lastError(true);
     echo.begin({ status: 5 });
-    const own = await thrownBy(() => nccl.allReduce(a, b, 1, 0, 0, 1234n, d));
+    const failing = nccl.sequence([[{ name: "allReduce", args: [a, b, 1, 0, 0, 1234n, d] }]]);
+    const own = await thrownBy(() => failing.run());
     expect(own).toMatchObject({ detail: "the other end hung up (comm 1234)" });
     const withoutComm = await thrownBy(() => nccl.uniqueId());
     expect(withoutComm).toMatchObject({ detail: "the other end hung up (comm 0)" });
     echo.lastError(false);
-    const quiet = await thrownBy(() => nccl.allReduce(a, b, 1, 0, 0, 1234n, d));
+    const quiet = await thrownBy(() => failing.run());
     expect(quiet).toMatchObject({ statusName: "ncclInvalidUsage", detail: "the text of 5" });
     echo.begin({ status: 41 });
     expect(await thrownBy(() => nccl.destroy(a))).toMatchObject({ statusName: "status 41" });
