@@ -114,6 +114,33 @@ describe("messages of a group", () => {
   });
 });
 
+describe("a split", () => {
+  /** Counts the elements of arrays that are searched. */
+  const elementsSearched = () => {
+    const calls: unknown[] = [];
+    for (const name of ["find", "includes", "indexOf"] as const) {
+      const search = Array.prototype[name] as (...args: unknown[]) => unknown;
+      const counted = function (this: unknown[], ...args: unknown[]): unknown {
+        calls.length += this.length;
+        return search.apply(this, args);
+      };
+      vi.spyOn(Array.prototype, name).mockImplementation(counted as never);
+    }
+    return { mock: { calls } };
+  };
+
+  test("of many ranks searches for none of them among all", async () => {
+    const steps = (size: number): Promise<number> =>
+      stepsPer(size, elementsSearched, () =>
+        inWorld(size, async (comm) => {
+          const half = await comm.split({ color: comm.rank % 2 });
+          await half.close();
+        }),
+      );
+    expectFlat(await steps(20), await steps(200));
+  });
+});
+
 describe("TypedArrays of all ranks", () => {
   test("are compared with no other rank's", async () => {
     const steps = (size: number): Promise<number> => {

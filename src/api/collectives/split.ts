@@ -76,11 +76,14 @@ export function childInfo(
   name: string,
   members: readonly number[],
 ): CommInfo {
+  const isWhole = parent.local.length === parent.ranks.length;
   return {
     id,
     name,
     ranks: members.map((rank) => parent.ranks[rank] as number),
-    local: members.flatMap((rank, child) => (parent.local.includes(rank) ? [child] : [])),
+    local: members.flatMap((rank, child) =>
+      isWhole || parent.local.includes(rank) ? [child] : [],
+    ),
   };
 }
 
@@ -91,8 +94,12 @@ export function noteChildren(
   { calls }: CallSet,
   created: readonly { readonly comm: CommInfo; readonly ranks: readonly number[] }[],
 ): void {
+  const byRank = new Map(calls.map((call) => [call.rank, call]));
   for (const { comm, ranks } of created) {
-    for (const call of calls) if (ranks.includes(call.rank)) children.set(call, comm);
+    for (const rank of ranks) {
+      const call = byRank.get(rank);
+      if (call !== undefined) children.set(call, comm);
+    }
   }
 }
 

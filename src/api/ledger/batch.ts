@@ -275,7 +275,9 @@ export class CallBatches {
     this.#state = state;
     const { local, ranks } = state.comm;
     this.#ranks = local.map((rank, at) => new RankCalls(this, rank, at));
-    this.#byRank = ranks.map((_, rank) => this.#ranks[local.indexOf(rank)]);
+    const byRank: (RankCalls | undefined)[] = ranks.map(() => undefined);
+    for (const own of this.#ranks) byRank[own.rank] = own;
+    this.#byRank = byRank;
     this.#isSingle = local.length === 1;
   }
 

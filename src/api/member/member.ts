@@ -257,11 +257,6 @@ export class Member implements Communicator {
     this.#poster.work({ durationNs, label });
   }
 
-  /** True once this rank has closed its end and its calls are done. */
-  get closed(): boolean {
-    return this.#poster.closed;
-  }
-
   #wantsSymmetric(options: AllocOptions): boolean {
     assertOptions("alloc", options, { symmetric: "boolean" }, this.#poster.facts);
     const { symmetric = false } = options;

@@ -74,7 +74,6 @@ export class Poster {
   readonly #context: CallContext | undefined;
   #end = closeOnce(() => this.#close());
   #closing = false;
-  #closed = false;
   #closings = 0;
 
   constructor(rank: number, ledger: Ledger, onClosed: () => void) {
@@ -304,15 +303,9 @@ export class Poster {
     }
   }
 
-  /** True once it was closed and its calls are done. */
-  get closed(): boolean {
-    return this.#closed;
-  }
-
   reopen(): void {
     this.#end = closeOnce(() => this.#close());
     this.#closing = false;
-    this.#closed = false;
   }
 
   /** Waits for pending calls, then refuses everything. Rethrows the first unobserved failure. */
@@ -327,7 +320,6 @@ export class Poster {
     const { failures } = this.#ledger;
     const poison = failures.poison(rank);
     const outcomes = await Promise.allSettled(this.#ledger.pending(rank).map(({ op }) => op));
-    this.#closed = true;
     this.#closings++;
     this.discard();
     this.#onClosed();

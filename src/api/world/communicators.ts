@@ -16,6 +16,8 @@ import { type AbortedWith, abortedError, closedElsewhereError, lostError } from 
 interface CommEntry {
   readonly ledger: Ledger;
   readonly members: readonly Member[];
+  /** Number of ends that their ranks have not closed. */
+  open: number;
   aborted: boolean;
 }
 
@@ -33,8 +35,8 @@ export class Communicators {
   readonly #abortWorld: (reason: unknown) => void;
   /** Those in use, oldest first. */
   readonly #entries = new Map<CommInfo, CommEntry>();
-  /** The members of every communicator, in use or not: a rank may be woken from a split after the end of its child. */
-  readonly #members = new WeakMap<CommInfo, readonly Member[]>();
+  /** The ends of every communicator, in use or not, by world rank: a rank may be woken from a split after the end of its child. */
+  readonly #ends = new WeakMap<CommInfo, ReadonlyMap<number, Member>>();
 
   constructor(name: string, world: WorldContext, abortWorld: (reason: unknown) => void) {
     this.#world = world;
@@ -150,8 +152,7 @@ export class Communicators {
   /** A world rank's end of a communicator that a split made. */
   #open(comm: CommInfo, worldRank: number): Member {
     this.#openCreated();
-    const members = this.#members.get(comm) as readonly Member[];
-    return members.find(({ rank }) => comm.ranks[rank] === worldRank) as Member;
+    return this.#ends.get(comm)?.get(worldRank) as Member;
   }
 
   /** Opens the communicators of complete splits for all ranks here: before a rank is woken, or all communicators end. */
@@ -163,20 +164,23 @@ export class Communicators {
     const ledger = new Ledger(comm, this.#world);
     const requests: CommRequests = {
       abort: (reason) => (comm.id === 0 ? this.#abortWorld(reason) : this.abort(comm, reason)),
-      closed: () => this.#forgetClosed(comm),
+      closed: () => this.#onClosed(comm),
       open: (child, worldRank) => this.#open(child, worldRank),
     };
     const members = comm.local.map((rank) => new Member(rank, ledger, requests));
-    const entry = { ledger, members, aborted: false };
-    this.#members.set(comm, members);
+    const entry = { ledger, members, open: members.length, aborted: false };
+    const ends = members.map((member) => [comm.ranks[member.rank] as number, member] as const);
+    this.#ends.set(comm, new Map(ends));
     this.#entries.set(comm, entry);
     return entry;
   }
 
-  /** Forgets a communicator of which all ranks have closed their ends. */
-  #forgetClosed(comm: CommInfo): void {
+  /** A rank has closed its end. A communicator without open ends is forgotten. */
+  #onClosed(comm: CommInfo): void {
     const entry = this.#entries.get(comm);
-    if (entry !== undefined && isOver(entry)) this.#forgetLater(entry);
+    if (entry === undefined) return;
+    entry.open--;
+    if (isOver(entry)) this.#forgetLater(entry);
   }
 }
 
@@ -186,8 +190,8 @@ function partOf({ id }: CommInfo): AbortedWith {
 }
 
 /** True for a split's communicator that no rank can use any more. */
-function isOver({ ledger, members, aborted }: CommEntry): boolean {
-  return ledger.comm.id !== 0 && (aborted || members.every((member) => member.closed));
+function isOver({ ledger, open, aborted }: CommEntry): boolean {
+  return ledger.comm.id !== 0 && (aborted || open === 0);
 }
 
 /** Calls the hooks of communicators that were not aborted before; then throws the first error of them. */
