@@ -1,5 +1,5 @@
 /**
- * The cost of a job's small store: round trips between processes over loopback TCP, every frame authenticated. The
+ * The cost of a job's small store: round trips between processes over loopback TCP, over TLS. The
  * store and each rank are processes of their own.
  */
 import { spawn } from "node:child_process";

@@ -1,32 +1,87 @@
 /**
- * Barriers of a generation. A rank waits at several at once, and all ranks of connected barriers are released together.
+ * Barriers: points that some ranks reach together. A rank may bring a value, and then gets those of all.
  *
- * A released rank may block its process until the other ranks of its barriers do the same. No rank is released while one of
- * them waits at an incomplete barrier, because the store itself may be in the process of a blocked rank.
+ * A rank waits at several at once, and all ranks of connected barriers are released together. A released rank may block its
+ * process until the other ranks of its barriers do the same. No rank is released while one of them waits at an incomplete
+ * barrier, because the store itself may be in the process of a blocked rank.
  */
-import type { Barrier } from "./rendezvous.ts";
+import { limits } from "./limits.ts";
+import type { Barrier as BarrierName } from "./rendezvous.ts";
 
-/** The wait of one rank. */
-export interface BarrierWait {
-  readonly rank: number;
-  readonly id: number;
-  readonly barriers: readonly Barrier[];
+/** The arrival of a rank, with a deadline. */
+interface Arrival {
   readonly timer: NodeJS.Timeout;
 }
 
-/** The waiting ranks, and their barriers. */
+/** The arrivals at one barrier. */
+export class Barrier<A extends Arrival> {
+  readonly #arrivals = new Map<number, A>();
+
+  /** Ranks that have arrived, in the order of their arrival. */
+  get arrived(): readonly number[] {
+    return [...this.#arrivals.keys()];
+  }
+
+  get isEmpty(): boolean {
+    return this.#arrivals.size === 0;
+  }
+
+  of(rank: number): A | undefined {
+    return this.#arrivals.get(rank);
+  }
+
+  entries(): readonly (readonly [number, A])[] {
+    return [...this.#arrivals];
+  }
+
+  arrive(rank: number, arrival: A): void {
+    this.#arrivals.set(rank, arrival);
+  }
+
+  leave(rank: number): void {
+    clearTimeout(this.#arrivals.get(rank)?.timer);
+    this.#arrivals.delete(rank);
+  }
+
+  /** Those of some ranks that have not arrived. */
+  missing(ranks: readonly number[]): number[] {
+    return ranks.filter((rank) => !this.#arrivals.has(rank));
+  }
+
+  /** Removes all arrivals, by rank. */
+  takeAll(): readonly (readonly [number, A])[] {
+    const all = this.entries().toSorted(([a], [b]) => a - b);
+    for (const [rank] of all) this.leave(rank);
+    return all;
+  }
+}
+
+/** The wait of one rank at barriers of a generation. */
+export interface BarrierWait extends Arrival {
+  readonly rank: number;
+  readonly id: number;
+  readonly barriers: readonly BarrierName[];
+  /** At one barrier alone. */
+  readonly value: Uint8Array | undefined;
+}
+
+/** The barriers of a generation, by key. A key may be used again once its barrier was held. */
 export class Barriers {
-  readonly #all = new Set<BarrierWait>();
-  /** By key and rank. */
-  readonly #arrived = new Map<string, Map<number, BarrierWait>>();
+  readonly #waits = new Set<BarrierWait>();
+  /** The k-th of a key pairs the k-th arrivals of its ranks. */
+  readonly #byKey = new Map<string, Barrier<BarrierWait>[]>();
+  #bytes = 0;
+
+  /** Bytes of the values that wait. */
+  get bytes(): number {
+    return this.#bytes;
+  }
 
   /** Adds a wait; returns the waits that are released by it. */
   arrive(wait: BarrierWait): readonly BarrierWait[] {
-    this.#all.add(wait);
-    for (const { key } of wait.barriers) {
-      const there = this.#arrived.get(key) ?? new Map<number, BarrierWait>();
-      this.#arrived.set(key, there.set(wait.rank, wait));
-    }
+    this.#waits.add(wait);
+    this.#bytes += bytesOf(wait);
+    for (const { key } of wait.barriers) this.#openTo(wait.rank, key).arrive(wait.rank, wait);
     const together = this.#releasable(wait);
     for (const each of together) this.leave(each);
     return together;
@@ -35,11 +90,14 @@ export class Barriers {
   /** Removes a wait. */
   leave(wait: BarrierWait): void {
     clearTimeout(wait.timer);
-    this.#all.delete(wait);
+    if (!this.#waits.delete(wait)) return;
+    this.#bytes -= bytesOf(wait);
     for (const { key } of wait.barriers) {
-      const there = this.#arrived.get(key);
-      if (there?.get(wait.rank) === wait) there.delete(wait.rank);
-      if (there?.size === 0) this.#arrived.delete(key);
+      const rounds = this.#byKey.get(key) ?? [];
+      rounds.find((each) => each.of(wait.rank) === wait)?.leave(wait.rank);
+      const left = rounds.filter((each) => !each.isEmpty);
+      if (left.length === 0) this.#byKey.delete(key);
+      else this.#byKey.set(key, left);
     }
   }
 
@@ -51,33 +109,59 @@ export class Barriers {
     );
   }
 
-  /** Waits that fulfil a condition. */
-  waiting(which: (wait: BarrierWait) => boolean): BarrierWait[] {
-    return [...this.#all].filter(which);
+  /** Bytes of the values at the barrier of a key that is open to a rank. */
+  bytesAt(rank: number, key: string): number {
+    const round = this.#byKey.get(key)?.find((each) => each.of(rank) === undefined);
+    const waits = round?.entries() ?? [];
+    return waits.reduce((sum, [, { value }]) => sum + (value?.byteLength ?? 0), 0);
   }
 
-  /** Ranks that have not arrived. */
-  missing({ barriers }: Pick<BarrierWait, "barriers">): number[] {
+  /** Waits that fulfil a condition. */
+  waiting(which: (wait: BarrierWait) => boolean): BarrierWait[] {
+    return [...this.#waits].filter(which);
+  }
+
+  /** Ranks that have not arrived where a rank waits, or would wait with its next arrival. */
+  missing({ rank, barriers }: Pick<BarrierWait, "rank" | "barriers">, own?: BarrierWait): number[] {
     const missing = new Set<number>();
     for (const { key, ranks } of barriers) {
-      const there = this.#arrived.get(key);
-      for (const rank of ranks) if (there?.has(rank) !== true) missing.add(rank);
+      const round = this.#byKey.get(key)?.find((each) => each.of(rank) === own);
+      for (const each of round?.missing(ranks) ?? ranks) missing.add(each);
     }
     return [...missing].sort((a, b) => a - b);
+  }
+
+  /** The first barrier of a key at which a rank does not wait yet. */
+  #openTo(rank: number, key: string): Barrier<BarrierWait> {
+    const rounds = this.#byKey.get(key) ?? [];
+    this.#byKey.set(key, rounds);
+    const open = rounds.find((each) => each.of(rank) === undefined) ?? new Barrier();
+    if (!rounds.includes(open)) rounds.push(open);
+    return open;
   }
 
   /** A wait and all waits that its barriers connect, directly or not; none while a rank is missing. */
   #releasable(first: BarrierWait): readonly BarrierWait[] {
     const together = new Set([first]);
-    for (const { barriers } of together) {
-      for (const { key, ranks } of barriers) {
+    for (const wait of together) {
+      for (const { key, ranks } of wait.barriers) {
+        const round = this.#byKey.get(key)?.find((each) => each.of(wait.rank) === wait);
         for (const rank of ranks) {
-          const wait = this.#arrived.get(key)?.get(rank);
-          if (wait === undefined) return [];
-          together.add(wait);
+          const other = round?.of(rank);
+          if (other === undefined) return [];
+          together.add(other);
         }
       }
     }
     return [...together];
   }
+}
+
+/** The memory of a value: also an empty one takes some. */
+export function heldBytes(key: string, value: Uint8Array): number {
+  return limits.entryBytes + Buffer.byteLength(key) + value.byteLength;
+}
+
+function bytesOf({ value, barriers }: BarrierWait): number {
+  return value === undefined ? 0 : heldBytes(barriers[0]?.key ?? "", value);
 }

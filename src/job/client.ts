@@ -6,20 +6,15 @@ import { invariant } from "../api/invariant.ts";
 import { invalid } from "../api/option-kinds.ts";
 import { longestTimerMs } from "./async.ts";
 import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
-import type { FramedSocket, FrameSeal } from "./connection.ts";
+import type { FramedSocket } from "./connection.ts";
 import { type ErrorContext, failureError, signalError, storeError } from "./errors.ts";
+import { decode, encode } from "./frames.ts";
 import { limits } from "./limits.ts";
-import {
-  decodeReply,
-  encodeRequest,
-  type Failure,
-  type Reply,
-  type Request,
-  WireError,
-} from "./protocol.ts";
+import { type Failure, type Reply, type Request, replies, requests } from "./protocol.ts";
 import {
   type Barrier,
   defaultWaitMs,
+  type ExchangeOptions,
   type GetOptions,
   type LostPeer,
   type Membership,
@@ -30,10 +25,15 @@ import {
 /** A request without the number that the session gives it. */
 type RequestArgs = {
   [K in Request["kind"]]: Omit<Extract<Request, { kind: K }>, "id">;
-}[Exclude<Request["kind"], "cancel" | "leave" | "liveness">];
+}[Exclude<Request["kind"], "cancel" | "hello" | "leave" | "liveness">];
+
+/** The name of a request in errors. */
+function nameOf(args: RequestArgs): string {
+  return args.kind === "barrier" && args.value !== undefined ? "exchange" : args.kind;
+}
 
 /** The answer of a request that worked. */
-type Answer = Exclude<Reply, { kind: "failed" | "lost" | "closing" | "bye" }>;
+type Answer = Exclude<Reply, { kind: "welcome" | "failed" | "lost" | "closing" | "bye" }>;
 
 /** A loss: in one generation, or of the store itself. */
 interface LossNotice {
@@ -58,8 +58,6 @@ const leaveTimeoutMs = 1_000;
 /** A session. It keeps the process alive only while a request waits that is not idle. */
 export class RendezvousSession {
   readonly #framed: FramedSocket;
-  readonly #incoming: FrameSeal;
-  readonly #outgoing: FrameSeal;
   readonly #pending = new Map<number, PendingRequest>();
   /** Number of them that keep the process alive. */
   #activeCount = 0;
@@ -70,10 +68,8 @@ export class RendezvousSession {
   #leaving: Promise<void> | undefined;
   #onLeft: (() => void) | undefined;
 
-  constructor(framed: FramedSocket, incoming: FrameSeal, outgoing: FrameSeal) {
+  constructor(framed: FramedSocket) {
     this.#framed = framed;
-    this.#incoming = incoming;
-    this.#outgoing = outgoing;
     framed.listener = {
       frame: (frame) => this.#frame(frame),
       ended: (reason) => this.#lost(reason),
@@ -100,7 +96,7 @@ export class RendezvousSession {
     context: ErrorContext,
     idle = false,
   ): Promise<Answer> {
-    const { kind } = args;
+    const kind = nameOf(args);
     const holds = idle ? 0 : 1;
     if (signal?.aborted === true) return Promise.reject(signalError(kind, context, signal));
     if (this.#endReason !== undefined) return Promise.reject(this.#endedError(kind, context));
@@ -178,13 +174,11 @@ export class RendezvousSession {
   }
 
   #send(request: Request): void {
-    this.#framed.write(this.#outgoing.seal(encodeRequest(request)));
+    this.#framed.write(encode(requests, request));
   }
 
   #frame(frame: Buffer): void {
-    const body = this.#incoming.open(frame);
-    if (body === undefined) throw new WireError("a frame that is not authentic");
-    const reply = decodeReply(body);
+    const reply = decode(replies, frame);
     switch (reply.kind) {
       case "failed":
         this.#pending.get(reply.id)?.failed(reply);
@@ -201,6 +195,8 @@ export class RendezvousSession {
         return;
       case "bye":
         this.#onLeft?.();
+        return;
+      case "welcome":
         return;
       default:
         this.#pending.get(reply.id)?.answered(reply);
@@ -264,7 +260,7 @@ export async function joinStore(
   const { session, address, jobId } = connection;
   const label = processLabel;
   const timeoutMs = deadlineMs;
-  const args = { kind: "join", generation, size, timeoutMs, label } as const;
+  const args = { kind: "join", jobId, rank, generation, size, timeoutMs, label } as const;
   const answer = await session.request(args, deadlineMs, signal, { address, jobId, rank, size });
   return new StoreMembership(connection, answer);
 }
@@ -323,11 +319,23 @@ class StoreMembership implements Membership {
     return answer.value;
   }
 
-  async exchange(key: string, value: Uint8Array, options: WaitOptions = {}): Promise<Uint8Array[]> {
+  async exchange(
+    key: string,
+    value: Uint8Array,
+    options: ExchangeOptions = {},
+  ): Promise<Uint8Array[]> {
     shortText("exchange", "key", key, limits.keyBytes);
     valueBytes("exchange", value);
     const timeoutMs = milliseconds("exchange", "timeoutMs", options.timeoutMs);
-    const args = { kind: "exchange", generation: this.generation, key, value, timeoutMs } as const;
+    const ranks = this.#exchangeRanks(options.ranks);
+    const { generation } = this;
+    const args = {
+      kind: "barrier",
+      generation,
+      barriers: [{ key, ranks }],
+      value,
+      timeoutMs,
+    } as const;
     const answer = await this.#request(args, timeoutMs, options.signal, options.idle);
     invariant(answer.kind === "values", "an exchange is answered with values");
     return [...answer.values];
@@ -346,7 +354,7 @@ class StoreMembership implements Membership {
     const { generation } = this;
     const timeoutMs = milliseconds("barrier", "timeoutMs", options.timeoutMs);
     if (options.signal?.aborted === true) return false;
-    const args = { kind: "barrier", generation, barriers, timeoutMs } as const;
+    const args = { kind: "barrier", generation, barriers, value: undefined, timeoutMs } as const;
     return (await this.#request(args, timeoutMs, options.signal, options.idle)).kind === "done";
   }
 
@@ -379,6 +387,16 @@ class StoreMembership implements Membership {
     const { address, jobId, session } = this.#connection;
     const context: ErrorContext = { address, jobId, rank: this.rank, size: this.size };
     return session.request(args, timeoutMs, signal, context, idle);
+  }
+
+  /** The ranks of an exchange; no ranks stand for all of them. */
+  #exchangeRanks(ranks: readonly number[] = []): readonly number[] {
+    const areFine =
+      ranks.length === 0 ||
+      (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank));
+    if (areFine) return ranks;
+    const needs = `ranks in 0..${this.size - 1}, this rank ${this.rank} among them`;
+    throw invalid("exchange", "ranks", `[${ranks.join(", ")}]`, needs);
   }
 
   #without(ranks: readonly number[] | undefined): readonly number[] | undefined {

@@ -1,18 +1,9 @@
 /**
- * Connections between ranks and the store. Frames have four bytes of length, then that many bytes. A handshake proves both
- * ends, and a second connection carries no messages.
+ * Connections between ranks and the store: frames over TLS 1.3 with a pre-shared key, and a second connection without messages.
  *
- * Both ends prove that they know the secret of the job, without sending it:
- *
- *     rank  -> store   hello: version, job id, rank, nonce
- *     store -> rank    challenge: nonce
- *     rank  -> store   proof: HMAC-SHA256(secret, label, "rank",  job id, rank, both nonces)
- *     store -> rank    proof: HMAC-SHA256(secret, label, "store", job id, rank, both nonces)
- *
- * Both nonces are fresh, so a recorded proof is worth nothing; the role is in it, so it cannot be sent back to its maker. A
- * store says nothing about the job before it has the rank's proof. From then on every frame carries a MAC over the frame's
- * number and its bytes. Each direction has a key, derived from secret and nonces. An injected, repeated, missing or moved frame
- * does not fit, and ends the connection.
+ * Both ends have a key that is derived from the secret of the job, and no certificate. TLS proves that each knows it before
+ * either sends a frame, encrypts, and refuses changed, repeated and missing data. The identity of the key is the same for all
+ * jobs. The first frame of each end has the version of the protocol.
  *
  * The second connection of a rank reports the end of a machine. TCP's keepalive probes the other machine, not its process. The
  * kernel answers for a process that is stopped, or computes without returning to its event loop, for any time. But it probes
@@ -20,10 +11,33 @@
  * before the system reports an error.
  */
 
-import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { hkdfSync } from "node:crypto";
 import type { Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
+import { FrameError } from "./frames.ts";
 import { limits } from "./limits.ts";
-import { nonceBytes, Reader, WireError, Writer } from "./protocol.ts";
+
+/** The identity of the key in the handshake. It names no job. */
+export const keyIdentity = "twinccl";
+
+/** Settings of TLS at both ends. The cipher suite fits to keys of SHA-256. */
+export const tlsSettings = {
+  minVersion: "TLSv1.3",
+  maxVersion: "TLSv1.3",
+  ciphers: "TLS_AES_128_GCM_SHA256",
+} as const;
+
+/** The pre-shared key of a secret. */
+export function keyOf(secret: string): Buffer {
+  return Buffer.from(hkdfSync("sha256", secret, "", "twinccl store: pre-shared key", 32));
+}
+
+/** Settings of a new connection, before TLS. */
+export function tune(socket: Socket): void {
+  socket.setNoDelay(true);
+  // A host that vanished without a word is noticed after about fifteen seconds, where nothing was written to it since.
+  socket.setKeepAlive(true, 5_000);
+}
 
 /** The listener of a framed socket. */
 interface FrameListener {
@@ -38,20 +52,17 @@ export class FramedSocket {
   listener: FrameListener;
   /** Longest frame that is accepted. */
   maxBytes: number;
-  readonly socket: Socket;
+  readonly socket: TLSSocket;
   /** Received bytes of an incomplete frame; joined only once enough is there. */
   #chunks: Buffer[] = [];
   #heldBytes = 0;
   #neededBytes = 4;
   #over = false;
 
-  constructor(socket: Socket, maxBytes: number, listener: FrameListener) {
+  constructor(socket: TLSSocket, maxBytes: number, listener: FrameListener) {
     this.socket = socket;
     this.maxBytes = maxBytes;
     this.listener = listener;
-    socket.setNoDelay(true);
-    // A host that vanished without a word is noticed after about fifteen seconds, where nothing was written to it since.
-    socket.setKeepAlive(true, 5_000);
     socket.on("data", (chunk) => this.#data(chunk));
     socket.on("error", (error: NodeJS.ErrnoException) => this.end(faultOf(error)));
     socket.on("end", () => this.end("the connection ended"));
@@ -64,6 +75,11 @@ export class FramedSocket {
     const frame = Buffer.allocUnsafe(4 + payload.byteLength);
     frame.writeUInt32BE(payload.byteLength);
     frame.set(payload, 4);
+    // TLS takes a turn of the event loop for a write: frames of one step go together.
+    if (this.socket.writableCorked === 0) {
+      this.socket.cork();
+      process.nextTick(() => this.socket.uncork());
+    }
     this.socket.write(frame);
     if (this.socket.writableLength > limits.unsentBytes)
       this.end("takes nothing from its connection");
@@ -102,7 +118,7 @@ export class FramedSocket {
       try {
         this.listener.frame(rest.subarray(4, needed));
       } catch (error) {
-        this.end(`sent what is no message: ${error instanceof Error ? error.message : error}`);
+        this.#fault(`sent what is no message: ${error instanceof Error ? error.message : error}`);
         return;
       }
       rest = rest.subarray(needed);
@@ -111,6 +127,13 @@ export class FramedSocket {
     this.#chunks = rest.length === 0 ? [] : [rest];
     this.#heldBytes = rest.length;
     this.#neededBytes = needed;
+  }
+
+  /** Ends the connection after the written data, as the other end needs them to know its fault. */
+  #fault(reason: string): void {
+    if (this.#over) return;
+    this.finish();
+    this.listener.ended(reason);
   }
 
   /** Ends the connection as a fault of it would, with a call of the listener. */
@@ -125,149 +148,8 @@ export class FramedSocket {
 export function faultOf({ code, message }: NodeJS.ErrnoException): string {
   if (code === "ECONNRESET" || code === "EPIPE") return "the connection was reset";
   if (code === "ETIMEDOUT") return "the machine at its other end does not answer (ETIMEDOUT)";
+  if (code?.startsWith("ERR_SSL_")) return `sent what is not authentic (${code})`;
   return code ?? message;
-}
-
-const label = "twinccl rendezvous 1";
-const magic = 0x54574e44;
-const macBytes = 16;
-
-/** Kinds of plain frames, by number. */
-const plain = { hello: 1, challenge: 2, rankProof: 3, storeProof: 4, refusal: 5 } as const;
-
-/** The first message of a rank. */
-interface Hello {
-  readonly jobId: string;
-  readonly rank: number;
-  readonly nonce: Uint8Array;
-}
-
-/** The common knowledge of both ends after hello and challenge. */
-export interface HandshakeData {
-  readonly hello: Hello;
-  /** The store's nonce. */
-  readonly nonce: Uint8Array;
-}
-
-/** The end that speaks. */
-type Role = "rank" | "store";
-
-/** Bytes that cannot be guessed. */
-export function freshNonce(): Uint8Array {
-  return randomBytes(nonceBytes);
-}
-
-/** The first frame of a rank. */
-export function encodeHello({ jobId, rank, nonce }: Hello): Buffer {
-  return new Writer().byte(plain.hello).number(magic).text(jobId).number(rank).bytes(nonce).end();
-}
-
-/** Reads the first frame of a rank. */
-export function decodeHello(frame: Uint8Array): Hello {
-  const reader = readerOf(frame, plain.hello);
-  if (reader.number() !== magic) throw new WireError("not a rank of twinccl, or another version");
-  const jobId = reader.text(limits.jobIdBytes);
-  const hello = { jobId, rank: reader.number(), nonce: nonceOf(reader) };
-  reader.end();
-  return hello;
-}
-
-/** The store's answer to a hello. */
-export function encodeChallenge(nonce: Uint8Array): Buffer {
-  return new Writer().byte(plain.challenge).number(magic).bytes(nonce).end();
-}
-
-/** The store's nonce. */
-export function decodeChallenge(frame: Uint8Array): Uint8Array {
-  const reader = readerOf(frame, plain.challenge);
-  if (reader.number() !== magic) throw new WireError("not a store of twinccl, or another version");
-  const nonce = nonceOf(reader);
-  reader.end();
-  return nonce;
-}
-
-/** The frame with which one end proves that it has the secret. */
-export function encodeProof(role: Role, secret: string, exchanged: HandshakeData): Buffer {
-  const proof = mac(secret, [role, "proof"], exchanged);
-  return new Writer().byte(proofKind(role)).bytes(proof).end();
-}
-
-/** True when the frame is the proof that this end would have made. */
-export function isProof(
-  frame: Uint8Array,
-  role: Role,
-  secret: string,
-  exchanged: HandshakeData,
-): boolean {
-  const reader = readerOf(frame, proofKind(role));
-  const found = reader.bytes(64);
-  reader.end();
-  const expected = mac(secret, [role, "proof"], exchanged);
-  return found.byteLength === expected.byteLength && timingSafeEqual(found, expected);
-}
-
-/** The store's message in place of its proof when the rank's was wrong. */
-export const refusal: Buffer = new Writer().byte(plain.refusal).number(magic).end();
-
-/** True for the frame of a store that did not accept this rank's proof. */
-export function isRefusal(frame: Uint8Array): boolean {
-  return refusal.equals(frame);
-}
-
-/** Authenticates the frames of one direction of a connection, in order. */
-export class FrameSeal {
-  readonly #key: Buffer;
-  #number = 0n;
-
-  /** For frames that `role` sends. */
-  constructor(role: Role, secret: string, exchanged: HandshakeData) {
-    this.#key = mac(secret, [role, "frames"], exchanged);
-  }
-
-  /** The body with its MAC behind it. */
-  seal(body: Uint8Array): Buffer {
-    return Buffer.concat([body, this.#next(body)]);
-  }
-
-  /** The body of a sealed frame; `undefined` when it is not the next one of the other end. */
-  open(frame: Buffer): Buffer | undefined {
-    if (frame.length < macBytes) return undefined;
-    const body = frame.subarray(0, frame.length - macBytes);
-    const expected = this.#next(body);
-    return timingSafeEqual(frame.subarray(body.length), expected) ? body : undefined;
-  }
-
-  #next(body: Uint8Array): Buffer {
-    const head = Buffer.allocUnsafe(12);
-    head.writeBigUInt64BE(this.#number);
-    head.writeUInt32BE(body.byteLength, 8);
-    this.#number += 1n;
-    const whole = createHmac("sha256", this.#key).update(head).update(body).digest();
-    return whole.subarray(0, macBytes);
-  }
-}
-
-function proofKind(role: Role): number {
-  return role === "rank" ? plain.rankProof : plain.storeProof;
-}
-
-function mac(secret: string, purpose: readonly string[], { hello, nonce }: HandshakeData): Buffer {
-  const writer = new Writer().text(label);
-  for (const word of purpose) writer.text(word);
-  writer.text(hello.jobId).number(hello.rank).bytes(hello.nonce).bytes(nonce);
-  return createHmac("sha256", secret).update(writer.end()).digest();
-}
-
-function readerOf(frame: Uint8Array, kind: number): Reader {
-  const reader = new Reader(frame);
-  if (reader.byte() !== kind) throw new WireError("not the frame that is due");
-  return reader;
-}
-
-function nonceOf(reader: Reader): Uint8Array {
-  const nonce = reader.bytes(nonceBytes);
-  if (nonce.byteLength !== nonceBytes) throw new WireError("a nonce that is too short");
-  return nonce;
 }
 
 /** Longest time for the speaking connection to report its own end, which has more details. */
@@ -278,7 +160,7 @@ export function linkLiveness(silent: FramedSocket, spoken: FramedSocket): void {
   silent.socket.unref();
   silent.listener = {
     frame: () => {
-      throw new WireError("a frame where nothing is to be said");
+      throw new FrameError("a frame where nothing is to be said");
     },
     ended: (reason) => {
       // After a standstill of this process, arrived data is read first.

@@ -5,7 +5,6 @@ import { InvalidArgumentError, RendezvousError } from "../api/index.ts";
 import { pause } from "./async.ts";
 import { isLoopback, type JoinArguments, joinArguments, shortText } from "./checks.ts";
 import { RendezvousSession } from "./client.ts";
-import { connectSession, joinWithRetry, tryConnect } from "./connect.ts";
 import { type ErrorContext, signalError, storeError } from "./errors.ts";
 import {
   createRecord,
@@ -21,6 +20,7 @@ import {
 } from "./file-record.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs, StoreServer } from "./server.ts";
+import { connectSession, joinWithRetry, tryConnect } from "./tcp.ts";
 
 /** Options of a rendezvous at a file. */
 export interface FileOptions {
@@ -133,12 +133,7 @@ async function findStore(
       problem = recordFault(found.record, jobId) ?? "";
       if (problem === "") {
         // Once: the file may name another store by then.
-        const outcome = await tryConnect(
-          found.record,
-          context,
-          Math.min(leftMs(end), attemptMs),
-          signal,
-        );
+        const outcome = await tryConnect(found.record, Math.min(leftMs(end), attemptMs), signal);
         if (outcome instanceof RendezvousSession) return outcome;
         problem = outcome.reason;
       }

@@ -5,10 +5,9 @@
  */
 import { ranksText } from "../api/error-text.ts";
 import { longestTimerMs } from "./async.ts";
-import { Barriers, type BarrierWait } from "./barrier.ts";
+import { Barriers, type BarrierWait, heldBytes } from "./barrier.ts";
 import { limits } from "./limits.ts";
 import type { Failure, Reply, Request } from "./protocol.ts";
-import type { Barrier } from "./rendezvous.ts";
 
 /** An open wait of a rank, with its deadline. */
 interface Wait {
@@ -22,31 +21,31 @@ interface Get extends Wait {
   readonly needs: readonly number[] | undefined;
 }
 
-interface ExchangeRound {
-  readonly values: Map<number, Uint8Array>;
-  readonly waits: Map<number, Wait>;
-  bytes: number;
-}
-
 /** One generation. Ranks are numbered within it. */
 export class Generation {
   readonly number: number;
   readonly members: readonly Member[];
   readonly #values = new Map<string, Uint8Array>();
   readonly #gets = new Map<string, Set<Get>>();
-  readonly #rounds = new Map<string, ExchangeRound[]>();
   readonly #barriers = new Barriers();
   #bytes = 0;
+  readonly #ranks: readonly number[];
   #over: Failure | undefined;
 
   constructor(number: number, members: readonly Member[]) {
     this.number = number;
     this.members = members;
+    this.#ranks = members.map((_, rank) => rank);
   }
 
   /** The reason of its end; `undefined` before. */
   get over(): Failure | undefined {
     return this.#over;
+  }
+
+  /** Bytes of all values. */
+  get #heldBytes(): number {
+    return this.#bytes + this.#barriers.bytes;
   }
 
   /** Ranks that are neither lost nor left. */
@@ -68,7 +67,7 @@ export class Generation {
       return;
     }
     const bytes = heldBytes(key, value);
-    if (this.#bytes + bytes > limits.storeBytes) {
+    if (this.#heldBytes + bytes > limits.storeBytes) {
       this.#fail(rank, id, tooMuch("set", limits.storeBytes));
       return;
     }
@@ -112,77 +111,63 @@ export class Generation {
     waits.add(wait);
   }
 
-  exchange(rank: number, id: number, key: string, value: Uint8Array, timeoutMs: number): void {
-    if (this.#over !== undefined) {
-      this.#fail(rank, id, this.#over);
-      return;
-    }
-    const rounds = this.#rounds.get(key) ?? [];
-    let round = rounds.find((each) => !each.values.has(rank));
-    const bytes = (round?.bytes ?? 0) + value.byteLength;
-    const held = heldBytes(key, value);
-    if (bytes > limits.exchangeBytes || this.#bytes + held > limits.storeBytes) {
-      this.#fail(rank, id, tooMuch("exchange", limits.exchangeBytes));
-      return;
-    }
-    const gone = this.#lossFailingRound(key, round);
-    if (gone !== undefined) {
-      this.#fail(rank, id, gone);
-      return;
-    }
-    if (round === undefined) {
-      round = { values: new Map(), waits: new Map(), bytes: 0 };
-      rounds.push(round);
-      this.#rounds.set(key, rounds);
-    }
-    const ownRound = round;
-    const timer = after(timeoutMs, () => {
-      const missing = ranksWhere(this.members, (_, each) => !ownRound.values.has(each));
-      const there = this.members.length - missing.length;
-      this.#withdraw(key, ownRound, rank);
-      this.#fail(rank, id, {
-        code: "timeout",
-        headline: `exchange "${key}": ${there} of ${this.members.length} ranks gave a value within ${timeoutMs} ms, missing ${ranksText(missing)}`,
-        hint: "see whether all ranks reach this point; one may be slow or stuck",
-        ranks: missing,
-      });
+  /** Waits at barriers, with a value at one of them. */
+  wait(rank: number, request: Extract<Request, { kind: "barrier" }>): void {
+    const { id, value, timeoutMs } = request;
+    // No ranks stand for all of them.
+    const barriers = request.barriers.map(({ key, ranks }) => {
+      return { key, ranks: ranks.length === 0 ? this.#ranks : ranks };
     });
-    ownRound.values.set(rank, value);
-    ownRound.waits.set(rank, { rank, id, timer });
-    ownRound.bytes += value.byteLength;
-    this.#bytes += held;
-    if (ownRound.values.size === this.members.length) this.#complete(key, ownRound);
-  }
-
-  awaitBarriers(rank: number, id: number, barriers: readonly Barrier[], timeoutMs: number): void {
-    if (this.#over !== undefined) {
-      this.#fail(rank, id, this.#over);
-      return;
-    }
-    if (this.#barriers.countOf(rank) + barriers.length > limits.barriers) {
-      const headline = `barrier: a rank waits for at most ${limits.barriers} barriers at once`;
-      this.#fail(rank, id, { code: "limit", headline, hint: "await those that are open first" });
-      return;
-    }
-    const gone = this.#lossFailingBarriers({ barriers });
-    if (gone !== undefined) {
-      this.#fail(rank, id, gone);
+    const refusal = this.#over ?? this.#refusal(rank, { barriers, value });
+    if (refusal !== undefined) {
+      this.#fail(rank, id, refusal);
       return;
     }
     const timer = after(timeoutMs, () => {
-      const missing = this.#barriers.missing(mine);
+      const missing = this.#barriers.missing(mine, mine);
       this.#barriers.leave(mine);
       this.#fail(rank, id, {
         code: "timeout",
-        headline: `barrier: ${ranksText(missing)} did not arrive within ${timeoutMs} ms`,
+        headline: `${waitText(mine)}: ${lateText(mine, missing)} within ${timeoutMs} ms${value === undefined ? "" : `, missing ${ranksText(missing)}`}`,
         hint: "see whether all ranks reach this point; one may be slow or stuck",
         ranks: missing,
       });
     });
-    const mine: BarrierWait = { rank, id, barriers, timer };
-    for (const each of this.#barriers.arrive(mine)) {
-      this.#reply(each.rank, { kind: "done", id: each.id });
+    const mine: BarrierWait = { rank, id, barriers, timer, value };
+    const together = this.#barriers.arrive(mine);
+    for (const each of together) this.#release(each, together);
+  }
+
+  #refusal(
+    rank: number,
+    wait: Pick<BarrierWait, "barriers" | "value">,
+  ): PartialFailure | undefined {
+    const { barriers, value } = wait;
+    const [first] = barriers;
+    if (this.#barriers.countOf(rank) + barriers.length > limits.barriers) {
+      const headline = `barrier: a rank waits for at most ${limits.barriers} barriers at once`;
+      return { code: "limit", headline, hint: "await those that are open first" };
     }
+    if (value !== undefined) {
+      if (first === undefined || barriers.length > 1) return severalValues;
+      const bytes = this.#barriers.bytesAt(rank, first.key) + value.byteLength;
+      const held = this.#heldBytes + heldBytes(first.key, value);
+      if (bytes > limits.exchangeBytes || held > limits.storeBytes)
+        return tooMuch("exchange", limits.exchangeBytes);
+    }
+    return this.#lossFailingBarriers({ rank, ...wait });
+  }
+
+  #release(wait: BarrierWait, together: readonly BarrierWait[]): void {
+    const { rank, id, barriers, value } = wait;
+    if (value === undefined) {
+      this.#reply(rank, { kind: "done", id });
+      return;
+    }
+    const byRank = new Map(together.map((each) => [each.rank, each.value]));
+    const ranks = barriers[0]?.ranks ?? [];
+    const values = ranks.map((each) => byRank.get(each) ?? new Uint8Array(0));
+    this.#reply(rank, { kind: "values", id, values });
   }
 
   /** Cancels a wait of that rank, unless it has ended. */
@@ -190,12 +175,6 @@ export class Generation {
     const isMine = (wait: Wait): boolean => wait.rank === rank && wait.id === id;
     for (const [key, waits] of this.#gets) {
       for (const wait of waits) if (isMine(wait)) this.#dropGet(key, wait);
-    }
-    for (const [key, rounds] of this.#rounds) {
-      for (const round of rounds) {
-        const wait = round.waits.get(rank);
-        if (wait !== undefined && isMine(wait)) this.#withdraw(key, round, rank);
-      }
     }
     const isCancelled = (each: BarrierWait): boolean => each.rank === rank && each.id === id;
     for (const each of this.#barriers.waiting(isCancelled)) {
@@ -229,14 +208,8 @@ export class Generation {
         this.#fail(wait.rank, wait.id, failure);
       }
     }
-    for (const [key, rounds] of this.#rounds) {
-      for (const round of [...rounds]) {
-        const failure = this.#lossFailingRound(key, round);
-        if (failure !== undefined) this.#failRound(key, round, failure);
-      }
-    }
     for (const each of this.#barriers.waiting(() => true)) {
-      const failure = this.#lossFailingBarriers(each);
+      const failure = this.#lossFailingBarriers(each, each);
       if (failure !== undefined) this.#failBarriers(each, failure);
     }
   }
@@ -250,50 +223,13 @@ export class Generation {
         this.#fail(wait.rank, wait.id, failure);
       }
     }
-    for (const [key, rounds] of this.#rounds) {
-      for (const round of [...rounds]) this.#failRound(key, round, failure);
-    }
     for (const each of this.#barriers.waiting(() => true)) this.#failBarriers(each, failure);
     this.#values.clear();
-  }
-
-  #complete(key: string, round: ExchangeRound): void {
-    const values = this.members.map((_, rank) => round.values.get(rank) as Uint8Array);
-    this.#removeRound(key, round);
-    for (const { rank, id, timer } of round.waits.values()) {
-      clearTimeout(timer);
-      this.#reply(rank, { kind: "values", id, values });
-    }
-  }
-
-  #failRound(key: string, round: ExchangeRound, failure: PartialFailure): void {
-    this.#removeRound(key, round);
-    for (const { rank, id, timer } of round.waits.values()) {
-      clearTimeout(timer);
-      this.#fail(rank, id, failure);
-    }
   }
 
   #failBarriers(wait: BarrierWait, failure: PartialFailure): void {
     this.#barriers.leave(wait);
     this.#fail(wait.rank, wait.id, failure);
-  }
-
-  #removeRound(key: string, round: ExchangeRound): void {
-    const left = (this.#rounds.get(key) ?? []).filter((each) => each !== round);
-    if (left.length === 0) this.#rounds.delete(key);
-    else this.#rounds.set(key, left);
-    for (const value of round.values.values()) this.#bytes -= heldBytes(key, value);
-  }
-
-  #withdraw(key: string, round: ExchangeRound, rank: number): void {
-    const value = round.values.get(rank) as Uint8Array;
-    clearTimeout(round.waits.get(rank)?.timer);
-    round.values.delete(rank);
-    round.waits.delete(rank);
-    round.bytes -= value.byteLength;
-    this.#bytes -= heldBytes(key, value);
-    if (round.values.size === 0) this.#removeRound(key, round);
   }
 
   #dropGet(key: string, wait: Get): void {
@@ -308,20 +244,20 @@ export class Generation {
     for (const [key, waits] of this.#gets) {
       for (const wait of waits) if (wait.rank === rank) this.#dropGet(key, wait);
     }
-    for (const rounds of this.#rounds.values()) {
-      for (const round of rounds) {
-        clearTimeout(round.waits.get(rank)?.timer);
-        round.waits.delete(rank);
-      }
+    for (const each of this.#barriers.waiting((wait) => wait.rank === rank)) {
+      if (each.value === undefined) this.#barriers.leave(each);
+      else clearTimeout(each.timer);
     }
-    const isOfRank = (each: BarrierWait): boolean => each.rank === rank;
-    for (const each of this.#barriers.waiting(isOfRank)) this.#barriers.leave(each);
   }
 
-  #lossFailingBarriers(wait: Pick<BarrierWait, "barriers">): PartialFailure | undefined {
-    const missing = this.#barriers.missing(wait);
+  /** The loss that keeps a wait from its end; `own` where it has arrived. */
+  #lossFailingBarriers(
+    wait: Pick<BarrierWait, "rank" | "barriers" | "value">,
+    own?: BarrierWait,
+  ): PartialFailure | undefined {
+    const missing = this.#barriers.missing(wait, own);
     const gone = missing.filter((rank) => this.members[rank]?.state !== "here");
-    return gone.length === 0 ? undefined : lossFailure(this.members, "barrier", gone);
+    return gone.length === 0 ? undefined : lossFailure(this.members, waitText(wait), gone);
   }
 
   #lossFailingGet(
@@ -335,15 +271,6 @@ export class Generation {
     };
     const gone = ranksWhere(this.members, isGone);
     return gone.length === 0 ? undefined : lossFailure(this.members, `get "${key}"`, gone);
-  }
-
-  #lossFailingRound(key: string, round: ExchangeRound | undefined): PartialFailure | undefined {
-    const isMissing = (rank: number): boolean => round?.values.has(rank) !== true;
-    const gone = ranksWhere(
-      this.members,
-      (member, rank) => member.state !== "here" && isMissing(rank),
-    );
-    return gone.length === 0 ? undefined : lossFailure(this.members, `exchange "${key}"`, gone);
   }
 
   #fail(rank: number, id: number, failure: PartialFailure): void {
@@ -362,10 +289,23 @@ export function after(timeoutMs: number, then: () => void): NodeJS.Timeout {
   return setTimeout(then, Math.min(timeoutMs, longestTimerMs)).unref();
 }
 
-/** The memory of a value: also an empty one takes some. */
-function heldBytes(key: string, value: Uint8Array): number {
-  return limits.entryBytes + Buffer.byteLength(key) + value.byteLength;
+/** The call that waits, for messages. */
+function waitText({ barriers, value }: Pick<BarrierWait, "barriers" | "value">): string {
+  return value === undefined ? "barrier" : `exchange "${barriers[0]?.key}"`;
 }
+
+/** The progress of a wait whose deadline has passed. */
+function lateText({ barriers, value }: BarrierWait, missing: readonly number[]): string {
+  if (value === undefined) return `${ranksText(missing)} did not arrive`;
+  const all = barriers[0]?.ranks.length ?? 0;
+  return `${all - missing.length} of ${all} ranks gave a value`;
+}
+
+const severalValues: PartialFailure = {
+  code: "limit",
+  headline: "barrier: a value waits at one barrier",
+  hint: "give each barrier a request of its own",
+};
 
 function tooMuch(what: string, bytes: number): FailureText {
   return {

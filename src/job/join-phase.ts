@@ -1,5 +1,6 @@
 /** The join phase of a generation: its requests so far, and the condition that completes it. */
 import { ranksText } from "../api/error-text.ts";
+import { Barrier } from "./barrier.ts";
 import { after, type Generation, type PartialFailure, type Peer } from "./generation.ts";
 import type { Failure } from "./protocol.ts";
 
@@ -39,7 +40,7 @@ export class JoinPhase {
   readonly generation: number;
   readonly purpose: JoinPurpose;
   readonly #events: JoinPhaseEvents;
-  readonly #requests = new Map<number, JoinRequest>();
+  readonly #barrier = new Barrier<JoinRequest>();
   /** Ranks with deadlines that have passed; for the diagnosis of the others they were there. */
   readonly #expired = new Set<number>();
   #settle: NodeJS.Timeout | undefined;
@@ -52,7 +53,7 @@ export class JoinPhase {
 
   /** The request with that rank here. */
   holder(rank: number): Peer | undefined {
-    return this.#requests.get(rank)?.peer;
+    return this.#barrier.of(rank)?.peer;
   }
 
   /** Adds a request. */
@@ -64,7 +65,7 @@ export class JoinPhase {
       fail(peer, id, failure);
     });
     this.#expired.delete(rank);
-    this.#requests.set(rank, { peer, id, timer });
+    this.#barrier.arrive(rank, { peer, id, timer });
     clearTimeout(this.#settle);
     if (this.purpose.kind === "rejoin" && this.purpose.without === undefined) {
       this.#settle = after(settleMs, () => this.#form());
@@ -74,14 +75,14 @@ export class JoinPhase {
 
   /** Removes a request. */
   withdraw(peer: Peer, id?: number): void {
-    for (const [rank, arrival] of this.#requests) {
+    for (const [rank, arrival] of this.#barrier.entries()) {
       if (arrival.peer === peer && (id === undefined || arrival.id === id)) this.#remove(rank);
     }
   }
 
   /** Forms the generation when it is complete, and fails when it can no longer be. */
   check(): void {
-    if (this.#requests.size === 0) return;
+    if (this.#barrier.isEmpty) return;
     const { purpose } = this;
     if (purpose.kind === "rejoin" && purpose.without !== undefined) {
       const gone = this.#expected().filter((rank) => purpose.from.members[rank]?.state !== "here");
@@ -95,21 +96,16 @@ export class JoinPhase {
 
   /** Ends it: all requests in it fail. */
   fail(failure: PartialFailure): void {
-    const arrivals = [...this.#requests.values()];
-    this.#clear();
-    for (const { peer, id } of arrivals) fail(peer, id, failure);
+    for (const [, { peer, id }] of this.#takeAll()) fail(peer, id, failure);
     this.#events.empty();
   }
 
   #form(): void {
-    const ranks = [...this.#requests.keys()].sort((a, b) => a - b);
-    const members = ranks.map((rank): NewMember => {
-      const { peer, id } = this.#requests.get(rank) as JoinRequest;
-      const { purpose } = this;
+    const { purpose } = this;
+    const members = this.#takeAll().map(([rank, { peer, id }]): NewMember => {
       const before = purpose.kind === "rejoin" ? purpose.from.members[rank]?.initialRank : rank;
       return { peer, id, initialRank: before ?? rank };
     });
-    this.#clear();
     this.#events.formed(members);
   }
 
@@ -123,11 +119,11 @@ export class JoinPhase {
   }
 
   #missing(): number[] {
-    return this.#expected().filter((rank) => !this.#requests.has(rank));
+    return this.#barrier.missing(this.#expected());
   }
 
   #timeout(timeoutMs: number): Failure {
-    const joined = [...this.#requests.keys(), ...this.#expired].sort((a, b) => a - b);
+    const joined = [...this.#barrier.arrived, ...this.#expired].sort((a, b) => a - b);
     const missing = this.#missing().filter((rank) => !this.#expired.has(rank));
     const verb = this.purpose.kind === "join" ? "joined" : "rejoined";
     const all = joined.length + missing.length;
@@ -141,17 +137,15 @@ export class JoinPhase {
   }
 
   #remove(rank: number): void {
-    clearTimeout(this.#requests.get(rank)?.timer);
-    this.#requests.delete(rank);
-    if (this.#requests.size > 0) return;
-    this.#clear();
+    this.#barrier.leave(rank);
+    if (!this.#barrier.isEmpty) return;
+    clearTimeout(this.#settle);
     this.#events.empty();
   }
 
-  #clear(): void {
+  #takeAll(): readonly (readonly [number, JoinRequest])[] {
     clearTimeout(this.#settle);
-    for (const { timer } of this.#requests.values()) clearTimeout(timer);
-    this.#requests.clear();
+    return this.#barrier.takeAll();
   }
 }
 

@@ -1,8 +1,9 @@
 /** Limits on data and connections of strangers and of faulty ranks. */
+import { base64Bytes } from "./frames.ts";
 
 export const limits = {
-  /** Bytes of a frame before its sender has proven the secret. */
-  handshakeFrameBytes: 512,
+  /** Bytes of a frame of a rank before it has joined. */
+  firstFrameBytes: 4_096,
   /** Longest time from the connection to the authenticated request to join. */
   handshakeMs: 5_000,
   /** Time between parallel attempts to connect. */
@@ -25,8 +26,8 @@ export const limits = {
   barriers: 2 ** 14,
 } as const;
 
-/** Most bytes of a rank's frame: a value and its other fields. */
-export const requestFrameBytes: number = limits.valueBytes + 2 ** 19;
+/** Most bytes of a rank's frame: a value as base64 and its other fields. */
+export const requestFrameBytes: number = base64Bytes(limits.valueBytes) + 2 ** 20;
 
-/** Most bytes of a store's frame: the values of an exchange and its other fields. */
-export const replyFrameBytes: number = limits.exchangeBytes + 2 ** 20;
+/** Most bytes of a store's frame: the values of an exchange as base64 and its other fields. */
+export const replyFrameBytes: number = base64Bytes(limits.exchangeBytes) + 2 ** 21;

@@ -70,6 +70,12 @@ export interface GetOptions extends WaitOptions {
   readonly needs?: readonly number[] | undefined;
 }
 
+/** Bounds of an exchange. */
+export interface ExchangeOptions extends WaitOptions {
+  /** The ranks that exchange values, the same on each of them, this rank among them; all ranks where left out. */
+  readonly ranks?: readonly number[] | undefined;
+}
+
 /** A barrier among some ranks of a generation. */
 export interface Barrier {
   /** The name of the barrier on all of its ranks: 1 to 256 bytes. */
@@ -138,13 +144,14 @@ export interface Membership {
   get(key: string, options?: GetOptions): Promise<Uint8Array>;
 
   /**
-   * Gives a value and gets those of all ranks, by rank, its own included. May be repeated under the same key: the k-th
-   * exchange of one rank pairs with the k-th of the others. The values together have at most 16 MiB.
+   * Gives a value and gets those of all ranks, by rank, its own included; with `ranks` those of some, in that order. May be
+   * repeated under the same key: the k-th exchange of one rank pairs with the k-th of the others. The values together have at
+   * most 16 MiB.
    *
    * @throws CommTimeoutError at the deadline, which names the ranks that gave nothing. RemoteRankError when a rank that
    *   gave nothing is lost or has left. CommAbortedError by `signal`; in both cases this rank's value is withdrawn.
    */
-  exchange(key: string, value: Uint8Array, options?: WaitOptions): Promise<Uint8Array[]>;
+  exchange(key: string, value: Uint8Array, options?: ExchangeOptions): Promise<Uint8Array[]>;
 
   /**
    * Waits until for each of these barriers all its ranks wait. All ranks of connected barriers, directly or through other

@@ -1,22 +1,21 @@
 /** The store on a TCP port: hosted by the launcher, or by rank 0 when there is none. */
-import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
+import { createServer, type Server, type TLSSocket } from "node:tls";
 import { RendezvousError } from "../api/index.ts";
 import { addressText, isOwnName, numericAddress, requireSecret } from "./checks.ts";
 import {
-  decodeHello,
-  encodeChallenge,
-  encodeProof,
   FramedSocket,
-  FrameSeal,
-  freshNonce,
-  type HandshakeData,
-  isProof,
+  faultOf,
+  keyIdentity,
+  keyOf,
   linkLiveness,
-  refusal,
+  tlsSettings,
+  tune,
 } from "./connection.ts";
+import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
 import type { Peer } from "./generation.ts";
 import { limits, requestFrameBytes } from "./limits.ts";
-import { decodeRequest, encodeReply, type Reply, type Request, WireError } from "./protocol.ts";
+import { type Reply, type Request, replies, requests } from "./protocol.ts";
 import { Store, type StoreOptions } from "./store.ts";
 
 /** Options of a hosted store. */
@@ -46,7 +45,7 @@ const closeMs = 2_000;
  * A store that listens. It does not keep the process alive.
  *
  * A connection is dropped without a proof of the secret within the deadline, with too many bytes, or with an invalid message.
- * The job is not affected. In each step before the join (no hello, no proof, no request to join) at most 64 connections are
+ * The job is not affected. In each step before the join (no hello of TLS, no proof, no request to join) at most 64 connections are
  * open. Larger jobs allow 4 per rank. A further one drops the oldest at the same step. Connections without the secret never
  * displace a proven one, and silent ones never displace one with a hello.
  */
@@ -58,6 +57,8 @@ export class StoreServer {
   /** Connections by their step, oldest first. */
   readonly #byStep: Readonly<Record<ConnectionStep, Set<ServerConnection>>>;
   readonly #dropped: Map<string, number>;
+  /** Open connections by the addresses of their ends. */
+  readonly #byEnds = new Map<string, ServerConnection>();
   readonly #idle = new Set<() => void>();
   #closed: Promise<void> | undefined;
 
@@ -68,18 +69,31 @@ export class StoreServer {
     this.#store = new Store(options);
     this.#byStep = { hello: new Set(), proof: new Set(), join: new Set(), request: new Set() };
     this.#dropped = new Map();
-    const byNonce = new Map<string, ServerConnection>();
+    const byToken = new Map<string, ServerConnection>();
     // A rank has two of them while it joins.
     const maxPending = Math.max(limits.pendingConnections, 4 * options.size);
-    server.on("connection", (socket) => {
-      new ServerConnection(socket, {
+    server.on("connection", (socket: Socket) => {
+      const name = endsOf(socket);
+      const connection = new ServerConnection(socket, {
         store: this.#store,
-        secret: options.secret ?? "",
         handshakeMs: options.handshakeMs ?? limits.handshakeMs,
         onStep: (each) => this.#onStep(each, maxPending),
-        byNonce,
+        byToken,
         closed: (each, dropped) => this.#forget(each, dropped),
       });
+      this.#byEnds.set(name, connection);
+      socket.once("close", () => {
+        if (this.#byEnds.get(name) === connection) this.#byEnds.delete(name);
+      });
+    });
+    server.on("secureConnection", (socket) => {
+      const connection = this.#byEnds.get(endsOf(socket));
+      // Without a port it has ended.
+      if (connection === undefined || socket.remotePort === undefined) socket.destroy();
+      else connection.secured(socket);
+    });
+    server.on("tlsClientError", (error: NodeJS.ErrnoException, socket) => {
+      this.#byEnds.get(endsOf(socket))?.refused(error);
     });
     // An error of accepting one connection, such as too many open files, does not end the others.
     server.on("error", (error: NodeJS.ErrnoException) => this.#count(error.code ?? error.message));
@@ -95,7 +109,16 @@ export class StoreServer {
   static async listen(options: StoreServerOptions): Promise<StoreServer> {
     const host = options.address ?? "127.0.0.1";
     const port = options.port ?? 0;
-    const server = createServer();
+    const key = keyOf(options.secret ?? "");
+    let introduced = (_: Socket): void => undefined;
+    const server = createServer({
+      ...tlsSettings,
+      pskCallback: (socket, identity) => {
+        if (identity !== keyIdentity) return null;
+        introduced(socket);
+        return key;
+      },
+    });
     try {
       const ip = await numericAddress(host);
       requireSecret(host, ip, options.secret);
@@ -104,7 +127,9 @@ export class StoreServer {
         server.listen({ port, ...(!isOwnName(host, ip) && { host: ip }) }, resolve);
       });
       server.removeAllListeners("error");
-      return new StoreServer(server, host, options);
+      const opened = new StoreServer(server, host, options);
+      introduced = (socket) => opened.#byEnds.get(endsOf(socket))?.introduced();
+      return opened;
     } catch (error) {
       throw cannotListen(addressText(host, port), error);
     }
@@ -194,40 +219,49 @@ function cannotListen(address: string, error: unknown): unknown {
   );
 }
 
+/** Distinguishes the open connections of a server. TLS gives a socket of its own for a connection. */
+function endsOf({ localAddress, remoteAddress, remotePort }: Socket): string {
+  return `${localAddress} ${remoteAddress} ${remotePort}`;
+}
+
 /** The server's side of a connection. */
 export interface ConnectionHost {
   readonly store: Store;
-  readonly secret: string;
   readonly handshakeMs: number;
   /** The connection is at its next step, the first or a later one. */
   onStep(connection: ServerConnection): void;
-  /** Connections by the nonce that was given on them. */
-  readonly byNonce: Map<string, ServerConnection>;
+  /** Connections by the token that was given on them. */
+  readonly byToken: Map<string, ServerConnection>;
   /** The connection is over, or serves liveness alone; `dropped` is the reason where it never was a rank. */
   closed(connection: ServerConnection, dropped: string | undefined): void;
 }
 
-/** The step of a connection: the frame that it is to send next, or `request` once it is a rank. */
+/** The step of a connection: what it is to send next, or `request` once it is a rank. */
 export type ConnectionStep = "hello" | "proof" | "join" | "request";
 
 /** A connection to the server. */
 export class ServerConnection implements Peer {
   label = "an unknown process";
   readonly #host: ConnectionHost;
-  readonly #framed: FramedSocket;
+  /** The connection below TLS. */
+  readonly #socket: Socket;
+  #framed: FramedSocket | undefined;
   readonly #deadline: NodeJS.Timeout;
   #step: ConnectionStep = "hello";
-  #exchanged: HandshakeData | undefined;
-  #incoming: FrameSeal | undefined;
-  #outgoing: FrameSeal | undefined;
+  #token: string | undefined;
+  #isOver = false;
 
   constructor(socket: Socket, host: ConnectionHost) {
     this.#host = host;
+    this.#socket = socket;
     socket.unref();
-    this.#framed = new FramedSocket(socket, limits.handshakeFrameBytes, {
-      frame: (frame) => this.#frame(frame),
-      ended: (reason) => this.#ended(reason),
-    });
+    tune(socket);
+    // A rank ends by its frames, which know more of its end.
+    const ended = (reason: string): void => {
+      if (this.#step !== "request") this.#close(reason);
+    };
+    socket.on("error", (error: NodeJS.ErrnoException) => ended(faultOf(error)));
+    socket.on("close", () => ended("the connection ended"));
     this.#deadline = setTimeout(() => this.drop("handshake deadline"), host.handshakeMs).unref();
     host.onStep(this);
   }
@@ -237,105 +271,128 @@ export class ServerConnection implements Peer {
     return this.#step;
   }
 
+  /** Its frames, once the other end has the key. */
+  get framed(): FramedSocket | undefined {
+    return this.#framed;
+  }
+
+  /** The other end has named the key of the store. */
+  introduced(): void {
+    // TLS examines the proof within the same step, and reports a wrong one.
+    queueMicrotask(() => {
+      if (!this.#isOver && this.#step === "hello") this.#next("proof");
+    });
+  }
+
+  /** The other end has the key. */
+  secured(socket: TLSSocket): void {
+    if (this.#isOver) {
+      socket.destroy();
+      return;
+    }
+    socket.unref();
+    this.#framed = new FramedSocket(socket, limits.firstFrameBytes, {
+      frame: (frame) => this.#frame(frame),
+      ended: (reason) => this.#ended(reason),
+    });
+    this.#next("join");
+  }
+
+  /** The handshake of TLS has failed. */
+  refused({ code }: NodeJS.ErrnoException): void {
+    this.drop(code === "ERR_SSL_BINDER_DOES_NOT_VERIFY" ? "wrong key" : (code ?? "no TLS"));
+  }
+
   send(reply: Reply): void {
-    if (this.#outgoing !== undefined) this.#framed.write(this.#outgoing.seal(encodeReply(reply)));
+    this.#framed?.write(encode(replies, reply));
   }
 
   /** Ends a connection that is not yet a rank. */
   drop(why: string): void {
-    this.#framed.destroy();
     this.#close(why);
+    this.#framed?.destroy();
+    this.#socket.destroy();
   }
 
   /** Sends the end of the store to the rank, and ends the connection. */
   finish(reason: string): void {
     clearTimeout(this.#deadline);
     this.send({ kind: "closing", reason });
-    this.#framed.finish();
+    this.#framed?.finish();
   }
 
   #frame(frame: Buffer): void {
-    switch (this.#step) {
+    try {
+      this.#request(decode(requests, frame));
+    } catch (error) {
+      // The other end gets the version of this one, and refuses it by name.
+      if (error instanceof VersionError) this.#welcome();
+      throw error;
+    }
+  }
+
+  #welcome(): void {
+    this.send({ kind: "welcome", version: protocolVersion });
+  }
+
+  #request(request: Request): void {
+    switch (request.kind) {
       case "hello":
-        this.#hello(frame);
+        this.#hello(request);
         return;
-      case "proof":
-        this.#proof(frame);
+      case "liveness":
+        this.#linkLiveness(request);
         return;
       case "join":
-        this.#proven(this.#opened(frame));
+        this.#join(request);
         return;
-      case "request":
-        this.#request(this.#opened(frame));
+      case "leave":
+        this.#expect(request, "request");
+        this.send({ kind: "bye" });
+        this.#framed?.finish();
+        this.#host.store.gone(this, "left", "");
+        this.#close(undefined);
+        return;
+      default:
+        this.#expect(request, "request");
+        this.#host.store.request(this, request);
         return;
     }
   }
 
-  #hello(frame: Buffer): void {
-    const nonce = freshNonce();
-    this.#exchanged = { hello: decodeHello(frame), nonce };
-    this.#host.byNonce.set(nonceKey(nonce), this);
-    this.#next("proof");
-    this.#framed.write(encodeChallenge(nonce));
+  #hello({ token }: Extract<Request, { kind: "hello" }>): void {
+    if (this.#token !== undefined) throw new FrameError("a second hello");
+    const key = tokenKey(token);
+    if (this.#host.byToken.has(key)) throw new FrameError("a token that is in use");
+    this.#token = key;
+    this.#host.byToken.set(key, this);
+    this.#welcome();
   }
 
-  #proof(frame: Buffer): void {
-    const exchanged = this.#exchanged as HandshakeData;
-    const { secret } = this.#host;
-    if (!isProof(frame, "rank", secret, exchanged)) {
-      this.#framed.write(refusal);
-      this.#framed.finish();
-      this.#close("wrong proof");
-      return;
-    }
-    this.#framed.write(encodeProof("store", secret, exchanged));
-    this.#incoming = new FrameSeal("rank", secret, exchanged);
-    this.#outgoing = new FrameSeal("store", secret, exchanged);
-    this.#framed.maxBytes = requestFrameBytes;
-    this.#next("join");
-  }
-
-  #proven(request: Request): void {
-    if (request.kind === "join") this.#join(request);
-    else if (request.kind === "liveness") this.#linkLiveness(request.nonce);
-    else throw new WireError(`${request.kind} before join`);
-  }
-
-  #linkLiveness(nonce: Uint8Array): void {
-    const spoken = this.#host.byNonce.get(nonceKey(nonce));
-    if (spoken === undefined || spoken === this) throw new WireError("liveness of no connection");
-    linkLiveness(this.#framed, spoken.#framed);
+  #linkLiveness({ token }: Extract<Request, { kind: "liveness" }>): void {
+    const spoken = this.#host.byToken.get(tokenKey(token))?.framed;
+    const isFirst = this.#step === "join" && this.#token === undefined;
+    if (spoken === undefined || this.#framed === undefined || !isFirst)
+      throw new FrameError("liveness of no connection");
+    linkLiveness(this.#framed, spoken);
     this.#close(undefined);
   }
 
   #join(request: Extract<Request, { kind: "join" }>): void {
-    const { jobId, rank } = (this.#exchanged as HandshakeData).hello;
+    if (this.#token === undefined) throw new FrameError("join before hello");
+    this.#expect(request, "join");
     clearTimeout(this.#deadline);
     this.label = request.label;
     this.#next("request");
-    if (this.#host.store.join(this, jobId, rank, request)) return;
-    this.#framed.finish();
+    if (this.#framed !== undefined) this.#framed.maxBytes = requestFrameBytes;
+    if (this.#host.store.join(this, request)) return;
+    this.#framed?.finish();
     this.#close("refused to join");
   }
 
-  #request(request: Request): void {
-    if (request.kind === "join" || request.kind === "liveness") {
-      throw new WireError(`${request.kind} after join`);
-    }
-    if (request.kind !== "leave") {
-      this.#host.store.request(this, request);
-      return;
-    }
-    this.send({ kind: "bye" });
-    this.#framed.finish();
-    this.#host.store.gone(this, "left", "");
-    this.#close(undefined);
-  }
-
-  #opened(frame: Buffer): Request {
-    const body = this.#incoming?.open(frame);
-    if (body === undefined) throw new WireError("a frame that is not authentic");
-    return decodeRequest(body);
+  #expect({ kind }: Request, step: "join" | "request"): void {
+    if (this.#step === step) return;
+    throw new FrameError(`${kind} ${step === "join" ? "after" : "before"} join`);
   }
 
   #ended(reason: string): void {
@@ -353,12 +410,14 @@ export class ServerConnection implements Peer {
   }
 
   #close(dropped: string | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
     clearTimeout(this.#deadline);
-    if (this.#exchanged !== undefined) this.#host.byNonce.delete(nonceKey(this.#exchanged.nonce));
+    if (this.#token !== undefined) this.#host.byToken.delete(this.#token);
     this.#host.closed(this, dropped);
   }
 }
 
-function nonceKey(nonce: Uint8Array): string {
-  return Buffer.from(nonce).toString("hex");
+function tokenKey(token: Uint8Array): string {
+  return Buffer.from(token).toString("base64");
 }

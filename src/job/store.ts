@@ -25,6 +25,9 @@ export interface StoreOptions {
 type Join = Extract<Request, { kind: "join" }>;
 type Rejoin = Extract<Request, { kind: "rejoin" }>;
 
+/** A request of a rank, once it has joined. */
+export type StoreRequest = Exclude<Request, Join | { kind: "hello" | "liveness" | "leave" }>;
+
 /** One job's store. */
 export class Store {
   readonly #options: StoreOptions;
@@ -41,13 +44,13 @@ export class Store {
   }
 
   /** A join request; false when it is refused. */
-  join(peer: Peer, jobId: string, rank: number, request: Join): boolean {
-    const refusal = this.#refusal(jobId, rank, request);
+  join(peer: Peer, request: Join): boolean {
+    const refusal = this.#refusal(request);
     if (refusal !== undefined) {
       fail(peer, request.id, refusal);
       return false;
     }
-    const { generation, size } = request;
+    const { generation, rank, size } = request;
     this.#joinPhase ??= this.#beginJoinPhase(generation, { kind: "join", size });
     this.#joining.add(peer);
     this.#joinPhase.add(rank, peer, request.id, request.timeoutMs, 0);
@@ -55,7 +58,7 @@ export class Store {
   }
 
   /** A request of a peer that has joined. */
-  request(peer: Peer, request: Exclude<Request, Join | { kind: "leave" | "liveness" }>): void {
+  request(peer: Peer, request: StoreRequest): void {
     const place = this.#places.get(peer);
     if (request.kind === "cancel") {
       this.#joinPhase?.withdraw(peer, request.id);
@@ -79,11 +82,8 @@ export class Store {
       case "get":
         generation.get(rank, request);
         return;
-      case "exchange":
-        generation.exchange(rank, request.id, request.key, request.value, request.timeoutMs);
-        return;
       case "barrier":
-        generation.awaitBarriers(rank, request.id, request.barriers, request.timeoutMs);
+        generation.wait(rank, request);
         return;
       case "rejoin":
         this.#rejoin(peer, rank, generation, request);
@@ -118,8 +118,7 @@ export class Store {
     this.#joining.clear();
   }
 
-  #refusal(jobId: string, rank: number, request: Join): PartialFailure | undefined {
-    const { size, generation } = request;
+  #refusal({ jobId, rank, size, generation }: Join): PartialFailure | undefined {
     const here = this.#options;
     const wrong = (headline: string, hint: string, ranks: readonly number[] = []) => {
       return { code: "refused" as const, headline: `join: ${headline}`, hint, ranks };

@@ -1,14 +1,36 @@
-/** The rendezvous over TCP. */
+/**
+ * The rendezvous over TCP, and the connections of a rank to the store: one for messages and one for liveness, with TLS, retried
+ * until the deadline.
+ */
+import { randomBytes } from "node:crypto";
+import { createConnection, type Socket } from "node:net";
+import { connect as connectTls, type TLSSocket } from "node:tls";
+import { RendezvousError } from "../api/index.ts";
+import { pause } from "./async.ts";
 import {
   addressText,
+  type JoinArguments,
   joinArguments,
   numericAddress,
   requireSecret,
   shortText,
   wholeNumber,
 } from "./checks.ts";
-import { connectSession, joinWithRetry } from "./connect.ts";
-import type { Rendezvous } from "./rendezvous.ts";
+import { joinStore, RendezvousSession, type StoreConnection } from "./client.ts";
+import {
+  FramedSocket,
+  faultOf,
+  keyIdentity,
+  keyOf,
+  linkLiveness,
+  tlsSettings,
+  tune,
+} from "./connection.ts";
+import { type ErrorContext, StillInUseError, signalError, storeError } from "./errors.ts";
+import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
+import { limits, replyFrameBytes } from "./limits.ts";
+import { replies, requests, tokenBytes } from "./protocol.ts";
+import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs, StoreServer } from "./server.ts";
 
 /** Where the store is. */
@@ -70,4 +92,264 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
 async function refuseOpenNetwork(host: string, secret: string | undefined): Promise<void> {
   const ip = await numericAddress(host).catch(() => undefined);
   if (ip !== undefined) requireSecret(host, ip, secret);
+}
+
+/** The address of the store, and the secret. */
+interface Target {
+  readonly host: string;
+  readonly port: number;
+  readonly secret: string;
+}
+
+/** The reason of a failed attempt; a final one is not retried. */
+interface ConnectFault {
+  readonly reason: string;
+  readonly final: boolean;
+}
+
+/** The outcome of an attempt. */
+type Outcome = RendezvousSession | ConnectFault;
+
+const firstPauseMs = 10;
+const longestPauseMs = 500;
+
+/** A session with the store of the target. */
+export async function connectSession(
+  target: Target,
+  context: ErrorContext,
+  deadlineMs: number,
+  signal: AbortSignal | undefined,
+): Promise<RendezvousSession> {
+  const end = performance.now() + deadlineMs;
+  let pauseMs = firstPauseMs;
+  for (;;) {
+    if (isCancelled(signal)) throw signalError("join", context, signal);
+    const leftMs = end - performance.now();
+    const outcome = await tryConnect(target, Math.min(leftMs, limits.handshakeMs), signal);
+    if (outcome instanceof RendezvousSession) return outcome;
+    if (isCancelled(signal)) throw signalError("join", context, signal);
+    if (outcome.final) throw storeError(outcome.reason, finalHint, context);
+    if (performance.now() + pauseMs >= end) {
+      const what = `no store was reached within ${deadlineMs} ms: ${outcome.reason}`;
+      throw storeError(
+        what,
+        "see whether its host, the launcher or rank 0, runs and listens there",
+        context,
+      );
+    }
+    await pause(pauseMs, signal);
+    pauseMs = Math.min(2 * pauseMs, longestPauseMs);
+  }
+}
+
+function isCancelled(signal: AbortSignal | undefined): signal is AbortSignal {
+  return signal?.aborted === true;
+}
+
+const finalHint =
+  "give every rank the same TWINCCL_SECRET, and see whether another service has this port";
+
+/** One attempt. */
+export async function tryConnect(
+  target: Target,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Outcome> {
+  const end = performance.now() + timeoutMs;
+  const token = randomBytes(tokenBytes);
+  const spoken = await attempt(target, timeoutMs, signal, (socket, settle) =>
+    greet(socket, token, settle),
+  );
+  if ("reason" in spoken) return spoken;
+  const session = new RendezvousSession(spoken);
+  const silent = await attempt(target, end - performance.now(), signal, frame);
+  if ("reason" in silent) {
+    session.destroy();
+    return silent;
+  }
+  if (spoken.socket.destroyed) {
+    silent.destroy();
+    return { reason: "the connection ended", final: false };
+  }
+  silent.write(encode(requests, { kind: "liveness", version: protocolVersion, token }));
+  linkLiveness(silent, spoken);
+  return session;
+}
+
+/** Ends an attempt. */
+type Settle = (outcome: FramedSocket | ConnectFault) => void;
+
+/** Opens a connection with TLS; `then` has it from there, and settles the attempt. */
+function attempt(
+  target: Target,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+  then: (socket: TLSSocket, settle: Settle) => void,
+): Promise<FramedSocket | ConnectFault> {
+  return new Promise((resolve) => {
+    let secured: TLSSocket | undefined;
+    const settle: Settle = (outcome) => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", giveUp);
+      stopConnecting();
+      if ("reason" in outcome) secured?.destroy();
+      resolve(outcome);
+    };
+    const retry = (reason: string): void => settle({ reason, final: false });
+    const giveUp = (): void => retry("given up");
+    const timer = setTimeout(() => retry("no answer"), Math.max(timeoutMs, 1));
+    signal?.addEventListener("abort", giveUp, { once: true });
+    const stopConnecting = connectFirst(
+      target,
+      (socket) => {
+        secured = secure(socket, target.secret, settle, then);
+      },
+      retry,
+    );
+  });
+}
+
+/** Runs the handshake of TLS: both ends prove that they have the key. */
+function secure(
+  socket: Socket,
+  secret: string,
+  settle: Settle,
+  then: (socket: TLSSocket, settle: Settle) => void,
+): TLSSocket {
+  tune(socket);
+  const secured = connectTls({
+    ...{ ...tlsSettings, socket, rejectUnauthorized: true, ca: [] },
+    pskCallback: () => ({ psk: keyOf(secret), identity: keyIdentity }),
+    // Examined only where the other end has a certificate, and so not the key.
+    checkServerIdentity: () => new Error(unknownSecret),
+  });
+  const failed = (error: NodeJS.ErrnoException): void => settle(handshakeFault(error));
+  const ended = (): void => settle({ reason: "the connection ended", final: false });
+  secured.once("error", failed).once("close", ended);
+  secured.once("secureConnect", () => {
+    secured.off("close", ended).off("error", failed);
+    // TLS counts a pre-shared key as a session that both know.
+    if (secured.isSessionReused()) then(secured, settle);
+    else settle({ reason: unknownSecret, final: true });
+  });
+  return secured;
+}
+
+const unknownSecret = "what answers does not know the secret";
+
+function handshakeFault(error: NodeJS.ErrnoException): ConnectFault {
+  const { code = "" } = error;
+  // The other end ended the handshake with an alert.
+  if (code.startsWith("ERR_SSL_") && code.includes("ALERT"))
+    return { reason: `the store has another secret, or another version (${code})`, final: true };
+  if (code.startsWith("ERR_SSL_"))
+    return { reason: `what answers is no store of this version (${code})`, final: true };
+  if (code === "ECONNRESET") return { reason: faultOf(error), final: false };
+  if (code.startsWith("E") && !code.startsWith("ERR_"))
+    return { reason: faultOf(error), final: false };
+  return { reason: unknownSecret, final: true };
+}
+
+/** A connection without a word: its attempt has succeeded. */
+function frame(socket: TLSSocket, settle: Settle): void {
+  const nothing = { frame: () => undefined, ended: () => undefined };
+  settle(new FramedSocket(socket, limits.firstFrameBytes, nothing));
+}
+
+/** Sends the hello of a connection for messages, and waits for the store's welcome. */
+function greet(socket: TLSSocket, token: Uint8Array, settle: Settle): void {
+  const never = (reason: string): void => settle({ reason, final: true });
+  const framed = new FramedSocket(socket, limits.firstFrameBytes, {
+    frame: (bytes) => {
+      try {
+        const { kind } = decode(replies, bytes);
+        if (kind !== "welcome") throw new FrameError(`${kind} in place of welcome`);
+        framed.maxBytes = replyFrameBytes;
+        settle(framed);
+      } catch (error) {
+        never(
+          error instanceof VersionError
+            ? `the store speaks ${error.message}: give every process the same twinccl`
+            : `what answers is no store of this version: ${(error as Error).message}`,
+        );
+      }
+    },
+    ended: (reason) => {
+      if (/^sent/.test(reason)) never(`what answers is no store: it ${reason}`);
+      else settle({ reason, final: false });
+    },
+  });
+  framed.write(encode(requests, { kind: "hello", version: protocolVersion, token }));
+}
+
+/**
+ * Connects; starts one more connection every `reconnectMs` until the first of them stands, and ends the others. Returns a function
+ * that gives up those that do not stand.
+ *
+ * A system with a full queue of new connections drops connection requests. The sender repeats them after 1, 3 and 7 seconds,
+ * which is too rare while strangers fill that queue.
+ */
+function connectFirst(
+  { host, port }: Target,
+  connected: (socket: Socket) => void,
+  failed: (reason: string) => void,
+): () => void {
+  const open = new Set<Socket>();
+  const stop = (): void => {
+    clearInterval(timer);
+    for (const socket of open) socket.destroy();
+    open.clear();
+  };
+  const start = (): void => {
+    const socket = createConnection({ host, port });
+    open.add(socket);
+    socket.once("error", (error: NodeJS.ErrnoException) => {
+      if (open.delete(socket) && open.size === 0) failed(faultOf(error));
+    });
+    socket.once("connect", () => {
+      if (!open.delete(socket)) return;
+      stop();
+      connected(socket);
+    });
+  };
+  const timer = setInterval(start, limits.reconnectMs);
+  start();
+  return stop;
+}
+
+const firstRetryMs = 10;
+const longestRetryMs = 500;
+
+/**
+ * Joins. Retries until the deadline while other ranks have not left the last generation, and when the connection ends before
+ * the store has answered.
+ *
+ * @param reach Gives a session with the store, within that many milliseconds: of another store once the first is gone.
+ */
+export async function joinWithRetry(
+  place: Omit<StoreConnection, "session">,
+  args: JoinArguments,
+  reach: (deadlineMs: number) => Promise<RendezvousSession>,
+): Promise<Membership> {
+  const end = performance.now() + args.deadlineMs;
+  const leftMs = (): number => Math.max(0, Math.round(end - performance.now()));
+  let refusal: unknown;
+  for (let pauseMs = firstRetryMs; ; pauseMs = Math.min(2 * pauseMs, longestRetryMs)) {
+    const reachMs = leftMs();
+    const session = await reach(reachMs).catch((error: unknown) => {
+      // With hardly any time left the earlier refusal is the better error.
+      throw reachMs < longestRetryMs && error instanceof RendezvousError
+        ? (refusal ?? error)
+        : error;
+    });
+    try {
+      return await joinStore({ ...place, session }, { ...args, deadlineMs: leftMs() });
+    } catch (error) {
+      const mayReturn = error instanceof StillInUseError || session.hasEnded;
+      session.destroy();
+      if (!mayReturn || leftMs() <= pauseMs) throw error;
+      refusal = error;
+    }
+    await pause(pauseMs, args.signal);
+  }
 }

@@ -14,14 +14,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { joinStore } from "../../src/job/client.ts";
-import { connectSession } from "../../src/job/connect.ts";
-import { encodeHello, freshNonce } from "../../src/job/connection.ts";
 import { fileRendezvous } from "../../src/job/file.ts";
 import { launcherEnvironment, rendezvousFor } from "../../src/job/launchers.ts";
 import { limits } from "../../src/job/limits.ts";
 import type { Reply, Request } from "../../src/job/protocol.ts";
 import { Store } from "../../src/job/store.ts";
-import { tcpRendezvous } from "../../src/job/tcp.ts";
+import { connectSession, tcpRendezvous } from "../../src/job/tcp.ts";
 import { closeAfter } from "../support/opened.ts";
 import { launch, script } from "../unit/job/launched.ts";
 import { errorOf, type Place, place, relay } from "../unit/job/stores.ts";
@@ -65,24 +63,33 @@ test("strangers drove out a rank that had proven itself and not joined yet", asy
   expect(member).toMatchObject({ rank: 0, size: 1 });
 });
 
-test("silent strangers drove out a rank that had said hello and not proven itself yet", async () => {
+test("silent strangers drove out a rank with a handshake under way", async () => {
   const at = await place(1, { handshakeMs: 60_000 });
-  const socket = createConnection({ host: "127.0.0.1", port: at.server.port });
-  closeAfter(async () => socket.destroy());
-  const isEnded = vi.fn();
-  socket.on("error", isEnded).on("end", isEnded);
-  const hello = encodeHello({ jobId: at.jobId, rank: 0, nonce: freshNonce() });
-  const head = Buffer.alloc(4);
-  head.writeUInt32BE(hello.length);
-  socket.write(Buffer.concat([head, hello]));
-  await new Promise((resolve) => socket.once("data", resolve));
+  // The last message of the handshake, the proof of the rank, is held back.
+  let held: (() => void) | undefined;
+  let isFirst = true;
+  const { port } = await relay(at.server.port, (chunk, from, far) => {
+    if (from === "store" || held !== undefined) return chunk;
+    if (isFirst) {
+      isFirst = false;
+      return chunk;
+    }
+    held = () => far.write(chunk);
+    return Buffer.alloc(0);
+  });
+  const rendezvous = tcpRendezvous({ port, secret: at.secret, host: "other" });
+  const joining = rendezvous.join({ jobId: at.jobId, rank: 0, size: 1, deadlineMs: 10_000 });
+  await expect.poll(() => held).toBeDefined();
   await silentStrangers(at, limits.pendingConnections + 10);
-  expect(isEnded).not.toHaveBeenCalled();
+  held?.();
+  const member = await joining;
+  closeAfter(() => member.leave());
+  expect([...at.server.dropped.keys()]).toEqual(["too many connections"]);
 });
 
 test("a rank did not retry after its connection ended before it had joined", async () => {
   const at = await place(2);
-  // Of the two connections of an attempt the first one speaks: hello, proof, join.
+  // Of the two connections of an attempt the first one speaks: hello of TLS, proof, hello, join.
   const speaking: Socket[] = [];
   const frames = new Map<Socket, number>();
   let cuts = 0;
@@ -148,17 +155,36 @@ test("a wait longer than the timer limit ended after 1 ms", async () => {
   const [zero, one] = peers as [(typeof peers)[0], (typeof peers)[0]];
   const store = new Store({ jobId: "job", size: 2, hosted: false });
   onTestFinished(() => store.close());
-  const join = { kind: "join", id: 1, generation: 0, size: 2, timeoutMs, label: "" } as const;
+  const join = (rank: number) =>
+    ({
+      kind: "join",
+      id: 1,
+      jobId: "job",
+      rank,
+      generation: 0,
+      size: 2,
+      timeoutMs,
+      label: "",
+    }) as const;
+  const value = new Uint8Array(1);
+  const barriers = [{ key: "m", ranks: [0, 1] }];
   const waits = [
     { kind: "get", id: 2, generation: 0, key: "k", timeoutMs, needs: undefined },
-    { kind: "exchange", id: 3, generation: 0, key: "x", value: new Uint8Array(1), timeoutMs },
-    { kind: "barrier", id: 4, generation: 0, barriers: [{ key: "m", ranks: [0, 1] }], timeoutMs },
+    {
+      kind: "barrier",
+      id: 3,
+      generation: 0,
+      barriers: [{ key: "x", ranks: [] }],
+      value,
+      timeoutMs,
+    },
+    { kind: "barrier", id: 4, generation: 0, barriers, value: undefined, timeoutMs },
     { kind: "rejoin", id: 5, generation: 0, without: undefined, settleMs: timeoutMs, timeoutMs },
   ] as const satisfies readonly Request[];
   const soon = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 20));
-  store.join(zero, "job", 0, join);
+  store.join(zero, join(0));
   await soon();
-  store.join(one, "job", 1, join);
+  store.join(one, join(1));
   for (const wait of waits) store.request(zero, wait);
   await soon();
   expect(replies.map(({ kind }) => kind)).toEqual(["joined", "joined"]);

@@ -157,7 +157,7 @@ test("ranks without a missing peer are released together", () => {
         }
         waiting.set(rank, own);
         const timer = setTimeout(() => undefined, 0);
-        const went = meetings.arrive({ rank, id, barriers: own, timer });
+        const went = meetings.arrive({ rank, id, barriers: own, timer, value: undefined });
         const expected = mayGo(waiting);
         expect(new Set(went.map((each) => each.rank))).toEqual(expected);
         for (const each of went) waiting.delete(each.rank);

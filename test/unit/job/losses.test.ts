@@ -31,7 +31,8 @@ test("a rank lost while the next generation is announced is reported there", asy
   const all = Buffer.concat(held);
   held = undefined;
   near?.write(all);
-  expect((await next).lost).toMatchObject([{ rank: 1 }]);
+  const later = await next;
+  await expect.poll(() => later.lost).toMatchObject([{ rank: 1 }]);
   expect(zero.lost).toMatchObject([{ rank: 2 }]);
 });
 

@@ -27,9 +27,11 @@ class Noting implements Peer {
 }
 
 const jobId = "job";
+/** A barrier of all ranks. */
+const all = (key: string) => [{ key, ranks: [] }];
 const join = (store: Store, peer: Peer, rank: number, size: number, generation = 0): boolean =>
-  store.join(peer, jobId, rank, {
-    ...{ kind: "join", id: 1, generation, size, timeoutMs: 1_000, label: "" },
+  store.join(peer, {
+    ...{ kind: "join", id: 1, jobId, rank, generation, size, timeoutMs: 1_000, label: "" },
   });
 const rejoin = (id: number, generation: number, without?: readonly number[]): Request =>
   ({ kind: "rejoin", id, generation, without, settleMs: 100, timeoutMs: 1_000 }) as const;
@@ -135,8 +137,12 @@ describe("requests to a past generation", () => {
     for (const request of [
       { kind: "set", id: 3, generation: 0, key, value: bytes("old") },
       { kind: "get", id: 4, generation: 0, key, timeoutMs: 10, needs: undefined },
-      { kind: "exchange", id: 5, generation: 0, key, value: bytes("old"), timeoutMs: 10 },
-      { kind: "barrier", id: 6, generation: 0, barriers: [], timeoutMs: 10 },
+      {
+        ...({ kind: "barrier", id: 5, generation: 0, barriers: all(key) } as const),
+        value: bytes("old"),
+        timeoutMs: 10,
+      },
+      { kind: "barrier", id: 6, generation: 0, barriers: [], value: undefined, timeoutMs: 10 },
       rejoin(7, 0, []),
     ] as const) {
       ask(store, zero, request as Request);
@@ -154,8 +160,12 @@ test("a wait in a generation that others leave fails with the ranks that continu
   const barriers = [{ key: "m", ranks: [0, 1] }];
   for (const request of [
     { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: undefined },
-    { kind: "exchange", id: 3, generation: 0, key: "e", value: bytes("0"), timeoutMs: 10 },
-    { kind: "barrier", id: 4, generation: 0, barriers, timeoutMs: 10 },
+    {
+      ...({ kind: "barrier", id: 3, generation: 0, barriers: all("e") } as const),
+      value: bytes("0"),
+      timeoutMs: 10,
+    },
+    { kind: "barrier", id: 4, generation: 0, barriers, value: undefined, timeoutMs: 10 },
   ] as const) {
     ask(store, zero, request);
   }

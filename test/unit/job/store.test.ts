@@ -89,7 +89,15 @@ describe("keys", () => {
     const most = limits.storeBytes / limits.keyBytes;
     for (let at = 0; at < most; at += 1) generation.set(0, at, key(at), none);
     expect(replies.at(-1)).toMatchObject({ kind: "failed", code: "limit" });
-    generation.exchange(1, most, key(0), none, 1);
+    const barriers = [{ key: key(0), ranks: [] }];
+    generation.wait(1, {
+      kind: "barrier",
+      id: most,
+      generation: 0,
+      barriers,
+      value: none,
+      timeoutMs: 1,
+    });
     expect(replies.at(-1)).toMatchObject({ kind: "failed", code: "limit", id: most });
   });
 

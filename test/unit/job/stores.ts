@@ -1,7 +1,17 @@
 /** Stores and ranks for tests; everything opened here is closed after the test. */
 import { randomBytes } from "node:crypto";
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
+import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { CommError } from "twinccl";
+import { keyIdentity, keyOf, tlsSettings } from "../../../src/job/connection.ts";
+import { decode, encode, protocolVersion } from "../../../src/job/frames.ts";
+import {
+  type Reply,
+  type Request,
+  requests,
+  replies as storeReplies,
+  tokenBytes,
+} from "../../../src/job/protocol.ts";
 import type { JoinOptions, Membership, Rendezvous } from "../../../src/job/rendezvous.ts";
 import { StoreServer, type StoreServerOptions } from "../../../src/job/server.ts";
 import { tcpRendezvous } from "../../../src/job/tcp.ts";
@@ -82,6 +92,74 @@ export async function relay(
     await new Promise((resolve) => server.close(resolve));
   });
   return { port: (server.address() as AddressInfo).port, cut };
+}
+
+/** A connection with TLS to a store, as a stranger or a rank makes it. */
+export interface Speaker {
+  readonly socket: TLSSocket;
+  /** Messages of the store so far. */
+  readonly replies: Reply[];
+  /** Resolves with the first of them. */
+  readonly first: Promise<Reply>;
+  /** Resolves when the connection has ended. */
+  readonly ended: Promise<void>;
+  /** Sends a frame: a message, or text or bytes in its place. */
+  send(...frames: readonly (Request | string | Uint8Array)[]): void;
+}
+
+/** Opens a connection with the key of a secret; rejects where the handshake fails. */
+export async function speaker(
+  { port, secret }: { readonly port: number; readonly secret: string },
+  options: ConnectionOptions = {},
+): Promise<Speaker> {
+  const socket = connect({
+    ...{ ...tlsSettings, port, host: "127.0.0.1", rejectUnauthorized: true, ca: [] },
+    pskCallback: () => ({ psk: keyOf(secret), identity: keyIdentity }),
+    ...options,
+  });
+  closeAfter(async () => void socket.destroy());
+  const ended = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  await new Promise<void>((resolve, reject) => {
+    socket.once("secureConnect", resolve).once("error", reject);
+    socket.once("close", () => reject(new Error("closed")));
+  });
+  const replies: Reply[] = [];
+  let onFirst = (_: Reply): void => undefined;
+  const first = new Promise<Reply>((resolve) => {
+    onFirst = resolve;
+  });
+  let rest = Buffer.alloc(0);
+  socket
+    .on("error", () => undefined)
+    .on("data", (chunk: Buffer) => {
+      rest = Buffer.concat([rest, chunk]);
+      while (rest.length >= 4 && rest.length >= 4 + rest.readUInt32BE()) {
+        const end = 4 + rest.readUInt32BE();
+        replies.push(decode(storeReplies, rest.subarray(4, end)));
+        rest = rest.subarray(end);
+      }
+      if (replies[0] !== undefined) onFirst(replies[0]);
+    });
+  const send: Speaker["send"] = (...frames) => {
+    const parts = frames.map((each) => {
+      if (typeof each === "string") return framed(Buffer.from(each));
+      return framed(each instanceof Uint8Array ? each : encode(requests, each));
+    });
+    socket.write(Buffer.concat(parts));
+  };
+  return { socket, replies, first, ended, send };
+}
+
+/** The first frame of a connection for messages. */
+export const hello = (token: Uint8Array = randomBytes(tokenBytes)): Request => {
+  return { kind: "hello", version: protocolVersion, token };
+};
+
+/** Bytes with their length before them. */
+export function framed(payload: Uint8Array): Buffer {
+  const head = Buffer.alloc(4);
+  head.writeUInt32BE(payload.length);
+  return Buffer.concat([head, payload]);
 }
 
 /** Bytes of a text, and back. */

@@ -1,105 +1,86 @@
 /** Clients outside the job hold nothing of its store: no connection, no memory, no second guess. */
-import { createConnection, createServer, type Socket } from "node:net";
+import { randomBytes } from "node:crypto";
+import { createServer, type TLSSocket } from "node:tls";
 import { describe, expect, test } from "vitest";
-import {
-  decodeChallenge,
-  decodeHello,
-  encodeChallenge,
-  encodeHello,
-  encodeProof,
-  FramedSocket,
-  FrameSeal,
-  freshNonce,
-} from "../../../src/job/connection.ts";
+import { FramedSocket, keyIdentity, keyOf, tlsSettings } from "../../../src/job/connection.ts";
+import { protocolVersion } from "../../../src/job/frames.ts";
 import { limits } from "../../../src/job/limits.ts";
-import { encodeRequest } from "../../../src/job/protocol.ts";
+import { tokenBytes } from "../../../src/job/protocol.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import { bytes, type Place, place } from "./stores.ts";
+import { bytes, hello, type Place, place, type Speaker, speaker } from "./stores.ts";
 
 quickTime();
 
-const framed = (payload: Uint8Array): Buffer => {
-  const head = Buffer.alloc(4);
-  head.writeUInt32BE(payload.length);
-  return Buffer.concat([head, payload]);
-};
+const to = ({ server, secret }: Place) => ({ port: server.port, secret });
 
-/** Says hello; what the store gave for it, and when it has ended the connection. */
-async function greeting({ server, jobId }: Place) {
-  const hello = { jobId, rank: 0, nonce: freshNonce() };
-  const socket = createConnection({ host: "127.0.0.1", port: server.port, allowHalfOpen: true });
-  closeAfter(async () => socket.destroy());
-  const ended = new Promise<void>((resolve) => socket.once("end", resolve));
-  socket.on("error", () => undefined).write(framed(encodeHello(hello)));
-  const chunk = await new Promise<Buffer>((resolve) => socket.once("data", resolve));
-  socket.resume();
-  return { socket, exchanged: { hello, nonce: decodeChallenge(chunk.subarray(4)) }, ended };
+/** A connection of a rank that has said hello. */
+async function greeting(at: Place, token = randomBytes(tokenBytes)): Promise<Speaker> {
+  const open = await speaker(to(at));
+  open.send(hello(token));
+  expect(await open.first).toEqual({ kind: "welcome", version: protocolVersion });
+  return open;
 }
 
-/** One that knows the secret says something. */
-function say({ secret }: Place, { socket, exchanged }: Awaited<ReturnType<typeof greeting>>) {
-  const seal = new FrameSeal("rank", secret, exchanged);
-  return (request: Parameters<typeof encodeRequest>[0]): void => {
-    const proof = framed(encodeProof("rank", secret, exchanged));
-    socket.write(Buffer.concat([proof, framed(seal.seal(encodeRequest(request)))]));
-  };
-}
-
-const join = { kind: "join", id: 1, generation: 0, timeoutMs: 1_000, label: "x" } as const;
+const join = { kind: "join", id: 1, rank: 0, generation: 0, timeoutMs: 1_000, label: "x" } as const;
 
 describe("a connection is ended by the store", () => {
-  test("with a wrong proof, also when the right one follows", async () => {
+  test("with a wrong key, and the right one on another connection is accepted", async () => {
     const at = await place(1, { handshakeMs: 60_000 });
-    const { socket, exchanged, ended } = await greeting(at);
-    const guesses = ["a wrong secret, guessed", at.secret].map((secret) =>
-      framed(encodeProof("rank", secret, exchanged)),
-    );
-    socket.write(Buffer.concat(guesses));
-    await within(15_000, ended);
-    expect([...at.server.dropped]).toEqual([["wrong proof", 1]]);
+    const wrong = speaker({ ...to(at), secret: "a wrong secret, guessed" });
+    await expect(wrong).rejects.toMatchObject({ code: expect.stringMatching(/^ERR_SSL_.*ALERT/) });
+    expect([...at.server.dropped]).toEqual([["wrong key", 1]]);
+    await greeting(at);
   });
 
   test("that asks for another job than the store's", async () => {
     const at = await place(2, { handshakeMs: 60_000 });
     const stranger = await greeting(at);
-    say(at, stranger)({ ...join, size: 3 });
+    stranger.send({ ...join, jobId: at.jobId, size: 3 });
     await within(15_000, stranger.ended);
     expect([...at.server.dropped]).toEqual([["refused to join", 1]]);
   });
 
-  test.each(["another's that has ended", "its own"])(
+  test.each(["another's that has ended", "its own", "none"])(
     "that claims to be the silent connection of %s",
     async (which) => {
       const at = await place(1, { handshakeMs: 60_000 });
-      const ended = await greeting(at);
+      const [token, own] = [randomBytes(tokenBytes), randomBytes(tokenBytes)];
+      const ended = await greeting(at, token);
       ended.socket.destroy();
       await expect.poll(() => at.server.dropped.size).toBe(1);
-      const stranger = await greeting(at);
-      const { nonce } = which === "its own" ? stranger.exchanged : ended.exchanged;
-      say(at, stranger)({ kind: "liveness", nonce });
+      const stranger = which === "its own" ? await greeting(at, own) : await speaker(to(at));
+      const claimed = which === "its own" ? own : which === "none" ? randomBytes(16) : token;
+      stranger.send({ kind: "liveness", version: protocolVersion, token: claimed });
       await within(15_000, stranger.ended);
       expect([...at.server.dropped.keys()][1]).toBe(
         "sent what is no message: liveness of no connection",
       );
     },
   );
+
+  test("with a token that another connection has", async () => {
+    const at = await place(1, { handshakeMs: 60_000 });
+    const token = randomBytes(tokenBytes);
+    await greeting(at, token);
+    const second = await speaker(to(at));
+    second.send(hello(token));
+    await within(15_000, second.ended);
+    expect([...at.server.dropped.keys()]).toEqual([
+      "sent what is no message: a token that is in use",
+    ]);
+  });
 });
 
 test("a store keeps little of strangers' data", async () => {
   const at = await place(1, { handshakeMs: 60_000 });
   for (let number = 0; number < 80; number++) {
-    const socket = createConnection({ host: "127.0.0.1", port: at.server.port });
-    closeAfter(async () => socket.destroy());
-    const closed = new Promise((resolve) => socket.once("close", resolve));
+    const open = await speaker(to(at));
     const head = Buffer.alloc(4);
-    head.writeUInt32BE(1_000 + number);
-    socket
-      .on("error", () => undefined)
-      .resume()
-      .write(head);
-    await within(15_000, closed);
+    head.writeUInt32BE(5_000 + number);
+    open.socket.write(head);
+    await within(15_000, open.ended);
   }
   const { dropped } = at.server;
   expect([...dropped.values()].reduce((sum, count) => sum + count, 0)).toBe(80);
@@ -115,38 +96,19 @@ test("all ranks of a large job may connect at once", async () => {
   expect([...at.server.dropped]).toEqual([["too many connections", 1]]);
 });
 
-describe("messages of another version, or malformed ones,", () => {
-  const hello = { jobId: "j", rank: 1, nonce: freshNonce() };
-
-  test("are not accepted as a hello or a challenge", () => {
-    const [said, challenge] = [encodeHello(hello), encodeChallenge(freshNonce())];
-    expect(decodeHello(said)).toEqual({ ...hello, nonce: new Uint8Array(hello.nonce) });
-    for (const at of [1, 2, 3, 4]) {
-      const [other, another] = [Buffer.from(said), Buffer.from(challenge)];
-      other[at]! ^= 1;
-      another[at]! ^= 1;
-      expect(() => decodeHello(other)).toThrow("not a rank of twinccl, or another version");
-      expect(() => decodeChallenge(another)).toThrow("not a store of twinccl, or another version");
-    }
-  });
-
-  test("with nonces of another length are refused", () => {
-    for (const length of [0, 1, 31, 33]) {
-      const nonce = new Uint8Array(length);
-      expect(() => decodeHello(encodeHello({ ...hello, nonce }))).toThrow(/nonce|field/);
-      expect(() => decodeChallenge(encodeChallenge(nonce))).toThrow(/nonce|field/);
-    }
-  });
-});
-
 describe("a framed socket", () => {
   /** Both ends of a connection; the far one keeps its half open, and reads nothing. */
-  async function pair(): Promise<readonly [near: Socket, far: Socket]> {
-    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true });
+  async function pair(): Promise<readonly [near: TLSSocket, far: TLSSocket]> {
+    const secret = "a secret of this test";
+    const server = createServer({
+      ...{ ...tlsSettings, allowHalfOpen: true, pauseOnConnect: true },
+      pskCallback: (_, identity) => (identity === keyIdentity ? keyOf(secret) : null),
+    });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    const coming = new Promise<Socket>((resolve) => server.once("connection", resolve));
+    const coming = new Promise<TLSSocket>((resolve) => server.once("secureConnection", resolve));
     const { port } = server.address() as { port: number };
-    const near = createConnection({ host: "127.0.0.1", port });
+    const near = (await speaker({ port, secret })).socket;
+    near.removeAllListeners("data");
     const far = await coming;
     closeAfter(async () => {
       near.destroy();

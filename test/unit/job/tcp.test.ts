@@ -123,7 +123,7 @@ describe("clients outside the job", () => {
     const error = await errorOf(other.join({ jobId: "test-job", rank: 0, size: 2 }));
     expect(error).toMatchObject({ code: "ERR_COMM_RENDEZVOUS" });
     expect(error.message).toContain("the store has another secret");
-    expect(server.dropped.get("wrong proof")).toBe(1);
+    expect(server.dropped.get("wrong key")).toBe(1);
     await joinAll();
   });
 

@@ -3,7 +3,7 @@ import type { CallOptions, CommError, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
-import { cleanGpus } from "../gpus.ts";
+import { cleanGpus, turns } from "../gpus.ts";
 import { closeRest, joinAll, onAll } from "./joined.ts";
 
 quickTime();
@@ -74,6 +74,8 @@ describe("all ranks made the call, but their barriers differ, and every waiting 
           codeOf(all(comm, { timeoutMs: 100 })),
     );
     expect(await early?.()).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [1] });
+    // The store notices that the other rank waits no longer.
+    await turns();
     const error = await late?.();
     expect(error).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [] });
     expect(error?.message).toContain("setup did not complete: one rank cancelled, or");
