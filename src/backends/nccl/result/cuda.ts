@@ -9,6 +9,7 @@ import type { BoundCall, Helper } from "../sys/helper.ts";
 import { hostView } from "../sys/koffi.ts";
 import { type Bound, need } from "../sys/prototype.ts";
 import { CudaError } from "./errors.ts";
+import { type NativeLibrary, nativeLibrary } from "./library.ts";
 
 /** The CUDA calls that this backend makes; a fake can stand in for tests of what lies above. */
 export interface CudaCalls extends CudaDeviceCalls, CudaMemoryCalls, CudaStreamCalls {}
@@ -28,42 +29,17 @@ const success = 0;
 /** A bound libcudart. */
 type BoundCuda = Bound<typeof cudaTable>;
 
-/** The parts of every CUDA call. */
-interface CudaLibrary {
-  /** A function that must be there; throws by name when the library lacks it. */
-  get<K extends keyof typeof cudaTable>(name: K): NonNullable<BoundCuda[K]>;
-  /** Throws unless the status is success. */
-  check(status: number, cCall: string): void;
-  /** The int that a call writes. */
-  int(cCall: string, call: (out: Int32Array) => number): number;
-  /** The handle or address that a call writes. */
-  handle(cCall: string, call: (out: BigUint64Array) => number): bigint;
-}
+type CudaLibrary = NativeLibrary<typeof cudaTable>;
 
 /** Wraps a bound libcudart for its callers. */
 export function cudaLibrary(bound: BoundCuda): CudaLibrary {
   const get = <K extends keyof typeof cudaTable>(name: K) => need(cudaTable, bound, name);
   const [nameOf, textOf, clear] = [get("getErrorName"), get("getErrorString"), get("getLastError")];
-  const check = (status: number, cCall: string): void => {
-    if (status === success) return;
+  return nativeLibrary(cudaTable, bound, (status, cCall) => {
     // Else the next call that asks for the last error would find this one.
     clear();
     throw new CudaError({ cCall, status, statusName: nameOf(status), detail: textOf(status) });
-  };
-  return {
-    get,
-    check,
-    int(cCall, call) {
-      const out = new Int32Array(1);
-      check(call(out), cCall);
-      return out[0] as number;
-    },
-    handle(cCall, call) {
-      const out = new BigUint64Array(1);
-      check(call(out), cCall);
-      return out[0] as bigint;
-    },
-  };
+  });
 }
 
 const busIdLength = 32;
@@ -88,34 +64,32 @@ export interface CudaDeviceCalls {
 }
 
 /** Wraps these calls. */
-export function deviceCalls({ get, check, int }: CudaLibrary): CudaDeviceCalls {
+export function deviceCalls({ get, check, call, int }: CudaLibrary): CudaDeviceCalls {
   const setDevice = get("setDevice");
-  const attributeOf = (id: number, device: number): number =>
-    int("cudaDeviceGetAttribute", (out) => get("deviceGetAttribute")(out, id, device));
+  const attributeOf = (id: number, device: number): number => int("deviceGetAttribute", id, device);
   return {
     versions: () => ({
-      runtime: int("cudaRuntimeGetVersion", get("runtimeGetVersion")),
-      driver: int("cudaDriverGetVersion", get("driverGetVersion")),
+      runtime: int("runtimeGetVersion"),
+      driver: int("driverGetVersion"),
     }),
-    deviceCount: () => int("cudaGetDeviceCount", get("getDeviceCount")),
+    deviceCount: () => int("getDeviceCount"),
     computeCapability: (device) =>
       `${attributeOf(attribute.computeMajor, device)}.${attributeOf(attribute.computeMinor, device)}`,
     pciBusId(device) {
       const text = new Uint8Array(busIdLength);
-      check(get("deviceGetPCIBusId")(text, text.length, device), "cudaDeviceGetPCIBusId");
+      call("deviceGetPCIBusId", [text, text.length, device]);
       return new TextDecoder().decode(text.subarray(0, text.indexOf(0)));
     },
-    canAccessPeer: (device, peer) =>
-      int("cudaDeviceCanAccessPeer", (out) => get("deviceCanAccessPeer")(out, device, peer)) !== 0,
-    setDevice: (device) => check(setDevice(device), "cudaSetDevice"),
+    canAccessPeer: (device, peer) => int("deviceCanAccessPeer", device, peer) !== 0,
+    setDevice: (device) => check(setDevice(device), "setDevice"),
     threadDevice: (index) => ({
       index,
       setter: setDevice,
-      check: (status) => check(status, "cudaSetDevice"),
+      check: (status) => check(status, "setDevice"),
     }),
     memoryInfo() {
       const [free, total] = [new BigUint64Array(1), new BigUint64Array(1)];
-      check(get("memGetInfo")(free, total), "cudaMemGetInfo");
+      call("memGetInfo", [free, total]);
       return { freeBytes: Number(free[0]), totalBytes: Number(total[0]) };
     },
   };
@@ -158,25 +132,23 @@ interface CudaMemoryCalls {
 }
 
 /** Wraps these calls. */
-function memoryCalls({ get, check, handle }: CudaLibrary): CudaMemoryCalls {
+function memoryCalls({ get, check, call, handle }: CudaLibrary): CudaMemoryCalls {
   const memcpyAsync = get("memcpyAsync");
   return {
-    malloc: (bytes) => handle("cudaMalloc", (out) => get("malloc")(out, bytes)),
-    free: (ptr) => check(get("free")(ptr), "cudaFree"),
-    hostAlloc: (bytes) =>
-      handle("cudaHostAlloc", (out) => get("hostAlloc")(out, bytes, portableHostMemory)),
-    hostFree: (ptr) => check(get("freeHost")(ptr), "cudaFreeHost"),
+    malloc: (bytes) => handle("malloc", bytes),
+    free: (ptr) => call("free", [ptr]),
+    hostAlloc: (bytes) => handle("hostAlloc", bytes, portableHostMemory),
+    hostFree: (ptr) => call("freeHost", [ptr]),
     hostView,
     pointerInfo(ptr) {
       const fields = new Int32Array(pointerAttributesBytes / 4);
-      check(get("pointerGetAttributes")(fields, ptr), "cudaPointerGetAttributes");
+      call("pointerGetAttributes", [fields, ptr]);
       const [kind = 0, device = -1] = fields;
       return { kind: memoryKinds[kind] ?? "unregistered", device };
     },
     copy: (target, source, bytes, stream) =>
-      check(memcpyAsync(target, source, bytes, copyKindByAddress, stream), "cudaMemcpyAsync"),
-    set: (ptr, value, bytes, stream) =>
-      check(get("memsetAsync")(ptr, value, bytes, stream), "cudaMemsetAsync"),
+      check(memcpyAsync(target, source, bytes, copyKindByAddress, stream), "memcpyAsync"),
+    set: (ptr, value, bytes, stream) => call("memsetAsync", [ptr, value, bytes, stream]),
   };
 }
 
@@ -218,68 +190,62 @@ interface CudaStreamCalls {
 
 /** Wraps these calls. */
 function streamCalls(
-  { get, check, handle }: CudaLibrary,
+  { get, check, call, handle }: CudaLibrary,
   helper: Helper | undefined,
 ): CudaStreamCalls {
   const [eventRecord, eventQuery] = [get("eventRecord"), get("eventQuery")];
   const streamQuery = get("streamQuery");
   const graphLaunch = get("graphLaunch");
-  const isReady = (status: number, cCall: string): boolean => {
+  const isReady = (status: number, name: "streamQuery" | "eventQuery"): boolean => {
     if (status === notReady) return false;
-    check(status, cCall);
+    check(status, name);
     return true;
   };
   return {
-    streamCreate: () =>
-      handle("cudaStreamCreateWithFlags", (out) =>
-        get("streamCreateWithFlags")(out, nonBlockingStream),
-      ),
-    streamDestroy: (stream) => check(get("streamDestroy")(stream), "cudaStreamDestroy"),
-    streamSynchronize: (stream) => check(get("streamSynchronize")(stream), "cudaStreamSynchronize"),
-    streamDone: (stream) => isReady(streamQuery(stream), "cudaStreamQuery"),
-    eventCreate: (timing) =>
-      handle("cudaEventCreateWithFlags", (out) =>
-        get("eventCreateWithFlags")(out, timing ? 0 : eventWithoutTiming),
-      ),
-    eventDestroy: (event) => check(get("eventDestroy")(event), "cudaEventDestroy"),
-    eventRecord: (event, stream) => check(eventRecord(event, stream), "cudaEventRecord"),
-    eventDone: (event) => isReady(eventQuery(event), "cudaEventQuery"),
+    streamCreate: () => handle("streamCreateWithFlags", nonBlockingStream),
+    streamDestroy: (stream) => call("streamDestroy", [stream]),
+    streamSynchronize: (stream) => call("streamSynchronize", [stream]),
+    streamDone: (stream) => isReady(streamQuery(stream), "streamQuery"),
+    eventCreate: (timing) => handle("eventCreateWithFlags", timing ? 0 : eventWithoutTiming),
+    eventDestroy: (event) => call("eventDestroy", [event]),
+    eventRecord: (event, stream) => check(eventRecord(event, stream), "eventRecord"),
+    eventDone: (event) => isReady(eventQuery(event), "eventQuery"),
     elapsedMs(start, end) {
       const ms = new Float32Array(1);
-      check(get("eventElapsedTime")(ms, start, end), "cudaEventElapsedTime");
+      call("eventElapsedTime", [ms, start, end]);
       return ms[0] as number;
     },
     isCapturing: (stream) => {
       const status = new Int32Array(1);
-      check(get("streamIsCapturing")(stream, status), "cudaStreamIsCapturing");
+      call("streamIsCapturing", [stream, status]);
       return status[0] !== 0;
     },
-    beginCapture: (stream) =>
-      check(get("streamBeginCapture")(stream, captureThreadLocal), "cudaStreamBeginCapture"),
-    endCapture: (stream) =>
-      handle("cudaStreamEndCapture", (out) => get("streamEndCapture")(stream, out)),
+    beginCapture: (stream) => call("streamBeginCapture", [stream, captureThreadLocal]),
+    endCapture(stream) {
+      const graph = new BigUint64Array(1);
+      call("streamEndCapture", [stream, graph]);
+      return graph[0] as bigint;
+    },
     instantiate(graph) {
       const destroy = get("graphDestroy");
       let launchable: bigint;
       try {
-        launchable = handle("cudaGraphInstantiateWithFlags", (out) =>
-          get("graphInstantiateWithFlags")(out, graph, 0),
-        );
+        launchable = handle("graphInstantiateWithFlags", graph, 0);
       } catch (error) {
         // Its own status would hide why the recording cannot be launched.
         destroy(graph);
         throw error;
       }
-      check(destroy(graph), "cudaGraphDestroy");
+      check(destroy(graph), "graphDestroy");
       return launchable;
     },
     launches: (each) =>
       new CallList(
         each.map(({ graph, stream }): BoundCall => ({ call: graphLaunch, args: [graph, stream] })),
         helper,
-        (status) => check(status, "cudaGraphLaunch"),
+        (status) => check(status, "graphLaunch"),
       ),
-    graphDestroy: (graph) => check(get("graphExecDestroy")(graph), "cudaGraphExecDestroy"),
+    graphDestroy: (graph) => call("graphExecDestroy", [graph]),
   };
 }
 

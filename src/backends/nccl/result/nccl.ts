@@ -13,9 +13,10 @@ import {
   ncclSimInfo,
   uniqueIdBytes,
 } from "../sys/layouts.ts";
-import { ncclTable } from "../sys/nccl.ts";
+import { type ncclDataTable, ncclTable } from "../sys/nccl.ts";
 import { type Bound, need } from "../sys/prototype.ts";
 import { NcclError } from "./errors.ts";
+import { type ArgsOf, type NativeLibrary, nativeLibrary } from "./library.ts";
 
 /** The NCCL calls that this backend makes; a fake can stand in for tests of what lies above. */
 export interface NcclCalls
@@ -34,8 +35,6 @@ export function ncclCalls(bound: BoundNccl, helper?: Helper): NcclCalls {
     ...windowCalls(library),
   };
 }
-
-const success = 0;
 
 /** `ncclInProgress`: neither done nor wrong. */
 const inProgress = 7;
@@ -56,50 +55,26 @@ const statusNames = [
 /** A bound libnccl. */
 type BoundNccl = Bound<typeof ncclTable>;
 
-/** The parts of every NCCL call. */
-interface NcclLibrary {
-  /** A function that must be there; throws by name when the library lacks it. */
-  get<K extends keyof typeof ncclTable>(name: K): NonNullable<BoundNccl[K]>;
-  /** Throws unless the status is success. */
-  check(status: number, cCall: string, comm?: bigint): void;
-  has(name: keyof typeof ncclTable): boolean;
-}
+type NcclLibrary = NativeLibrary<typeof ncclTable>;
 
 /** Wraps a bound libnccl for its callers. */
 export function ncclLibrary(bound: BoundNccl): NcclLibrary {
-  const get = <K extends keyof typeof ncclTable>(name: K) => need(ncclTable, bound, name);
-  return {
-    get,
-    has: (name) => bound[name] !== undefined,
-    check(status, cCall, comm) {
-      if (status === success) return;
-      const statusName = statusNames[status] ?? `status ${status}`;
-      const last = bound.getLastError?.(comm ?? null) ?? "";
-      const detail = last === "" ? get("getErrorString")(status) : last;
-      throw new NcclError({ cCall, status, statusName, detail });
-    },
-  };
+  return nativeLibrary(ncclTable, bound, (status, cCall, comm) => {
+    const statusName = statusNames[status] ?? `status ${status}`;
+    const last = bound.getLastError?.(comm ?? null) ?? "";
+    const detail = last === "" ? need(ncclTable, bound, "getErrorString")(status) : last;
+    throw new NcclError({ cCall, status, statusName, detail });
+  });
 }
 
-/** C names of the functions that move and reduce data. The last two arguments of each are the communicator and the stream. */
-const dataFunctions = {
-  allReduce: "ncclAllReduce",
-  reduce: "ncclReduce",
-  reduceScatter: "ncclReduceScatter",
-  allGather: "ncclAllGather",
-  broadcast: "ncclBroadcast",
-  alltoAll: "ncclAlltoAll",
-  send: "ncclSend",
-  recv: "ncclRecv",
-} as const;
-
-type DataFunction = keyof typeof dataFunctions;
+/** The last two arguments of each are the communicator and the stream. */
+type DataFunction = keyof typeof ncclDataTable;
 
 /** A call that moves or reduces data, with its arguments. */
 export type DataCall = {
   readonly [K in DataFunction]: {
     readonly name: K;
-    readonly args: Parameters<NonNullable<BoundNccl[K]>>;
+    readonly args: ArgsOf<NonNullable<BoundNccl[K]>>;
   };
 }[DataFunction];
 
@@ -124,11 +99,11 @@ const hostImmediate = 1;
 
 /** Wraps these calls. */
 function dataCalls(library: NcclLibrary, helper: Helper | undefined): NcclDataCalls {
-  const { get, check, has } = library;
+  const { get, check, call, has } = library;
   const groupEnd = get("groupEnd");
-  const fail = (status: number, { cCall, comm, isGrouped }: NcclCall): void => {
+  const fail = (status: number, { name, comm, isGrouped }: NcclCall): void => {
     try {
-      check(status, cCall, comm);
+      check(status, name, comm);
     } finally {
       // Its own status would hide what went wrong inside of it.
       if (isGrouped) groupEnd();
@@ -136,25 +111,22 @@ function dataCalls(library: NcclLibrary, helper: Helper | undefined): NcclDataCa
   };
   return {
     hasAllToAll: has("alltoAll"),
-    sequence: (groups) =>
-      new CallList(
-        groups.flatMap((group) => callsOf(library, group)),
-        helper,
-        fail,
-      ),
+    sequence(groups) {
+      const calls = groups.flatMap((group) => callsOf(library, group));
+      return new CallList(calls, helper, fail);
+    },
     preMulSum(scalar, type, comm) {
       const op = new Int32Array(1);
-      const create = get("redOpCreatePreMulSum");
-      check(create(op, scalar, type, hostImmediate, comm), "ncclRedOpCreatePreMulSum", comm);
+      call("redOpCreatePreMulSum", [op, scalar, type, hostImmediate, comm], comm);
       return op[0] as number;
     },
-    destroyOp: (op, comm) => check(get("redOpDestroy")(op, comm), "ncclRedOpDestroy", comm),
+    destroyOp: (op, comm) => call("redOpDestroy", [op, comm], comm),
   };
 }
 
 /** A C call with the facts of its error. */
 interface NcclCall extends BoundCall {
-  readonly cCall: string;
+  readonly name: DataFunction | "groupStart" | "groupEnd";
   readonly comm?: bigint;
   /** True when a group is open during the call. */
   readonly isGrouped: boolean;
@@ -164,17 +136,13 @@ interface NcclCall extends BoundCall {
 function callsOf({ get }: NcclLibrary, group: CallGroup): readonly NcclCall[] {
   const isGrouped = group.length > 1;
   const calls = group.map(({ name, args }): NcclCall => {
-    const comm = args.at(-2) as bigint;
-    return { call: get(name), args, cCall: dataFunctions[name], comm, isGrouped };
+    return { call: get(name), args, name, comm: args.at(-2) as bigint, isGrouped };
   });
   if (!isGrouped) return calls;
-  const around = (name: "groupStart" | "groupEnd", cCall: string): NcclCall => ({
-    call: get(name),
-    args: [],
-    cCall,
-    isGrouped: false,
-  });
-  return [around("groupStart", "ncclGroupStart"), ...calls, around("groupEnd", "ncclGroupEnd")];
+  const around = (name: "groupStart" | "groupEnd"): NcclCall => {
+    return { call: get(name), args: [], name, isGrouped: false };
+  };
+  return [around("groupStart"), ...calls, around("groupEnd")];
 }
 
 /** `NCCL_SPLIT_NOCOLOR`. */
@@ -212,22 +180,18 @@ interface NcclCommunicatorCalls {
 }
 
 /** Wraps these calls. */
-export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicatorCalls {
-  const [groupStart, groupEnd] = [get("groupStart"), get("groupEnd")];
+export function communicatorCalls({ get, check, call, int }: NcclLibrary): NcclCommunicatorCalls {
+  const groupEnd = get("groupEnd");
   const asyncStatus = new Int32Array(1);
   return {
-    version() {
-      const out = new Int32Array(1);
-      check(get("getVersion")(out), "ncclGetVersion");
-      return out[0] as number;
-    },
+    version: () => int("getVersion"),
     uniqueId() {
       const id = new Uint8Array(uniqueIdBytes);
-      check(get("getUniqueId")(id), "ncclGetUniqueId");
+      call("getUniqueId", [id]);
       return id;
     },
     group(calls) {
-      check(groupStart(), "ncclGroupStart");
+      call("groupStart", []);
       try {
         calls();
       } catch (error) {
@@ -235,12 +199,12 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
         groupEnd();
         throw error;
       }
-      check(groupEnd(), "ncclGroupEnd");
+      call("groupEnd", []);
     },
     estimateUs(calls) {
       const simulateEnd = get("groupSimulateEnd");
       const info = ncclSimInfo();
-      check(groupStart(), "ncclGroupStart");
+      call("groupStart", []);
       let failure: { readonly error: unknown } | undefined;
       try {
         calls();
@@ -249,23 +213,16 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
       }
       const status = simulateEnd(info);
       if (failure !== undefined) throw failure.error;
-      check(status, "ncclGroupSimulateEnd");
+      check(status, "groupSimulateEnd");
       return estimatedTimeUs(info);
     },
     initRank: (comm, size, id, rank, config) =>
-      check(
-        get("commInitRankConfig")(comm, size, { internal: id }, rank, ncclConfig(config)),
-        "ncclCommInitRankConfig",
-      ),
+      call("commInitRankConfig", [comm, size, { internal: id }, rank, ncclConfig(config)]),
     split: (comm, color, key, child, config) =>
-      check(
-        get("commSplit")(comm, color ?? noColor, key, child, ncclConfig(config)),
-        "ncclCommSplit",
-        comm,
-      ),
+      call("commSplit", [comm, color ?? noColor, key, child, ncclConfig(config)], comm),
     destroy(comm) {
       try {
-        check(get("commDestroy")(comm), "ncclCommDestroy");
+        call("commDestroy", [comm]);
       } catch (error) {
         // NCCL 2.23 to 2.30 leaves a group open where it refuses: without its end nothing is launched from this thread any more.
         groupEnd();
@@ -273,9 +230,9 @@ export function communicatorCalls({ get, check }: NcclLibrary): NcclCommunicator
       }
     },
     checkAsync(comm) {
-      check(get("commGetAsyncError")(comm, asyncStatus), "ncclCommGetAsyncError", comm);
+      call("commGetAsyncError", [comm, asyncStatus], comm);
       const status = asyncStatus[0] as number;
-      if (status !== inProgress) check(status, "ncclCommGetAsyncError", comm);
+      if (status !== inProgress) check(status, "commGetAsyncError", comm);
     },
   };
 }
@@ -332,43 +289,46 @@ interface NcclBackgroundCalls {
 /** Wraps these calls. */
 function backgroundCalls(library: NcclLibrary): NcclBackgroundCalls {
   const { get, check } = library;
+  /** Makes a call on another thread; throws unless its status is success. */
+  const call = async <K extends BackgroundFunction>(
+    device: ThreadDevice | undefined,
+    name: K,
+    args: ArgsOf<NonNullable<BoundNccl[K]>>,
+    comm?: bigint,
+  ): Promise<void> => check(await inBackground(device, { call: get(name), args }), name, comm);
   return {
     async initRankInBackground(device, size, id, rank, config) {
       const comm = new BigUint64Array(1);
-      const given = [comm, size, { internal: id }, rank, ncclConfig(config)] as const;
-      const status = await inBackground(device, get("commInitRankConfig"), ...given);
-      check(status, "ncclCommInitRankConfig");
+      const args = [comm, size, { internal: id }, rank, ncclConfig(config)] as const;
+      await call(device, "commInitRankConfig", [...args]);
       return comm[0] as bigint;
     },
     async splitInBackground(device, comm, color, key, config) {
       const child = new BigUint64Array(1);
-      const splitArgs = [color ?? noColor, key, child, ncclConfig(config)] as const;
-      check(
-        await inBackground(device, get("commSplit"), comm, ...splitArgs),
-        "ncclCommSplit",
-        comm,
-      );
+      const args = [comm, color ?? noColor, key, child, ncclConfig(config)] as const;
+      await call(device, "commSplit", [...args], comm);
       return child[0] as bigint;
     },
     connectInBackground: (device, room, ends) => connect(library, device, room, ends),
     async registerWindowInBackground(device, comm, ptr, bytes) {
       const window = new BigUint64Array(1);
-      const given = [comm, ptr, bytes, window, symmetricWindow] as const;
-      const status = await inBackground(device, get("commWindowRegister"), ...given);
-      check(status, "ncclCommWindowRegister", comm);
+      await call(device, "commWindowRegister", [comm, ptr, bytes, window, symmetricWindow], comm);
       return window[0] as bigint;
     },
-    async finalizeInBackground(comm) {
-      check(await inBackground(undefined, get("commFinalize"), comm), "ncclCommFinalize");
-    },
-    async destroyInBackground(comm) {
-      check(await inBackground(undefined, get("commDestroy"), comm), "ncclCommDestroy");
-    },
-    async abortInBackground(comm) {
-      check(await inBackground(undefined, get("commAbort"), comm), "ncclCommAbort");
-    },
+    finalizeInBackground: (comm) => call(undefined, "commFinalize", [comm]),
+    destroyInBackground: (comm) => call(undefined, "commDestroy", [comm]),
+    abortInBackground: (comm) => call(undefined, "commAbort", [comm]),
   };
 }
+
+/** Functions that may wait for other ranks. */
+type BackgroundFunction =
+  | "commInitRankConfig"
+  | "commSplit"
+  | "commWindowRegister"
+  | "commFinalize"
+  | "commDestroy"
+  | "commAbort";
 
 /** A byte, as messages count and type it. */
 const oneByte = [1, 1] as const;
@@ -387,7 +347,7 @@ async function connect(
   );
   const calls = callsOf(library, messages);
   const { status, endedAt } = await allInBackground(device, calls);
-  library.check(status, calls[endedAt]?.cCall ?? "", comm);
+  library.check(status, calls[endedAt]?.name ?? "groupEnd", comm);
 }
 
 /** `NCCL_WIN_COLL_SYMMETRIC`. */
@@ -405,22 +365,13 @@ interface NcclWindowCalls {
 }
 
 /** Wraps these calls. */
-function windowCalls({ get, check, has }: NcclLibrary): NcclWindowCalls {
+function windowCalls({ call, handle, has }: NcclLibrary): NcclWindowCalls {
   return {
     hasWindows: has("commWindowRegister") && has("memAlloc"),
-    memAlloc(bytes) {
-      const ptr = new BigUint64Array(1);
-      check(get("memAlloc")(ptr, bytes), "ncclMemAlloc");
-      return ptr[0] as bigint;
-    },
-    memFree: (ptr) => check(get("memFree")(ptr), "ncclMemFree"),
+    memAlloc: (bytes) => handle("memAlloc", bytes),
+    memFree: (ptr) => call("memFree", [ptr]),
     registerWindow: (comm, ptr, bytes, window) =>
-      check(
-        get("commWindowRegister")(comm, ptr, bytes, window, symmetricWindow),
-        "ncclCommWindowRegister",
-        comm,
-      ),
-    deregisterWindow: (comm, window) =>
-      check(get("commWindowDeregister")(comm, window), "ncclCommWindowDeregister", comm),
+      call("commWindowRegister", [comm, ptr, bytes, window, symmetricWindow], comm),
+    deregisterWindow: (comm, window) => call("commWindowDeregister", [comm, window], comm),
   };
 }

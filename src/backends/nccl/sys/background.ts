@@ -14,15 +14,11 @@ import {
   writeCalls,
 } from "./helper.ts";
 import { hasLargeStacks } from "./koffi.ts";
+import type { UniqueIdValue } from "./nccl.ts";
 import { addressOf, type NativeFunction } from "./prototype.ts";
 
-/** A structure passed by value: the third argument of `ncclCommInitRankConfig`. */
-interface Value {
-  readonly internal: Uint8Array;
-}
-
 /** An argument of a call. On a detached thread, memory is a copy, which is copied back after the calls. */
-type Argument = bigint | number | ArrayBufferView | Value;
+type Argument = bigint | number | ArrayBufferView | UniqueIdValue;
 
 /** Result of successive calls, up to the first status other than 0. */
 interface Outcome {
@@ -51,16 +47,16 @@ export interface ThreadDevice {
  * 0, and have small stacks if koffi was used before. For another device, or without a large stack, the function therefore runs
  * on this thread and blocks.
  */
-export async function inBackground<A extends (Argument & unknown)[]>(
+export async function inBackground(
   device: ThreadDevice | undefined,
-  call: (...args: A) => number,
-  ...args: A
+  bound: BoundCall<Argument>,
 ): Promise<number> {
-  const outcome = await onOwnThread(device, [{ call, args }]);
+  const outcome = await onOwnThread(device, [bound]);
   if (outcome !== undefined) return outcome.status;
+  const { call, args } = bound;
   if ((device !== undefined && device.index !== 0) || !(await hasLargeStacks())) {
     device?.setHere();
-    return call(...args);
+    return call(...args) as number;
   }
   const { async: start } = call as unknown as { async: (...args: unknown[]) => void };
   return new Promise((resolve, reject) => {
@@ -156,7 +152,7 @@ export function onThread(
   });
 }
 
-function isValue(argument: Argument): argument is Value {
+function isValue(argument: Argument): argument is UniqueIdValue {
   return typeof argument === "object" && "internal" in argument;
 }
 

@@ -7,12 +7,56 @@ import { prototype } from "./prototype.ts";
 
 type Ptr = bigint;
 type Status = number;
+/** Arguments of a collective, with those of its own. */
+type Collective<Own extends readonly number[]> = (
+  ...args: [send: Ptr, recv: Ptr, count: number, type: number, ...own: Own, comm: Ptr, stream: Ptr]
+) => Status;
+type Message = (
+  ...args: [buffer: Ptr, count: number, type: number, peer: number, comm: Ptr, stream: Ptr]
+) => Status;
 /** `ncclUniqueId`, by value. */
 export interface UniqueIdValue {
   readonly internal: Uint8Array;
 }
 
+/** Functions that move or reduce data. */
+export const ncclDataTable = {
+  allReduce: prototype<Collective<[op: number]>>(
+    "ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)",
+    "2.0",
+  ),
+  reduce: prototype<Collective<[op: number, root: number]>>(
+    "ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)",
+    "2.0",
+  ),
+  reduceScatter: prototype<Collective<[op: number]>>(
+    "ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)",
+    "2.0",
+  ),
+  allGather: prototype<Collective<[]>>(
+    "ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)",
+    "2.0",
+  ),
+  broadcast: prototype<Collective<[root: number]>>(
+    "ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)",
+    "2.2",
+  ),
+  send: prototype<Message>(
+    "ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)",
+    "2.7",
+  ),
+  recv: prototype<Message>(
+    "ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)",
+    "2.7",
+  ),
+  alltoAll: prototype<Collective<[]>>(
+    "ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)",
+    "2.28",
+  ),
+} as const;
+
 export const ncclTable = {
+  ...ncclDataTable,
   getVersion: prototype<(version: Int32Array) => Status>(
     "ncclResult_t ncclGetVersion(int* version)",
     "2.3",
@@ -65,87 +109,6 @@ export const ncclTable = {
   groupSimulateEnd: prototype<(info: Uint8Array) => Status>(
     "ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo)",
     "2.22",
-  ),
-  allReduce: prototype<
-    (
-      send: Ptr,
-      recv: Ptr,
-      count: number,
-      type: number,
-      op: number,
-      comm: Ptr,
-      stream: Ptr,
-    ) => Status
-  >(
-    "ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)",
-    "2.0",
-  ),
-  reduce: prototype<
-    (
-      send: Ptr,
-      recv: Ptr,
-      count: number,
-      type: number,
-      op: number,
-      root: number,
-      comm: Ptr,
-      stream: Ptr,
-    ) => Status
-  >(
-    "ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)",
-    "2.0",
-  ),
-  reduceScatter: prototype<
-    (
-      send: Ptr,
-      recv: Ptr,
-      count: number,
-      type: number,
-      op: number,
-      comm: Ptr,
-      stream: Ptr,
-    ) => Status
-  >(
-    "ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)",
-    "2.0",
-  ),
-  allGather: prototype<
-    (send: Ptr, recv: Ptr, count: number, type: number, comm: Ptr, stream: Ptr) => Status
-  >(
-    "ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)",
-    "2.0",
-  ),
-  broadcast: prototype<
-    (
-      send: Ptr,
-      recv: Ptr,
-      count: number,
-      type: number,
-      root: number,
-      comm: Ptr,
-      stream: Ptr,
-    ) => Status
-  >(
-    "ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)",
-    "2.2",
-  ),
-  send: prototype<
-    (buffer: Ptr, count: number, type: number, peer: number, comm: Ptr, stream: Ptr) => Status
-  >(
-    "ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)",
-    "2.7",
-  ),
-  recv: prototype<
-    (buffer: Ptr, count: number, type: number, peer: number, comm: Ptr, stream: Ptr) => Status
-  >(
-    "ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)",
-    "2.7",
-  ),
-  alltoAll: prototype<
-    (send: Ptr, recv: Ptr, count: number, type: number, comm: Ptr, stream: Ptr) => Status
-  >(
-    "ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)",
-    "2.28",
   ),
   redOpCreatePreMulSum: prototype<
     (op: Int32Array, scalar: Uint8Array, type: number, residence: number, comm: Ptr) => Status

@@ -38,7 +38,7 @@ export function addressOf(bound: NativeFunction): bigint {
 }
 
 /** The C name of a row. */
-function symbolOf({ c }: Prototype<NativeFunction>): string {
+export function symbolOf({ c }: Prototype<NativeFunction>): string {
   return /(\w+)\s*\(/.exec(c)?.[1] ?? c;
 }
 
