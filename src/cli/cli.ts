@@ -103,7 +103,7 @@ function overallHelp(): string {
 
 ${lines.join("")}
 twinccl COMMAND --help tells more; twinccl --version prints the version.
-Exit status: 0 fine, 1 something is wrong, 2 wrong usage.
+Exit status: 0 fine, 1 something is wrong, 2 wrong usage; of launch, that of its ranks.
 `;
 }
 
