@@ -212,7 +212,9 @@ export interface PeerProcesses {
   /** This process aborted its end of a communicator; other processes get the reason on request. */
   aborted(comm: CommInfo, reason: unknown): void;
   /** The end of a communicator in another process, after which calls of this process never complete; `undefined`: none is known. */
-  remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined>;
+  remoteEnd(comm: CommInfo): RemoteEnd | undefined;
+  /** Calls `listener` when the end of a communicator in another process becomes known. Returns a function that removes it. */
+  onRemoteEnd(listener: () => void): () => void;
 }
 
 /** The reason why calls of a process on a communicator never complete. Ranks are those of the world. */

@@ -14,23 +14,59 @@ export interface MessageCounts {
 
 /** Collective calls and message ends of this process. Calls at a barrier count. */
 export class CallCounters {
-  /** Collective calls submitted. */
-  submitted = 0;
+  #submitted = 0;
   /** Calls compared across ranks so far: the number of the last one, plus one. */
   compared = 0;
   /** True once this process takes no more calls on the communicator. */
   isOver = false;
-  /** True once the backend has reported that another process has ended its part. */
-  disconnected = false;
+  #disconnected = false;
   /** The number of the call at a barrier, or last at one without success. */
   atBarrier: number | undefined;
   readonly #size: number;
   readonly #posted = new Map<number, number>();
   #waiting: ReadonlyMap<number, number> = new Map();
 
+  /** Questions for a later number of submitted calls. */
+  #awaited: { readonly number: number; readonly resolve: () => void }[] = [];
+  /** Called when the backend reports that another process has ended its part. */
+  onDisconnect: (() => void) | undefined;
+
   /** `size` is the number of ranks of the communicator. */
   constructor(size: number) {
     this.#size = size;
+  }
+
+  /** Collective calls submitted. */
+  get submitted(): number {
+    return this.#submitted;
+  }
+
+  set submitted(count: number) {
+    this.#submitted = count;
+    if (this.#awaited.length > 0) this.#resolveAwaited();
+  }
+
+  /** True once the backend has reported that another process has ended its part. */
+  get disconnected(): boolean {
+    return this.#disconnected;
+  }
+
+  set disconnected(isSo: boolean) {
+    const isNew = isSo && !this.#disconnected;
+    this.#disconnected = isSo;
+    if (isNew) this.onDisconnect?.();
+  }
+
+  /** Resolves once call `number` is submitted. */
+  passed(number: number): Promise<void> {
+    if (this.#submitted > number) return Promise.resolve();
+    return new Promise((resolve) => this.#awaited.push({ number, resolve }));
+  }
+
+  #resolveAwaited(): void {
+    const due = this.#awaited.filter(({ number }) => this.#submitted > number);
+    this.#awaited = this.#awaited.filter(({ number }) => this.#submitted <= number);
+    for (const { resolve } of due) resolve();
   }
 
   /** Messages wait at a barrier. */

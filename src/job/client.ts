@@ -25,7 +25,7 @@ import {
 /** A request without the number that the session gives it. */
 type RequestArgs = {
   [K in Request["kind"]]: Omit<Extract<Request, { kind: K }>, "id">;
-}[Exclude<Request["kind"], "cancel" | "hello" | "leave" | "liveness">];
+}[Exclude<Request["kind"], "announce" | "answer" | "cancel" | "hello" | "leave" | "liveness">];
 
 /** The name of a request in errors. */
 function nameOf(args: RequestArgs): string {
@@ -33,12 +33,17 @@ function nameOf(args: RequestArgs): string {
 }
 
 /** The answer of a request that worked. */
-type Answer = Exclude<Reply, { kind: "welcome" | "failed" | "lost" | "closing" | "bye" }>;
+type Answer = Exclude<Reply, { kind: "welcome" | "failed" | "closing" | "bye" } | Push>;
 
-/** A loss: in one generation, or of the store itself. */
-interface LossNotice {
-  readonly generation: number | "all";
-  readonly peer: LostPeer;
+/** News from the store without a request, in one generation. */
+type Push = Extract<Reply, { kind: "lost" | "news" | "asked" | "began" }>;
+
+/** A receiver of pushed news. */
+interface PushListener {
+  /** News of the listener's generation. */
+  pushed(push: Push): void;
+  /** The store is lost. */
+  storeLost(peer: LostPeer): void;
 }
 
 interface PendingRequest {
@@ -61,8 +66,10 @@ export class RendezvousSession {
   readonly #pending = new Map<number, PendingRequest>();
   /** Number of them that keep the process alive. */
   #activeCount = 0;
-  readonly #listeners = new Set<(news: LossNotice) => void>();
-  readonly #losses: LossNotice[] = [];
+  readonly #listeners = new Map<number, PushListener>();
+  /** News of a generation that has no listener yet. */
+  #early: Push[] = [];
+  #storeLoss: LostPeer | undefined;
   #nextId = 1;
   #endReason: "left" | { readonly reason: string } | undefined;
   #leaving: Promise<void> | undefined;
@@ -81,11 +88,19 @@ export class RendezvousSession {
     return this.#endReason !== undefined && this.#endReason !== "left";
   }
 
-  /** Calls a listener with all news so far, then with every later one; gives a way to stop that. */
-  onLoss(listener: (news: LossNotice) => void): () => void {
-    for (const news of this.#losses) listener(news);
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
+  /** Calls a listener with all news of a generation; gives a way to stop that. */
+  onPush(generation: number, listener: PushListener): () => void {
+    this.#listeners.set(generation, listener);
+    const early = this.#early;
+    this.#early = early.filter((push) => push.generation > generation);
+    for (const push of early) if (push.generation === generation) listener.pushed(push);
+    if (this.#storeLoss !== undefined) listener.storeLost(this.#storeLoss);
+    return () => this.#listeners.delete(generation);
+  }
+
+  /** Sends a message without an answer, unless the session is over. */
+  post(message: Extract<Request, { kind: "announce" | "answer" }>): void {
+    if (this.#endReason === undefined) this.#send(message);
   }
 
   /** Sends a request and gives its answer, or the error that it failed with. */
@@ -147,8 +162,8 @@ export class RendezvousSession {
   }
 
   /** Sends `leave` and ends. Bounded and idempotent. */
-  leave(): Promise<void> {
-    this.#leaving ??= this.#leave();
+  leave(status?: string): Promise<void> {
+    this.#leaving ??= this.#leave(status);
     return this.#leaving;
   }
 
@@ -158,7 +173,7 @@ export class RendezvousSession {
     this.#end("left");
   }
 
-  async #leave(): Promise<void> {
+  async #leave(status: string | undefined): Promise<void> {
     if (this.#endReason !== undefined) return;
     this.#end("left");
     this.#framed.socket.ref();
@@ -168,7 +183,7 @@ export class RendezvousSession {
         clearTimeout(timer);
         resolve();
       };
-      this.#send({ kind: "leave" });
+      this.#send({ kind: "leave", status });
     });
     this.#framed.destroy();
   }
@@ -183,11 +198,12 @@ export class RendezvousSession {
       case "failed":
         this.#pending.get(reply.id)?.failed(reply);
         return;
-      case "lost": {
-        const { generation, rank, atMs, reason } = reply;
-        this.#notify({ generation, peer: { rank, atMs, reason } });
+      case "lost":
+      case "news":
+      case "asked":
+      case "began":
+        this.#pushed(reply);
         return;
-      }
       case "closing":
         this.#framed.destroy();
         this.#onLeft?.();
@@ -208,7 +224,8 @@ export class RendezvousSession {
     this.#onLeft?.();
     if (this.#endReason !== undefined) return;
     this.#end({ reason });
-    this.#notify({ generation: "all", peer: { rank: undefined, atMs: Date.now(), reason } });
+    this.#storeLoss = { rank: undefined, atMs: Date.now(), reason };
+    for (const listener of [...this.#listeners.values()]) listener.storeLost(this.#storeLoss);
   }
 
   #end(over: "left" | { readonly reason: string }): void {
@@ -232,9 +249,12 @@ export class RendezvousSession {
     return storeError(what, hint, context);
   }
 
-  #notify(news: LossNotice): void {
-    this.#losses.push(news);
-    for (const listener of this.#listeners) listener(news);
+  #pushed(push: Push): void {
+    const listener = this.#listeners.get(push.generation);
+    if (listener !== undefined) listener.pushed(push);
+    // A membership may be about to begin; news of a past one have no receiver.
+    else if ([...this.#listeners.keys()].every((each) => each < push.generation))
+      this.#early.push(push);
   }
 }
 
@@ -242,6 +262,11 @@ export class RendezvousSession {
 const processLabel = `process ${process.pid} on ${hostname()}`;
 
 const defaultSettleMs = 2_000;
+
+/** True for a text that fits into a message. */
+function isAnswer(text: string | undefined): text is string {
+  return text !== undefined && Buffer.byteLength(text) <= limits.valueBytes;
+}
 
 /** The common part of all memberships of a process in a job. */
 export interface StoreConnection {
@@ -274,6 +299,13 @@ class StoreMembership implements Membership {
   readonly #connection: StoreConnection;
   readonly #listeners = new Set<(peer: LostPeer) => void>();
   readonly #stopListening: () => void;
+  readonly #newsListeners = new Set<(news: string, rank: number) => void>();
+  /** News before the first listener, and questions before there is an answer. */
+  #earlyNews: Extract<Push, { kind: "news" }>[] = [];
+  #earlyQuestions: Extract<Push, { kind: "asked" }>[] = [];
+  #answer: ((question: string) => string | Promise<string>) | undefined;
+  #nextRanks: readonly number[] | undefined;
+  readonly #nextListeners = new Set<(ranks: readonly number[]) => void>();
   /** A later membership of this process has taken the place of this one. */
   #isOver = false;
 
@@ -285,10 +317,10 @@ class StoreMembership implements Membership {
     this.generation = joined.generation;
     this.initialRanks = joined.initialRanks;
     const host = joined.hosted ? joined.initialRanks.indexOf(0) : -1;
-    this.#stopListening = connection.session.onLoss(({ generation, peer }) => {
-      if (generation === this.generation) this.#notify(peer);
+    this.#stopListening = connection.session.onPush(this.generation, {
+      pushed: (push) => this.#pushed(push),
       // With the store its host is lost.
-      else if (generation === "all") this.#notify({ ...peer, rank: host < 0 ? undefined : host });
+      storeLost: (peer) => this.#notify({ ...peer, rank: host < 0 ? undefined : host }),
     });
   }
 
@@ -358,6 +390,43 @@ class StoreMembership implements Membership {
     return (await this.#request(args, timeoutMs, options.signal, options.idle)).kind === "done";
   }
 
+  announce(ranks: readonly number[], news: string): void {
+    shortText("announce", "news", news, limits.valueBytes);
+    const { generation } = this;
+    if (!this.#isOver) this.#connection.session.post({ kind: "announce", generation, ranks, news });
+  }
+
+  onNews(listener: (news: string, rank: number) => void): () => void {
+    this.#newsListeners.add(listener);
+    const early = this.#earlyNews;
+    this.#earlyNews = [];
+    for (const { news, rank } of early) listener(news, rank);
+    return () => this.#newsListeners.delete(listener);
+  }
+
+  async ask(rank: number, question: string, options: WaitOptions = {}): Promise<string> {
+    if (!this.#isRank(rank)) throw invalid("ask", "rank", String(rank), `0..${this.size - 1}`);
+    shortText("ask", "question", question, limits.valueBytes);
+    const timeoutMs = milliseconds("ask", "timeoutMs", options.timeoutMs);
+    const { generation } = this;
+    const args = { kind: "ask", generation, rank, question, timeoutMs } as const;
+    const answer = await this.#request(args, timeoutMs, options.signal, options.idle);
+    invariant(answer.kind === "answered", "a question is answered with a text");
+    return answer.text;
+  }
+
+  onQuestion(answer: (question: string) => string | Promise<string>): void {
+    this.#answer = answer;
+    const early = this.#earlyQuestions;
+    this.#earlyQuestions = [];
+    for (const asked of early) void this.#answerTo(asked);
+  }
+
+  onNextGeneration(listener: (ranks: readonly number[]) => void): void {
+    if (this.#nextRanks !== undefined) listener(this.#nextRanks);
+    else this.#nextListeners.add(listener);
+  }
+
   async rejoin(options: RejoinOptions = {}): Promise<Membership> {
     const { generation } = this;
     const without = this.#without(options.without);
@@ -369,13 +438,51 @@ class StoreMembership implements Membership {
     // The session goes on; listeners of this generation must not be kept.
     this.#stopListening();
     this.#listeners.clear();
+    this.#newsListeners.clear();
     return new StoreMembership(this.#connection, answer);
   }
 
-  async leave(): Promise<void> {
+  async leave(status?: string): Promise<void> {
     if (this.#isOver) return;
-    await this.#connection.session.leave();
+    await this.#connection.session.leave(isAnswer(status) ? status : undefined);
     await this.#connection.left();
+  }
+
+  #pushed(push: Push): void {
+    switch (push.kind) {
+      case "lost": {
+        const { rank, atMs, reason } = push;
+        this.#notify({ rank, atMs, reason });
+        return;
+      }
+      case "news":
+        if (this.#newsListeners.size === 0) this.#earlyNews.push(push);
+        for (const listener of this.#newsListeners) listener(push.news, push.rank);
+        return;
+      case "asked":
+        void this.#answerTo(push);
+        return;
+      case "began":
+        this.#nextRanks = push.ranks;
+        for (const listener of this.#nextListeners) listener(push.ranks);
+        return;
+    }
+  }
+
+  async #answerTo(asked: Extract<Push, { kind: "asked" }>): Promise<void> {
+    if (this.#answer === undefined) {
+      this.#earlyQuestions.push(asked);
+      return;
+    }
+    const { id, question } = asked;
+    try {
+      const text = await this.#answer(question);
+      const { generation } = this;
+      if (!isAnswer(text) || this.#isOver) return;
+      this.#connection.session.post({ kind: "answer", id, generation, text });
+    } catch {
+      // The question stays without this answer.
+    }
   }
 
   #request(

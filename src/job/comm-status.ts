@@ -1,127 +1,212 @@
 /**
- * Communicators that another process has ended, in the job's store.
+ * The state of each communicator in every process of a job, as far as this process knows it.
  *
- * A process that aborts a communicator sets a key. A process that closes one without the others sets a key with the calls it has
- * submitted there. Processes that wait query the keys. Once others have formed the next generation without this process, the
- * keys are gone and all communicators are over. Ranks are those of the job.
+ * A process that aborts a communicator, or closes one without the others, announces it with its counters: the news comes over the
+ * connection to the store, and stays here. Counters that change with each call are not announced; other processes ask for them.
+ * Ranks are those of the job.
  */
 import type { CommInfo, RemoteEnd } from "../api/backend-entry.ts";
 import { firstLine } from "../api/error-text.ts";
-import type { CallCounters } from "./call-counters.ts";
-import { WentOnError } from "./errors.ts";
+import { CallCounters, type MessageCounts } from "./call-counters.ts";
+import { limits } from "./limits.ts";
 import type { Membership } from "./rendezvous.ts";
 
-/** A missing key is not waited for. */
-const now = { timeoutMs: 1, idle: true } as const;
+/** Counters of collective calls: see `CallCounters`. */
+type CallCounts = Pick<CallCounters, "submitted" | "compared" | "atBarrier" | "isOver">;
 
-/** The first process that aborted a communicator. */
-interface AbortRecord {
-  readonly rank: number;
-  readonly why: string;
-}
+/** The counters of a process on a communicator; those that a question is not about are left out. */
+export type CommReport = Partial<CallCounts & MessageCounts>;
 
-/** A process that closed a communicator, with its counters. */
-interface CloseRecord {
-  readonly rank: number;
+/** The reports of a process by communicator key: one in an answer, all in its last status. */
+export type CommReports = Readonly<Record<string, CommReport>>;
+
+/** Announces the end of a communicator in a process. */
+interface EndNews {
+  readonly comm: string;
+  /** Why it was aborted; left out where it was closed. */
+  readonly aborted?: string;
   readonly submitted: number;
-  readonly posted: readonly (readonly [pair: number, count: number])[];
+  readonly posted: MessageCounts["posted"];
 }
 
-/** The reports and the queries of one process. `keyOf` gives a communicator the same name in every process. */
+/** The known ends of one communicator in other processes. */
+interface RemoteEnds {
+  /** The first process that aborted it. */
+  aborted: { readonly rank: number; readonly why: string } | undefined;
+  /** Counters of processes that closed it. */
+  readonly closed: Map<number, Pick<EndNews, "submitted" | "posted">>;
+}
+
+/** Counters are kept of this many communicators that are over. */
+const maxRetired = 64;
+
+/** The table of one process. `keyOf` gives a communicator the same name in every process. */
 export class CommStatus {
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
+  /** Counters of this process: by communicator, and by its key. */
+  readonly #counters = new WeakMap<CommInfo, CallCounters>();
+  readonly #countersByKey = new Map<string, CallCounters>();
+  readonly #retired: string[] = [];
+  readonly #remoteEnds = new Map<string, RemoteEnds>();
+  /** Ranks of the next generation, which began without this process. */
+  #next: readonly number[] | undefined;
+  readonly #listeners = new Set<() => void>();
+  /** Questions about communicators that this process has not made yet. */
+  readonly #awaited = new Map<string, Set<(counters: CallCounters) => void>>();
 
   constructor(membership: Membership, keyOf: (comm: CommInfo) => string) {
     this.#membership = membership;
     this.#keyOf = keyOf;
+    membership.onNews((news, rank) => this.#noteEnd(rank, JSON.parse(news) as EndNews));
+    membership.onQuestion((question) => this.#answer(question));
+    membership.onNextGeneration((ranks) => {
+      this.#next = ranks;
+      this.#notify();
+    });
+  }
+
+  /** The counters of a communicator, the same object every time. */
+  countersOf(comm: CommInfo): CallCounters {
+    let counters = this.#counters.get(comm);
+    if (counters === undefined) {
+      counters = new CallCounters(comm.ranks.length);
+      this.#counters.set(comm, counters);
+      const key = this.#keyOf(comm);
+      this.#countersByKey.set(key, counters);
+      for (const resolve of this.#awaited.get(key) ?? []) resolve(counters);
+      this.#awaited.delete(key);
+    }
+    return counters;
+  }
+
+  /** The counters of a communicator by its key, which other objects of the same communicator have too. */
+  ownCounters(comm: CommInfo): CallCounters | undefined {
+    return this.#countersByKey.get(this.#keyOf(comm));
+  }
+
+  /** The communicator takes no more calls. Its counters still answer questions, for a while. */
+  retire(comm: CommInfo): void {
+    const counters = this.#counters.get(comm);
+    if (counters !== undefined) counters.isOver = true;
+    this.#retired.push(this.#keyOf(comm));
+    if (this.#retired.length <= maxRetired) return;
+    const oldest = this.#retired.shift() as string;
+    this.#countersByKey.delete(oldest);
+    this.#remoteEnds.delete(oldest);
   }
 
   /** This process has aborted its end. */
-  reportAborted(comm: CommInfo, reason: unknown): void {
-    const why = firstLine(reason).slice(0, 1000);
-    const record: AbortRecord = { rank: this.#membership.rank, why };
-    // Another report came first, or the store is gone.
-    this.#set(`aborted ${this.#keyOf(comm)}`, record).catch(() => undefined);
+  announceAborted(comm: CommInfo, reason: unknown): void {
+    // The others have the first reason already.
+    if (this.#remoteEnds.get(this.#keyOf(comm))?.aborted !== undefined) return;
+    this.#announce(comm, { aborted: firstLine(reason).slice(0, 1000) });
   }
 
   /** This process has closed the communicator without the others. */
-  async reportClosed(comm: CommInfo, counters: CallCounters): Promise<void> {
+  announceClosed(comm: CommInfo): void {
+    this.#announce(comm, {});
+  }
+
+  #announce(comm: CommInfo, end: Pick<EndNews, "aborted">): void {
     const { rank, size } = this.#membership;
-    const record: CloseRecord = {
-      rank,
-      submitted: counters.submitted,
-      posted: counters.messageCounts().posted,
-    };
-    for (let index = 0; index < size; index++) {
-      try {
-        await this.#set(closedKey(this.#keyOf(comm), index), record);
-        return;
-      } catch (error) {
-        if ((error as { field?: string }).field !== "key") return;
-      }
-    }
+    const others = comm.ranks.filter((each) => each !== rank && each < size);
+    const counters = this.ownCounters(comm);
+    const { submitted = 0 } = counters ?? {};
+    const posted = end.aborted === undefined ? (counters?.messageCounts().posted ?? []) : [];
+    const news = JSON.stringify({
+      ...end,
+      comm: this.#keyOf(comm),
+      submitted,
+      posted,
+    } satisfies EndNews);
+    // Counters of too many messages: the others ask for what they need.
+    if (Buffer.byteLength(news) <= limits.valueBytes) this.#membership.announce(others, news);
+  }
+
+  /** Notes the end of a communicator in another process. */
+  #noteEnd(rank: number, { comm, aborted, submitted, posted }: EndNews): void {
+    const ends = this.#remoteEnds.get(comm) ?? { aborted: undefined, closed: new Map() };
+    this.#remoteEnds.set(comm, ends);
+    if (aborted === undefined) ends.closed.set(rank, { submitted, posted });
+    else ends.aborted ??= { rank, why: aborted };
+    this.#notify();
+  }
+
+  /** Notes a process that has closed a communicator and did not announce it. */
+  noteClosed(comm: CommInfo, rank: number, { submitted = 0, posted = [] }: CommReport): void {
+    this.#noteEnd(rank, { comm: this.#keyOf(comm), submitted, posted });
+  }
+
+  /** Calls `listener` for every change of `endOf`. Returns a function that removes it. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #notify(): void {
+    for (const listener of [...this.#listeners]) listener();
   }
 
   /** The remote end that keeps calls of this process from completing. */
-  async endOf(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
-    try {
-      return await this.#findEnd(comm, own);
-    } catch (error) {
-      if (error instanceof WentOnError) return { nextGeneration: error.ranks };
-      throw error;
-    }
-  }
-
-  async #findEnd(comm: CommInfo, own: CallCounters | undefined): Promise<RemoteEnd | undefined> {
-    const key = this.#keyOf(comm);
-    const aborted = await this.#get<AbortRecord>(`aborted ${key}`);
+  endOf(comm: CommInfo): RemoteEnd | undefined {
+    if (this.#next !== undefined) return { nextGeneration: this.#next };
+    const ends = this.#remoteEnds.get(this.#keyOf(comm));
+    if (ends === undefined) return undefined;
+    const { aborted, closed } = ends;
     if (aborted !== undefined) return { rank: aborted.rank, aborted: aborted.why };
-    for (let index = 0; index < comm.ranks.length; index++) {
-      const closed = await this.#get<CloseRecord>(closedKey(key, index));
-      if (closed === undefined) return undefined;
-      if (own?.dependsOn(comm.ranks.indexOf(closed.rank), closed) === true) {
-        return { rank: closed.rank, aborted: undefined };
-      }
+    const own = this.ownCounters(comm);
+    for (const [rank, there] of closed) {
+      if (own?.dependsOn(comm.ranks.indexOf(rank), there) === true)
+        return { rank, aborted: undefined };
     }
     return undefined;
   }
 
   /** True where another process has ended the communicator alone, or the job continues without this process. */
-  async isEndedElsewhere(comm: CommInfo): Promise<boolean> {
-    const key = this.#keyOf(comm);
-    const records = [this.#get(`aborted ${key}`), this.#get(closedKey(key, 0))];
-    try {
-      return (await Promise.all(records)).some((record) => record !== undefined);
-    } catch (error) {
-      if (error instanceof WentOnError) return true;
-      throw error;
-    }
+  isEndedElsewhere(comm: CommInfo): boolean {
+    return this.#next !== undefined || this.#remoteEnds.has(this.#keyOf(comm));
   }
 
-  #set(key: string, record: AbortRecord | CloseRecord): Promise<void> {
-    return this.#membership.set(key, new TextEncoder().encode(JSON.stringify(record)));
+  /** The last status of this process: all its counters, as of communicators that are over. */
+  lastStatus(): string {
+    const reports = [...this.#countersByKey].map(([key, counters]) => {
+      return [key, { ...countsOf(counters), ...counters.messageCounts(), isOver: true }] as const;
+    });
+    return JSON.stringify(Object.fromEntries(reports));
   }
 
-  /**
-   * The record at a key; `undefined` where there is none, or the store does not answer.
-   *
-   * @throws WentOnError when the others are in the next generation and this process is not.
-   */
-  async #get<Record>(key: string): Promise<Record | undefined> {
-    try {
-      const found = await this.#membership.get(key, now);
-      return JSON.parse(new TextDecoder().decode(found)) as Record;
-    } catch (error) {
-      const isLeftBehind =
-        error instanceof WentOnError && !error.ranks.includes(this.#membership.rank);
-      if (isLeftBehind) throw error;
-      return undefined;
-    }
+  /** The answer to a question of another process: `calls KEY`, `messages KEY`, `all KEY` or `passed KEY NUMBER`. */
+  async #answer(question: string): Promise<string> {
+    const [subject, key = "", number] = question.split(" ", 3);
+    if (subject === "passed") await (await this.#madeCounters(key)).passed(Number(number));
+    return JSON.stringify({ [key]: this.#report(subject, key) } satisfies CommReports);
+  }
+
+  /** The report of this process about a communicator. */
+  reportOf(subject: string, comm: CommInfo): CommReport {
+    return this.#report(subject, this.#keyOf(comm));
+  }
+
+  #report(subject: string | undefined, key: string): CommReport {
+    const counters = this.#countersByKey.get(key);
+    if (counters === undefined) return {};
+    return {
+      ...(subject !== "messages" && countsOf(counters)),
+      ...(subject !== "calls" && counters.messageCounts()),
+    };
+  }
+
+  #madeCounters(key: string): Promise<CallCounters> {
+    const counters = this.#countersByKey.get(key);
+    if (counters !== undefined) return Promise.resolve(counters);
+    return new Promise((resolve) => {
+      const awaited = this.#awaited.get(key) ?? new Set();
+      this.#awaited.set(key, awaited.add(resolve));
+    });
   }
 }
 
-/** Ranks that close the same communicator take the indexes from 0 on. */
-function closedKey(comm: string, index: number): string {
-  return `closed ${index} ${comm}`;
+function countsOf({ submitted, compared, atBarrier, isOver }: CallCounters): CallCounts {
+  return { submitted, compared, atBarrier, isOver };
 }

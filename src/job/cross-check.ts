@@ -4,13 +4,14 @@ import type { CallDigest, CommInfo } from "../api/backend-entry.ts";
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type CommError, RemoteRankError } from "../api/index.ts";
 import { longestTimerMs, pause } from "./async.ts";
+import type { MissingRankFinder } from "./missing-ranks.ts";
 import type { Membership } from "./rendezvous.ts";
 
 /** When the ranks of several processes compare their calls. */
 export type CompareCalls = "off" | "once" | "always";
 
-/** The first and the longest interval of queries for ranks that have submitted a call. */
-const [firstPollMs, longestPollMs] = [500, 600_000];
+/** A comparison that takes longer asks the other ranks whether they have submitted the call. */
+const askAfterMs = 500;
 
 /** The job's side of comparisons. */
 interface CrossCheckHost {
@@ -18,8 +19,7 @@ interface CrossCheckHost {
   readonly keyOf: (comm: CommInfo) => string;
   /** Called before this rank compares a call, for queries of other ranks. */
   readonly onCompare: (comm: CommInfo, number: number) => void;
-  /** Ranks of the job that have not submitted a call, or do not answer. */
-  readonly notSubmitted: (comm: CommInfo, number: number) => Promise<readonly number[]>;
+  readonly missingRanks: Pick<MissingRankFinder, "notSubmitted" | "onSubmitted">;
   readonly waits: StoreWaits;
 }
 
@@ -90,17 +90,17 @@ export class CrossCheck {
 
   /** Rejects once another rank has submitted a call of a kind that matched before, other than the call of this rank. */
   async #watchOthers(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
-    for (let pollMs = firstPollMs; ; pollMs = Math.min(2 * pollMs, longestPollMs)) {
-      await pause(pollMs, over, { unref: true });
-      const behind = over.aborted ? [] : await this.#job.notSubmitted(comm, number);
-      // The call has ended.
-      if (over.aborted) return new Promise<never>(() => undefined);
-      const own = comm.ranks.indexOf(this.#membership.rank);
-      const ahead = comm.ranks.flatMap((worldRank, rank) =>
-        rank === own || behind.includes(worldRank) ? [] : [rank],
-      );
-      if (ahead.length > 0) throw aheadError(comm, number, own, ahead);
-    }
+    const { missingRanks } = this.#job;
+    await pause(askAfterMs, over, { unref: true });
+    if (!over.aborted) await missingRanks.onSubmitted(comm, number, over);
+    const behind = over.aborted ? [] : await missingRanks.notSubmitted(comm, number);
+    // The call has ended.
+    if (over.aborted) return new Promise<never>(() => undefined);
+    const own = comm.ranks.indexOf(this.#membership.rank);
+    const ahead = comm.ranks.flatMap((worldRank, rank) =>
+      rank === own || behind.includes(worldRank) ? [] : [rank],
+    );
+    throw aheadError(comm, number, own, ahead);
   }
 }
 

@@ -26,13 +26,6 @@ export class StillInUseError extends RendezvousError {
   }
 }
 
-/** The generation is over, and `ranks` of it are in the next one: none of them where fresh processes have taken their place. */
-export class WentOnError extends CommClosedError {
-  override get name(): string {
-    return CommClosedError.name;
-  }
-}
-
 /** The error of a request that the store failed. */
 export function failureError(request: string, failure: Failure, context: ErrorContext): CommError {
   const { code, ranks, joined } = failure;
@@ -58,8 +51,6 @@ export function failureError(request: string, failure: Failure, context: ErrorCo
       return new RemoteRankError(text, facts);
     case "over":
       return new CommClosedError(text, facts);
-    case "went on":
-      return new WentOnError(text, facts);
     case "taken":
       return new InvalidArgumentError(text, { ...facts, field: "key" });
     case "limit":

@@ -21,6 +21,13 @@ interface Get extends Wait {
   readonly needs: readonly number[] | undefined;
 }
 
+/** A question to a rank, shared by all that have it at the same moment. */
+interface Question {
+  readonly id: number;
+  readonly rank: number;
+  readonly waits: Set<Wait>;
+}
+
 /** One generation. Ranks are numbered within it. */
 export class Generation {
   readonly number: number;
@@ -28,6 +35,9 @@ export class Generation {
   readonly #values = new Map<string, Uint8Array>();
   readonly #gets = new Map<string, Set<Get>>();
   readonly #barriers = new Barriers();
+  /** By the asked rank and the text. */
+  readonly #questions = new Map<string, Question>();
+  #nextQuestion = 1;
   #bytes = 0;
   readonly #ranks: readonly number[];
   #over: Failure | undefined;
@@ -170,11 +180,106 @@ export class Generation {
     this.#reply(rank, { kind: "values", id, values });
   }
 
+  /** Passes news on. */
+  announce(rank: number, { ranks, news }: Extract<Request, { kind: "announce" }>): void {
+    if (this.#over !== undefined) return;
+    for (const to of new Set(ranks)) {
+      if (to !== rank && this.members[to]?.state === "here")
+        this.#reply(to, { kind: "news", generation: this.number, rank, news });
+    }
+  }
+
+  /** Passes a question on, or adds a wait to one that was passed on. */
+  ask(asker: number, request: Extract<Request, { kind: "ask" }>): void {
+    const { id, rank, question, timeoutMs } = request;
+    const status = this.members[rank]?.status;
+    const refusal = this.#over ?? (status === undefined ? this.#lossFailingAsk(rank) : undefined);
+    if (refusal !== undefined) {
+      this.#fail(asker, id, refusal);
+      return;
+    }
+    const key = `${rank} ${question}`;
+    if (status !== undefined) {
+      this.#reply(asker, { kind: "answered", id, text: status });
+      return;
+    }
+    let asked = this.#questions.get(key);
+    if (asked === undefined) {
+      asked = { id: this.#nextQuestion++, rank, waits: new Set() };
+      this.#questions.set(key, asked);
+      this.#reply(rank, { kind: "asked", id: asked.id, generation: this.number, question });
+    }
+    const timer = after(timeoutMs, () => {
+      this.#dropWait(key, wait);
+      this.#fail(asker, id, {
+        code: "timeout",
+        headline: `ask: rank ${rank} did not answer within ${timeoutMs} ms`,
+        hint: "its process may be blocked or stopped",
+        ranks: [rank],
+      });
+    });
+    const wait: Wait = { rank: asker, id, timer };
+    asked.waits.add(wait);
+  }
+
+  /** Passes an answer on to all that wait for it. */
+  answer(rank: number, { id, text }: Extract<Request, { kind: "answer" }>): void {
+    for (const [key, question] of this.#questions) {
+      if (question.id !== id || question.rank !== rank) continue;
+      this.#answerAll(question, text);
+      this.#questions.delete(key);
+    }
+  }
+
+  #answerAll({ waits }: Question, text: string): void {
+    for (const { rank, id, timer } of waits) {
+      clearTimeout(timer);
+      this.#reply(rank, { kind: "answered", id, text });
+    }
+    waits.clear();
+  }
+
+  #dropWait(key: string, wait: Wait): void {
+    clearTimeout(wait.timer);
+    const question = this.#questions.get(key);
+    question?.waits.delete(wait);
+    if (question?.waits.size === 0) this.#questions.delete(key);
+  }
+
+  /** Ends questions to a rank that is gone, and those that it has. */
+  #dropQuestionsOf(gone: number): void {
+    const failure = this.#lossFailingAsk(gone);
+    const { status } = this.members[gone] as Member;
+    for (const [key, question] of this.#questions) {
+      for (const wait of question.waits) if (wait.rank === gone) this.#dropWait(key, wait);
+      if (question.rank !== gone) continue;
+      if (status !== undefined) this.#answerAll(question, status);
+      else if (failure !== undefined) this.#failAll(question, failure);
+      this.#questions.delete(key);
+    }
+  }
+
+  #failAll({ waits }: Question, failure: PartialFailure): void {
+    for (const { rank, id, timer } of waits) {
+      clearTimeout(timer);
+      this.#fail(rank, id, failure);
+    }
+    waits.clear();
+  }
+
+  #lossFailingAsk(rank: number): PartialFailure | undefined {
+    if (this.members[rank]?.state === "here") return undefined;
+    return lossFailure(this.members, "ask", [rank]);
+  }
+
   /** Cancels a wait of that rank, unless it has ended. */
   cancel(rank: number, id: number): void {
     const isMine = (wait: Wait): boolean => wait.rank === rank && wait.id === id;
     for (const [key, waits] of this.#gets) {
       for (const wait of waits) if (isMine(wait)) this.#dropGet(key, wait);
+    }
+    for (const [key, { waits }] of this.#questions) {
+      for (const wait of waits) if (isMine(wait)) this.#dropWait(key, wait);
     }
     const isCancelled = (each: BarrierWait): boolean => each.rank === rank && each.id === id;
     for (const each of this.#barriers.waiting(isCancelled)) {
@@ -184,12 +289,14 @@ export class Generation {
   }
 
   /** A rank is gone: waits that need it fail, and the others get a notice of a loss. */
-  gone(rank: number, state: "lost" | "left", reason: string): void {
+  gone(rank: number, state: "lost" | "left", reason: string, status?: string): void {
     const member = this.members[rank];
     if (member === undefined || member.state !== "here") return;
     member.state = state;
     member.reason = reason;
+    member.status = status;
     this.#dropWaitsOf(rank);
+    this.#dropQuestionsOf(rank);
     if (state === "lost" && this.#over === undefined) {
       const news = {
         kind: "lost",
@@ -214,6 +321,22 @@ export class Generation {
     }
   }
 
+  /** The next generation has begun: ranks that are not in it get those that are, and nothing happens here any more. */
+  endFor({ number, members }: Generation, peers: ReadonlySet<Peer>): void {
+    const ranks = ranksWhere(this.members, ({ peer }) => peers.has(peer));
+    for (const rank of this.presentRanks) {
+      if (!ranks.includes(rank))
+        this.#reply(rank, { kind: "began", generation: this.number, ranks });
+    }
+    this.end({
+      code: "over",
+      headline: `generation ${this.number} is over: generation ${number} was formed of ${members.length} ranks`,
+      hint: "use the communicator that rebuild() gave; a rank that is not in it has to end",
+      ranks,
+      joined: [],
+    });
+  }
+
   /** Nothing happens here any more: every wait, and every later request, fails with this. */
   end(failure: Failure): void {
     this.#over = failure;
@@ -224,6 +347,8 @@ export class Generation {
       }
     }
     for (const each of this.#barriers.waiting(() => true)) this.#failBarriers(each, failure);
+    for (const question of this.#questions.values()) this.#failAll(question, failure);
+    this.#questions.clear();
     this.#values.clear();
   }
 
@@ -329,6 +454,8 @@ export interface Member {
   readonly initialRank: number;
   state: "here" | "lost" | "left";
   reason: string;
+  /** The answer to all questions once it has left. */
+  status?: string | undefined;
 }
 
 /** The required parts of a failure; the rest has defaults. */

@@ -10,7 +10,7 @@ import type {
   Session,
 } from "../api/backend-entry.ts";
 import { CommClosedError } from "../api/index.ts";
-import { CallCounters } from "./call-counters.ts";
+import type { CallCounters } from "./call-counters.ts";
 import { CommStatus } from "./comm-status.ts";
 import { type CompareCalls, CrossCheck, StoreWaits } from "./cross-check.ts";
 import { FirstContacts } from "./first-contact.ts";
@@ -18,15 +18,14 @@ import { MissingRankFinder } from "./missing-ranks.ts";
 import { type GenerationOpener, rebuildJob } from "./rebuild.ts";
 import type { Membership } from "./rendezvous.ts";
 
-/** Counters are kept of this many communicators that are over. */
-const maxRetired = 64;
-
 /** Reports and queries ends of communicators in other processes. */
 export interface RemoteEnds {
   /** This process has ended a communicator without the others, none of which is lost. */
-  reportClosedAlone(comm: CommInfo): Promise<void>;
+  announceClosed(comm: CommInfo): void;
   /** True where another process has ended the communicator alone. */
-  isEndedElsewhere(comm: CommInfo): Promise<boolean>;
+  isEndedElsewhere(comm: CommInfo): boolean;
+  /** Calls `listener` for every change of that. Returns a function that removes it. */
+  onRemoteEnd(listener: () => void): () => void;
 }
 
 /** A membership, for a session. */
@@ -37,10 +36,6 @@ export class Job implements PeerProcesses, RemoteEnds {
   readonly #opener: GenerationOpener;
   readonly #missingRanks: MissingRankFinder;
   readonly #keys = new CommunicatorKeys();
-  /** Calls submitted by this process: by communicator, and by its key. */
-  readonly #counters = new WeakMap<CommInfo, CallCounters>();
-  readonly #countersByKey = new Map<string, CallCounters>();
-  readonly #retired: string[] = [];
   #isRebuilding = false;
   /** This process leaves the job, unless a later generation has begun. */
   #isLeaving = false;
@@ -55,29 +50,31 @@ export class Job implements PeerProcesses, RemoteEnds {
     compareCalls: CompareCalls = "off",
   ) {
     const keyOf = (comm: CommInfo): string => this.#keys.of(comm);
+    this.#commStatus = new CommStatus(membership, keyOf);
+    this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#commStatus);
     this.crossCheck = new CrossCheck(membership, compareCalls, {
       keyOf,
       onCompare: (comm, number) => this.#noteCompared(comm, number),
-      notSubmitted: (comm, number) => this.#missingRanks.notSubmitted(comm, number),
+      missingRanks: this.#missingRanks,
       waits: this.#waits,
     });
     this.firstContacts = new FirstContacts(membership, keyOf);
-    this.#commStatus = new CommStatus(membership, keyOf);
     this.#membership = membership;
     this.#newest = membership;
     this.#opener = opener;
-    this.#missingRanks = new MissingRankFinder(membership, keyOf, this.#countersByKey);
   }
 
   /** The counters of a communicator, the same object every time. */
   countersOf(comm: CommInfo): CallCounters {
-    let counters = this.#counters.get(comm);
-    if (counters === undefined) {
-      counters = new CallCounters(comm.ranks.length);
-      this.#counters.set(comm, counters);
-      this.#countersByKey.set(this.#keys.of(comm), counters);
-    }
+    const counters = this.#commStatus.countersOf(comm);
+    // A rank that closed it with its own work done announces nothing.
+    counters.onDisconnect ??= () => void this.#noteClosers(comm);
     return counters;
+  }
+
+  async #noteClosers(comm: CommInfo): Promise<void> {
+    for (const [rank, report] of await this.#missingRanks.findClosers(comm))
+      this.#commStatus.noteClosed(comm, rank, report);
   }
 
   /** Names the children that call `number` of the parent made, in the order of every process. */
@@ -85,19 +82,15 @@ export class Job implements PeerProcesses, RemoteEnds {
     this.#keys.add(parent, number, children);
   }
 
-  /** A communicator takes no more calls: their waits in the store end. Its counters still answer queries, for a while. */
+  /** A communicator takes no more calls: their waits in the store end. */
   retire(comm: CommInfo): void {
     this.#waits.cancel(comm);
-    const counters = this.#counters.get(comm);
-    if (counters !== undefined) counters.isOver = true;
-    this.#retired.push(this.#keys.of(comm));
-    if (this.#retired.length > maxRetired)
-      this.#countersByKey.delete(this.#retired.shift() as string);
+    this.#commStatus.retire(comm);
   }
 
   /** Counts a compared call. */
   #noteCompared(comm: CommInfo, number: number): void {
-    const counters = this.#countersByKey.get(this.#keys.of(comm));
+    const counters = this.#commStatus.ownCounters(comm);
     if (counters !== undefined) counters.compared = number + 1;
   }
 
@@ -113,28 +106,24 @@ export class Job implements PeerProcesses, RemoteEnds {
 
   /** This process has aborted a communicator. */
   aborted(comm: CommInfo, why: unknown): void {
-    this.#commStatus.reportAborted(comm, why);
+    this.#commStatus.announceAborted(comm, why);
   }
 
   /** This process has closed a communicator without the others. */
-  async reportClosedAlone(comm: CommInfo): Promise<void> {
-    const counters = this.#counters.get(comm);
-    if (counters !== undefined) await this.#commStatus.reportClosed(comm, counters);
+  announceClosed(comm: CommInfo): void {
+    this.#commStatus.announceClosed(comm);
   }
 
-  /** True where another process has ended the communicator alone. */
-  isEndedElsewhere(comm: CommInfo): Promise<boolean> {
+  isEndedElsewhere(comm: CommInfo): boolean {
     return this.#commStatus.isEndedElsewhere(comm);
   }
 
-  /** The remote end that keeps calls of this process from completing. */
-  async remoteEnd(comm: CommInfo): Promise<RemoteEnd | undefined> {
-    const own = this.#countersByKey.get(this.#keys.of(comm));
-    const ended = await this.#commStatus.endOf(comm, own);
-    if (ended !== undefined || own?.disconnected !== true) return ended;
-    // A rank that closed it with work of its own done leaves no record.
-    const rank = await this.#missingRanks.findCloser(comm, own);
-    return rank === undefined ? undefined : { rank, aborted: undefined };
+  remoteEnd(comm: CommInfo): RemoteEnd | undefined {
+    return this.#commStatus.endOf(comm);
+  }
+
+  onRemoteEnd(listener: () => void): () => void {
+    return this.#commStatus.onChange(listener);
   }
 
   get rank(): number {
@@ -191,8 +180,9 @@ export class Job implements PeerProcesses, RemoteEnds {
   async leave(): Promise<void> {
     this.#isLeaving = true;
     if (this.#isRebuilding) return;
-    this.#missingRanks.end();
-    await this.#newest.leave();
+    // A generation that did not open has communicators of its own.
+    const isOwn = this.#newest === this.#membership;
+    await this.#newest.leave(isOwn ? this.#commStatus.lastStatus() : undefined);
   }
 
   /** Ranks of this generation as ranks of the newest membership, without those that are not in it. */

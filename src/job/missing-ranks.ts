@@ -1,32 +1,32 @@
-/** Finds the ranks that a call or message waits for, by queries to the other processes. Ranks are those of the job. */
+/** Finds the ranks that a call or message waits for, by questions to the other processes. Ranks are those of the job. */
+import { setMaxListeners } from "node:events";
 import type { CommInfo, MissingRanks, RemoteTransfer } from "../api/backend-entry.ts";
+import { longestTimerMs } from "./async.ts";
 import { CallCounters, type Message, type MessageCounts, messagesOf } from "./call-counters.ts";
+import type { CommReport, CommReports, CommStatus } from "./comm-status.ts";
 import type { Membership } from "./rendezvous.ts";
-import { type RankAnswers, StatusQuery } from "./status-query.ts";
 
-/** The reports of a process by communicator key: one in an answer, all in its final status. */
-type CommReports = Readonly<Record<string, Partial<MessageCounts & CallCounts>>>;
+/** Longest wait for one answer, and for all of them where the store is busy. */
+const [answerMs, allMs] = [1000, 3000];
 
-/** Counters of collective calls: see `CallCounters`. */
-type CallCounts = Pick<CallCounters, "submitted" | "compared" | "atBarrier" | "isOver">;
+/** The report of a rank; `undefined` without an answer. */
+type Ask = (rank: number) => Promise<CommReport | undefined>;
 
-/** The queries and answers of one process. */
+/** The questions of one process. */
 export class MissingRankFinder {
-  readonly #membership: Membership;
+  readonly #membership: Pick<Membership, "ask" | "rank" | "size">;
   readonly #keyOf: (comm: CommInfo) => string;
-  readonly #counters: ReadonlyMap<string, CallCounters>;
-  readonly #statusQuery: StatusQuery;
+  readonly #status: CommStatus;
 
-  /** `keyOf` gives a communicator the same name in every process; `counters` are those of this process, by that name. */
+  /** `keyOf` gives a communicator the same name in every process; `status` has the counters of this process. */
   constructor(
-    membership: Membership,
+    membership: Pick<Membership, "ask" | "rank" | "size">,
     keyOf: (comm: CommInfo) => string,
-    counters: ReadonlyMap<string, CallCounters>,
+    status: CommStatus,
   ) {
     this.#membership = membership;
     this.#keyOf = keyOf;
-    this.#counters = counters;
-    this.#statusQuery = new StatusQuery(membership, (about) => JSON.stringify(this.#report(about)));
+    this.#status = status;
   }
 
   /**
@@ -35,11 +35,11 @@ export class MissingRankFinder {
    * them cancelled, or their connections or windows differ.
    */
   async forCall(comm: CommInfo, number: number): Promise<MissingRanks> {
-    const own = this.#counters.get(this.#keyOf(comm)) ?? new CallCounters(comm.ranks.length);
+    const own = this.#status.ownCounters(comm) ?? new CallCounters(comm.ranks.length);
     const comparing =
       own.submitted > number || own.compared <= own.submitted ? Infinity : own.compared - 1;
     let haveDiverged = own.atBarrier === number;
-    const ranks = await this.#ranksFailing(comm, ({ submitted, compared, atBarrier }) => {
+    const ranks = await this.#ranksFailing(comm, ({ submitted = 0, compared = 0, atBarrier }) => {
       haveDiverged ||= atBarrier === number;
       return compared > comparing || submitted > number;
     });
@@ -48,93 +48,101 @@ export class MissingRankFinder {
 
   /** Ranks that have not submitted call `number`, or do not answer. */
   notSubmitted(comm: CommInfo, number: number): Promise<number[]> {
-    return this.#ranksFailing(comm, ({ submitted }) => submitted > number);
+    return this.#ranksFailing(comm, ({ submitted = 0 }) => submitted > number);
+  }
+
+  /** Resolves when another rank has submitted call `number`; stays pending after the signal. */
+  onSubmitted(comm: CommInfo, number: number, signal: AbortSignal): Promise<void> {
+    const bounds = { timeoutMs: longestTimerMs, signal, idle: true };
+    const question = `passed ${this.#keyOf(comm)} ${number}`;
+    return new Promise((resolve) => {
+      for (const rank of this.#others(comm)) {
+        // A rank that is lost ends the wait in another way.
+        this.#membership.ask(rank, question, bounds).then(
+          () => resolve(),
+          () => undefined,
+        );
+      }
+    });
   }
 
   /** Other ranks with counters that fail a condition, or without an answer. */
-  async #ranksFailing(
-    comm: CommInfo,
-    holds: (counts: Omit<CallCounts, "isOver">) => boolean,
-  ): Promise<number[]> {
-    const { rank, size } = this.#membership;
-    const others = comm.ranks.filter((each) => each !== rank && each < size);
-    const key = this.#keyOf(comm);
-    const failing = await this.#statusQuery.query(`calls ${key}`, async (answers) => {
-      const checks = others.map(async (each) => {
-        const { submitted = 0, compared = 0, atBarrier } = await reportOf(answers, each, key);
-        return holds({ submitted, compared, atBarrier }) ? [] : [each];
+  async #ranksFailing(comm: CommInfo, holds: (counts: CommReport) => boolean): Promise<number[]> {
+    return await this.#ask("calls", comm, async (ask) => {
+      const checks = this.#others(comm).map(async (each) => {
+        const report = await ask(each);
+        return report !== undefined && holds(report) ? [] : [each];
       });
       return (await Promise.all(checks)).flat();
     });
-    return failing ?? others;
   }
 
   /** Ranks that a batch of messages waits for; `undefined` where the store does not answer. */
-  forMessages(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
+  async forMessages(
+    comm: CommInfo,
+    halves: readonly RemoteTransfer[],
+  ): Promise<number[] | undefined> {
     const { ranks } = comm;
-    const key = this.#keyOf(comm);
-    return this.#statusQuery.query(`messages ${key}`, async (answers) => {
+    return await this.#ask("messages", comm, async (ask, hasStore) => {
       const of = async (rank: number): Promise<MessageCounts> => {
-        const report = await reportOf(answers, ranks[rank] as number, key);
+        const report = await ask(ranks[rank] as number);
         return { posted: [], waiting: [], ...report };
       };
       const own = ranks.indexOf(this.#membership.rank);
       const together = messagesOf(ranks.length, halves);
       const missing = await blockingRanks(ranks.length, of, own, together);
-      return missing.map((rank) => ranks[rank] as number);
+      return hasStore() ? missing.map((rank) => ranks[rank] as number) : undefined;
     });
   }
 
-  /** A rank that has closed the communicator while calls of this rank depend on it; `undefined` where there is none. */
-  findCloser(comm: CommInfo, own: CallCounters): Promise<number | undefined> {
-    const { rank, size } = this.#membership;
-    const key = this.#keyOf(comm);
-    return this.#statusQuery.query(`all ${key}`, async (answers) => {
-      const checks = comm.ranks.map(async (each, at) => {
-        if (each === rank || each >= size) return [];
-        const { submitted = 0, posted = [], isOver } = await reportOf(answers, each, key);
-        return isOver === true && own.dependsOn(at, { submitted, posted }) ? [each] : [];
+  /** Ranks that have ended the communicator, with their counters. */
+  async findClosers(comm: CommInfo): Promise<(readonly [number, CommReport])[]> {
+    return await this.#ask("all", comm, async (ask) => {
+      const checks = this.#others(comm).map(async (each) => {
+        const report = await ask(each);
+        return report?.isOver === true ? [[each, report] as const] : [];
       });
-      return (await Promise.all(checks)).flat()[0];
+      return (await Promise.all(checks)).flat();
     });
   }
 
-  /** Stops answering, and stores a final report for later queries. */
-  end(): void {
-    this.#statusQuery.end();
+  #others({ ranks }: CommInfo): number[] {
+    const { rank, size } = this.#membership;
+    return ranks.filter((each) => each !== rank && each < size);
   }
 
-  #report(about?: string): CommReports {
-    const all = [...this.#counters];
-    if (about === undefined) {
-      return Object.fromEntries(
-        all.map(([key, counters]) => [key, { ...reportFrom(counters), isOver: true }]),
-      );
+  /** Asks ranks about a communicator, within bounds. */
+  async #ask<T>(
+    subject: string,
+    comm: CommInfo,
+    evaluate: (ask: Ask, hasStore: () => boolean) => Promise<T>,
+  ): Promise<T> {
+    const over = new AbortController();
+    const timer = setTimeout(() => over.abort(), allMs).unref();
+    const { signal } = over;
+    // Each question listens to it: with many ranks Node.js would warn of a leak.
+    setMaxListeners(0, signal);
+    const key = this.#keyOf(comm);
+    let hasStore = true;
+    const ask: Ask = async (rank) => {
+      if (rank === this.#membership.rank) return this.#status.reportOf(subject, comm);
+      const question = `${subject} ${key}`;
+      try {
+        const answer = await this.#membership.ask(rank, question, { timeoutMs: answerMs, signal });
+        return (JSON.parse(answer) as CommReports)[key] ?? {};
+      } catch (error) {
+        const { code } = error as { code?: string };
+        if (code === "ERR_COMM_RENDEZVOUS" || code === "ERR_COMM_ABORTED") hasStore = false;
+        return undefined;
+      }
+    };
+    try {
+      return await evaluate(ask, () => hasStore);
+    } finally {
+      clearTimeout(timer);
+      over.abort();
     }
-    const [subject, key] = about.split(" ", 2);
-    const counters = key === undefined ? undefined : this.#counters.get(key);
-    if (key === undefined || counters === undefined) return {};
-    if (subject === "all") return { [key]: reportFrom(counters) };
-    return { [key]: subject === "calls" ? countsOf(counters) : counters.messageCounts() };
   }
-}
-
-function countsOf({ submitted, compared, atBarrier, isOver }: CallCounters): CallCounts {
-  return { submitted, compared, atBarrier, isOver };
-}
-
-function reportFrom(counters: CallCounters): CallCounts & MessageCounts {
-  return { ...countsOf(counters), ...counters.messageCounts() };
-}
-
-/** A rank's report about a communicator. */
-async function reportOf(
-  answers: RankAnswers,
-  rank: number,
-  key: string,
-): Promise<CommReports[string]> {
-  const answer = await answers(rank);
-  return answer === undefined ? {} : ((JSON.parse(answer) as CommReports)[key] ?? {});
 }
 
 /** A message that waits, and the rank of its other end. */

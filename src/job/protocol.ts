@@ -26,6 +26,8 @@ const rank = whole(0, limits.ranks - 1);
 const ranks = listOf(rank, limits.ranks);
 const key = text(limits.keyBytes);
 const value = bytes(limits.valueBytes);
+/** News, a question or its answer. */
+const longText = text(limits.valueBytes);
 const version = whole(0, Number.MAX_SAFE_INTEGER);
 const token = bytes(tokenBytes);
 
@@ -61,24 +63,22 @@ export const requests = {
     ...{ id, generation, without: optional(ranks) },
     ...{ settleMs: milliseconds, timeoutMs: milliseconds },
   },
+  /** News for some ranks; without an answer. */
+  announce: { generation, ranks, news: longText },
+  /** A question to another rank, answered by it, or by the status that it left. */
+  ask: { id, generation, rank, question: longText, timeoutMs: milliseconds },
+  /** The answer to a question that the store has passed on, by the number of the question. */
+  answer: { id, generation, text: longText },
   cancel: { id },
-  leave: {},
+  /** The status answers later questions. */
+  leave: { status: optional(longText) },
 };
 
 /** A message from a rank. */
 export type Request = MessageOf<typeof requests>;
 
 /** Why a request failed; each stands for a class of error. */
-const failureCodes = [
-  "timeout",
-  "gone",
-  "over",
-  "refused",
-  "taken",
-  "limit",
-  "in use",
-  "went on",
-] as const;
+const failureCodes = ["timeout", "gone", "over", "refused", "taken", "limit", "in use"] as const;
 
 /** From the store to a rank. */
 export const replies = {
@@ -101,7 +101,14 @@ export const replies = {
     /** For a join or rejoin that timed out: the present ranks. */
     joined: ranks,
   },
+  answered: { id, text: longText },
+  // Pushed, without a request.
   lost: { generation, rank, atMs: time, reason: text(longestText) },
+  /** News of a rank. */
+  news: { generation, rank, news: longText },
+  asked: { id, generation, question: longText },
+  /** The next generation began with these ranks of this one, and without this rank. */
+  began: { generation, ranks },
   closing: { reason: text(longestText) },
   bye: {},
 };

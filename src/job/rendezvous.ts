@@ -168,6 +168,29 @@ export interface Membership {
   awaitBarriers(barriers: readonly Barrier[], options?: WaitOptions): Promise<boolean>;
 
   /**
+   * Sends news to ranks of this generation, in order; those that are gone get none. Nothing waits for it.
+   */
+  announce(ranks: readonly number[], news: string): void;
+
+  /** Calls `listener` for all news of other ranks, those before the first listener included. Returns a function that removes it. */
+  onNews(listener: (news: string, rank: number) => void): () => void;
+
+  /**
+   * The answer of a rank to a question, as soon as its process gives one; of a rank that has left, its last status. Ranks with the
+   * same question at the same moment share an answer.
+   *
+   * @throws CommTimeoutError at the deadline: the process is blocked, stopped, or has no answer yet. RemoteRankError when it is
+   *   lost, or left no status. CommAbortedError by `signal`.
+   */
+  ask(rank: number, question: string, options?: WaitOptions): Promise<string>;
+
+  /** Gives the function that answers the questions of other ranks: at once, or when its promise resolves. */
+  onQuestion(answer: (question: string) => string | Promise<string>): void;
+
+  /** Calls `listener` once the next generation has begun without this rank, with the ranks of this generation in it. */
+  onNextGeneration(listener: (ranks: readonly number[]) => void): void;
+
+  /**
    * Forms the next generation with the other survivors; ranks keep their order and get new numbers. This membership ends on
    * success, and if the others continue without this rank. Later requests fail with a `CommClosedError` with the `ranks` of
    * this generation that continued.
@@ -178,10 +201,10 @@ export interface Membership {
   rejoin(options?: RejoinOptions): Promise<Membership>;
 
   /**
-   * Leaves the job; the others see no loss. Bounded and idempotent. The rank that hosts the place first waits
-   * up to five seconds for the others to leave.
+   * Leaves the job; the others see no loss, and the status answers their questions. Bounded and idempotent. The rank that hosts
+   * the place first waits up to five seconds for the others to leave.
    */
-  leave(): Promise<void>;
+  leave(status?: string): Promise<void>;
 }
 
 /** The default wait, in milliseconds. */

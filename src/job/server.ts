@@ -350,7 +350,7 @@ export class ServerConnection implements Peer {
         this.#expect(request, "request");
         this.send({ kind: "bye" });
         this.#framed?.finish();
-        this.#host.store.gone(this, "left", "");
+        this.#host.store.gone(this, "left", "", request.status);
         this.#close(undefined);
         return;
       default:

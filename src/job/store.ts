@@ -66,7 +66,14 @@ export class Store {
       return;
     }
     // Any other number is of a past generation of the peer.
-    if (place?.generation.number !== request.generation) {
+    const isPast = place?.generation.number !== request.generation;
+    if (request.kind === "announce" || request.kind === "answer") {
+      if (isPast) return;
+      if (request.kind === "announce") place.generation.announce(place.rank, request);
+      else place.generation.answer(place.rank, request);
+      return;
+    }
+    if (isPast) {
       fail(peer, request.id, {
         code: "over",
         headline: `${request.kind}: generation ${request.generation} is over`,
@@ -85,6 +92,9 @@ export class Store {
       case "barrier":
         generation.wait(rank, request);
         return;
+      case "ask":
+        generation.ask(rank, request);
+        return;
       case "rejoin":
         this.#rejoin(peer, rank, generation, request);
         return;
@@ -92,14 +102,14 @@ export class Store {
   }
 
   /** A peer left, or its connection ended. */
-  gone(peer: Peer, state: "lost" | "left", reason: string): void {
+  gone(peer: Peer, state: "lost" | "left", reason: string, status?: string): void {
     const place = this.#places.get(peer);
     this.#joining.delete(peer);
     this.#places.delete(peer);
     this.#joinPhase?.withdraw(peer);
     const initialRank = place?.generation.members[place.rank]?.initialRank;
     if (state === "left" && initialRank !== undefined) this.#left.add(initialRank);
-    place?.generation.gone(place.rank, state, reason);
+    place?.generation.gone(place.rank, state, reason, status);
     if (place !== undefined && place.generation === this.#latest) this.#joinPhase?.check();
   }
 
@@ -225,14 +235,7 @@ export class Store {
       this.#joining.delete(peer);
       this.#places.set(peer, { generation, rank });
     }
-    const joinedPeers = new Set(joined.map(({ peer }) => peer));
-    before?.end({
-      code: "went on",
-      headline: `generation ${before.number} is over: generation ${number} was formed of ${members.length} ranks`,
-      hint: "use the communicator that rebuild() gave; a rank that is not in it has to end",
-      ranks: before.members.flatMap(({ peer }, rank) => (joinedPeers.has(peer) ? [rank] : [])),
-      joined: [],
-    });
+    before?.endFor(generation, new Set(joined.map(({ peer }) => peer)));
     const initialRanks = members.map(({ initialRank }) => initialRank);
     for (const [rank, { peer, id }] of joined.entries()) {
       const { hosted } = this.#options;

@@ -77,7 +77,8 @@ function warnUnobserved(): void {
 
 // Communicators that other processes have ended: aborted, closed, or left behind by a rebuild without this process.
 //
-// The other processes are queried each second, and only while a call stays open for longer.
+// The session pushes such ends. From the first one on, calls that stay open for longer are examined: a call may depend on an
+// earlier end, and its own end or deadline, whose error says more, goes before.
 
 const everyMs = 1_000;
 
@@ -89,36 +90,37 @@ export function watchRemoteEnds(
   if (others === undefined) return () => undefined;
   /** The open calls at the last look. */
   let before = new Map<Ledger, Operation>();
-  const pending = new Set<Ledger>();
   const end = (comm: CommInfo, ended: RemoteEnd): void => {
-    if ("nextGeneration" in ended)
-      communicators.abort(comm, leftBehindError(comm, ended.nextGeneration), "job");
-    else if (ended.aborted === undefined) communicators.onRemoteClose(comm, ended.rank);
-    else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
-  };
-  const ask = async (ledger: Ledger, op: Operation): Promise<void> => {
-    pending.add(ledger);
     try {
-      const ended = await others.remoteEnd(ledger.comm);
-      if (ended !== undefined && op.pending) end(ledger.comm, ended);
+      if ("nextGeneration" in ended)
+        communicators.abort(comm, leftBehindError(comm, ended.nextGeneration), "job");
+      else if (ended.aborted === undefined) communicators.onRemoteClose(comm, ended.rank);
+      else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
     } catch (error) {
       // An error of a hook has no other receiver.
       emitWarning(String(error), "TwincclUnseenFailure");
-    } finally {
-      pending.delete(ledger);
     }
   };
   const look = (): void => {
     const now = new Map<Ledger, Operation>();
-    for (const ledger of communicators.ledgers) {
-      const { oldest } = ledger;
+    for (const ledger of [...communicators.ledgers]) {
+      const { comm, oldest } = ledger;
       if (oldest === undefined) continue;
       now.set(ledger, oldest);
-      if (before.get(ledger) === oldest && !pending.has(ledger)) void ask(ledger, oldest);
+      const ended = before.get(ledger) === oldest ? others.remoteEnd(comm) : undefined;
+      if (ended !== undefined) end(comm, ended);
     }
     before = now;
   };
-  const timer: { unref?: () => void } | number = setInterval(look, everyMs);
-  if (typeof timer === "object") timer.unref?.();
-  return () => clearInterval(timer as Parameters<typeof clearInterval>[0]);
+  let timer: { unref?: () => void } | number | undefined;
+  const stop = others.onRemoteEnd(() => {
+    if (timer !== undefined) return;
+    look();
+    timer = setInterval(look, everyMs);
+    if (typeof timer === "object") timer.unref?.();
+  });
+  return () => {
+    stop();
+    clearInterval(timer as Parameters<typeof clearInterval>[0]);
+  };
 }

@@ -477,7 +477,7 @@ describe("after the proof", () => {
     const open = await speaker(to(at));
     open.send(hello(), join, ...unasked);
     const waiting = errorOf((await healthy).exchange("k", bytes("")));
-    open.send({ kind: "leave" });
+    open.send({ kind: "leave", status: undefined });
     expect((await waiting).message).toContain("rank 0 has left");
     await within(15_000, open.ended);
   });
@@ -550,7 +550,10 @@ describe("messages", () => {
       barriers: fc.array(fc.record({ key, ranks }), { maxLength: 4 }),
     }),
     fc.record({ kind: of("cancel"), id }),
-    fc.record({ kind: of("leave") }),
+    fc.record({ kind: of("leave"), status: fc.option(key, { nil: undefined }) }),
+    fc.record({ kind: of("announce"), generation, ranks, news: key }),
+    fc.record({ kind: of("ask"), id, generation, rank: fc.nat(9), question: key, timeoutMs }),
+    fc.record({ kind: of("answer"), id, generation, text: key }),
   );
   const anyReply: fc.Arbitrary<Reply> = fc.oneof(
     fc.record({ kind: of("welcome"), version }),
@@ -564,12 +567,16 @@ describe("messages", () => {
     fc.record({ kind: of("values"), id, values: fc.array(value, { maxLength: 4 }) }),
     fc.record({
       ...{ kind: of("failed"), id, headline: key, hint: key, ranks, joined: ranks },
-      code: fc.constantFrom<Failure["code"][]>("timeout", "gone", "taken", "in use", "went on"),
+      code: fc.constantFrom<Failure["code"][]>("timeout", "gone", "taken", "in use"),
     }),
     fc.record({
       ...{ kind: of("lost"), generation, rank: fc.nat(9), reason: key },
       atMs: fc.nat(),
     }),
+    fc.record({ kind: of("answered"), id, text: key }),
+    fc.record({ kind: of("news"), generation, rank: fc.nat(9), news: key }),
+    fc.record({ kind: of("asked"), id, generation, question: key }),
+    fc.record({ kind: of("began"), generation, ranks }),
     fc.record({ kind: of("closing"), reason: key }),
     fc.record({ kind: of("bye") }),
   );

@@ -56,16 +56,14 @@ describe("a process ends by itself", () => {
     expect(await run(path, server.port, secret)).toEqual(["in\n", 0]);
   });
 
-  test("although it would answer the queries of other ranks", async () => {
+  test("although it would answer the questions of other ranks", async () => {
     const { server, secret } = await place(1);
-    const statusQuery = new URL("../../../dist/job/status-query.js", import.meta.url).href;
     const path = script(
       "answers.mjs",
-      `import { StatusQuery } from ${JSON.stringify(statusQuery)};
-       process.env.TWINCCL_STORE = "launcher";
+      `process.env.TWINCCL_STORE = "launcher";
        const there = rendezvousFor(launcherEnvironment(process.env));
        const member = await there.join({ jobId, rank, size });
-       new StatusQuery(member, () => "words");
+       member.onQuestion(() => "words");
        await pause(50);
        // A wait that is not idle beside it still holds the process.
        await member.get("never", { timeoutMs: 200 }).catch(() => console.log("waited"));`,

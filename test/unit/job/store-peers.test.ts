@@ -154,6 +154,89 @@ describe("requests to a past generation", () => {
   });
 });
 
+describe("a question", () => {
+  const ask = (id: number, rank: number, timeoutMs = 1_000): Request =>
+    ({ kind: "ask", id, generation: 0, rank, question: "calls", timeoutMs }) as const;
+  const answer = (id: number, text: string): Request =>
+    ({ kind: "answer", id, generation: 0, text }) as const;
+  const send = (store: Store, peer: Peer, request: Request): void =>
+    store.request(peer, request as Parameters<Store["request"]>[1]);
+
+  test("is passed on once, and its answer goes to all that wait for it", () => {
+    const { store, peers } = joined(3);
+    const [zero, one, two] = peers as [Noting, Noting, Noting];
+    send(store, zero, ask(2, 2));
+    send(store, one, ask(3, 2));
+    expect(two.replies.slice(1)).toEqual([
+      { kind: "asked", id: 1, generation: 0, question: "calls" },
+    ]);
+    // Another rank cannot answer it, and no answer counts twice.
+    send(store, one, answer(1, "of 1"));
+    send(store, two, answer(1, "of 2"));
+    send(store, two, answer(1, "again"));
+    expect(zero.replies.slice(1)).toEqual([{ kind: "answered", id: 2, text: "of 2" }]);
+    expect(one.replies.slice(1)).toEqual([{ kind: "answered", id: 3, text: "of 2" }]);
+    send(store, zero, ask(4, 2));
+    expect(two.last).toEqual({ kind: "asked", id: 2, generation: 0, question: "calls" });
+    expect(vi.getTimerCount()).toBe(1);
+  });
+
+  test("ends at its deadline, or when it is cancelled, and a late answer goes nowhere", () => {
+    const { store, peers } = joined(2);
+    const [zero, one] = peers as [Noting, Noting];
+    send(store, zero, ask(2, 1, 50));
+    vi.advanceTimersByTime(50);
+    expect(zero.last).toMatchObject({ kind: "failed", id: 2, code: "timeout", ranks: [1] });
+    send(store, zero, ask(3, 1));
+    send(store, zero, { kind: "cancel", id: 3 });
+    for (const id of [1, 2]) send(store, one, answer(id, "late"));
+    expect(zero.replies).toHaveLength(2);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test("is answered by the status of a rank that has left, and fails for one that is lost", () => {
+    const { store, peers } = joined(3);
+    const [zero, one, two] = peers as [Noting, Noting, Noting];
+    send(store, zero, ask(2, 1));
+    send(store, zero, ask(3, 2));
+    store.gone(one, "left", "", "its status");
+    store.gone(two, "lost", "the connection ended");
+    send(store, zero, ask(4, 1));
+    send(store, zero, ask(5, 2));
+    const replies = zero.replies.filter(({ kind }) => kind !== "lost" && kind !== "joined");
+    expect(replies).toMatchObject([
+      { kind: "answered", id: 2, text: "its status" },
+      { kind: "failed", id: 3, code: "gone", ranks: [2] },
+      { kind: "answered", id: 4, text: "its status" },
+      { kind: "failed", id: 5, code: "gone", ranks: [2] },
+    ]);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test("of a rank that is gone has no receiver", () => {
+    const { store, peers } = joined(2);
+    const [zero, one] = peers as [Noting, Noting];
+    send(store, zero, ask(2, 1));
+    store.gone(zero, "lost", "the connection ended");
+    send(store, one, answer(1, "late"));
+    expect(zero.replies).toHaveLength(1);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});
+
+test("news go to the named ranks of the same generation that are there", () => {
+  const { store, peers } = joined(4);
+  const [zero, one, two, three] = peers as [Noting, Noting, Noting, Noting];
+  store.gone(two, "left", "");
+  const announce = (generation: number, ranks: readonly number[]): Request =>
+    ({ kind: "announce", generation, ranks, news: "over" }) as const;
+  ask(store, zero, announce(0, [0, 1, 1, 2, 9]));
+  ask(store, zero, announce(7, [1, 3]));
+  const news = { kind: "news", generation: 0, rank: 0, news: "over" };
+  expect(one.replies.slice(1)).toEqual([news]);
+  expect([zero, two, three].map(({ replies }) => replies.length)).toEqual([1, 1, 1]);
+});
+
 test("a wait in a generation that others leave fails with the ranks that continued", () => {
   const { store, peers } = joined(3);
   const [zero, one, two] = peers as [Noting, Noting, Noting];
@@ -170,9 +253,10 @@ test("a wait in a generation that others leave fails with the ranks that continu
     ask(store, zero, request);
   }
   for (const peer of [one, two]) ask(store, peer, rejoin(2, 0, [0]));
-  expect(zero.replies.slice(1)).toMatchObject(
-    [2, 3, 4].map((id) => ({ kind: "failed", id, code: "went on", ranks: [1, 2] })),
-  );
+  expect(zero.replies.slice(1)).toMatchObject([
+    { kind: "began", generation: 0, ranks: [1, 2] },
+    ...[2, 3, 4].map((id) => ({ kind: "failed", id, code: "over", ranks: [1, 2] })),
+  ]);
   expect(vi.getTimerCount()).toBe(0);
 });
 

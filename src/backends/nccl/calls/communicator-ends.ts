@@ -1,11 +1,7 @@
 /** Ends the communicators of a session: with the other processes where possible, else by an abort. */
 
-import { settlesWithin } from "../../../job/async.ts";
 import type { RemoteEnds } from "../../../job/job.ts";
 import type { NcclCommunicator } from "./communicator.ts";
-
-/** Longest time to report an end to the store, and the interval of queries for remote ends. */
-const [reportMs, pollMs] = [1_000, 500];
 
 /** Ends the communicators of one session. */
 export class CommunicatorEnds {
@@ -44,9 +40,8 @@ export class CommunicatorEnds {
     // The end needs no report where a process is lost or has ended it before.
     if (this.#lacksMember(comm) || this.#endedElsewhere.has(comm)) return;
     this.#isDetached = true;
-    // Reported now: this process may be about to leave the job.
-    const reporting = this.#remote?.reportClosedAlone(comm.info);
-    if (reporting !== undefined) await settlesWithin(reportMs, reporting);
+    // Announced now: this process may be about to leave the job.
+    this.#remote?.announceClosed(comm.info);
   }
 
   #lacksMember(comm: NcclCommunicator): boolean {
@@ -61,23 +56,19 @@ export class CommunicatorEnds {
     }
     const cancelled = new AbortController();
     this.#ending.set(comm, cancelled);
-    const check = (): void => void this.#checkRemoteEnd(comm, cancelled);
-    // A process that has ended one alone may have ended many.
-    if (this.#endedElsewhere.size > 0) check();
-    const polling = setInterval(check, pollMs);
+    const check = (): void => {
+      if (this.#remote?.isEndedElsewhere(comm.info) !== true) return;
+      this.#endedElsewhere.add(comm);
+      cancelled.abort();
+    };
+    const ignore = this.#remote?.onRemoteEnd(check);
+    check();
     try {
       return await comm.end(cancelled.signal);
     } finally {
-      clearInterval(polling);
+      ignore?.();
       this.#ending.delete(comm);
     }
-  }
-
-  /** Cancels an end where another process has ended the communicator alone. */
-  async #checkRemoteEnd(comm: NcclCommunicator, cancelled: AbortController): Promise<void> {
-    if ((await this.#remote?.isEndedElsewhere(comm.info)) !== true) return;
-    this.#endedElsewhere.add(comm);
-    cancelled.abort();
   }
 
   /** Ends communicators one after another, in the order of all processes. */

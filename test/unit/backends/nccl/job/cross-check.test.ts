@@ -304,7 +304,9 @@ function alone(compareCalls: CompareCalls, tell: (key: string, words: string) =>
       tell(key, text(words));
       return ["of 0", "of 1"].map((each) => new TextEncoder().encode(`${text(words)} ${each}`));
     },
-    get: () => new Promise<never>(() => undefined),
+    onNews: () => () => undefined,
+    onQuestion: () => undefined,
+    onNextGeneration: () => undefined,
   };
   const open = (): Promise<never> => Promise.reject(new Error("no further generation"));
   return new Job(membership as unknown as Membership, { open, timeoutMs: 1_000 }, compareCalls);

@@ -69,7 +69,7 @@ test.each(calls)(
     // What its receiver learns first, the counts, arrives; the data come no more.
     const isCounted = name.includes("counts");
     const late = call(a.comm, { timeoutMs: 60 });
-    const there = call(b.comm, { timeoutMs: isCounted ? 1500 : 20_000 });
+    const there = call(b.comm, { timeoutMs: isCounted ? 700 : 20_000 });
     expect(await codeOf(late)).toBe("ERR_COMM_TIMEOUT");
     expect(handed.filter(({ device }) => device === 0)).toEqual([]);
     hear();

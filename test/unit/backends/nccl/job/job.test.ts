@@ -1,5 +1,6 @@
 /** Queries among the processes of a job: the ranks that have made a call. */
-import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { CommAbortedError } from "twinccl";
+import { describe, expect, test, vi } from "vitest";
 import type { RankCall, Session } from "../../../../../src/api/backend-entry.ts";
 import { Job } from "../../../../../src/job/job.ts";
 import type { Membership } from "../../../../../src/job/rendezvous.ts";
@@ -37,8 +38,6 @@ function countSubmitted(job: Job, comm: ReturnType<typeof world>, last: number):
 async function missing(job: Job, comm: Comm, number: number): Promise<readonly number[]> {
   return (await job.missingRanks(comm, number)).ranks;
 }
-
-const isQuestion = (key: string): boolean => /^query \d+$/.test(key);
 
 describe("a status query", () => {
   test("names the ranks that have not made the call", async () => {
@@ -151,26 +150,16 @@ describe("a status query", () => {
     expect(await missing(asker, many, 0)).toEqual([]);
   });
 
-  test("is one for all simultaneous queries about the same call", async () => {
-    const members = await (await place(12)).joinAll();
-    const sets = members.map((member) => vi.spyOn(member, "set"));
-    const all = members.map((member) => new Job(member, never));
-    const comm = world(12);
-    for (const job of all) countSubmitted(job, comm, 5);
-    // The moment is one, however slow the machine.
-    const clock = vi.spyOn(Date, "now").mockReturnValue(Date.now());
-    onTestFinished(() => clock.mockRestore());
-    const answers = await within(20_000, Promise.all(all.map((job) => missing(job, comm, 5))));
-    expect(answers).toEqual(all.map(() => []));
-    const questions = sets.flatMap(({ mock }) => mock.calls.map(([key]) => key)).filter(isQuestion);
-    expect(new Set(questions).size).toBe(1);
-  });
-
   test("ends soon where the store is silent", async () => {
     const members = await (await place(2)).joinAll();
     const [silent] = members as [Membership, Membership];
     const [asker] = members.map((member) => new Job(member, never)) as [Job, Job];
-    vi.spyOn(silent, "set").mockReturnValue(new Promise(() => undefined));
+    vi.spyOn(silent, "ask").mockImplementation((_, __, { signal } = {}) => {
+      return new Promise((_, reject) => {
+        const error = new CommAbortedError({ headline: "cancelled" });
+        signal?.addEventListener("abort", () => reject(error));
+      });
+    });
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
     const comm = world(2);
     const answers = Promise.all([missing(asker, comm, 0), asker.missingEnds(comm, [half])]);

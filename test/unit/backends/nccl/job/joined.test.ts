@@ -101,6 +101,11 @@ class Job {
         } while (meetings.some(({ key, ranks }) => ranks.some((one) => !this.#come(key).has(one))));
         return true;
       },
+      announce: () => undefined,
+      onNews: () => () => undefined,
+      ask: () => Promise.reject(new Error("no process answers")),
+      onQuestion: () => undefined,
+      onNextGeneration: () => undefined,
       rejoin: unused,
       leave: async () => void this.left.add(rank),
     } as Membership;

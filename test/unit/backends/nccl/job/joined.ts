@@ -98,6 +98,8 @@ export async function closeRest(
   ranks: readonly Joined[],
   rest: readonly (Communicator | undefined)[] = ranks.map(({ comm }) => comm),
 ): Promise<void> {
+  // The store notices waits that have ended.
+  await turns();
   const late = rest.map((comm) => comm?.barrier({ timeoutMs: 50 }).then(null, () => undefined));
   await within(20_000, Promise.all(late));
   // The kernels leave the devices.
