@@ -1,5 +1,6 @@
 /** Calls on threads of their own: their arguments, their results, and no wait for them at the end. */
 import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type CudaCalls, cudaCalls } from "../../../../../src/backends/nccl/result/cuda.ts";
@@ -7,11 +8,16 @@ import { CudaError, NcclError } from "../../../../../src/backends/nccl/result/er
 import { type NcclCalls, ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
 import { onThread } from "../../../../../src/backends/nccl/sys/background.ts";
 import { cudaTable } from "../../../../../src/backends/nccl/sys/cuda.ts";
+import { stackBytes } from "../../../../../src/backends/nccl/sys/koffi.ts";
 import { ncclTable } from "../../../../../src/backends/nccl/sys/nccl.ts";
 import { bind, type NativeFunction } from "../../../../../src/backends/nccl/sys/prototype.ts";
 import { builtHelper, reason } from "./built-helper.ts";
 import { deviceOf } from "./device-of.ts";
 import { type Echo, echoLibrary } from "./echo.ts";
+
+/** Bytes of the address space of this process. */
+const mappedBytes = (): number =>
+  1024 * Number(/^VmSize:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1]);
 
 const id = Uint8Array.from({ length: 128 }, (_, at) => 255 - at);
 const idText = Buffer.from(id).toString("hex");
@@ -86,6 +92,16 @@ describe.skipIf(reason !== "")(`calls on threads of their own${reason}`, () => {
     echo.begin({ status: 4, failing: 2 });
     expect(await onThread(helper, calls)).toEqual({ status: 4, endedAt: 1 });
     expect(echo.calls()).toBe(2);
+  });
+
+  test("leave no stacks behind", async () => {
+    const helper = await builtHelper();
+    const call = (await bind(echo.path, ncclTable)).memFree as NativeFunction;
+    echo.begin();
+    const before = mappedBytes();
+    for (let time = 0; time < 60; time++) await onThread(helper, [{ call, args: [1n] }]);
+    // The C library keeps a few stacks of ended threads.
+    expect(mappedBytes() - before).toBeLessThan(20 * stackBytes);
   });
 
   test("free their memory when they have ended, and where no thread starts", async () => {
