@@ -85,7 +85,7 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       include: globs(folders),
       exclude: excluded,
       globalSetup: ["./tools/build-before-tests.mjs"],
-      setupFiles: ["./test/support/close-opened.ts"],
+      setupFiles: ["./test/support/close-opened.ts", "./test/support/order-warnings.ts"],
       ...test,
     },
   });

@@ -17,7 +17,7 @@ export async function foldBandwidth(world, { collective, dtype, bytes, rounds, i
   let best = Number.POSITIVE_INFINITY;
   await world.run(async (comm) => {
     const lanes = [];
-    for (let i = 0; i < inFlight; i++) lanes.push(await comm.split({ color: 0 }));
+    for (let i = 0; i < inFlight; i++) lanes.push(await comm.split({ color: 0, stream: "own" }));
     const send = comm.alloc(dtype, count).fill(1.25);
     const recv = comm.alloc(dtype, count);
     const target = collective === "allReduce" || comm.rank === 0 ? { recv } : {};

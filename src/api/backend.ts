@@ -116,16 +116,21 @@ export interface SessionInfo {
   /** The ranks that live in this process, ascending. */
   readonly localRanks: readonly number[];
   readonly capabilities: Capabilities;
+  /** Calls in different orders on different streams are an error, in place of a warning. */
+  readonly isStrict?: boolean;
   /** Deadline of a call that gives none, in milliseconds of real time; `undefined`: none. */
   readonly timeoutMs: number | undefined;
 }
 
-/** The device of one rank: its name, its memory and its stream. */
+/** The device of one rank: its name, its memory and its streams. */
 export interface RankDevice {
   /** Such as `sim:3`. */
   readonly name: string;
-  /** The CUDA stream that the rank's operations run on; `undefined` where there are no streams. */
-  readonly stream: bigint | undefined;
+  /**
+   * The CUDA stream of the rank's calls on a communicator. `undefined` where there are no streams, and for a communicator with
+   * streams of its own that is over.
+   */
+  streamOf(comm: CommInfo): bigint | undefined;
   /** New memory; contents are zero. Symmetric memory only where `capabilities.symmetricMemory`. */
   allocate(byteLength: number, symmetric: boolean): Memory;
   /**
@@ -209,6 +214,12 @@ export interface PeerProcesses {
     comm: CommInfo,
     remote: readonly RemoteTransfer[],
   ): Promise<readonly number[] | undefined>;
+  /** Sets the report of this process's open calls, for other processes; `isEcho` as for `callOrders`. */
+  reportOrders(report: (isEcho: boolean) => string): void;
+  /**
+   * The reports of the processes that answer, by rank. An echo follows the request of another process, and makes none itself.
+   */
+  callOrders(isEcho: boolean): Promise<ReadonlyMap<number, string>>;
   /** This process aborted its end of a communicator; other processes get the reason on request. */
   aborted(comm: CommInfo, reason: unknown): void;
   /** The end of a communicator in another process, after which calls of this process never complete; `undefined`: none is known. */
@@ -258,6 +269,8 @@ export interface Capabilities {
   readonly deterministic: boolean;
   /** `alloc` gives symmetric memory on request. */
   readonly symmetricMemory: boolean;
+  /** Communicators can have streams of their own, with `split({ stream: "own" })`; left out where they cannot. */
+  readonly ownStreams?: boolean;
   /** Buffers have sizes and no contents, as with `sim({ phantom: true })`; left out where they have both. */
   readonly phantom?: true;
 }
@@ -331,6 +344,16 @@ export interface CommInfo {
   readonly ranks: readonly number[];
   /** Its ranks that live in this process, ascending. */
   readonly local: readonly number[];
+  /** Present where its ranks have streams of their own for it: its calls have no order with those of other communicators. */
+  readonly ownStream?: true;
+}
+
+/** A rank's choice in a split. */
+export interface SplitChoice {
+  /** `undefined` joins nothing. */
+  readonly color: number | undefined;
+  readonly key: number;
+  readonly ownStream: boolean;
 }
 
 /** One rank's validated call. */
@@ -351,8 +374,7 @@ export interface RankCall {
   /** For an all-to-allv also `undefined` until they were exchanged. */
   recvCounts: readonly number[] | undefined;
   recvOffsets: readonly number[] | undefined;
-  /** For a split: color (`undefined` joins nothing) and key. */
-  readonly split: { readonly color: number | undefined; readonly key: number } | undefined;
+  readonly split: SplitChoice | undefined;
   /** For a capture and its replays: what was recorded; left out when messages are among it. */
   readonly recorded: RecordedCalls | undefined;
   /** For a capture: the backend's object for the recording. For a replay: the recording to run. */

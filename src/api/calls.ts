@@ -158,4 +158,9 @@ export interface SplitArgs extends CallOptions {
   readonly color: number | undefined;
   /** Order of the ranks in it: any safe integer, 0 when left out; equal keys keep the parent's order. */
   readonly key?: number | undefined;
+  /**
+   * `"own"`: each rank has a stream of its own for the communicator, where `comm.capabilities.ownStreams`; alike on all ranks.
+   * Left out, its calls take effect in one order with those of the rank's other communicators.
+   */
+  readonly stream?: "own" | undefined;
 }

@@ -115,6 +115,7 @@ export interface Communicator extends AsyncDisposable {
   readonly device: string;
   /**
    * The CUDA stream that everything of this rank runs on: calls, in call order, copies and fills. `undefined` on the simulation.
+   * A communicator of `split({ stream: "own" })` has another one, of its calls alone; `undefined` once it is over.
    *
    * Work that other code has queued there before a call is done before it. A call is queued there once all ranks of
    * this process have made it: work that is queued there after `await op.enqueued` sees its result.
@@ -300,7 +301,13 @@ export interface Communicator extends AsyncDisposable {
    * Divides the ranks into communicators by color; ranks with the explicit color `undefined` get none. A communicator stays
    * usable after its parent has ended. It takes memory until all its ranks have closed it, or one has aborted it.
    *
+   * Calls of a rank take effect in the order in which it makes them, on all its communicators: ranks must make them in one
+   * order. With `stream: "own"` the communicator has a stream of its own on every rank, and no order with other communicators.
+   *
    * - **Resolves** to the communicator of this rank's color, and to `undefined` where the color is `undefined`.
+   *
+   * @throws UnsupportedError for a stream of its own without `capabilities.ownStreams`.
+   * @throws CollectiveMismatchError where only some ranks ask for one.
    */
   split(args: SplitArgs & { readonly color: number }): CommOp<Communicator>;
   /** The same for a color that may be `undefined`; such a rank gets `undefined`. */

@@ -15,6 +15,7 @@ export type CommErrorCode =
   | "ERR_COMM_RENDEZVOUS"
   | "ERR_COMM_MISMATCH"
   | "ERR_COMM_DEADLOCK"
+  | "ERR_COMM_ORDER"
   | "ERR_COMM_TIMEOUT"
   | "ERR_COMM_REMOTE"
   | "ERR_COMM_LOST"
@@ -187,8 +188,10 @@ export interface RankWait {
   readonly call?: number | undefined;
   /** World rank that owns the communicator it called, where that is not its own. */
   readonly owner?: number | undefined;
-  /** The ranks that have not made the matching call. */
+  /** The ranks that have not made the matching call, or have made it behind an earlier one. */
   readonly missing: readonly number[];
+  /** The ranks that have made it behind a call of another communicator; left out where there are none. */
+  readonly behind?: readonly number[] | undefined;
   /** Where the rank's program made the call, as `file:line:column`; with `callSites`. */
   readonly place?: string | undefined;
 }
@@ -206,6 +209,46 @@ export class DeadlockError extends CommError {
 
   override toJSON(): Record<string, unknown> {
     return { ...super.toJSON(), waits: this.waits };
+  }
+}
+
+/** A call in the order in which a rank made several. */
+export interface OrderedCall {
+  /** Name of its communicator. */
+  readonly comm: string;
+  readonly collective: string;
+  readonly call: number;
+  /** Where the rank's program made it, as `file:line:column`; with `callSites`. */
+  readonly place?: string | undefined;
+  /** The rank has not made it; it would come behind the others. */
+  readonly isMissing?: true;
+}
+
+/** The order in which one rank made calls of several communicators. */
+export interface CallOrder {
+  /** World rank. */
+  readonly rank: number;
+  /** The first call first. */
+  readonly calls: readonly OrderedCall[];
+}
+
+/**
+ * Ranks made calls of several communicators in different orders, so that they would wait for each other for ever. Nothing was
+ * written; the communicators are over. `ranks` are the world ranks with another order than most,
+ * or all with a part in it where no order is that of most.
+ */
+export class CallOrderError extends CommError {
+  readonly code = "ERR_COMM_ORDER";
+  /** The order of each rank that has made several of the calls, by world rank. */
+  declare readonly orders: readonly CallOrder[];
+
+  constructor(text: ErrorText, facts: CommErrorFacts & { readonly orders: readonly CallOrder[] }) {
+    super(text, facts);
+    hide(this, { orders: facts.orders });
+  }
+
+  override toJSON(): Record<string, unknown> {
+    return { ...super.toJSON(), orders: this.orders };
   }
 }
 

@@ -51,6 +51,8 @@ export {
 export type { ErrorText, Row } from "./error-text.ts";
 export {
   BackendUnavailableError,
+  type CallOrder,
+  CallOrderError,
   CollectiveMismatchError,
   CommAbortedError,
   CommClosedError,
@@ -61,6 +63,7 @@ export {
   DeadlockError,
   InjectedFaultError,
   InvalidArgumentError,
+  type OrderedCall,
   type RankFailure,
   RankLostError,
   type RankWait,

@@ -2,7 +2,7 @@
  * Backends with one planted fault each: the suite fails them, and its failing cases name the fault. Exact lists of them show that
  * the host backend fails no other case.
  */
-import { bytesOf, type DeviceBuffer } from "twinccl";
+import { bytesOf, type Capabilities, type DeviceBuffer } from "twinccl";
 import { type Backend, type CallSet, memoryOf, type RankCall, type Work } from "twinccl/backend";
 import type { HostMemory } from "twinccl/sim";
 import { conformance } from "twinccl/testing";
@@ -52,9 +52,12 @@ const withCalls = (set: CallSet, change: (call: RankCall) => RankCall): CallSet 
 };
 
 /** Names of the cases that fail. */
-async function failures(backend: () => Backend): Promise<string[]> {
+async function failures(
+  backend: () => Backend,
+  has: Capabilities = capabilities,
+): Promise<string[]> {
   const names: string[] = [];
-  for (const { name, run } of conformance({ backend, capabilities, sizes: [1, 3] })) {
+  for (const { name, run } of conformance({ backend, capabilities: has, sizes: [1, 3] })) {
     await run().catch(() => names.push(name));
   }
   return names;
@@ -73,6 +76,28 @@ test("one wrong bit on the last rank fails the cases of exact contents and of co
       "copies bytes, NaN payloads included, for every dtype",
     ]),
   );
+});
+
+test("wrong sums on streams of their own fail the case that names them", async () => {
+  const has = { ...capabilities, ownStreams: true };
+  const withStreams = (change: Parameters<typeof planted>[0]): Backend => {
+    const backend = planted(change);
+    return {
+      ...backend,
+      open: async (request) => {
+        const session = await backend.open(request);
+        return { ...session, info: { ...session.info, capabilities: has } };
+      },
+    };
+  };
+  const after = ({ comm, calls }: CallSet): void => {
+    const recv = comm.ownStream ? calls[0]?.recv : undefined;
+    if (recv !== undefined) bytesIn(recv)[0]! ^= 1;
+  };
+  expect(await failures(() => withStreams({}), has)).toEqual([]);
+  expect(await failures(() => withStreams({ after }), has)).toEqual([
+    "runs calls on streams of their own as on those of the ranks, in any order",
+  ]);
 });
 
 test("offsets of receive buffers that are ignored fail the cases that name offsets", async () => {

@@ -10,5 +10,11 @@ processesConform({
   backend: "sim",
   script: fileURLToPath(new URL("jobs/sim-rank.mjs", import.meta.url)),
   sizes: [1],
-  capabilities: { hostArrays: true, virtualTime: true, deterministic: true, symmetricMemory: true },
+  capabilities: {
+    hostArrays: true,
+    virtualTime: true,
+    deterministic: true,
+    symmetricMemory: true,
+    ownStreams: true,
+  },
 });

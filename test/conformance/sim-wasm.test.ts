@@ -8,6 +8,7 @@ const capabilities = {
   virtualTime: true,
   deterministic: true,
   symmetricMemory: true,
+  ownStreams: true,
 };
 
 worldsConform({

@@ -3,7 +3,7 @@
  * communicators, awaited at once or at the end.
  *
  * The oracle is a few lines of arithmetic: a rank has a clock, which work and awaited calls move, and for every
- * communicator a time from which on its next call can run. The programs leave no port contended, so that the seed and
+ * stream a time from which on its next call can run: communicators share one, or have their own. The programs leave no port contended, so that the seed and
  * the order in which ranks really come change nothing.
  */
 import fc from "fast-check";
@@ -40,6 +40,8 @@ type Step = (
 interface Timed {
   readonly size: number;
   readonly seed: number;
+  /** The halves have streams of their own. */
+  readonly ownStream: boolean;
   readonly steps: readonly Step[];
 }
 
@@ -76,6 +78,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
 const timed: fc.Arbitrary<Timed> = fc.record({
   size: fc.integer({ min: 1, max: 6 }),
   seed: fc.integer(),
+  ownStream: fc.boolean(),
   steps: fc.array(steps, { minLength: 1, maxLength: 6 }),
 });
 
@@ -99,8 +102,9 @@ function act(comm: Communicator, worldRank: number, each: Act): PromiseLike<unkn
   });
 }
 
-async function runRank(world: Communicator, { steps }: Timed): Promise<void> {
-  const half = await world.split({ color: world.rank % 2 });
+async function runRank(world: Communicator, { steps, ownStream }: Timed): Promise<void> {
+  const stream = ownStream ? "own" : undefined;
+  const half = await world.split({ color: world.rank % 2, stream });
   const open: PromiseLike<unknown>[] = [];
   for (const step of steps) {
     const comm = step.half ? half : world;
@@ -154,9 +158,10 @@ class Model {
   /** When all that a rank has not awaited is done. */
   readonly #open: number[];
 
-  constructor(size: number) {
+  constructor(size: number, ownStream: boolean) {
     this.clock = new Array<number>(size).fill(0);
-    this.#free = [this.clock.slice(), this.clock.slice()];
+    const shared = this.clock.slice();
+    this.#free = [shared, ownStream ? this.clock.slice() : shared];
     this.#open = this.clock.slice();
   }
 
@@ -257,10 +262,10 @@ class Model {
 }
 
 /** Each rank's time at the end, by arithmetic. */
-function expected({ size, steps }: Timed): number[] {
+function expected({ size, steps, ownStream }: Timed): number[] {
   const world = Array.from({ length: size }, (_, rank) => rank);
   const halves = [0, 1].map((color) => world.filter((rank) => rank % 2 === color));
-  const model = new Model(size);
+  const model = new Model(size, ownStream);
   for (const step of steps) {
     for (const members of step.half ? halves : [world]) {
       if (members.length > 0) model.take(step, members);

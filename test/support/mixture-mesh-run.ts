@@ -171,6 +171,9 @@ function joined(dense: Visit, routed: Visit): Visit {
       await routed.skip();
       await dense.skip();
     },
+    endPass() {
+      for (const each of [dense, routed]) each.endPass();
+    },
   });
 }
 

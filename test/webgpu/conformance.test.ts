@@ -18,6 +18,7 @@ describeWebgpu("on WebGPU", () => {
       virtualTime: true,
       deterministic: true,
       symmetricMemory: true,
+      ownStreams: true,
     },
   });
 });

@@ -16,12 +16,16 @@ export function prepareSplit(
   if (!("color" in args)) {
     throw check.fault("color", "it was left out", "a color", "color: undefined joins none");
   }
-  const { color, key = 0 } = args;
+  const { color, key = 0, stream } = args;
   if (color !== undefined) check.integer("color", color, 0);
   check.integer("key", key, Number.MIN_SAFE_INTEGER);
+  const ownStream = check.ownStream(stream);
   return {
-    call: { count: 0, split: { color, key } },
-    signature: [["collective", "split"]],
+    call: { count: 0, split: { color, key, ownStream } },
+    signature: [
+      ["collective", "split"],
+      ["stream", stream ?? "shared"],
+    ],
     toResult: (call) => {
       const comm = childOf(call);
       return comm && open(comm);
@@ -75,6 +79,7 @@ export function childInfo(
   id: number,
   name: string,
   members: readonly number[],
+  ownStream: boolean,
 ): CommInfo {
   const isWhole = parent.local.length === parent.ranks.length;
   return {
@@ -84,6 +89,7 @@ export function childInfo(
     local: members.flatMap((rank, child) =>
       isWhole || parent.local.includes(rank) ? [child] : [],
     ),
+    ...(ownStream ? { ownStream } : {}),
   };
 }
 

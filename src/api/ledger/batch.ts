@@ -12,6 +12,7 @@ import type { RankCall, RepeatedCall } from "../backend.ts";
 import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";
 import { type CommState, Submission } from "./comm-state.ts";
 import { failDispatched } from "./dispatch.ts";
+import type { SubmittedGroup } from "./order/processes.ts";
 import { type MatchedCall, type Posting, type Prepared, repeatedPosting } from "./posting.ts";
 
 /** Rows of calls that the session completes together. */
@@ -25,6 +26,8 @@ class CallBatch extends Submission {
   readonly #from: number;
   /** The row behind the last one. */
   to: number;
+  /** The place of each row among the submissions of the world, where that has several communicators. */
+  serials: number[] | undefined;
 
   /** A batch of the rows from `from` on of tables to which further rows may be added. */
   constructor(
@@ -58,6 +61,15 @@ class CallBatch extends Submission {
       }
     }
     return postings;
+  }
+
+  override get groups(): Iterable<SubmittedGroup> {
+    const { postings, serials } = this;
+    const ranks = this.#columns.length;
+    return Array.from({ length: this.to - this.#from }, (_, row) => ({
+      serial: serials?.[row] ?? this.serial,
+      postings: postings.slice(row * ranks, (row + 1) * ranks),
+    }));
   }
 
   /** Comes behind all others: callbacks of the operations may make calls. */
@@ -140,6 +152,7 @@ export class RankCalls {
       return true;
     }
     batch.addCall(matched, op);
+    batch.serials?.push(this.#batches.nextSerial);
     // Comes last, since callbacks of the operation may make calls.
     submitOpAs(op, this.next++);
     return true;
@@ -281,6 +294,11 @@ export class CallBatches {
     this.#isSingle = local.length === 1;
   }
 
+  /** The place of a call that is submitted now among the submissions of the world. */
+  get nextSerial(): number {
+    return ++this.#state.world.submissions;
+  }
+
   /** The repeated calls of a rank of this process. */
   ofRank(rank: number): RankCalls {
     return this.#byRank[rank] as RankCalls;
@@ -288,7 +306,7 @@ export class CallBatches {
 
   /** Some call of another communicator keeps the later ones waiting. */
   get isBlocked(): boolean {
-    return this.#state.world.order?.isBlocked === true;
+    return this.#state.queues.areStreamsBusy;
   }
 
   /** Begins a batch with a repeated call, the rank's next one; false where that cannot begin one. */
@@ -303,6 +321,7 @@ export class CallBatches {
       const number = own.assign(op);
       const batch = new CallBatch(timeoutMs, [matched], [[op]], 0);
       if (!this.submit(batch, matched, number)) return true;
+      if (this.#state.world.nextId > 1) batch.serials = [batch.serial];
       own.batch = batch;
       batch.markSubmitted();
       return true;
@@ -327,6 +346,10 @@ export class CallBatches {
   #openRows(first: number, timeoutMs: number | undefined): boolean {
     if (this.#ranks.some(({ next }) => next !== first)) return false;
     const rows = new Rows(this, this.#ranks, first, timeoutMs);
+    const { world } = this.#state;
+    // Calls without a complete row on another communicator come first.
+    world.collecting?.seal();
+    world.collecting = this.#state;
     this.#open(timeoutMs);
     for (const own of this.#ranks) own.rows = rows;
     queueMicrotask(() => {
@@ -361,6 +384,7 @@ export class CallBatches {
     this.#isOpen = false;
     const rows = this.#ranks[0]?.rows;
     const left = rows?.incomplete() ?? [];
+    if (rows !== undefined) this.#state.world.collecting = undefined;
     for (const own of this.#ranks) {
       own.current = undefined;
       own.rows = undefined;

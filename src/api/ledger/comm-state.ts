@@ -13,11 +13,20 @@ import {
   type QueueingSession,
   type Session,
 } from "../backend.ts";
+import { type ErrorText, errorMessage } from "../error-text.ts";
 import type { CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { completeOp, type Operation } from "../op.ts";
+import { emitWarning } from "../warnings.ts";
 import { SymmetricWindows } from "./compare.ts";
-import { Deadlines, firstDue, type TimeoutCause, timeoutCause, timeoutError } from "./deadlines.ts";
+import {
+  Deadlines,
+  firstDue,
+  orderCause,
+  type TimeoutCause,
+  timeoutCause,
+  timeoutError,
+} from "./deadlines.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
 import {
   announceAbort,
@@ -28,15 +37,16 @@ import {
   type Termination,
   terminationAfter,
 } from "./failures.ts";
-import { SubmissionOrder } from "./order.ts";
+import type { OpenCalls, OrderWatch, SubmittedGroup } from "./order/processes.ts";
+import { Streams } from "./order/streams.ts";
 import { type Posting, resultOf } from "./posting.ts";
 import {
-  headWait,
   MessageNumbers,
   type OpenWait,
-  openWaits,
   PendingCollectives,
+  type QueueEntry,
   RankQueues,
+  Waits,
 } from "./queues.ts";
 import { ReadyQueue, WakeUps } from "./wake-ups.ts";
 
@@ -48,21 +58,93 @@ export class WorldContext {
   readonly wakeUps: WakeUps;
   /** Present where ranks resume one at a time. */
   readonly readyQueue: ReadyQueue | undefined;
-  readonly order: SubmissionOrder | undefined;
+  /** The calls of each rank, on all communicators. */
+  readonly streams = new Streams<QueueEntry>();
+  /** The communicators with tasks that wait until they are idle. */
+  readonly draining = new Set<CommState>();
+  /** Number of submissions to the session so far. */
+  submissions = 0;
+  /** Number of calls that a session executes asynchronously. */
+  executing = 0;
+  /** The communicator whose repeated calls are collected in rows. */
+  collecting: CommState | undefined;
   /** The communicators with an operation that failed unobserved, in use or not. */
   readonly unobserved = new Set<CommState>();
   /** The communicators of complete splits that are not open yet. */
   readonly created: CommInfo[] = [];
   /** The id of the next communicator. */
   nextId = 0;
+  readonly #states = new WeakMap<CommInfo, CommState>();
+  /** Freed calls are dispatched further up the stack. */
+  #isHeld = false;
+  readonly #warnedOrders = new Set<string>();
 
-  constructor(session: Session, monitor: Monitor) {
+  /** Present in a job of several processes. */
+  readonly orderWatch: OrderWatch | undefined;
+
+  constructor(session: Session, monitor: Monitor, orderWatch?: OrderWatch) {
     const { schedule } = session.scheduler;
     this.session = session;
     this.monitor = monitor;
+    this.orderWatch = orderWatch;
     this.wakeUps = new WakeUps(monitor);
     this.readyQueue = schedule && new ReadyQueue(schedule, monitor);
-    this.order = SubmissionOrder.forSession(session);
+  }
+
+  /** Registers a communicator. */
+  add(state: CommState): void {
+    this.#states.set(state.comm, state);
+  }
+
+  /** A call waits for other processes, and keeps calls of other communicators waiting. */
+  get isBlocked(): boolean {
+    return this.executing > 0 && this.streams.isMixed;
+  }
+
+  /** The state of an open communicator. */
+  stateOf(comm: CommInfo): CommState {
+    return this.#states.get(comm) as CommState;
+  }
+
+  /** Dispatches calls that came to the head of a stream when a call of another communicator left it. */
+  dispatchFreed(): void {
+    const { freed } = this.streams;
+    if (this.#isHeld || freed.length === 0) return;
+    this.#holdFreed(() => {
+      for (let entry = freed.shift(); entry !== undefined; entry = freed.shift()) {
+        const state = this.stateOf(entry.comm);
+        state.queues.cameToHead(entry);
+        state.dispatchReady();
+      }
+    });
+  }
+
+  /** Ends communicators together: a call of one that waited for a call of another is not dispatched in between. */
+  endTogether(end: () => void): void {
+    this.#holdFreed(end);
+    this.dispatchFreed();
+  }
+
+  #holdFreed(work: () => void): void {
+    const wasHeld = this.#isHeld;
+    this.#isHeld = true;
+    try {
+      work();
+    } finally {
+      this.#isHeld = wasHeld;
+    }
+  }
+
+  /** Warns of calls in different orders, once for each communicators. */
+  warnOfOrder(text: ErrorText): void {
+    if (this.#warnedOrders.has(text.headline)) return;
+    this.#warnedOrders.add(text.headline);
+    emitWarning(errorMessage(text), "TwincclOrder");
+  }
+
+  /** A call that the session executed asynchronously is done. */
+  checkIdle(): void {
+    for (const state of [...this.draining]) state.checkIdle();
   }
 }
 
@@ -93,8 +175,6 @@ export abstract class CommState {
   splits = 0;
   /** Number of recordings. Other communicators do not count, of which processes may have different ones. */
   recordings = 0;
-  /** Number of entries that have had their turn in the order across communicators. */
-  granted = 0;
   termination: Termination | undefined;
   /** Number of calls about to wake their ranks. */
   #settling = 0;
@@ -105,9 +185,10 @@ export abstract class CommState {
     this.comm = comm;
     this.world = world;
     this.session = session;
+    world.add(this);
     this.queueing = isQueueing(session) ? session : undefined;
     this.job = asJobSession(session);
-    this.queues = new RankQueues(comm);
+    this.queues = new RankQueues(comm, world.streams);
     this.collectives = new PendingCollectives(comm);
     this.messageNumbers = new MessageNumbers(comm);
     this.submitted = new SubmissionQueue(this);
@@ -125,6 +206,12 @@ export abstract class CommState {
   /** Pushes a rank's call on its queue. */
   abstract enqueue(rank: number, posting: Posting, number: number): void;
 
+  /** The number of a rank's next collective call. */
+  abstract nextNumber(rank: number): number;
+
+  /** Dispatches complete calls, after one more has become complete or the one before them is done. */
+  abstract dispatchReady(): void;
+
   // The open calls.
 
   /** True when some rank has calls that are not done. */
@@ -138,21 +225,17 @@ export abstract class CommState {
     return [...queued, ...this.queues.postings(rank)].filter(({ op }) => op.pending);
   }
 
-  /** The wait of a rank at the head of its queue; `undefined` when it has no open call. */
-  headWait(rank: number): OpenWait | undefined {
-    return headWait(this.comm, this.queues, rank);
-  }
-
   /** The waits through every rank's end. */
   waits(): OpenWait[] {
-    return openWaits(this.comm, this.queues);
+    const waits = new Waits(this.world.streams);
+    return this.comm.ranks.flatMap((_, rank) => waits.ofRank(this.comm, rank));
   }
 
   /** The same with the calls that every rank here has made and that are not done. */
   openWaits(): OpenWait[] {
     const given = this.submitted.postings().filter(({ op }) => op.pending);
     return [
-      ...given.map((posting) => ({ posting, comm: this.comm.name, missing: [] })),
+      ...given.map((posting) => ({ posting, comm: this.comm.name, ...isSubmitted })),
       ...this.waits(),
     ];
   }
@@ -183,11 +266,22 @@ export abstract class CommState {
     return this.comm.local.length < this.comm.ranks.length;
   }
 
+  /** The open calls of the first rank here, for other processes. */
+  get openCalls(): OpenCalls {
+    const { comm, submitted, queues } = this;
+    const [rank = 0] = comm.local;
+    return {
+      ...{ comm, next: this.nextNumber(rank) },
+      ...{ submitted: submitted.groups, queued: queues.entries(rank) },
+    };
+  }
+
   // Idleness.
 
   /** Resolves when no call is being executed or about to wake its ranks. */
   drained(): Promise<void> {
     if (this.#isIdle && this.#settling === 0) return Promise.resolve();
+    this.world.draining.add(this);
     return new Promise((resolve) => this.#onIdle.push(resolve));
   }
 
@@ -196,6 +290,7 @@ export abstract class CommState {
     if (this.#onIdle.length === 0 || this.#settling > 0 || !this.#isIdle) return;
     const waiting = this.#onIdle;
     this.#onIdle = [];
+    this.world.draining.delete(this);
     for (const resolve of waiting) resolve();
   }
 
@@ -215,7 +310,7 @@ export abstract class CommState {
 
   /** No call is at work, nor will be when its turn comes. */
   get #isIdle(): boolean {
-    const waits = this.world.order?.isBlocked === true && this.queues.size > 0;
+    const waits = this.world.executing > 0 && this.queues.size > 0;
     return !this.isExecuting && this.submitted.size === 0 && !waits;
   }
 
@@ -274,8 +369,10 @@ export abstract class CommState {
         this.failures.fail(op, termination(rank, op.callingRank, this.#labelOf(posting)));
       }
     });
-    if (!this.isExecuting) this.queues.clear();
+    if (this.isExecuting) this.queues.clearBehindHeads();
+    else this.queues.clear();
     this.collectives.clear();
+    this.world.dispatchFreed();
   }
 
   /** Back to call 0 on every rank, as new. */
@@ -320,13 +417,12 @@ export abstract class CommState {
   /** A deadline has passed in real time. */
   async #expire(posting: Posting): Promise<void> {
     const { queues, submitted } = this;
-    const areBlocked = this.world.order !== undefined && queues.dispatchedCount >= this.granted;
-    const cause = await timeoutCause(this.job, this.comm, posting, {
-      queues,
-      submitted,
-      areBlocked,
-    });
-    if (posting.op.pending) this.timeOut(posting, cause);
+    const [cause, orders] = await Promise.all([
+      timeoutCause(this.job, this.comm, posting, { queues, submitted }),
+      this.world.orderWatch?.compareAtDeadline().catch(() => undefined),
+    ]);
+    if (posting.op.pending)
+      this.timeOut(posting, orders === undefined ? cause : orderCause(orders));
   }
 
   /** A call as the error of its communicator's end names it. */
@@ -334,6 +430,9 @@ export abstract class CommState {
     return { collective, call: callOp.call, comm: this.comm.name };
   }
 }
+
+/** The wait of a call that all ranks have made. */
+const isSubmitted = { missing: [], behind: [], position: -1 } as const;
 
 // Submissions: calls that the session has queued.
 
@@ -343,8 +442,16 @@ export abstract class Submission implements Completion {
   /** `undefined` while it is in none. */
   queue: SubmissionQueue | undefined;
 
+  /** Its place among the submissions of the world. */
+  serial = 0;
+
   /** The posted calls of its ranks. */
   abstract readonly postings: readonly Posting[];
+
+  /** The same, by the order of their submission. */
+  get groups(): Iterable<SubmittedGroup> {
+    return [{ serial: this.serial, postings: this.postings }];
+  }
 
   /** Gives its ranks their results. */
   abstract complete(): void;
@@ -373,6 +480,11 @@ export class SubmissionQueue {
   readonly #state: CommState;
   readonly #calls = new Set<Submission>();
 
+  /** The queued calls, as they were submitted. */
+  get groups(): readonly SubmittedGroup[] {
+    return [...this.#calls].flatMap(({ groups }) => [...groups]);
+  }
+
   constructor(state: CommState) {
     this.#state = state;
   }
@@ -383,9 +495,11 @@ export class SubmissionQueue {
 
   /** Queues a call, which `submit` passes to the session. A call for which it throws was not queued. */
   add(call: Submission, submit: (completion: Completion) => void): void {
+    const { world } = this.#state;
     call.queue = this;
+    call.serial = ++world.submissions;
     this.#calls.add(call);
-    this.#state.world.monitor.executing(1);
+    world.monitor.executing(1);
     try {
       submit(call);
     } catch (error) {

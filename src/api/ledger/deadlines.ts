@@ -7,9 +7,11 @@
 
 import type { CommInfo, JobSession } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
-import { CommTimeoutError } from "../errors.ts";
+import { type CallOrder, CommTimeoutError } from "../errors.ts";
+import { orderHint } from "./deadlock/report.ts";
+import { oddRanks, orderRows, orderText } from "./order/errors.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-import { headWait, type RankQueues } from "./queues.ts";
+import type { RankQueues } from "./queues.ts";
 
 /** Deals with a call that was not done in time; resolves when it has. */
 type Expire = (posting: Posting) => Promise<void>;
@@ -198,8 +200,6 @@ function wake(timer: Timer | number | undefined): void {
 interface OpenCalls {
   readonly queues: RankQueues;
   readonly submitted: { submittedWith(posting: Posting): readonly Posting[] };
-  /** A call of another communicator is what the process does first. */
-  readonly areBlocked: boolean;
 }
 
 /** The call that must be done first; `undefined` when none has a deadline. */
@@ -209,7 +209,7 @@ export function firstDue(postings: readonly Posting[]): Posting | undefined {
 }
 
 /** The ranks of world ranks on a communicator that they are members of. */
-export function commRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
+function commRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
   const own = new Map(ranks.map((worldRank, rank) => [worldRank, rank]));
   return worldRanks.map((worldRank) => own.get(worldRank) ?? -1);
 }
@@ -220,6 +220,8 @@ export interface TimeoutCause {
   readonly why: string;
   /** The remedy, where it is neither to look at those ranks nor to wait longer. */
   readonly remedy?: string;
+  /** The orders of calls that wait for each other. */
+  readonly orders?: readonly CallOrder[];
 }
 
 /** Ranks that have not made a call; where there are none its work takes long. */
@@ -228,18 +230,32 @@ export function missingRanks(ranks: readonly number[]): TimeoutCause {
   return { ranks, why };
 }
 
+/** The cause of a timeout of a waiting call, where all ranks are in this process. */
+export function waitCause(comm: CommInfo, queues: RankQueues, rank: number): TimeoutCause {
+  const head = queues.head(rank);
+  if (head !== undefined && head.comm !== comm) return behindEarlierCall;
+  return missingRanks(commRanks(comm, queues.missing(rank)));
+}
+
+/** The cause of a timeout among calls of several communicators that wait for each other. */
+export function orderCause(orders: readonly CallOrder[]): TimeoutCause {
+  return { ranks: oddRanks(orders), why: orderText(orders), remedy: orderHint, orders };
+}
+
 /** The cause of a timeout; in a job of several processes it queries the others. */
 export async function timeoutCause(
   job: JobSession | undefined,
   comm: CommInfo,
   posting: Posting,
-  { queues, submitted, areBlocked }: OpenCalls,
+  { queues, submitted }: OpenCalls,
 ): Promise<TimeoutCause> {
   const { op } = posting;
   const isWaiting = op.status === "waiting";
-  const here = isWaiting ? (headWait(comm, queues, op.rank)?.missing ?? []) : [];
-  if (comm.local.length === comm.ranks.length) return missingRanks(commRanks(comm, here));
-  const isBehind = isWaiting && (areBlocked || !queues.isAtHead(op));
+  if (comm.local.length === comm.ranks.length) {
+    return isWaiting ? waitCause(comm, queues, op.rank) : missingRanks([]);
+  }
+  const here = isWaiting ? queues.missing(op.rank) : [];
+  const isBehind = isWaiting && !queues.isAtHead(op);
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
     const { ranks, haveDiverged } = (await job?.peers.missingRanks(comm, op.call)) ?? {
@@ -294,7 +310,7 @@ function messageTimeoutCause(peer: number, missing: readonly number[] | undefine
 export function timeoutError(
   comm: CommInfo,
   posting: Posting,
-  { ranks, why, remedy = nextStep(comm, ranks) }: TimeoutCause,
+  { ranks, why, remedy = nextStep(comm, ranks), orders }: TimeoutCause,
   isVirtual: boolean,
 ): CommTimeoutError {
   const { op, call, calledAtPs, deadlinePs = 0 } = posting;
@@ -303,6 +319,7 @@ export function timeoutError(
   return new CommTimeoutError(
     {
       headline: `${call.collective}: call ${op.call} on "${comm.name}" was not done within ${allowed}: ${why}`,
+      table: orders && orderRows(orders),
       hint: `the communicator was aborted; ${step}`,
     },
     {

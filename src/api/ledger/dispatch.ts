@@ -219,9 +219,16 @@ function prepareMemory(session: Session, set: CallSet): void {
 function split(state: CommState, set: CallSet): void | Promise<void> {
   const { session, world, comm: parent } = state;
   const nth = ++state.splits;
+  const ownStream = set.calls[0]?.split?.ownStream === true;
   return andThen(gatherSplitRequests(session, set), (requests) => {
     const children = splitGroups(requests).map(({ color, ranks }) => {
-      const comm = childInfo(parent, world.nextId++, childName(parent, color, nth), ranks);
+      const comm = childInfo(
+        parent,
+        world.nextId++,
+        childName(parent, color, nth),
+        ranks,
+        ownStream,
+      );
       return { comm, ranks };
     });
     const infos = children.map(({ comm }) => comm);

@@ -1,8 +1,8 @@
 /**
  * The call ledger of one communicator: ranks post calls, the ledger matches them and dispatches complete ones, one at a time.
  *
- * The calls of a rank are dispatched in program order. A collective call is dispatched at the head of all ranks' queues, a send
- * and its receive at the head of both.
+ * The calls of a rank are dispatched in program order, over all its communicators. A collective call is dispatched at the head
+ * of all ranks' streams, a send and its receive at the head of both.
  */
 import type { CommInfo } from "../backend.ts";
 import type { CommError } from "../errors.ts";
@@ -12,8 +12,9 @@ import { CommState, type WorldContext } from "./comm-state.ts";
 import { dispatchCollective } from "./dispatch.ts";
 import type { Cancellation } from "./failures.ts";
 import { dispatchMessages } from "./messages.ts";
+import { checkOrder } from "./order/check.ts";
 import { type Posting, type Prepared, repeatedPosting, type TransferPosting } from "./posting.ts";
-import { MessageBatch } from "./queues.ts";
+import { MessageBatch, type QueueEntry } from "./queues.ts";
 
 /** Matches the calls of all ranks of one communicator. */
 export class Ledger extends CommState {
@@ -40,6 +41,10 @@ export class Ledger extends CommState {
     this.batches.seal();
   }
 
+  nextNumber(rank: number): number {
+    return this.batches.ofRank(rank).next;
+  }
+
   override reset(): void {
     super.reset();
     this.batches.reset();
@@ -61,7 +66,7 @@ export class Ledger extends CommState {
 
   /** Takes a rank's next collective call. */
   post(rank: number, posting: Posting): void {
-    this.batches.seal();
+    this.#sealRows();
     if (!this.admit(rank, posting)) return;
     this.enqueue(rank, posting, this.batches.ofRank(rank).assign(posting.op));
   }
@@ -73,7 +78,25 @@ export class Ledger extends CommState {
     this.queues.push(rank, pending);
     if (posting.deadlinePs !== undefined) this.deadlines?.watch(posting);
     this.world.monitor.noteActivity();
-    if (pending.complete) this.#dispatchReady();
+    if (this.#hasOtherCalls) this.#compareOrder(pending, rank);
+    if (pending.complete) this.dispatchReady();
+  }
+
+  /** Calls of other communicators are open as well, or may have been made in another order. */
+  get #hasOtherCalls(): boolean {
+    const { size, issued } = this.world.streams;
+    return this.queues.size !== size || issued !== undefined;
+  }
+
+  #compareOrder(made: QueueEntry, rank: number): void {
+    checkOrder(this.world, made, rank);
+    if (this.world.isBlocked) this.world.orderWatch?.noteChange();
+  }
+
+  /** Closes the open batches before another call: calls without a complete row are queued before it. */
+  #sealRows(): void {
+    this.batches.seal();
+    this.world.collecting?.seal();
   }
 
   /**
@@ -96,19 +119,21 @@ export class Ledger extends CommState {
 
   /** Nothing is open, and the next call is dispatched at once. */
   get #isNext(): boolean {
-    return this.queues.size === 0 && !this.isExecuting && this.world.order?.isBlocked !== true;
+    return !this.isExecuting && !this.queues.areStreamsBusy;
   }
 
   /** Takes sends and receives of a rank that match their counterparts in any order. */
   postMessages(rank: number, transfers: readonly TransferPosting[]): void {
-    this.batches.seal();
+    this.#sealRows();
     const admitted = transfers.filter((transfer) => this.admit(rank, transfer));
     if (admitted.length === 0) return;
     this.messageNumbers.assign(rank, admitted);
-    this.queues.push(rank, new MessageBatch(rank, admitted));
+    const batch = new MessageBatch(this.comm, rank, admitted);
+    this.queues.push(rank, batch);
     for (const transfer of admitted) this.deadlines?.watch(transfer);
     this.world.monitor.noteActivity();
-    this.#dispatchReady();
+    if (this.#hasOtherCalls) this.#compareOrder(batch, rank);
+    this.dispatchReady();
   }
 
   /**
@@ -125,14 +150,12 @@ export class Ledger extends CommState {
     this.queues.cancel(op);
     if (begun) this.abortAfter(op, error, "was cancelled in");
     this.world.monitor.noteActivity();
-    if (this.world.order === undefined) this.#dispatchAll();
-    else this.world.order.request(this.#dispatchGranted);
+    this.dispatchReady();
   }
 
-  /** Dispatches calls, after one more has become complete or the one before them is done. */
-  #dispatchReady(): void {
-    if (this.world.order !== undefined) this.world.order.request(this.#dispatchOneMore);
-    else this.#dispatchAll();
+  dispatchReady(): void {
+    this.#dispatchAll();
+    this.world.dispatchFreed();
   }
 
   /** Dispatches all complete calls, until none is left or the session needs time. */
@@ -140,30 +163,11 @@ export class Ledger extends CommState {
     while (!this.isExecuting && this.termination === undefined) {
       const served = this.#dispatchNext();
       if (served === undefined) break;
-      if (served instanceof Promise) void this.#track(served, () => this.#dispatchAll());
+      if (served instanceof Promise) this.#track(served);
       else this.world.monitor.noteActivity();
     }
     this.#onStopped();
   }
-
-  /** Grants one more call its turn in the order across communicators. */
-  readonly #dispatchOneMore = (): undefined | Promise<void> => {
-    this.granted++;
-    return this.#dispatchGranted();
-  };
-
-  /** Serves as many calls as have had their turn. */
-  readonly #dispatchGranted = (): undefined | Promise<void> => {
-    while (this.termination === undefined && this.queues.dispatchedCount < this.granted) {
-      const served = this.#dispatchNext();
-      if (served === undefined) break;
-      if (!(served instanceof Promise)) continue;
-      return this.#track(served, () => undefined).then(this.#dispatchGranted);
-    }
-    this.world.monitor.noteActivity();
-    this.#onStopped();
-    return undefined;
-  };
 
   /** `undefined`: there is none; true: dispatched. */
   #dispatchNext(): true | Promise<void> | undefined {
@@ -184,21 +188,27 @@ export class Ledger extends CommState {
     if (pending === undefined || !pending.complete || !this.queues.isAtAllHeads(pending))
       return undefined;
     this.collectives.shift();
+    pending.isDispatched = true;
     const served = dispatchCollective(this, pending);
-    if (served instanceof Promise) return served.then(() => this.queues.shiftAll());
-    this.queues.shiftAll();
+    if (served instanceof Promise) return served.then(() => this.queues.shiftAll(pending));
+    this.queues.shiftAll(pending);
     return true;
   }
 
-  #track(served: Promise<void>, then: () => void): Promise<void> {
+  /** Goes on when the session has executed a call. */
+  #track(served: Promise<void>): void {
     const { monitor, readyQueue } = this.world;
     this.isExecuting = true;
+    this.world.executing++;
+    if (this.#hasOtherCalls) this.world.orderWatch?.noteChange();
     monitor.executing(1);
     readyQueue?.executing(1);
-    return served.then(() => {
+    void served.then(() => {
       this.isExecuting = false;
+      this.world.executing--;
       monitor.executing(-1);
-      then();
+      this.dispatchReady();
+      this.world.checkIdle();
       readyQueue?.executing(-1);
     });
   }

@@ -46,7 +46,12 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
   }
   queues.markCompared(arrived);
   const matched = takePairs(arrived, (rank) => queues.batch(rank));
-  for (const { sendBatch, recvBatch } of matched) changed.add(sendBatch).add(recvBatch);
+  for (const { sendBatch, recvBatch } of matched) {
+    changed.add(sendBatch).add(recvBatch);
+    if (state.world.streams.issued === undefined) continue;
+    sendBatch.noteMatched(recvBatch);
+    recvBatch.noteMatched(sendBatch);
+  }
   const leave = (): boolean => {
     const done = [...changed].filter((batch) => batch.isDone && queues.batch(batch.rank) === batch);
     for (const { rank } of done) queues.shift(rank);

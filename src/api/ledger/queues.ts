@@ -1,62 +1,15 @@
 /**
- * The calls of each rank that are not done, in the order in which they must be dispatched.
+ * The calls of a communicator that are not done, in the streams of its ranks.
  *
- * A rank's queue holds collective calls, shared by all ranks with the same call number, and batches of messages.
+ * A stream holds collective calls, shared by all ranks with the same call number, and batches of messages. The calls of other
+ * communicators of the rank are in it as well.
  */
 import type { CommInfo } from "../backend.ts";
 import { memoryOf } from "../buffer.ts";
 import type { Memory } from "../memory.ts";
 import { assignOp, type Operation } from "../op.ts";
+import { Fifo, type StreamEntry, type Streams } from "./order/streams.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
-
-/** Compacts the array once this many slots, and more than half of it, are free. */
-const mostLeft = 64;
-
-/** A queue, oldest first: in constant time, since a loop leaves thousands of calls in it. */
-export class Fifo<T> {
-  #places: (T | undefined)[] = [];
-  /** Where the oldest is. */
-  #head = 0;
-
-  get length(): number {
-    return this.#places.length - this.#head;
-  }
-
-  get first(): T | undefined {
-    return this.#places[this.#head];
-  }
-
-  /** The item behind this many others. */
-  at(index: number): T | undefined {
-    return this.#places[this.#head + index];
-  }
-
-  push(item: T): void {
-    this.#places.push(item);
-  }
-
-  /** The oldest, which leaves. */
-  shift(): T | undefined {
-    const left = this.#places[this.#head];
-    if (this.length === 0) return undefined;
-    this.#places[this.#head++] = undefined;
-    if (this.#head >= mostLeft && this.#head >= this.length) {
-      this.#places.splice(0, this.#head);
-      this.#head = 0;
-    }
-    return left;
-  }
-
-  /** All of them, oldest first. */
-  items(): T[] {
-    return this.#places.slice(this.#head) as T[];
-  }
-
-  clear(): void {
-    this.#places = [];
-    this.#head = 0;
-  }
-}
 
 /** A send and the matching receive. */
 export interface MatchedPair {
@@ -69,7 +22,8 @@ export interface MatchedPair {
 type Direction = TransferPosting["direction"];
 
 /** The messages that one rank posted together. */
-export class MessageBatch {
+export class MessageBatch implements StreamEntry {
+  readonly comm: CommInfo;
   readonly rank: number;
   readonly transfers: readonly TransferPosting[];
   /** Transfers that are not matched, in the order posted. */
@@ -80,8 +34,12 @@ export class MessageBatch {
     recv: new Map<number, Fifo<TransferPosting>>(),
   };
   #hostMemories: ReadonlySet<Memory> | undefined;
+  serial = 0;
+  isOver = false;
+  matched: Set<MessageBatch> | undefined;
 
-  constructor(rank: number, transfers: readonly TransferPosting[]) {
+  constructor(comm: CommInfo, rank: number, transfers: readonly TransferPosting[]) {
+    this.comm = comm;
     this.rank = rank;
     this.transfers = transfers;
     this.#open = new Map(transfers.map((transfer) => [transfer.op, transfer]));
@@ -124,6 +82,18 @@ export class MessageBatch {
     return queue?.first;
   }
 
+  /** Number of its open sends to a peer, or receives from it. A cancelled one matches nothing. */
+  openCount(direction: Direction, peer: number): number {
+    const transfers = this.#queues[direction].get(peer)?.items() ?? [];
+    return transfers.filter(({ op }) => op.pending && this.#open.has(op)).length;
+  }
+
+  /** Notes a batch with other ends of its messages. */
+  noteMatched(other: MessageBatch): void {
+    this.matched ??= new Set();
+    this.matched.add(other);
+  }
+
   /** A transfer is no longer open: it was matched or cancelled. False where it was not open. */
   close(op: Operation): boolean {
     return this.#open.delete(op);
@@ -148,79 +118,106 @@ function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memo
   return found ?? noMemories;
 }
 
-/** A call in a rank's queue. */
-type QueueEntry = PendingCollective | MessageBatch;
+/** A call in a stream. */
+export type QueueEntry = PendingCollective | MessageBatch;
 
-/** The queues of the ranks of one communicator that live in this process. */
+/** The calls of one communicator in the streams of its ranks that live in this process. */
 export class RankQueues {
   readonly #comm: CommInfo;
+  readonly #streams: Streams<QueueEntry>;
   /** By rank; those of other processes stay empty. */
-  readonly #queues: readonly Fifo<QueueEntry>[];
+  readonly #byRank: readonly Fifo<QueueEntry>[];
   readonly #local: readonly Fifo<QueueEntry>[];
-  /** Number of entries of all queues. */
+  /** Number of entries of all ranks. */
   size = 0;
-  /** Number of entries that have left their queues so far. */
-  dispatchedCount = 0;
   /** Number of batches of messages among the entries. */
   batches = 0;
   /** Ranks with a batch as first call that was not compared with those of the other ranks. */
   readonly #arrived = new Set<number>();
-  /** The compared batches at the head of their queues, by the host memory that they use. */
+  /** The compared batches at the head of their streams, by the host memory that they use. */
   readonly #hostUsers = new Map<Memory, Set<MessageBatch>>();
   /** Operations that were cancelled and may still be open in a batch. */
   #cancelled: Operation[] = [];
 
-  constructor(comm: CommInfo) {
-    const { ranks, local } = comm;
+  constructor(comm: CommInfo, streams: Streams<QueueEntry>) {
     this.#comm = comm;
-    this.#queues = ranks.map(() => new Fifo());
-    this.#local = local.map((rank) => this.#queues[rank] as Fifo<QueueEntry>);
+    this.#streams = streams;
+    this.#byRank = streams.ofComm(comm);
+    this.#local = comm.local.map((rank) => this.#byRank[rank] as Fifo<QueueEntry>);
+  }
+
+  /** True where a rank has any call, of this communicator or another one. */
+  get areStreamsBusy(): boolean {
+    for (const stream of this.#local) if (stream.length > 0) return true;
+    return false;
   }
 
   push(rank: number, entry: QueueEntry): void {
-    const queue = this.#queues[rank];
-    queue?.push(entry);
+    const isMessage = entry instanceof MessageBatch;
+    this.#streams.push(rank, entry, isMessage);
     this.size++;
-    if (!(entry instanceof MessageBatch)) return;
+    if (!isMessage) return;
     this.batches++;
-    if (queue?.first === entry) this.#arrived.add(rank);
+    if (this.head(rank) === entry) this.#arrived.add(rank);
   }
 
+  /** The first call of a rank's stream, of this communicator or another one. */
   head(rank: number): QueueEntry | undefined {
-    return this.#queues[rank]?.first;
+    return this.#byRank[rank]?.first;
   }
 
-  /** Removes a rank's first call from its queue. */
+  /** Notes that an entry has come to the head of its stream. */
+  cameToHead(entry: QueueEntry): void {
+    if (entry instanceof MessageBatch) this.#arrived.add(entry.rank);
+  }
+
+  /** Removes a rank's first call, of this communicator, from its stream. */
   shift(rank: number): void {
-    const left = this.#queues[rank]?.shift();
-    if (left === undefined) return;
-    this.size--;
-    this.dispatchedCount++;
-    if (left instanceof MessageBatch) {
-      this.batches--;
-      for (const memory of left.hostMemories) {
-        const users = this.#hostUsers.get(memory);
-        if (users?.delete(left) && users.size === 0) this.#hostUsers.delete(memory);
-      }
-    }
+    const stream = this.#byRank[rank] as Fifo<QueueEntry>;
+    this.#shift(stream);
     if (this.batch(rank) !== undefined) this.#arrived.add(rank);
   }
 
-  /** Removes every rank's first call, a collective one, from its queue. */
-  shiftAll(): void {
+  /** Removes a collective call, every rank's first one, from the streams. */
+  shiftAll(pending: PendingCollective): void {
     const { local } = this.#comm;
     for (let at = 0; at < local.length; at++) {
-      const queue = this.#local[at] as Fifo<QueueEntry>;
-      if (queue.shift() === undefined) continue;
-      this.size--;
-      this.dispatchedCount++;
-      if (queue.first instanceof MessageBatch) this.#arrived.add(local[at] as number);
+      const stream = this.#local[at] as Fifo<QueueEntry>;
+      if (stream.first !== pending) continue;
+      this.#shift(stream);
+      if (stream.first instanceof MessageBatch) this.#arrived.add(local[at] as number);
     }
   }
 
-  /** Notes that an operation was cancelled, which may be a queued transfer. */
+  #shift(stream: Fifo<QueueEntry>): void {
+    if (stream.first?.comm !== this.#comm) return;
+    const left = this.#streams.shift(stream);
+    this.size--;
+    if (!(left instanceof MessageBatch)) return;
+    this.batches--;
+    for (const memory of left.hostMemories) {
+      const users = this.#hostUsers.get(memory);
+      if (users?.delete(left) && users.size === 0) this.#hostUsers.delete(memory);
+    }
+  }
+
+  /**
+   * Takes a cancelled operation back: a collective call that is not being executed leaves its rank's stream, and a transfer its
+   * batch, once that is at the head.
+   */
   cancel(op: Operation): void {
     if (this.batches > 0) this.#cancelled.push(op);
+    const isCancelled = (entry: QueueEntry): entry is PendingCollective =>
+      entry instanceof PendingCollective &&
+      entry.comm === this.#comm &&
+      !entry.isDispatched &&
+      entry.postings[op.rank]?.op === op;
+    const stream = this.#byRank[op.rank] as Fifo<QueueEntry>;
+    for (const entry of this.#streams.remove(stream, isCancelled)) {
+      this.size--;
+      (entry as PendingCollective).withdraw(op.rank);
+      if ((entry as PendingCollective).isInNoStream) this.#streams.noteLeft(entry);
+    }
   }
 
   /** The operations that were cancelled since the last time. */
@@ -232,40 +229,42 @@ export class RankQueues {
 
   /** True when a collective call is what every rank would do next. */
   isAtAllHeads(pending: PendingCollective): boolean {
-    for (const queue of this.#local) {
-      if (queue.first !== pending) return false;
+    const { local } = this.#comm;
+    for (let at = 0; at < local.length; at++) {
+      const isAtHead = this.#local[at]?.first === pending;
+      if (!isAtHead && !pending.isWithdrawn(local[at] as number)) return false;
     }
     return true;
   }
 
   /** True when an operation is what its rank would do next. */
   isAtHead({ rank, callOp }: Operation): boolean {
-    const { first } = this.#queues[rank] ?? {};
-    if (first === undefined) return false;
+    const first = this.head(rank);
+    if (first?.comm !== this.#comm) return false;
     return postingsOf(first, rank).some(({ op }) => op.callOp === callOp);
   }
 
   /** The sends and receives that were posted together with one of them, while queued. */
   batchOf({ op }: Posting): readonly TransferPosting[] {
-    for (const entry of this.#queues[op.rank]?.items() ?? []) {
+    for (const entry of this.entries(op.rank)) {
       if (!(entry instanceof MessageBatch)) continue;
       if (entry.transfers.some((transfer) => transfer.op === op)) return entry.transfers;
     }
     return [];
   }
 
-  /** The batch at the head of a rank's queue; `undefined` where there is none. */
+  /** The batch at the head of a rank's stream; `undefined` where there is none of this communicator. */
   batch(rank: number): MessageBatch | undefined {
-    const first = this.#queues[rank]?.first;
-    return first instanceof MessageBatch ? first : undefined;
+    const first = this.head(rank);
+    return first instanceof MessageBatch && first.comm === this.#comm ? first : undefined;
   }
 
-  /** The batches at the heads of all queues. */
+  /** The batches at the heads of all streams. */
   headBatches(): MessageBatch[] {
-    return this.#local.flatMap(({ first }) => (first instanceof MessageBatch ? [first] : []));
+    return this.#comm.local.flatMap((rank) => this.batch(rank) ?? []);
   }
 
-  /** The batches that came to the head of their queues since the last `markCompared`. */
+  /** The batches that came to the head of their streams since the last `markCompared`. */
   get arrived(): readonly MessageBatch[] {
     const arrived: MessageBatch[] = [];
     for (const rank of this.#arrived) {
@@ -287,7 +286,7 @@ export class RankQueues {
     }
   }
 
-  /** The compared batches at the head of their queues that use host memory, where several do. */
+  /** The compared batches at the head of their streams that use host memory, where several do. */
   sharersOf(memory: Memory): readonly MessageBatch[] {
     const users = this.#hostUsers.get(memory);
     return users === undefined || users.size < 2 ? [] : [...users];
@@ -295,23 +294,51 @@ export class RankQueues {
 
   /** A rank's open postings, oldest first. */
   postings(rank: number): Posting[] {
-    const queue = this.#queues[rank]?.items() ?? [];
-    return queue.flatMap((entry) => postingsOf(entry, rank));
+    return this.entries(rank).flatMap((entry) => postingsOf(entry, rank));
+  }
+
+  /** The calls of a rank on this communicator. */
+  entries(rank: number): QueueEntry[] {
+    const all = this.#byRank[rank]?.items() ?? [];
+    return all.filter(({ comm }) => comm === this.#comm);
+  }
+
+  /** World ranks that the first call of a rank lacks; none where that is a call of another communicator. */
+  missing(rank: number): readonly number[] {
+    const head = this.head(rank);
+    if (head?.comm !== this.#comm) return [];
+    return new Waits(this.#streams).ofHead(head).missing;
   }
 
   /** All ranks' calls that have not settled. */
   openPostings(): Posting[] {
-    return this.#queues.flatMap((_, rank) => this.postings(rank)).filter(({ op }) => op.pending);
+    return this.#byRank.flatMap((_, rank) => this.postings(rank)).filter(({ op }) => op.pending);
   }
 
-  /** Forgets everything. */
+  /** Removes all calls of this communicator. */
   clear(): void {
-    for (const queue of this.#queues) queue.clear();
+    for (const stream of this.#local) {
+      const left = this.#streams.remove(stream, ({ comm }) => comm === this.#comm);
+      for (const entry of left) this.#streams.noteLeft(entry);
+    }
     this.size = 0;
     this.batches = 0;
     this.#arrived.clear();
     this.#hostUsers.clear();
     this.#cancelled = [];
+  }
+
+  /** The same while a call is being executed: calls at the heads of their streams stay, and among them that one. */
+  clearBehindHeads(): void {
+    for (const stream of this.#local) {
+      const { first } = stream;
+      const isBehind = (entry: QueueEntry): boolean => entry.comm === this.#comm && entry !== first;
+      for (const entry of this.#streams.remove(stream, isBehind)) {
+        this.size--;
+        if (entry instanceof MessageBatch) this.batches--;
+        this.#streams.noteLeft(entry);
+      }
+    }
   }
 }
 
@@ -323,11 +350,17 @@ function postingsOf(entry: QueueEntry, rank: number): readonly Posting[] {
 }
 
 /** Gathers the postings of one call number: those of the ranks that live in this process. */
-export class PendingCollective {
+export class PendingCollective implements StreamEntry {
   readonly number: number;
   readonly comm: CommInfo;
   readonly postings: (Posting | undefined)[];
   arrived = 0;
+  serial = 0;
+  isOver = false;
+  /** Is being executed, or was. */
+  isDispatched = false;
+  /** The ranks that have cancelled it before it was dispatched: it is in their streams no longer. */
+  #withdrawn: Set<number> | undefined;
 
   constructor(number: number, comm: CommInfo) {
     this.number = number;
@@ -346,6 +379,20 @@ export class PendingCollective {
 
   get complete(): boolean {
     return this.arrived === this.comm.local.length;
+  }
+
+  withdraw(rank: number): void {
+    this.#withdrawn ??= new Set();
+    this.#withdrawn.add(rank);
+  }
+
+  isWithdrawn(rank: number): boolean {
+    return this.#withdrawn?.has(rank) === true;
+  }
+
+  /** All ranks that have made it have cancelled it. */
+  get isInNoStream(): boolean {
+    return this.#withdrawn?.size === this.arrived;
   }
 }
 
@@ -396,43 +443,112 @@ export interface OpenWait {
   readonly comm: string;
   /** World ranks with missing calls. */
   readonly missing: readonly number[];
+  /** World ranks among them that have made the call, and wait in an earlier one of another communicator. */
+  readonly behind: readonly number[];
+  /** Number of calls before it in its rank's stream. */
+  readonly position: number;
 }
 
-/** The wait of a rank at the head of its queue; `undefined` when it has no open call. */
-export function headWait(comm: CommInfo, queues: RankQueues, rank: number): OpenWait | undefined {
-  const head = queues.head(rank);
-  const posting = head instanceof MessageBatch ? head.open[0] : head?.postings[rank];
-  if (head === undefined || posting === undefined) return undefined;
-  return { posting, comm: comm.name, missing: missingAt(comm, queues, head) };
-}
+/** Ranks without which the first call of a stream cannot complete. */
+type Lack = Pick<OpenWait, "missing" | "behind">;
 
-/** World ranks without which a call at the head of a queue cannot complete. */
-function missingAt({ ranks }: CommInfo, queues: RankQueues, head: QueueEntry): readonly number[] {
-  if (head instanceof MessageBatch) {
-    return [...new Set(head.open.map(({ peer }) => ranks[peer] as number))];
+/** The open calls of ranks that wait for others. */
+export class Waits {
+  readonly #streams: Streams<QueueEntry>;
+  /** Ranks that wait in one collective call lack the same ranks, and share one list of them. */
+  readonly #lacks = new Map<QueueEntry, Lack>();
+
+  constructor(streams: Streams<QueueEntry>) {
+    this.#streams = streams;
   }
-  return ranks.filter((_, member) => queues.head(member) !== head);
+
+  /** The waits through a rank's end of a communicator: one for each program that has called there. */
+  ofRank(comm: CommInfo, rank: number): OpenWait[] {
+    const stream = this.#streams.ofComm(comm)[rank];
+    const head = stream?.first;
+    if (stream === undefined || head === undefined) return [];
+    const isOwn = head.comm === comm;
+    if (isOwn && head instanceof MessageBatch && head.isDone) return [];
+    const callers = new Set<number>();
+    return stream.items().flatMap((entry, position) => {
+      if (entry.comm !== comm) return [];
+      const open = postingsOf(entry, rank).filter(({ op }) => op.pending);
+      return open.flatMap((posting) => {
+        const { callingRank } = posting.op;
+        if (callers.has(callingRank)) return [];
+        callers.add(callingRank);
+        return { posting, comm: comm.name, position, ...this.ofHead(head) };
+      });
+    });
+  }
+
+  /** Ranks without which the first call of a stream cannot complete. */
+  ofHead(head: QueueEntry): Lack {
+    const known = this.#lacks.get(head) ?? this.#findLack(head);
+    this.#lacks.set(head, known);
+    return known;
+  }
+
+  #findLack(head: QueueEntry): Lack {
+    const { ranks } = head.comm;
+    const streams = this.#streams.ofComm(head.comm);
+    const missing =
+      head instanceof MessageBatch
+        ? [...new Set(head.open.map(({ peer }) => peer))]
+        : ranks.flatMap((_, rank) =>
+            streams[rank]?.first === head || head.isWithdrawn(rank) ? [] : [rank],
+          );
+    const isBehind = (rank: number): boolean => {
+      const first = streams[rank]?.first;
+      if (first === undefined || first.comm === head.comm) return false;
+      if (!(head instanceof MessageBatch)) return head.postings[rank] !== undefined;
+      return counterparts(head, streams).some((batch) => batch.rank === rank);
+    };
+    return {
+      missing: missing.map((rank) => ranks[rank] as number),
+      behind: missing.filter(isBehind).map((rank) => ranks[rank] as number),
+    };
+  }
 }
 
-/** The waits through every rank's end: one for each program that has called there. */
-export function openWaits(comm: CommInfo, queues: RankQueues): OpenWait[] {
-  // Ranks that wait in one collective call lack the same ranks, and share one list of them.
-  const missingOf = new Map<QueueEntry, readonly number[]>();
-  return comm.ranks.flatMap((_, rank) => {
-    const head = queues.head(rank);
-    if (head === undefined || (head instanceof MessageBatch && head.isDone)) return [];
-    const postings = queues.postings(rank).filter(({ op }) => op.pending);
-    if (postings.length === 0) return [];
-    const missing = missingOf.get(head) ?? missingAt(comm, queues, head);
-    missingOf.set(head, missing);
-    const callers = new Set<number>();
-    return postings.flatMap((posting) => {
-      const { callingRank } = posting.op;
-      if (callers.has(callingRank)) return [];
-      callers.add(callingRank);
-      return { posting, comm: comm.name, missing };
-    });
-  });
+/** The batches with the other ends of a batch's messages, as far as they were posted. */
+export function counterparts(
+  batch: MessageBatch,
+  streams: readonly Fifo<QueueEntry>[],
+): readonly MessageBatch[] {
+  const found = new Set<MessageBatch>();
+  for (const direction of ["send", "recv"] as const) {
+    const other = direction === "send" ? "recv" : "send";
+    for (const peer of batch.peers(direction)) {
+      // Messages match in the order posted: as many as come before those of the batch come before their other ends.
+      const first = countBefore(streams[batch.rank], batch, direction, peer);
+      const behind = first + batch.openCount(direction, peer);
+      let count = 0;
+      for (const entry of streams[peer]?.items() ?? []) {
+        if (!(entry instanceof MessageBatch) || entry.comm !== batch.comm) continue;
+        if (count >= behind) break;
+        const from = count;
+        count += entry.openCount(other, batch.rank);
+        if (count > first && count > from) found.add(entry);
+      }
+    }
+  }
+  return [...found];
+}
+
+function countBefore(
+  stream: Fifo<QueueEntry> | undefined,
+  batch: MessageBatch,
+  direction: Direction,
+  peer: number,
+): number {
+  let count = 0;
+  for (const entry of stream?.items() ?? []) {
+    if (entry === batch) break;
+    if (!(entry instanceof MessageBatch) || entry.comm !== batch.comm) continue;
+    count += entry.openCount(direction, peer);
+  }
+  return count;
 }
 
 // Message numbers.

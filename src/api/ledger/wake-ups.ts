@@ -11,7 +11,7 @@ import type { Schedule } from "../backend.ts";
 import type { Resumption } from "../op.ts";
 import { isTurnLong, nextTurn, ownTurn } from "./deadlock/event-loop.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
-import { Fifo } from "./queues.ts";
+import { Fifo } from "./order/streams.ts";
 
 /** Wake-ups of small calls between two holds: about 300 µs of work, then a hold of two. */
 const workBetween = 512;

@@ -48,7 +48,7 @@ export const argumentNames: {
   send: { send: true, peer: true, ...options },
   recv: { recv: true, peer: true, ...options },
   sendRecv: { ...moved, to: true, from: true, ...options },
-  split: { color: true, key: true, ...options },
+  split: { color: true, key: true, stream: true, ...options },
   replay: options,
   group: {},
   capture: {},

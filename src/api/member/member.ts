@@ -83,7 +83,7 @@ export class Member implements Communicator {
   }
 
   get stream(): bigint | undefined {
-    return this.#session.device(this.#poster.worldRank).stream;
+    return this.#session.device(this.#poster.worldRank).streamOf(this.#comm);
   }
 
   get capabilities(): Capabilities {

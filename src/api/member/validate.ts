@@ -66,6 +66,27 @@ export class Validator {
     );
   }
 
+  /** True for a split with streams of its own. */
+  ownStream(stream: unknown): boolean {
+    if (stream === undefined) return false;
+    if (stream !== "own") {
+      throw this.fault(
+        "stream",
+        `found ${textOf(stream)}`,
+        '"own", or nothing for the stream of the rank',
+      );
+    }
+    const { backend, capabilities } = this.#session.info;
+    if (capabilities.ownStreams === true) return true;
+    throw new UnsupportedError(
+      {
+        headline: `split: stream: "own": the backend ${backend} has one stream per rank`,
+        hint: "ask comm.capabilities.ownStreams, and leave stream out",
+      },
+      { ...this.#facts, collective: "split", field: "stream" },
+    );
+  }
+
   /** The buffer behind an argument: live, of this rank, in this world. */
   buffer(field: "send" | "recv", data: Data | undefined): DeviceBuffer {
     if (data === undefined) throw this.fault(field, "it was left out", "a buffer");

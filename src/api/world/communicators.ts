@@ -96,20 +96,24 @@ export class Communicators {
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
   abortAll(errorOf: ErrorOf, reason: unknown): void {
-    for (const ledger of this.ledgers) {
-      ledger.abort((_, caller, failed) => errorOf(caller, failed));
-    }
+    this.#world.endTogether(() => {
+      for (const ledger of this.ledgers) {
+        ledger.abort((_, caller, failed) => errorOf(caller, failed));
+      }
+    });
     notifyAborted([...this.#entries.values()], reason);
   }
 
   /** Ends every communicator that a lost world rank is a member of. */
   onRankLost(lost: number, reason: string): void {
-    for (const ledger of this.ledgers) {
-      const { comm } = ledger;
-      const member = comm.ranks.indexOf(lost);
-      if (member < 0) continue;
-      ledger.abort((rank, _caller, failed) => lostError(comm, rank, member, reason, failed));
-    }
+    this.#world.endTogether(() => {
+      for (const ledger of this.ledgers) {
+        const { comm } = ledger;
+        const member = comm.ranks.indexOf(lost);
+        if (member < 0) continue;
+        ledger.abort((rank, _caller, failed) => lostError(comm, rank, member, reason, failed));
+      }
+    });
   }
 
   /** Ends a communicator, of which another process has closed its end. */
@@ -121,13 +125,15 @@ export class Communicators {
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
   terminateAll(errorOf: ErrorOf, member?: number): void {
-    for (const ledger of this.ledgers) {
-      const { ranks } = ledger.comm;
-      // The first communicator has all ranks of the world, each at its own place.
-      const isConcerned = member === undefined || ranks[member] === member;
-      if (!isConcerned && !ranks.includes(member)) continue;
-      ledger.terminate((_, caller, failed) => errorOf(caller, failed));
-    }
+    this.#world.endTogether(() => {
+      for (const ledger of this.ledgers) {
+        const { ranks } = ledger.comm;
+        // The first communicator has all ranks of the world, each at its own place.
+        const isConcerned = member === undefined || ranks[member] === member;
+        if (!isConcerned && !ranks.includes(member)) continue;
+        ledger.terminate((_, caller, failed) => errorOf(caller, failed));
+      }
+    });
   }
 
   /** Resolves when no call is being executed or about to wake its ranks. */

@@ -3,6 +3,7 @@ import {
   type Attempt,
   asJobSession,
   type Backend,
+  type JobSession,
   type Rebuilt,
   type Session,
 } from "../backend.ts";
@@ -17,7 +18,7 @@ import {
 } from "../errors.ts";
 import { checkedQuestion, type Explanation, type Question } from "../explanation.ts";
 import { WorldContext } from "../ledger/comm-state.ts";
-import { commRanks, missingRanks } from "../ledger/deadlines.ts";
+import { waitCause } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
 import {
   deadlockErrors,
@@ -30,6 +31,9 @@ import {
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { orderErrors, waiting } from "../ledger/order/errors.ts";
+import { OrderWatch } from "../ledger/order/processes.ts";
+import type { OpenWait } from "../ledger/queues.ts";
 import type { Member } from "../member/member.ts";
 import type { Operation } from "../op.ts";
 import { assertOptions, textOf } from "../option-kinds.ts";
@@ -82,6 +86,11 @@ export function noteSelection(session: Session, attempts: readonly Attempt[]): S
   return session;
 }
 
+/** A rank's first call before those behind it. */
+function byPosition(a: OpenWait, b: OpenWait): number {
+  return a.position - b.position;
+}
+
 function warnOfStall({ text }: StallReport): void {
   emitWarning(text, "TwincclStall");
 }
@@ -123,9 +132,25 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     const { callSites, stallMs } = opening;
     this.#monitor = new Monitor(this.size, { clock, callSites, stallMs }, this);
     this.initialRanks = initialRanks ?? Array.from({ length: this.size }, (_, rank) => rank);
-    this.#context = new WorldContext(session, this.#monitor);
+    const job = asJobSession(session);
+    const orderWatch = job && this.#watchOrder(job);
+    this.#context = new WorldContext(session, this.#monitor, orderWatch);
     this.#communicators = new Communicators(name, this.#context, (reason) => this.abort(reason));
-    asJobSession(session)?.onLost((rank, reason) => this.#communicators.onRankLost(rank, reason));
+    job?.onLost((rank, reason) => this.#communicators.onRankLost(rank, reason));
+  }
+
+  #watchOrder(job: JobSession): OrderWatch {
+    return new OrderWatch(job, {
+      openCalls: () => this.#communicators.ledgers.map(({ openCalls }) => openCalls),
+      isBlocked: () => this.#context.isBlocked,
+      onInversion: (orders) => {
+        const { errorOf } = orderErrors(orders, waiting);
+        const comms = new Set(orders.flatMap(({ calls }) => calls.map(({ comm }) => comm)));
+        for (const ledger of this.#communicators.ledgers) {
+          if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));
+        }
+      },
+    });
   }
 
   get backend(): string {
@@ -288,8 +313,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
       .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0))[0];
     if (due !== undefined) {
       const { ledger, posting } = due;
-      const { missing = [] } = ledger.headWait(posting.op.rank) ?? {};
-      ledger.timeOut(posting, missingRanks(commRanks(ledger.comm, missing)));
+      ledger.timeOut(posting, waitCause(ledger.comm, ledger.queues, posting.op.rank));
       return;
     }
     const waits = waitsOf(this.#snapshot());
@@ -330,7 +354,9 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   }
 
   interruptedText(): string {
-    const waits = this.#communicators.ledgers.flatMap((ledger) => ledger.openWaits());
+    const waits = this.#communicators.ledgers
+      .flatMap((ledger) => ledger.openWaits())
+      .sort(byPosition);
     const here = this.#communicators.members.map(({ rank }) => rank);
     const all = waitsOf({ ...this.#snapshot(), waits });
     return interruptedText(
@@ -390,7 +416,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
         if (this.#monitor.state(rank) === "finished") return "finished";
         return this.#monitor.parked(rank) ? "waits" : "runs";
       },
-      waits: this.#communicators.ledgers.flatMap((ledger) => ledger.waits()),
+      waits: this.#communicators.ledgers.flatMap((ledger) => ledger.waits()).sort(byPosition),
     };
   }
 

@@ -22,7 +22,6 @@ class AddressSpace {
 /** The device of one simulated rank. */
 export class SimDevice implements RankDevice {
   readonly name: string;
-  readonly stream = undefined;
   readonly #rank: number;
   readonly #addresses: AddressSpace;
   readonly #executor: Executor;
@@ -34,6 +33,10 @@ export class SimDevice implements RankDevice {
     this.#addresses = addresses;
     this.#executor = executor;
     this.#phantom = phantom;
+  }
+
+  streamOf(): undefined {
+    return undefined;
   }
 
   allocate(byteLength: number): Memory {

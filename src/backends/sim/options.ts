@@ -58,7 +58,10 @@ export interface SimOptions {
   readonly trace?: Trace | undefined;
   /** Calls that fail when they are made: `[failAt(2, 5)]`. Each strikes once, also when the world is rebuilt. */
   readonly faults?: readonly Fault[] | undefined;
-  /** Compares checksums: a buffer that was written between its call and the move of the data is an error. Slow; for tests. */
+  /**
+   * Compares checksums: a buffer that was written between its call and the move of the data is an error. Calls on different
+   * streams in different orders are an error too, in place of a warning. Slow; for tests.
+   */
   readonly strict?: boolean | undefined;
   /**
    * Phantom data: buffers have sizes and no contents. A program with gigabytes on a thousand ranks can then run in virtual time

@@ -54,7 +54,7 @@ export class SimClock implements VirtualClock {
   }
 }
 
-/** The calls of one rank on one communicator. */
+/** The calls of one rank, on its communicators without streams of their own or on one with them. */
 interface Stream {
   /** The end of the last call. */
   freePs: number;
@@ -63,9 +63,10 @@ interface Stream {
   together: ConcurrentCalls | undefined;
 }
 
-/** The end of each rank's calls, by communicator. */
+/** The end of each rank's calls. */
 export class Streams {
-  readonly #streams = new WeakMap<CommInfo, Stream[]>();
+  readonly #byRank: Stream[] = [];
+  readonly #byComm = new WeakMap<CommInfo, Stream[]>();
 
   /** Moves the start of every call (`finishedAtPs`, until it is predicted) behind the rank's earlier calls. */
   begin(comm: CommInfo, calls: readonly RankCall[]): void {
@@ -101,13 +102,21 @@ export class Streams {
   }
 
   #of(comm: CommInfo): Stream[] {
-    let streams = this.#streams.get(comm);
+    let streams = this.#byComm.get(comm);
     if (streams === undefined) {
-      streams = comm.ranks.map(() => ({ freePs: 0, batch: undefined, together: undefined }));
-      this.#streams.set(comm, streams);
+      streams = comm.ranks.map((worldRank) => {
+        if (comm.ownStream === true) return newStream();
+        this.#byRank[worldRank] ??= newStream();
+        return this.#byRank[worldRank];
+      });
+      this.#byComm.set(comm, streams);
     }
     return streams;
   }
+}
+
+function newStream(): Stream {
+  return { freePs: 0, batch: undefined, together: undefined };
 }
 
 /** One of the schedules. */

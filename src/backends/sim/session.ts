@@ -99,8 +99,10 @@ export class SimSession implements Session {
         virtualTime: true,
         deterministic: true,
         symmetricMemory: true,
+        ownStreams: true,
         ...(phantom ? { phantom } : {}),
       },
+      isStrict: strict,
       timeoutMs: undefined,
     };
     this.#devices = simDevices(size, executor, phantom);

@@ -1,9 +1,9 @@
 /**
  * Strict lending: proves that no buffer was written between its call and the move of its data.
  *
- * A checksum of every lent range is taken when the call is made and compared before the data moves. Calls of one communicator
- * run in call order, so a rank may lend memory that its earlier calls have yet to write. Before such a write the checksum is
- * compared once more, and afterwards it is renewed.
+ * A checksum of every lent range is taken when the call is made and compared before the data moves. The calls of one stream run
+ * in call order, so a rank may lend memory that its earlier calls have yet to write. Before such a write the checksum is compared
+ * once more, and afterwards it is renewed.
  */
 import {
   type CommInfo,
@@ -79,16 +79,16 @@ export class StrictLending {
     refreshChecksums();
   }
 
-  /** The part of this call's output that the rank also lent to other calls of the communicator. */
+  /** The part of this call's output that the rank also lent to other calls of the same stream. */
   #lentOutputs(comm: CommInfo, call: RankCall): Lent[] {
     const { recv, rank } = call;
     const beside = recv && this.#byMemory.get(memoryOf(recv));
     if (recv === undefined || beside === undefined) return [];
     return [...beside].filter(
       (lent) =>
-        lent.comm === comm &&
-        lent.call.rank === rank &&
         lent.call !== call &&
+        isSameStream(lent.comm, comm) &&
+        lent.comm.ranks[lent.call.rank] === comm.ranks[rank] &&
         overlapBytes(lent.buffer, recv) > 0,
     );
   }
@@ -102,6 +102,11 @@ export class StrictLending {
     }
     return lent;
   }
+}
+
+/** True where a rank's calls on both communicators run in the order made. */
+function isSameStream(a: CommInfo, b: CommInfo): boolean {
+  return a === b || (a.ownStream !== true && b.ownStream !== true);
 }
 
 /** The lent memory of a call, and its use; for a replay that of its calls, each buffer once. */

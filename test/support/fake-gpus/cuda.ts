@@ -146,6 +146,7 @@ function streamCalls(
   | "streamDestroy"
   | "streamSynchronize"
   | "streamDone"
+  | "streamWaitEvent"
   | "eventCreate"
   | "eventDestroy"
   | "eventRecord"
@@ -181,6 +182,14 @@ function streamCalls(
       if (stream.device !== machine.current)
         machine.complain("a stream is queried while another device is current");
       return stream.idle;
+    },
+    streamWaitEvent(handle, awaited) {
+      const { recorded } = event(awaited);
+      const stream = machine.stream(handle);
+      if (stream.recording !== undefined) machine.complain("a capture waits for work outside it");
+      if (recorded === undefined) return;
+      const what = `work before it on another stream of ${recorded.stream.device}`;
+      stream.put(() => ({ what, step: () => recorded.stream.done >= recorded.at }));
     },
     eventCreate() {
       const handle = machine.newHandle();

@@ -177,6 +177,7 @@ describe("sim", () => {
       virtualTime: true,
       deterministic: true,
       symmetricMemory: true,
+      ownStreams: true,
     });
     expect(comm.stream).toBeUndefined();
     await comm.close();

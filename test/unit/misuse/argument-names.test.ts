@@ -107,7 +107,13 @@ const calls: readonly [string, string, () => object, string, string | undefined]
     "root, send, recv, signal, timeoutMs",
     "write root",
   ],
-  ["split", "colour", () => ({ colour: 1 }), "color, key, signal, timeoutMs", "write color"],
+  [
+    "split",
+    "colour",
+    () => ({ colour: 1 }),
+    "color, key, stream, signal, timeoutMs",
+    "write color",
+  ],
 ];
 
 async function onEveryRank(program: (comm: Communicator) => Promise<void>): Promise<void> {

@@ -392,9 +392,12 @@ describe("abort of a subgroup", () => {
     const world = await createWorld({ backend: sim(), size: 2 });
     const run = world.run(async (comm) => {
       const sub = await subgroup(comm, 0);
-      if (comm.rank === 0) void sub.barrier();
       await comm.barrier();
-      if (comm.rank === 1) sub.abort("enough");
+      if (comm.rank === 0) void sub.barrier();
+      else {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        sub.abort("enough");
+      }
     });
     const { failures } = await run.catch((error: Thrown) => error);
     expect(failures).toMatchObject([{ rank: 0, error: { code: "ERR_COMM_ABORTED" } }]);

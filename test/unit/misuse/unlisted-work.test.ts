@@ -52,7 +52,7 @@ async function worldOfTwo(onStall: (report: StallReport) => void): Promise<World
 
 /** Rank 0 waits on one communicator while it works for the other one, which rank 1 waits on. */
 async function crossed(comm: Communicator, work: () => Promise<unknown>): Promise<string> {
-  const other = await comm.split({ color: 0 });
+  const other = await comm.split({ color: 0, stream: "own" });
   const late = { timeoutMs: 5 };
   if (comm.rank === 0) {
     await Promise.all([other.barrier(late), work().then(() => comm.barrier(late))]);

@@ -17,6 +17,7 @@ const capabilities = {
   virtualTime: true,
   deterministic: true,
   symmetricMemory: true,
+  ownStreams: true,
 };
 
 describe("the list of cases", () => {
@@ -24,18 +25,19 @@ describe("the list of cases", () => {
   const all = namesOf(conformance({ backend: () => sim(), capabilities }));
 
   test("has different names", () => {
-    expect(all).toHaveLength(38);
+    expect(all).toHaveLength(39);
     expect(new Set(all).size).toBe(all.length);
   });
 
   test("lacks only what the claims exclude", () => {
     const fewer = conformance({
       backend: () => sim(),
-      capabilities: { ...capabilities, hostArrays: false },
+      capabilities: { ...capabilities, hostArrays: false, ownStreams: false },
       foldsAsExplained: false,
     });
     expect(all.filter((name) => !namesOf(fewer).includes(name))).toEqual([
       "takes TypedArrays in place of buffers",
+      "runs calls on streams of their own as on those of the ranks, in any order",
       "folds in the order that it explains, rounded at every hop",
     ]);
   });

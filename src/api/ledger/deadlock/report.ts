@@ -37,12 +37,13 @@ export function waitsOf({ size, state, waits }: WorldSnapshot): RankWait[] {
   return Array.from({ length: size }, (_, rank): RankWait => {
     const wait = awaitedOf[rank] ?? firstOf[rank];
     if (wait === undefined) return { rank, state: state(rank), missing: [] };
-    const { posting, missing, comm } = wait;
+    const { posting, missing, behind, comm } = wait;
     const { op, call } = posting;
     const foreign = op.worldRank === rank ? {} : { owner: op.worldRank };
     const what = { comm, collective: call.collective, call: op.call, missing };
     const where = op.place === undefined ? {} : { place: op.place };
-    return { rank, state: state(rank), ...what, ...foreign, ...where };
+    const order = behind.length === 0 ? {} : { behind };
+    return { rank, state: state(rank), ...what, ...order, ...foreign, ...where };
   });
 }
 
@@ -62,7 +63,7 @@ function waitRows(waits: readonly RankWait[]): Row[] {
 
 /** `textOf` names ranks; it caches the text of a list, which many waits share. */
 function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string): Row {
-  const { state, comm, collective, call, missing, owner, place } = wait;
+  const { state, comm, collective, call, missing, behind, owner, place } = wait;
   if (collective === undefined) {
     const what = state === "finished" ? "has finished" : "runs, or waits for something else";
     return [what, "", "", ""];
@@ -70,7 +71,8 @@ function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string)
   const whose = owner === undefined ? "" : ` as rank ${owner}`;
   const what = `${stateTexts[state]} ${collective}${whose}`;
   const whom = missing.length === 0 ? "made by all ranks here" : `for ${textOf(missing)}`;
-  return [what, `call ${call} on "${comm}"`, whom, place ?? ""];
+  const order = behind === undefined ? "" : `, made by ${textOf(behind)} behind an earlier call`;
+  return [what, `call ${call} on "${comm}"`, whom + order, place ?? ""];
 }
 
 /**
@@ -117,6 +119,7 @@ function deadlockHeadline(waits: readonly RankWait[], missing: readonly number[]
 function hintFor(waits: readonly RankWait[]): string {
   const borrower = waits.find(({ owner }) => owner !== undefined);
   if (borrower === undefined) {
+    if (waits.some(({ behind }) => behind !== undefined)) return orderHint;
     return waits.some(({ state }) => state === "runs")
       ? "a rank that makes no call awaits something outside of the library, or another rank's communicator"
       : "every rank must make the same calls on a communicator, in the same order";
@@ -124,6 +127,10 @@ function hintFor(waits: readonly RankWait[]): string {
   const { rank, owner } = borrower;
   return `rank ${rank} called the communicator of rank ${owner}; every rank must call its own`;
 }
+
+/** The rule about the order of calls. */
+export const orderHint =
+  "calls of a rank take effect in the order made, on all its communicators: make them in one order on all ranks";
 
 function culprits(waits: readonly RankWait[]): number[] {
   const lists = new Set(waits.map(({ missing }) => missing));

@@ -125,6 +125,7 @@ describe("phantom data", () => {
       virtualTime: true,
       deterministic: true,
       symmetricMemory: true,
+      ownStreams: true,
       phantom: true,
     });
     await world.close();

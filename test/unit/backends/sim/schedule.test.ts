@@ -148,7 +148,8 @@ describe("a deadlock", () => {
     async (schedule) => {
       for (let seed = 0; seed < 10; seed++) {
         const order = await marks({ schedule, seed, size: 8 }, async (comm, mark) => {
-          const [one, two] = [await comm.split({ color: 0 }), await comm.split({ color: 0 })];
+          const own = { color: 0, stream: "own" } as const;
+          const [one, two] = [await comm.split(own), await comm.split(own)];
           const [now, late] = comm.rank % 2 === 0 ? [one, two] : [two, one];
           const barriers = Array.from({ length: 6 }, () => comm.barrier());
           // Every rank waits for calls that others make in the last of their continuations.

@@ -1,0 +1,318 @@
+/**
+ * The order of calls across communicators where ranks live in several processes.
+ *
+ * Each process knows its own open calls, in the order in which they were made. On request it reports them; the reports of all
+ * processes show calls that wait for each other. They are compared when a deadline passes, and when a call that waits for other
+ * processes keeps calls of other communicators waiting.
+ */
+import type { CommInfo, JobSession } from "../../backend.ts";
+import type { CallOrder, OrderedCall } from "../../errors.ts";
+import type { Posting, TransferPosting } from "../posting.ts";
+import { MessageBatch, type QueueEntry } from "../queues.ts";
+import { type CallGraph, findCycle } from "./call-graph.ts";
+
+/** An open call of a rank. */
+interface ReportedCall extends OrderedCall {
+  /** A message: world ranks of its sender and its receiver, and its number among their messages. */
+  readonly message?: readonly [from: number, to: number, number: number];
+}
+
+/** Open calls of a rank, which it made together: the messages of a group, or one collective call. */
+interface ReportedGroup {
+  /** Name of the communicator with streams of its own; `undefined` for the stream of the rank. */
+  readonly stream?: string;
+  readonly calls: readonly ReportedCall[];
+}
+
+/** Everything that a rank has open, oldest first. */
+export interface OrderReport {
+  /** The communicators: world ranks, and the number of the rank's next collective call. */
+  readonly comms: Readonly<
+    Record<string, { readonly ranks: readonly number[]; readonly next: number }>
+  >;
+  readonly groups: readonly ReportedGroup[];
+}
+
+/** Most open calls of a rank in a report: the oldest decide. */
+const maxReported = 256;
+
+/** Calls that were submitted together. */
+export interface SubmittedGroup {
+  /** Its place among the submissions of the world. */
+  readonly serial: number;
+  readonly postings: readonly Posting[];
+}
+
+/** The open calls of this process's rank on one communicator. */
+export interface OpenCalls {
+  readonly comm: CommInfo;
+  /** Number of the rank's next collective call. */
+  readonly next: number;
+  readonly submitted: Iterable<SubmittedGroup>;
+  readonly queued: Iterable<QueueEntry>;
+}
+
+/** The open calls of this process's rank on its communicators. */
+function reportOrder(all: Iterable<OpenCalls>): OrderReport {
+  const comms: Record<string, { ranks: readonly number[]; next: number }> = {};
+  const [submitted, queued]: [OpenGroup[], OpenGroup[]] = [[], []];
+  for (const { comm, next, ...open } of all) {
+    comms[comm.name] = { ranks: comm.ranks, next };
+    const [rank = 0] = comm.local;
+    for (const { serial, postings } of open.submitted) submitted.push({ serial, comm, postings });
+    for (const entry of open.queued) {
+      const isBatch = entry instanceof MessageBatch;
+      const postings = isBatch ? entry.open : [entry.postings[rank] as Posting];
+      queued.push({ serial: entry.serial, comm, postings });
+    }
+  }
+  // What is submitted has left the stream.
+  const inOrder = [submitted, queued].flatMap((groups) => groups.sort(bySerial));
+  const groups = inOrder.map(reportedGroup).filter(({ calls }) => calls.length > 0);
+  return { comms, groups: groups.slice(0, maxReported) };
+}
+
+interface OpenGroup extends SubmittedGroup {
+  readonly comm: CommInfo;
+}
+
+function bySerial(a: OpenGroup, b: OpenGroup): number {
+  return a.serial - b.serial;
+}
+
+function reportedGroup({ comm, postings }: OpenGroup): ReportedGroup {
+  const open = postings.filter(({ op }) => op.pending);
+  const calls = open.map((posting) => reportedCall(comm, posting));
+  return comm.ownStream === true ? { stream: comm.name, calls } : { calls };
+}
+
+function isMessage(posting: Posting): posting is TransferPosting {
+  return "peer" in posting;
+}
+
+function reportedCall(comm: CommInfo, posting: Posting): ReportedCall {
+  const { op, call } = posting;
+  const where = op.place === undefined ? {} : { place: op.place };
+  const named = { comm: comm.name, collective: call.collective, call: op.call, ...where };
+  if (!isMessage(posting)) return named;
+  const [own, other] = [comm.ranks[op.rank] as number, comm.ranks[posting.peer] as number];
+  const ends = posting.direction === "send" ? ([own, other] as const) : ([other, own] as const);
+  return { ...named, message: [...ends, posting.number] };
+}
+
+// The comparison of reports.
+
+/** A call of all its ranks: a collective one, or a message with both ends. */
+interface JobCall {
+  readonly key: string;
+  /** World ranks without which it cannot be done. */
+  readonly ranks: readonly number[];
+  /** The call as each rank has made it. */
+  readonly made: Map<number, ReportedCall>;
+  /** Its group in the streams that it is in. */
+  readonly places: Map<RankStream, number>;
+}
+
+/** The groups of one stream of a rank. */
+interface RankStream {
+  readonly rank: number;
+  /** Name of the communicator with this stream of its own. */
+  readonly own: string | undefined;
+  readonly groups: JobCall[][];
+}
+
+/** The open calls of a job, by the reports of its ranks; without those that have not answered. */
+class JobCalls implements CallGraph<JobCall> {
+  readonly #reports: ReadonlyMap<number, OrderReport>;
+  readonly #hasFuture: boolean;
+  readonly #streams: RankStream[] = [];
+  readonly #calls = new Map<string, JobCall>();
+
+  /** `hasFuture`: a rank that has not made a call will make it behind its open calls. */
+  constructor(reports: ReadonlyMap<number, OrderReport>, hasFuture: boolean) {
+    this.#reports = reports;
+    this.#hasFuture = hasFuture;
+    for (const [rank, { groups, comms }] of reports) {
+      for (const { stream: own, calls } of groups) {
+        const stream = this.#streamOf(rank, own);
+        const at = stream.groups.length;
+        stream.groups.push(
+          calls.map((call) => {
+            const jobCall = this.#jobCall(call, comms[call.comm]?.ranks ?? []);
+            jobCall.made.set(rank, call);
+            jobCall.places.set(stream, at);
+            return jobCall;
+          }),
+        );
+      }
+    }
+  }
+
+  get calls(): Iterable<JobCall> {
+    return this.#calls.values();
+  }
+
+  /** All calls that must be done before one, on all its ranks. */
+  *before(call: JobCall): Iterable<JobCall> {
+    for (const stream of this.#streams) {
+      const at = call.places.get(stream) ?? this.#futurePlace(call, stream);
+      for (const group of stream.groups.slice(0, at)) yield* group;
+    }
+  }
+
+  #futurePlace(call: JobCall, { rank, own, groups }: RankStream): number {
+    if (!this.#hasFuture || call.made.has(rank) || !call.ranks.includes(rank)) return 0;
+    const [any] = call.made.values();
+    if (any === undefined || any.message !== undefined || own !== undefined) return 0;
+    const next = this.#reports.get(rank)?.comms[any.comm]?.next;
+    return next === undefined || next > any.call ? 0 : groups.length;
+  }
+
+  /** The order in which each rank has made these calls, or will make them. */
+  ordersOf(cycle: readonly JobCall[]): CallOrder[] {
+    const orders = [...this.#reports.keys()].map((rank): CallOrder => {
+      const placed = cycle.flatMap((call) => {
+        const mine = call.made.get(rank);
+        const at = [...call.places].find(([stream]) => stream.rank === rank)?.[1];
+        return mine === undefined || at === undefined ? [] : [{ call: mine, at }];
+      });
+      const made = placed.sort((a, b) => a.at - b.at).map(({ call }) => plainCall(call));
+      const later = cycle.flatMap((call) => {
+        const [any] = call.made.values();
+        const stream = this.#streams.find((each) => each.rank === rank);
+        if (any === undefined || stream === undefined) return [];
+        if (this.#futurePlace(call, stream) === 0) return [];
+        return [
+          { comm: any.comm, collective: any.collective, call: any.call, isMissing: true as const },
+        ];
+      });
+      return { rank, calls: [...made, ...later] };
+    });
+    return orders.filter(({ calls }) => calls.length > 1).sort((a, b) => a.rank - b.rank);
+  }
+
+  #streamOf(rank: number, own: string | undefined): RankStream {
+    const known = this.#streams.find((each) => each.rank === rank && each.own === own);
+    if (known !== undefined) return known;
+    const stream: RankStream = { rank, own, groups: [] };
+    this.#streams.push(stream);
+    return stream;
+  }
+
+  #jobCall({ comm, call, message }: ReportedCall, ranks: readonly number[]): JobCall {
+    const key = JSON.stringify([comm, message ?? call]);
+    const known = this.#calls.get(key);
+    if (known !== undefined) return known;
+    const of = message === undefined ? ranks : message.slice(0, 2);
+    const made: JobCall = { key, ranks: of, made: new Map(), places: new Map() };
+    this.#calls.set(key, made);
+    return made;
+  }
+}
+
+function plainCall({ message: _, ...call }: ReportedCall): OrderedCall {
+  return call;
+}
+
+/** The orders of ranks with calls of several communicators that wait for each other; `undefined` where there are none. */
+function findInversion(
+  reports: ReadonlyMap<number, OrderReport>,
+  hasFuture: boolean,
+): CallOrder[] | undefined {
+  const graph = new JobCalls(reports, hasFuture);
+  for (const call of graph.calls) {
+    const cycle = findCycle(graph, [call], graph.before(call));
+    const comms = new Set(cycle?.flatMap(({ made }) => [...made.values()].map(({ comm }) => comm)));
+    if (cycle !== undefined && comms.size > 1) return graph.ordersOf(cycle);
+  }
+  return undefined;
+}
+
+/** Orders are compared when nothing has changed for so long. */
+const quietMs = 100;
+
+/** For so long a process reports the calls of an inversion, which may have failed by then, so that others find the same. */
+const keptMs = 5_000;
+
+/** An inversion whose calls may have failed by now. */
+interface KeptInversion {
+  readonly orders: readonly CallOrder[];
+  readonly report: string;
+}
+
+/** The world of a process. */
+interface OrderedWorld {
+  openCalls(): Iterable<OpenCalls>;
+  /** True while a call waits for other processes and keeps one of another communicator waiting. */
+  isBlocked(): boolean;
+  /** Ends the communicators of calls that wait for each other. */
+  onInversion(orders: readonly CallOrder[]): void;
+}
+
+/** Compares the order of this process's open calls with those of the other processes. */
+export class OrderWatch {
+  readonly #job: JobSession;
+  readonly #world: OrderedWorld;
+  #isDue = false;
+  /** The last inversion, with this process's report of it. */
+  #kept: KeptInversion | undefined;
+
+  constructor(job: JobSession, world: OrderedWorld) {
+    this.#job = job;
+    this.#world = world;
+    job.peers.reportOrders((isEcho) => {
+      if (!isEcho) this.noteChange(true);
+      return this.#report();
+    });
+  }
+
+  /** A call begins to wait, or is kept waiting; or another process compares orders, of which this is the echo. */
+  noteChange(isEcho = false): void {
+    if (this.#isDue) return;
+    this.#isDue = true;
+    const delayMs = isEcho ? 0 : quietMs;
+    after(delayMs, () => void this.#look(isEcho));
+  }
+
+  /**
+   * The orders of calls that wait for each other when a deadline has passed; `undefined` where there are none. A call that some
+   * rank has not made by then counts as made behind its open calls.
+   */
+  compareAtDeadline(): Promise<readonly CallOrder[] | undefined> {
+    return this.#compare(false, true);
+  }
+
+  async #compare(isEcho: boolean, hasFuture: boolean): Promise<readonly CallOrder[] | undefined> {
+    const reports = new Map<number, OrderReport>();
+    for (const [rank, text] of await this.#job.peers.callOrders(isEcho)) {
+      // A process that has left the job, or has no world, answers otherwise.
+      const report = JSON.parse(text) as Partial<OrderReport>;
+      if (report.groups !== undefined) reports.set(rank, report as OrderReport);
+    }
+    const orders = findInversion(reports, hasFuture);
+    if (orders === undefined) return this.#kept?.orders;
+    const kept = { orders, report: this.#report() };
+    this.#kept = kept;
+    after(keptMs, () => {
+      if (this.#kept === kept) this.#kept = undefined;
+    });
+    return orders;
+  }
+
+  async #look(isEcho: boolean): Promise<void> {
+    this.#isDue = false;
+    if (!this.#world.isBlocked()) return;
+    const orders = await this.#compare(isEcho, false).catch(() => undefined);
+    if (orders !== undefined && this.#world.isBlocked()) this.#world.onInversion(orders);
+  }
+
+  #report(): string {
+    return this.#kept?.report ?? JSON.stringify(reportOrder(this.#world.openCalls()));
+  }
+}
+
+/** Runs `step` later, unless the process ends before. */
+function after(delayMs: number, step: () => void): void {
+  const timer = setTimeout(step, delayMs) as { unref?(): void } | number;
+  if (typeof timer === "object") timer.unref?.();
+}
