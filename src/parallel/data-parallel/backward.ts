@@ -240,6 +240,11 @@ export interface Visit extends VisitLayer {
   passes(count: number, passesOf: (count: number) => readonly Direction[]): Promise<number>;
   /** Makes the next pass without a gradient: only visits its layers. */
   skip(): Promise<void>;
+  /**
+   * Ends a pass back: its sums over the ranks are made now, before any other call of this rank. Without it those of layers that
+   * reported no gradient would be made with the next pass, behind other calls on this rank alone.
+   */
+  endPass(): void;
 }
 
 /** The visits of trainers that hold all values. */

@@ -2,9 +2,9 @@
  * A parameter server: one rank keeps the parameters and the optimizer, the others pull values and push gradients at any time.
  * The age of a push's values is bounded.
  *
- * Every worker has a communicator of its own with the server, so none waits for another's messages. This needs all ranks in one
- * process, where a receive is queued on the server's stream when its message is sent. With the sender in another process it
- * would be queued at once, and the stream would wait for that worker before any other.
+ * Every worker has a communicator of its own with the server, with streams of its own, so none waits for another's messages.
+ * This needs all ranks in one process, where a receive is queued on a stream when its message is sent. With the sender in
+ * another process it would be queued at once, and would occupy the server's GPU until that worker makes a request.
  */
 import { CommClosedError, type Communicator, UnsupportedError } from "../../api/index.ts";
 import {
@@ -150,6 +150,7 @@ export class ParameterServer implements RankStateful {
       const pair = await comm.split({
         color: isOurs ? 0 : undefined,
         key: comm.rank === server ? 0 : 1,
+        stream: "own",
       });
       if (pair !== undefined) connections.set(worker, new Connection(pair));
     }

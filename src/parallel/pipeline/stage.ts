@@ -137,6 +137,7 @@ export class StageStep<Batch> {
       take(name, gradient);
     });
     open = false;
+    visit?.endPass();
     this.#passes.delete(at);
     if (comm.rank === 0) return;
     const given = assertArray("gradient by the input", below, at);

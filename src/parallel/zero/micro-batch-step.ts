@@ -94,7 +94,7 @@ export class MicroBatchStep {
     if (layer?.name !== name) throw this.#unexpectedVisit(name, layer);
     this.#gathering = name;
     // All calls are posted before any is awaited, in one order.
-    if (at % this.#layers.length === 0) this.#endPass();
+    if (at % this.#layers.length === 0) this.#beginPass();
     this.#position = at;
     if (this.#traversal.isBackward(at)) this.#reduceDownTo(this.#traversal.indexAt(at) + 1);
     if (this.#options.stage === 3) {
@@ -127,6 +127,14 @@ export class MicroBatchStep {
         throw invalid("ShardedParallel.step", "passes", "one more skipped", "the announced number");
       await this.visit(layer.name);
     }
+    this.endPass();
+  }
+
+  /** Posts the sums that a pass back has left; as `Visit.endPass`. */
+  endPass(): void {
+    const at = this.#position;
+    const isEnd = (at + 1) % this.#layers.length === 0;
+    if (at >= 0 && isEnd && this.#traversal.isBackward(at)) this.#reduceDownTo(0);
   }
 
   /** Adds a gradient. */
@@ -179,10 +187,9 @@ export class MicroBatchStep {
     );
   }
 
-  /** Sums that a pass back leaves to the next one. */
-  #endPass(): void {
+  #beginPass(): void {
     if (this.#position < 0 || !this.#traversal.isBackward(this.#position)) return;
-    this.#reduceDownTo(0);
+    this.endPass();
     this.#unreduced = this.#layers.length;
     this.#ready.clear();
   }

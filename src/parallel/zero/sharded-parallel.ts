@@ -282,6 +282,7 @@ export class ShardedParallel implements RankStateful {
         const visit: Visit = Object.assign((layer: string) => ignoreRejection(step.visit(layer)), {
           passes: (...order: Parameters<Visit["passes"]>) => step.passes(...order),
           skip: () => ignoreRejection(step.skip()),
+          endPass: () => step.endPass(),
         });
         const batch = microBatches[at] as B;
         addReport(sums, await runMicroBatch(takes, (ready) => backward(batch, ready, visit)), at);
