@@ -42,6 +42,8 @@ const maxRetired = 64;
 
 /** The table of one process. `keyOf` gives a communicator the same name in every process. */
 export class CommStatus {
+  /** Reports the open calls of this process. */
+  reportOrders: (isEcho: boolean) => string = () => "{}";
   readonly #membership: Membership;
   readonly #keyOf: (comm: CommInfo) => string;
   /** Counters of this process: by communicator, and by its key. */
@@ -176,9 +178,13 @@ export class CommStatus {
     return JSON.stringify(Object.fromEntries(reports));
   }
 
-  /** The answer to a question of another process: `calls KEY`, `messages KEY`, `all KEY` or `passed KEY NUMBER`. */
+  /**
+   * The answer to a question of another process: `calls KEY`, `messages KEY`, `all KEY` or `passed KEY NUMBER`; or `orders`, and
+   * `echo` where the question follows one of this process.
+   */
   async #answer(question: string): Promise<string> {
     const [subject, key = "", number] = question.split(" ", 3);
+    if (subject === "orders" || subject === "echo") return this.reportOrders(subject === "echo");
     if (subject === "passed") await (await this.#madeCounters(key)).passed(Number(number));
     return JSON.stringify({ [key]: this.#report(subject, key) } satisfies CommReports);
   }

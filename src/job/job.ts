@@ -104,6 +104,14 @@ export class Job implements PeerProcesses, RemoteEnds {
     return this.#missingRanks.forMessages(comm, halves);
   }
 
+  reportOrders(report: (isEcho: boolean) => string): void {
+    this.#commStatus.reportOrders = report;
+  }
+
+  callOrders(isEcho: boolean): Promise<ReadonlyMap<number, string>> {
+    return this.#missingRanks.callOrders(isEcho);
+  }
+
   /** This process has aborted a communicator. */
   aborted(comm: CommInfo, why: unknown): void {
     this.#commStatus.announceAborted(comm, why);

@@ -106,6 +106,22 @@ export class MissingRankFinder {
     });
   }
 
+  /** The open calls of all processes that answer, by rank. */
+  async callOrders(isEcho: boolean): Promise<ReadonlyMap<number, string>> {
+    const { rank: own, size } = this.#membership;
+    const question = isEcho ? "echo" : "orders";
+    const answers = Array.from({ length: size }, async (_, rank) => {
+      if (rank === own) return [[rank, this.#status.reportOrders(true)] as const];
+      try {
+        const bounds = { timeoutMs: answerMs };
+        return [[rank, await this.#membership.ask(rank, question, bounds)] as const];
+      } catch {
+        return [];
+      }
+    });
+    return new Map((await Promise.all(answers)).flat());
+  }
+
   #others({ ranks }: CommInfo): number[] {
     const { rank, size } = this.#membership;
     return ranks.filter((each) => each !== rank && each < size);
