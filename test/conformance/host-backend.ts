@@ -64,7 +64,7 @@ function deviceOf(rank: number): RankDevice {
   const none = (): never => {
     throw new Error("without capabilities.hostArrays no TypedArray is borrowed");
   };
-  return { name, stream: undefined, allocate, adopt: () => undefined, borrow: none };
+  return { name, streamOf: nothing, allocate, adopt: () => undefined, borrow: none };
 }
 
 const nothing = (): undefined => undefined;

@@ -30,5 +30,6 @@ worldsConform({
     virtualTime: false,
     deterministic: true,
     symmetricMemory: true,
+    ownStreams: true,
   },
 });

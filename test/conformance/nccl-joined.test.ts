@@ -42,6 +42,7 @@ const cases = conformanceOfRanks({
     virtualTime: false,
     deterministic: true,
     symmetricMemory: true,
+    ownStreams: true,
   },
 });
 testAll("nccl in a job on fakes of CUDA and NCCL", cases);

@@ -17,6 +17,7 @@ const nccl = {
     virtualTime: false,
     deterministic: true,
     symmetricMemory: true,
+    ownStreams: true,
   },
 };
 

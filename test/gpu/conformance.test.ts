@@ -16,5 +16,6 @@ worldsConform({
     virtualTime: false,
     deterministic: true,
     symmetricMemory: true,
+    ownStreams: true,
   },
 });

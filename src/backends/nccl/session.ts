@@ -88,12 +88,16 @@ export class NcclSession implements QueueingSession {
         virtualTime: false,
         deterministic: true,
         symmetricMemory: libraries.nccl.hasWindows,
+        ownStreams: true,
       },
       timeoutMs,
     };
     this.scheduler = inRankOrder(size);
     this.#devices = new Map(
-      Array.from(members.values(), ({ rank, local }) => [rank, new NcclRankDevice(local, arrays)]),
+      Array.from(members.values(), ({ rank, local }) => [
+        rank,
+        new NcclRankDevice(local, arrays, (comm) => this.#comms.get(comm.id)),
+      ]),
     );
     this.#add(world);
     this.#ends = new CommunicatorEnds(job);
@@ -101,7 +105,7 @@ export class NcclSession implements QueueingSession {
     closeAtEnd(this);
     for (const local of this.#locals()) {
       local.beforeFree = (ptr) => {
-        const comms = [...this.#comms.values(), ...this.#ending.comms];
+        const comms = this.#notEnded();
         return this.#keepFailure(() => deregisterAll(comms, local.worldRank, ptr));
       };
     }
@@ -151,11 +155,11 @@ export class NcclSession implements QueueingSession {
   /** Releases a rank's part of one recording, or of all recordings of a communicator. */
   discard(info: CommInfo, rank: number, which?: object): void {
     const comm = this.#comms.get(info.id);
-    const local = comm?.members.get(rank)?.local;
-    if (comm === undefined || local === undefined) return;
+    const member = comm?.members.get(rank);
+    if (comm === undefined || member === undefined) return;
     for (const graph of comm.graphs) {
       if (which !== undefined && graph !== which) continue;
-      this.#keepFailure(() => graph.discard(local));
+      this.#keepFailure(() => graph.discard(member));
       if (graph.isOver) comm.graphs.delete(graph);
     }
   }
@@ -163,10 +167,13 @@ export class NcclSession implements QueueingSession {
   /** Creates the communicators of a complete split. */
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void> {
     const parent = this.#comm(set.comm);
-    const created = createChildren(this.#parts, parent, set, children);
+    const discard = (comms: readonly NcclCommunicator[]): void => {
+      for (const comm of comms) this.#ending.add([comm], comm.abort());
+    };
+    const created = createChildren(this.#parts, parent, set, children, discard);
     const open = (comms: readonly NcclCommunicator[]): void => {
       if (parent.isOver) {
-        abortAll(comms);
+        discard(comms);
         throw this.#aborted(set.comm);
       }
       this.#parts.job?.addChildren(set.comm, set.number, children);
@@ -185,7 +192,7 @@ export class NcclSession implements QueueingSession {
     const error = reason ?? this.#aborted(info);
     this.#parts.job?.aborted(info, error);
     this.#retire(comm, error);
-    this.#progress.rejectOwner(comm, error);
+    comm.progress.rejectOwner(comm, error);
     this.#ending.add([comm], comm.abort());
   }
 
@@ -194,12 +201,8 @@ export class NcclSession implements QueueingSession {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#retire(comm);
-    const devices = [...comm.members.values()].map(({ local }) => local.device);
-    const idle = this.#progress.after(devices);
-    this.#ending.add(
-      [comm],
-      idle.then(() => this.#ends.end(comm)),
-    );
+    const ending = comm.idle().then(() => this.#ends.end(comm));
+    this.#ending.add([comm], ending);
   }
 
   /** The communicator of calls; `undefined` for one that is over. */
@@ -229,17 +232,22 @@ export class NcclSession implements QueueingSession {
   async #close(): Promise<void> {
     const locals = this.#locals();
     let lost = false;
-    const idle = (): Promise<void> =>
-      this.#progress.after(locals.map(({ device }) => device)).catch(() => {
+    const idle = async (): Promise<void> => {
+      const main = this.#progress.after(locals.map(({ device }) => device));
+      const further = this.#notEnded().map((comm) => comm.idle());
+      await Promise.all([main, ...further]).catch(() => {
         lost = true;
       });
+    };
     // Ending communicators may depend on others that end below, so that this waits for their streams alone.
     if (!(await settlesWithin(closeMs, idle()))) {
       // A rank of another process may never arrive: an abort removes the kernels that wait for it.
       for (const { info } of this.#comms.values()) this.abort(info, undefined);
       if (!(await settlesWithin(closeMs + leaveMs, idle()))) {
+        const error = this.#aborted(this.#parts.world.info);
         for (const local of locals) local.abandon();
-        this.#progress.abandon(this.#aborted(this.#parts.world.info));
+        this.#progress.abandon(error);
+        for (const { progress } of this.#notEnded()) progress.abandon(error);
         return;
       }
     }
@@ -277,6 +285,11 @@ export class NcclSession implements QueueingSession {
     }
   }
 
+  /** Communicators that have handles or streams. */
+  #notEnded(): NcclCommunicator[] {
+    return [...this.#comms.values(), ...this.#ending.comms];
+  }
+
   /** Adds a communicator; in a job, with its call counters. */
   #add(comm: NcclCommunicator): void {
     this.#comms.set(comm.info.id, comm);
@@ -311,18 +324,25 @@ class NcclRankDevice implements RankDevice {
   readonly local: LocalRank;
   /** `undefined` where calls take no arrays. */
   readonly #arrays: HostArrays | undefined;
+  readonly #find: (comm: CommInfo) => NcclCommunicator | undefined;
 
-  constructor(local: LocalRank, arrays: HostArrays | undefined) {
+  /** `find` gives communicators that are open. */
+  constructor(
+    local: LocalRank,
+    arrays: HostArrays | undefined,
+    find: (comm: CommInfo) => NcclCommunicator | undefined,
+  ) {
     this.name = local.device.name;
     this.local = local;
     this.#arrays = arrays;
+    this.#find = find;
   }
 
   /** The stream is shared with the caller's own work from now on. */
-  get stream(): bigint {
-    const { device } = this.local;
-    device.share();
-    return device.stream;
+  streamOf(comm: CommInfo): bigint | undefined {
+    if (comm.ownStream !== true) return this.local.device.lendStream();
+    const rank = comm.ranks.indexOf(this.local.worldRank);
+    return this.#find(comm)?.members.get(rank)?.stream.device.lendStream();
   }
 
   allocate(byteLength: number, symmetric: boolean): Memory {
@@ -365,12 +385,16 @@ function closedBefore(session: Closable): void {
   open.delete(session);
 }
 
-/** Creates child communicators: on this thread or, in a job, on another thread, where NCCL waits for the other processes. */
+/**
+ * Creates child communicators: on this thread or, in a job, on another thread, where NCCL waits for the other processes. Those
+ * that NCCL creates after a failure are discarded.
+ */
 function createChildren(
   { libraries, config, pin = {}, job }: SessionParts,
   parent: NcclCommunicator,
   { calls }: CallSet,
   children: readonly CommInfo[],
+  discard: (comms: readonly NcclCommunicator[]) => void,
 ): NcclCommunicator[] | Promise<NcclCommunicator[]> {
   const { nccl } = libraries;
   const variables = pinnedVariables(pin);
@@ -389,14 +413,9 @@ function createChildren(
   const creation = startWithVariables(variables, begin, parent.overSignal).catch(
     (error: unknown) => {
       // Communicators that NCCL creates after the failure have no owner.
-      started?.then(abortAll, () => undefined);
+      started?.then(discard, () => undefined);
       throw error;
     },
   );
   return keepAlive(creation.catch((error) => parent.rejectAtEnd(error)));
-}
-
-/** Aborts communicators that no session uses. */
-function abortAll(comms: readonly NcclCommunicator[]): void {
-  for (const comm of comms) void comm.abort();
 }

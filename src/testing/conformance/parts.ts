@@ -6,6 +6,7 @@ import type {
   Capabilities,
   CommError,
   Communicator,
+  DeviceBuffer,
   Explanation,
   Question,
 } from "../../api/index.ts";
@@ -52,6 +53,11 @@ export interface ConformanceParts {
   closeTwice(comm: Communicator): Promise<string>;
   /** Splits by the same color three times; returns the names of the communicators, as hooks see them. */
   splitNames(comm: Communicator): Promise<string[]>;
+  /**
+   * Makes the same sum on a split with the streams of the ranks and on two with streams of their own, and once more on these two,
+   * in the other order on odd ranks. Returns the elements of each sum as bits.
+   */
+  ownStreams(comm: Communicator): Promise<number[][]>;
   /** The plan of a call as plain data, with its text. */
   explanation(
     comm: Communicator,
@@ -149,9 +155,14 @@ export function valuesThatRound(rank: number): Float32Array<ArrayBuffer> {
   return Float32Array.from({ length: 1000 }, (_, i) => Math.sin(i * (rank + 1)) / 3);
 }
 
-async function roundedSum(comm: Communicator): Promise<number[]> {
-  const values = valuesThatRound(comm.rank);
-  const data = comm.alloc("float32", values.length).copyFrom(values);
+function roundedSum(comm: Communicator): Promise<number[]> {
+  const data = comm.alloc("float32", valuesThatRound(comm.rank).length);
+  return roundedSumIn(data, comm);
+}
+
+/** The same with given memory. */
+async function roundedSumIn(data: DeviceBuffer<"float32">, comm: Communicator): Promise<number[]> {
+  data.copyFrom(valuesThatRound(comm.rank));
   await comm.allReduce({ send: data, op: "sum" });
   const host = await data.toHost();
   return Array.from(new Uint32Array(host.buffer, host.byteOffset, host.length));
@@ -221,6 +232,23 @@ async function splitNames(comm: Communicator): Promise<string[]> {
   return names;
 }
 
+async function ownStreams(comm: Communicator): Promise<number[][]> {
+  const shared = (await comm.split({ color: 0 })) as Communicator;
+  const first = (await comm.split({ color: 0, stream: "own" })) as Communicator;
+  const second = (await comm.split({ color: 0, stream: "own" })) as Communicator;
+  const held: number[][] = [];
+  for (const each of [shared, first, second]) held.push(await roundedSum(each));
+  const ops = [first, second].map((each) => {
+    return { each, data: comm.alloc("float32", valuesThatRound(0).length) };
+  });
+  // All ranks have connected, and the memory is there.
+  await shared.barrier();
+  if (comm.rank % 2 === 1) ops.reverse();
+  held.push(...(await Promise.all(ops.map(({ each, data }) => roundedSumIn(data, each)))));
+  for (const each of [first, second, shared]) await each.close();
+  return held;
+}
+
 function explanation(
   comm: Communicator,
   question: Question,
@@ -263,6 +291,7 @@ export const conformanceParts: ConformanceParts = {
   replays,
   closeTwice: closeTwice,
   splitNames,
+  ownStreams,
   explanation,
   healthCheck: healthCheck,
 };

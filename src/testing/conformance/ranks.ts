@@ -203,9 +203,9 @@ function programsOf({ sizes, use }: RanksUnderTest): Cases {
 }
 
 function orderOf(subject: RanksUnderTest): Cases {
-  const { sizes, use } = subject;
+  const { sizes, capabilities, use } = subject;
   const [least, most] = [minSizeOf(subject), maxSizeOf(subject)];
-  return {
+  const cases: Cases = {
     "holds every rank at a barrier until the last one arrives": async () => {
       for (const size of sizes) {
         await use(size, async (ranks) => {
@@ -239,6 +239,15 @@ function orderOf(subject: RanksUnderTest): Cases {
         expectEqual("bits of another run", await ranks.each("roundedSum"), sameOn(ranks, first));
       }),
   };
+  if (capabilities.ownStreams !== true) return cases;
+  cases["runs calls on streams of their own as on those of the ranks, in any order"] = () =>
+    use(most, async (ranks) => {
+      const sums = await ranks.each("ownStreams");
+      const shared = sums[0]?.[0];
+      expectEqual("bits by rank and call", sums, sameOn(ranks, new Array(5).fill(shared)));
+      await expectHealthy(ranks);
+    });
+  return cases;
 }
 
 function endsOf(subject: RanksUnderTest): Cases {

@@ -95,9 +95,13 @@ export class EndingCommunicators {
     this.#failed = failed;
   }
 
-  /** Adds communicators that have ended when the promise settles. */
+  /** Adds communicators that have ended when the promise settles. Streams of their own are closed then. */
   add(comms: readonly NcclCommunicator[], ending: Promise<void>): void {
-    const settled = ending.catch(this.#failed).finally(() => this.#ends.delete(settled));
+    const settled = ending
+      .catch(this.#failed)
+      .then(() => closeStreams(comms))
+      .catch(this.#failed)
+      .finally(() => this.#ends.delete(settled));
     this.#ends.set(settled, comms);
   }
 
@@ -109,4 +113,8 @@ export class EndingCommunicators {
   async allEnded(): Promise<void> {
     await Promise.all(this.#ends.keys());
   }
+}
+
+async function closeStreams(comms: readonly NcclCommunicator[]): Promise<void> {
+  await Promise.all(comms.map((comm) => comm.closeStreams()));
 }

@@ -8,6 +8,7 @@ import { asPromise, runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import type { LocalMember } from "../device/local-rank.ts";
 import { dataTypes, reduceOps, scalarBytes } from "../device/nccl-types.ts";
+import type { Progress } from "../device/progress.ts";
 import { located, NcclError } from "../result/errors.ts";
 import type { ConnectEnd, NcclCalls } from "../result/nccl.ts";
 import { CommLock } from "./comm-lock.ts";
@@ -28,8 +29,10 @@ export class NcclCommunicator {
   /** True where some members are in other processes. */
   readonly spansProcesses: boolean;
   readonly members: ReadonlyMap<number, LocalMember>;
-  /** The devices of the members here. */
+  /** The devices of the members here, each with the stream of its calls. */
   readonly devices: readonly Device[];
+  /** Waits for its calls, in the order of its streams. */
+  readonly progress: Progress;
   readonly lock = new CommLock();
   readonly windows: RegisteredWindows;
   readonly graphs = new Set<CapturedGraph>();
@@ -37,19 +40,22 @@ export class NcclCommunicator {
   isOver = false;
   /** The reason of its abort. */
   abortReason: unknown;
+  #areStreamsClosed = false;
   readonly #over = new AbortController();
   /** Counters of calls submitted here, for queries of other processes; left out where all ranks are here. */
   counters: CallCounters | undefined;
   readonly #nccl: NcclCalls;
   readonly #remoteErrorGrace = new RemoteErrorGrace();
 
+  /** At least one member is here. */
   constructor(info: CommInfo, members: readonly LocalMember[], nccl: NcclCalls) {
     this.info = info;
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
     this.spansProcesses = this.members.size < this.size;
     this.windows = new RegisteredWindows(nccl, this.members, this.lock);
-    this.devices = members.map(({ local }) => local.device);
+    this.devices = members.map(({ stream }) => stream.device);
+    this.progress = (members[0] as LocalMember).stream.progress;
     this.#nccl = nccl;
   }
 
@@ -84,25 +90,52 @@ export class NcclCommunicator {
 
   /** The NCCL arguments of a member's call; `destroyOp` follows the call. */
   callArgs(call: RankCall): NcclCallArgs {
-    const { handle, local } = this.members.get(call.rank) as LocalMember;
-    const { device, scratch } = local;
+    const { handle, local, stream } = this.members.get(call.rank) as LocalMember;
     return {
-      ...{ call, count: call.count, root: call.root, size: this.size, scratch },
+      ...{ call, count: call.count, root: call.root, size: this.size, scratch: local.scratch },
       send: addressOf(call.send),
       recv: addressOf(call.recv),
       type: typeOf(call.dtype),
       op: this.createOp(call),
       comm: handle,
-      stream: device.stream,
+      stream: stream.device.stream,
     };
+  }
+
+  /** Has the next calls on streams of its own wait for the memory operations so far; the rank's stream needs none of that. */
+  followWrites(): void {
+    if (this.info.ownStream !== true) return;
+    for (const { local, stream } of this.members.values()) local.writes.follow(stream.device);
+  }
+
+  /** Resolves when the present work of its streams is done. */
+  async idle(): Promise<void> {
+    if (!this.#areStreamsClosed) await this.progress.after(this.devices);
+  }
+
+  /** Closes streams of its own once they are idle, which must not take part in calls any more. */
+  async closeStreams(): Promise<void> {
+    if (this.info.ownStream !== true) return;
+    await this.idle().catch(() => undefined);
+    const open = [...this.members.values()].filter(({ local }) => local.isOpen);
+    if (this.#areStreamsClosed || open.length === 0) return;
+    this.#areStreamsClosed = true;
+    runAll([
+      () => this.progress.release(),
+      ...open.map(
+        ({ local, stream }) =>
+          () =>
+            local.closeStream(stream),
+      ),
+    ]);
   }
 
   /** Connects the rank of this process with ranks of other processes, on another thread. */
   async connect(ends: readonly ConnectEnd[]): Promise<void> {
     if (ends.length === 0) return;
     const [member] = this.members.values();
-    const { handle, local } = member as LocalMember;
-    const { device } = local;
+    const { handle, local, stream } = member as LocalMember;
+    const { device } = stream;
     const room = { comm: handle, stream: device.stream, ...local.connectBuffers };
     const meet = () => this.#nccl.connectInBackground(device.threadDevice, room, ends);
     try {

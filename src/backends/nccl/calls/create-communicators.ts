@@ -2,6 +2,7 @@
 import type { CommInfo, RankCall } from "../../../api/backend-entry.ts";
 import { forgetCurrentDevice } from "../device/device.ts";
 import type { LocalMember, LocalRank } from "../device/local-rank.ts";
+import type { LocalStream } from "../device/local-stream.ts";
 import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
@@ -28,7 +29,9 @@ export function initAll(
     });
   });
   forgetCurrentDevice();
-  const members = locals.map((local, rank) => ({ rank, local, handle: slotValue(slots[rank]) }));
+  const members = locals.map((local, rank) => {
+    return { rank, local, stream: local.main, handle: slotValue(slots[rank]) };
+  });
   return new NcclCommunicator(info, members, nccl);
 }
 
@@ -44,7 +47,7 @@ export async function initOne(
   const size = info.ranks.length;
   const handle = await nccl.initRankInBackground(device.threadDevice, size, id, rank, config);
   forgetCurrentDevice();
-  return new NcclCommunicator(info, [{ rank, local, handle }], nccl);
+  return new NcclCommunicator(info, [{ rank, local, stream: local.main, handle }], nccl);
 }
 
 /** NCCL's arguments for a member's part in a split. */
@@ -68,12 +71,19 @@ export async function splitInJob(
   const { handle, local } = member as LocalMember;
   const { worldRank, device } = local;
   const { color, key } = splitArgs(worldRank, children);
-  const made = await nccl.splitInBackground(device.threadDevice, handle, color, key, config);
-  forgetCurrentDevice();
   const own = children[color ?? -1];
-  return own === undefined
-    ? []
-    : [new NcclCommunicator(own, [{ rank: key, local, handle: made }], nccl)];
+  const streams = new ChildStreams();
+  try {
+    if (own !== undefined) streams.open(own, [local]);
+    const made = await nccl.splitInBackground(device.threadDevice, handle, color, key, config);
+    if (own === undefined) return [];
+    return [new NcclCommunicator(own, [streams.member(own, key, local, made)], nccl)];
+  } catch (error) {
+    streams.close();
+    throw error;
+  } finally {
+    forgetCurrentDevice();
+  }
 }
 
 /**
@@ -90,22 +100,63 @@ export function splitLocal(
   config: ConfigFields,
 ): NcclCommunicator[] {
   const slots = calls.map(() => new BigUint64Array(1));
-  nccl.group(() => {
-    calls.forEach(({ rank }, index) => {
-      const { handle, local } = parent.members.get(rank) as LocalMember;
-      const { color, key } = splitArgs(local.worldRank, children);
-      nccl.split(handle, color, key, slots[index] as BigUint64Array, config);
+  const locals = calls.map(({ rank }) => (parent.members.get(rank) as LocalMember).local);
+  const streams = new ChildStreams();
+  try {
+    for (const info of children) {
+      streams.open(
+        info,
+        locals.filter(({ worldRank }) => info.ranks.includes(worldRank)),
+      );
+    }
+    nccl.group(() => {
+      calls.forEach(({ rank }, index) => {
+        const { handle, local } = parent.members.get(rank) as LocalMember;
+        const { color, key } = splitArgs(local.worldRank, children);
+        nccl.split(handle, color, key, slots[index] as BigUint64Array, config);
+      });
     });
-  });
-  forgetCurrentDevice();
+  } catch (error) {
+    streams.close();
+    throw error;
+  } finally {
+    forgetCurrentDevice();
+  }
   return children.map((info) => {
-    const members = calls.flatMap(({ rank }, index) => {
-      const { local } = parent.members.get(rank) as LocalMember;
+    const members = locals.flatMap((local, index) => {
       const childRank = info.ranks.indexOf(local.worldRank);
-      return childRank < 0 ? [] : [{ rank: childRank, local, handle: slotValue(slots[index]) }];
+      return childRank < 0 ? [] : [streams.member(info, childRank, local, slotValue(slots[index]))];
     });
     return new NcclCommunicator(info, members, nccl);
   });
+}
+
+/** The streams of communicators that are being created. */
+class ChildStreams {
+  /** Streams that were opened, by communicator and rank. */
+  readonly #opened = new Map<CommInfo, Map<LocalRank, LocalStream>>();
+
+  /** Opens a communicator's own streams, one for each of its ranks here, if it has such streams. */
+  open(info: CommInfo, locals: readonly LocalRank[]): void {
+    const [first] = locals;
+    if (info.ownStream !== true || first === undefined) return;
+    const opened = new Map<LocalRank, LocalStream>();
+    this.#opened.set(info, opened);
+    // Its calls must not wait for calls on the ranks' main streams.
+    const progress = first.main.progress.independent();
+    for (const local of locals) opened.set(local, local.openStream(progress));
+  }
+
+  member(info: CommInfo, rank: number, local: LocalRank, handle: bigint): LocalMember {
+    return { rank, local, stream: this.#opened.get(info)?.get(local) ?? local.main, handle };
+  }
+
+  /** Closes them: the communicators were not created. */
+  close(): void {
+    for (const opened of this.#opened.values()) {
+      for (const [local, stream] of opened) local.closeStream(stream);
+    }
+  }
 }
 
 /** The handle that NCCL wrote. */

@@ -3,7 +3,7 @@
 import { runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import type { FinishCopyBack, StagedCalls } from "../device/host-arrays.ts";
-import type { LocalRank } from "../device/local-rank.ts";
+import type { LocalMember } from "../device/local-rank.ts";
 import { located } from "../result/errors.ts";
 import type { CallSequence } from "../sys/call-list.ts";
 
@@ -78,10 +78,11 @@ export class CapturedGraph {
   }
 
   /** Gives back one rank's part; its launches must be done. */
-  discard(local: LocalRank): void {
-    const graphs = this.#graphs.filter(({ device }) => device === local.device);
-    this.#graphs = this.#graphs.filter(({ device }) => device !== local.device);
-    this.#copied?.release(local);
+  discard(member: LocalMember): void {
+    const { local, stream } = member;
+    const graphs = this.#graphs.filter(({ device }) => device === stream.device);
+    this.#graphs = this.#graphs.filter(({ device }) => device !== stream.device);
+    this.#copied?.release(member);
     try {
       destroyAll(graphs);
     } catch (error) {

@@ -14,9 +14,9 @@ import {
 } from "../../../api/backend-entry.ts";
 import { bytesOf } from "../../../api/index.ts";
 import type { FinishCopyBack, HostArrays } from "../device/host-arrays.ts";
-import type { LocalMember, LocalRank } from "../device/local-rank.ts";
+import type { LocalMember } from "../device/local-rank.ts";
+import type { LocalStream } from "../device/local-stream.ts";
 import { dataTypes } from "../device/nccl-types.ts";
-import type { Progress } from "../device/progress.ts";
 import type { DataCall, NcclCalls } from "../result/nccl.ts";
 import type { CallSequence } from "../sys/call-list.ts";
 import { abortedError, type NcclCommunicator } from "./communicator.ts";
@@ -29,7 +29,6 @@ type WithDeviceMemory = (call: RankCall) => RankCall;
 /** The parts that it submits with. */
 interface SubmitterParts {
   readonly libraries: { readonly nccl: NcclCalls };
-  readonly progress: Progress;
   /** Records NCCL's plans of a communicator since the previous call. */
   readonly readPlans?: ((comm: string) => void) | undefined;
 }
@@ -38,14 +37,12 @@ interface SubmitterParts {
 export class Submitter {
   readonly #parts: SubmitterParts;
   readonly #nccl: NcclCalls;
-  readonly #progress: Progress;
   /** Left out where calls take no arrays. */
   readonly #arrays: HostArrays | undefined;
 
   constructor(parts: SubmitterParts, arrays: HostArrays | undefined) {
     this.#parts = parts;
     this.#nccl = parts.libraries.nccl;
-    this.#progress = parts.progress;
     this.#arrays = arrays;
   }
 
@@ -55,6 +52,7 @@ export class Submitter {
     const launched = graph instanceof CapturedGraph;
     let finish: FinishCopyBack | undefined;
     try {
+      comm.followWrites();
       finish = launched ? graph.launch() : this.#submit(comm, set);
     } catch (error) {
       // It was not made, also where it counts since others waited for it.
@@ -68,7 +66,7 @@ export class Submitter {
     }
     countSubmitted(comm, set.number);
     if (!launched) this.#parts.readPlans?.(comm.info.name);
-    this.#progress.whenDone(comm.devices, comm, afterCopyBack(waiting, finish));
+    comm.progress.whenDone(comm.devices, comm, afterCopyBack(waiting, finish));
   }
 
   #submit(comm: NcclCommunicator, { calls, cache }: CallSet): FinishCopyBack | undefined {
@@ -84,6 +82,7 @@ export class Submitter {
     const ends = messageEnds(transfers, remote);
     let finish: FinishCopyBack | undefined;
     try {
+      comm.followWrites();
       finish = this.#exchange(comm, ends);
     } catch (error) {
       comm.counters?.messagesFailed(remote);
@@ -93,9 +92,9 @@ export class Submitter {
     }
     comm.counters?.messagesSubmitted(remote);
     const devices = ends.map(
-      ({ call }) => (comm.members.get(call.rank) as LocalMember).local.device,
+      ({ call }) => (comm.members.get(call.rank) as LocalMember).stream.device,
     );
-    this.#progress.whenDone(devices, comm, afterCopyBack(waiting, finish));
+    comm.progress.whenDone(devices, comm, afterCopyBack(waiting, finish));
   }
 
   #exchange(comm: NcclCommunicator, ends: readonly MessageEnd[]): FinishCopyBack | undefined {
@@ -109,10 +108,10 @@ export class Submitter {
   /** Records calls of all ranks, one after another. */
   record(comm: NcclCommunicator, rows: readonly (readonly RankCall[])[]): CapturedGraph {
     for (const row of rows) registerWindows(comm, row);
-    const localOf = localsOf(comm);
-    const copied = this.#arrays?.stage(rows.flat(), localOf);
+    const memberOf = membersOf(comm);
+    const copied = this.#arrays?.stage(rows.flat(), memberOf);
     const move: WithDeviceMemory = (call) =>
-      copied?.withDeviceMemory(call, localOf(call.rank)) ?? call;
+      copied?.withDeviceMemory(call, memberOf(call.rank)) ?? call;
     const issue = (): void => {
       for (const row of rows) this.#makeCalls(comm, row.map(move));
     };
@@ -129,7 +128,7 @@ export class Submitter {
     const nccl = this.#nccl;
     const first = calls[0] as RankCall;
     if (isSingleRankCopy(first, comm.size)) {
-      copySingleRank(first, (comm.members.get(0) as LocalMember).local);
+      copySingleRank(first, (comm.members.get(0) as LocalMember).stream);
       return undefined;
     }
     const args: NcclCallArgs[] = [];
@@ -158,15 +157,15 @@ export class Submitter {
     calls: readonly RankCall[],
     submit: (move?: WithDeviceMemory) => void,
   ): FinishCopyBack | undefined {
-    const localOf = localsOf(comm);
-    const copied = this.#arrays?.stage(calls, localOf);
+    const memberOf = membersOf(comm);
+    const copied = this.#arrays?.stage(calls, memberOf);
     if (copied === undefined) {
       submit();
       return undefined;
     }
     try {
       copied.copyIn();
-      submit((call) => copied.withDeviceMemory(call, localOf(call.rank)));
+      submit((call) => copied.withDeviceMemory(call, memberOf(call.rank)));
       const finish = copied.copyBack();
       return (failed) => {
         copied.release();
@@ -188,7 +187,7 @@ class PreparedCall implements RepeatedCall {
   constructor(comm: NcclCommunicator, parts: SubmitterParts, calls: CallSequence) {
     this.#comm = comm;
     this.#parts = parts;
-    this.#calls = calls;
+    this.#calls = comm.info.ownStream === true ? followingWrites(comm, calls) : calls;
   }
 
   submit(number: number, completion: Completion): void {
@@ -207,13 +206,23 @@ class PreparedCall implements RepeatedCall {
       return;
     }
     countSubmitted(comm, number);
-    const { progress, readPlans } = this.#parts;
-    progress.whenDone(comm.devices, comm, completion);
+    const { readPlans } = this.#parts;
+    comm.progress.whenDone(comm.devices, comm, completion);
     if (readPlans === undefined) return;
     // Each call's plan is logged.
     readPlans(comm.info.name);
     completion.acceptsMore = false;
   }
+}
+
+/** Calls on streams of their own, which first wait for writes to their buffers. */
+function followingWrites(comm: NcclCommunicator, calls: CallSequence): CallSequence {
+  return {
+    run: () => {
+      comm.followWrites();
+      calls.run();
+    },
+  };
 }
 
 /** Counts collective call `number` as submitted. A call that failed to submit does not count. */
@@ -227,7 +236,7 @@ function registerWindows({ windows }: NcclCommunicator, calls: readonly RankCall
 }
 
 /** Copies the only rank's contribution to its result, which replaces a call that NCCL would refuse. */
-function copySingleRank(call: RankCall, { device }: LocalRank): void {
+function copySingleRank(call: RankCall, { device }: LocalStream): void {
   const { send, recv, count } = call;
   if (send === undefined || recv === undefined || send.ptr === recv.ptr || count === 0) return;
   device.use().copy(recv.ptr, send.ptr, count * bytesOf(send.dtype), device.stream);
@@ -250,8 +259,8 @@ function afterCopyBack(waiting: Completion, finish: FinishCopyBack | undefined):
   };
 }
 
-function localsOf({ members }: NcclCommunicator): (rank: number) => LocalRank {
-  return (rank) => (members.get(rank) as LocalMember).local;
+function membersOf({ members }: NcclCommunicator): (rank: number) => LocalMember {
+  return (rank) => members.get(rank) as LocalMember;
 }
 
 /** One end of a message that is to be handed over. */
@@ -278,11 +287,11 @@ function submitMessages(
   ends: readonly MessageEnd[],
 ): void {
   const calls = ends.flatMap(({ direction, peer, call }): DataCall[] => {
-    const { handle, local } = comm.members.get(call.rank) as LocalMember;
+    const { handle, stream } = comm.members.get(call.rank) as LocalMember;
     const { count, dtype } = call;
     const buffer = call[direction];
     if (count === 0 || dtype === undefined || buffer === undefined) return [];
-    const args = [buffer.ptr, count, dataTypes[dtype], peer, handle, local.device.stream] as const;
+    const args = [buffer.ptr, count, dataTypes[dtype], peer, handle, stream.device.stream] as const;
     return [{ name: direction, args: [...args] }];
   });
   nccl.sequence([calls]).run();

@@ -1,13 +1,12 @@
 /**
  * Deferred frees of device memory. `cudaFree` blocks this thread until the device is idle. If device work waits for another
- * process, a blocked thread would miss deadlines. Frees are therefore deferred until the stream is idle. If the device is short
- * of memory, they happen at once, unless they would wait for another process. In that case the next allocation of similar size
- * reuses the memory, in order on the same stream.
+ * process, a blocked thread would miss deadlines. Frees are therefore deferred until the rank's streams are idle. If the device
+ * is short of memory, they happen at once, unless they would wait for another process. In that case the next allocation of
+ * similar size reuses the memory, in order on the main stream.
  */
 import type { Completion } from "../../../api/backend-entry.ts";
 import { runAll } from "../common/async.ts";
-import type { Device } from "./device.ts";
-import type { Progress } from "./progress.ts";
+import type { StreamWork } from "./progress.ts";
 
 /** One deferred free. */
 interface PendingFree {
@@ -19,17 +18,17 @@ interface PendingFree {
 
 /** Memory of one device with a deferred free. */
 export class DeferredFree {
-  readonly #device: Device;
-  readonly #progress: Progress;
+  readonly #main: StreamWork;
+  /** Further streams whose work may use the memory. */
+  readonly others = new Set<StreamWork>();
   #pending: PendingFree[] = [];
   #bytes = 0;
   #isWaiting = false;
   /** True if `#bytes` has grown since its last comparison with the device's free memory. */
   #hasGrown = false;
 
-  constructor(device: Device, progress: Progress) {
-    this.#device = device;
-    this.#progress = progress;
+  constructor(main: StreamWork) {
+    this.#main = main;
   }
 
   /** Number of waiting bytes of the device. */
@@ -38,7 +37,7 @@ export class DeferredFree {
   }
 
   /**
-   * Defers `free` until the present work of the stream is done. `bytes` counts device memory; `ptr` is set if it can be reused.
+   * Defers `free` until the present work of the streams is done. `bytes` counts device memory; `ptr` is set if it can be reused.
    */
   add(bytes: number, free: () => void, ptr?: bigint): void {
     this.#pending.push({ bytes, ptr, free });
@@ -57,8 +56,9 @@ export class DeferredFree {
     return true;
   }
 
-  /** Reuses deferred memory of at least `bytes` bytes, and not many more. */
+  /** Reuses deferred memory of at least `bytes` bytes, and not many more, in the order of the main stream. */
   take(bytes: number): bigint | undefined {
+    if (this.#busyAmong(this.others) !== undefined) return undefined;
     let found: PendingFree | undefined;
     for (const each of this.#pending) {
       const fits = each.ptr !== undefined && each.bytes >= bytes && each.bytes <= 2 * bytes;
@@ -76,35 +76,44 @@ export class DeferredFree {
     this.#bytes = 0;
   }
 
-  /** Runs at the end of the work, before programs continue and submit more. */
+  /** Runs at the end of the work of one busy stream, before programs continue and submit more. */
   #wait(): void {
     this.#isWaiting = true;
+    const stream = this.#busyAmong(this.others) ?? this.#main;
     const waiting: Completion = {
       acceptsMore: false,
       settled: (error) => {
         this.#isWaiting = false;
         if (this.#pending.length === 0) return;
-        if (error !== undefined || this.#isDue()) this.#freeAll();
+        // The waits of a stream that is released fail without a fault of the device.
+        const isLost = error !== undefined && (stream === this.#main || this.others.has(stream));
+        if (isLost || this.#isDue()) this.#freeAll();
         else this.#wait();
       },
     };
-    this.#progress.whenDone([this.#device], undefined, waiting);
+    stream.progress.whenDone([stream.device], undefined, waiting);
   }
 
   #freeAll(): void {
     const steps = this.#pending.map(({ free }) => free);
     this.clear();
+    const idle = this.#streams().map(
+      ({ device }) =>
+        () =>
+          device.use().streamSynchronize(device.stream),
+    );
     // NCCL's frees do not wait for the device. Memory that cannot be freed belongs to a lost device; the next call on it fails.
     try {
-      runAll([() => this.#device.use().streamSynchronize(this.#device.stream), ...steps]);
+      runAll([...idle, ...steps]);
     } catch {}
   }
 
   /** True if a free would block this thread on other processes, without deadlines, signals or reports of lost ranks. */
   #waitsForPeers(): boolean {
+    const waits = (stream: StreamWork): boolean =>
+      isBusy(stream) && stream.progress.waitsForPeers(stream.device);
     try {
-      const isDone = this.#device.use().streamDone(this.#device.stream);
-      return !isDone && this.#progress.waitsForPeers(this.#device);
+      return this.#streams().some(waits);
     } catch {
       return false;
     }
@@ -112,15 +121,32 @@ export class DeferredFree {
 
   #isDue(): boolean {
     try {
-      const cuda = this.#device.use();
-      if (cuda.streamDone(this.#device.stream)) return true;
+      if (this.#busyAmong(this.#streams()) === undefined) return true;
       if (!this.#hasGrown) return false;
       this.#hasGrown = false;
       // NCCL and other programs allocate device memory too.
-      const { freeBytes } = cuda.memoryInfo();
-      return this.#bytes > freeBytes && !this.#progress.waitsForPeers(this.#device);
+      const { freeBytes } = this.#main.device.use().memoryInfo();
+      return this.#bytes > freeBytes && !this.#waitsForPeers();
     } catch {
       return true;
     }
+  }
+
+  #streams(): readonly StreamWork[] {
+    return [this.#main, ...this.others];
+  }
+
+  #busyAmong(streams: Iterable<StreamWork>): StreamWork | undefined {
+    for (const stream of streams) if (isBusy(stream)) return stream;
+    return undefined;
+  }
+}
+
+/** False also for a stream that cannot be queried: a free reports the fault. */
+function isBusy({ device }: StreamWork): boolean {
+  try {
+    return !device.use().streamDone(device.stream);
+  } catch {
+    return false;
   }
 }

@@ -6,6 +6,7 @@ import type { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";
 import { scalarBytes } from "./nccl-types.ts";
 import type { Staging } from "./staging.ts";
+import type { WriteOrder } from "./write-order.ts";
 
 /** Longest pattern that is written by the host before the device doubles it. */
 const patternBytes = 1 << 16;
@@ -20,6 +21,7 @@ export class DeviceMemory implements Memory {
   readonly #device: Device;
   readonly #staging: Staging;
   readonly #deferredFree: DeferredFree;
+  readonly #writes: WriteOrder;
   readonly #release: ((ptr: bigint) => void) | undefined;
   readonly #isOrdinary: boolean;
   /** The rank that owns the memory. */
@@ -32,6 +34,7 @@ export class DeviceMemory implements Memory {
       readonly device: Device;
       readonly staging: Staging;
       readonly deferredFree: DeferredFree;
+      readonly writes: WriteOrder;
     },
     ptr: bigint,
     byteLength: number,
@@ -45,6 +48,7 @@ export class DeviceMemory implements Memory {
     this.#device = owner.device;
     this.#staging = owner.staging;
     this.#deferredFree = owner.deferredFree;
+    this.#writes = owner.writes;
     this.#release = release;
     this.#isOrdinary = isOrdinary;
     this.adopted = release === undefined;
@@ -52,7 +56,7 @@ export class DeviceMemory implements Memory {
 
   /** Copies bytes to the device in stream order; the caller may change its array at once. */
   write(byteOffset: number, bytes: Uint8Array): void {
-    this.#own(() => this.#staging.upload(this.ptr + BigInt(byteOffset), bytes));
+    this.#write(() => this.#staging.upload(this.ptr + BigInt(byteOffset), bytes));
   }
 
   /** Copies bytes to the host: their state after all earlier work, independent of later writes. */
@@ -69,7 +73,7 @@ export class DeviceMemory implements Memory {
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void {
     if (count === 0) return;
     const element = scalarBytes(dtype, value);
-    this.#own(() => this.#repeat(element, this.ptr + BigInt(byteOffset), count * bytesOf(dtype)));
+    this.#write(() => this.#repeat(element, this.ptr + BigInt(byteOffset), count * bytesOf(dtype)));
   }
 
   /** Fills a range with copies of one element. */
@@ -97,10 +101,11 @@ export class DeviceMemory implements Memory {
     this.#deferredFree.add(byteLength, () => release(ptr), this.#isOrdinary ? ptr : undefined);
   }
 
-  /** Runs `work`; its errors name the rank and the device. */
-  #own(work: () => void): void {
+  /** Runs `work`, which writes the memory; its errors name the rank and the device. */
+  #write(work: () => void): void {
     try {
       work();
+      this.#writes.noteWrite();
     } catch (error) {
       throw this.#located(error);
     }

@@ -46,6 +46,8 @@ export class Device {
   readonly stream: bigint;
   readonly cuda: CudaCalls;
   readonly #ownsStream: boolean;
+  /** True once the caller knows the stream. */
+  #isLent = false;
   #released = false;
 
   constructor(cuda: CudaCalls, index: number, stream?: bigint) {
@@ -56,12 +58,25 @@ export class Device {
     this.use();
     if (stream !== undefined) this.#assertStream(stream);
     this.#ownsStream = stream === undefined;
+    this.#isLent = !this.#ownsStream;
     this.stream = stream ?? cuda.streamCreate();
   }
 
   /** The stream, if it belongs to the caller. */
   get givenStream(): bigint | undefined {
     return this.#ownsStream ? undefined : this.stream;
+  }
+
+  /** True if the caller may put work on the stream. */
+  get isLent(): boolean {
+    return this.#isLent;
+  }
+
+  /** The stream, for work of the caller too. */
+  lendStream(): bigint {
+    this.share();
+    this.#isLent = true;
+    return this.stream;
   }
 
   /** Notes that the caller's own CUDA code sets devices too. */

@@ -14,11 +14,12 @@ import {
   InvalidArgumentError,
 } from "../../../api/index.ts";
 import { runAll } from "../common/async.ts";
-import type { LocalRank } from "./local-rank.ts";
+import type { LocalMember } from "./local-rank.ts";
+import type { LocalStream } from "./local-stream.ts";
 import { scalarBytes } from "./nccl-types.ts";
 
-/** A rank of this process by its number in the communicator of the calls. */
-type LocalOf = (rank: number) => LocalRank;
+/** A member in this process by its rank in the communicator of the calls. */
+type MemberOf = (rank: number) => LocalMember;
 
 /** Completes a `copyBack` after the work is done or has failed. */
 export type FinishCopyBack = (failed: boolean) => void;
@@ -34,12 +35,12 @@ export class StagedCalls {
   }
 
   /** A call with areas in place of its arrays. */
-  withDeviceMemory(call: RankCall, local: LocalRank): RankCall {
+  withDeviceMemory(call: RankCall, member: LocalMember): RankCall {
     const { send, recv } = call;
     return {
       ...call,
-      send: this.#deviceBuffer(send, local),
-      recv: this.#deviceBuffer(recv, local),
+      send: this.#deviceBuffer(send, member),
+      recv: this.#deviceBuffer(recv, member),
     };
   }
 
@@ -63,18 +64,21 @@ export class StagedCalls {
   }
 
   /** Returns the areas of one rank, or of all; queued work may still use them. */
-  release(of?: LocalRank): void {
-    const isGone = ({ local }: StagedRange): boolean => of === undefined || local === of;
+  release(of?: LocalMember): void {
+    const isGone = ({ member }: StagedRange): boolean => of === undefined || member === of;
     for (const area of this.#ranges.filter(isGone)) area.release();
     this.#ranges = this.#ranges.filter((area) => !isGone(area));
   }
 
-  #deviceBuffer(buffer: DeviceBuffer | undefined, local: LocalRank): DeviceBuffer | undefined {
+  #deviceBuffer(buffer: DeviceBuffer | undefined, member: LocalMember): DeviceBuffer | undefined {
     const memory = hostMemory(buffer);
     if (buffer === undefined || memory === undefined) return buffer;
     const { dtype, length, byteLength } = buffer;
     const range = rangeOf(buffer);
-    const area = this.#ranges.find((each) => each.local === local && each.contains(memory, range));
+    const area = this.#ranges.find(
+      (each) => each.member === member && each.contains(memory, range),
+    );
+    const { local } = member;
     // An empty array has no area, because no call accesses it.
     const ptr = area?.addressOf(range.begin) ?? local.scratch;
     const copy = local.deviceMemory(ptr, byteLength);
@@ -102,12 +106,12 @@ export class HostArrays {
   }
 
   /** Areas for the arrays of calls; `undefined` if the calls have no arrays. */
-  stage(calls: readonly RankCall[], localOf: LocalOf): StagedCalls | undefined {
+  stage(calls: readonly RankCall[], memberOf: MemberOf): StagedCalls | undefined {
     const areas: StagedRange[] = [];
     try {
-      for (const { local, memory, read, written } of usesOf(calls, localOf)) {
+      for (const { member, memory, read, written } of usesOf(calls, memberOf)) {
         for (const range of union([...read, ...written])) {
-          areas.push(new StagedRange(local, memory, range, read, written));
+          areas.push(new StagedRange(member, memory, range, read, written));
         }
       }
     } catch (error) {
@@ -120,29 +124,29 @@ export class HostArrays {
 
 /** The parts of one ArrayBuffer that one rank's calls use. */
 interface ArrayUse {
-  readonly local: LocalRank;
+  readonly member: LocalMember;
   readonly memory: HostArrayMemory;
   readonly read: Range[];
   readonly written: Range[];
 }
 
-function usesOf(calls: readonly RankCall[], localOf: LocalOf): readonly ArrayUse[] {
+function usesOf(calls: readonly RankCall[], memberOf: MemberOf): readonly ArrayUse[] {
   const uses: ArrayUse[] = [];
-  const useOf = (local: LocalRank, memory: HostArrayMemory): ArrayUse => {
-    const found = uses.find((use) => use.local === local && use.memory === memory);
-    const use = found ?? { local, memory, read: [], written: [] };
+  const useOf = (member: LocalMember, memory: HostArrayMemory): ArrayUse => {
+    const found = uses.find((use) => use.member === member && use.memory === memory);
+    const use = found ?? { member, memory, read: [], written: [] };
     if (found === undefined) uses.push(use);
     return use;
   };
   for (const call of calls) {
-    const local = localOf(call.rank);
+    const member = memberOf(call.rank);
     const { send, recv } = call;
     const [source, target] = [hostMemory(send), hostMemory(recv)];
     if (send !== undefined && source !== undefined && send.length > 0) {
-      useOf(local, source).read.push(rangeOf(send));
+      useOf(member, source).read.push(rangeOf(send));
     }
     if (recv !== undefined && target !== undefined && recv.length > 0) {
-      const use = useOf(local, target);
+      const use = useOf(member, target);
       use.written.push(rangeOf(recv));
       if (!writesWholeRecv(call)) use.read.push(rangeOf(recv));
     }
@@ -182,12 +186,12 @@ interface PendingCopyBack {
   readonly range: Range;
 }
 
-/** Results in transit to the arrays of each rank, oldest first. */
-const pendingCopyBacks = new WeakMap<LocalRank, PendingCopyBack[]>();
+/** Results in transit to the arrays of calls on each stream, oldest first. */
+const pendingCopyBacks = new WeakMap<LocalStream, PendingCopyBack[]>();
 
 /** A range of an ArrayBuffer on the device of one rank. */
 class StagedRange implements Range {
-  readonly local: LocalRank;
+  readonly member: LocalMember;
   readonly memory: HostArrayMemory;
   readonly begin: number;
   readonly end: number;
@@ -197,19 +201,19 @@ class StagedRange implements Range {
 
   /** `read` and `written` are the parts of `range` that calls read and write. */
   constructor(
-    local: LocalRank,
+    member: LocalMember,
     memory: HostArrayMemory,
     range: Range,
     read: readonly Range[],
     written: readonly Range[],
   ) {
-    this.local = local;
+    this.member = member;
     this.memory = memory;
     this.begin = range.begin;
     this.end = range.end;
     this.#read = union(intersection(read, range));
     this.#written = union(intersection(written, range));
-    this.#ptr = local.pool.take(range.end - range.begin);
+    this.#ptr = member.stream.pool.take(range.end - range.begin);
   }
 
   /** Device address of a byte of the array's memory. */
@@ -223,9 +227,10 @@ class StagedRange implements Range {
 
   /** Copies the inputs to the device in stream order, including results still in transit. */
   copyIn(): void {
-    const { device, staging } = this.local;
+    const { stream } = this.member;
+    const { device, staging } = stream;
     let left: readonly Range[] = this.#read;
-    for (const { area, range } of (pendingCopyBacks.get(this.local) ?? []).toReversed()) {
+    for (const { area, range } of (pendingCopyBacks.get(stream) ?? []).toReversed()) {
       if (area.memory !== this.memory) continue;
       for (const { begin, end } of area === this ? [] : intersection(left, range)) {
         device.use().copy(this.addressOf(begin), area.addressOf(begin), end - begin, device.stream);
@@ -239,34 +244,34 @@ class StagedRange implements Range {
 
   /** Starts to copy the results back; the caller calls the returned function once the work is done or has failed. */
   copyBack(): (failed: boolean) => void {
-    const { local } = this;
-    const others = pendingCopyBacks.get(local) ?? [];
+    const { stream } = this.member;
+    const others = pendingCopyBacks.get(stream) ?? [];
     const own = this.#written.map((range) => {
-      const bytes = local.staging.startDownload(
+      const bytes = stream.staging.startDownload(
         this.addressOf(range.begin),
         range.end - range.begin,
       );
       return { area: this, range, bytes };
     });
-    pendingCopyBacks.set(local, [...others, ...own]);
+    pendingCopyBacks.set(stream, [...others, ...own]);
     return (failed) => {
-      const all = pendingCopyBacks.get(local) ?? [];
+      const all = pendingCopyBacks.get(stream) ?? [];
       const rest = all.filter((each) => !own.some((one) => one === each));
-      pendingCopyBacks.set(local, rest);
+      pendingCopyBacks.set(stream, rest);
       if (failed) return;
       for (const { range, bytes } of own) this.#bytes(range).set(bytes);
     };
   }
 
   #bytes({ begin, end }: Range): Uint8Array {
-    const { worldRank: rank, device } = this.local;
+    const { worldRank: rank, device } = this.member.local;
     const ownerFacts = { rank, ranks: [rank], device: device.name };
     return this.memory.bytes(begin, end - begin, ownerFacts);
   }
 
   /** Returns the area to the pool; queued work may still use it. */
   release(): void {
-    this.local.pool.putBack(this.#ptr, this.end - this.begin);
+    this.member.stream.pool.putBack(this.#ptr, this.end - this.begin);
   }
 }
 

@@ -1,4 +1,4 @@
-/** A rank of this process: its device, its memory, and a pool for calls. */
+/** A rank of this process: its device, its memory and its streams. */
 import type { Memory } from "../../../api/backend-entry.ts";
 import { InvalidArgumentError } from "../../../api/index.ts";
 import { runAll } from "../common/async.ts";
@@ -6,10 +6,12 @@ import type { PointerInfo } from "../result/cuda.ts";
 import { CudaError, located, NcclError } from "../result/errors.ts";
 import type { ConnectBuffers, NcclCalls } from "../result/nccl.ts";
 import { DeferredFree } from "./deferred-free.ts";
-import type { Device } from "./device.ts";
+import { Device } from "./device.ts";
 import { DeviceMemory } from "./device-memory.ts";
+import { LocalStream } from "./local-stream.ts";
 import type { Progress } from "./progress.ts";
-import { Staging } from "./staging.ts";
+import type { Staging } from "./staging.ts";
+import { WriteOrder } from "./write-order.ts";
 
 /** NCCL takes the pages of a window for symmetric memory. */
 const pageBytes = 4096n;
@@ -25,11 +27,13 @@ export class LocalRank {
   readonly worldRank: number;
   readonly device: Device;
   readonly deferredFree: DeferredFree;
-  readonly staging: Staging;
-  /** Scratch bytes that no call reads. */
+  /** The stream of its memory operations, and of calls on communicators without streams of their own. */
+  readonly main: LocalStream;
+  readonly writes: WriteOrder;
+  /** Scratch bytes that no call reads; calls of all streams use them. */
   readonly scratch: bigint;
-  /** Memory that calls borrow. */
-  readonly pool = new DeviceMemoryPool((bytes) => this.#malloc(bytes, "staging"));
+  /** Streams of communicators, until their memory is freed. */
+  readonly #further = new Set<LocalStream>();
   /** Live allocations, each with its function to free it. */
   readonly #live = new Map<bigint, (ptr: bigint) => void>();
   /** Bytes of live symmetric memory, by address. */
@@ -45,8 +49,11 @@ export class LocalRank {
     this.#nccl = nccl;
     this.worldRank = worldRank;
     this.device = device;
-    this.deferredFree = new DeferredFree(device, progress);
-    this.staging = new Staging(device, progress, this.deferredFree);
+    this.deferredFree = new DeferredFree({ device, progress });
+    this.main = new LocalStream({ device, progress }, this.deferredFree, (bytes) =>
+      this.#malloc(bytes, "staging", () => this.deferredFree.take(bytes)),
+    );
+    this.writes = new WriteOrder(device);
     const cuda = device.use();
     this.scratch = cuda.malloc(scratchBytes);
     this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
@@ -56,6 +63,52 @@ export class LocalRank {
       cuda.free(this.scratch);
       throw error;
     }
+  }
+
+  get staging(): Staging {
+    return this.main.staging;
+  }
+
+  /** False once its memory is released or abandoned. */
+  get isOpen(): boolean {
+    return this.#open;
+  }
+
+  /** Opens one more stream, for calls that are independent of the main stream's. */
+  openStream(progress: Progress): LocalStream {
+    const { cuda, index, name } = this.device;
+    let device: Device | undefined;
+    try {
+      device = new Device(cuda, index);
+      this.writes.join(device);
+    } catch (error) {
+      device?.release();
+      throw located(error, { rank: this.worldRank, device: name });
+    }
+    // Memory that waits to be freed is reused in the order of the main stream alone.
+    const opened = new LocalStream({ device, progress }, this.deferredFree, (bytes) =>
+      this.#malloc(bytes, "staging"),
+    );
+    this.#further.add(opened);
+    this.deferredFree.others.add(opened);
+    return opened;
+  }
+
+  /** Releases a stream of `openStream` that is idle for good; CUDA frees its memory once all streams are idle. */
+  closeStream(stream: LocalStream): void {
+    if (!this.#further.has(stream)) return;
+    this.writes.leave(stream.device);
+    this.deferredFree.others.delete(stream);
+    this.deferredFree.add(0, () => this.#releaseStream(stream));
+  }
+
+  #releaseStream(stream: LocalStream): void {
+    if (!this.#further.delete(stream)) return;
+    runAll([
+      () => stream.staging.release(),
+      ...stream.pool.areas.map((ptr) => () => this.#free(ptr)),
+      () => stream.device.release(),
+    ]);
   }
 
   /** Source and target of bytes that are never read. */
@@ -75,9 +128,14 @@ export class LocalRank {
 
   #allocateZeros(byteLength: number, symmetric: boolean): bigint {
     const bytes = Math.max(1, byteLength);
-    const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#malloc(bytes, "alloc");
+    const ptr = symmetric
+      ? this.#mallocSymmetric(bytes)
+      : this.#malloc(bytes, "alloc", () => this.deferredFree.take(bytes));
     try {
-      if (byteLength > 0) this.device.use().set(ptr, 0, byteLength, this.device.stream);
+      if (byteLength > 0) {
+        this.device.use().set(ptr, 0, byteLength, this.device.stream);
+        this.writes.noteWrite();
+      }
     } catch (error) {
       this.#freeInOrder(ptr);
       throw error;
@@ -137,7 +195,9 @@ export class LocalRank {
     this.deferredFree.clear();
     try {
       runAll([
+        ...[...this.#further].map((stream) => () => this.#releaseStream(stream)),
         () => this.staging.release(),
+        () => this.writes.release(),
         ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
         () => this.device.release(),
       ]);
@@ -152,6 +212,8 @@ export class LocalRank {
     this.deferredFree.clear();
     this.#live.clear();
     this.#symmetric.clear();
+    for (const { device } of this.#further) device.abandon();
+    this.#further.clear();
     this.device.abandon();
   }
 
@@ -172,9 +234,8 @@ export class LocalRank {
     if (this.#open) this.deferredFree.add(this.#symmetric.get(ptr) ?? 0, () => this.#free(ptr));
   }
 
-  #malloc(bytes: number, action: "alloc" | "staging"): bigint {
+  #malloc(bytes: number, action: "alloc" | "staging", reuse?: () => bigint | undefined): bigint {
     const cuda = this.device.use();
-    const reuse = () => this.deferredFree.take(bytes);
     const ptr = this.#allocateOrFree(action, bytes, () => cuda.malloc(bytes), reuse);
     this.#live.set(ptr, (each) => cuda.free(each));
     return ptr;
@@ -286,47 +347,12 @@ class HeldMemory {
   }
 }
 
-/** Rounds sizes up to eighths of a power of two, so that similar sizes share areas at little waste. */
-const leastBytes = 512;
-
-/**
- * Device memory borrowed by running calls, cached by size.
- *
- * All users of an area queue on the same stream, so that a call may return it while queued work still uses it. The pool grows
- * to the peak use of concurrent calls and existing recordings, for each size.
- */
-class DeviceMemoryPool {
-  readonly #allocate: (bytes: number) => bigint;
-  readonly #spare = new Map<number, bigint[]>();
-
-  constructor(allocate: (bytes: number) => bigint) {
-    this.#allocate = allocate;
-  }
-
-  /** An area of at least `bytes` bytes, with undefined contents. */
-  take(bytes: number): bigint {
-    const size = pooledBytes(bytes);
-    return this.#spare.get(size)?.pop() ?? this.#allocate(size);
-  }
-
-  /** Returns the area that `take` gave for `bytes` bytes. */
-  putBack(ptr: bigint, bytes: number): void {
-    const size = pooledBytes(bytes);
-    const spare = this.#spare.get(size);
-    if (spare === undefined) this.#spare.set(size, [ptr]);
-    else spare.push(ptr);
-  }
-}
-
-function pooledBytes(bytes: number): number {
-  const granule = Math.max(leastBytes, 2 ** (Math.floor(Math.log2(bytes)) - 3));
-  return Math.ceil(bytes / granule) * granule;
-}
-
 /** One local rank of one communicator. */
 export interface LocalMember {
   /** Rank in the communicator. */
   readonly rank: number;
   readonly local: LocalRank;
+  /** The stream of its calls. */
+  readonly stream: LocalStream;
   readonly handle: bigint;
 }

@@ -26,7 +26,13 @@ const defaultPolicy: PollPolicy = { spinUs: 50, turnsMs: 100 };
 const longestPauseMs = 4;
 const pausePart = 1 / 100;
 
-/** Waits for the work of one process on its devices. */
+/** The work of a stream, and the waits for it. */
+export interface StreamWork {
+  readonly device: Device;
+  readonly progress: Progress;
+}
+
+/** Waits for the work of one process on its devices, in one order. */
 export class Progress {
   readonly #policy: PollPolicy;
   /** Checks for asynchronous errors. */
@@ -40,6 +46,11 @@ export class Progress {
   constructor(check: () => void, patience: PollPolicy = defaultPolicy) {
     this.#check = check;
     this.#policy = patience;
+  }
+
+  /** Waits that settle in an order of their own, for work that does not wait for this one's. */
+  independent(): Progress {
+    return new Progress(this.#check, this.#policy);
   }
 
   /** Starts checks for asynchronous errors without open waits, until `release` or `abandon`. */

@@ -170,6 +170,8 @@ interface CudaStreamCalls {
   streamSynchronize(stream: bigint): void;
   /** True when everything that was put on the stream is done. */
   streamDone(stream: bigint): boolean;
+  /** Later work of the stream waits for what is before the event now. */
+  streamWaitEvent(stream: bigint, event: bigint): void;
   eventCreate(timing: boolean): bigint;
   eventDestroy(event: bigint): void;
   eventRecord(event: bigint, stream: bigint): void;
@@ -206,6 +208,7 @@ function streamCalls(
     streamDestroy: (stream) => call("streamDestroy", [stream]),
     streamSynchronize: (stream) => call("streamSynchronize", [stream]),
     streamDone: (stream) => isReady(streamQuery(stream), "streamQuery"),
+    streamWaitEvent: (stream, event) => call("streamWaitEvent", [stream, event, 0]),
     eventCreate: (timing) => handle("eventCreateWithFlags", timing ? 0 : eventWithoutTiming),
     eventDestroy: (event) => call("eventDestroy", [event]),
     eventRecord: (event, stream) => check(eventRecord(event, stream), "eventRecord"),

@@ -95,6 +95,10 @@ export const cudaTable = {
     "cudaError_t cudaStreamQuery(cudaStream_t stream)",
     "7.0",
   ),
+  streamWaitEvent: prototype<(stream: Ptr, event: Ptr, flags: number) => Status>(
+    "cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)",
+    "7.0",
+  ),
   eventCreateWithFlags: prototype<(event: BigUint64Array, flags: number) => Status>(
     "cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags)",
     "7.0",

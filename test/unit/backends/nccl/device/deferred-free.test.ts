@@ -124,7 +124,7 @@ test.each([
     const cuda = fakeCuda(machine);
     const device = new Device(cuda, 0);
     const progress = new Progress(() => undefined);
-    const freeing = new DeferredFree(device, progress);
+    const freeing = new DeferredFree({ device, progress });
     const done = [false, false];
     const put = (which: number) =>
       machine.stream(device.stream).put(() => ({ what: "work", step: () => done[which] === true }));

@@ -201,6 +201,10 @@ const cudaTrials: { readonly [K in keyof typeof cudaTable]: Trial } = {
   streamDestroy: { args: () => [c], arrives: `stream ${c}` },
   streamSynchronize: { args: () => [d], arrives: `stream ${d}` },
   streamQuery: { args: () => [b], arrives: `stream ${b}` },
+  streamWaitEvent: {
+    args: () => [b, c, 3],
+    arrives: `stream ${b} event ${c} flags 3`,
+  },
   eventCreateWithFlags: {
     args: () => [handles(), 2],
     out: [d],

@@ -232,6 +232,10 @@ const cudaTrials: {
     arrives: `cudaStreamSynchronize stream ${c}`,
   },
   streamDone: { call: (x) => x.streamDone(c), arrives: `cudaStreamQuery stream ${c}`, gives: true },
+  streamWaitEvent: {
+    call: (x) => x.streamWaitEvent(c, d),
+    arrives: `cudaStreamWaitEvent stream ${c} event ${d} flags 0`,
+  },
   eventCreate: {
     call: (x) => x.eventCreate(false),
     arrives: "cudaEventCreateWithFlags flags 2",

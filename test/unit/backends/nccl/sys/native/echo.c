@@ -368,6 +368,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) { return SAY("cudaEventDestroy e
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return SAY("cudaEventRecord event %llu stream %llu", P(event), P(stream));
 }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
+  return SAY("cudaStreamWaitEvent stream %llu event %llu flags %u", P(stream), P(event), flags);
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) { return SAY("cudaEventQuery event %llu", P(event)); }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
   *ms = echo.real;
