@@ -30,7 +30,9 @@ const options = {
   ...executorOption,
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   ...scheduleOption,
-  strict: { help: "sim: a buffer that is written before its call settles is an error; slow" },
+  strict: {
+    help: "sim: a buffer written before its call settles is an error, and so are calls in different orders on own streams; slow",
+  },
   processes: { help: "nccl: start one process for each rank" },
   "call-sites": { help: "errors name the line of each call; the simulation's always do" },
   trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
