@@ -143,7 +143,13 @@ describe("src", () => {
   test("has oracles that share no code with the library", () => {
     expect(src.flatMap(oracleViolations)).toEqual([]);
   });
-  test("needs Node only in cli, bench and nccl", () => {
+  test("has a layer of jobs that names no GPU library", () => {
+    const job = src.filter(({ path }) => path.startsWith("src/job/"));
+    expect(job.length).toBeGreaterThan(10);
+    const found = job.filter(({ text }) => /(?<!twi)nccl|cuda/i.test(text));
+    expect(found.map(({ path }) => path)).toEqual([]);
+  });
+  test("needs Node only in cli, bench, jobs and nccl", () => {
     expect(src.flatMap((each) => nodeViolations(each, EXCEPTIONS))).toEqual([]);
   });
   test("has no clock, timer or randomness where results must be pure", () => {
