@@ -101,16 +101,30 @@ describe("keys", () => {
     expect(replies.at(-1)).toMatchObject({ kind: "failed", code: "limit", id: most });
   });
 
-  test("of exchanges release their memory, completed or cancelled", async () => {
-    const [zero, one] = await (await place(2)).joinAll();
+  test("of exchanges release their memory, completed or cancelled", () => {
+    const replies: Reply[] = [];
+    const peer = { label: "rank", send: (reply: Reply) => void replies.push(reply) };
+    const members = [0, 1].map(
+      (initialRank): Member => ({ peer, initialRank, state: "here", reason: "" }),
+    );
+    const generation = new Generation(0, members);
     const large = new Uint8Array(2 ** 20);
+    let id = 0;
+    const exchange = (rank: number, key: string): void => {
+      const barriers = [{ key, ranks: [] }];
+      const request = { kind: "barrier", generation: 0, barriers, timeoutMs: 60_000 } as const;
+      generation.wait(rank, { ...request, id: ++id, value: large });
+    };
     // More than the store holds at once.
-    for (let at = 0; at < 24; at += 1) {
-      await Promise.all([zero, one].map((member) => member!.exchange("k", large)));
-      const givenUp = zero!.exchange("given up", large, { timeoutMs: 1 });
-      expect(await errorOf(givenUp)).toMatchObject({ code: "ERR_COMM_TIMEOUT" });
+    for (let at = 0; at < 40; at += 1) {
+      for (const rank of [0, 1]) exchange(rank, "k");
+      expect(replies.slice(-2).map(({ kind }) => kind)).toEqual(["values", "values"]);
+      exchange(0, "cancelled");
+      generation.cancel(0, id);
+      expect(replies.at(-1)).toEqual({ kind: "withdrawn", id });
     }
-    for (let at = 0; at < 63; at += 1) await zero!.set(`k${at}`, large);
+    for (let at = 0; at < 63; at += 1) generation.set(0, ++id, `k${at}`, large);
+    expect(replies.at(-1)).toEqual({ kind: "done", id });
   });
 });
 
