@@ -124,7 +124,8 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       hookTimeout: 60_000,
       // Measured documents name the commit, by two processes of git each.
       env: { TWINCCL_COMMIT: "of-the-tests", ...(isAll && { TWINCCL_TESTS: "all" }) },
-      expect: { poll: { timeout: 20_000 } },
+      // Polls wait on the real clock, on which quick time (test/support/quick-time.ts) passes seconds in a few milliseconds.
+      expect: { poll: { timeout: 20_000, interval: 2 } },
       reporters: ["default", "./tools/closing-line-reporter.ts"],
       projects: special[mode] ?? [
         ...(isByArea

@@ -5,7 +5,7 @@
  * process until the other ranks of its barriers do the same. No rank is released while one of them waits at an incomplete
  * barrier, because the store itself may be in the process of a blocked rank.
  */
-import { limits } from "./limits.ts";
+import { limits } from "./protocol.ts";
 import type { Barrier as BarrierName } from "./rendezvous.ts";
 
 /** The arrival of a rank, with a deadline. */
@@ -153,7 +153,7 @@ export class Barriers {
         }
       }
     }
-    return [...together];
+    return [...together].sort((a, b) => a.rank - b.rank);
   }
 }
 
