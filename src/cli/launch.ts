@@ -1,7 +1,7 @@
 /** `twinccl launch`: starts the processes of a job, one per rank, and hosts their store. */
 import { statSync } from "node:fs";
 import { parseVisibleDevices } from "../backends/nccl/process/visible-devices.ts";
-import { limits } from "../job/limits.ts";
+import { limits } from "../job/protocol.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { runJob } from "./launch/job.ts";
 import { JsonEvents, PrefixedOutput } from "./launch/report.ts";

@@ -5,7 +5,7 @@ import { isIP, isIPv6 } from "node:net";
 import { InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { longestTimerMs } from "./async.ts";
-import { limits } from "./limits.ts";
+import { limits } from "./protocol.ts";
 import { defaultWaitMs, type JoinOptions } from "./rendezvous.ts";
 
 /** A whole number in a range. */

@@ -9,8 +9,7 @@ import { type JoinArguments, milliseconds, shortText, valueBytes } from "./check
 import type { FramedSocket } from "./connection.ts";
 import { type ErrorContext, failureError, signalError, storeError } from "./errors.ts";
 import { decode, encode } from "./frames.ts";
-import { limits } from "./limits.ts";
-import { type Failure, type Reply, type Request, replies, requests } from "./protocol.ts";
+import { type Failure, limits, type Reply, type Request, replies, requests } from "./protocol.ts";
 import {
   type Barrier,
   defaultWaitMs,

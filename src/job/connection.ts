@@ -15,7 +15,7 @@ import { hkdfSync } from "node:crypto";
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { FrameError } from "./frames.ts";
-import { limits } from "./limits.ts";
+import { limits } from "./protocol.ts";
 
 /** The identity of the key in the handshake. It names no job. */
 export const keyIdentity = "twinccl";

@@ -7,7 +7,7 @@
 import type { CommInfo, PeerBarrier } from "../api/backend-entry.ts";
 import type { CommError } from "../api/index.ts";
 import { longestTimerMs } from "./async.ts";
-import type { CallCounters } from "./call-counters.ts";
+import type { CallCounters } from "./comm-status.ts";
 import { peerLostError } from "./cross-check.ts";
 import type { Barrier, Membership } from "./rendezvous.ts";
 

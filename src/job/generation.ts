@@ -6,8 +6,7 @@
 import { ranksText } from "../api/error-text.ts";
 import { longestTimerMs } from "./async.ts";
 import { Barriers, type BarrierWait, heldBytes } from "./barrier.ts";
-import { limits } from "./limits.ts";
-import type { Failure, Reply, Request } from "./protocol.ts";
+import { type Failure, limits, type Reply, type Request } from "./protocol.ts";
 
 /** An open wait of a rank, with its deadline. */
 interface Wait {

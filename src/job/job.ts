@@ -10,8 +10,7 @@ import type {
   Session,
 } from "../api/backend-entry.ts";
 import { CommClosedError } from "../api/index.ts";
-import type { CallCounters } from "./call-counters.ts";
-import { CommStatus } from "./comm-status.ts";
+import { type CallCounters, CommStatus } from "./comm-status.ts";
 import { type CompareCalls, CrossCheck, StoreWaits } from "./cross-check.ts";
 import { FirstContacts } from "./first-contact.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";

@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { InvalidArgumentError } from "../api/index.ts";
 import { fileRendezvous } from "./file.ts";
-import { limits } from "./limits.ts";
+import { limits } from "./protocol.ts";
 import type { Rendezvous } from "./rendezvous.ts";
 import { tcpRendezvous } from "./tcp.ts";
 

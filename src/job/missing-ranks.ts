@@ -2,8 +2,15 @@
 import { setMaxListeners } from "node:events";
 import type { CommInfo, MissingRanks, RemoteTransfer } from "../api/backend-entry.ts";
 import { longestTimerMs } from "./async.ts";
-import { CallCounters, type Message, type MessageCounts, messagesOf } from "./call-counters.ts";
-import type { CommReport, CommReports, CommStatus } from "./comm-status.ts";
+import {
+  CallCounters,
+  type CommReport,
+  type CommReports,
+  type CommStatus,
+  type Message,
+  type MessageCounts,
+  messagesOf,
+} from "./comm-status.ts";
 import type { Membership } from "./rendezvous.ts";
 
 /** Longest wait for one answer, and for all of them where the store is busy. */

@@ -14,8 +14,14 @@ import {
 } from "./connection.ts";
 import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
 import type { Peer } from "./generation.ts";
-import { limits, requestFrameBytes } from "./limits.ts";
-import { type Reply, type Request, replies, requests } from "./protocol.ts";
+import {
+  limits,
+  type Reply,
+  type Request,
+  replies,
+  requestFrameBytes,
+  requests,
+} from "./protocol.ts";
 import { Store, type StoreOptions } from "./store.ts";
 
 /** Options of a hosted store. */

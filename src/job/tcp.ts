@@ -28,8 +28,7 @@ import {
 } from "./connection.ts";
 import { type ErrorContext, StillInUseError, signalError, storeError } from "./errors.ts";
 import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
-import { limits, replyFrameBytes } from "./limits.ts";
-import { replies, requests, tokenBytes } from "./protocol.ts";
+import { limits, replies, replyFrameBytes, requests, tokenBytes } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs, StoreServer } from "./server.ts";
 

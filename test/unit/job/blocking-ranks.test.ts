@@ -1,6 +1,6 @@
 /** The ranks that keep messages waiting, found from report to report. */
 import { expect, test, vi } from "vitest";
-import type { Message, MessageCounts } from "../../../src/job/call-counters.ts";
+import type { Message, MessageCounts } from "../../../src/job/comm-status.ts";
 import { blockingRanks } from "../../../src/job/missing-ranks.ts";
 
 /** A message of a world of four: `"0>1 #2"` is the third from 0 to 1. */

@@ -1,7 +1,7 @@
 /** A process's report on its ends of messages. */
 import { expect, test } from "vitest";
 import type { RankCall, RemoteTransfer } from "../../../src/api/backend-entry.ts";
-import { CallCounters } from "../../../src/job/call-counters.ts";
+import { CallCounters } from "../../../src/job/comm-status.ts";
 
 /** Ends of rank 0 among three: `"send 1 #2"` is its third message to 1. */
 function halves(...texts: string[]): RemoteTransfer[] {

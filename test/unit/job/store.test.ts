@@ -2,8 +2,7 @@
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
 import { Generation, type Member } from "../../../src/job/generation.ts";
-import { limits } from "../../../src/job/limits.ts";
-import type { Reply } from "../../../src/job/protocol.ts";
+import { limits, type Reply } from "../../../src/job/protocol.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

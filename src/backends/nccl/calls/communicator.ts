@@ -3,7 +3,7 @@ import type { CommInfo, Completion, RankCall } from "../../../api/backend-entry.
 import { firstLine } from "../../../api/error-text.ts";
 import { CommAbortedError, CommError } from "../../../api/index.ts";
 import { longestTimerMs, settlesWithin } from "../../../job/async.ts";
-import type { CallCounters } from "../../../job/call-counters.ts";
+import type { CallCounters } from "../../../job/comm-status.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import type { LocalMember } from "../device/local-rank.ts";
