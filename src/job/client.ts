@@ -438,6 +438,9 @@ class StoreMembership implements Membership {
     this.#stopListening();
     this.#listeners.clear();
     this.#newsListeners.clear();
+    this.#nextListeners.clear();
+    this.#answer = undefined;
+    this.#earlyQuestions = [];
     return new StoreMembership(this.#connection, answer);
   }
 

@@ -23,8 +23,7 @@ class Noted {
   async held(): Promise<string[]> {
     for (let i = 0; i < 3; i++) {
       await turns(5);
-      // The last look at the order of calls is due within 100 ms.
-      await sleep(60);
+      await sleep(20);
       collectGarbage();
     }
     return [...this.#refs].flatMap(([name, ref]) => (ref.deref() === undefined ? [] : [name]));
