@@ -36,6 +36,7 @@ export type {
   Scheduler,
   Session,
   SessionInfo,
+  SplitChoice,
   Transfer,
   VirtualClock,
   Work,
