@@ -31,7 +31,7 @@ const options = {
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   ...scheduleOption,
   strict: {
-    help: "sim: a buffer written before its call settles is an error, and so are calls in different orders on own streams; slow",
+    help: "sim: writes to lent buffers, and orders that differ, are errors; slow",
   },
   processes: { help: "nccl: start one process for each rank" },
   "call-sites": { help: "errors name the line of each call; the simulation's always do" },

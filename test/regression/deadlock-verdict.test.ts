@@ -128,7 +128,7 @@ describe("a deadlock is not decided", () => {
     const { port } = server.address() as { port: number };
     const world = await worldOf(2);
     await world.run(async (comm) => {
-      const other = (await comm.split({ color: 0 })) as Communicator;
+      const other = (await comm.split({ color: 0, stream: "own" })) as Communicator;
       if (comm.rank === 1) {
         await comm.barrier();
         return other.barrier();
@@ -147,7 +147,7 @@ describe("a rank may wake", () => {
       const printed = await errors(`
         const outside = setInterval(() => {}, 1000);
         await world.run(async (comm) => {
-          const go = await comm.split({ color: 0 });
+          const go = await comm.split({ color: 0, stream: "own" });
           if (comm.rank === 1) {
             await comm.barrier();
             await go.barrier();
@@ -157,7 +157,8 @@ describe("a rank may wake", () => {
           await comm.barrier();
         }).then(() => console.error("went on"), tell);
         clearInterval(outside);`);
-      expect(printed).toBe("went on\n");
+      // Behind it comes the warning of the order of calls on different streams.
+      expect(printed.split("\n")[0]).toBe("went on");
     },
   );
 });
