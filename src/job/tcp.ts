@@ -46,9 +46,8 @@ export interface TcpOptions {
 /**
  * A rendezvous at a TCP port.
  *
- * Rank and store prove to each other that they know the secret before any other message, and every later frame is
- * authenticated; nothing is encrypted. Without a secret, which only a loopback address allows, every process on this machine
- * can join.
+ * Rank and store prove to each other that they know the secret before any other message; TLS encrypts what follows. Without a
+ * secret, which only a loopback address allows, every process on this machine can join.
  *
  * A store hosted by rank 0 ends with the process of rank 0: then no rank can rejoin.
  *

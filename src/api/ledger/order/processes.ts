@@ -126,6 +126,8 @@ class JobCalls implements CallGraph<JobCall> {
   readonly #reports: ReadonlyMap<number, OrderReport>;
   readonly #hasFuture: boolean;
   readonly #streams: RankStream[] = [];
+  /** Number of groups of each stream that the present search has been given. */
+  readonly #given = new Map<RankStream, number>();
   readonly #calls = new Map<string, JobCall>();
 
   /** `hasFuture`: a rank that has not made a call will make it behind its open calls. */
@@ -152,11 +154,20 @@ class JobCalls implements CallGraph<JobCall> {
     return this.#calls.values();
   }
 
-  /** All calls that must be done before one, on all its ranks. */
+  /** A search that begins with the calls before one. */
+  searchFrom(call: JobCall): Iterable<JobCall> {
+    this.#given.clear();
+    return this.before(call);
+  }
+
+  /** The calls that must be done before one, on all its ranks; each is given once in a search. */
   *before(call: JobCall): Iterable<JobCall> {
     for (const stream of this.#streams) {
       const at = call.places.get(stream) ?? this.#futurePlace(call, stream);
-      for (const group of stream.groups.slice(0, at)) yield* group;
+      for (let given = this.#given.get(stream) ?? 0; given < at; given++) {
+        this.#given.set(stream, given + 1);
+        yield* stream.groups[given] ?? [];
+      }
     }
   }
 
@@ -214,14 +225,34 @@ function plainCall({ message: _, ...call }: ReportedCall): OrderedCall {
   return call;
 }
 
+function commsOf({ calls }: ReportedGroup): string[] {
+  return calls.map(({ comm }) => comm);
+}
+
+/** The report of a process; `undefined` where it has left the job, has no world, or answers with something else. */
+function parseReport(text: string): OrderReport | undefined {
+  try {
+    const report = JSON.parse(text) as Partial<OrderReport> | null;
+    const { groups, comms } = report ?? {};
+    const isCall = ({ comm, call }: ReportedCall): boolean =>
+      typeof comm === "string" && Number.isInteger(call);
+    const isReport = comms !== undefined && groups?.every(({ calls }) => calls.every(isCall));
+    return isReport === true ? (report as OrderReport) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** The orders of ranks with calls of several communicators that wait for each other; `undefined` where there are none. */
 function findInversion(
   reports: ReadonlyMap<number, OrderReport>,
   hasFuture: boolean,
 ): CallOrder[] | undefined {
+  const names = new Set([...reports.values()].flatMap(({ groups }) => groups.flatMap(commsOf)));
+  if (names.size < 2) return undefined;
   const graph = new JobCalls(reports, hasFuture);
   for (const call of graph.calls) {
-    const cycle = findCycle(graph, [call], graph.before(call));
+    const cycle = findCycle(graph, [call], graph.searchFrom(call));
     const comms = new Set(cycle?.flatMap(({ made }) => [...made.values()].map(({ comm }) => comm)));
     if (cycle !== undefined && comms.size > 1) return graph.ordersOf(cycle);
   }
@@ -285,9 +316,8 @@ export class OrderWatch {
   async #compare(isEcho: boolean, hasFuture: boolean): Promise<readonly CallOrder[] | undefined> {
     const reports = new Map<number, OrderReport>();
     for (const [rank, text] of await this.#job.peers.callOrders(isEcho)) {
-      // A process that has left the job, or has no world, answers otherwise.
-      const report = JSON.parse(text) as Partial<OrderReport>;
-      if (report.groups !== undefined) reports.set(rank, report as OrderReport);
+      const report = parseReport(text);
+      if (report !== undefined) reports.set(rank, report);
     }
     const orders = findInversion(reports, hasFuture);
     if (orders === undefined) return this.#kept?.orders;
