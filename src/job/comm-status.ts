@@ -198,7 +198,10 @@ export class CommStatus {
   constructor(membership: Membership, keyOf: (comm: CommInfo) => string) {
     this.#membership = membership;
     this.#keyOf = keyOf;
-    membership.onNews((news, rank) => this.#noteEnd(rank, JSON.parse(news) as EndNews));
+    membership.onNews((news, rank) => {
+      const end = parseEndNews(news);
+      if (end !== undefined) this.#noteEnd(rank, end);
+    });
     membership.onQuestion((question) => this.#answer(question));
     membership.onNextGeneration((ranks) => {
       this.#next = ranks;
@@ -353,4 +356,18 @@ export class CommStatus {
 
 function countsOf({ submitted, compared, atBarrier, isOver }: CallCounters): CallCounts {
   return { submitted, compared, atBarrier, isOver };
+}
+
+/** The end that news announce; `undefined` for anything else. */
+function parseEndNews(news: string): EndNews | undefined {
+  try {
+    const end = JSON.parse(news) as EndNews;
+    const isCount = (value: unknown): boolean => Number.isSafeInteger(value);
+    const arePosted = end.posted.every((each) => each.length === 2 && each.every(isCount));
+    const isEnd = typeof end.comm === "string" && isCount(end.submitted) && arePosted;
+    const hasReason = end.aborted === undefined || typeof end.aborted === "string";
+    return isEnd && hasReason ? end : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -157,6 +157,14 @@ export class Generation {
       const headline = `barrier: a rank waits for at most ${limits.barriers} barriers at once`;
       return { code: "limit", headline, hint: "await those that are open first" };
     }
+    const isTwice = barriers.some(({ ranks }) => new Set(ranks).size < ranks.length);
+    if (isTwice) {
+      return {
+        code: "limit",
+        headline: "barrier: a rank is named twice",
+        hint: "name each rank once",
+      };
+    }
     if (value !== undefined) {
       if (first === undefined || barriers.length > 1) return severalValues;
       const bytes = this.#barriers.bytesAt(rank, first.key) + value.byteLength;

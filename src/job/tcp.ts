@@ -9,6 +9,7 @@ import { RendezvousError } from "../api/index.ts";
 import { pause } from "./async.ts";
 import {
   addressText,
+  isLoopback,
   type JoinArguments,
   joinArguments,
   numericAddress,
@@ -288,7 +289,7 @@ function greet(socket: TLSSocket, token: Uint8Array, settle: Settle): void {
  * which is too rare while strangers fill that queue.
  */
 function connectFirst(
-  { host, port }: Target,
+  { host, port, secret }: Target,
   connected: (socket: Socket) => void,
   failed: (reason: string) => void,
 ): () => void {
@@ -307,7 +308,13 @@ function connectFirst(
     socket.once("connect", () => {
       if (!open.delete(socket)) return;
       stop();
-      connected(socket);
+      // The name may have another address than before.
+      const { remoteAddress = "" } = socket;
+      if (secret !== "" || isLoopback(remoteAddress)) connected(socket);
+      else {
+        socket.destroy();
+        failed(`without a secret only a loopback address is allowed, and ${remoteAddress} is none`);
+      }
     });
   };
   const timer = setInterval(start, limits.reconnectMs);

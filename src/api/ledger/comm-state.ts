@@ -22,6 +22,7 @@ import { SymmetricWindows } from "./compare.ts";
 import {
   Deadlines,
   firstDue,
+  missingRanks,
   orderCause,
   type TimeoutCause,
   timeoutCause,
@@ -418,7 +419,10 @@ export abstract class CommState {
   async #expire(posting: Posting): Promise<void> {
     const { queues, submitted } = this;
     const [cause, orders] = await Promise.all([
-      timeoutCause(this.job, this.comm, posting, { queues, submitted }),
+      // A cause that cannot be found must not keep the call open.
+      timeoutCause(this.job, this.comm, posting, { queues, submitted }).catch(() =>
+        missingRanks([]),
+      ),
       this.world.orderWatch?.compareAtDeadline().catch(() => undefined),
     ]);
     if (posting.op.pending)
