@@ -136,7 +136,7 @@ export class WorldContext {
     }
   }
 
-  /** Warns of calls in different orders, once for each communicators. */
+  /** Warns of calls in different orders, once for each set of communicators. */
   warnOfOrder(text: ErrorText): void {
     if (this.#warnedOrders.has(text.headline)) return;
     this.#warnedOrders.add(text.headline);
@@ -425,8 +425,10 @@ export abstract class CommState {
       ),
       this.world.orderWatch?.compareAtDeadline().catch(() => undefined),
     ]);
-    if (posting.op.pending)
-      this.timeOut(posting, orders === undefined ? cause : orderCause(orders));
+    if (!posting.op.pending) return;
+    // Calls of other communicators that wait for each other are not what this one waited for.
+    const isPart = orders?.some(({ calls }) => calls.some(({ comm }) => comm === this.comm.name));
+    this.timeOut(posting, orders !== undefined && isPart === true ? orderCause(orders) : cause);
   }
 
   /** A call as the error of its communicator's end names it. */

@@ -90,7 +90,8 @@ export class Ledger extends CommState {
 
   #compareOrder(made: QueueEntry, rank: number): void {
     checkOrder(this.world, made, rank);
-    if (this.world.isBlocked) this.world.orderWatch?.noteChange();
+    const { orderWatch } = this.world;
+    if (orderWatch !== undefined && this.world.isBlocked) orderWatch.noteChange();
   }
 
   /** Closes the open batches before another call: calls without a complete row are queued before it. */

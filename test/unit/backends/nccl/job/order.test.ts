@@ -94,3 +94,26 @@ test("calls in one order on all ranks are late for another reason", async () => 
   expect(errors.flat()).toEqual(["done", "done", "done", "done"]);
   await closeAll(joined);
 });
+
+test("a late call of another communicator keeps its own cause", async () => {
+  const joined = await joinAll(2, undefined, fakeGpus());
+  const errors = await onAll(joined, async ({ comm }: Joined) => {
+    const own = { color: 0, stream: "own" } as const;
+    const [dp, tp, other] = [
+      await comm.split({ color: 0 }),
+      await comm.split({ color: 0 }),
+      await comm.split(own),
+    ];
+    const a = comm.alloc("float32", 4);
+    const sum = (on: typeof dp, timeoutMs = 5_000) =>
+      on.allReduce({ send: a, op: "sum", timeoutMs });
+    for (const each of [dp, tp, other]) await sum(each);
+    const calls = (comm.rank === 1 ? [dp, tp] : [tp, dp]).map((on) => caught(sum(on, 2_000)));
+    const alone = comm.rank === 0 ? await caught(sum(other, 200)) : undefined;
+    await Promise.all(calls);
+    return alone;
+  });
+  expect(String(errors[0])).toMatch(/rank 1 had not made it/);
+  expect(String(errors[0])).not.toMatch(/different orders/);
+  await closeAll(joined);
+});
