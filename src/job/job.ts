@@ -3,6 +3,7 @@
 import { createHash } from "node:crypto";
 import type {
   CommInfo,
+  JoinRequest,
   MissingRanks,
   PeerProcesses,
   RemoteEnd,
@@ -14,7 +15,7 @@ import { type CallCounters, CommStatus } from "./comm-status.ts";
 import { type CompareCalls, CrossCheck, StoreWaits } from "./cross-check.ts";
 import { FirstContacts } from "./first-contact.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";
-import { type GenerationOpener, rebuildJob } from "./rebuild.ts";
+import { type GenerationOpener, openOnAllRanks, type RankOpener, rebuildJob } from "./rebuild.ts";
 import type { Membership } from "./rendezvous.ts";
 
 /** Reports and queries ends of communicators in other processes. */
@@ -25,6 +26,29 @@ export interface RemoteEnds {
   isEndedElsewhere(comm: CommInfo): boolean;
   /** Calls `listener` for every change of that. Returns a function that removes it. */
   onRemoteEnd(listener: () => void): () => void;
+}
+
+/** A backend's side of a job: opens the rank of this process, and makes the session of each generation. */
+export interface SessionOpener<T, S extends Session> extends RankOpener<T> {
+  session(opened: T, job: Job): S;
+}
+
+/** Opens the session of this process in the generation of a membership, and by `Job.rejoin` in those that follow. */
+export function openJob<T, S extends Session>(
+  membership: Membership,
+  backend: SessionOpener<T, S>,
+  { timeoutMs, signal }: Pick<JoinRequest, "timeoutMs" | "signal">,
+  compareCalls?: CompareCalls,
+): Promise<S> {
+  const open = async (next: Membership, bounds: Pick<JoinRequest, "timeoutMs" | "signal">) => {
+    const opened = await openOnAllRanks(next, backend, bounds);
+    return backend.session(opened, new Job(next, opener, compareCalls));
+  };
+  const opener: GenerationOpener = {
+    open: (next, boundMs) => open(next, { timeoutMs: boundMs, signal: undefined }),
+    timeoutMs,
+  };
+  return open(membership, { timeoutMs, signal });
 }
 
 /** A membership, for a session. */
@@ -154,21 +178,24 @@ export class Job implements PeerProcesses, RemoteEnds {
     });
   }
 
-  /** Keeps the membership when the session closes: the next generation uses it. */
-  beginRebuild(): void {
+  /**
+   * Opens the next generation once this one is closed, with the same membership. After a failure it may be called again.
+   * `close` closes the session of this generation, without its lost ranks.
+   */
+  async rejoin(
+    without: readonly number[] | undefined,
+    close: () => Promise<void>,
+  ): Promise<Session> {
     if (this.#isRebuilding) {
       throw new CommClosedError({
         headline: "rebuild: this generation of the job was rebuilt already, or is being rebuilt",
         hint: "use the communicator that the first rebuild() gives",
       });
     }
+    // A membership that is needed for the next generation stays when the session closes.
     this.#isRebuilding = true;
-  }
-
-  /** Opens the next generation once this one is closed. After a failure it may be called again. */
-  async rejoin(without: readonly number[] | undefined, closed: Promise<void>): Promise<Session> {
     const { initialRanks } = this;
-    const released = closed.catch(warnOfLeftovers);
+    const released = close().catch(warnOfLeftovers);
     try {
       return await rebuildJob(this.#opener, {
         ...{ from: this.#newest, without: this.#inNewest(without), initialRanks, closed: released },

@@ -4,7 +4,7 @@
  * A start that fails may be reported on its own rank alone: the others would wait inside of theirs until the deadline. So a rank
  * that fails sets a key of the job's store, which all ranks watch until every start has succeeded.
  */
-import type { Session } from "../api/backend-entry.ts";
+import type { JoinRequest, Session } from "../api/backend-entry.ts";
 import { firstLine } from "../api/error-text.ts";
 import {
   BackendUnavailableError,
@@ -123,10 +123,19 @@ interface OpeningFailure {
   readonly text: string;
 }
 
-/** The opening of one rank. */
-interface RankOpening<T> {
-  /** Rejects soon after the signal fires. */
-  open(cancelled: AbortSignal): Promise<T>;
+/** Bounds of the opening of a rank. */
+export interface OpenBounds {
+  /** The whole time, for messages, and what is left of it. */
+  readonly timeoutMs: number;
+  readonly leftMs: () => number;
+  /** Fires when another rank fails or is lost, or the caller gives up. */
+  readonly cancelled: AbortSignal;
+}
+
+/** Opens the rank of this process in a generation. */
+export interface RankOpener<T> {
+  /** Rejects soon after `cancelled` fires. */
+  open(membership: Membership, bounds: OpenBounds): Promise<T>;
   /** Releases an opening after another rank failed. */
   undo(opened: T): Promise<void>;
 }
@@ -134,14 +143,15 @@ interface RankOpening<T> {
 /** Opens this rank. Rejects on every rank as soon as one of them fails to open or is lost. */
 export async function openOnAllRanks<T>(
   membership: Membership,
-  leftMs: () => number,
-  signal: AbortSignal | undefined,
-  { open, undo }: RankOpening<T>,
+  { open, undo }: RankOpener<T>,
+  { timeoutMs, signal }: Pick<JoinRequest, "timeoutMs" | "signal">,
 ): Promise<T> {
+  const end = performance.now() + timeoutMs;
+  const leftMs = (): number => Math.max(1, end - performance.now());
   const over = new AbortController();
   const cancelled = signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]);
   const others = remoteFailure(membership, leftMs(), over.signal);
-  const opening = open(cancelled);
+  const opening = open(membership, { timeoutMs, leftMs, cancelled });
   try {
     const opened = await Promise.race([opening, others]);
     const wait = { timeoutMs: leftMs(), signal: cancelled };

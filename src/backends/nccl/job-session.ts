@@ -45,7 +45,6 @@ export class NcclJobSession extends NcclSession implements JobSession {
   }
 
   async rejoin(without: readonly number[] | undefined): Promise<Session> {
-    this.#job.beginRebuild();
-    return this.#job.rejoin(without, this.endGeneration());
+    return this.#job.rejoin(without, () => this.endGeneration());
   }
 }

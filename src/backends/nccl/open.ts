@@ -5,8 +5,8 @@ import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
 import { CommAbortedError, CommTimeoutError, InvalidArgumentError } from "../../api/index.ts";
 import type { CompareCalls } from "../../job/cross-check.ts";
 import { bootId } from "../../job/file-record.ts";
-import { Job } from "../../job/job.ts";
-import { type GenerationOpener, openOnAllRanks } from "../../job/rebuild.ts";
+import { openJob, type SessionOpener } from "../../job/job.ts";
+import type { OpenBounds } from "../../job/rebuild.ts";
 import type { Membership } from "../../job/rendezvous.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { initAll, initOne } from "./calls/create-communicators.ts";
@@ -65,53 +65,37 @@ export function openLocal(
 }
 
 /** Opens this process's rank in one generation of a job: either all ranks open, or none. */
-export async function openJoined(
+export function openJoined(
   setup: Setup,
   own: RankPlacement,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
 ): Promise<NcclJobSession> {
-  const end = performance.now() + timeoutMs;
-  const leftMs = (): number => Math.max(1, end - performance.now());
-  const { here, world, places } = await openOnAllRanks(membership, leftMs, signal, {
-    open: (cancelled) =>
-      openOwnRank(setup, own, membership, { name, leftMs, timeoutMs, cancelled }),
-    undo: async ({ here: taken, world: created }) => {
-      await created.abort();
-      taken.giveBack();
+  const backend: SessionOpener<OpenedRank, NcclJobSession> = {
+    open: (generation, bounds) => openOwnRank(setup, own, generation, name, bounds),
+    undo: async ({ here, world }) => {
+      await world.abort();
+      here.giveBack();
     },
-  });
-  setup.readPlans?.(name);
-  const opener: GenerationOpener = {
-    open: (next, boundMs) =>
-      openJoined(setup, own, next, {
-        name,
-        size: next.size,
-        timeoutMs: boundMs,
-        signal: undefined,
-      }),
-    timeoutMs,
+    session: ({ here, world, places }, job) => {
+      setup.readPlans?.(name);
+      return here.watch(new NcclJobSession({ ...setup, ...here, world, places, job }, job));
+    },
   };
-  const job = new Job(membership, opener, setup.compareCalls);
-  return here.watch(new NcclJobSession({ ...setup, ...here, world, places, job }, job));
+  return openJob(membership, backend, { timeoutMs, signal }, setup.compareCalls);
 }
 
-/** Time limit and cancellation of an opening. */
-interface OpenBounds {
-  readonly name: string;
-  readonly leftMs: () => number;
-  readonly timeoutMs: number;
-  readonly cancelled: AbortSignal;
-}
+type OpenedRank = Awaited<ReturnType<typeof openOwnRank>>;
 
 /** Opens this rank's device and its communicator of all ranks. */
 async function openOwnRank(
   setup: Setup,
   own: RankPlacement,
   membership: Membership,
-  request: OpenBounds,
+  name: string,
+  bounds: OpenBounds,
 ) {
-  const { name, leftMs, cancelled } = request;
+  const { leftMs, cancelled } = bounds;
   const { rank, size } = membership;
   const { nccl, cuda } = setup.libraries;
   const { pin = {} } = setup;
@@ -142,7 +126,7 @@ async function openOwnRank(
       share: (graphs) => share("graphs", graphs),
       cancelled,
     });
-    const world = await withStartDeadline(request, opening, membership);
+    const world = await withStartDeadline(bounds, opening, membership);
     return { here, world, places };
   } catch (error) {
     here.giveBack();
