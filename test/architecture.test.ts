@@ -16,6 +16,7 @@ import {
   importCycles,
   importsOf,
   impureCalls,
+  launcherVariables,
   layerViolations,
   nodeViolations,
   oracleViolations,
@@ -151,6 +152,9 @@ describe("src", () => {
   });
   test("needs Node only in cli, bench, jobs and nccl", () => {
     expect(src.flatMap((each) => nodeViolations(each, EXCEPTIONS))).toEqual([]);
+  });
+  test("reads the variables of launchers in one file", () => {
+    expect(src.flatMap(launcherVariables)).toEqual([]);
   });
   test("has no clock, timer or randomness where results must be pure", () => {
     expect(src.flatMap((each) => impureCalls(each, EXCEPTIONS))).toEqual([]);
@@ -312,6 +316,15 @@ describe("the checkers notice", () => {
     expect(oracle('const b = await import("../program.ts");')).toHaveLength(1);
     expect(oracle('import type { A } from "../program.ts";')).toEqual([]);
     expect(oracle('import { b } from "./rounding.ts";')).toEqual([]);
+  });
+
+  test("a variable of a launcher outside of its file", () => {
+    const at = (path: string, text: string) => launcherVariables(file(path, text));
+    expect(at("src/job/x.ts", 'const size = env["WORLD_SIZE"];')).toHaveLength(1);
+    expect(at("src/api/x.ts", "const id = env.SLURM_JOB_ID ?? env.OMPI_COMM;")).toHaveLength(2);
+    expect(at("src/job/x.ts", 'const hint = "set TWINCCL_SECRET";')).toEqual([]);
+    expect(at("src/cli/launch/x.ts", "const own = { TWINCCL_RANK: rank };")).toEqual([]);
+    expect(at("src/api/world/launchers.ts", 'const name = "WORLD_SIZE";')).toEqual([]);
   });
 
   test("every way to import", () => {

@@ -2,6 +2,7 @@
 
 import { fileURLToPath } from "node:url";
 import { namedReduceOps } from "../api/index.ts";
+import { launcherEnvironment } from "../api/world/launchers.ts";
 import {
   type BenchDocument,
   type BenchOptions,
@@ -16,7 +17,6 @@ import {
   tally,
   toCsv,
 } from "../bench/index.ts";
-import { launcherEnvironment } from "../job/launchers.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
   maxRanks,

@@ -7,9 +7,9 @@ import {
   createWorld,
   DeviceBuffer,
 } from "../api/index.ts";
+import { launcherEnvironment } from "../api/world/launchers.ts";
 import { worldError } from "../api/world/world-errors.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { launcherEnvironment } from "../job/launchers.ts";
 import { maxRanks } from "./args.ts";
 import {
   executorOption,

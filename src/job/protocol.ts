@@ -1,4 +1,5 @@
 /** The messages between ranks and the store. */
+import { maxProcesses } from "../api/world/launchers.ts";
 import {
   base64Bytes,
   bytes,
@@ -35,7 +36,7 @@ export const limits = {
   entryBytes: 128,
   /** Most unread bytes of a rank's connection; a rank with more is lost. */
   unsentBytes: 2 ** 27,
-  ranks: 2 ** 16,
+  ranks: maxProcesses,
   /** The waits of one rank at once. */
   barriers: 2 ** 14,
 } as const;

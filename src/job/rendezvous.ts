@@ -5,8 +5,7 @@
  * `awaitBarriers`) and reports lost ranks (`onLost`). Survivors join the next generation with `rejoin`. A backend exchanges
  * there what its start needs, such as ids and places of devices. No data of collectives passes here.
  *
- * `launcherEnvironment(launcherVariables())` gives the rank of this process, from any known launcher, and `rendezvousFor` its
- * rendezvous.
+ * `launchedRank` gives the rank of this process, from any known launcher, and `joinLaunched` joins its rendezvous.
  *
  * While the process that hosts the store blocks its event loop, no request is answered. Values that all ranks need before they
  * block are therefore sent by `exchange`, which answers all ranks at once. Ranks that block until others have arrived call

@@ -13,9 +13,10 @@ import { createConnection, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { launcherEnvironment } from "../../src/api/world/launchers.ts";
 import { joinStore } from "../../src/job/client.ts";
 import { fileRendezvous } from "../../src/job/file.ts";
-import { launcherEnvironment, rendezvousFor } from "../../src/job/launchers.ts";
+import { rendezvousFor } from "../../src/job/launcher-rendezvous.ts";
 import { limits, type Reply, type Request } from "../../src/job/protocol.ts";
 import { Store } from "../../src/job/store.ts";
 import { connectSession, tcpRendezvous } from "../../src/job/tcp.ts";
@@ -290,7 +291,7 @@ describe("other users could block the file in the folder for temporary files", (
 
 test("a process that a rank starts inherited the secret of its job", async () => {
   const file = (name: string) => new URL(`../../dist/${name}`, import.meta.url).href;
-  const rendezvousModule = file("job/launchers.js");
+  const rendezvousModule = file("job/launcher-rendezvous.js");
   const path = script(
     "inherits.mjs",
     `import { spawnSync } from "node:child_process";
@@ -303,15 +304,15 @@ test("a process that a rank starts inherited the secret of its job", async () =>
      await connect({ backend: nccl() }).then((comm) => comm.close(), () => undefined);
      console.log(given, String(seen()).trim());
      const body = \`import(${JSON.stringify(rendezvousModule)}).then((module) => {
-       const { secret } = module.launcherEnvironment(module.launcherVariables());
+       const { secret } = module.launchedRank({});
        console.log("worker", secret.length, process.env.TWINCCL_SECRET);
      })\`;
      const worker = new Worker(body, { eval: true });
      await new Promise((resolve) => worker.once("exit", resolve));`,
   );
-  const { lines, status } = await launch(["-n", "1", path]).ended;
+  const { lines, status } = await launch(["-n", "2", path]).ended;
   expect({ lines, status }).toEqual({
-    lines: ["[0] 64 undefined", "[0] worker 64 undefined"],
+    lines: [0, 1].flatMap((rank) => [`[${rank}] 64 undefined`, `[${rank}] worker 64 undefined`]),
     status: 0,
   });
 });

@@ -188,6 +188,32 @@ export function nodeViolations(file: SourceFile, exceptions: readonly Exception[
   return found;
 }
 
+/** The file that reads the variables of launchers, and the folder that sets those of its own launcher. */
+const LAUNCHER_HOMES = ["src/api/world/launchers.ts", "src/cli/launch/"];
+
+/** A variable by which a launcher describes a process. RANK alone is a placeholder in help texts too. */
+const LAUNCHER_VARIABLE = new RegExp(
+  [
+    "TWINCCL_(RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|JOB_ID|STORE|ADDRESS|PORT|SECRET|RENDEZVOUS_FILE)",
+    "WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT",
+    "(OMPI|PMIX|SLURM|TORCHELASTIC)_\\w+",
+  ]
+    .map((names) => `^(${names})$`)
+    .join("|"),
+);
+
+/** Names of launchers' variables outside of the file that reads them; texts that mention one are free to. */
+export function launcherVariables(file: SourceFile): string[] {
+  if (within(file.path, LAUNCHER_HOMES)) return [];
+  const found: string[] = [];
+  visit(file, (node, where) => {
+    const isName = ts.isIdentifier(node) || ts.isStringLiteralLike(node);
+    if (!isName || !LAUNCHER_VARIABLE.test(node.text)) return;
+    found.push(`${where}: ${node.text}; ${LAUNCHER_HOMES[0]} reads the variables of launchers`);
+  });
+  return found;
+}
+
 /** Clocks, timers and random numbers where results must depend on arguments only. */
 export function impureCalls(file: SourceFile, exceptions: readonly Exception[]): string[] {
   if (!within(file.path, PURE_FOLDERS)) return [];

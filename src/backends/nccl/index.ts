@@ -5,7 +5,7 @@ import type { OpenRequest, Probe } from "../../api/backend-entry.ts";
 import { firstLine } from "../../api/error-text.ts";
 import { type Backend, CommError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
-import { launcherEnvironment } from "../../job/launchers.ts";
+import { launcherEnvironment } from "../../api/world/launchers.ts";
 import { rankPlaces } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";

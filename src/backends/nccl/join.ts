@@ -3,7 +3,7 @@
 import type { JoinRequest, Session } from "../../api/backend-entry.ts";
 import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { launcherEnvironment, launcherVariables, rendezvousFor } from "../../job/launchers.ts";
+import { joinLaunched, launchedRank } from "../../job/launcher-rendezvous.ts";
 import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./discovery/libraries.ts";
 import { openJoined, openLocal, type Setup } from "./open.ts";
@@ -28,43 +28,20 @@ export async function join(
   setupOf: (libraries: Libraries, size: number) => Setup,
   { own, findDevices }: DeviceAccess = { own: processDevice, findDevices: visibleDevices },
 ): Promise<Session> {
-  const environment = launcherEnvironment(launcherVariables());
-  const size = environment?.size ?? 1;
-  if (request.size !== undefined && request.size !== size) {
-    throw new InvalidArgumentError(
-      {
-        headline: `connect: size: found ${request.size}, but ${environment?.family ?? "no launcher"} says ${size}`,
-        hint: "leave size out, or start so many processes: twinccl launch -n SIZE script.mjs",
-      },
-      { size, field: "size" },
-    );
-  }
-  const requested = requestedDevice(options, environment?.localRank ?? 0);
+  const job = launchedRank(request);
+  const { rank, size, localRank } = job ?? { rank: 0, size: 1, localRank: 0 };
+  const requested = requestedDevice(options, localRank);
   if (size > 1) {
     own.restrictTo(requested);
     disableRuntimeConnect();
   }
   const { libraries, visible } = await findDevices(options);
   const device = own.indexAmong(visible, requested);
-  if (device === undefined) throw notVisible(requested, visible, own, environment?.rank ?? 0, size);
+  if (device === undefined) throw notVisible(requested, visible, own, rank, size);
   const place = { device, stream: ownStream(options) };
   const setup = setupOf(libraries, size);
-  if (environment === undefined || size === 1) return openLocal(setup, [place], request.name);
-  const { jobId, rank } = environment;
-  const { timeoutMs, signal } = request;
-  const membership = await rendezvousFor(environment).join({
-    jobId,
-    rank,
-    size,
-    deadlineMs: timeoutMs,
-    signal,
-  });
-  try {
-    return await openJoined(setup, place, membership, request);
-  } catch (error) {
-    await membership.leave();
-    throw error;
-  }
+  if (job === undefined) return openLocal(setup, [place], request.name);
+  return joinLaunched(job, request, (membership) => openJoined(setup, place, membership, request));
 }
 
 /** The device of this process: the named one, or the one of its local rank. */

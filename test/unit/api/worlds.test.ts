@@ -88,6 +88,12 @@ describe("connect", () => {
 describe("connect in a process that a launcher started", () => {
   afterEach(() => vi.unstubAllEnvs());
 
+  /** Rank 0 of `twinccl launch`. */
+  const launchedOf = (size: number): void => {
+    for (const name of ["RANK", "LOCAL_RANK"]) vi.stubEnv(`TWINCCL_${name}`, "0");
+    vi.stubEnv("TWINCCL_SIZE", String(size));
+    vi.stubEnv("TWINCCL_JOB_ID", "launch-1");
+  };
   /** A backend for jobs of several processes. */
   const joining = (join: NonNullable<Backend["join"]>): Backend => ({
     ...missing("gpu", "not opened"),
@@ -98,7 +104,7 @@ describe("connect in a process that a launcher started", () => {
   );
 
   test("joins its job on the first available backend, without later fallbacks", async () => {
-    vi.stubEnv("TWINCCL_SIZE", "4");
+    launchedOf(4);
     const request = { name: "job", timeoutMs: 5000, signal: new AbortController().signal };
     const requests: unknown[] = [];
     const gpu = joining((given) => {
@@ -122,7 +128,7 @@ describe("connect in a process that a launcher started", () => {
     ["a simulation", sim()],
     ["a simulation that is left over", firstAvailable(absent, sim())],
   ])("of several is refused on %s: none would hear of the others", async (_, backend) => {
-    vi.stubEnv("TWINCCL_SIZE", "4");
+    launchedOf(4);
     for (const size of [undefined, 1, 4]) {
       const failure = await connect({ backend, ...(size && { size }) }).catch((error) => error);
       expect(failure).toMatchObject({
@@ -135,7 +141,7 @@ describe("connect in a process that a launcher started", () => {
   });
 
   test("with one rank is that rank", async () => {
-    vi.stubEnv("TWINCCL_SIZE", "1");
+    launchedOf(1);
     for (const backend of [sim(), firstAvailable(absent, sim())]) {
       const comm = await connect({ backend });
       expect(comm).toMatchObject({ rank: 0, size: 1, backend: "sim" });

@@ -22,9 +22,11 @@ export function scratch(name: string): string {
 /** Writes a script; `join()` in it joins the job, `say()` prints one whole line. */
 export function script(name: string, body: string): string {
   const path = scratch(name);
-  const index = new URL("job/launchers.js", dist).href;
+  const launchers = new URL("api/world/launchers.js", dist).href;
+  const rendezvous = new URL("job/launcher-rendezvous.js", dist).href;
   const head = `
-    import { launcherEnvironment, rendezvousFor } from ${JSON.stringify(index)};
+    import { launcherEnvironment } from ${JSON.stringify(launchers)};
+    import { rendezvousFor } from ${JSON.stringify(rendezvous)};
     const environment = launcherEnvironment(process.env);
     const { rank, size, jobId } = environment;
     const join = () => rendezvousFor(environment).join({ jobId, rank, size, deadlineMs: 15000 });

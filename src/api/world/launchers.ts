@@ -1,20 +1,12 @@
 /**
- * The rank of this process, from the variables of the launcher that started it, and the rendezvous that they lead to.
+ * The rank of this process, from the variables of the launcher that started it. No other file reads them.
  *
  * Rank, size and local rank come from one launcher, never from two. The first complete family counts, in this order: `twinccl
  * launch`, torchrun, Open MPI, a Slurm step. An inner launcher is found before the outer one that usually starts it (torchrun
  * or mpirun inside Slurm, `twinccl launch` inside anything). A half-set family before the selected one is an error with its
  * missing variables. Complete but contradictory families of torchrun and Open MPI are an error too.
  */
-import { createHash } from "node:crypto";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
-import { InvalidArgumentError } from "../api/index.ts";
-import { fileRendezvous } from "./file.ts";
-import { limits } from "./protocol.ts";
-import type { Rendezvous } from "./rendezvous.ts";
-import { tcpRendezvous } from "./tcp.ts";
+import { InvalidArgumentError } from "../errors.ts";
 
 /** The launcher's facts about a process. */
 export interface LauncherEnvironment {
@@ -39,19 +31,11 @@ export interface LauncherEnvironment {
   readonly isNetworkChosen: boolean;
 }
 
-/** The variable that holds the job's secret, and the key of the value that is taken from it. */
-const secretName = "TWINCCL_SECRET";
+/** Most ranks of a job. */
+export const maxProcesses: number = 2 ** 16;
 
-/**
- * The variables of this process. The secret is removed from `process.env`, so that child processes do not inherit it. Later
- * calls, including those in later worker threads, still receive it.
- */
-export function launcherVariables(): Variables {
-  const given = textOf(process.env, secretName);
-  if (given !== undefined) setEnvironmentData(secretName, given);
-  delete process.env[secretName];
-  return { ...process.env, [secretName]: getEnvironmentData(secretName) as string | undefined };
-}
+/** The variable that holds the job's secret. */
+export const secretVariable = "TWINCCL_SECRET";
 
 /**
  * Reads the variables of a launcher; `undefined` when no launcher has set any.
@@ -69,7 +53,7 @@ export function launcherEnvironment(env: Variables): LauncherEnvironment | undef
   const found = read(family, env);
   for (const other of present.slice(at + 1)) {
     // Slurm is commonly around another launcher; two others are not around each other.
-    const isBeside = family.name === "torchrun" && other.name === "openmpi";
+    const isBeside = family.name === "torchrun" && other.name === "Open MPI";
     if (isBeside && missingOf(other, env).length === 0) refuseConflict(found, other, env);
   }
   return found;
@@ -81,39 +65,25 @@ function missingOf({ needs }: LauncherFamily, env: Variables): string[] {
 
 function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
   const { texts } = family;
-  const size = numberOf(env, texts.size, 1, limits.ranks);
+  const size = numberOf(env, texts.size, 1, maxProcesses);
   const rank = numberOf(env, texts.rank, 0, size - 1);
   const hasLocalSize = texts.localSize !== undefined && textOf(env, texts.localSize) !== undefined;
   const localSize = hasLocalSize
     ? numberOf(env, texts.localSize ?? "", 1, size)
     : family.localSize?.(env);
   const localRank = numberOf(env, texts.localRank, 0, (localSize ?? size) - 1);
-  const isOwn = family.name === "twinccl";
-  const given = ["TWINCCL_ADDRESS", "TWINCCL_PORT", secretName];
+  const isOwn = family.name === "twinccl launch";
+  const given = ["TWINCCL_ADDRESS", "TWINCCL_PORT", secretVariable];
   const hasPort = textOf(env, "TWINCCL_PORT") !== undefined;
   return {
-    ...{
-      family: family.name,
-      rank,
-      size,
-      localRank,
-      localSize,
-      jobId: shortJobId(family.jobId(env)),
-    },
+    ...{ family: family.name, rank, size, localRank, localSize, jobId: family.jobId(env) },
     address: textOf(env, "TWINCCL_ADDRESS") ?? family.address(env),
     port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port(env),
-    secret: textOf(env, secretName),
+    secret: textOf(env, secretVariable),
     storeHost: isOwn && textOf(env, "TWINCCL_STORE") === "launcher" ? "launcher" : "rank 0",
     file: textOf(env, "TWINCCL_RENDEZVOUS_FILE"),
     isNetworkChosen: given.some((name) => textOf(env, name) !== undefined),
   };
-}
-
-/** A job id that is too long to be one keeps its beginning, and a hash of the rest. */
-function shortJobId(jobId: string): string {
-  if (Buffer.byteLength(jobId) <= limits.jobIdBytes) return jobId;
-  const hash = createHash("sha256").update(jobId).digest("hex");
-  return `${jobId.replace(/[^\x20-\x7e]/g, "_").slice(0, 48)}-${hash}`;
 }
 
 function incompleteError(
@@ -156,10 +126,10 @@ function refuseConflict(found: LauncherEnvironment, other: LauncherFamily, env: 
 }
 
 /** Variables of a process. */
-type Variables = Readonly<Record<string, string | undefined>>;
+export type Variables = Readonly<Record<string, string | undefined>>;
 
 /** Launchers with known variables, in the order in which they are looked for. */
-type FamilyName = "twinccl" | "torchrun" | "openmpi" | "slurm";
+type FamilyName = "twinccl launch" | "torchrun" | "Open MPI" | "Slurm";
 
 /** The variables of one family, as text. */
 interface FamilyTexts {
@@ -208,7 +178,7 @@ function numberOf(env: Variables, name: string, least: number, most: number): nu
 /** Every family; the first complete one counts. */
 const families: readonly LauncherFamily[] = [
   {
-    name: "twinccl",
+    name: "twinccl launch",
     marks: ["TWINCCL_RANK", "TWINCCL_SIZE", "TWINCCL_LOCAL_RANK", "TWINCCL_LOCAL_SIZE"],
     needs: ["TWINCCL_RANK", "TWINCCL_SIZE", "TWINCCL_LOCAL_RANK", "TWINCCL_JOB_ID"],
     texts: {
@@ -242,7 +212,7 @@ const families: readonly LauncherFamily[] = [
     port: (env) => numberOf(env, "MASTER_PORT", 1, 65_534) + 1,
   },
   {
-    name: "openmpi",
+    name: "Open MPI",
     marks: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
     needs: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
     texts: {
@@ -257,7 +227,7 @@ const families: readonly LauncherFamily[] = [
     port: () => undefined,
   },
   {
-    name: "slurm",
+    name: "Slurm",
     marks: [],
     needs: ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
     texts: {
@@ -275,7 +245,7 @@ const families: readonly LauncherFamily[] = [
 
 /** True when variables of that launcher are there and were meant for this process. */
 function isPresent({ name, marks }: LauncherFamily, env: Variables): boolean {
-  if (name === "slurm") return isStep(textOf(env, "SLURM_STEP_ID"));
+  if (name === "Slurm") return isStep(textOf(env, "SLURM_STEP_ID"));
   return marks.some((mark) => textOf(env, mark) !== undefined);
 }
 
@@ -315,51 +285,4 @@ function slurmPort(step: string): number {
   let hash = 0;
   for (const letter of step) hash = (hash * 31 + letter.charCodeAt(0)) % 10_000;
   return 20_000 + hash;
-}
-
-/**
- * The rendezvous of a launched process, by priority. First the launcher's store, then `TWINCCL_RENDEZVOUS_FILE`. If all ranks
- * are on this machine and no address, port or secret is set: a file in this user's temporary folder. Otherwise TCP at the
- * launcher's address, hosted by rank 0.
- *
- * @throws InvalidArgumentError when the address or the port is missing.
- */
-export function rendezvousFor(environment: LauncherEnvironment): Rendezvous {
-  const { address, port, secret, storeHost, file, jobId, localSize, size } = environment;
-  if (storeHost === "launcher") {
-    return tcpRendezvous({
-      address,
-      port: port ?? missing(environment, "port"),
-      secret,
-      host: "other",
-    });
-  }
-  if (file !== undefined) return fileRendezvous({ path: file, address: ownAddress(environment) });
-  if (localSize === size && !environment.isNetworkChosen) {
-    const user = process.getuid?.() ?? "user";
-    const hash = createHash("sha256").update(jobId).digest("hex").slice(0, 16);
-    const path = join(tmpdir(), `twinccl-${user}`, `${hash}.rendezvous`);
-    return fileRendezvous({ path, isFolderOwn: true });
-  }
-  return tcpRendezvous({
-    address: address ?? missing(environment, "address"),
-    port: port ?? missing(environment, "port"),
-    secret,
-  });
-}
-
-/** With a file, only an address that was chosen for it counts: the file holds the rest. */
-function ownAddress({ address, isNetworkChosen, localSize, size }: LauncherEnvironment) {
-  return isNetworkChosen || localSize !== size ? address : undefined;
-}
-
-function missing({ family }: LauncherEnvironment, what: "address" | "port"): never {
-  const name = `TWINCCL_${what.toUpperCase()}`;
-  throw new InvalidArgumentError(
-    {
-      headline: `rendezvous: ${family} gives no ${what}, and ${name} is not set`,
-      hint: `set ${name} to the same on every rank, or TWINCCL_RENDEZVOUS_FILE to a file that all of them see`,
-    },
-    { field: name },
-  );
 }
