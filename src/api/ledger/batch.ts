@@ -17,6 +17,7 @@ import { type MatchedCall, type Posting, type Prepared, repeatedPosting } from "
 
 /** Rows of calls that the session completes together. */
 class CallBatch extends Submission {
+  readonly #batches: CallBatches;
   /** The deadline of every call: all are done at once, so that the deadline of the first row is that of all. */
   readonly timeoutMs: number | undefined;
   /** By row. */
@@ -31,12 +32,14 @@ class CallBatch extends Submission {
 
   /** A batch of the rows from `from` on of tables to which further rows may be added. */
   constructor(
+    batches: CallBatches,
     timeoutMs: number | undefined,
     matched: MatchedCall[],
     columns: readonly Operation[][],
     from: number,
   ) {
     super();
+    this.#batches = batches;
     this.timeoutMs = timeoutMs;
     this.#matched = matched;
     this.#columns = columns;
@@ -80,6 +83,7 @@ class CallBatch extends Submission {
   }
 
   complete(): void {
+    this.#batches.seal();
     const columns = this.#columns;
     for (let row = this.#from; row < this.to; row++) {
       const { prepared } = this.#matched[row] as MatchedCall;
@@ -235,7 +239,7 @@ class Rows {
     const last = this.#last;
     if (last?.acceptsMore !== true) {
       const columns = this.#ranks.map(({ ops }) => ops);
-      const batch = new CallBatch(this.#timeoutMs, this.#matched, columns, row);
+      const batch = new CallBatch(this.#batches, this.#timeoutMs, this.#matched, columns, row);
       if (!this.#batches.submit(batch, matched, number)) return;
       this.#submitted.push(batch);
       this.#last = batch;
@@ -304,13 +308,15 @@ export class CallBatches {
     return this.#byRank[rank] as RankCalls;
   }
 
-  /** Some call of another communicator keeps the later ones waiting. */
+  /** Some call keeps the later ones waiting. */
   get isBlocked(): boolean {
-    return this.#state.queues.areStreamsBusy;
+    const { queues, world } = this.#state;
+    return world.streams.size > 0 && queues.areStreamsBusy;
   }
 
   /** Begins a batch with a repeated call, the rank's next one; false where that cannot begin one. */
   begin(prepared: Prepared<unknown>, op: Operation, timeoutMs: number | undefined): boolean {
+    if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
     const own = this.ofRank(op.rank);
     const { matched } = prepared;
     if (this.#isSingle) {
@@ -319,7 +325,7 @@ export class CallBatches {
       this.#open(timeoutMs);
       own.current = own;
       const number = own.assign(op);
-      const batch = new CallBatch(timeoutMs, [matched], [[op]], 0);
+      const batch = new CallBatch(this, timeoutMs, [matched], [[op]], 0);
       if (!this.submit(batch, matched, number)) return true;
       if (this.#state.world.nextId > 1) batch.serials = [batch.serial];
       own.batch = batch;

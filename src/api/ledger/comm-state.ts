@@ -405,9 +405,9 @@ export abstract class CommState {
 
   /** A call has left the session's queue. */
   onSubmissionDone(call: Submission, error: unknown): void {
-    this.seal();
     if (error === undefined) call.complete();
     else {
+      this.seal();
       const errorOf = errorsByCall(error, this);
       for (const posting of call.postings) this.failures.fail(posting.op, errorOf(posting));
     }

@@ -13,7 +13,7 @@ import { dispatchCollective } from "./dispatch.ts";
 import type { Cancellation } from "./failures.ts";
 import { dispatchMessages } from "./messages.ts";
 import { checkOrder } from "./order/check.ts";
-import { type Posting, type Prepared, repeatedPosting, type TransferPosting } from "./posting.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
 import { MessageBatch, type QueueEntry } from "./queues.ts";
 
 /** Matches the calls of all ranks of one communicator. */
@@ -21,14 +21,11 @@ export class Ledger extends CommState {
   /** Batches of repeated calls. */
   readonly batches: CallBatches;
   readonly #contexts: readonly CallContext[];
-  /** True for a session that neither compares nor observes each call. */
-  readonly #supportsRepeats: boolean;
 
   constructor(comm: CommInfo, world: WorldContext) {
     super(comm, world);
     const { monitor, readyQueue } = world;
     this.batches = new CallBatches(this);
-    this.#supportsRepeats = this.session.observer === undefined && this.job?.compare === undefined;
     this.#contexts = comm.ranks.map((worldRank, rank) => ({
       ...{ rank, worldRank, callingRank: worldRank, observer: monitor },
       callSites: monitor.callSites,
@@ -98,29 +95,6 @@ export class Ledger extends CommState {
   #sealRows(): void {
     this.batches.seal();
     this.world.collecting?.seal();
-  }
-
-  /**
-   * Takes a rank's next call, one that it has made before with the same arguments; where time is virtual, now. A batch takes it
-   * where one can begin. False where the session needs further data on it: then it must be posted as a new call.
-   */
-  postRepeated(
-    prepared: Prepared<unknown>,
-    op: Operation,
-    timeoutMs: number | undefined,
-    nowPs: number | undefined,
-    calledAtPs: number | undefined,
-  ): boolean {
-    if (!this.#supportsRepeats || prepared.rankCall === undefined) return false;
-    const mayBegin = nowPs === undefined && this.isOpen && this.#isNext;
-    if (mayBegin && this.batches.begin(prepared, op, timeoutMs)) return true;
-    this.post(op.rank, repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs));
-    return true;
-  }
-
-  /** Nothing is open, and the next call is dispatched at once. */
-  get #isNext(): boolean {
-    return !this.isExecuting && !this.queues.areStreamsBusy;
   }
 
   /** Takes sends and receives of a rank that match their counterparts in any order. */

@@ -154,7 +154,7 @@ export class RankQueues {
 
   push(rank: number, entry: QueueEntry): void {
     const isMessage = entry instanceof MessageBatch;
-    this.#streams.push(rank, entry, isMessage);
+    this.#streams.push(this.#byRank[rank] as Fifo<QueueEntry>, rank, entry, isMessage);
     this.size++;
     if (!isMessage) return;
     this.batches++;

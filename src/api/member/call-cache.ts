@@ -20,7 +20,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { Prepared, PreparedTransfer } from "../ledger/posting.ts";
+import { type Prepared, type PreparedTransfer, repeatedPosting } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 
@@ -86,6 +86,8 @@ export class CallCache {
   readonly #timeoutMs: number | undefined;
   readonly #clock: VirtualClock | undefined;
   readonly #worldRank: number;
+  /** True for a session that neither compares nor observes each call. */
+  readonly #supportsRepeats: boolean;
   #barrier: CachedCall | undefined;
 
   /** `context`: that of the rank's operations, where it is fixed. */
@@ -104,6 +106,8 @@ export class CallCache {
     this.#timeoutMs = info.timeoutMs;
     this.#clock = scheduler.clock;
     this.#worldRank = worldRank;
+    this.#supportsRepeats =
+      ledger.session.observer === undefined && ledger.job?.compare === undefined;
   }
 
   /**
@@ -163,9 +167,13 @@ export class CallCache {
     timeoutMs = this.#timeoutMs,
     calledAtPs?: number,
   ): boolean {
-    if (this.isObserved(known)) return false;
+    const { prepared } = known;
+    if (!this.#supportsRepeats || prepared.rankCall === undefined || this.isObserved(known))
+      return false;
+    const ledger = this.#ledger;
     const nowPs = this.#clock?.now(this.#worldRank);
-    if (!this.#ledger.postRepeated(known.prepared, op, timeoutMs, nowPs, calledAtPs)) return false;
+    if (nowPs !== undefined || !ledger.batches.begin(prepared, op, timeoutMs))
+      ledger.post(op.rank, repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs));
     count(known);
     if (op.pending) {
       if (known.sends !== undefined) known.sends.lastUse = op;

@@ -138,10 +138,10 @@ export class Streams<Entry extends StreamEntry> extends StreamQueues<Entry> {
     });
   }
 
-  /** Adds a rank's call; `rank` is that of the communicator. */
-  push(rank: number, entry: Entry, isMessage: boolean): void {
+  /** Adds a rank's call to its stream; `rank` is that of the communicator. */
+  push(stream: Fifo<Entry>, rank: number, entry: Entry, isMessage: boolean): void {
     if (entry.serial === 0) entry.serial = ++this.#serial;
-    this.pushOn(this.ofComm(entry.comm)[rank] as Fifo<Entry>, entry, isMessage);
+    this.pushOn(stream, entry, isMessage);
     this.size++;
     this.issued?.push(rank, entry, isMessage);
   }

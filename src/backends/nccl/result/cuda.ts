@@ -199,9 +199,8 @@ function streamCalls(
   const streamQuery = get("streamQuery");
   const graphLaunch = get("graphLaunch");
   const isReady = (status: number, name: "streamQuery" | "eventQuery"): boolean => {
-    if (status === notReady) return false;
-    check(status, name);
-    return true;
+    if (status !== 0 && status !== notReady) check(status, name);
+    return status === 0;
   };
   return {
     streamCreate: () => handle("streamCreateWithFlags", nonBlockingStream),
