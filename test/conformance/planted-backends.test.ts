@@ -96,7 +96,7 @@ test("wrong sums on streams of their own fail the case that names them", async (
   };
   expect(await failures(() => withStreams({}), has)).toEqual([]);
   expect(await failures(() => withStreams({ after }), has)).toEqual([
-    "runs calls on streams of their own as on those of the ranks, in any order",
+    "runs calls on streams of their own as on those of the ranks",
   ]);
 });
 

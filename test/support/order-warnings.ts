@@ -4,7 +4,7 @@ import { afterAll, afterEach, expect } from "vitest";
 const seen: string[] = [];
 
 /** Folders of healthy programs, but for tests that take the warnings themselves. */
-const healthy = /\/test\/(unit\/(parallel|examples)|property|programs|seeds)\//;
+const healthy = /\/test\/(unit\/(parallel|examples|testing)|conformance|property|programs|seeds)\//;
 
 function note(warning: Error): void {
   if (warning.name === "TwincclOrder") seen.push(warning.message);

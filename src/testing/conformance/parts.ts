@@ -54,8 +54,8 @@ export interface ConformanceParts {
   /** Splits by the same color three times; returns the names of the communicators, as hooks see them. */
   splitNames(comm: Communicator): Promise<string[]>;
   /**
-   * Makes the same sum on a split with the streams of the ranks and on two with streams of their own, and once more on these two,
-   * in the other order on odd ranks. Returns the elements of each sum as bits.
+   * Makes the same sum on a split with the streams of the ranks and on two with streams of their own, and once more on these two
+   * at a time, awaited in the other order on odd ranks. Returns the elements of each sum as bits.
    */
   ownStreams(comm: Communicator): Promise<number[][]>;
   /** The plan of a call as plain data, with its text. */
@@ -238,13 +238,15 @@ async function ownStreams(comm: Communicator): Promise<number[][]> {
   const second = (await comm.split({ color: 0, stream: "own" })) as Communicator;
   const held: number[][] = [];
   for (const each of [shared, first, second]) held.push(await roundedSum(each));
-  const ops = [first, second].map((each) => {
-    return { each, data: comm.alloc("float32", valuesThatRound(0).length) };
-  });
+  const memory = [first, second].map(() => comm.alloc("float32", valuesThatRound(0).length));
   // All ranks have connected, and the memory is there.
   await shared.barrier();
-  if (comm.rank % 2 === 1) ops.reverse();
-  held.push(...(await Promise.all(ops.map(({ each, data }) => roundedSumIn(data, each)))));
+  // Calls are made in one order on all ranks, also here: NCCL does not promise that those of two communicators run at once.
+  const sums = [first, second].map((each, at) =>
+    roundedSumIn(memory[at] as DeviceBuffer<"float32">, each),
+  );
+  if (comm.rank % 2 === 1) sums.reverse();
+  for (const sum of sums) held.push(await sum);
   for (const each of [first, second, shared]) await each.close();
   return held;
 }

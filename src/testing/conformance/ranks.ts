@@ -240,7 +240,7 @@ function orderOf(subject: RanksUnderTest): Cases {
       }),
   };
   if (capabilities.ownStreams !== true) return cases;
-  cases["runs calls on streams of their own as on those of the ranks, in any order"] = () =>
+  cases["runs calls on streams of their own as on those of the ranks"] = () =>
     use(most, async (ranks) => {
       const sums = await ranks.each("ownStreams");
       const shared = sums[0]?.[0];

@@ -37,7 +37,7 @@ describe("the list of cases", () => {
     });
     expect(all.filter((name) => !namesOf(fewer).includes(name))).toEqual([
       "takes TypedArrays in place of buffers",
-      "runs calls on streams of their own as on those of the ranks, in any order",
+      "runs calls on streams of their own as on those of the ranks",
       "folds in the order that it explains, rounded at every hop",
     ]);
   });
