@@ -36,7 +36,7 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "the stall detector reports, after a real delay, ranks that a timer or I/O may wake",
   },
   {
-    path: "src/api/ledger/wake-ups.ts",
+    path: "src/api/ledger/turns.ts",
     rule: "clock",
     reason: "the event loop gets a turn after some real time; no order and no result depends on it",
   },

@@ -12,7 +12,7 @@ import type { RankCall, RepeatedCall } from "../backend.ts";
 import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";
 import { type CommState, Submission } from "./comm-state.ts";
 import { failDispatched } from "./dispatch.ts";
-import type { SubmittedGroup } from "./order/processes.ts";
+import type { SubmittedGroup } from "./order.ts";
 import { type MatchedCall, type Posting, type Prepared, repeatedPosting } from "./posting.ts";
 
 /** Rows of calls that the session completes together. */

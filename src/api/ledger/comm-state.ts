@@ -13,7 +13,7 @@ import {
   type QueueingSession,
   type Session,
 } from "../backend.ts";
-import { type ErrorText, errorMessage } from "../error-text.ts";
+import { errorMessage } from "../error-text.ts";
 import type { CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { completeOp, type Operation } from "../op.ts";
@@ -38,8 +38,7 @@ import {
   type Termination,
   terminationAfter,
 } from "./failures.ts";
-import type { OpenCalls, OrderWatch, SubmittedGroup } from "./order/processes.ts";
-import { Streams } from "./order/streams.ts";
+import type { Inversion, OpenCalls, OrderWatch, SubmittedGroup } from "./order.ts";
 import { type Posting, resultOf } from "./posting.ts";
 import {
   MessageNumbers,
@@ -49,7 +48,8 @@ import {
   RankQueues,
   Waits,
 } from "./queues.ts";
-import { ReadyQueue, WakeUps } from "./wake-ups.ts";
+import { Streams } from "./streams.ts";
+import { ReadyQueue, WakeUps } from "./turns.ts";
 
 /** Shared by the communicators of one world. */
 export class WorldContext {
@@ -136,8 +136,14 @@ export class WorldContext {
     }
   }
 
-  /** Warns of calls in different orders, once for each set of communicators. */
-  warnOfOrder(text: ErrorText): void {
+  /** Ends the communicators of calls in different orders; warns, once for each set, where the calls may still be done. */
+  onInversion({ comms, text, errorOf, isLucky }: Inversion): void {
+    if (!isLucky || this.session.info.isStrict === true) {
+      this.endTogether(() => {
+        for (const comm of comms) this.stateOf(comm).terminate(errorOf(comm));
+      });
+      return;
+    }
     if (this.#warnedOrders.has(text.headline)) return;
     this.#warnedOrders.add(text.headline);
     emitWarning(errorMessage(text), "TwincclOrder");

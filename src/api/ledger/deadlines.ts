@@ -8,8 +8,7 @@
 import type { CommInfo, JobSession } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { type CallOrder, CommTimeoutError } from "../errors.ts";
-import { orderHint } from "./deadlock/report.ts";
-import { oddRanks, orderRows, orderText } from "./order/errors.ts";
+import { oddRanks, orderHint, orderRows, orderText } from "./deadlock/report.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import type { RankQueues } from "./queues.ts";
 

@@ -12,7 +12,7 @@ import { CommState, type WorldContext } from "./comm-state.ts";
 import { dispatchCollective } from "./dispatch.ts";
 import type { Cancellation } from "./failures.ts";
 import { dispatchMessages } from "./messages.ts";
-import { checkOrder } from "./order/check.ts";
+import { findInversion } from "./order.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { MessageBatch, type QueueEntry } from "./queues.ts";
 
@@ -86,9 +86,10 @@ export class Ledger extends CommState {
   }
 
   #compareOrder(made: QueueEntry, rank: number): void {
-    checkOrder(this.world, made, rank);
-    const { orderWatch } = this.world;
-    if (orderWatch !== undefined && this.world.isBlocked) orderWatch.noteChange();
+    const { world } = this;
+    const inversion = findInversion(world.streams, made, rank);
+    if (inversion !== undefined) world.onInversion(inversion);
+    if (world.orderWatch !== undefined && world.isBlocked) world.orderWatch.noteChange();
   }
 
   /** Closes the open batches before another call: calls without a complete row are queued before it. */

@@ -8,8 +8,8 @@ import type { CommInfo } from "../backend.ts";
 import { memoryOf } from "../buffer.ts";
 import type { Memory } from "../memory.ts";
 import { assignOp, type Operation } from "../op.ts";
-import { Fifo, type StreamEntry, type Streams } from "./order/streams.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
+import { Fifo, type StreamEntry, type Streams } from "./streams.ts";
 
 /** A send and the matching receive. */
 export interface MatchedPair {

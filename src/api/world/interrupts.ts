@@ -7,7 +7,7 @@
  * raised again.
  */
 import { escaped } from "../error-text.ts";
-import { nextTurn, setOwnTimer } from "../ledger/deadlock/event-loop.ts";
+import { nextTurn, setOwnTimer } from "../ledger/turns.ts";
 import type { Operation } from "../op.ts";
 
 /** A world with running ranks in this process. */

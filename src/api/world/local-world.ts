@@ -22,7 +22,9 @@ import { waitCause } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
 import {
   deadlockErrors,
+  endless,
   interruptedText,
+  orderErrors,
   stallErrors,
   stallText,
   type WorldSnapshot,
@@ -31,8 +33,7 @@ import {
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { orderErrors, waiting } from "../ledger/order/errors.ts";
-import { OrderWatch } from "../ledger/order/processes.ts";
+import { OrderWatch } from "../ledger/order.ts";
 import type { OpenWait } from "../ledger/queues.ts";
 import type { Member } from "../member/member.ts";
 import type { Operation } from "../op.ts";
@@ -144,7 +145,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
       openCalls: () => this.#communicators.ledgers.map(({ openCalls }) => openCalls),
       isBlocked: () => this.#context.isBlocked,
       onInversion: (orders) => {
-        const { errorOf } = orderErrors(orders, waiting);
+        const { errorOf } = orderErrors(orders, endless);
         const comms = new Set(orders.flatMap(({ calls }) => calls.map(({ comm }) => comm)));
         for (const ledger of this.#communicators.ledgers) {
           if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));

@@ -1,7 +1,7 @@
 /** A line that is a plain array's `push` and `shift`, whatever is done in between. */
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { Fifo } from "../../../src/api/ledger/order/streams.ts";
+import { Fifo } from "../../../src/api/ledger/streams.ts";
 import { holds } from "../../support/seed.ts";
 
 const steps = fc.array(

@@ -10,7 +10,7 @@
  */
 import type { VirtualClock } from "../../backend.ts";
 import type { Operation, OpObserver } from "../../op.ts";
-import { cancelTurn, nextTurn, ownTimers, setOwnTimer } from "./event-loop.ts";
+import { cancelTurn, nextTurn, ownTimers, setOwnTimer } from "../turns.ts";
 import {
   eventsSoFar,
   type LiveResources,

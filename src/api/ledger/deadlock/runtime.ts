@@ -4,7 +4,7 @@
  * Only runtimes that list them (Node, Bun, Deno with Node's process) allow a proof of deadlock. On others the result is
  * `undefined`, and the monitor reports stalls only.
  */
-import { isSettingOwn, type OwnTimers } from "./event-loop.ts";
+import { isSettingOwn, type OwnTimers } from "../turns.ts";
 
 interface RuntimeProcess {
   readonly connected?: boolean;

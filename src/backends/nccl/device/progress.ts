@@ -7,7 +7,7 @@
  * would starve timers and sockets.
  */
 import type { Completion } from "../../../api/backend-entry.ts";
-import { isTurnLong } from "../../../api/ledger/deadlock/event-loop.ts";
+import { isTurnLong } from "../../../api/ledger/turns.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import { closedDeviceError, type Device, thread } from "./device.ts";
 

@@ -3,7 +3,7 @@ import type { CallOrderError, Communicator } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { CommInfo } from "../../../../src/api/backend.ts";
-import { IssueOrder, type StreamEntry } from "../../../../src/api/ledger/order/streams.ts";
+import { IssueOrder, type StreamEntry } from "../../../../src/api/ledger/streams.ts";
 import { codesOf, inWorld, outcomesOf, turns } from "./orders.ts";
 
 /** The warnings of order of a test. */

@@ -3,7 +3,7 @@
  *
  * Calls of a rank take effect in that order, as on one CUDA stream. A communicator with streams of its own has separate queues.
  */
-import type { CommInfo } from "../../backend.ts";
+import type { CommInfo } from "../backend.ts";
 
 /** Compacts the array once this many slots, and more than half of it, are free. */
 const mostLeft = 64;

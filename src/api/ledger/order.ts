@@ -1,15 +1,192 @@
 /**
- * The order of calls across communicators where ranks live in several processes.
+ * The order of calls across communicators: calls of a rank take effect in the order in which the rank made them.
  *
- * Each process knows its own open calls, in the order in which they were made. On request it reports them; the reports of all
- * processes show calls that wait for each other. They are compared when a deadline passes, and when a call that waits for other
- * processes keeps calls of other communicators waiting.
+ * A call is done when all calls before it in the streams of its ranks are, and a message needs its other end at the head of its
+ * stream too. Ranks that make calls of two communicators in different orders therefore wait for each other for ever. The calls
+ * that wait for each other are a cycle. In one process it is looked for when the call that closes it is made, and nothing of it
+ * has moved.
+ *
+ * Of several processes each knows its own open calls. On request it reports them; the reports of all processes show the cycle.
+ * They are compared when a deadline passes, and when a call that waits for other processes keeps calls of other communicators
+ * waiting.
  */
-import type { CommInfo, JobSession } from "../../backend.ts";
-import type { CallOrder, OrderedCall } from "../../errors.ts";
-import type { Posting, TransferPosting } from "../posting.ts";
-import { MessageBatch, type QueueEntry } from "../queues.ts";
-import { type CallGraph, findCycle } from "./call-graph.ts";
+import type { CommInfo, JobSession } from "../backend.ts";
+import type { CallOrder, OrderedCall } from "../errors.ts";
+import { endless, lucky, type OrderErrors, orderErrors } from "./deadlock/report.ts";
+import type { Posting, TransferPosting } from "./posting.ts";
+import { counterparts, MessageBatch, type QueueEntry } from "./queues.ts";
+import type { Fifo, StreamQueues, Streams } from "./streams.ts";
+
+/** Calls, and the calls that must be done before each. */
+interface CallGraph<Call> {
+  before(call: Call): Iterable<Call>;
+}
+
+/**
+ * Looks for one of `goals` among the calls that `start` waits for, breadth first. Returns the calls on the way, which is a
+ * shortest one.
+ */
+function findCycle<Call>(
+  graph: CallGraph<Call>,
+  goals: readonly Call[],
+  start: Iterable<Call>,
+): readonly Call[] | undefined {
+  /** By call: the one that waits for it. */
+  const waiters = new Map<Call, Call | undefined>();
+  for (const call of start) if (!waiters.has(call)) waiters.set(call, undefined);
+  for (const [call] of waiters) {
+    if (goals.includes(call)) {
+      const cycle: Call[] = [];
+      for (let at: Call | undefined = call; at !== undefined; at = waiters.get(at)) cycle.push(at);
+      return cycle;
+    }
+    for (const next of graph.before(call)) if (!waiters.has(next)) waiters.set(next, call);
+  }
+  return undefined;
+}
+
+// Ranks of one process.
+
+/** Calls that ranks of this process made in different orders. */
+export interface Inversion extends OrderErrors {
+  /** The communicators of the calls. */
+  readonly comms: Iterable<CommInfo>;
+  /** On different streams they do not wait for each other, but need resources that a GPU may lack. */
+  readonly isLucky: boolean;
+}
+
+/** Compares the order of a call that a rank has just made with the orders of the other ranks; gives a difference. */
+export function findInversion(
+  streams: Streams<QueueEntry>,
+  made: QueueEntry,
+  rank: number,
+): Inversion | undefined {
+  const { issued } = streams;
+  return (
+    inversionIn(streams, made, rank, endless) ?? (issued && inversionIn(issued, made, rank, lucky))
+  );
+}
+
+function inversionIn(
+  queues: StreamQueues<QueueEntry>,
+  made: QueueEntry,
+  rank: number,
+  effect: typeof endless,
+): Inversion | undefined {
+  const cycle = cycleAt(queues, made, rank);
+  if (cycle === undefined) return undefined;
+  const comms = new Set(cycle.map(({ comm }) => comm));
+  return { ...orderErrors(ordersOf(queues, cycle), effect), comms, isLucky: effect === lucky };
+}
+
+/** A cycle over several communicators with a call that a rank has just made; `undefined` where there is none. */
+function cycleAt(
+  queues: StreamQueues<QueueEntry>,
+  made: QueueEntry,
+  rank: number,
+): readonly QueueEntry[] | undefined {
+  if (queues.reordered.size === 0) return undefined;
+  const graph = new StreamGraph(queues);
+  // A message waits for nothing but what is before it, and keeps its other ends waiting for the same.
+  const goals = made instanceof MessageBatch ? graph.counterparts(made) : [made];
+  const cycle = findCycle(graph, goals, graph.beforeIn(made, rank));
+  // Calls of one communicator that wait for each other are a deadlock like any other.
+  return cycle?.some(({ comm }) => comm !== made.comm) === true ? graph.withEnds(cycle) : undefined;
+}
+
+/** A stream in a search. */
+interface Scan {
+  readonly entries: readonly QueueEntry[];
+  readonly positions: ReadonlyMap<QueueEntry, number>;
+  /** Number of its calls that were given. */
+  given: number;
+}
+
+/** The calls in the streams of this process, for one search: each is given once. */
+class StreamGraph implements CallGraph<QueueEntry> {
+  readonly #streams: StreamQueues<QueueEntry>;
+  readonly #scans = new Map<Fifo<QueueEntry>, Scan>();
+  /** By call: the one behind it that waits for it, or that is the other end of a waiting message. */
+  readonly #behind = new Map<QueueEntry, QueueEntry>();
+
+  constructor(streams: StreamQueues<QueueEntry>) {
+    this.#streams = streams;
+  }
+
+  *before(call: QueueEntry): Iterable<QueueEntry> {
+    if (call instanceof MessageBatch) {
+      yield* this.beforeIn(call, call.rank);
+      for (const other of this.counterparts(call)) yield* this.beforeIn(other, other.rank);
+      return;
+    }
+    for (const rank of call.comm.local) {
+      if (call.postings[rank] !== undefined) yield* this.beforeIn(call, rank);
+    }
+  }
+
+  /** The calls before one in the stream of a rank. */
+  *beforeIn(call: QueueEntry, rank: number): Iterable<QueueEntry> {
+    const scan = this.#scanOf(this.#streams.ofComm(call.comm)[rank] as Fifo<QueueEntry>);
+    const end = scan.positions.get(call) ?? 0;
+    while (scan.given < end) {
+      const entry = scan.entries[scan.given++] as QueueEntry;
+      if (!this.#behind.has(entry)) this.#behind.set(entry, call);
+      yield entry;
+    }
+  }
+
+  counterparts(batch: MessageBatch): readonly MessageBatch[] {
+    return [...(batch.matched ?? []), ...counterparts(batch, this.#streams.ofComm(batch.comm))];
+  }
+
+  /** The calls of a cycle, with the other ends of its messages. */
+  withEnds(cycle: readonly QueueEntry[]): readonly QueueEntry[] {
+    return [...new Set(cycle.flatMap((call) => [call, this.#behind.get(call) ?? call]))];
+  }
+
+  #scanOf(stream: Fifo<QueueEntry>): Scan {
+    const known = this.#scans.get(stream);
+    if (known !== undefined) return known;
+    const entries = stream.items();
+    const positions = new Map(entries.map((entry, at) => [entry, at]));
+    const scan: Scan = { entries, positions, given: 0 };
+    this.#scans.set(stream, scan);
+    return scan;
+  }
+}
+
+/** The order in which each rank has made the calls of a cycle, for ranks that have made several of them. */
+function ordersOf(streams: StreamQueues<QueueEntry>, cycle: readonly QueueEntry[]): CallOrder[] {
+  const byRank = new Map<number, OrderedCall[]>();
+  for (const { comm } of cycle) {
+    for (const [rank, worldRank] of comm.ranks.entries()) {
+      if (byRank.has(worldRank)) continue;
+      const stream = streams.ofComm(comm)[rank]?.items() ?? [];
+      const calls = stream.filter((entry) => cycle.includes(entry));
+      byRank.set(
+        worldRank,
+        calls.map((entry) => orderedCall(entry, worldRank)),
+      );
+    }
+  }
+  const orders = Array.from(byRank, ([rank, calls]): CallOrder => ({ rank, calls }));
+  return orders.filter(({ calls }) => calls.length > 1).sort((a, b) => a.rank - b.rank);
+}
+
+function orderedCall(entry: QueueEntry, worldRank: number): OrderedCall {
+  const { comm } = entry;
+  const { op, call } = postingOf(entry, comm.ranks.indexOf(worldRank));
+  const where = op.place === undefined ? {} : { place: op.place };
+  return { comm: comm.name, collective: call.collective, call: op.call, ...where };
+}
+
+function postingOf(entry: QueueEntry, rank: number): Posting {
+  const posting =
+    entry instanceof MessageBatch ? (entry.open[0] ?? entry.transfers[0]) : entry.postings[rank];
+  return posting as Posting;
+}
+
+// Ranks of several processes.
 
 /** An open call of a rank. */
 interface ReportedCall extends OrderedCall {
@@ -244,7 +421,7 @@ function parseReport(text: string): OrderReport | undefined {
 }
 
 /** The orders of ranks with calls of several communicators that wait for each other; `undefined` where there are none. */
-function findInversion(
+function findJobInversion(
   reports: ReadonlyMap<number, OrderReport>,
   hasFuture: boolean,
 ): CallOrder[] | undefined {
@@ -319,7 +496,7 @@ export class OrderWatch {
       const report = parseReport(text);
       if (report !== undefined) reports.set(rank, report);
     }
-    const orders = findInversion(reports, hasFuture);
+    const orders = findJobInversion(reports, hasFuture);
     if (orders === undefined) return this.#kept?.orders;
     const kept = { orders, report: this.#report() };
     this.#kept = kept;

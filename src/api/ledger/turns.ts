@@ -1,0 +1,282 @@
+/**
+ * Turns of the event loop: the next one and timers of monitors, and the moments of a turn at which settled calls resume ranks.
+ *
+ * The runtime lists turns and timers like those of programs. They are counted here, and wake no rank.
+ */
+import type { Schedule } from "../backend.ts";
+import type { Resumption } from "../op.ts";
+import { Fifo } from "./streams.ts";
+
+interface Runtime {
+  readonly setImmediate?: (callback: () => void) => unknown;
+  readonly MessageChannel?: new () => {
+    readonly port1: { onmessage?: (() => void) | null; close(): void };
+    readonly port2: { postMessage(message: unknown): void };
+  };
+}
+
+// Taken once: tests may put timers that stand still in their place later.
+const { setImmediate: immediate, MessageChannel: Channel } = globalThis as Runtime;
+const { setTimeout: set, clearTimeout: clear } = globalThis;
+
+/** Numbers of its own timers that keep the runtime alive, by the runtime's names. They end by themselves. */
+export interface OwnTimers {
+  Immediate: number;
+  Timeout: number;
+}
+
+/** Those of all monitors. */
+export const ownTimers: OwnTimers = { Immediate: 0, Timeout: 0 };
+
+/** True while such a timer is set: whatever context that happens in, it belongs to no rank. */
+export let isSettingOwn = false;
+
+function setOwn<T>(set: () => T): T {
+  isSettingOwn = true;
+  try {
+    return set();
+  } finally {
+    isSettingOwn = false;
+  }
+}
+
+/** The steps of the next turn: one turn for all of them, however many worlds begin before it. */
+let steps = new Set<() => void>();
+let isDue = false;
+
+/** Runs `step` in the next turn of the event loop, behind events and timers that are due by then. */
+export function nextTurn(step: () => void): void {
+  steps.add(step);
+  if (isDue) return;
+  isDue = true;
+  ownTurn(takeTurn);
+}
+
+/**
+ * Runs `step` in a turn of its own, behind all that was scheduled before it. With `nextTurn` it may come sooner, where a step of
+ * another world is due.
+ */
+function ownTurn(step: () => void): void {
+  setOwn(() => setTurn(step));
+}
+
+/** Promises that resolve others may keep the event loop at one turn for this long; then timers and sockets come to theirs. */
+const longestTurnMs = 5;
+
+/** The time of the first question about the age of this turn. */
+let sinceMs: number | undefined;
+
+/** True where the loop has been at this turn for long: since the first question of the turn, at times of `performance.now`. */
+export function isTurnLong(nowMs: number): boolean {
+  if (sinceMs === undefined) {
+    sinceMs = nowMs;
+    nextTurn(endTurn);
+  }
+  return nowMs - sinceMs > longestTurnMs;
+}
+
+function endTurn(): void {
+  sinceMs = undefined;
+}
+
+/** Gives up a step; false where it was not to come. */
+export function cancelTurn(step: () => void): boolean {
+  return steps.delete(step);
+}
+
+function setTurn(step: () => void): void {
+  if (immediate !== undefined) {
+    ownTimers.Immediate++;
+    immediate(() => {
+      ownTimers.Immediate--;
+      step();
+    });
+  } else if (Channel !== undefined) {
+    // Browsers make a timer that another one sets wait for 4 ms.
+    const { port1, port2 } = new Channel();
+    port1.onmessage = () => {
+      port1.close();
+      step();
+    };
+    port2.postMessage(undefined);
+  } else set(step, 0);
+}
+
+function takeTurn(): void {
+  isDue = false;
+  const due = [...steps];
+  steps = new Set();
+  let at = 0;
+  const go = (): void => {
+    while (at < due.length) (due[at++] as () => void)();
+  };
+  try {
+    go();
+  } finally {
+    // One that throws keeps no other from its turn.
+    if (at < due.length) nextTurn(go);
+  }
+}
+
+/** Runs `step` after a while, unless the function that this gives is called before. */
+export function setOwnTimer(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
+  if (keepsAlive) return setKeepAliveTimer(step, delayMs);
+  const timer = setOwn(() => set(step, delayMs)) as { unref?: () => void } | number;
+  if (typeof timer === "object") timer.unref?.();
+  return () => clear(timer as number);
+}
+
+/** The same with a timer that keeps the runtime alive. */
+function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
+  let isSet = true;
+  const end = (): void => {
+    if (isSet) ownTimers.Timeout--;
+    isSet = false;
+  };
+  const timer = setOwn(() =>
+    set(() => {
+      end();
+      // The runtime lists a timer until its callback has returned.
+      nextTurn(step);
+    }, delayMs),
+  );
+  ownTimers.Timeout++;
+  return () => {
+    end();
+    clear(timer);
+    cancelTurn(step);
+  };
+}
+
+// Wake-ups.
+//
+// Ranks that only await calls never leave the microtask queue, in which no timer, socket or system signal is handled. At
+// intervals, all wake-ups of a world are therefore held until the ranks are idle. If this turn of the event loop is long by
+// then, they are held until the next turn. When they are held depends on the work of the calls alone, and for how long changes
+// nothing.
+
+/** Wake-ups of small calls between two holds: about 300 µs of work, then a hold of two. */
+const workBetween = 512;
+
+/** Microtasks after which ranks are idle, unless they await much else between their calls. */
+const restHops = 64;
+
+const passed = Promise.resolve();
+
+/** Wakes the ranks of one world. */
+export class WakeUps {
+  readonly #monitor: { readonly allParked: boolean };
+  #work = 0;
+  /** Wake-ups that wait until the ranks have come to rest, in order. */
+  #held: (() => void)[] | undefined;
+  /** Microtasks until then. */
+  #hops = 0;
+
+  constructor(monitor: { readonly allParked: boolean }) {
+    this.#monitor = monitor;
+  }
+
+  /** A run begins. */
+  reset(): void {
+    this.#work = 0;
+  }
+
+  /** Two microtasks from now, when the last rank to post has had its `await` reach the operation. */
+  schedule(settle: () => void, work: number): void {
+    this.#work += work;
+    let isSecond = false;
+    const hop = (): void => {
+      if (this.#held !== undefined) this.#held.push(hop);
+      else if (!isSecond) {
+        isSecond = true;
+        void passed.then(hop);
+      } else if (this.#work >= workBetween) this.#hold(hop);
+      else settle();
+    };
+    void passed.then(hop);
+  }
+
+  #hold(first: () => void): void {
+    this.#work = 0;
+    this.#held = [first];
+    this.#hops = restHops;
+    void passed.then(this.#rest);
+  }
+
+  readonly #rest = (): void => {
+    if (--this.#hops > 0) void passed.then(this.#rest);
+    // A rank that does not await a call may wait for another one in microtasks, which would keep the turn from ending.
+    else if (this.#monitor.allParked && isTurnLong(performance.now())) nextTurn(this.#release);
+    else this.#release();
+  };
+
+  readonly #release = (): void => {
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    for (const hop of held) void passed.then(hop);
+  };
+}
+
+// Scheduled ranks: continuations of settled operations run one at a time.
+//
+// A rank is ready while an operation that its program awaits has settled and the continuation has not run. Each turn of the
+// event loop resumes one ready rank. That rank runs until its next wait before another one is picked.
+
+export class ReadyQueue implements Resumption {
+  readonly #schedule: Schedule;
+  readonly #monitor: { executing(change: 1 | -1): void };
+  /** By world rank; operations of one rank resume in the order in which they settled. */
+  readonly #continuations: Fifo<() => void>[] = [];
+  #size = 0;
+  #executing = 0;
+  #isDue = false;
+
+  /** The monitor regards a ready rank as work under way: no deadlock is decided before it has resumed. */
+  constructor(schedule: Schedule, monitor: { executing(change: 1 | -1): void }) {
+    this.#schedule = schedule;
+    this.#monitor = monitor;
+  }
+
+  /** Runs `resume` when the schedule picks the rank. */
+  add(rank: number, resume: () => void): void {
+    this.#continuations[rank] ??= new Fifo();
+    const own = this.#continuations[rank];
+    own.push(resume);
+    if (own.length === 1) this.#schedule.add(rank);
+    if (this.#size++ === 0) this.#monitor.executing(1);
+    this.#pickLater();
+  }
+
+  /** Resolves when the schedule picks the rank. */
+  turnOf(rank: number): Promise<void> {
+    return new Promise((resolve) => this.add(rank, resolve));
+  }
+
+  /**
+   * A call begins or ends that the session executes asynchronously. No rank is picked meanwhile: which ranks are ready must
+   * not depend on how long the executor takes.
+   */
+  executing(change: 1 | -1): void {
+    this.#executing += change;
+    this.#pickLater();
+  }
+
+  #pickLater(): void {
+    if (this.#isDue || this.#size === 0 || this.#executing > 0) return;
+    this.#isDue = true;
+    // The resumed rank goes on first: what it schedules comes before the next turn. Other worlds do not change this order.
+    queueMicrotask(() => ownTurn(this.#turn));
+  }
+
+  readonly #turn = (): void => {
+    this.#isDue = false;
+    if (this.#executing > 0) return;
+    const rank = this.#schedule.next();
+    const own = this.#continuations[rank] as Fifo<() => void>;
+    const resume = own.shift() as () => void;
+    if (own.length > 0) this.#schedule.add(rank);
+    if (--this.#size === 0) this.#monitor.executing(-1);
+    resume();
+    this.#pickLater();
+  };
+}
