@@ -1,12 +1,12 @@
 /** Lists that grow with ranks, counts or events: as arguments of one function call, some 100,000 of them overflow the stack. */
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
+import { allocateHost } from "../../src/algorithms/host-memory.ts";
 import type { CommInfo, RankCall } from "../../src/api/backend-entry.ts";
 import { largest } from "../../src/api/largest.ts";
 import type { BoundCall } from "../../src/backends/sim/executor.ts";
 import { Runner } from "../../src/backends/sim/executors/wasm/runner.ts";
 import { runStaged } from "../../src/backends/sim/executors/wasm/staging.ts";
-import { allocateHost } from "../../src/backends/sim/memory.ts";
 import { timelineSvg } from "../../src/backends/sim/timeline.ts";
 
 const many = 130_000;

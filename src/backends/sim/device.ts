@@ -1,8 +1,10 @@
 /** The devices of a simulated world: each allocates for its rank, at addresses that no other allocation of the world has. */
+
+import { allocateHost, HostMemory } from "../../algorithms/host-memory.ts";
 import type { Memory, RankDevice } from "../../api/backend-entry.ts";
 import { InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
-import { allocateHost, HostMemory, PhantomMemory } from "./memory.ts";
+import { PhantomMemory } from "./memory.ts";
 
 /** Addresses are multiples of this, as CUDA's are. */
 const alignment = 256n;

@@ -9,12 +9,12 @@ import { assertSimOptions, type SimOptions } from "./options.ts";
 import { SimSession } from "./session.ts";
 import { WorldTrace } from "./trace.ts";
 
+export { HostMemory } from "../../algorithms/host-memory.ts";
 export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
 export type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";
 export { type WasmOptions, wasm } from "./executors/wasm/wasm.ts";
 export { type Fault, failAt } from "./faults.ts";
-export { HostMemory } from "./memory.ts";
 export type { SimOptions } from "./options.ts";
 export type { ScheduleName } from "./scheduler.ts";
 export type { ChromeEvent } from "./timeline.ts";

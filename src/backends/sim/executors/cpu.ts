@@ -10,6 +10,7 @@ import {
   lanesOf,
   lanesPerElement,
 } from "../../../algorithms/arithmetic/index.ts";
+import { HostMemory } from "../../../algorithms/host-memory.ts";
 import {
   type FusedFold,
   type Operand,
@@ -19,7 +20,6 @@ import {
 import { bytesOf, type DType } from "../../../api/index.ts";
 import { invariant } from "../../../api/invariant.ts";
 import type { BoundBuffer, BoundCall, Executor } from "../executor.ts";
-import { HostMemory } from "../memory.ts";
 
 /** Bytes of a block: small enough for the first-level cache beside its sources. */
 const blockBytes = 16_384;

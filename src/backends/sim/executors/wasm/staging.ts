@@ -5,12 +5,12 @@
  * kernel finds them in the cache. A block has a whole number of patterns of rounding by position.
  */
 
+import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import type { ChunkTable, FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
 import { bytesOf } from "../../../../api/index.ts";
 import { invariant } from "../../../../api/invariant.ts";
 import { largest } from "../../../../api/largest.ts";
 import type { BoundBuffer, BoundCall } from "../../executor.ts";
-import { HostMemory } from "../../memory.ts";
 import type { Runner } from "./runner.ts";
 import { WasmMemory } from "./wasm-memory.ts";
 

@@ -1,8 +1,9 @@
 /** Memory of a simulated device that lives in an arena, where kernels reach it. */
+
+import { fillElements, fingerprintOf } from "../../../../algorithms/host-memory.ts";
 import type { DType } from "../../../../api/index.ts";
 import { invariant } from "../../../../api/invariant.ts";
 import type { SimMemory } from "../../executor.ts";
-import { fillElements, fingerprintOf } from "../../memory.ts";
 import type { Arena } from "./arena.ts";
 
 /** A range of an arena. */

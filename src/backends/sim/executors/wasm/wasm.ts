@@ -2,11 +2,12 @@
  * The fast executor: folds in WebAssembly SIMD over memory that holds the buffers themselves, with more threads for larger
  * calls.
  */
+
+import { allocateHost } from "../../../../algorithms/host-memory.ts";
 import type { Probe } from "../../../../api/backend-entry.ts";
 import { BackendUnavailableError } from "../../../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../../../api/option-kinds.ts";
 import type { BoundCall, Executor, SimMemory } from "../../executor.ts";
-import { allocateHost } from "../../memory.ts";
 import type { Arena } from "./arena.ts";
 import { canShare, compile, hasSimd } from "./module.ts";
 import { collect, collectIdle, noteIdle, noteReuse, Pressure } from "./pressure.ts";

@@ -4,11 +4,11 @@
  * Memory of this executor is already on the device. Host memory is mirrored for the duration of the collective: inputs are
  * uploaded before it, and outputs are read back before it settles.
  */
+
+import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import { bytesOf } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
-import { HostMemory } from "../../memory.ts";
-import type { Spot, Spots } from "./jobs.ts";
-import { advanced } from "./jobs.ts";
+import { advanced, type Spot, type Spots } from "./jobs.ts";
 import type { Found, Machine } from "./machine.ts";
 import { WebgpuMemory } from "./memory.ts";
 import type { Recording } from "./recording.ts";

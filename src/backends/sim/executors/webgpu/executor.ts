@@ -1,8 +1,9 @@
 /** The executor: binds calls to device memory, plans each of them once, and submits each as one piece. */
+
+import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import { memoryOf, type Probe } from "../../../../api/backend-entry.ts";
 import { CommClosedError, type DeviceBuffer, InvalidArgumentError } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, Executor, SimMemory } from "../../executor.ts";
-import { HostMemory } from "../../memory.ts";
 import type { AdapterRequest } from "./adapter.ts";
 import { Bindings } from "./bindings.ts";
 import { foreignDevice, type OpenDevice, openDevice, type RequestedLimits } from "./device.ts";

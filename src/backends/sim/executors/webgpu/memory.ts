@@ -1,8 +1,9 @@
 /** Memory of a simulated rank on the device. */
+
+import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import { bytesOf, type DType, dtypeInfo, InvalidArgumentError } from "../../../../api/index.ts";
 import { invalid } from "../../../../api/option-kinds.ts";
 import type { SimMemory } from "../../executor.ts";
-import { HostMemory } from "../../memory.ts";
 import { usage } from "./device.ts";
 import { advanced, copyOf, type FoldJob } from "./jobs.ts";
 import type { Machine } from "./machine.ts";
