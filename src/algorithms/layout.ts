@@ -1,4 +1,5 @@
 /** The elements of a program's chunks: the layout of a call's buffers. */
+import { overlapBytes, type RankCall } from "../api/backend-entry.ts";
 import { specifications } from "../api/collectives/index.ts";
 import { none, type Program } from "./program.ts";
 
@@ -58,6 +59,23 @@ export function packed(counts: readonly number[]): Blocks {
     return at - count;
   });
   return { counts, offsets };
+}
+
+/** The blocks of a rank's input, for calls in which blocks differ in length. */
+export function inputBlocks({ sendCounts, sendOffsets, send, count }: RankCall): Blocks {
+  if (sendCounts === undefined) return packed(send === undefined ? [] : [count]);
+  return { counts: sendCounts, offsets: sendOffsets ?? packed(sendCounts).offsets };
+}
+
+/** The blocks of a rank's output, for calls in which blocks differ in length. */
+export function outputBlocks({ recvCounts, recvOffsets, recv, count }: RankCall): Blocks {
+  if (recvCounts === undefined) return packed(recv === undefined ? [] : [count]);
+  return { counts: recvCounts, offsets: recvOffsets ?? packed(recvCounts).offsets };
+}
+
+/** True when the output of a call overlaps its input. */
+export function overlaps({ send, recv }: RankCall): boolean {
+  return send !== undefined && recv !== undefined && overlapBytes(send, recv) > 0;
 }
 
 /** The blocks of an all-to-allv: row i of `counts` has the elements that rank i sends to each rank. */

@@ -7,6 +7,8 @@ export {
   type PlanOptions,
   plannersOf,
   planOf,
+  planQuestion,
+  reduceOfBlock,
   symmetricRefusal,
   unclaimedPlanner,
 } from "./planners.ts";

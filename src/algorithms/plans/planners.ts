@@ -5,7 +5,12 @@
  * NCCL's plans apply when `like` names them, and without a name in worlds that fit on the devices of its machine. Every plan
  * states its claim, or the reason for none.
  */
-import { type CommInfo, questionPlace } from "../../api/backend-entry.ts";
+import {
+  type CommInfo,
+  questionPlace,
+  type RankCall,
+  symmetricPlace,
+} from "../../api/backend-entry.ts";
 import {
   type Explanation,
   InvalidArgumentError,
@@ -226,4 +231,34 @@ function planQuestionOf(
   const place = questionPlace(question);
   const ranks = comm.ranks.length;
   return { collective, ranks, root, dtype, op, count, ordered: isOrdered(comm), place };
+}
+
+/** The question to a planner about a call; splits, recordings and messages are not planned. */
+export function planQuestion(call: RankCall, comm: CommInfo): PlanQuestion {
+  const { collective, dtype, op, count, root } = call;
+  return {
+    collective: collective as SpecifiedCollective,
+    ranks: comm.ranks.length,
+    root,
+    dtype,
+    op,
+    count,
+    ordered: isOrdered(comm),
+    place: symmetricPlace(call),
+  };
+}
+
+/** The reduce of one block of a reduce-scatter, to the rank of that block. */
+export function reduceOfBlock(call: RankCall, root: number, count: number): RankCall {
+  const offset = call.sendOffsets?.[root] ?? 0;
+  return {
+    ...call,
+    collective: "reduce",
+    root,
+    count,
+    send: call.send?.subarray(offset, offset + count),
+    recv: call.rank === root ? call.recv : undefined,
+    sendCounts: undefined,
+    sendOffsets: undefined,
+  };
 }

@@ -1,37 +1,10 @@
 /** A call of all ranks as planners and executors see it: operation, shape and memory. */
-import {
-  type Blocks,
-  type CallShape,
-  isOrdered,
-  type Layout,
-  type Plan,
-  type PlanQuestion,
-  packed,
-} from "../../algorithms/index.ts";
-import {
-  type CallSet,
-  memoryOf,
-  overlapBytes,
-  type RankCall,
-  symmetricPlace,
-} from "../../api/backend-entry.ts";
-import type { DeviceBuffer, SpecifiedCollective } from "../../api/index.ts";
+import type { CallShape, Layout, Plan } from "../../algorithms/index.ts";
+import { inputBlocks, outputBlocks, overlaps } from "../../algorithms/layout.ts";
+import { reduceOfBlock } from "../../algorithms/plans/index.ts";
+import { type CallSet, memoryOf, type RankCall } from "../../api/backend-entry.ts";
+import type { DeviceBuffer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
-
-/** The question to a planner about a collective; splits, recordings and messages are not planned. */
-export function planQuestion({ collective, calls, comm }: CallSet): PlanQuestion {
-  const { dtype, op, count = 0, root = -1 } = calls[0] ?? {};
-  return {
-    collective: collective as SpecifiedCollective,
-    ranks: calls.length,
-    root,
-    dtype,
-    op,
-    count,
-    ordered: isOrdered(comm),
-    place: calls[0] && symmetricPlace(calls[0]),
-  };
-}
 
 /** Counts of a call; blocks of their own where some rank gave them. */
 export function shapeOf({ calls }: CallSet): CallShape {
@@ -40,17 +13,7 @@ export function shapeOf({ calls }: CallSet): CallShape {
     (call) => call.sendCounts !== undefined || call.recvCounts !== undefined,
   );
   if (!varies) return { count };
-  return { count, blocks: { in: calls.map(sendBlocks), out: calls.map(recvBlocks) } };
-}
-
-function sendBlocks({ sendCounts, sendOffsets, send, count }: RankCall): Blocks {
-  if (sendCounts === undefined) return packed(send === undefined ? [] : [count]);
-  return { counts: sendCounts, offsets: sendOffsets ?? packed(sendCounts).offsets };
-}
-
-function recvBlocks({ recvCounts, recvOffsets, recv, count }: RankCall): Blocks {
-  if (recvCounts === undefined) return packed(recv === undefined ? [] : [count]);
-  return { counts: recvCounts, offsets: recvOffsets ?? packed(recvCounts).offsets };
+  return { count, blocks: { in: calls.map(inputBlocks), out: calls.map(outputBlocks) } };
 }
 
 /** Joins a call with its memory; nothing to move for a barrier. */
@@ -79,10 +42,6 @@ export function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | und
   return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };
 }
 
-function overlaps({ send, recv }: RankCall): boolean {
-  return send !== undefined && recv !== undefined && overlapBytes(send, recv) > 0;
-}
-
 /** Splits a complete reduce-scatter into one reduce per root. */
 export function splitIntoReduces(set: CallSet): CallSet[] {
   const counts = set.calls[0]?.sendCounts ?? [];
@@ -91,7 +50,7 @@ export function splitIntoReduces(set: CallSet): CallSet[] {
     return {
       ...set,
       collective: "reduce",
-      calls: set.calls.map((call) => reduceOf(call, root, count)),
+      calls: set.calls.map((call) => reduceOfBlock(call, root, count)),
     };
   });
 }
@@ -112,20 +71,6 @@ export function predictInSequence(
     predict(part, number);
     hand(part.calls, set.calls);
   });
-}
-
-function reduceOf(call: RankCall, root: number, count: number): RankCall {
-  const offset = call.sendOffsets?.[root] ?? 0;
-  return {
-    ...call,
-    collective: "reduce",
-    root,
-    count,
-    send: call.send?.subarray(offset, offset + count),
-    recv: call.rank === root ? call.recv : undefined,
-    sendCounts: undefined,
-    sendOffsets: undefined,
-  };
 }
 
 /** Recorded calls of all ranks; derived data is cached with each of them. */

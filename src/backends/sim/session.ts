@@ -16,6 +16,7 @@ import {
   planOf,
   symmetricRefusal,
 } from "../../algorithms/index.ts";
+import { planQuestion } from "../../algorithms/plans/index.ts";
 import type {
   CallSet,
   CommInfo,
@@ -26,14 +27,7 @@ import type {
   Work,
 } from "../../api/backend-entry.ts";
 import { bytesOf, type Explanation, type Question } from "../../api/index.ts";
-import {
-  bind,
-  planQuestion,
-  predictInSequence,
-  Recording,
-  shapeOf,
-  splitIntoReduces,
-} from "./bind.ts";
+import { bind, predictInSequence, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
 import { type SimDevice, simDevices } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
@@ -213,7 +207,7 @@ export class SimSession implements Session {
   /** The prepared work of a call, cached for repeated calls; `undefined` if the call runs as several reduces. */
   #lookupOrPrepare(set: CallSet): SubmittedCall | undefined {
     if (set.cache?.planned !== undefined) return set.cache.planned as SubmittedCall;
-    const question = planQuestion(set);
+    const question = planQuestion(set.calls[0] as RankCall, set.comm);
     if (this.#settings.planner.reducesEachRoot(question)) return undefined;
     const ready = this.#prepare(question, set);
     if (set.cache !== undefined) set.cache.planned = ready;
@@ -240,7 +234,9 @@ export class SimSession implements Session {
 
   #executeReduces(set: CallSet, posted: readonly RankCall[]): void | Promise<void> {
     const parts = splitIntoReduces(set);
-    const ready = parts.map((part) => this.#prepare(planQuestion(part), part));
+    const ready = parts.map((part) =>
+      this.#prepare(planQuestion(part.calls[0] as RankCall, part.comm), part),
+    );
     try {
       const bound = ready.flatMap((each) => each.bound);
       return this.#move(set.comm, set.calls, bound);
