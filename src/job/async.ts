@@ -1,4 +1,4 @@
-/** Bounded waits and timers, for this layer and for backends. */
+/** Bounded waits, timers, and the end of the process: for this layer and for backends. */
 
 /** True when a promise settles in time, and before it is cancelled; its error is ignored. */
 export async function settlesWithin(
@@ -46,4 +46,32 @@ export function pause(ms: number, signal?: AbortSignal, { unref = false } = {}):
     if (unref) timer.unref();
     signal?.addEventListener("abort", done, { once: true });
   });
+}
+
+/** A session, for its end. */
+interface Closable {
+  close(): Promise<void>;
+}
+
+/** Sessions that are not closed. */
+const open = new Set<Closable>();
+let listening = false;
+
+/** Closes a session that the program left open, before Node.js exits (`beforeExit`). */
+export function closeAtEnd(session: Closable): void {
+  open.add(session);
+  if (listening) return;
+  listening = true;
+  process.on("beforeExit", () => {
+    for (const each of open) {
+      open.delete(each);
+      // No caller remains to receive an error.
+      each.close().catch(() => undefined);
+    }
+  });
+}
+
+/** Removes a session that was closed. */
+export function closedBefore(session: Closable): void {
+  open.delete(session);
 }

@@ -34,6 +34,18 @@ export function milliseconds(
   throw invalid(call, field, textOf(value), `milliseconds in 0..${longestTimerMs}`);
 }
 
+/** Refuses an invalid deadline of calls. */
+export function assertTimeout(backend: string, timeoutMs: unknown): void {
+  if (typeof timeoutMs === "number" && timeoutMs > 0) return;
+  throw invalid(
+    backend,
+    "timeoutMs",
+    textOf(timeoutMs),
+    "a number above 0",
+    "milliseconds; leave it out for calls without a deadline, or give single calls one",
+  );
+}
+
 /** Text of limited length in UTF-8. */
 export function shortText(call: string, field: string, value: unknown, maxBytes: number): string {
   const bytes = typeof value === "string" ? Buffer.byteLength(value) : 0;

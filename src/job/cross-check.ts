@@ -3,12 +3,31 @@
 import type { CallDigest, CommInfo } from "../api/backend-entry.ts";
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type CommError, RemoteRankError } from "../api/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import { longestTimerMs, pause } from "./async.ts";
 import type { MissingRankFinder } from "./missing-ranks.ts";
 import type { Membership } from "./rendezvous.ts";
 
 /** When the ranks of several processes compare their calls. */
 export type CompareCalls = "off" | "once" | "always";
+
+/** Refuses ways of comparing calls that there are not. */
+export function assertCompareCalls(backend: string, compareCalls: unknown): void {
+  if (
+    compareCalls === undefined ||
+    compareCalls === "off" ||
+    compareCalls === "once" ||
+    compareCalls === "always"
+  )
+    return;
+  throw invalid(
+    backend,
+    "compareCalls",
+    textOf(compareCalls),
+    '"off", "once" or "always"',
+    "leave it out and calls are not compared between processes",
+  );
+}
 
 /** A comparison that takes longer asks the other ranks whether they have submitted the call. */
 const askAfterMs = 500;

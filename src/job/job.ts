@@ -3,6 +3,7 @@
 import { createHash } from "node:crypto";
 import type {
   CommInfo,
+  CompareDigests,
   JoinRequest,
   MissingRanks,
   PeerProcesses,
@@ -111,6 +112,12 @@ export class Job implements PeerProcesses, RemoteEnds {
     this.#commStatus.retire(comm);
   }
 
+  /** `JobSession.compare`. */
+  get compare(): CompareDigests | undefined {
+    const { crossCheck } = this;
+    return crossCheck.isEnabled ? crossCheck.compare.bind(crossCheck) : undefined;
+  }
+
   /** Counts a compared call. */
   #noteCompared(comm: CommInfo, number: number): void {
     const counters = this.#commStatus.ownCounters(comm);
@@ -161,9 +168,9 @@ export class Job implements PeerProcesses, RemoteEnds {
     return this.#membership.rank;
   }
 
-  /** Counted from 0. */
+  /** Counted from 1. */
   get generation(): number {
-    return this.#membership.generation;
+    return this.#membership.generation + 1;
   }
 
   get initialRanks(): readonly number[] {

@@ -6,16 +6,16 @@ import { firstLine } from "../../api/error-text.ts";
 import { type Backend, CommError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
 import { launcherEnvironment } from "../../api/world/launchers.ts";
+import { assertTimeout } from "../../job/checks.ts";
+import { assertCompareCalls } from "../../job/cross-check.ts";
 import { rankPlaces } from "./devices.ts";
 import { versionText } from "./discovery/libraries.ts";
 import { join } from "./join.ts";
 import { openLocal, sessionSetup } from "./open.ts";
 import {
-  assertCompareCalls,
   assertDevices,
   assertStaging,
   assertStreams,
-  assertTimeout,
   type NcclOptions,
   ncclOptionKinds,
 } from "./options.ts";
@@ -50,8 +50,8 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
   assertOptions("nccl", options, ncclOptionKinds, { renamed: { checks: "compareCalls" } });
   const { devices, timeoutMs } = options;
   if (devices !== undefined) assertDevices(devices);
-  if (timeoutMs !== undefined) assertTimeout(timeoutMs);
-  assertCompareCalls(options.compareCalls);
+  if (timeoutMs !== undefined) assertTimeout("nccl", timeoutMs);
+  assertCompareCalls("nccl", options.compareCalls);
   assertStaging(options.staging);
   assertStreams(options);
   const pin = resolvePin(options.plan);

@@ -23,10 +23,9 @@ export class NcclJobSession extends NcclSession implements JobSession {
     super(parts);
     this.#job = job;
     this.#contacts = new NcclFirstContacts(job.firstContacts);
-    this.generation = job.generation + 1;
+    this.generation = job.generation;
     this.initialRanks = job.initialRanks;
-    const { crossCheck } = job;
-    this.compare = crossCheck.isEnabled ? crossCheck.compare.bind(crossCheck) : undefined;
+    this.compare = job.compare;
   }
 
   get peers(): PeerProcesses {

@@ -65,36 +65,6 @@ export const ncclOptionKinds: OptionKinds<NcclOptions> = {
   ...{ readPlan: "boolean", nvls: "boolean" },
 };
 
-/** Refuses an invalid deadline. */
-export function assertTimeout(timeoutMs: unknown): void {
-  if (typeof timeoutMs === "number" && timeoutMs > 0) return;
-  throw invalid(
-    "nccl",
-    "timeoutMs",
-    textOf(timeoutMs),
-    "a number above 0",
-    "milliseconds; leave it out for calls without a deadline, or give single calls one",
-  );
-}
-
-/** Refuses ways of comparing calls that there are not. */
-export function assertCompareCalls(compareCalls: unknown): void {
-  if (
-    compareCalls === undefined ||
-    compareCalls === "off" ||
-    compareCalls === "once" ||
-    compareCalls === "always"
-  )
-    return;
-  throw invalid(
-    "nccl",
-    "compareCalls",
-    textOf(compareCalls),
-    '"off", "once" or "always"',
-    "leave it out and calls are not compared between processes",
-  );
-}
-
 /** Refuses ways of taking arrays that there are not. */
 export function assertStaging(staging: unknown): void {
   if (staging === undefined || staging === "copy") return;

@@ -12,7 +12,7 @@ import {
   type Work,
 } from "../../api/backend-entry.ts";
 import type { CommAbortedError, Explanation, Question } from "../../api/index.ts";
-import { keepAlive, settlesWithin } from "../../job/async.ts";
+import { closeAtEnd, closedBefore, keepAlive, settlesWithin } from "../../job/async.ts";
 import type { Job } from "../../job/job.ts";
 import { abortedError, type NcclCommunicator } from "./calls/communicator.ts";
 import { CommunicatorEnds, EndingCommunicators } from "./calls/communicator-ends.ts";
@@ -357,32 +357,6 @@ class NcclRankDevice implements RankDevice {
     if (this.#arrays !== undefined) return this.#arrays.borrow(buffer);
     throw hostArrayError(this.local.worldRank);
   }
-}
-
-interface Closable {
-  close(): Promise<void>;
-}
-
-const open = new Set<Closable>();
-let listening = false;
-
-/** Closes a session that the program left open, before Node.js exits (`beforeExit`). */
-function closeAtEnd(session: Closable): void {
-  open.add(session);
-  if (listening) return;
-  listening = true;
-  process.on("beforeExit", () => {
-    for (const each of open) {
-      open.delete(each);
-      // No caller remains to receive an error.
-      each.close().catch(() => undefined);
-    }
-  });
-}
-
-/** Removes a session that was closed. */
-function closedBefore(session: Closable): void {
-  open.delete(session);
 }
 
 /**
