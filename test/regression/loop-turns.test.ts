@@ -17,6 +17,28 @@ function hurry(): void {
   });
 }
 
+/** Turns of the event loop that a run of so many calls takes, on a clock on which each call takes `callMs`. */
+async function turnsOf(size: number, calls: number, callMs: number): Promise<number> {
+  let nowMs = 0;
+  vi.spyOn(performance, "now").mockImplementation(() => nowMs);
+  await using world = await createWorld({ backend: sim(), size });
+  let turns = 0;
+  let isOver = false;
+  const count = (): void => {
+    turns++;
+    if (!isOver) setImmediate(count);
+  };
+  await world.run(async (comm) => {
+    if (comm.rank === 0) setImmediate(count);
+    for (let call = 0; call < calls; call++) {
+      await comm.barrier();
+      if (comm.rank === 0) nowMs += callMs;
+    }
+    isOver = true;
+  });
+  return turns;
+}
+
 /** Ranks of a world that call until something happens that is begun with their first call; gives the number of calls. */
 async function callsUntil(
   size: number,
@@ -70,6 +92,16 @@ describe("while ranks only await calls", () => {
     ["a signal of the system is handled", isSignalled],
   ])("%s", async (_, begin) => {
     expect(await callsUntil(2, (comm) => comm.barrier(), begin)).toBeLessThan(maxCalls);
+  });
+
+  test.each([
+    ["2 ms", 8, 4000, 0.01, 16, 20],
+    ["4 calls of 8 ranks, then 8, then 16, where the code is cold", 8, 70, 5, 3, 4],
+    ["4 calls of 64 ranks", 64, 110, 1, 25, 35],
+  ])("the event loop has a turn after %s", async (_, size, calls, callMs, least, most) => {
+    const turns = await turnsOf(size, calls, callMs);
+    expect(turns).toBeGreaterThanOrEqual(least);
+    expect(turns).toBeLessThanOrEqual(most);
   });
 
   test("an AbortSignal of the calls ends them", async () => {

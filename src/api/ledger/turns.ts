@@ -60,19 +60,19 @@ function ownTurn(step: () => void): void {
   setOwn(() => setTurn(step));
 }
 
-/** Promises that resolve others may keep the event loop at one turn for this long; then timers and sockets come to theirs. */
-const longestTurnMs = 5;
-
 /** The time of the first question about the age of this turn. */
 let sinceMs: number | undefined;
 
-/** True where the loop has been at this turn for long: since the first question of the turn, at times of `performance.now`. */
-export function isTurnLong(nowMs: number): boolean {
+/**
+ * For how long the loop has been at this turn, at times of `performance.now`: since the first question of the turn. Promises
+ * that resolve others keep it there, while timers and sockets wait.
+ */
+export function turnAgeMs(nowMs: number): number {
   if (sinceMs === undefined) {
     sinceMs = nowMs;
     nextTurn(endTurn);
   }
-  return nowMs - sinceMs > longestTurnMs;
+  return nowMs - sinceMs;
 }
 
 function endTurn(): void {
@@ -155,8 +155,14 @@ function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
 // then, they are held until the next turn. When they are held depends on the work of the calls alone, and for how long changes
 // nothing.
 
-/** Wake-ups of small calls between two holds: about 300 µs of work, then a hold of two. */
-const workBetween = 512;
+/** Wake-ups of small calls between two holds: about 200 µs of work, then a hold of two. */
+const workBetween = 256;
+
+/** The same before the first hold of a run, whose code may be cold. It doubles with every hold. */
+const firstWork = 32;
+
+/** Longest turn of the event loop. Timers are due within 10 ms: the rest is for other processes and the garbage collector. */
+const longestTurnMs = 2;
 
 /** Microtasks after which ranks are idle, unless they await much else between their calls. */
 const restHops = 64;
@@ -167,6 +173,8 @@ const passed = Promise.resolve();
 export class WakeUps {
   readonly #monitor: { readonly allParked: boolean };
   #work = 0;
+  /** Work at which the next hold begins. */
+  #limit = firstWork;
   /** Wake-ups that wait until the ranks have come to rest, in order. */
   #held: (() => void)[] | undefined;
   /** Microtasks until then. */
@@ -179,6 +187,8 @@ export class WakeUps {
   /** A run begins. */
   reset(): void {
     this.#work = 0;
+    this.#limit = firstWork;
+    turnAgeMs(performance.now());
   }
 
   /** Two microtasks from now, when the last rank to post has had its `await` reach the operation. */
@@ -190,7 +200,7 @@ export class WakeUps {
       else if (!isSecond) {
         isSecond = true;
         void passed.then(hop);
-      } else if (this.#work >= workBetween) this.#hold(hop);
+      } else if (this.#work >= this.#limit) this.#hold(hop);
       else settle();
     };
     void passed.then(hop);
@@ -198,6 +208,7 @@ export class WakeUps {
 
   #hold(first: () => void): void {
     this.#work = 0;
+    this.#limit = Math.min(2 * this.#limit, workBetween);
     this.#held = [first];
     this.#hops = restHops;
     void passed.then(this.#rest);
@@ -206,8 +217,15 @@ export class WakeUps {
   readonly #rest = (): void => {
     if (--this.#hops > 0) void passed.then(this.#rest);
     // A rank that does not await a call may wait for another one in microtasks, which would keep the turn from ending.
-    else if (this.#monitor.allParked && isTurnLong(performance.now())) nextTurn(this.#release);
+    else if (this.#monitor.allParked && turnAgeMs(performance.now()) > longestTurnMs)
+      nextTurn(this.#releaseInTurn);
     else this.#release();
+  };
+
+  readonly #releaseInTurn = (): void => {
+    // The age of this turn counts from here, not from the next hold.
+    turnAgeMs(performance.now());
+    this.#release();
   };
 
   readonly #release = (): void => {

@@ -7,7 +7,7 @@
  * would starve timers and sockets.
  */
 import type { Completion } from "../../../api/backend-entry.ts";
-import { isTurnLong } from "../../../api/ledger/turns.ts";
+import { turnAgeMs } from "../../../api/ledger/turns.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import { closedDeviceError, type Device, thread } from "./device.ts";
 
@@ -21,6 +21,9 @@ interface PollPolicy {
 
 /** Up to this time, the shortest pause of a timer (1 ms) would exceed a hundredth of the wait. */
 const defaultPolicy: PollPolicy = { spinUs: 50, turnsMs: 100 };
+
+/** Calls that are done at once keep the event loop at one turn for this long; then timers and sockets come to theirs. */
+const longestTurnMs = 5;
 
 /** Longest pause between two queries, and the largest ratio of a pause to the time waited so far. */
 const longestPauseMs = 4;
@@ -135,7 +138,7 @@ export class Progress {
       this.#fail(mark, error);
       return;
     }
-    if (isDone && !isTurnLong(nowMs)) {
+    if (isDone && turnAgeMs(nowMs) <= longestTurnMs) {
       mark.settle();
       return;
     }
