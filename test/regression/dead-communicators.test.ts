@@ -3,7 +3,7 @@ import { type CommError, type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { fakeGpus, ncclError } from "../support/fake-gpus/index.ts";
-import { turns } from "../unit/backends/nccl/gpus.ts";
+import { turns } from "../unit/api/order/orders.ts";
 
 const backends = [sim, () => fakeGpus().backend()];
 

@@ -1,7 +1,7 @@
 /** Fake GPUs for one test at a time, with the check that nothing was left behind or done wrongly. */
 import { type CommErrorFacts, createWorld, type World } from "twinccl";
 import type { CudaError, NcclError } from "twinccl/nccl";
-import { expect, onTestFinished } from "vitest";
+import { expect, onTestFinished, vi } from "vitest";
 import { type FakeGpus, fakeGpus } from "../../../support/fake-gpus/index.ts";
 
 /** A machine with complaints and leaks that fail the test that made it; its worlds must be closed by then. */
@@ -44,7 +44,11 @@ export function seen(planned: CudaError | NcclError, facts: CommErrorFacts = {})
   });
 }
 
-/** Turns of the event loop, so that whatever is about to happen has happened. */
+/**
+ * Turns of the event loop, so that whatever is about to happen has happened. Waits for GPUs query in each turn only for some
+ * time, and then by timers. On a busy machine a few turns take that long, so the clock must follow the turns.
+ */
 export async function turns(count = 10): Promise<void> {
+  if (!vi.isFakeTimers()) throw new Error("turns: call quickTime() at the top of the file");
   for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve));
 }

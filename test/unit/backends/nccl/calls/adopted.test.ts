@@ -2,7 +2,10 @@
 import type { CommError, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
+
+quickTime();
 
 /** Memory as another library would make it. */
 function foreign({ machine }: FakeGpus, device: number, bytes: number): bigint {

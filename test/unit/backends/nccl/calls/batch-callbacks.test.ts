@@ -3,8 +3,11 @@ import type { Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import type { Operation } from "../../../../../src/api/op.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./watched-world.ts";
+
+quickTime();
 
 type Args = ReturnType<typeof doubling>;
 

@@ -3,8 +3,11 @@ import type { CallOptions, CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { seen, turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./watched-world.ts";
+
+quickTime();
 
 type Args = ReturnType<typeof doubling>;
 type Counts = () => readonly [alone: number, behind: number];

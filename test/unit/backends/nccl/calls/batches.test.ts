@@ -4,10 +4,13 @@ import type { CallOptions, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { isAll } from "../../../../support/seed.ts";
 import { watchRepeats } from "../../../../support/watched-repeats.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./watched-world.ts";
+
+quickTime();
 
 /** Uses a world of one rank, and counts how often its session is handed a call by itself and behind another one. */
 async function counted(

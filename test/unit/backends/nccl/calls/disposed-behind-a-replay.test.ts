@@ -1,7 +1,10 @@
 /** A recording that is disposed right behind a replay: it is given back once that one is done, wherever it stood by then. */
 import { expect, test } from "vitest";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { outcome } from "./watched-world.ts";
+
+quickTime();
 
 test.each([1, 2, 3])("among %i", async (size) => {
   const gpus = cleanGpus();

@@ -7,9 +7,12 @@ import {
   fakeGpus,
   ncclError,
 } from "../../../../support/fake-gpus/index.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
 import { joinAll } from "../job/joined.ts";
 import { outcome } from "./watched-world.ts";
+
+quickTime();
 
 test("a communicator that the ranks cannot end together is aborted, and close reports it", async () => {
   const gpus = cleanGpus();
@@ -106,29 +109,23 @@ test("failed releases after the loss of the devices are not reported again", asy
 });
 
 test("memory stays allocated when NCCL's abort does not return", async () => {
-  // Before anything waits for an abort.
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-  try {
-    const gpus = fakeGpus();
-    const world = await createWorld({ backend: gpus.backend(), size: 2 });
-    const memory: DeviceBuffer[] = [];
-    const codes = await abortUnder(gpus, world, async (comm) => {
-      const data = comm.alloc("int8", 1, { symmetric: true });
-      memory.push(data);
-      const call = () => comm.allReduce({ send: data, op: "sum" });
-      await call();
-      gpus.nccl.hangAborts();
-      return call;
-    });
-    expect(codes).toEqual(aborted);
-    for (const each of memory) each.dispose();
-    gpus.machine.release();
-    for (let i = 0; i < 20; i++) {
-      await vi.advanceTimersByTimeAsync(1_000);
-      await turns();
-    }
-    expect(gpus.machine.count("memFree")).toBe(0);
-  } finally {
-    vi.useRealTimers();
+  const gpus = fakeGpus();
+  const world = await createWorld({ backend: gpus.backend(), size: 2 });
+  const memory: DeviceBuffer[] = [];
+  const codes = await abortUnder(gpus, world, async (comm) => {
+    const data = comm.alloc("int8", 1, { symmetric: true });
+    memory.push(data);
+    const call = () => comm.allReduce({ send: data, op: "sum" });
+    await call();
+    gpus.nccl.hangAborts();
+    return call;
+  });
+  expect(codes).toEqual(aborted);
+  for (const each of memory) each.dispose();
+  gpus.machine.release();
+  for (let i = 0; i < 20; i++) {
+    await vi.advanceTimersByTimeAsync(1_000);
+    await turns();
   }
+  expect(gpus.machine.count("memFree")).toBe(0);
 });

@@ -4,7 +4,10 @@ import { type NcclOptions, nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
 import { cudaError, type FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { Stream } from "../../../../support/fake-gpus/streams.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
+
+quickTime();
 
 /** A stream as other code would make it, gone when `release` is called. */
 function foreignStream({ machine }: FakeGpus, device: number) {

@@ -2,7 +2,10 @@
 import { expect, test } from "vitest";
 import { cudaError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
+
+quickTime();
 
 test("recordings run only when replayed, on the contents at the replay", async () => {
   const gpus = cleanGpus();

@@ -2,8 +2,11 @@
 import type { CommError, Communicator, ConnectedCommunicator } from "twinccl";
 import { expect, test } from "vitest";
 import { cudaError, ncclError } from "../../../../support/fake-gpus/index.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
 import { connected } from "../job/connected.ts";
+
+quickTime();
 
 const deadline = { timeoutMs: 500 };
 

@@ -9,9 +9,12 @@ import {
 } from "../../../../support/fake-gpus/index.ts";
 import { Stream } from "../../../../support/fake-gpus/streams.ts";
 import { within } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { block, ofItsOwn, ownStream, stateOf, sum } from "./streams.ts";
 import { outcome } from "./watched-world.ts";
+
+quickTime();
 
 /** The stream of a rank's memory, without letting the library know that it is used. */
 const mainStream = (gpus: FakeGpus, rank: number): bigint =>
@@ -378,34 +381,29 @@ describe("the streams of a communicator", () => {
   });
 
   test("are abandoned with a world of calls without an end", async () => {
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-    try {
-      const gpus = fakeGpus();
-      const world = await createWorld({ backend: gpus.backend(), size: 2 });
-      const running = world.run(async (comm) => {
-        const own = await ofItsOwn(comm);
-        await own.barrier();
-        block(gpus, ownStream(own));
-        await sum(own);
-      });
-      const failed = running.then(null, (error) => error);
-      await turns(20);
-      world.abort(new Error("enough"));
-      expect(await failed).toMatchObject({ cause: { code: "ERR_COMM_ABORTED" } });
-      let isClosed = false;
-      const closing = world.close().then(() => {
-        isClosed = true;
-      });
-      for (let second = 0; second < 40 && !isClosed; second++) {
-        await turns(2);
-        await vi.advanceTimersByTimeAsync(1_000);
-      }
-      await closing;
-      expect(gpus.machine.complaints).toEqual([]);
-      expect(gpus.machine.count("free") + gpus.machine.count("streamDestroy")).toBe(0);
-    } finally {
-      vi.useRealTimers();
+    const gpus = fakeGpus();
+    const world = await createWorld({ backend: gpus.backend(), size: 2 });
+    const running = world.run(async (comm) => {
+      const own = await ofItsOwn(comm);
+      await own.barrier();
+      block(gpus, ownStream(own));
+      await sum(own);
+    });
+    const failed = running.then(null, (error) => error);
+    await turns(20);
+    world.abort(new Error("enough"));
+    expect(await failed).toMatchObject({ cause: { code: "ERR_COMM_ABORTED" } });
+    let isClosed = false;
+    const closing = world.close().then(() => {
+      isClosed = true;
+    });
+    for (let second = 0; second < 40 && !isClosed; second++) {
+      await turns(2);
+      await vi.advanceTimersByTimeAsync(1_000);
     }
+    await closing;
+    expect(gpus.machine.complaints).toEqual([]);
+    expect(gpus.machine.count("free") + gpus.machine.count("streamDestroy")).toBe(0);
   });
 
   test.each([

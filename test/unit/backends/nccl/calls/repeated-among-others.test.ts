@@ -2,8 +2,11 @@
 import type { CommError, CommOp, Communicator } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { turns } from "../gpus.ts";
 import { doubling, watch } from "./watched-world.ts";
+
+quickTime();
 
 /** A communicator with no other rank in it. */
 async function alone(comm: Communicator): Promise<Communicator> {

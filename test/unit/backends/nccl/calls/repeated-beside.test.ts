@@ -6,8 +6,11 @@ import type { CommOp, Communicator, World } from "twinccl";
 import { describe, expect, test } from "vitest";
 import type { Operation } from "../../../../../src/api/op.ts";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./watched-world.ts";
+
+quickTime();
 
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;
@@ -22,7 +25,10 @@ async function known(comm: Communicator) {
 
 /** The result of a reading, or its absence after a while. */
 const soon = (read: Promise<Int32Array>): Promise<unknown> =>
-  Promise.race([read.then((array) => [...array]), sleep(400, "is stuck")]);
+  Promise.race([
+    read.then((array) => [...array]),
+    new Promise((resolve) => setTimeout(resolve, 400, "is stuck")),
+  ]);
 
 /** Collects all unreachable objects, also those of frames that are over. */
 async function collected(refs: readonly WeakRef<object>[]): Promise<boolean[]> {

@@ -3,8 +3,11 @@ import type { CommError, CommOp } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { seen, turns } from "../gpus.ts";
 import { doubling, outcome, watch } from "./watched-world.ts";
+
+quickTime();
 
 const sizes = [1, 3];
 

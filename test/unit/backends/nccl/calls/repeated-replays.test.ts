@@ -6,9 +6,12 @@ import type { CallOptions, CommOp, Communicator, DeviceBuffer, Graph, OpInfo } f
 import { describe, expect, test } from "vitest";
 import { cudaError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, turns } from "../gpus.ts";
 import { closeRest, errorOf, joinAll, onAll } from "../job/joined.ts";
 import { doubling, outcome, watch } from "./watched-world.ts";
+
+quickTime();
 
 /** A recording that doubles a buffer of ones as often as there are ranks. */
 async function recorded(

@@ -1,8 +1,11 @@
 /** A split of one world of a process during another one's start, which sets variables that the split would see. */
 import { describe, expect, test } from "vitest";
 import { startWithVariables } from "../../../../../src/backends/nccl/process/start-variables.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { outcome } from "./watched-world.ts";
+
+quickTime();
 
 /** A start on another thread, under way until it is let go. */
 async function startUnderWay(): Promise<() => Promise<void>> {

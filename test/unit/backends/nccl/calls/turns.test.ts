@@ -4,10 +4,13 @@ import type { Communicator, DeviceBuffer } from "twinccl";
 import { describe, expect, test } from "vitest";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { within } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { holds } from "../../../../support/seed.ts";
 import { cleanGpus, turns } from "../gpus.ts";
 import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "../job/joined.ts";
 import { type Handed, noteHanded, onDevice } from "./handed-over.ts";
+
+quickTime();
 
 /** A rank's ends of the communicators of all ranks, and of two splits that hold all of them too. */
 interface Ends {

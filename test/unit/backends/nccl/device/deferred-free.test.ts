@@ -6,8 +6,11 @@ import { Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../../../support/fake-gpus/machine.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { closeAll, closeRest, errorOf, type Joined, joinAll } from "../job/joined.ts";
+
+quickTime();
 
 // Modules keep what other files have done on this thread.
 vi.hoisted(() => vi.resetModules());

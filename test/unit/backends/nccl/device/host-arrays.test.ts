@@ -5,7 +5,10 @@ import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { cudaError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
+
+quickTime();
 
 const copying = (options: Parameters<typeof cleanGpus>[0] = {}) =>
   cleanGpus({ staging: "copy", ...options });

@@ -1,9 +1,12 @@
 /** Memory that the library takes for a call beside its buffers: it is there again after the call, however that ended. */
 import { describe, expect, test } from "vitest";
 import { type FakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { outcome } from "../calls/watched-world.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { closeAll, joinAll, onAll } from "../job/joined.ts";
+
+quickTime();
 
 const live = ({ machine }: FakeGpus): number => machine.memory.live.length;
 

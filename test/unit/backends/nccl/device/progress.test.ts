@@ -5,7 +5,10 @@ import { Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { Machine } from "../../../../support/fake-gpus/machine.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { turns } from "../gpus.ts";
+
+quickTime();
 
 /** Two devices with held work on their streams, progress on them, and a list of settled waits. */
 function setUp() {

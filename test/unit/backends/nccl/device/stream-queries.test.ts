@@ -5,7 +5,10 @@ import { Device } from "../../../../../src/backends/nccl/device/device.ts";
 import { Progress } from "../../../../../src/backends/nccl/device/progress.ts";
 import { fakeCuda } from "../../../../support/fake-gpus/cuda.ts";
 import { cudaError, Machine } from "../../../../support/fake-gpus/machine.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { turns } from "../gpus.ts";
+
+quickTime();
 
 const lost = cudaError("cudaStreamQuery", 700, "cudaErrorIllegalAddress");
 

@@ -3,7 +3,10 @@ import { CommError, type Communicator, createWorld, type DeviceBuffer } from "tw
 import { describe, expect, test, vi } from "vitest";
 import { ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy, within } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
+
+quickTime();
 
 const remote = () => ncclError("ncclCommGetAsyncError", 6, "ncclRemoteError");
 
@@ -381,40 +384,35 @@ describe("aborts and deadlines", () => {
   });
 
   test("a hanging abort delays no other rank: closing is bounded", async () => {
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-    try {
-      const { fakeGpus } = await import("../../../../support/fake-gpus/index.ts");
-      const gpus = fakeGpus();
-      const world = await createWorld({ backend: gpus.backend(), size: 2 });
-      gpus.machine.hold();
-      gpus.nccl.hangAborts();
-      const buffers: DeviceBuffer[] = [];
-      const program = (comm: Communicator) => {
-        buffers.push(comm.alloc("int8", 4));
-        return comm.barrier();
-      };
-      const running = world.run(program).catch((error) => error);
-      await turns(5);
-      world.abort(new Error("enough"));
-      expect(await running).toMatchObject({ cause: { code: "ERR_COMM_ABORTED" } });
-      const [buffer] = buffers;
-      const reading = buffer?.toHost().catch((error) => (error as CommError).code);
-      let closed = false;
-      const closing = world.close().then(() => {
-        closed = true;
-      });
-      await vi.advanceTimersByTimeAsync(9_000);
-      expect(closed).toBe(false);
-      for (let i = 0; i < 40 && !closed; i++) {
-        await turns(2);
-        await vi.advanceTimersByTimeAsync(1_000);
-      }
-      await closing;
-      expect(await reading, "an open read fails").toBe("ERR_COMM_ABORTED");
-      expect(gpus.machine.complaints).toEqual([]);
-      expect(gpus.machine.count("free"), "what may still run keeps its memory").toBe(0);
-    } finally {
-      vi.useRealTimers();
+    const { fakeGpus } = await import("../../../../support/fake-gpus/index.ts");
+    const gpus = fakeGpus();
+    const world = await createWorld({ backend: gpus.backend(), size: 2 });
+    gpus.machine.hold();
+    gpus.nccl.hangAborts();
+    const buffers: DeviceBuffer[] = [];
+    const program = (comm: Communicator) => {
+      buffers.push(comm.alloc("int8", 4));
+      return comm.barrier();
+    };
+    const running = world.run(program).catch((error) => error);
+    await turns(5);
+    world.abort(new Error("enough"));
+    expect(await running).toMatchObject({ cause: { code: "ERR_COMM_ABORTED" } });
+    const [buffer] = buffers;
+    const reading = buffer?.toHost().catch((error) => (error as CommError).code);
+    let closed = false;
+    const closing = world.close().then(() => {
+      closed = true;
+    });
+    await vi.advanceTimersByTimeAsync(9_000);
+    expect(closed).toBe(false);
+    for (let i = 0; i < 40 && !closed; i++) {
+      await turns(2);
+      await vi.advanceTimersByTimeAsync(1_000);
     }
+    await closing;
+    expect(await reading, "an open read fails").toBe("ERR_COMM_ABORTED");
+    expect(gpus.machine.complaints).toEqual([]);
+    expect(gpus.machine.count("free"), "what may still run keeps its memory").toBe(0);
   });
 });

@@ -2,9 +2,12 @@
 import type { Communicator } from "twinccl";
 import { expect, test } from "vitest";
 import { within } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { noteHanded, onDevice } from "../calls/handed-over.ts";
 import { cleanGpus, turns } from "../gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 /** The new keys of the ranks' requests since the last call. */
 const newKeys = (ranks: readonly Joined[]): string[][] =>

@@ -6,7 +6,10 @@ import { describe, expect, test, vi } from "vitest";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
 import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import { type FakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, seen, turns } from "../gpus.ts";
+
+quickTime();
 
 /** A job with members that meet in memory. */
 class Job {
@@ -117,22 +120,17 @@ const closeAll = (comms: readonly ConnectedCommunicator[]) =>
 
 /** Waits for something that takes long, while the clock runs fast. */
 async function inFastTime<T>(begin: () => Promise<T>): Promise<T> {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-  try {
-    let over = false;
-    const done = begin().finally(() => {
-      over = true;
-    });
-    done.catch(() => undefined);
-    for (let i = 0; i < 120 && !over; i++) {
-      await turns(2);
-      await vi.advanceTimersByTimeAsync(500);
-    }
-    expect(over, "over within a minute").toBe(true);
-    return await done;
-  } finally {
-    vi.useRealTimers();
+  let over = false;
+  const done = begin().finally(() => {
+    over = true;
+  });
+  done.catch(() => undefined);
+  for (let i = 0; i < 120 && !over; i++) {
+    await turns(2);
+    await vi.advanceTimersByTimeAsync(500);
   }
+  expect(over, "over within a minute").toBe(true);
+  return await done;
 }
 
 describe("ranks of several processes", () => {

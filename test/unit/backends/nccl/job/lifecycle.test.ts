@@ -4,7 +4,10 @@ import { nccl } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
 import { cudaError, fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, expectClean, inWorld, seen, turns } from "../gpus.ts";
+
+quickTime();
 
 describe("a world", () => {
   test("releases everything at its end, live buffers included", async () => {

@@ -1,9 +1,12 @@
 /** Communicators with streams of their own in a job: a call of them that waits for another process delays nothing else. */
 import type { Communicator } from "twinccl";
 import { expect, test } from "vitest";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { ofItsOwn, stateOf, sum } from "../calls/streams.ts";
 import { cleanGpus, turns } from "../gpus.ts";
 import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 /** Two ranks with a communicator that has its own streams; both have met on it and on the first one. */
 async function connected(gpus = cleanGpus()) {

@@ -5,8 +5,11 @@ import { runInNewContext } from "node:vm";
 import { type Backend, type ConnectedCommunicator, connect } from "twinccl";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { place } from "../../../job/stores.ts";
 import { cleanGpus, turns } from "../gpus.ts";
+
+quickTime();
 
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;

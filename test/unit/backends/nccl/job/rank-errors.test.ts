@@ -3,7 +3,10 @@ import type { CommError, Communicator, DeviceBuffer } from "twinccl";
 import { CudaError, NcclError } from "twinccl/nccl";
 import { describe, expect, test } from "vitest";
 import { cudaError, ncclError } from "../../../../support/fake-gpus/index.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
+
+quickTime();
 
 const thrown = (op: PromiseLike<unknown>): Promise<CommError> =>
   Promise.resolve(op).then(
