@@ -5,8 +5,19 @@
  * objects where it is too long, nested too deep, or names a field twice. Bytes are base64.
  */
 
+import { escaped } from "../api/error-text.ts";
+
 /** A frame that is not a valid message. */
-export class FrameError extends Error {}
+export class FrameError extends Error {
+  constructor(message: string) {
+    super(oneLine(message));
+  }
+}
+
+/** A text of another process on one line of a terminal: characters that break or reorder lines, or control it, are escaped. */
+export function oneLine(text: string): string {
+  return escaped(text, /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu);
+}
 
 /** A frame of another version of the protocol. */
 export class VersionError extends FrameError {
@@ -26,7 +37,8 @@ export const protocolVersion = 2;
 export interface Field<T> {
   /** Throws a `FrameError` that says what the field must be. */
   read(json: unknown): T;
-  write?(value: T): unknown;
+  /** The JSON of a value. */
+  write?(value: T): string;
 }
 
 /** The fields of each kind of message. */
@@ -59,6 +71,12 @@ export function text(mostBytes: number): Field<string> {
   return { read };
 }
 
+/** A text of limited length that errors show. */
+export function line(mostBytes: number): Field<string> {
+  const { read } = text(mostBytes);
+  return { read: (json) => oneLine(read(json)) };
+}
+
 /** One of some words. */
 export function oneOf<T extends string>(words: readonly T[]): Field<T> {
   const read = (json: unknown): T => {
@@ -79,7 +97,7 @@ export const flag: Field<boolean> = {
 const base64 = /^[A-Za-z0-9+/]*={0,2}$/;
 
 /** Bytes of limited length, as base64. */
-export function bytes(most: number): Field<Uint8Array> {
+export function bytes(most: number, least = 0): Field<Uint8Array> {
   const mostLetters = base64Bytes(most);
   const read = (json: unknown): Uint8Array => {
     const isBase64 =
@@ -88,13 +106,13 @@ export function bytes(most: number): Field<Uint8Array> {
       json.length % 4 === 0 &&
       base64.test(json);
     const found = isBase64 ? Buffer.from(json, "base64") : undefined;
-    if (found === undefined || found.byteLength > most)
-      throw new FrameError(`base64 of at most ${most} bytes`);
+    if (found === undefined || found.byteLength > most || found.byteLength < least)
+      throw new FrameError(`base64 of ${least === most ? "" : "at most "}${most} bytes`);
     // A copy: small buffers of Node.js share memory with others.
     return new Uint8Array(found);
   };
   const write = ({ buffer, byteOffset, byteLength }: Uint8Array): string =>
-    Buffer.from(buffer, byteOffset, byteLength).toString("base64");
+    `"${Buffer.from(buffer, byteOffset, byteLength).toString("base64")}"`;
   return { read, write };
 }
 
@@ -111,26 +129,41 @@ export function listOf<T>(item: Field<T>, most: number): Field<readonly T[]> {
       throw new FrameError(`a list of at most ${most}`);
     return json.map(item.read);
   };
-  return write === undefined ? { read } : { read, write: (items) => items.map(write) };
+  return write === undefined ? { read } : { read, write: (items) => `[${items.map(write)}]` };
+}
+
+/** A list that several messages have: its JSON is made once. The list must not change. */
+export function shared<T extends object>(field: Field<T>): Field<T> {
+  const texts = new WeakMap<T, string>();
+  const write = (value: T): string => {
+    const json = texts.get(value) ?? jsonOf(field, value);
+    texts.set(value, json);
+    return json;
+  };
+  return { read: field.read, write };
 }
 
 /** A field that may be left out. */
-export function optional<T>({ read, write }: Field<T>): Field<T | undefined> {
+export function optional<T>(field: Field<T>): Field<T | undefined> {
   return {
-    read: (json) => (json === undefined ? undefined : read(json)),
-    write: (value) => (value === undefined || write === undefined ? value : write(value)),
+    read: (json) => (json === undefined ? undefined : field.read(json)),
+    write: (value) => jsonOf(field, value as T),
   };
+}
+
+function jsonOf<T>({ write }: Field<T>, value: T): string {
+  return write === undefined ? JSON.stringify(value) : write(value);
 }
 
 /** A message as the text of a frame. */
 export function encode<T extends Table>(table: T, message: MessageOf<T>): Buffer {
   const fields = table[message.kind as string] as Record<string, Field<unknown>>;
-  const json: Record<string, unknown> = { kind: message.kind };
-  for (const [name, { write }] of Object.entries(fields)) {
+  const parts = [`"kind":"${String(message.kind)}"`];
+  for (const [name, field] of Object.entries(fields)) {
     const value = (message as Record<string, unknown>)[name];
-    json[name] = write === undefined ? value : write(value);
+    if (value !== undefined) parts.push(`"${name}":${jsonOf(field, value)}`);
   }
-  return Buffer.from(JSON.stringify(json));
+  return Buffer.from(`{${parts}}`);
 }
 
 /**
@@ -142,7 +175,7 @@ export function decode<T extends Table>(table: T, frame: Uint8Array): MessageOf<
   assertFlat(frame);
   const json = parse(frame);
   const { kind, version } = json;
-  const fields = Object.hasOwn(table, String(kind)) ? table[kind as string] : undefined;
+  const fields = typeof kind === "string" && Object.hasOwn(table, kind) ? table[kind] : undefined;
   if (fields === undefined) throw new FrameError("an unknown kind of message");
   // A later version may have other fields.
   const isVersioned = Object.hasOwn(fields, "version") && Number.isSafeInteger(version);

@@ -6,10 +6,12 @@ import {
   type Field,
   FrameError,
   flag,
+  line,
   listOf,
   type MessageOf,
   oneOf,
   optional,
+  shared,
   text,
   whole,
 } from "./frames.ts";
@@ -37,8 +39,10 @@ export const limits = {
   /** Most unread bytes of a rank's connection; a rank with more is lost. */
   unsentBytes: 2 ** 27,
   ranks: maxProcesses,
-  /** The waits of one rank at once. */
+  /** Barriers at which one rank waits at once. */
   barriers: 2 ** 14,
+  /** Keys and answers that one rank waits for at once; in larger jobs 4 for each rank. */
+  waits: 2 ** 14,
 } as const;
 
 /** Most bytes of a rank's frame: a value as base64 and its other fields. */
@@ -50,7 +54,6 @@ export const replyFrameBytes: number = base64Bytes(limits.exchangeBytes) + 2 ** 
 /** Length of the text that joins the two connections of a rank. */
 export const tokenBytes = 16;
 
-const longestText = 2 ** 16;
 const id = whole(0, 2 ** 32 - 1);
 const generation = whole(0, 2 ** 32 - 1);
 const milliseconds = whole(0, 2 ** 31 - 1);
@@ -59,10 +62,13 @@ const rank = whole(0, limits.ranks - 1);
 const ranks = listOf(rank, limits.ranks);
 const key = text(limits.keyBytes);
 const value = bytes(limits.valueBytes);
-/** News, a question or its answer. */
+/** News, an answer or a status. */
 const longText = text(limits.valueBytes);
 const version = whole(0, Number.MAX_SAFE_INTEGER);
-const token = bytes(tokenBytes);
+const token = bytes(tokenBytes, tokenBytes);
+/** A text that errors show. */
+const words = line(2 ** 16);
+const sharedRanks = shared(ranks);
 
 /** A barrier as `[key, ranks]`. */
 const barrier: Field<Barrier> = {
@@ -70,7 +76,7 @@ const barrier: Field<Barrier> = {
     if (!Array.isArray(json) || json.length !== 2) throw new FrameError("barriers as [key, ranks]");
     return { key: key.read(json[0]), ranks: ranks.read(json[1]) };
   },
-  write: (each) => [each.key, each.ranks],
+  write: (each) => JSON.stringify([each.key, each.ranks]),
 };
 
 /** From a rank to the store. `id` comes back with the answer; `generation` is the one of the sender. */
@@ -83,7 +89,7 @@ export const requests = {
     ...{ id, generation, rank, size: whole(1, limits.ranks), timeoutMs: milliseconds },
     jobId: text(limits.jobIdBytes),
     /** Host and process, for messages. */
-    label: text(limits.keyBytes),
+    label: line(limits.keyBytes),
   },
   set: { id, generation, key, value },
   get: { id, generation, key, timeoutMs: milliseconds, needs: optional(ranks) },
@@ -99,7 +105,7 @@ export const requests = {
   /** News for some ranks; without an answer. */
   announce: { generation, ranks, news: longText },
   /** A question to another rank, answered by it, or by the status that it left. */
-  ask: { id, generation, rank, question: longText, timeoutMs: milliseconds },
+  ask: { id, generation, rank, question: key, timeoutMs: milliseconds },
   /** The answer to a question that the store has passed on, by the number of the question. */
   answer: { id, generation, text: longText },
   cancel: { id },
@@ -118,7 +124,7 @@ export const replies = {
   /** The answer to a hello. */
   welcome: { version },
   joined: {
-    ...{ id, generation, rank, initialRanks: ranks },
+    ...{ id, generation, rank, initialRanks: sharedRanks },
     /** True when the process of initial rank 0 hosts the store. */
     hosted: flag,
   },
@@ -126,23 +132,23 @@ export const replies = {
   /** It released no rank. */
   withdrawn: { id },
   value: { id, value },
-  values: { id, values: listOf(value, limits.ranks) },
+  values: { id, values: shared(listOf(value, limits.ranks)) },
   failed: {
-    ...{ id, code: oneOf(failureCodes), headline: text(longestText), hint: text(longestText) },
+    ...{ id, code: oneOf(failureCodes), headline: words, hint: words },
     /** The ranks to look at: missing, lost, in the way, or gone on to the next generation. */
-    ranks,
+    ranks: sharedRanks,
     /** For a join or rejoin that timed out: the present ranks. */
     joined: ranks,
   },
   answered: { id, text: longText },
   // Pushed, without a request.
-  lost: { generation, rank, atMs: time, reason: text(longestText) },
+  lost: { generation, rank, atMs: time, reason: words },
   /** News of a rank. */
   news: { generation, rank, news: longText },
-  asked: { id, generation, question: longText },
+  asked: { id, generation, question: key },
   /** The next generation began with these ranks of this one, and without this rank. */
-  began: { generation, ranks },
-  closing: { reason: text(longestText) },
+  began: { generation, ranks: sharedRanks },
+  closing: { reason: words },
   bye: {},
 };
 
