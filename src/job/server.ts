@@ -155,11 +155,13 @@ export class StoreServer {
   async whenEmpty(timeoutMs: number): Promise<void> {
     if (this.#byStep.request.size === 0) return;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, timeoutMs);
-      this.#idle.add(() => {
+      const wake = (): void => {
         clearTimeout(timer);
+        this.#idle.delete(wake);
         resolve();
-      });
+      };
+      const timer = setTimeout(wake, timeoutMs);
+      this.#idle.add(wake);
     });
   }
 
@@ -196,7 +198,6 @@ export class StoreServer {
     if (dropped !== undefined) this.#count(dropped);
     if (this.#byStep.request.size > 0) return;
     for (const wake of this.#idle) wake();
-    this.#idle.clear();
   }
 
   #count(reason: string): void {
@@ -255,6 +256,7 @@ export class ServerConnection implements Peer {
   readonly #deadline: NodeJS.Timeout;
   #step: ConnectionStep = "hello";
   #token: string | undefined;
+  #hasLiveness = false;
   #isOver = false;
 
   constructor(socket: Socket, host: ConnectionHost) {
@@ -277,15 +279,10 @@ export class ServerConnection implements Peer {
     return this.#step;
   }
 
-  /** Its frames, once the other end has the key. */
-  get framed(): FramedSocket | undefined {
-    return this.#framed;
-  }
-
   /** The other end has named the key of the store. */
   introduced(): void {
-    // TLS examines the proof within the same step, and reports a wrong one.
-    queueMicrotask(() => {
+    // TLS examines the proof after this call, within the same turn of the event loop, and reports a wrong one.
+    setImmediate(() => {
       if (!this.#isOver && this.#step === "hello") this.#next("proof");
     });
   }
@@ -376,10 +373,13 @@ export class ServerConnection implements Peer {
   }
 
   #linkLiveness({ token }: Extract<Request, { kind: "liveness" }>): void {
-    const spoken = this.#host.byToken.get(tokenKey(token))?.framed;
+    const other = this.#host.byToken.get(tokenKey(token));
     const isFirst = this.#step === "join" && this.#token === undefined;
-    if (spoken === undefined || this.#framed === undefined || !isFirst)
+    const spoken = other === undefined ? undefined : other.#framed;
+    if (other === undefined || spoken === undefined || this.#framed === undefined || !isFirst)
       throw new FrameError("liveness of no connection");
+    if (other.#hasLiveness) throw new FrameError("a second liveness");
+    other.#hasLiveness = true;
     linkLiveness(this.#framed, spoken);
     this.#close(undefined);
   }

@@ -155,6 +155,26 @@ export const hello = (token: Uint8Array = randomBytes(tokenBytes)): Request => {
   return { kind: "hello", version: protocolVersion, token };
 };
 
+/** The first bytes of a rank: its hello of TLS, with the proof in it. */
+export async function helloOf(secret: string): Promise<Buffer> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const said = new Promise<Buffer>((resolve) =>
+    server.once("connection", (socket) =>
+      socket
+        .on("error", () => undefined)
+        .once("data", (chunk) => {
+          resolve(chunk);
+          socket.destroy();
+        }),
+    ),
+  );
+  const { port } = server.address() as { port: number };
+  await speaker({ port, secret }).catch(() => undefined);
+  server.close();
+  return said;
+}
+
 /** Bytes with their length before them. */
 export function framed(payload: Uint8Array): Buffer {
   const head = Buffer.alloc(4);

@@ -1,5 +1,6 @@
 /** Clients outside the job hold nothing of its store: no connection, no memory, no second guess. */
 import { randomBytes } from "node:crypto";
+import { createConnection } from "node:net";
 import { createServer, type TLSSocket } from "node:tls";
 import { describe, expect, test } from "vitest";
 import { FramedSocket, keyIdentity, keyOf, tlsSettings } from "../../../src/job/connection.ts";
@@ -8,7 +9,7 @@ import { limits, tokenBytes } from "../../../src/job/protocol.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import { bytes, hello, type Place, place, type Speaker, speaker } from "./stores.ts";
+import { bytes, hello, helloOf, type Place, place, type Speaker, speaker } from "./stores.ts";
 
 quickTime();
 
@@ -70,6 +71,22 @@ describe("a connection is ended by the store", () => {
       "sent what is no message: a token that is in use",
     ]);
   });
+});
+
+test("clients with a wrong key displace none with an unfinished handshake of the right one", async () => {
+  const at = await place(1, { handshakeMs: 60_000 });
+  const said = await helloOf(at.secret);
+  // As many as are allowed.
+  for (let count = 0; count < limits.pendingConnections; count++) {
+    const half = createConnection({ host: "127.0.0.1", port: at.server.port });
+    closeAfter(async () => void half.destroy());
+    half.on("error", () => undefined).write(said);
+    // The store's part of the handshake.
+    await new Promise((resolve) => half.once("data", resolve));
+  }
+  for (let count = 0; count < 5; count++)
+    await speaker({ ...to(at), secret: "a wrong secret, guessed" }).catch(() => undefined);
+  expect([...at.server.dropped]).toEqual([["wrong key", 5]]);
 });
 
 test("a store keeps little of strangers' data", async () => {
