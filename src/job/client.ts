@@ -405,7 +405,7 @@ class StoreMembership implements Membership {
 
   async ask(rank: number, question: string, options: WaitOptions = {}): Promise<string> {
     if (!this.#isRank(rank)) throw invalid("ask", "rank", String(rank), `0..${this.size - 1}`);
-    shortText("ask", "question", question, limits.valueBytes);
+    shortText("ask", "question", question, limits.keyBytes);
     const timeoutMs = milliseconds("ask", "timeoutMs", options.timeoutMs);
     const { generation } = this;
     const args = { kind: "ask", generation, rank, question, timeoutMs } as const;

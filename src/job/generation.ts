@@ -7,24 +7,16 @@ import { ranksText } from "../api/error-text.ts";
 import { longestTimerMs } from "./async.ts";
 import { Barriers, type BarrierWait, heldBytes } from "./barrier.ts";
 import { type Failure, limits, type Reply, type Request } from "./protocol.ts";
-
-/** An open wait of a rank, with its deadline. */
-interface Wait {
-  readonly rank: number;
-  readonly id: number;
-  readonly timer: NodeJS.Timeout;
-}
+import { type Wait, Waits } from "./waits.ts";
 
 /** A wait for a key. */
 interface Get extends Wait {
   readonly needs: readonly number[] | undefined;
 }
 
-/** A question to a rank, shared by all that have it at the same moment. */
-interface Question {
-  readonly id: number;
-  readonly rank: number;
-  readonly waits: Set<Wait>;
+/** A wait for an answer. All that ask a rank the same at the same moment share the question. */
+interface Ask extends Wait {
+  readonly question: { readonly id: number; readonly rank: number };
 }
 
 /** One generation. Ranks are numbered within it. */
@@ -32,10 +24,10 @@ export class Generation {
   readonly number: number;
   readonly members: readonly Member[];
   readonly #values = new Map<string, Uint8Array>();
-  readonly #gets = new Map<string, Set<Get>>();
+  readonly #gets = new Waits<Get>();
   readonly #barriers = new Barriers();
   /** By the asked rank and the text. */
-  readonly #questions = new Map<string, Question>();
+  readonly #asks = new Waits<Ask>();
   #nextQuestion = 1;
   #bytes = 0;
   readonly #ranks: readonly number[];
@@ -82,12 +74,8 @@ export class Generation {
     }
     this.#bytes += bytes;
     this.#values.set(key, value);
-    const waits = this.#gets.get(key) ?? [];
-    this.#gets.delete(key);
-    for (const wait of waits) {
-      clearTimeout(wait.timer);
+    for (const wait of this.#gets.takeOf(key))
       this.#reply(wait.rank, { kind: "value", id: wait.id, value });
-    }
     this.#reply(rank, { kind: "done", id });
   }
 
@@ -101,15 +89,14 @@ export class Generation {
       this.#reply(rank, { kind: "value", id, value });
       return;
     }
-    const gone = this.#lossFailingGet(key, { rank, needs });
-    if (gone !== undefined) {
-      this.#fail(rank, id, gone);
+    const refusal =
+      this.#waitRefusal("get", rank, needs) ?? this.#lossFailingGet(key, { rank, needs });
+    if (refusal !== undefined) {
+      this.#fail(rank, id, refusal);
       return;
     }
-    const waits = this.#gets.get(key) ?? new Set<Get>();
-    this.#gets.set(key, waits);
     const timer = after(timeoutMs, () => {
-      this.#dropGet(key, wait);
+      this.#gets.takeOf(key, (each) => each === wait);
       this.#fail(rank, id, {
         code: "timeout",
         headline: `get: no rank has set the key "${key}" within ${timeoutMs} ms`,
@@ -117,7 +104,27 @@ export class Generation {
       });
     });
     const wait: Get = { rank, id, timer, needs };
-    waits.add(wait);
+    this.#gets.add(key, wait);
+  }
+
+  /** A rank may wait for some keys and answers only, and for ranks that exist. */
+  #waitRefusal(
+    what: "get" | "ask",
+    rank: number,
+    ranks: readonly number[] = [],
+  ): PartialFailure | undefined {
+    const most = Math.max(limits.waits, 4 * this.members.length);
+    if (this.#gets.countOf(rank) + this.#asks.countOf(rank) >= most) {
+      const headline = `${what}: a rank has at most ${most} waits at once`;
+      return { code: "limit", headline, hint: "await those that are open first" };
+    }
+    return this.#areSome(ranks) ? undefined : wrongRanks(what, this.members.length);
+  }
+
+  /** True for ranks of this generation, each once. */
+  #areSome(ranks: readonly number[]): boolean {
+    const size = this.members.length;
+    return ranks.every((each) => each < size) && new Set(ranks).size === ranks.length;
   }
 
   /** Waits at barriers, with a value at one of them. */
@@ -144,7 +151,7 @@ export class Generation {
     });
     const mine: BarrierWait = { rank, id, barriers, timer, value };
     const together = this.#barriers.arrive(mine);
-    for (const each of together) this.#release(each, together);
+    this.#release(together);
   }
 
   #refusal(
@@ -157,14 +164,8 @@ export class Generation {
       const headline = `barrier: a rank waits for at most ${limits.barriers} barriers at once`;
       return { code: "limit", headline, hint: "await those that are open first" };
     }
-    const isTwice = barriers.some(({ ranks }) => new Set(ranks).size < ranks.length);
-    if (isTwice) {
-      return {
-        code: "limit",
-        headline: "barrier: a rank is named twice",
-        hint: "name each rank once",
-      };
-    }
+    const areFine = barriers.every(({ ranks }) => this.#areSome(ranks) && ranks.includes(rank));
+    if (!areFine) return wrongRanks("barrier", this.members.length, rank);
     if (value !== undefined) {
       if (first === undefined || barriers.length > 1) return severalValues;
       const bytes = this.#barriers.bytesAt(rank, first.key) + value.byteLength;
@@ -175,16 +176,21 @@ export class Generation {
     return this.#lossFailingBarriers({ rank, ...wait });
   }
 
-  #release(wait: BarrierWait, together: readonly BarrierWait[]): void {
-    const { rank, id, barriers, value } = wait;
-    if (value === undefined) {
-      this.#reply(rank, { kind: "done", id });
-      return;
-    }
+  #release(together: readonly BarrierWait[]): void {
     const byRank = new Map(together.map((each) => [each.rank, each.value]));
-    const ranks = barriers[0]?.ranks ?? [];
-    const values = ranks.map((each) => byRank.get(each) ?? new Uint8Array(0));
-    this.#reply(rank, { kind: "values", id, values });
+    // Ranks with the same order get the same list, which is encoded once.
+    const lists = new Map<string, readonly Uint8Array[]>();
+    for (const { rank, id, barriers, value } of together) {
+      if (value === undefined) {
+        this.#reply(rank, { kind: "done", id });
+        continue;
+      }
+      const ranks = barriers[0]?.ranks ?? [];
+      const order = ranks === this.#ranks ? "all" : String(ranks);
+      const values = lists.get(order) ?? ranks.map((each) => byRank.get(each) ?? new Uint8Array(0));
+      lists.set(order, values);
+      this.#reply(rank, { kind: "values", id, values });
+    }
   }
 
   /** Passes news on. */
@@ -199,25 +205,22 @@ export class Generation {
   /** Passes a question on, or adds a wait to one that was passed on. */
   ask(asker: number, request: Extract<Request, { kind: "ask" }>): void {
     const { id, rank, question, timeoutMs } = request;
-    const status = this.members[rank]?.status;
-    const refusal = this.#over ?? (status === undefined ? this.#lossFailingAsk(rank) : undefined);
+    const refusal = this.#over ?? this.#waitRefusal("ask", asker, [rank]);
     if (refusal !== undefined) {
       this.#fail(asker, id, refusal);
       return;
     }
-    const key = `${rank} ${question}`;
-    if (status !== undefined) {
-      this.#reply(asker, { kind: "answered", id, text: status });
+    if (this.members[rank]?.state !== "here") {
+      this.#answerFor(rank, [{ rank: asker, id }]);
       return;
     }
-    let asked = this.#questions.get(key);
-    if (asked === undefined) {
-      asked = { id: this.#nextQuestion++, rank, waits: new Set() };
-      this.#questions.set(key, asked);
+    const key = `${rank} ${question}`;
+    const open = this.#asks.first(key)?.question;
+    const asked = open ?? { id: this.#nextQuestion++, rank };
+    if (open === undefined)
       this.#reply(rank, { kind: "asked", id: asked.id, generation: this.number, question });
-    }
     const timer = after(timeoutMs, () => {
-      this.#dropWait(key, wait);
+      this.#asks.takeOf(key, (each) => each === wait);
       this.#fail(asker, id, {
         code: "timeout",
         headline: `ask: rank ${rank} did not answer within ${timeoutMs} ms`,
@@ -225,71 +228,35 @@ export class Generation {
         ranks: [rank],
       });
     });
-    const wait: Wait = { rank: asker, id, timer };
-    asked.waits.add(wait);
+    const wait: Ask = { rank: asker, id, timer, question: asked };
+    this.#asks.add(key, wait);
   }
 
   /** Passes an answer on to all that wait for it. */
   answer(rank: number, { id, text }: Extract<Request, { kind: "answer" }>): void {
-    for (const [key, question] of this.#questions) {
+    for (const [key, { question }] of this.#asks.firsts()) {
       if (question.id !== id || question.rank !== rank) continue;
-      this.#answerAll(question, text);
-      this.#questions.delete(key);
+      for (const wait of this.#asks.takeOf(key))
+        this.#reply(wait.rank, { kind: "answered", id: wait.id, text });
+      return;
     }
   }
 
-  #answerAll({ waits }: Question, text: string): void {
-    for (const { rank, id, timer } of waits) {
-      clearTimeout(timer);
-      this.#reply(rank, { kind: "answered", id, text });
+  /** Answers questions to a rank that is gone: with its last status, or by its loss. */
+  #answerFor(gone: number, asks: readonly Pick<Ask, "rank" | "id">[]): void {
+    const text = this.members[gone]?.status;
+    for (const { rank, id } of asks) {
+      if (text === undefined) this.#fail(rank, id, lossFailure(this.members, "ask", [gone]));
+      else this.#reply(rank, { kind: "answered", id, text });
     }
-    waits.clear();
-  }
-
-  #dropWait(key: string, wait: Wait): void {
-    clearTimeout(wait.timer);
-    const question = this.#questions.get(key);
-    question?.waits.delete(wait);
-    if (question?.waits.size === 0) this.#questions.delete(key);
-  }
-
-  /** Ends questions to a rank that is gone, and those that it has. */
-  #dropQuestionsOf(gone: number): void {
-    const failure = this.#lossFailingAsk(gone);
-    const { status } = this.members[gone] as Member;
-    for (const [key, question] of this.#questions) {
-      for (const wait of question.waits) if (wait.rank === gone) this.#dropWait(key, wait);
-      if (question.rank !== gone) continue;
-      if (status !== undefined) this.#answerAll(question, status);
-      else if (failure !== undefined) this.#failAll(question, failure);
-      this.#questions.delete(key);
-    }
-  }
-
-  #failAll({ waits }: Question, failure: PartialFailure): void {
-    for (const { rank, id, timer } of waits) {
-      clearTimeout(timer);
-      this.#fail(rank, id, failure);
-    }
-    waits.clear();
-  }
-
-  #lossFailingAsk(rank: number): PartialFailure | undefined {
-    if (this.members[rank]?.state === "here") return undefined;
-    return lossFailure(this.members, "ask", [rank]);
   }
 
   /** Cancels a wait of that rank, unless it has ended. */
   cancel(rank: number, id: number): void {
     const isMine = (wait: Wait): boolean => wait.rank === rank && wait.id === id;
-    for (const [key, waits] of this.#gets) {
-      for (const wait of waits) if (isMine(wait)) this.#dropGet(key, wait);
-    }
-    for (const [key, { waits }] of this.#questions) {
-      for (const wait of waits) if (isMine(wait)) this.#dropWait(key, wait);
-    }
-    const isCancelled = (each: BarrierWait): boolean => each.rank === rank && each.id === id;
-    for (const each of this.#barriers.waiting(isCancelled)) {
+    this.#gets.take(isMine);
+    this.#asks.take(isMine);
+    for (const each of this.#barriers.waiting(isMine)) {
       this.#barriers.leave(each);
       this.#reply(rank, { kind: "withdrawn", id });
     }
@@ -301,9 +268,12 @@ export class Generation {
     if (member === undefined || member.state !== "here") return;
     member.state = state;
     member.reason = reason;
-    member.status = status;
+    this.#keepStatus(member, status);
     this.#dropWaitsOf(rank);
-    this.#dropQuestionsOf(rank);
+    this.#answerFor(
+      rank,
+      this.#asks.take(({ question }) => question.rank === rank),
+    );
     if (state === "lost" && this.#over === undefined) {
       const news = {
         kind: "lost",
@@ -314,18 +284,23 @@ export class Generation {
       } as const;
       for (const other of this.presentRanks) this.#reply(other, news);
     }
-    for (const [key, waits] of this.#gets) {
-      for (const wait of waits) {
-        const failure = this.#lossFailingGet(key, wait);
-        if (failure === undefined) continue;
-        this.#dropGet(key, wait);
-        this.#fail(wait.rank, wait.id, failure);
-      }
-    }
+    this.#gets.take((wait, key) => {
+      const failure = this.#lossFailingGet(key, wait);
+      if (failure !== undefined) this.#fail(wait.rank, wait.id, failure);
+      return failure !== undefined;
+    });
     for (const each of this.#barriers.waiting(() => true)) {
       const failure = this.#lossFailingBarriers(each, each);
       if (failure !== undefined) this.#failBarriers(each, failure);
     }
+  }
+
+  /** Keeps the last status of a rank, where the store has room for it. */
+  #keepStatus(member: Member, status: string | undefined): void {
+    const bytes = Buffer.byteLength(status ?? "");
+    if (status === undefined || this.#heldBytes + bytes > limits.storeBytes) return;
+    this.#bytes += bytes;
+    member.status = status;
   }
 
   /** The next generation has begun: ranks that are not in it get those that are, and nothing happens here any more. */
@@ -347,15 +322,9 @@ export class Generation {
   /** Nothing happens here any more: every wait, and every later request, fails with this. */
   end(failure: Failure): void {
     this.#over = failure;
-    for (const [key, waits] of this.#gets) {
-      for (const wait of waits) {
-        this.#dropGet(key, wait);
-        this.#fail(wait.rank, wait.id, failure);
-      }
-    }
+    for (const { rank, id } of this.#gets.take(() => true)) this.#fail(rank, id, failure);
     for (const each of this.#barriers.waiting(() => true)) this.#failBarriers(each, failure);
-    for (const question of this.#questions.values()) this.#failAll(question, failure);
-    this.#questions.clear();
+    for (const { rank, id } of this.#asks.take(() => true)) this.#fail(rank, id, failure);
     this.#values.clear();
   }
 
@@ -364,19 +333,12 @@ export class Generation {
     this.#fail(wait.rank, wait.id, failure);
   }
 
-  #dropGet(key: string, wait: Get): void {
-    clearTimeout(wait.timer);
-    const waits = this.#gets.get(key);
-    waits?.delete(wait);
-    if (waits?.size === 0) this.#gets.delete(key);
-  }
-
   /** A lost rank has no waits; its value in an exchange still counts. */
   #dropWaitsOf(rank: number): void {
-    for (const [key, waits] of this.#gets) {
-      for (const wait of waits) if (wait.rank === rank) this.#dropGet(key, wait);
-    }
-    for (const each of this.#barriers.waiting((wait) => wait.rank === rank)) {
+    const isOfRank = (wait: Wait): boolean => wait.rank === rank;
+    this.#gets.take(isOfRank);
+    this.#asks.take(isOfRank);
+    for (const each of this.#barriers.waiting(isOfRank)) {
       if (each.value === undefined) this.#barriers.leave(each);
       else clearTimeout(each.timer);
     }
@@ -439,6 +401,16 @@ const severalValues: PartialFailure = {
   hint: "give each barrier a request of its own",
 };
 
+/** The refusal of ranks that do not exist, are named twice, or lack the one that waits. */
+function wrongRanks(what: string, size: number, rank?: number): FailureText {
+  const own = rank === undefined ? "" : `, and rank ${rank} one of them`;
+  return {
+    code: "limit",
+    headline: `${what}: its ranks need to be some of 0..${size - 1}, each once${own}`,
+    hint: "number them as in the generation of the request",
+  };
+}
+
 function tooMuch(what: string, bytes: number): FailureText {
   return {
     code: "limit",
@@ -479,17 +451,18 @@ function ranksWhere(
   return members.flatMap((member, rank) => (which(member, rank) ? [rank] : []));
 }
 
-/** The error of a wait for ranks that are gone. */
-function lossFailure(
+/** The error of a wait for ranks that are gone, with the reason of the first. */
+export function lossFailure(
   members: readonly Member[],
   what: string,
   gone: readonly number[],
 ): PartialFailure {
   const member = members[gone[0] ?? 0];
   const how = member?.state === "left" ? "has left" : `was lost: ${member?.reason}`;
+  const all = gone.length > 1 ? `${ranksText(gone)} are gone; ` : "";
   return {
     code: "gone",
-    headline: `${what}: rank ${gone[0]} ${how}`,
+    headline: `${what}: ${all}rank ${gone[0]} ${how}`,
     hint: "comm.rebuild() continues with those that are left",
     ranks: gone,
   };

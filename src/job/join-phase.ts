@@ -1,7 +1,13 @@
 /** The join phase of a generation: its requests so far, and the condition that completes it. */
 import { ranksText } from "../api/error-text.ts";
 import { Barrier } from "./barrier.ts";
-import { after, type Generation, type PartialFailure, type Peer } from "./generation.ts";
+import {
+  after,
+  type Generation,
+  lossFailure,
+  type PartialFailure,
+  type Peer,
+} from "./generation.ts";
 import type { Failure } from "./protocol.ts";
 
 /** A request to be in the next generation. */
@@ -115,7 +121,8 @@ export class JoinPhase {
     if (purpose.kind === "join") return Array.from({ length: purpose.size }, (_, rank) => rank);
     const { from, without } = purpose;
     if (without === undefined) return from.presentRanks;
-    return from.members.map((_, rank) => rank).filter((rank) => !without.includes(rank));
+    const others = new Set(without);
+    return from.members.map((_, rank) => rank).filter((rank) => !others.has(rank));
   }
 
   #missing(): number[] {
@@ -155,14 +162,6 @@ export function fail(peer: Peer, id: number, failure: PartialFailure): void {
 }
 
 function joinLossFailure(from: Generation, gone: readonly number[]): PartialFailure {
-  const reasons = gone.map((rank) => {
-    const member = from.members[rank];
-    return `rank ${rank} ${member?.state === "left" ? "has left" : `was lost: ${member?.reason}`}`;
-  });
-  return {
-    code: "gone",
-    headline: `rebuild: ${reasons.join("; ")}`,
-    hint: `give rebuild ${ranksText(gone)} in without too`,
-    ranks: gone,
-  };
+  const failure = lossFailure(from.members, "rebuild", gone);
+  return { ...failure, hint: `give rebuild ${ranksText(gone)} in without too` };
 }

@@ -265,5 +265,5 @@ function takenText(rank: number, holder: Peer): [string, string] {
 }
 
 function withoutText(without: readonly number[] | undefined): string {
-  return without === undefined ? "with all that ask" : `without [${without.join(", ")}]`;
+  return without === undefined ? "with all that ask" : `without ${ranksText(without)}`;
 }

@@ -1,6 +1,7 @@
 /** The small store among the ranks of a generation: keys, exchanges, waits. */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
+import { encode, type Field, listOf, shared, whole } from "../../../src/job/frames.ts";
 import { Generation, type Member } from "../../../src/job/generation.ts";
 import { limits, type Reply } from "../../../src/job/protocol.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
@@ -128,6 +129,42 @@ describe("keys", () => {
 });
 
 describe("exchange", () => {
+  test("sends the same list to all ranks, which is encoded once", () => {
+    const sent: Reply[] = [];
+    const peer = { label: "rank", send: (reply: Reply) => void sent.push(reply) };
+    const members = [0, 1, 2].map(
+      (initialRank): Member => ({ peer, initialRank, state: "here", reason: "" }),
+    );
+    const generation = new Generation(0, members);
+    const orders = [[], [], [], [2, 0], [2, 0]];
+    for (const [id, ranks] of orders.entries()) {
+      const barriers = [{ key: `${ranks}`, ranks }];
+      const value = bytes(`${id}`);
+      const rank = id === 4 ? 2 : id % 3;
+      const request = { kind: "barrier", generation: 0, barriers, timeoutMs: 60_000 } as const;
+      generation.wait(rank, { ...request, id, value });
+    }
+    const lists = sent.map((each) => each.kind === "values" && each.values);
+    expect(lists[0]).toEqual(["0", "1", "2"].map(bytes));
+    expect(lists[3]).toEqual(["4", "3"].map(bytes));
+    expect([lists[1], lists[2], lists[4]]).toEqual([lists[0], lists[0], lists[3]]);
+    expect(lists[1] === lists[0] && lists[2] === lists[0] && lists[4] === lists[3]).toBe(true);
+
+    let count = 0;
+    const write = (by: number): string => {
+      count += by;
+      return `${count}`;
+    };
+    const one = { read: (json: unknown) => json, write };
+    const table = { list: { id: whole(0, 9), list: shared(listOf(one as Field<number>, 9)) } };
+    const list = [1, 1, 1];
+    for (const id of [4, 5])
+      expect(String(encode(table, { kind: "list", id, list }))).toBe(
+        `{"kind":"list","id":${id},"list":[1,2,3]}`,
+      );
+    expect(count).toBe(3);
+  });
+
   test("gives every rank all values, by rank", async () => {
     const members = await (await place(4)).joinAll();
     const results = await Promise.all(
