@@ -7,6 +7,19 @@
  */
 import type { CommInfo, RemoteEnd, RemoteTransfer } from "../api/backend-entry.ts";
 import { firstLine } from "../api/error-text.ts";
+import {
+  decode,
+  encode,
+  type Field,
+  FrameError,
+  flag,
+  line,
+  listOf,
+  type MessageOf,
+  optional,
+  text,
+  whole,
+} from "./frames.ts";
 import { limits } from "./protocol.ts";
 import type { Membership } from "./rendezvous.ts";
 
@@ -152,19 +165,50 @@ function pairHasRank(size: number, pair: number, rank: number): boolean {
 /** Counters of collective calls: see `CallCounters`. */
 type CallCounts = Pick<CallCounters, "submitted" | "compared" | "atBarrier" | "isOver">;
 
-/** The counters of a process on a communicator; those that a question is not about are left out. */
-export type CommReport = Partial<CallCounts & MessageCounts>;
+const count = whole(0, Number.MAX_SAFE_INTEGER);
+const twoCounts: Field<Message> = {
+  read: (json) => {
+    if (!Array.isArray(json) || json.length !== 2) throw new FrameError("two numbers");
+    return [count.read(json[0]), count.read(json[1])];
+  },
+};
+const counts = listOf(twoCounts, limits.valueBytes);
+/** Letters of a reason; others see its beginning. */
+const longestReason = 1_000;
+/** The key of a communicator. */
+const comm = text(limits.keyBytes);
 
-/** The reports of a process by communicator key: one in an answer, all in its last status. */
-export type CommReports = Readonly<Record<string, CommReport>>;
+/** News of the end of a communicator in a process. */
+const news = {
+  /** `aborted` is the reason; left out where it was closed. */
+  ended: { comm, aborted: optional(line(4 * longestReason)), submitted: count, posted: counts },
+};
 
-/** Announces the end of a communicator in a process. */
-interface EndNews {
-  readonly comm: string;
-  /** Why it was aborted; left out where it was closed. */
-  readonly aborted?: string;
-  readonly submitted: number;
-  readonly posted: MessageCounts["posted"];
+type EndNews = MessageOf<typeof news>;
+
+/** Answers: the counters of a process on a communicator; those that a question is not about are left out. */
+const reports = {
+  report: {
+    ...{ comm, submitted: optional(count), compared: optional(count), atBarrier: optional(count) },
+    ...{ isOver: optional(flag), posted: optional(counts), waiting: optional(counts) },
+  },
+};
+
+export type CommReport = Partial<Omit<MessageOf<typeof reports>, "kind" | "comm">>;
+
+/** The report about a communicator in an answer, which has a line for each; `undefined` for anything else. */
+export function parseReport(answer: string, key: string): CommReport | undefined {
+  try {
+    const all = answer.split("\n").map((each) => decode(reports, Buffer.from(each)));
+    return all.find((each) => each.comm === key) ?? {};
+  } catch {
+    return undefined;
+  }
+}
+
+function reportText(key: string, report: CommReport): string {
+  const message = { kind: "report", comm: key, ...report } as MessageOf<typeof reports>;
+  return String(encode(reports, message));
 }
 
 /** The known ends of one communicator in other processes. */
@@ -243,32 +287,28 @@ export class CommStatus {
   announceAborted(comm: CommInfo, reason: unknown): void {
     // The others have the first reason already.
     if (this.#remoteEnds.get(this.#keyOf(comm))?.aborted !== undefined) return;
-    this.#announce(comm, { aborted: firstLine(reason).slice(0, 1000) });
+    this.#announce(comm, firstLine(reason).slice(0, longestReason));
   }
 
   /** This process has closed the communicator without the others. */
   announceClosed(comm: CommInfo): void {
-    this.#announce(comm, {});
+    this.#announce(comm, undefined);
   }
 
-  #announce(comm: CommInfo, end: Pick<EndNews, "aborted">): void {
+  #announce(comm: CommInfo, aborted: string | undefined): void {
     const { rank, size } = this.#membership;
     const others = comm.ranks.filter((each) => each !== rank && each < size);
     const counters = this.ownCounters(comm);
     const { submitted = 0 } = counters ?? {};
-    const posted = end.aborted === undefined ? (counters?.messageCounts().posted ?? []) : [];
-    const news = JSON.stringify({
-      ...end,
-      comm: this.#keyOf(comm),
-      submitted,
-      posted,
-    } satisfies EndNews);
+    const posted = aborted === undefined ? (counters?.messageCounts().posted ?? []) : [];
+    const end = { kind: "ended", comm: this.#keyOf(comm), aborted, submitted, posted } as const;
+    const bytes = encode(news, end);
     // Counters of too many messages: the others ask for what they need.
-    if (Buffer.byteLength(news) <= limits.valueBytes) this.#membership.announce(others, news);
+    if (bytes.length <= limits.valueBytes) this.#membership.announce(others, String(bytes));
   }
 
   /** Notes the end of a communicator in another process. */
-  #noteEnd(rank: number, { comm, aborted, submitted, posted }: EndNews): void {
+  #noteEnd(rank: number, { comm, aborted, submitted, posted }: Omit<EndNews, "kind">): void {
     const ends = this.#remoteEnds.get(comm) ?? { aborted: undefined, closed: new Map() };
     this.#remoteEnds.set(comm, ends);
     if (aborted === undefined) ends.closed.set(rank, { submitted, posted });
@@ -278,7 +318,7 @@ export class CommStatus {
 
   /** Notes a process that has closed a communicator and did not announce it. */
   noteClosed(comm: CommInfo, rank: number, { submitted = 0, posted = [] }: CommReport): void {
-    this.#noteEnd(rank, { comm: this.#keyOf(comm), submitted, posted });
+    this.#noteEnd(rank, { comm: this.#keyOf(comm), aborted: undefined, submitted, posted });
   }
 
   /** Calls `listener` for every change of `endOf`. Returns a function that removes it. */
@@ -313,10 +353,10 @@ export class CommStatus {
 
   /** The last status of this process: all its counters, as of communicators that are over. */
   lastStatus(): string {
-    const reports = [...this.#countersByKey].map(([key, counters]) => {
-      return [key, { ...countsOf(counters), ...counters.messageCounts(), isOver: true }] as const;
-    });
-    return JSON.stringify(Object.fromEntries(reports));
+    const lines = Array.from(this.#countersByKey, ([key, counters]) =>
+      reportText(key, { ...countsOf(counters), ...counters.messageCounts(), isOver: true }),
+    );
+    return lines.join("\n");
   }
 
   /**
@@ -327,7 +367,7 @@ export class CommStatus {
     const [subject, key = "", number] = question.split(" ", 3);
     if (subject === "orders" || subject === "echo") return this.reportOrders(subject === "echo");
     if (subject === "passed") await (await this.#madeCounters(key)).passed(Number(number));
-    return JSON.stringify({ [key]: this.#report(subject, key) } satisfies CommReports);
+    return reportText(key, this.#report(subject, key));
   }
 
   /** The report of this process about a communicator. */
@@ -359,14 +399,9 @@ function countsOf({ submitted, compared, atBarrier, isOver }: CallCounters): Cal
 }
 
 /** The end that news announce; `undefined` for anything else. */
-function parseEndNews(news: string): EndNews | undefined {
+function parseEndNews(text: string): EndNews | undefined {
   try {
-    const end = JSON.parse(news) as EndNews;
-    const isCount = (value: unknown): boolean => Number.isSafeInteger(value);
-    const arePosted = end.posted.every((each) => each.length === 2 && each.every(isCount));
-    const isEnd = typeof end.comm === "string" && isCount(end.submitted) && arePosted;
-    const hasReason = end.aborted === undefined || typeof end.aborted === "string";
-    return isEnd && hasReason ? end : undefined;
+    return decode(news, Buffer.from(text));
   } catch {
     return undefined;
   }

@@ -5,18 +5,18 @@ import { longestTimerMs } from "./async.ts";
 import {
   CallCounters,
   type CommReport,
-  type CommReports,
   type CommStatus,
   type Message,
   type MessageCounts,
   messagesOf,
+  parseReport,
 } from "./comm-status.ts";
 import type { Membership } from "./rendezvous.ts";
 
 /** Longest wait for one answer, and for all of them where the store is busy. */
 const [answerMs, allMs] = [1000, 3000];
 
-/** The report of a rank; `undefined` without an answer. */
+/** The report of a rank; `undefined` without an answer, or with one that is no report. */
 type Ask = (rank: number) => Promise<CommReport | undefined>;
 
 /** The questions of one process. */
@@ -93,7 +93,7 @@ export class MissingRankFinder {
     return await this.#ask("messages", comm, async (ask, hasStore) => {
       const of = async (rank: number): Promise<MessageCounts> => {
         const report = await ask(ranks[rank] as number);
-        return { posted: [], waiting: [], ...report };
+        return { posted: report?.posted ?? [], waiting: report?.waiting ?? [] };
       };
       const own = ranks.indexOf(this.#membership.rank);
       const together = messagesOf(ranks.length, halves);
@@ -152,7 +152,7 @@ export class MissingRankFinder {
       const question = `${subject} ${key}`;
       try {
         const answer = await this.#membership.ask(rank, question, { timeoutMs: answerMs, signal });
-        return (JSON.parse(answer) as CommReports)[key] ?? {};
+        return parseReport(answer, key);
       } catch (error) {
         const { code } = error as { code?: string };
         if (code === "ERR_COMM_RENDEZVOUS" || code === "ERR_COMM_ABORTED") hasStore = false;
@@ -187,7 +187,9 @@ export async function blockingRanks(
   batch: readonly Message[],
 ): Promise<number[]> {
   const awaitedBy = (waiter: number, messages: readonly Message[]): AwaitedMessage[] =>
-    messages.map((message) => ({ message, by: otherOf(size, message[0], waiter) }));
+    messages
+      .filter(([pair]) => pair < size ** 2)
+      .map((message) => ({ message, by: otherOf(size, message[0], waiter) }));
   const known = new Map<number, RankMessages>();
   let awaited = awaitedBy(rank, batch);
   while (awaited.length > 0) {

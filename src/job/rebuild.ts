@@ -8,12 +8,14 @@ import type { JoinRequest, Session } from "../api/backend-entry.ts";
 import { firstLine } from "../api/error-text.ts";
 import {
   BackendUnavailableError,
-  type CommError,
+  CommError,
   CommTimeoutError,
   InvalidArgumentError,
   RemoteRankError,
 } from "../api/index.ts";
 import { pause } from "./async.ts";
+import { decode, encode, line, type MessageOf, optional, text, whole } from "./frames.ts";
+import { limits } from "./protocol.ts";
 import type { Membership } from "./rendezvous.ts";
 
 /** Pauses before the second and the third attempt. There are few: a start that cannot be cancelled may keep a thread. */
@@ -116,12 +118,16 @@ function notOpenedError(
 
 const failureKey = "opening failed";
 
+/** Letters of the text of a failure; others see its beginning. */
+const longestText = 1_000;
+
 /** A failure in the store, for the other ranks. */
-interface OpeningFailure {
-  readonly rank: number;
-  readonly code: string | undefined;
-  readonly text: string;
-}
+const failures = {
+  failure: {
+    ...{ rank: whole(0, limits.ranks - 1), code: optional(text(limits.keyBytes)) },
+    text: line(4 * longestText),
+  },
+};
 
 /** Bounds of the opening of a rank. */
 export interface OpenBounds {
@@ -186,23 +192,31 @@ function remoteFailure(
 
 /** The first failure stays in the store. Nothing waits for the write. */
 function reportFailure(membership: Membership, error: unknown): void {
-  const { code } = error as Partial<CommError>;
-  const failure: OpeningFailure = {
-    rank: membership.rank,
-    code,
-    text: firstLine(error).slice(0, 1000),
-  };
-  const value = new TextEncoder().encode(JSON.stringify(failure));
+  const { code } = error instanceof CommError ? error : { code: undefined };
+  const text = firstLine(error).slice(0, longestText);
+  const value = encode(failures, { kind: "failure", rank: membership.rank, code, text });
   membership.set(failureKey, value).catch(() => undefined);
 }
 
+/** The failure that a rank has set; `undefined` for anything else. */
+function failureOf(value: Uint8Array, size: number): MessageOf<typeof failures> | undefined {
+  try {
+    const failure = decode(failures, value);
+    return failure.rank < size ? failure : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 function errorOf(value: Uint8Array, { rank: own, size, jobId, generation }: Membership): CommError {
-  const { rank, code, text } = JSON.parse(new TextDecoder().decode(value)) as OpeningFailure;
+  const failure = failureOf(value, size);
+  const { rank, code, text } = failure ?? { text: "it reports that in no form of this version" };
+  const who = rank === undefined ? "another rank" : `rank ${rank}`;
   const words = {
-    headline: `connect: rank ${rank} of generation ${generation + 1} could not open its session: ${text}`,
-    hint: `look at the output of rank ${rank}`,
+    headline: `connect: ${who} of generation ${generation + 1} could not open its session: ${text}`,
+    hint: `look at the output of ${rank === undefined ? "all ranks" : who}`,
   };
-  const facts = { rank: own, size, comm: jobId, ranks: [rank] };
+  const facts = { rank: own, size, comm: jobId, ranks: rank === undefined ? [] : [rank] };
   // An argument error stays one, so that no rank tries again.
   if (code === "ERR_COMM_ARG") return new InvalidArgumentError(words, facts);
   // All ranks share the deadline.

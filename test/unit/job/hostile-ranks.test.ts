@@ -1,10 +1,15 @@
 /** Ranks with the secret that send what no rank of this version sends: errors by name, and bounds on what the store keeps. */
 import { createServer as createTlsServer } from "node:tls";
 import { describe, expect, test } from "vitest";
+import type { CommInfo, RankCall, RemoteTransfer } from "../../../src/api/backend-entry.ts";
+import { CommStatus } from "../../../src/job/comm-status.ts";
 import { keyOf, tlsSettings } from "../../../src/job/connection.ts";
 import { decode, encode, FrameError } from "../../../src/job/frames.ts";
 import { Generation, type Member } from "../../../src/job/generation.ts";
+import { MissingRankFinder } from "../../../src/job/missing-ranks.ts";
 import { limits, type Reply, type Request, replies, requests } from "../../../src/job/protocol.ts";
+import { openOnAllRanks } from "../../../src/job/rebuild.ts";
+import type { Membership } from "../../../src/job/rendezvous.ts";
 import { tcpRendezvous } from "../../../src/job/tcp.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
@@ -218,6 +223,80 @@ describe("the waits of a rank are bounded", () => {
       { kind: "failed", id: 2, code: "gone" },
     ]);
   });
+});
+
+describe("answers of other processes that are no reports", () => {
+  const comm = { ranks: [0, 1, 2], name: "world" } as unknown as CommInfo;
+
+  /** Finds missing ranks, where the others answer every question with a text. */
+  function finder(answers: Readonly<Record<number, string>>): MissingRankFinder {
+    const membership = {
+      ...{ rank: 0, size: 3 },
+      ask: async (rank: number) => answers[rank] as string,
+      ...{
+        onNews: () => undefined,
+        onQuestion: () => undefined,
+        onNextGeneration: () => undefined,
+      },
+    } as unknown as Membership;
+    const status = new CommStatus(membership, () => "world");
+    return new MissingRankFinder(membership, () => "world", status);
+  }
+
+  const report = (more: object): string =>
+    JSON.stringify({ kind: "report", comm: "world", ...more });
+  const call = { rank: 0 } as RankCall;
+  const send = { direction: "send", peer: 2, number: 0, call } as RemoteTransfer;
+  const fine = report({ submitted: 9, compared: 9, posted: [[2, 1]], waiting: [] });
+
+  test.each([
+    ["no JSON", "{"],
+    ["null", "null"],
+    ["a number", "5"],
+    ["counters that are texts", report({ submitted: "9", posted: "9", waiting: [] })],
+    ["lists of other things", report({ submitted: [9], posted: [[1]], waiting: 5 })],
+    ["lists of objects", report({ submitted: 9, posted: [{}], waiting: [] })],
+    ["negative numbers", report({ submitted: -1, posted: [[-7, 1]], waiting: [] })],
+    ["another version's", JSON.stringify({ world: { submitted: 9 } })],
+  ])("name their rank, where they are %s", async (_, answer) => {
+    const found = finder({ 1: fine, 2: answer });
+    expect(await found.forCall(comm, 3)).toEqual({ ranks: [2], haveDiverged: false });
+    expect(await found.forMessages(comm, [send])).toEqual([2]);
+    expect(await found.findClosers(comm)).toEqual([]);
+  });
+
+  test("messages of ranks that do not exist are not awaited", async () => {
+    const waiting = [
+      [9, 1],
+      [2 ** 50, 3],
+    ];
+    const found = finder({ 1: fine, 2: report({ posted: [[2, 1]], waiting }) });
+    expect(await found.forMessages(comm, [send])).toEqual([]);
+  });
+});
+
+test.each([
+  ["no message", "{"],
+  ["another shape", JSON.stringify({ rank: "7", code: null, text: 5 })],
+  ["a rank that does not exist", JSON.stringify({ kind: "failure", rank: 7, text: "of it" })],
+])("a failure to open that is %s ends the opening of all, by name", async (_, failure) => {
+  const [zero, one] = await (await place(2)).joinAll();
+  const opening = openOnAllRanks(
+    zero!,
+    {
+      open: (_, { cancelled }) =>
+        new Promise((_, reject) => cancelled.addEventListener("abort", reject)),
+      undo: async () => undefined,
+    },
+    { timeoutMs: 5_000, signal: undefined },
+  );
+  const failed = errorOf(within(15_000, opening));
+  await one!.set("opening failed", bytes(failure));
+  const error = await failed;
+  expect(error).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [] });
+  expect(error.message).toContain(
+    "connect: another rank of generation 1 could not open its session",
+  );
 });
 
 describe("control characters of other processes", () => {
