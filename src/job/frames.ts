@@ -15,7 +15,7 @@ export class FrameError extends Error {
 }
 
 /** A text of another process on one line of a terminal: characters that break or reorder lines, or control it, are escaped. */
-export function oneLine(text: string): string {
+function oneLine(text: string): string {
   return escaped(text, /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu);
 }
 
