@@ -104,13 +104,13 @@ describe("liveness", () => {
   });
 });
 
-test("a kind in a list is no kind", () => {
+test("a kind in a list is refused", () => {
   for (const kind of ['["leave"]', '[["leave"]]', "null", "1"])
     expect(() => decode(requests, bytes(`{"kind":${kind}}`))).toThrow(FrameError);
 });
 
-describe("many ranks", () => {
-  test("that go on without thousands of others, and disagree, get an error of some words", async () => {
+describe("errors about thousands of ranks", () => {
+  test("are short where survivors disagree", async () => {
     const at = await place(2);
     const { zero, one } = await pair(at);
     const without = Array.from({ length: limits.ranks - 2 }, (_, each) => each + 2);
@@ -127,7 +127,7 @@ describe("many ranks", () => {
     expect(error.message.length).toBeLessThan(1_000);
   });
 
-  test("that were lost are told of in some words", async () => {
+  test("are short where all of them were lost", async () => {
     const sent: Reply[] = [];
     const peer = { label: "rank", send: (reply: Reply) => void sent.push(reply) };
     const members = Array.from(
@@ -225,7 +225,7 @@ describe("the waits of a rank are bounded", () => {
   });
 });
 
-describe("answers of other processes that are no reports", () => {
+describe("wrong answers of other processes", () => {
   const comm = { ranks: [0, 1, 2], name: "world" } as unknown as CommInfo;
 
   /** Finds missing ranks, where the others answer every question with a text. */
