@@ -19,16 +19,6 @@ import { MissingRankFinder } from "./missing-ranks.ts";
 import { type GenerationOpener, openOnAllRanks, type RankOpener, rebuildJob } from "./rebuild.ts";
 import type { Membership } from "./rendezvous.ts";
 
-/** Reports and queries ends of communicators in other processes. */
-export interface RemoteEnds {
-  /** This process has ended a communicator without the others, none of which is lost. */
-  announceClosed(comm: CommInfo): void;
-  /** True where another process has ended the communicator alone. */
-  isEndedElsewhere(comm: CommInfo): boolean;
-  /** Calls `listener` for every change of that. Returns a function that removes it. */
-  onRemoteEnd(listener: () => void): () => void;
-}
-
 /** A backend's side of a job: opens the rank of this process, and makes the session of each generation. */
 export interface SessionOpener<T, S extends Session> extends RankOpener<T> {
   session(opened: T, job: Job): S;
@@ -53,7 +43,7 @@ export function openJob<T, S extends Session>(
 }
 
 /** A membership, for a session. */
-export class Job implements PeerProcesses, RemoteEnds {
+export class Job implements PeerProcesses {
   readonly #membership: Membership;
   /** The membership of this generation, or of the last one that a rebuild tried. */
   #newest: Membership;
@@ -152,6 +142,7 @@ export class Job implements PeerProcesses, RemoteEnds {
     this.#commStatus.announceClosed(comm);
   }
 
+  /** True where another process has ended the communicator alone, or the job continues without this process. */
   isEndedElsewhere(comm: CommInfo): boolean {
     return this.#commStatus.isEndedElsewhere(comm);
   }

@@ -101,7 +101,7 @@ export interface RejoinOptions {
 export interface LostPeer {
   /** Its rank in this generation; `undefined` when the launcher's store is lost. */
   readonly rank: number | undefined;
-  /** When the place noticed, in milliseconds since 1970 on the clock of the place. */
+  /** When the store noticed, in milliseconds since 1970 on the clock of its host. */
   readonly atMs: number;
   /** The sign by which the loss was noticed. */
   readonly reason: string;
@@ -194,14 +194,14 @@ export interface Membership {
    * success, and if the others continue without this rank. Later requests fail with a `CommClosedError` with the `ranks` of
    * this generation that continued.
    *
-   * @throws RendezvousError at the deadline, when survivors give different `without`, or when the place is gone.
+   * @throws RendezvousError at the deadline, when survivors give different `without`, or when the store is gone.
    *   RemoteRankError when a rank that should survive is lost meanwhile: call again with it in `without`.
    */
   rejoin(options?: RejoinOptions): Promise<Membership>;
 
   /**
    * Leaves the job; the others see no loss, and the status answers their questions. Bounded and idempotent. The rank that hosts
-   * the place first waits up to five seconds for the others to leave.
+   * the store first waits up to five seconds for the others to leave.
    */
   leave(status?: string): Promise<void>;
 }

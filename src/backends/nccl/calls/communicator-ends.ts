@@ -1,7 +1,10 @@
 /** Ends the communicators of a session: with the other processes where possible, else by an abort. */
 
-import type { RemoteEnds } from "../../../job/job.ts";
+import type { Job } from "../../../job/job.ts";
 import type { NcclCommunicator } from "./communicator.ts";
+
+/** Reports and queries ends of communicators in other processes. */
+type RemoteEnds = Pick<Job, "announceClosed" | "isEndedElsewhere" | "onRemoteEnd">;
 
 /** Ends the communicators of one session. */
 export class CommunicatorEnds {

@@ -1,12 +1,12 @@
 /** Queries among the processes of a job: the ranks that have made a call. */
 import { CommAbortedError } from "twinccl";
 import { describe, expect, test, vi } from "vitest";
-import type { RankCall, Session } from "../../../../../src/api/backend-entry.ts";
-import { Job } from "../../../../../src/job/job.ts";
-import type { Membership } from "../../../../../src/job/rendezvous.ts";
-import { within } from "../../../../support/planted.ts";
-import { quickTime } from "../../../../support/quick-time.ts";
-import { place } from "../../../job/stores.ts";
+import type { RankCall, Session } from "../../../src/api/backend-entry.ts";
+import { Job } from "../../../src/job/job.ts";
+import type { Membership } from "../../../src/job/rendezvous.ts";
+import { within } from "../../support/planted.ts";
+import { quickTime } from "../../support/quick-time.ts";
+import { place } from "./stores.ts";
 
 quickTime();
 
