@@ -12,9 +12,8 @@ import type {
   Session,
 } from "../api/backend-entry.ts";
 import { CommClosedError } from "../api/index.ts";
+import { type CompareCalls, CrossCheck, FirstContacts, StoreWaits } from "./before-calls.ts";
 import { type CallCounters, CommStatus } from "./comm-status.ts";
-import { type CompareCalls, CrossCheck, StoreWaits } from "./cross-check.ts";
-import { FirstContacts } from "./first-contact.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";
 import { type GenerationOpener, openOnAllRanks, type RankOpener, rebuildJob } from "./rebuild.ts";
 import type { Membership } from "./rendezvous.ts";

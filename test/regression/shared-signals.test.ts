@@ -3,7 +3,7 @@ import type { Communicator, DeviceBuffer } from "twinccl";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { CommInfo } from "../../src/api/backend-entry.ts";
 import type { CommError } from "../../src/api/index.ts";
-import { CrossCheck, type StoreWaits } from "../../src/job/cross-check.ts";
+import { CrossCheck, type StoreWaits } from "../../src/job/before-calls.ts";
 import { inWorld } from "../support/in-world.ts";
 
 /** More than the listeners that Node.js takes for a leak. */

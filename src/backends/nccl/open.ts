@@ -3,7 +3,7 @@ import { hostname } from "node:os";
 import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
 import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
 import { CommAbortedError, CommTimeoutError, InvalidArgumentError } from "../../api/index.ts";
-import type { CompareCalls } from "../../job/cross-check.ts";
+import type { CompareCalls } from "../../job/before-calls.ts";
 import { bootId } from "../../job/file-record.ts";
 import { openJob, type SessionOpener } from "../../job/job.ts";
 import type { OpenBounds } from "../../job/rebuild.ts";

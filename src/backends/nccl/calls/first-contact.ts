@@ -7,7 +7,7 @@
  */
 import type { CallSet, PeerBarrier, RankCall, RemoteTransfer } from "../../../api/backend-entry.ts";
 import { keepAlive, longestTimerMs, settlesWithin } from "../../../job/async.ts";
-import type { FirstContacts, NewPeers } from "../../../job/first-contact.ts";
+import type { FirstContacts, NewPeers } from "../../../job/before-calls.ts";
 import type { ConnectEnd } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicator.ts";
 import { connectsAll, peersOf } from "./nccl-steps.ts";

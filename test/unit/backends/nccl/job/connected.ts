@@ -4,7 +4,7 @@ import { type ConnectedCommunicator, connect } from "twinccl";
 import type { Session } from "twinccl/backend";
 import { onTestFinished } from "vitest";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
-import type { CompareCalls } from "../../../../../src/job/cross-check.ts";
+import type { CompareCalls } from "../../../../../src/job/before-calls.ts";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { place } from "../../../job/stores.ts";
 import { cleanGpus } from "../gpus.ts";

@@ -7,7 +7,7 @@ import {
 } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { CompareCalls } from "../../../../../src/job/cross-check.ts";
+import type { CompareCalls } from "../../../../../src/job/before-calls.ts";
 import { Job } from "../../../../../src/job/job.ts";
 import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import { quickTime } from "../../../../support/quick-time.ts";

@@ -2,7 +2,7 @@
 import { type CommError, type Communicator, type ConnectedCommunicator, connect } from "twinccl";
 import type { NcclJobSession } from "../../../../../src/backends/nccl/job-session.ts";
 import { openJoined } from "../../../../../src/backends/nccl/open.ts";
-import type { CompareCalls } from "../../../../../src/job/cross-check.ts";
+import type { CompareCalls } from "../../../../../src/job/before-calls.ts";
 import type { Membership } from "../../../../../src/job/rendezvous.ts";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { within } from "../../../../support/planted.ts";
