@@ -147,9 +147,11 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
       onInversion: (orders) => {
         const { errorOf } = orderErrors(orders, endless);
         const comms = new Set(orders.flatMap(({ calls }) => calls.map(({ comm }) => comm)));
-        for (const ledger of this.#communicators.ledgers) {
-          if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));
-        }
+        this.#context.endTogether(() => {
+          for (const ledger of this.#communicators.ledgers) {
+            if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));
+          }
+        });
       },
     });
   }

@@ -77,8 +77,8 @@ function warnUnobserved(): void {
 
 // Communicators that other processes have ended: aborted, closed, or left behind by a rebuild without this process.
 //
-// The session pushes such ends. From the first one on, calls that stay open for longer are examined: a call may depend on an
-// earlier end, and its own end or deadline, whose error says more, goes before.
+// The session pushes such ends. From the first one on, open calls are examined at intervals. A call gets an end that was there
+// an interval ago: it may depend on an earlier end, and its own end or deadline, whose error says more, goes before.
 
 const everyMs = 1_000;
 
@@ -88,7 +88,7 @@ export function watchRemoteEnds(
   communicators: Communicators,
 ): () => void {
   if (others === undefined) return () => undefined;
-  /** The open calls at the last look. */
+  /** The open calls of communicators that had an end elsewhere at the last look. */
   let before = new Map<Ledger, Operation>();
   const end = (comm: CommInfo, ended: RemoteEnd): void => {
     try {
@@ -105,10 +105,10 @@ export function watchRemoteEnds(
     const now = new Map<Ledger, Operation>();
     for (const ledger of [...communicators.ledgers]) {
       const { comm, oldest } = ledger;
-      if (oldest === undefined) continue;
+      const ended = oldest && others.remoteEnd(comm);
+      if (oldest === undefined || ended === undefined) continue;
       now.set(ledger, oldest);
-      const ended = before.get(ledger) === oldest ? others.remoteEnd(comm) : undefined;
-      if (ended !== undefined) end(comm, ended);
+      if (before.get(ledger) === oldest) end(comm, ended);
     }
     before = now;
   };
