@@ -43,40 +43,16 @@ export function groupsOf(
     .filter(({ length }) => length > 0);
 }
 
-/** The steps of a collective, each of them a group. */
+/** The steps of a collective, each of them a group; none for a control call. */
 function stepsOf(
   { collective }: RankCall,
   size: number,
   hasAllToAll: boolean,
 ): readonly NcclStep[] {
-  switch (collective) {
-    case "allReduce":
-      return steps.allReduce;
-    case "reduce":
-      return steps.reduce;
-    case "broadcast":
-      return steps.broadcast;
-    case "allGather":
-      return steps.allGather;
-    case "reduceScatter":
-      return steps.reduceScatter;
-    case "barrier":
-      return steps.barrier;
-    case "allGatherv":
-      return steps.allGatherv;
-    case "gather":
-      return steps.gather;
-    case "scatter":
-      return steps.scatter;
-    case "allToAll":
-      return hasAllToAll ? steps.allToAll : steps.allToAllv;
-    case "allToAllv":
-      return steps.allToAllv;
-    case "reduceScatterv":
-      return Array.from({ length: size }, (_, root) => reduceTo(root));
-    default:
-      return [];
-  }
+  if (collective === "reduceScatterv") return ranksOf(size).map(reduceTo);
+  if (collective === "allToAll" && !hasAllToAll) return [allToAllv];
+  const step = steps[collective];
+  return step === undefined ? [] : [step];
 }
 
 const none = 0n;
@@ -126,10 +102,9 @@ const barrier: NcclStep = ({ comm, stream, scratch }) => [
 /** One reduce of a reduce-scatter: block `root` goes to that rank. */
 function reduceTo(root: number): NcclStep {
   return ({ call, send, recv, type, op, comm, stream }) => {
-    const counts = call.sendCounts as readonly number[];
-    const count = counts[root] as number;
+    const { start, count } = blockOf(call, "send", root);
     if (count === 0) return [];
-    const from = at(send, call.send, call.sendOffsets?.[root] ?? sumBefore(counts, root));
+    const from = at(send, call.send, start);
     const target = call.rank === root ? recv : none;
     return [{ name: "reduce", args: [from, target, count, type, op, root, comm, stream] }];
   };
@@ -137,43 +112,25 @@ function reduceTo(root: number): NcclStep {
 
 const allGatherv: NcclStep = (part) => {
   const { call, size } = part;
-  const counts = call.recvCounts as readonly number[];
-  const calls: DataCall[] = [];
-  for (let peer = 0; peer < size; peer++) {
-    sendTo(calls, part, peer, 0, counts[call.rank] as number);
-    const start = offset(call.recvOffsets, counts, peer);
-    receiveFrom(calls, part, peer, start, counts[peer] as number);
-  }
-  return calls;
+  const own = { start: 0, count: (call.recvCounts as readonly number[])[call.rank] as number };
+  return ranksOf(size).flatMap((peer) => [
+    ...message(part, "send", peer, own),
+    ...message(part, "recv", peer),
+  ]);
 };
 
 const gather: NcclStep = (part) => {
   const { call, size } = part;
-  const calls: DataCall[] = [];
-  sendTo(calls, part, call.root, 0, call.send?.length ?? 0);
-  if (call.rank !== call.root) return calls;
-  for (let peer = 0; peer < size; peer++) {
-    const counts = call.recvCounts;
-    const count = counts?.[peer] ?? call.count;
-    const start = counts === undefined ? peer * count : offset(call.recvOffsets, counts, peer);
-    receiveFrom(calls, part, peer, start, count);
-  }
-  return calls;
+  const sent = message(part, "send", call.root, wholeOf(call.send));
+  if (call.rank !== call.root) return sent;
+  return [...sent, ...ranksOf(size).flatMap((peer) => message(part, "recv", peer))];
 };
 
 const scatter: NcclStep = (part) => {
   const { call, size } = part;
-  const calls: DataCall[] = [];
-  if (call.rank === call.root) {
-    for (let peer = 0; peer < size; peer++) {
-      const counts = call.sendCounts;
-      const count = counts?.[peer] ?? call.count;
-      const start = counts === undefined ? peer * count : offset(call.sendOffsets, counts, peer);
-      sendTo(calls, part, peer, start, count);
-    }
-  }
-  receiveFrom(calls, part, call.root, 0, call.recv?.length ?? 0);
-  return calls;
+  const received = message(part, "recv", call.root, wholeOf(call.recv));
+  if (call.rank !== call.root) return received;
+  return [...ranksOf(size).flatMap((peer) => message(part, "send", peer)), ...received];
 };
 
 /** One call where the library has it, since 2.28; the kernels are the same. */
@@ -183,53 +140,45 @@ const allToAll: NcclStep = ({ send, recv, count, type, comm, stream }) =>
 /** Pairwise: in step k rank r sends to r+k and receives from r−k, the order in which NCCL itself serves peers. */
 const allToAllv: NcclStep = (part) => {
   const { call, size } = part;
-  const { sendCounts, recvCounts, count } = call;
-  const calls: DataCall[] = [];
-  for (let step = 0; step < size; step++) {
-    const to = (call.rank + step) % size;
-    const source = (call.rank - step + size) % size;
-    const sent = sendCounts?.[to] ?? count;
-    const received = recvCounts?.[source] ?? count;
-    const sendStart =
-      sendCounts === undefined ? to * count : offset(call.sendOffsets, sendCounts, to);
-    const recvStart =
-      recvCounts === undefined ? source * count : offset(call.recvOffsets, recvCounts, source);
-    sendTo(calls, part, to, sendStart, sent);
-    receiveFrom(calls, part, source, recvStart, received);
-  }
-  return calls;
+  return ranksOf(size).flatMap((step) => [
+    ...message(part, "send", (call.rank + step) % size),
+    ...message(part, "recv", (call.rank - step + size) % size),
+  ]);
 };
 
-function sendTo(
-  calls: DataCall[],
-  { call, send, type, comm, stream }: NcclCallArgs,
-  peer: number,
-  start: number,
-  count: number,
-): void {
-  if (count === 0) return;
-  const from = at(send, call.send, start);
-  calls.push({ name: "send", args: [from, count, type, peer, comm, stream] });
+function ranksOf(size: number): number[] {
+  return Array.from({ length: size }, (_, rank) => rank);
 }
 
-function receiveFrom(
-  calls: DataCall[],
-  { call, recv, type, comm, stream }: NcclCallArgs,
-  peer: number,
-  start: number,
-  count: number,
-): void {
-  if (count === 0) return;
-  const into = at(recv, call.recv, start);
-  calls.push({ name: "recv", args: [into, count, type, peer, comm, stream] });
+/** Some elements of a buffer. */
+interface Block {
+  readonly start: number;
+  readonly count: number;
 }
 
-function offset(
-  offsets: readonly number[] | undefined,
-  counts: readonly number[],
-  index: number,
-): number {
-  return offsets?.[index] ?? sumBefore(counts, index);
+/** The send to a peer, or the receive from it; none for an empty block. */
+function message(
+  part: NcclCallArgs,
+  direction: "send" | "recv",
+  peer: number,
+  { start, count }: Block = blockOf(part.call, direction, peer),
+): DataCall[] {
+  if (count === 0) return [];
+  const { call, type, comm, stream } = part;
+  const address = at(part[direction], call[direction], start);
+  return [{ name: direction, args: [address, count, type, peer, comm, stream] }];
+}
+
+/** A peer's block of a buffer: all have one length where there are no counts. */
+function blockOf(call: RankCall, direction: "send" | "recv", peer: number): Block {
+  const counts = call[`${direction}Counts` as const];
+  const offsets = call[`${direction}Offsets` as const];
+  if (counts === undefined) return { start: peer * call.count, count: call.count };
+  return { start: offsets?.[peer] ?? sumBefore(counts, peer), count: counts[peer] as number };
+}
+
+function wholeOf(buffer: DeviceBuffer | undefined): Block {
+  return { start: 0, count: buffer?.length ?? 0 };
 }
 
 function sumBefore(counts: readonly number[], index: number): number {
@@ -239,19 +188,19 @@ function sumBefore(counts: readonly number[], index: number): number {
 }
 
 /** Collectives that are one group whatever the number of ranks. */
-const steps = {
-  allReduce: [allReduce],
-  reduce: [reduce],
-  broadcast: [broadcast],
-  allGather: [allGather],
-  reduceScatter: [reduceScatter],
-  barrier: [barrier],
-  allGatherv: [allGatherv],
-  gather: [gather],
-  scatter: [scatter],
-  allToAll: [allToAll],
-  allToAllv: [allToAllv],
-} as const;
+const steps: { readonly [C in RankCall["collective"]]?: NcclStep } = {
+  allReduce,
+  reduce,
+  broadcast,
+  allGather,
+  reduceScatter,
+  barrier,
+  allGatherv,
+  gather,
+  scatter,
+  allToAll,
+  allToAllv,
+};
 
 /**
  * True if a copy replaces a call that NCCL would refuse. For one rank, NCCL has no kernels of multiplying float8 operators. An
