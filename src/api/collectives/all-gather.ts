@@ -28,7 +28,6 @@ export function prepareAllGather<S extends Data, R extends Data>(
   const recv = check.buffer("recv", args.recv);
   check.shape("recv", recv, send.dtype, size * send.length);
   check.apart(send, recv, rank * send.length);
-  const result = args.recv;
   return {
     call: { dtype: send.dtype, count: send.length, send, recv },
     signature: [
@@ -36,6 +35,6 @@ export function prepareAllGather<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ["count", send.length],
     ],
-    result,
+    result: args.recv,
   };
 }

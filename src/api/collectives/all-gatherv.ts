@@ -24,7 +24,6 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
   assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   check.apart(send, recv, recvOffsets[rank] as number);
-  const result = args.recv;
   return {
     call: {
       dtype: send.dtype,
@@ -38,6 +37,6 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ...countFields("recvCounts", recvCounts),
     ],
-    result,
+    result: args.recv,
   };
 }

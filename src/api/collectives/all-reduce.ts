@@ -27,7 +27,6 @@ export function prepareAllReduce<S extends Data, R extends Data | undefined>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
-  const result = (args.recv ?? args.send) as Received<R, S>;
   return {
     call: { dtype: send.dtype, op, count: send.length, send, recv },
     signature: [
@@ -36,6 +35,6 @@ export function prepareAllReduce<S extends Data, R extends Data | undefined>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    result,
+    result: (args.recv ?? args.send) as Received<R, S>,
   };
 }

@@ -31,7 +31,6 @@ export function prepareAllToAll<S extends Data, R extends Data>(
   }
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv);
-  const result = args.recv;
   return {
     call: { dtype: send.dtype, count: send.length / size, send, recv },
     signature: [
@@ -39,6 +38,6 @@ export function prepareAllToAll<S extends Data, R extends Data>(
       ["dtype", send.dtype],
       ["count", send.length / size],
     ],
-    result,
+    result: args.recv,
   };
 }

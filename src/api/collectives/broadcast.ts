@@ -31,7 +31,6 @@ export function prepareBroadcast<S extends Data, R extends Data | undefined>(
     check.shape("recv", recv, send.dtype, send.length);
     check.apart(send, recv, 0);
   }
-  const result = (args.recv ?? args.send) as Received<R, S>;
   return {
     call: { dtype: recv.dtype, count: recv.length, root, send, recv },
     signature: [
@@ -40,6 +39,6 @@ export function prepareBroadcast<S extends Data, R extends Data | undefined>(
       ["dtype", recv.dtype],
       ["count", recv.length],
     ],
-    result,
+    result: (args.recv ?? args.send) as Received<R, S>,
   };
 }

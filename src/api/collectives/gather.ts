@@ -36,7 +36,6 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
   const recv = rank === root ? check.buffer("recv", args.recv) : undefined;
   const blocks = recv && receiveBlocks(check, args, send, recv, size);
   if (recv !== undefined) check.apart(send, recv, blocks?.recvOffsets?.[rank]);
-  const result = args.recv as R | undefined;
   return {
     call: { dtype: send.dtype, count: send.length, root, send, recv, ...(blocks && { blocks }) },
     signature: [
@@ -44,7 +43,7 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
       ["root", root],
       ["dtype", send.dtype],
     ],
-    result,
+    result: args.recv as R | undefined,
   };
 }
 

@@ -29,7 +29,6 @@ export function prepareReduceScatter<S extends Data, R extends Data>(
   check.shape("send", send, recv.dtype, size * recv.length);
   check.apart(send, recv, -rank * recv.length);
   const op = check.op(args.op, send.dtype);
-  const result = args.recv;
   return {
     call: { dtype: send.dtype, op, count: recv.length, send, recv },
     signature: [
@@ -38,6 +37,6 @@ export function prepareReduceScatter<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ["count", recv.length],
     ],
-    result,
+    result: args.recv,
   };
 }

@@ -28,7 +28,6 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
   check.shape("recv", recv, send.dtype, sendCounts[rank] as number, { why });
   check.apart(send, recv, -(sendOffsets[rank] as number));
   const op = check.op(args.op, send.dtype);
-  const result = args.recv;
   return {
     call: {
       dtype: send.dtype,
@@ -44,6 +43,6 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
       ["op", opSignature(op)],
       ...countFields("sendCounts", sendCounts),
     ],
-    result,
+    result: args.recv,
   };
 }

@@ -30,7 +30,6 @@ export function prepareReduce<S extends Data, R extends Data | undefined>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
-  const result = rank === root ? ((args.recv ?? args.send) as Received<R, S>) : undefined;
   return {
     call: {
       dtype: send.dtype,
@@ -47,6 +46,6 @@ export function prepareReduce<S extends Data, R extends Data | undefined>(
       ["op", opSignature(op)],
       ["count", send.length],
     ],
-    result,
+    result: rank === root ? ((args.recv ?? args.send) as Received<R, S>) : undefined,
   };
 }

@@ -36,7 +36,6 @@ export function prepareScatter<S extends Data, R extends Data>(
   const send = rank === root ? check.buffer("send", args.send) : undefined;
   const blocks = send && sendBlocks(check, args, send, recv, size);
   if (send !== undefined) check.apart(send, recv, -(blocks?.sendOffsets?.[rank] ?? 0));
-  const result = args.recv;
   return {
     call: { dtype: recv.dtype, count: recv.length, root, send, recv, ...(blocks && { blocks }) },
     signature: [
@@ -44,7 +43,7 @@ export function prepareScatter<S extends Data, R extends Data>(
       ["root", root],
       ["dtype", recv.dtype],
     ],
-    result,
+    result: args.recv,
   };
 }
 

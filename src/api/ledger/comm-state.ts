@@ -29,6 +29,7 @@ import {
   timeoutError,
 } from "./deadlines.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
+import { commsIn } from "./deadlock/report.ts";
 import {
   announceAbort,
   type CallLabel,
@@ -433,8 +434,8 @@ export abstract class CommState {
     ]);
     if (!posting.op.pending) return;
     // Calls of other communicators that wait for each other are not what this one waited for.
-    const isPart = orders?.some(({ calls }) => calls.some(({ comm }) => comm === this.comm.name));
-    this.timeOut(posting, orders !== undefined && isPart === true ? orderCause(orders) : cause);
+    const isPart = orders !== undefined && commsIn(orders).has(this.comm.name);
+    this.timeOut(posting, isPart ? orderCause(orders) : cause);
   }
 
   /** A call as the error of its communicator's end names it. */

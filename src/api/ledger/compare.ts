@@ -8,6 +8,7 @@ import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
+import { postedFacts } from "./failures.ts";
 import type { Posting, SignatureField } from "./posting.ts";
 import type { MatchedPair, PendingCollective } from "./queues.ts";
 
@@ -189,7 +190,7 @@ export function transferMismatch(
   const places = [send.op.place, recv.op.place];
   const heading = places.every((place) => place === undefined) ? [] : ["made at"];
   const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);
-  return ({ op, call }) =>
+  return (posting) =>
     new CollectiveMismatchError(
       {
         headline: `send and receive on "${comm.name}" differ in ${field}`,
@@ -200,16 +201,7 @@ export function transferMismatch(
         ],
         hint: `nothing was written; ${remedy}`,
       },
-      {
-        rank: op.rank,
-        size: comm.ranks.length,
-        comm: comm.name,
-        collective: call.collective,
-        call: op.call,
-        ranks,
-        field,
-        values,
-      },
+      { ...postedFacts(comm, posting), ranks, field, values },
     );
 }
 

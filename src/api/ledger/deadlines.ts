@@ -9,6 +9,7 @@ import type { CommInfo, JobSession } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { type CallOrder, CommTimeoutError } from "../errors.ts";
 import { oddRanks, orderHint, orderRows, orderText } from "./deadlock/report.ts";
+import { postedFacts } from "./failures.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import type { RankQueues } from "./queues.ts";
 
@@ -321,14 +322,7 @@ export function timeoutError(
       table: orders && orderRows(orders),
       hint: `the communicator was aborted; ${step}`,
     },
-    {
-      rank: op.rank,
-      size: comm.ranks.length,
-      comm: comm.name,
-      collective: call.collective,
-      call: op.call,
-      ranks,
-    },
+    { ...postedFacts(comm, posting), ranks },
   );
 }
 

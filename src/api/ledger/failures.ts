@@ -122,15 +122,12 @@ export function errorsByCall(error: unknown, place: FailedOn): (posting: Posting
   if (error instanceof PerRankError) return (posting) => error.forRank(posting.op.rank, posting);
   if (!(error instanceof CommError)) return () => error;
   const { session, comm } = place;
-  return ({ op, call: { collective } }) =>
-    error.seenBy({
-      rank: op.rank,
-      size: comm.ranks.length,
-      comm: comm.name,
-      collective,
-      call: op.call < 0 ? undefined : op.call,
-      device: session.device(op.worldRank).name,
-    });
+  return (posting) => {
+    const { call, worldRank } = posting.op;
+    const device = session.device(worldRank).name;
+    const facts = { ...postedFacts(comm, posting), device };
+    return error.seenBy(call < 0 ? { ...facts, call: undefined } : facts);
+  };
 }
 
 // The end of a communicator.
@@ -152,6 +149,12 @@ export function callFacts(failed: CallLabel | undefined, comm: string): CommErro
   if (failed === undefined) return {};
   const { collective, call } = failed;
   return failed.comm === comm ? { collective, call } : { collective };
+}
+
+/** The facts of a rank's call for an error. */
+export function postedFacts({ name, ranks }: CommInfo, { op, call }: Posting): CommErrorFacts {
+  const { collective } = call;
+  return { rank: op.rank, size: ranks.length, comm: name, collective, call: op.call };
 }
 
 /** A call that its signal takes back. */

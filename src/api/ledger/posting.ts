@@ -87,7 +87,10 @@ export function hasReceiveCounts({ collective, recv, recvCounts }: RankCall): bo
 }
 
 /** Bytes that a call sends; those of its calls for a replay, none for a capture. */
-export function bytesSent({ collective, send, recorded }: RankCall): number {
+export function bytesSent(
+  collective: CollectiveName,
+  { send, recorded }: Pick<PreparedCall, "send" | "recorded">,
+): number {
   if (collective === "replay") return recorded?.sendBytes ?? 0;
   return send?.byteLength ?? 0;
 }

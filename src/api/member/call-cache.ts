@@ -5,7 +5,7 @@
  * counts and offsets are compared with their earlier values. Besides, only a disposal of the buffers can invalidate the call,
  * and is checked again.
  */
-import type { Session, VirtualClock } from "../backend.ts";
+import type { VirtualClock } from "../backend.ts";
 import {
   type Allocation,
   allocationOf,
@@ -20,7 +20,12 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { type Prepared, type PreparedTransfer, repeatedPosting } from "../ledger/posting.ts";
+import {
+  bytesSent,
+  type Prepared,
+  type PreparedTransfer,
+  repeatedPosting,
+} from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 
@@ -85,29 +90,20 @@ export class CallCache {
   readonly #context: CallContext | undefined;
   readonly #timeoutMs: number | undefined;
   readonly #clock: VirtualClock | undefined;
-  readonly #worldRank: number;
   /** True for a session that neither compares nor observes each call. */
   readonly #supportsRepeats: boolean;
   #barrier: CachedCall | undefined;
 
   /** `context`: that of the rank's operations, where it is fixed. */
-  constructor(
-    stats: CallStats,
-    hooks: HookList,
-    ledger: Ledger,
-    context: CallContext | undefined,
-    { info, scheduler }: Session,
-    worldRank: number,
-  ) {
+  constructor(stats: CallStats, hooks: HookList, ledger: Ledger, context: CallContext | undefined) {
+    const { info, scheduler, observer } = ledger.session;
     this.#stats = stats;
     this.#hooks = hooks;
     this.#ledger = ledger;
     this.#context = context;
     this.#timeoutMs = info.timeoutMs;
     this.#clock = scheduler.clock;
-    this.#worldRank = worldRank;
-    this.#supportsRepeats =
-      ledger.session.observer === undefined && ledger.job?.compare === undefined;
+    this.#supportsRepeats = observer === undefined && ledger.job?.compare === undefined;
   }
 
   /**
@@ -171,7 +167,7 @@ export class CallCache {
     if (!this.#supportsRepeats || prepared.rankCall === undefined || this.isObserved(known))
       return false;
     const ledger = this.#ledger;
-    const nowPs = this.#clock?.now(this.#worldRank);
+    const nowPs = this.#clock?.now(op.worldRank);
     if (nowPs !== undefined || !ledger.batches.begin(prepared, op, timeoutMs))
       ledger.post(op.rank, repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs));
     count(known);
@@ -210,17 +206,11 @@ export class CallCache {
     return countOf(args) === known.argumentCount;
   }
 
-  /** A call without arguments that may change, for its keeper. */
-  create(collective: CollectiveName, prepared: Prepared<unknown>, sendBytes?: number): CachedCall {
-    const entry = this.#entry(collective, none, prepared);
-    return sendBytes === undefined ? entry : { ...entry, sendBytes };
-  }
-
   /** Remembers a call that was checked. */
   store(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
     if (!repeatable.has(collective)) return;
     if (collective === "barrier") {
-      this.#barrier = this.#entry(collective, none, prepared);
+      this.#barrier = this.create(collective, prepared);
       return;
     }
     const given = (args ?? none) as Arguments;
@@ -228,10 +218,11 @@ export class CallCache {
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
     if (recv !== undefined && !(recv instanceof DeviceBuffer)) return;
-    setLastCall(buffer, this.#entry(collective, given, prepared));
+    setLastCall(buffer, this.create(collective, prepared, given));
   }
 
-  #entry(collective: CollectiveName, given: Arguments, prepared: Prepared<unknown>): CachedCall {
+  /** A call for its keeper; without `given`, it has no arguments that may change. */
+  create(collective: CollectiveName, prepared: Prepared<unknown>, given = none): CachedCall {
     const { send, recv, op, root } = given;
     const { call } = prepared;
     return {
@@ -243,7 +234,7 @@ export class CallCache {
       lists: listed.has(collective) ? listsOf(given) : undefined,
       argumentCount: definedIn(given),
       counter: this.#stats.counterOf(collective),
-      sendBytes: call.send?.byteLength ?? 0,
+      sendBytes: bytesSent(collective, call),
       channels: channelsOf(collective),
     };
   }

@@ -304,7 +304,7 @@ class NativeGraph extends Recording {
       ],
       result: undefined,
     };
-    this.#cached = poster.cache.create("replay", this.#prepared, recorded.sendBytes);
+    this.#cached = poster.cache.create("replay", this.#prepared);
   }
 
   replay(options?: CallOptions): Operation<void> {

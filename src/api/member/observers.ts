@@ -167,7 +167,7 @@ export class CallStats {
   record(call: RankCall): void {
     const counter = this.counterOf(call.collective);
     counter.calls++;
-    counter.sendBytes += bytesSent(call);
+    counter.sendBytes += bytesSent(call.collective, call);
   }
 
   /** Where the calls of a collective are counted. */

@@ -88,14 +88,7 @@ export class Poster {
     this.#ledger = ledger;
     this.#context = ledger.fixedContext(rank);
     this.#batch = ledger.batches.ofRank(rank);
-    this.cache = new CallCache(
-      this.#stats,
-      this.hooks,
-      ledger,
-      this.#context,
-      session,
-      this.worldRank,
-    );
+    this.cache = new CallCache(this.#stats, this.hooks, ledger, this.#context);
     this.#monitor = ledger.world.monitor;
     this.#onClosed = onClosed;
   }

@@ -21,6 +21,7 @@ import { WorldContext } from "../ledger/comm-state.ts";
 import { waitCause } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
 import {
+  commsIn,
   deadlockErrors,
   endless,
   interruptedText,
@@ -146,7 +147,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
       isBlocked: () => this.#context.isBlocked,
       onInversion: (orders) => {
         const { errorOf } = orderErrors(orders, endless);
-        const comms = new Set(orders.flatMap(({ calls }) => calls.map(({ comm }) => comm)));
+        const comms = commsIn(orders);
         this.#context.endTogether(() => {
           for (const ledger of this.#communicators.ledgers) {
             if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));

@@ -232,10 +232,14 @@ export function orderErrors(orders: readonly CallOrder[], { what, hint }: Effect
   return { text, errorOf };
 }
 
+/** The names of the communicators. */
+export function commsIn(orders: readonly CallOrder[]): ReadonlySet<string> {
+  return new Set(orders.flatMap(({ calls }) => calls.map(({ comm }) => comm)));
+}
+
 /** The finding, with the communicators. */
 export function orderText(orders: readonly CallOrder[]): string {
-  const comms = new Set(orders.flatMap(({ calls }) => calls.map(({ comm }) => comm)));
-  const names = [...comms].sort().map((name) => `"${name}"`);
+  const names = [...commsIn(orders)].sort().map((name) => `"${name}"`);
   return `ranks made calls on ${names.join(" and ")} in different orders`;
 }
 
