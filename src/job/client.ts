@@ -4,6 +4,7 @@ import { hostname } from "node:os";
 import { CommClosedError } from "../api/index.ts";
 import { invariant } from "../api/invariant.ts";
 import { invalid } from "../api/option-kinds.ts";
+import { emitWarning } from "../api/warnings.ts";
 import { longestTimerMs } from "./async.ts";
 import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
 import type { FramedSocket } from "./connection.ts";
@@ -257,6 +258,20 @@ export class RendezvousSession {
   }
 }
 
+/** Calls listeners with news. A throw of one is no fault of the store, and keeps none of the others from them. */
+function callAll<A extends readonly unknown[]>(
+  listeners: Iterable<(...news: A) => void>,
+  ...news: A
+): void {
+  for (const listener of [...listeners]) {
+    try {
+      listener(...news);
+    } catch (error) {
+      emitWarning(`a listener of the job has thrown: ${error}`, "TwincclUnseenFailure");
+    }
+  }
+}
+
 /** The name of this process in messages. */
 const processLabel = `process ${process.pid} on ${hostname()}`;
 
@@ -459,14 +474,14 @@ class StoreMembership implements Membership {
       }
       case "news":
         if (this.#newsListeners.size === 0) this.#earlyNews.push(push);
-        for (const listener of this.#newsListeners) listener(push.news, push.rank);
+        callAll(this.#newsListeners, push.news, push.rank);
         return;
       case "asked":
         void this.#answerTo(push);
         return;
       case "began":
         this.#nextRanks = push.ranks;
-        for (const listener of this.#nextListeners) listener(push.ranks);
+        callAll(this.#nextListeners, push.ranks);
         return;
     }
   }
@@ -523,6 +538,6 @@ class StoreMembership implements Membership {
 
   #notify(peer: LostPeer): void {
     this.lost.push(peer);
-    for (const listener of this.#listeners) listener(peer);
+    callAll(this.#listeners, peer);
   }
 }

@@ -41,7 +41,7 @@ export function tune(socket: Socket): void {
 
 /** The listener of a framed socket. */
 interface FrameListener {
-  /** A whole frame; the bytes are only valid during the call. A throw ends the connection with its message. */
+  /** A whole frame; the bytes are only valid during the call. A throw ends the connection; a `FrameError` is the fault of its other end. */
   frame(frame: Buffer): void;
   /** The connection is over; called once, and never by `destroy` itself. */
   ended(reason: string): void;
@@ -118,7 +118,9 @@ export class FramedSocket {
       try {
         this.listener.frame(rest.subarray(4, needed));
       } catch (error) {
-        this.#fault(`sent what is no message: ${error instanceof Error ? error.message : error}`);
+        const isTheirs = error instanceof FrameError;
+        const text = isTheirs ? error.message : String(error);
+        this.#fault(`${isTheirs ? "sent what is no message" : "its message failed here"}: ${text}`);
         return;
       }
       rest = rest.subarray(needed);

@@ -9,7 +9,16 @@ import { limits, tokenBytes } from "../../../src/job/protocol.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import { bytes, hello, helloOf, type Place, place, type Speaker, speaker } from "./stores.ts";
+import {
+  bytes,
+  framed,
+  hello,
+  helloOf,
+  type Place,
+  place,
+  type Speaker,
+  speaker,
+} from "./stores.ts";
 
 quickTime();
 
@@ -141,6 +150,18 @@ describe("a framed socket", () => {
     socket.finish();
     far.resume();
     await expect.poll(() => near.destroyed).toBe(true);
+  });
+
+  test("ends by a failure of its own end too, which is no fault of the other", async () => {
+    const [near, far] = await pair();
+    const ended = new Promise<string>((resolve) => {
+      const frame = (): never => {
+        throw new TypeError("of this end");
+      };
+      new FramedSocket(near, 100, { frame, ended: resolve });
+    });
+    far.write(framed(bytes("fine")));
+    expect(await ended).toBe("its message failed here: TypeError: of this end");
   });
 
   test("ends where the other end reads nothing, with any amount to send", async () => {
