@@ -45,6 +45,7 @@ export function pause(ms: number, signal?: AbortSignal, { unref = false } = {}):
     const timer = setTimeout(done, ms);
     if (unref) timer.unref();
     signal?.addEventListener("abort", done, { once: true });
+    if (signal?.aborted === true) done();
   });
 }
 

@@ -4,7 +4,7 @@ import { lookup } from "node:dns/promises";
 import { isIP, isIPv6 } from "node:net";
 import { InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { longestTimerMs } from "./async.ts";
+import { longestTimerMs, settlesWithin } from "./async.ts";
 import { limits } from "./protocol.ts";
 import { defaultWaitMs, type JoinOptions } from "./rendezvous.ts";
 
@@ -108,9 +108,15 @@ export function isOwnName(host: string, ip: string): boolean {
   return isLoopback(ip) && !isAddress && !loopbackNames.test(host);
 }
 
-/** The numeric address of a host. Rejects as `dns.lookup` does. */
-export async function numericAddress(host: string): Promise<string> {
-  return (await lookup(host)).address;
+/** The numeric address of a host. Rejects as `dns.lookup` does, and with `ETIMEDOUT` past a time or once the signal fires. */
+export async function numericAddress(
+  host: string,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<string> {
+  const found = lookup(host);
+  if (await settlesWithin(timeoutMs, found, signal)) return (await found).address;
+  throw Object.assign(new Error(`no name server knew ${host} in time`), { code: "ETIMEDOUT" });
 }
 
 /**

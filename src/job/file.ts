@@ -19,8 +19,8 @@ import {
   thisProcess,
 } from "./file-record.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
-import { hostLingersMs, StoreServer } from "./server.ts";
-import { connectSession, joinWithRetry, tryConnect } from "./tcp.ts";
+import { hostLingersMs } from "./server.ts";
+import { connectSession, hostStore, joinWithRetry, tryConnect } from "./tcp.ts";
 
 /** Options of a rendezvous at a file. */
 export interface FileOptions {
@@ -79,7 +79,7 @@ async function joinAsHost(
   const context = { address: path, jobId, rank, size };
   const end = performance.now() + args.deadlineMs;
   const secret = randomBytes(32).toString("hex");
-  const server = await StoreServer.listen({ jobId, size, hosted: true, secret, address });
+  const server = await hostStore({ secret, address }, args, context);
   const nonce = randomBytes(16).toString("hex");
   const creator = thisProcess();
   const record = { format, jobId, nonce, secret, creator, host: server.host, port: server.port };

@@ -22,6 +22,7 @@ import {
   requestFrameBytes,
   requests,
 } from "./protocol.ts";
+import { defaultWaitMs } from "./rendezvous.ts";
 import { Store, type StoreOptions } from "./store.ts";
 
 /** Options of a hosted store. */
@@ -37,6 +38,9 @@ export interface StoreServerOptions extends StoreOptions {
   readonly secret?: string | undefined;
   /** Longest time from the connection to the request to join (5000). */
   readonly handshakeMs?: number | undefined;
+  /** Longest time for the lookup of a name (60000), and the signal that ends it. */
+  readonly lookupMs?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Longest time that rank 0 keeps its store for the others when it leaves. */
@@ -126,7 +130,7 @@ export class StoreServer {
       },
     });
     try {
-      const ip = await numericAddress(host);
+      const ip = await numericAddress(host, options.lookupMs ?? defaultWaitMs, options.signal);
       requireSecret(host, ip, options.secret);
       await new Promise<void>((resolve, reject) => {
         server.once("error", reject);
@@ -215,6 +219,7 @@ function cannotListen(address: string, error: unknown): unknown {
       "another process listens there; a second rank 0, an earlier run, or another service",
     EADDRNOTAVAIL: "this machine does not have that address",
     ENOTFOUND: "no machine has that name",
+    ETIMEDOUT: "no name server knew that name in time",
     EACCES: "this user may not use that port",
   };
   return new RendezvousError(

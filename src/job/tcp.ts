@@ -31,7 +31,7 @@ import { type ErrorContext, StillInUseError, signalError, storeError } from "./e
 import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
 import { limits, replies, replyFrameBytes, requests, tokenBytes } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
-import { hostLingersMs, StoreServer } from "./server.ts";
+import { hostLingersMs, StoreServer, type StoreServerOptions } from "./server.ts";
 
 /** Where the store is. */
 export interface TcpOptions {
@@ -64,13 +64,12 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
     async join(joinOptions) {
       const args = joinArguments(joinOptions);
       const { jobId, rank, size, signal } = args;
+      const context = { address, jobId, rank, size };
       const server =
         rank === 0 && options.host !== "other"
-          ? await StoreServer.listen({ jobId, size, hosted: true, address: host, port, secret })
+          ? await hostStore({ address: host, port, secret }, args, context)
           : undefined;
       try {
-        await refuseOpenNetwork(host, secret);
-        const context = { address, jobId, rank, size };
         const target = { host, port, secret: secret ?? "" };
         const left = async (): Promise<void> => {
           await server?.whenEmpty(hostLingersMs);
@@ -87,9 +86,28 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
   };
 }
 
+/** The store of rank 0, within the bounds of its join. */
+export async function hostStore(
+  place: Pick<StoreServerOptions, "address" | "port" | "secret">,
+  { jobId, size, deadlineMs, signal }: JoinArguments,
+  context: ErrorContext,
+): Promise<StoreServer> {
+  const job = { jobId, size, hosted: true };
+  try {
+    return await StoreServer.listen({ ...place, ...job, lookupMs: deadlineMs, signal });
+  } catch (error) {
+    throw isCancelled(signal) ? signalError("join", context, signal) : error;
+  }
+}
+
 /** A rank does not talk to a network without a secret either. A name that cannot be found yet is tried again later. */
-async function refuseOpenNetwork(host: string, secret: string | undefined): Promise<void> {
-  const ip = await numericAddress(host).catch(() => undefined);
+async function refuseOpenNetwork(
+  { host, secret }: Target,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const found = secret === "" ? numericAddress(host, timeoutMs, signal) : Promise.resolve("");
+  const ip = await found.catch(() => undefined);
   if (ip !== undefined) requireSecret(host, ip, secret);
 }
 
@@ -120,6 +138,7 @@ export async function connectSession(
   signal: AbortSignal | undefined,
 ): Promise<RendezvousSession> {
   const end = performance.now() + deadlineMs;
+  await refuseOpenNetwork(target, deadlineMs, signal);
   let pauseMs = firstPauseMs;
   for (;;) {
     if (isCancelled(signal)) throw signalError("join", context, signal);
@@ -205,6 +224,8 @@ function attempt(
       },
       retry,
     );
+    // It may have fired between two attempts.
+    if (isCancelled(signal)) giveUp();
   });
 }
 
