@@ -152,7 +152,7 @@ describe("a framed socket", () => {
     await expect.poll(() => near.destroyed).toBe(true);
   });
 
-  test("ends by a failure of its own end too, which is no fault of the other", async () => {
+  test("ends after a failure of its own listener, worded as one of this end", async () => {
     const [near, far] = await pair();
     const ended = new Promise<string>((resolve) => {
       const frame = (): never => {
