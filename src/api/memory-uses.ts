@@ -19,8 +19,7 @@ export class MemoryUses {
   readonly #adopted = new Map<string, Ranges<bigint>>();
   readonly #addressed = new Map<string, Ranges<bigint>>();
 
-  constructor(uses: Iterable<MemoryUse>) {
-    const all = [...uses];
+  constructor(all: readonly MemoryUse[]) {
     for (const use of all) {
       const memory = memoryOf(use.buffer);
       add(this.#byMemory, memory, offsets(use));
@@ -63,12 +62,9 @@ function add<K, P extends number | bigint>(
   range: Range<P>,
 ): void {
   if (range.begin === range.end) return;
-  let ranges = index.get(key);
-  if (ranges === undefined) {
-    ranges = new Ranges(range.user);
-    index.set(key, ranges);
-  }
-  ranges.add(range);
+  const ranges = index.get(key);
+  if (ranges === undefined) index.set(key, new Ranges(range));
+  else ranges.add(range);
 }
 
 /** The furthest end among the first ranges, and the furthest one of any other user. */
@@ -80,13 +76,14 @@ interface PrefixReach<P extends number | bigint> {
 
 /** Ranges of one memory, or of one device; sorted at the first question that needs it. */
 class Ranges<P extends number | bigint> {
-  readonly #ranges: Range<P>[] = [];
+  readonly #ranges: Range<P>[];
   /** The only user; `undefined` when there are several. */
   #soleUser: number | undefined;
   #reaches: readonly PrefixReach<P>[] | undefined;
 
-  constructor(user: number) {
-    this.#soleUser = user;
+  constructor(first: Range<P>) {
+    this.#ranges = [first];
+    this.#soleUser = first.user;
   }
 
   add(range: Range<P>): void {

@@ -259,8 +259,8 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     if (!this.pending) callback(this.error);
     else {
       const extras = this.#ensureExtras();
-      extras.onSettled ??= [];
-      extras.onSettled.push(callback);
+      if (extras.onSettled === undefined) extras.onSettled = [callback];
+      else extras.onSettled.push(callback);
     }
   }
 
@@ -272,8 +272,8 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     if (!this.pending) callback(this.error);
     else {
       const extras = this.#ensureExtras();
-      extras.onFinal ??= [];
-      extras.onFinal.push(callback);
+      if (extras.onFinal === undefined) extras.onFinal = [callback];
+      else extras.onFinal.push(callback);
     }
   }
 
@@ -285,8 +285,8 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     if (this.#status === "submitted" || this.#status === "done") callback();
     else {
       const extras = this.#ensureExtras();
-      extras.onSubmitted ??= [];
-      extras.onSubmitted.push(callback);
+      if (extras.onSubmitted === undefined) extras.onSubmitted = [callback];
+      else extras.onSubmitted.push(callback);
     }
   }
 

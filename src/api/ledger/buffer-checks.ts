@@ -37,8 +37,8 @@ export function releasedPairError(
   comm: CommInfo,
   { send, recv }: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  const released = [send.call, recv.call].find(isReleased);
-  if (released === undefined) return undefined;
+  if (!isReleased(send.call) && !isReleased(recv.call)) return undefined;
+  const released = isReleased(send.call) ? send.call : recv.call;
   return (posting) => releasedError(refOf(comm, posting), [released]);
 }
 

@@ -180,13 +180,13 @@ export function transferMismatch(
 ): ((posting: Posting) => CollectiveMismatchError) | undefined {
   const from = send.call;
   const to = recv.call;
+  if (from.dtype === to.dtype && from.count === to.count) return undefined;
   const field = from.dtype !== to.dtype ? "dtype" : "count";
   const values = [`${from[field]}`, `${to[field]}`];
   const remedy =
     field === "dtype"
       ? `receive into ${from.dtype}, as it is sent`
       : "lengths are a law: take a subarray of the longer side";
-  if (values[0] === values[1]) return undefined;
   const places = [send.op.place, recv.op.place];
   const heading = places.every((place) => place === undefined) ? [] : ["made at"];
   const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);

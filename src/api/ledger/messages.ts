@@ -108,12 +108,13 @@ function dispatchPairs(
   if (fitting.length === 0 && kept.length === 0) return;
   const pairs = fitting.map(({ send, recv }) => [send, recv]);
   const messages = [...pairs, ...kept.map((end) => [end])];
-  const transfers: Transfer[] = fitting.map(({ send, recv, ...joined }) => ({
+  const transfers: Transfer[] = fitting.map(({ send, recv, sendBatch, recvBatch }) => ({
     send: send.call,
     recv: recv.call,
     sendNumber: send.op.call,
     recvNumber: recv.op.call,
-    ...joined,
+    sendBatch,
+    recvBatch,
   }));
   return attempt(
     state,

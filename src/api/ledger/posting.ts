@@ -111,6 +111,7 @@ export interface PreparedHalf {
 export function wholeTransfer({ transfers }: PreparedTransfer<unknown>): PreparedCall {
   const calls = transfers.map(({ call }) => call);
   const [first] = calls;
+  if (first !== undefined && calls.length === 1) return first;
   const send = calls.find((call) => call.send !== undefined)?.send;
   const recv = calls.find((call) => call.recv !== undefined)?.recv;
   return { count: 0, ...first, send, recv };

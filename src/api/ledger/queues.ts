@@ -27,7 +27,7 @@ export class MessageBatch implements StreamEntry {
   readonly rank: number;
   readonly transfers: readonly TransferPosting[];
   /** Transfers that are not matched, in the order posted. */
-  readonly #open: Map<Operation, TransferPosting>;
+  readonly #open = new Map<Operation, TransferPosting>();
   /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
   readonly #queues = {
     send: new Map<number, Fifo<TransferPosting>>(),
@@ -42,8 +42,8 @@ export class MessageBatch implements StreamEntry {
     this.comm = comm;
     this.rank = rank;
     this.transfers = transfers;
-    this.#open = new Map(transfers.map((transfer) => [transfer.op, transfer]));
     for (const transfer of transfers) {
+      this.#open.set(transfer.op, transfer);
       const queues = this.#queues[transfer.direction];
       let queue = queues.get(transfer.peer);
       if (queue === undefined) {

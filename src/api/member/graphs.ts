@@ -137,18 +137,20 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
 
 /** Throws when a receive among sends and receives that match in any order would overwrite what another one uses. */
 function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
-  const sends: MemoryUse[] = [];
+  const all: MemoryUse[] = [];
   const recvs: MemoryUse[] = [];
   for (const { prepared } of calls) {
     if (!("transfers" in prepared)) continue;
     for (const { call } of prepared.transfers) {
-      const user = sends.length + recvs.length;
-      if (call.send !== undefined) sends.push({ buffer: call.send, user });
-      if (call.recv !== undefined) recvs.push({ buffer: call.recv, user });
+      const buffer = call.send ?? call.recv;
+      if (buffer === undefined) continue;
+      const use = { buffer, user: all.length };
+      all.push(use);
+      if (call.recv !== undefined) recvs.push(use);
     }
   }
   if (recvs.length === 0) return;
-  const uses = new MemoryUses([...sends, ...recvs]);
+  const uses = new MemoryUses(all);
   if (!recvs.some((use) => uses.isShared(use))) return;
   throw poster.check
     .begin("recv", {})

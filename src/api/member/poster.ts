@@ -246,7 +246,8 @@ export class Poster {
 
   /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
   #submitMessages(messages: readonly PostedMessage[]): void {
-    for (const [at, { call, op }] of messages.entries()) this.#notify(call, op, at);
+    let behind = 0;
+    for (const { call, op } of messages) this.#notify(call, op, behind++);
     const transfers = messages.flatMap(({ call, prepared, collected }) =>
       this.#transferPostings(call, prepared, collected),
     );
@@ -343,28 +344,38 @@ export class Poster {
 
   /** The sends and receives of one call; the call is done when all of them are. */
   #transferPostings(
-    { collective, rank, postedAtPs }: RankCall,
+    whole: RankCall,
     { transfers, result }: PreparedTransfer<unknown>,
     collected: CollectedCall,
   ): TransferPosting[] {
-    const { options, op: whole } = collected;
+    const { options, op: wholeOp } = collected;
     const single = transfers.length === 1;
     const parts = transfers.map(({ direction, peer, call: prepared }): TransferPosting => {
-      const op = single ? whole : this.createOp().halfOf(whole);
+      const op = single ? wholeOp : this.createOp().halfOf(wholeOp);
       const part = { call: prepared, signature: [], result: single ? result : undefined };
-      const call = rankCall(direction, rank, prepared, postedAtPs);
-      const posting = this.#posting(call, part, collected, op);
-      return Object.assign(posting, { direction, peer, number: -1 });
+      const call = single ? whole : rankCall(direction, whole.rank, prepared, whole.postedAtPs);
+      const { calledAtPs, deadlinePs, cancellable } = this.#posting(call, part, collected, op);
+      return {
+        call,
+        prepared: part,
+        op,
+        calledAtPs,
+        deadlinePs,
+        cancellable,
+        direction,
+        peer,
+        number: -1,
+      };
     });
     if (!single)
       completeTogether(
-        whole,
+        wholeOp,
         parts.map(({ op }) => op),
         result,
       );
     if (options?.signal !== undefined) {
       for (const { op } of parts)
-        cancelOnSignal(options.signal, this.#ledger, this.facts, collective, op);
+        cancelOnSignal(options.signal, this.#ledger, this.facts, whole.collective, op);
     }
     return parts;
   }

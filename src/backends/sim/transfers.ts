@@ -1,5 +1,5 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
-import { type FusedPlan, type Link, linkModel, packed } from "../../algorithms/index.ts";
+import { type FusedPlan, type Link, linkModel } from "../../algorithms/index.ts";
 import type { Transfer } from "../../api/backend-entry.ts";
 import { bytesOf } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
@@ -70,10 +70,11 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
     inPlaceSafe: true,
     independent: true,
   };
-  const tables = transfers.map(({ send }) => {
-    const { counts, offsets } = packed([send.send?.byteLength ?? 0]);
-    return { lengths: Float64Array.from(counts), offsets: Float64Array.from(offsets) };
-  });
+  const offsets = Float64Array.of(0);
+  const tables = transfers.map(({ send }) => ({
+    lengths: Float64Array.of(send.send?.byteLength ?? 0),
+    offsets,
+  }));
   return {
     dtype: "uint8",
     plan,
@@ -109,10 +110,9 @@ export class Port {
     while (at < busy.length && (busy[at] as number) < startPs) at += 2;
     const joinsBefore = at > 0 && busy[at - 1] === startPs;
     const joinsAfter = busy[at] === startPs + durationPs;
-    const added = [startPs, startPs + durationPs];
     if (joinsBefore && joinsAfter) busy.splice(at - 1, 2);
     else if (joinsBefore) busy[at - 1] = startPs + durationPs;
     else if (joinsAfter) busy[at] = startPs;
-    else busy.splice(at, 0, ...added);
+    else busy.splice(at, 0, startPs, startPs + durationPs);
   }
 }
