@@ -1,6 +1,6 @@
 /** Host memory as the memory of a rank: with an address of its own, and as lanes for folds. */
 import type { Memory } from "../api/backend-entry.ts";
-import { bytesOf, type DType, dtypeInfo } from "../api/index.ts";
+import { bytesOf, type DType, dtypeInfo, InvalidArgumentError } from "../api/index.ts";
 import { type FloatDType, type Lanes, lanesOf, numberToBits } from "./arithmetic/index.ts";
 
 /** Bytes of host memory that a rank owns or was lent. */
@@ -75,6 +75,42 @@ export class HostMemory implements Memory {
  */
 export function allocateHost(device: string, ptr: bigint, byteLength: number): HostMemory {
   return new HostMemory(device, ptr, new Uint8Array(byteLength).buffer, false);
+}
+
+/** Addresses are multiples of this, as CUDA's are. */
+const alignment = 256n;
+
+/** The addresses of a world's memories, and the host memory that its ranks were lent. */
+export class AddressSpace {
+  readonly #borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
+  #next = 0x1000_0000n;
+
+  reserve(byteLength: number): bigint {
+    const address = this.#next;
+    this.#next += ((BigInt(byteLength) + alignment) / alignment) * alignment;
+    return address;
+  }
+
+  /** The memory of an array of the caller, the same object every time. */
+  borrow(device: string, buffer: ArrayBufferLike): HostMemory {
+    let memory = this.#borrowed.get(buffer);
+    if (memory === undefined) {
+      memory = new HostMemory(device, this.reserve(buffer.byteLength), buffer, true);
+      this.#borrowed.set(buffer, memory);
+    }
+    return memory;
+  }
+}
+
+/** The error for more memory than the host gives in one piece. */
+export function allocationError(rank: number, device: string, byteLength: number, cause: unknown) {
+  return new InvalidArgumentError(
+    {
+      headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
+      hint: `dispose buffers after their last use: ${(cause as Error).message}`,
+    },
+    { field: "length", rank, device, cause },
+  );
 }
 
 /** Sets elements of host memory to a value, rounded to the dtype. */

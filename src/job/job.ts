@@ -90,6 +90,11 @@ export class Job implements PeerProcesses {
       this.#commStatus.noteClosed(comm, rank, report);
   }
 
+  /** The unique name of a communicator, the same in every process. */
+  keyOf(comm: CommInfo): string {
+    return this.#keys.of(comm);
+  }
+
   /** Names the children that call `number` of the parent made, in the order of every process. */
   addChildren(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
     this.#keys.add(parent, number, children);

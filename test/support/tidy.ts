@@ -32,6 +32,10 @@ const LAYERS: readonly { folder: string; imports: readonly string[] }[] = [
     folder: "src/backends/nccl/",
     imports: ["src/backends/nccl/", "src/algorithms/", "src/job/", "src/api/"],
   },
+  {
+    folder: "src/backends/tcp/",
+    imports: ["src/backends/tcp/", "src/algorithms/", "src/job/", "src/api/"],
+  },
   { folder: "src/parallel/", imports: ["src/parallel/", "src/api/"] },
   { folder: "src/golden/", imports: ["src/golden/", "src/algorithms/", "src/api/"] },
   { folder: "src/testing/", imports: ["src/testing/", "src/api/"] },
@@ -47,7 +51,14 @@ const PACKAGE_HOMES: Readonly<Record<string, string>> = {
 };
 
 /** Folders that need Node; everything else in src must also run in a browser. */
-const NODE_FOLDERS = ["src/cli/", "src/bench/", "src/golden/", "src/job/", "src/backends/nccl/"];
+const NODE_FOLDERS = [
+  "src/cli/",
+  "src/bench/",
+  "src/golden/",
+  "src/job/",
+  "src/backends/nccl/",
+  "src/backends/tcp/",
+];
 
 /** Folders with results that must depend on their arguments only. */
 const PURE_FOLDERS = ["src/api/", "src/algorithms/", "src/backends/sim/"];

@@ -1,25 +1,9 @@
 /** The devices of a simulated world: each allocates for its rank, at addresses that no other allocation of the world has. */
 
-import { allocateHost, HostMemory } from "../../algorithms/host-memory.ts";
+import { AddressSpace, allocateHost, allocationError } from "../../algorithms/host-memory.ts";
 import type { Memory, RankDevice } from "../../api/backend-entry.ts";
-import { InvalidArgumentError } from "../../api/index.ts";
 import type { Executor } from "./executor.ts";
 import { PhantomMemory } from "./memory.ts";
-
-/** Addresses are multiples of this, as CUDA's are. */
-const alignment = 256n;
-
-/** The simulated addresses of a world, and the host memory that its ranks were lent. */
-class AddressSpace {
-  readonly borrowed = new WeakMap<ArrayBufferLike, HostMemory>();
-  #next = 0x1000_0000n;
-
-  reserve(byteLength: number): bigint {
-    const address = this.#next;
-    this.#next += ((BigInt(byteLength) + alignment) / alignment) * alignment;
-    return address;
-  }
-}
 
 /** The device of one simulated rank. */
 export class SimDevice implements RankDevice {
@@ -50,13 +34,7 @@ export class SimDevice implements RankDevice {
       return allocated ?? allocateHost(name, ptr, byteLength);
     } catch (cause) {
       if (!(cause instanceof RangeError)) throw cause;
-      throw new InvalidArgumentError(
-        {
-          headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,
-          hint: `dispose buffers after their last use: ${cause.message}`,
-        },
-        { field: "length", rank: this.#rank, device: name, cause },
-      );
+      throw allocationError(this.#rank, name, byteLength, cause);
     }
   }
 
@@ -66,13 +44,7 @@ export class SimDevice implements RankDevice {
   }
 
   borrow(buffer: ArrayBufferLike): Memory {
-    const { borrowed } = this.#addresses;
-    let memory = borrowed.get(buffer);
-    if (memory === undefined) {
-      memory = new HostMemory(this.name, this.#addresses.reserve(buffer.byteLength), buffer, true);
-      borrowed.set(buffer, memory);
-    }
-    return memory;
+    return this.#addresses.borrow(this.name, buffer);
   }
 }
 

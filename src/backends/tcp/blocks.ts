@@ -1,0 +1,43 @@
+/** Blocks of memory for messages: aligned for every dtype, and used again. */
+
+/** Memory of one message. */
+export interface Block {
+  readonly memory: ArrayBuffer;
+  /** The message: the first bytes of the memory. */
+  readonly bytes: Uint8Array;
+}
+
+/** Bytes that are kept for later messages. */
+const keptBytes = 8 * 2 ** 20;
+
+const leastBytes = 512;
+
+/** Hands out blocks. */
+export class Blocks {
+  /** Free memory by size, a power of two. */
+  readonly #free = new Map<number, ArrayBuffer[]>();
+  #freeBytes = 0;
+
+  /** A block of some bytes with any contents. */
+  take(byteLength: number): Block {
+    const size = sizeFor(byteLength);
+    const memory = this.#free.get(size)?.pop();
+    if (memory !== undefined) this.#freeBytes -= size;
+    const taken = memory ?? new ArrayBuffer(size);
+    return { memory: taken, bytes: new Uint8Array(taken, 0, byteLength) };
+  }
+
+  /** Takes a block back. */
+  give({ memory }: Block): void {
+    const size = memory.byteLength;
+    if (this.#freeBytes + size > keptBytes) return;
+    this.#freeBytes += size;
+    const same = this.#free.get(size);
+    if (same === undefined) this.#free.set(size, [memory]);
+    else same.push(memory);
+  }
+}
+
+function sizeFor(byteLength: number): number {
+  return Math.max(leastBytes, 2 ** Math.ceil(Math.log2(Math.max(1, byteLength))));
+}

@@ -1,0 +1,92 @@
+/** Opens sessions: a rank of its own, or one rank of a job. */
+import { createSocket } from "node:dgram";
+import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
+import { BackendUnavailableError } from "../../api/index.ts";
+import type { LauncherEnvironment } from "../../api/world/launchers.ts";
+import type { CompareCalls } from "../../job/before-calls.ts";
+import { openJob } from "../../job/job.ts";
+import type { Membership } from "../../job/rendezvous.ts";
+import { Blocks } from "./blocks.ts";
+import { Peers } from "./peers.ts";
+import { type SessionSettings, TcpJobSession, TcpSession } from "./session.ts";
+
+/** Settings of every session. */
+export type Setup = SessionSettings;
+
+/** Settings of a job. */
+export interface JobSetup {
+  readonly host: string | undefined;
+  readonly tls: boolean;
+  readonly compareCalls: CompareCalls;
+  readonly job: Pick<LauncherEnvironment, "localSize" | "size" | "address">;
+}
+
+/** A job of one rank. */
+export function openAlone(setup: Setup, name: string): TcpSession {
+  return new TcpSession({ ...setup, peers: Peers.alone(), info: infoOf(name, 1, 0) });
+}
+
+/** This process's rank in one generation of a job: either all ranks open, or none. */
+export function openJoined(
+  setup: Setup,
+  { host, tls, compareCalls, job }: JobSetup,
+  membership: Membership,
+  { name, timeoutMs, signal }: JoinRequest,
+): Promise<TcpJobSession> {
+  const open = async (
+    generation: Membership,
+    { leftMs, cancelled }: { leftMs: () => number; cancelled: AbortSignal },
+  ): Promise<Peers> => {
+    const own = host ?? (await ownAddress(job));
+    try {
+      return await Peers.open(generation, { host: own, tls }, new Blocks(), {
+        timeoutMs: leftMs(),
+        signal: cancelled,
+      });
+    } catch (error) {
+      const { code, syscall } = error as NodeJS.ErrnoException;
+      if (syscall === undefined) throw error;
+      throw new BackendUnavailableError(
+        {
+          headline: `connect: rank ${generation.rank} cannot listen at ${own}: ${code}`,
+          hint: "tcp({ host }) names an address of this machine",
+        },
+        { rank: generation.rank, size: generation.size, field: "host", cause: error },
+      );
+    }
+  };
+  const backend = {
+    open,
+    undo: async (peers: Peers) => peers.destroy(),
+    session: (peers: Peers, opened: ConstructorParameters<typeof TcpJobSession>[1]) =>
+      new TcpJobSession(
+        { ...setup, peers, info: infoOf(name, peers.size, peers.rank), job: opened },
+        opened,
+      ),
+  };
+  return openJob(membership, backend, { timeoutMs, signal }, compareCalls);
+}
+
+function infoOf(name: string, size: number, rank: number): CommInfo {
+  return { id: 0, name, ranks: Array.from({ length: size }, (_, each) => each), local: [rank] };
+}
+
+const loopbackAddress = "127.0.0.1";
+
+/** The loopback address where all ranks run here, else the address from which this machine reaches the job's store. */
+async function ownAddress({ localSize, size, address }: JobSetup["job"]): Promise<string> {
+  if (localSize === size || address === undefined) return loopbackAddress;
+  const socket = createSocket("udp4");
+  try {
+    // Sends nothing: the system chooses the route.
+    await new Promise<void>((resolve, reject) => {
+      socket.once("error", reject);
+      socket.connect(9, address, resolve);
+    });
+    return socket.address().address;
+  } catch {
+    return loopbackAddress;
+  } finally {
+    socket.close();
+  }
+}

@@ -1,0 +1,50 @@
+/** The options of `tcp()`, and their checks. */
+import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertCompareCalls } from "../../job/before-calls.ts";
+import { assertTimeout } from "../../job/checks.ts";
+
+/** Options of `tcp`. */
+export interface TcpOptions {
+  /**
+   * Address of this machine at which the other ranks reach this one. Left out: the loopback address where all ranks run on one
+   * machine, else the address from which this machine reaches the job's store.
+   */
+  readonly host?: string | undefined;
+  /**
+   * Encrypts the messages between ranks: TLS 1.3 with a key for each rank that its job's store hands out. Off when left out: data
+   * travels as it is, and only the connection is proved.
+   */
+  readonly tls?: boolean | undefined;
+  /** Deadline of a call that gives none, in milliseconds; none when left out. */
+  readonly timeoutMs?: number | undefined;
+  /**
+   * Comparison of calls among the ranks before data moves, in the job's store. `once`, when left out, compares every new kind of
+   * call of a communicator, `always` every call, `off` none.
+   */
+  readonly compareCalls?: "off" | "once" | "always" | undefined;
+  /** The algorithm of a collective, as in `sim({ algorithms })`. */
+  readonly algorithms?: AlgorithmChoice | undefined;
+  /** The library of the followed plans, as in `sim({ like })`; by default, jobs of up to 8 ranks follow the same plans. */
+  readonly like?: "nccl-2.28" | undefined;
+  /** The machine of the followed plans, as in `sim({ topology })`. */
+  readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
+  /** The pinned plans of NCCL, as in `sim({ plan })`. */
+  readonly plan?: NcclPin | undefined;
+  /** Latency and bandwidth between ranks, for `explain` and `estimate`; those of a loopback connection when left out. */
+  readonly link?: LinkOptions | undefined;
+}
+
+const kinds: OptionKinds<TcpOptions> = {
+  ...{ host: "string", tls: "boolean", timeoutMs: true, compareCalls: true },
+  ...{ algorithms: "object", like: true, topology: true, plan: "object", link: "object" },
+};
+
+/** Refuses invalid options; plans and links are checked by their constructors. */
+export function assertTcpOptions(options: TcpOptions): void {
+  assertOptions("tcp", options, kinds, { renamed: { checks: "compareCalls" } });
+  const { host, timeoutMs, compareCalls } = options;
+  if (host === "") throw invalid("tcp", "host", textOf(host), "an address of this machine");
+  if (timeoutMs !== undefined) assertTimeout("tcp", timeoutMs);
+  assertCompareCalls("tcp", compareCalls);
+}

@@ -1,0 +1,159 @@
+/** Sends and receives with their other end in another process: each in slices, with credits of its flow. */
+import type { RemoteTransfer } from "../../api/backend-entry.ts";
+import { bytesOf, CollectiveMismatchError, type DType } from "../../api/index.ts";
+import type { Flow } from "./flows.ts";
+import type { Peers } from "./peers.ts";
+import type { RankMemory } from "./values.ts";
+import type { FlowId } from "./wire.ts";
+
+const sliceBytes = 256 * 2 ** 10;
+
+/** Slices of a message that may wait at the receiver. */
+const credits = 4;
+
+/** One end of a message, and its place. */
+export interface TransferRequest {
+  readonly peers: Peers;
+  readonly comm: string;
+  readonly ranks: readonly number[];
+  readonly name: string;
+  readonly half: RemoteTransfer;
+  readonly memory: RankMemory;
+}
+
+/** One end of a message under way. */
+export class TransferRun {
+  readonly #request: TransferRequest;
+  readonly #peer: number;
+  readonly #id: FlowId;
+  readonly #bytes: Uint8Array;
+  readonly #slices: number;
+  #next = 0;
+  #unsent = 0;
+  #isOver = false;
+  readonly #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void };
+  readonly done: Promise<void>;
+
+  constructor(request: TransferRequest) {
+    const { half, memory, ranks } = request;
+    this.#request = request;
+    this.#peer = ranks[half.peer] as number;
+    this.#id = { sequence: (2 * half.number + 1) >>> 0, channel: 0, round: 0 };
+    const byteLength = half.call.count * bytesOf(half.call.dtype as DType);
+    this.#bytes = new Uint8Array(memory.memory.buffer, memory.byteOffset, byteLength);
+    this.#slices = Math.max(1, Math.ceil(byteLength / sliceBytes));
+    let settle: { resolve: () => void; reject: (error: unknown) => void } | undefined;
+    this.done = new Promise((resolve, reject) => {
+      settle = { resolve, reject };
+    });
+    this.#settle = settle as NonNullable<typeof settle>;
+  }
+
+  /** Ranks of the job at both ends of it. */
+  get peer(): number {
+    return this.#peer;
+  }
+
+  start(): void {
+    if (this.#request.half.direction === "recv") this.#receive();
+    else this.#begin();
+  }
+
+  fail(error: unknown): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#forget();
+    this.#settle.reject(error);
+  }
+
+  readonly #begin = (): void => {
+    if (!this.#isOver && this.#endpoint.begin(this.#begin)) this.#send();
+  };
+
+  get #endpoint() {
+    const { peers, comm } = this.#request;
+    return peers.endpoint(comm, this.#peer);
+  }
+
+  readonly #send = (): void => {
+    const { peers, comm } = this.#request;
+    const endpoint = this.#endpoint;
+    const flow: Flow = endpoint.outgoing(this.#id, credits);
+    const total = this.#bytes.byteLength;
+    while (!this.#isOver && this.#next < this.#slices && flow.takeCredit(this.#send)) {
+      const slice = this.#slice(this.#next++);
+      endpoint.sent(slice.byteLength);
+      const isSending = peers.send(this.#peer, comm, { ...this.#id, total }, slice, () => {
+        this.#unsent--;
+        this.#finishIfDone();
+      });
+      if (isSending) this.#unsent++;
+    }
+    this.#finishIfDone();
+  };
+
+  readonly #receive = (): void => {
+    const { peers, comm } = this.#request;
+    const flow = this.#endpoint.incoming(this.#id);
+    while (!this.#isOver && this.#next < this.#slices) {
+      const arrival = flow.take(this.#receive);
+      if (arrival === undefined) return;
+      const { block, total } = arrival;
+      const slice = this.#slice(this.#next);
+      if (
+        total !== this.#bytes.byteLength % 2 ** 32 ||
+        block.bytes.byteLength !== slice.byteLength
+      ) {
+        peers.blocks.give(block);
+        this.fail(this.#lengthError(total));
+        return;
+      }
+      slice.set(block.bytes);
+      peers.blocks.give(block);
+      if (this.#next + credits < this.#slices) peers.credit(this.#peer, comm, this.#id);
+      this.#next++;
+    }
+    this.#finishIfDone();
+  };
+
+  #slice(number: number): Uint8Array {
+    return this.#bytes.subarray(number * sliceBytes, (number + 1) * sliceBytes);
+  }
+
+  #finishIfDone(): void {
+    if (this.#isOver || this.#next < this.#slices || this.#unsent > 0) return;
+    this.#isOver = true;
+    const { peers, comm, half } = this.#request;
+    if (half.direction === "recv") {
+      const report = this.#endpoint.end(this.#bytes.byteLength);
+      if (report !== undefined) peers.ended(this.#peer, comm, report);
+    }
+    this.#forget();
+    this.#settle.resolve();
+  }
+
+  /** A flow has one direction here: the other direction of the pair has numbers of its own. */
+  #forget(): void {
+    const { half, peers } = this.#request;
+    this.#endpoint.forgetFlow(this.#id.sequence, half.direction, peers.blocks);
+  }
+
+  #lengthError(total: number): CollectiveMismatchError {
+    const { half, name, ranks } = this.#request;
+    const { call, peer } = half;
+    return new CollectiveMismatchError(
+      {
+        headline: `recv: rank ${peer} has sent ${total} bytes, rank ${call.rank} expects ${this.#bytes.byteLength}`,
+        hint: "send and recv of one message have the same dtype and count",
+      },
+      {
+        rank: call.rank,
+        size: ranks.length,
+        comm: name,
+        collective: "recv",
+        ranks: [peer, call.rank],
+        values: [`${total} bytes`, `${this.#bytes.byteLength} bytes`],
+      },
+    );
+  }
+}
