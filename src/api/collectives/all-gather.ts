@@ -1,6 +1,6 @@
 /** All-gather: every rank ends with the inputs of all ranks, one after another. */
 import type { AllGatherArgs, Data } from "../calls.ts";
-import type { Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
@@ -28,13 +28,6 @@ export function prepareAllGather<S extends Data, R extends Data>(
   const recv = check.buffer("recv", args.recv);
   check.shape("recv", recv, send.dtype, size * send.length);
   check.apart(send, recv, rank * send.length);
-  return {
-    call: { dtype: send.dtype, count: send.length, send, recv },
-    signature: [
-      ["collective", "allGather"],
-      ["dtype", send.dtype],
-      ["count", send.length],
-    ],
-    result: args.recv,
-  };
+  const call = { dtype: send.dtype, count: send.length, send, recv };
+  return { call, signature: signatureOf("allGather", call), result: args.recv };
 }

@@ -1,6 +1,6 @@
 /** All-gatherv: an all-gather of blocks that each have a length of their own, known to every rank. */
 import type { AllGathervArgs, Data } from "../calls.ts";
-import type { Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { allGatherSpec } from "./all-gather.ts";
 import { assertDisjoint, blocksIn, countFields } from "./blocks.ts";
@@ -24,19 +24,11 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
   assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   check.apart(send, recv, recvOffsets[rank] as number);
+  const blocks = { recvCounts, recvOffsets };
+  const call = { dtype: send.dtype, count: send.length, send, recv, blocks };
   return {
-    call: {
-      dtype: send.dtype,
-      count: send.length,
-      send,
-      recv,
-      blocks: { recvCounts, recvOffsets },
-    },
-    signature: [
-      ["collective", "allGatherv"],
-      ["dtype", send.dtype],
-      ...countFields("recvCounts", recvCounts),
-    ],
+    call,
+    signature: signatureOf("allGatherv", call, countFields("recvCounts", recvCounts)),
     result: args.recv,
   };
 }

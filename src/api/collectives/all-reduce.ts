@@ -1,6 +1,6 @@
 /** All-reduce: every rank ends with the fold of all ranks' inputs, the same bits everywhere. */
 import type { AllReduceArgs, Data, Received } from "../calls.ts";
-import { opSignature, type Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
 
@@ -27,14 +27,10 @@ export function prepareAllReduce<S extends Data, R extends Data | undefined>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
+  const call = { dtype: send.dtype, op, count: send.length, send, recv };
   return {
-    call: { dtype: send.dtype, op, count: send.length, send, recv },
-    signature: [
-      ["collective", "allReduce"],
-      ["dtype", send.dtype],
-      ["op", opSignature(op)],
-      ["count", send.length],
-    ],
+    call,
+    signature: signatureOf("allReduce", call),
     result: (args.recv ?? args.send) as Received<R, S>,
   };
 }

@@ -1,6 +1,6 @@
 /** All-to-all: block j of rank i goes to block i of rank j. */
 import type { AllToAllArgs, Data } from "../calls.ts";
-import type { Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
@@ -31,13 +31,6 @@ export function prepareAllToAll<S extends Data, R extends Data>(
   }
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv);
-  return {
-    call: { dtype: send.dtype, count: send.length / size, send, recv },
-    signature: [
-      ["collective", "allToAll"],
-      ["dtype", send.dtype],
-      ["count", send.length / size],
-    ],
-    result: args.recv,
-  };
+  const call = { dtype: send.dtype, count: send.length / size, send, recv };
+  return { call, signature: signatureOf("allToAll", call), result: args.recv };
 }

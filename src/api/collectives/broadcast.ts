@@ -1,6 +1,6 @@
 /** Broadcast: every rank ends with a copy of the root's input. */
 import type { BroadcastArgs, Data, Received } from "../calls.ts";
-import type { Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
@@ -31,14 +31,10 @@ export function prepareBroadcast<S extends Data, R extends Data | undefined>(
     check.shape("recv", recv, send.dtype, send.length);
     check.apart(send, recv, 0);
   }
+  const call = { dtype: recv.dtype, count: recv.length, root, send, recv };
   return {
-    call: { dtype: recv.dtype, count: recv.length, root, send, recv },
-    signature: [
-      ["collective", "broadcast"],
-      ["root", root],
-      ["dtype", recv.dtype],
-      ["count", recv.length],
-    ],
+    call,
+    signature: signatureOf("broadcast", call),
     result: (args.recv ?? args.send) as Received<R, S>,
   };
 }

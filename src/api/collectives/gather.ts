@@ -1,7 +1,7 @@
 /** Gather: the root ends with the inputs of all ranks, one after another or where it says. */
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, GatherArgs } from "../calls.ts";
-import type { Prepared, PreparedBlocks } from "../ledger/posting.ts";
+import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { assertDisjoint, blocksIn } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
@@ -36,15 +36,15 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
   const recv = rank === root ? check.buffer("recv", args.recv) : undefined;
   const blocks = recv && receiveBlocks(check, args, send, recv, size);
   if (recv !== undefined) check.apart(send, recv, blocks?.recvOffsets?.[rank]);
-  return {
-    call: { dtype: send.dtype, count: send.length, root, send, recv, ...(blocks && { blocks }) },
-    signature: [
-      ["collective", "gather"],
-      ["root", root],
-      ["dtype", send.dtype],
-    ],
-    result: args.recv as R | undefined,
+  const call = {
+    dtype: send.dtype,
+    count: send.length,
+    root,
+    send,
+    recv,
+    ...(blocks && { blocks }),
   };
+  return { call, signature: signatureOf("gather", call, []), result: args.recv as R | undefined };
 }
 
 /** Where the root puts each rank's block; without counts all are as long as the root's own. */

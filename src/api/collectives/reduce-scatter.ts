@@ -1,6 +1,6 @@
 /** Reduce-scatter: rank r ends with the fold of block r of all ranks' inputs. */
 import type { Data, ReduceScatterArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
 
@@ -29,14 +29,6 @@ export function prepareReduceScatter<S extends Data, R extends Data>(
   check.shape("send", send, recv.dtype, size * recv.length);
   check.apart(send, recv, -rank * recv.length);
   const op = check.op(args.op, send.dtype);
-  return {
-    call: { dtype: send.dtype, op, count: recv.length, send, recv },
-    signature: [
-      ["collective", "reduceScatter"],
-      ["dtype", send.dtype],
-      ["op", opSignature(op)],
-      ["count", recv.length],
-    ],
-    result: args.recv,
-  };
+  const call = { dtype: send.dtype, op, count: recv.length, send, recv };
+  return { call, signature: signatureOf("reduceScatter", call), result: args.recv };
 }

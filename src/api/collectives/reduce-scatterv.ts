@@ -1,6 +1,6 @@
 /** Reduce-scatterv: a reduce-scatter of blocks that each have a length of their own, known to every rank. */
 import type { Data, ReduceScattervArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { countFields, runningSum, sum } from "./blocks.ts";
 import { reduceScatterSpec } from "./reduce-scatter.ts";
@@ -28,21 +28,11 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
   check.shape("recv", recv, send.dtype, sendCounts[rank] as number, { why });
   check.apart(send, recv, -(sendOffsets[rank] as number));
   const op = check.op(args.op, send.dtype);
+  const blocks = { sendCounts, sendOffsets };
+  const call = { dtype: send.dtype, op, count: recv.length, send, recv, blocks };
   return {
-    call: {
-      dtype: send.dtype,
-      op,
-      count: recv.length,
-      send,
-      recv,
-      blocks: { sendCounts, sendOffsets },
-    },
-    signature: [
-      ["collective", "reduceScatterv"],
-      ["dtype", send.dtype],
-      ["op", opSignature(op)],
-      ...countFields("sendCounts", sendCounts),
-    ],
+    call,
+    signature: signatureOf("reduceScatterv", call, countFields("sendCounts", sendCounts)),
     result: args.recv,
   };
 }

@@ -1,6 +1,6 @@
 /** Reduce: the root ends with the fold of all ranks' inputs. */
 import type { Data, Received, ReduceArgs } from "../calls.ts";
-import { opSignature, type Prepared } from "../ledger/posting.ts";
+import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { everyRanksBlock, type Specification } from "./spec.ts";
 
@@ -30,22 +30,17 @@ export function prepareReduce<S extends Data, R extends Data | undefined>(
   check.shape("recv", recv, send.dtype, send.length);
   check.apart(send, recv, 0);
   const op = check.op(args.op, send.dtype);
+  const call = {
+    dtype: send.dtype,
+    op,
+    count: send.length,
+    root,
+    send,
+    recv: rank === root ? recv : undefined,
+  };
   return {
-    call: {
-      dtype: send.dtype,
-      op,
-      count: send.length,
-      root,
-      send,
-      recv: rank === root ? recv : undefined,
-    },
-    signature: [
-      ["collective", "reduce"],
-      ["root", root],
-      ["dtype", send.dtype],
-      ["op", opSignature(op)],
-      ["count", send.length],
-    ],
+    call,
+    signature: signatureOf("reduce", call),
     result: rank === root ? ((args.recv ?? args.send) as Received<R, S>) : undefined,
   };
 }

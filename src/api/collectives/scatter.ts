@@ -1,7 +1,7 @@
 /** Scatter: every rank ends with its block of the root's input. */
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, ScatterArgs } from "../calls.ts";
-import type { Prepared, PreparedBlocks } from "../ledger/posting.ts";
+import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { blocksIn } from "./blocks.ts";
 import type { Specification } from "./spec.ts";
@@ -36,15 +36,15 @@ export function prepareScatter<S extends Data, R extends Data>(
   const send = rank === root ? check.buffer("send", args.send) : undefined;
   const blocks = send && sendBlocks(check, args, send, recv, size);
   if (send !== undefined) check.apart(send, recv, -(blocks?.sendOffsets?.[rank] ?? 0));
-  return {
-    call: { dtype: recv.dtype, count: recv.length, root, send, recv, ...(blocks && { blocks }) },
-    signature: [
-      ["collective", "scatter"],
-      ["root", root],
-      ["dtype", recv.dtype],
-    ],
-    result: args.recv,
+  const call = {
+    dtype: recv.dtype,
+    count: recv.length,
+    root,
+    send,
+    recv,
+    ...(blocks && { blocks }),
   };
+  return { call, signature: signatureOf("scatter", call, []), result: args.recv };
 }
 
 /** Where each rank's block lies at the root; without counts all are as long as the root's own. */

@@ -1,6 +1,7 @@
 /** Matches sends and receives at the heads of their ranks' queues, and dispatches them. */
 import type { CommInfo, Transfer } from "../backend.ts";
 import type { CommError } from "../errors.ts";
+import type { Operation } from "../op.ts";
 import {
   aliasingErrors,
   releasedPairError,
@@ -33,17 +34,15 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
   const { arrived } = queues;
   const changed = new Set(state.isDistributed ? queues.headBatches() : arrived);
   for (const batch of changed) batch.closeSettled();
-  for (const op of queues.takeCancelled()) {
+  const close = (op: Operation): void => {
     const batch = queues.batch(op.rank);
     if (batch?.close(op)) changed.add(batch);
-  }
+  };
+  for (const op of queues.takeCancelled()) close(op);
   const remote = remoteNow();
   const waiting = awaitExchangePeers(state, remote);
   if (waiting !== undefined) return waiting;
-  for (const { op } of remote) {
-    const batch = queues.batch(op.rank);
-    if (batch?.close(op)) changed.add(batch);
-  }
+  for (const { op } of remote) close(op);
   queues.markCompared(arrived);
   const matched = takePairs(arrived, (rank) => queues.batch(rank));
   for (const { sendBatch, recvBatch } of matched) {

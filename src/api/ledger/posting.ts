@@ -95,9 +95,18 @@ export function bytesSent(
   return send?.byteLength ?? 0;
 }
 
-/** The part of an operator that must be equal on all ranks: a pre-multiplied sum's scalar may differ. */
-export function opSignature(op: ReduceOp): string {
-  return typeof op === "string" ? op : "preMul";
+/** The fields of a collective call that must be equal on all ranks; `lengths` are its count, where they are no others. */
+export function signatureOf(
+  collective: CollectiveName,
+  { root, dtype, op, count }: PreparedCall,
+  lengths: readonly SignatureField[] = [["count", count]],
+): readonly SignatureField[] {
+  const fields: SignatureField[] = [["collective", collective]];
+  if (root !== undefined) fields.push(["root", root]);
+  fields.push(["dtype", dtype]);
+  // The scalar of a pre-multiplied sum may differ.
+  if (op !== undefined) fields.push(["op", typeof op === "string" ? op : "preMul"]);
+  return fields.concat(lengths);
 }
 
 /** A send or a receive of a call. */

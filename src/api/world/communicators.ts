@@ -5,8 +5,9 @@
  * splits therefore takes memory for its open communicators only. An id is never used twice.
  */
 import type { CommInfo } from "../backend.ts";
-import type { CommError } from "../errors.ts";
+import type { CallOrder, CommError } from "../errors.ts";
 import type { WorldContext } from "../ledger/comm-state.ts";
+import { commsIn, endless, orderErrors } from "../ledger/deadlock/report.ts";
 import type { CallLabel, Failures } from "../ledger/failures.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { type CommRequests, Member } from "../member/member.ts";
@@ -96,23 +97,17 @@ export class Communicators {
 
   /** Aborts every communicator, and calls the hooks of those that were not aborted before. */
   abortAll(errorOf: ErrorOf, reason: unknown): void {
-    this.#world.endTogether(() => {
-      for (const ledger of this.ledgers) {
-        ledger.abort((_, caller, failed) => errorOf(caller, failed));
-      }
-    });
+    this.#endEach((ledger) => ledger.abort((_, caller, failed) => errorOf(caller, failed)));
     notifyAborted([...this.#entries.values()], reason);
   }
 
   /** Ends every communicator that a lost world rank is a member of. */
   onRankLost(lost: number, reason: string): void {
-    this.#world.endTogether(() => {
-      for (const ledger of this.ledgers) {
-        const { comm } = ledger;
-        const member = comm.ranks.indexOf(lost);
-        if (member < 0) continue;
-        ledger.abort((rank, _caller, failed) => lostError(comm, rank, member, reason, failed));
-      }
+    this.#endEach((ledger) => {
+      const { comm } = ledger;
+      const member = comm.ranks.indexOf(lost);
+      if (member < 0) return;
+      ledger.abort((rank, _caller, failed) => lostError(comm, rank, member, reason, failed));
     });
   }
 
@@ -125,15 +120,26 @@ export class Communicators {
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
   terminateAll(errorOf: ErrorOf, member?: number): void {
-    this.#world.endTogether(() => {
-      for (const ledger of this.ledgers) {
-        const { ranks } = ledger.comm;
-        // The first communicator has all ranks of the world, each at its own place.
-        const isConcerned = member === undefined || ranks[member] === member;
-        if (!isConcerned && !ranks.includes(member)) continue;
-        ledger.terminate((_, caller, failed) => errorOf(caller, failed));
-      }
+    this.#endEach((ledger) => {
+      const { ranks } = ledger.comm;
+      // The first communicator has all ranks of the world, each at its own place.
+      const isConcerned = member === undefined || ranks[member] === member;
+      if (!isConcerned && !ranks.includes(member)) return;
+      ledger.terminate((_, caller, failed) => errorOf(caller, failed));
     });
+  }
+
+  /** Ends communicators of calls that wait for each other, across processes. */
+  endInverted(orders: readonly CallOrder[]): void {
+    const { errorOf } = orderErrors(orders, endless);
+    const comms = commsIn(orders);
+    this.#endEach((ledger) => {
+      if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));
+    });
+  }
+
+  #endEach(end: (ledger: Ledger) => void): void {
+    this.#world.endTogether(() => this.ledgers.forEach(end));
   }
 
   /** Resolves when no call is being executed or about to wake its ranks. */

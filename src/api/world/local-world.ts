@@ -21,11 +21,8 @@ import { WorldContext } from "../ledger/comm-state.ts";
 import { waitCause } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
 import {
-  commsIn,
   deadlockErrors,
-  endless,
   interruptedText,
-  orderErrors,
   stallErrors,
   stallText,
   type WorldSnapshot,
@@ -145,15 +142,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     return new OrderWatch(job, {
       openCalls: () => this.#communicators.ledgers.map(({ openCalls }) => openCalls),
       isBlocked: () => this.#context.isBlocked,
-      onInversion: (orders) => {
-        const { errorOf } = orderErrors(orders, endless);
-        const comms = commsIn(orders);
-        this.#context.endTogether(() => {
-          for (const ledger of this.#communicators.ledgers) {
-            if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));
-          }
-        });
-      },
+      onInversion: (orders) => this.#communicators.endInverted(orders),
     });
   }
 
