@@ -22,6 +22,7 @@ export function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[
   if (dtype === undefined) return [];
   const folds = calls.flatMap(({ op }) => (op === undefined ? [] : [plan.folds(dtype, op)]));
   const joined = folds.some(({ separate }) => separate !== undefined);
+  const { inPlaceSafe, independent } = plan.fused;
   const bound: BoundCall = {
     dtype,
     plan: plan.fused,
@@ -30,7 +31,7 @@ export function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[
     outputs: calls.map((call) => boundBuffer(call.recv)),
     folds: folds.map(({ fold }) => fold),
     separate: joined ? folds.map(({ fold, separate }) => separate ?? fold) : undefined,
-    inPlace: calls.some(overlaps),
+    inPlace: !(inPlaceSafe && independent) && calls.some(overlaps),
   };
   return [bound];
 }

@@ -40,7 +40,7 @@ export interface BoundCall {
    * and `takeSeparate` combines both. By rank.
    */
   readonly separate: readonly Fold[] | undefined;
-  /** True if the output of a rank overlaps its input. */
+  /** True if the output of a rank overlaps its input, where the plan depends on that. */
   readonly inPlace: boolean;
   /** The executor's cached work for the call. */
   work?: object;
