@@ -6,7 +6,9 @@ import { describe, expect, test } from "vitest";
 import { bytesFromBits, isFloat } from "../../src/testing/oracle/elements.ts";
 import { type FoldOracle, judgeRun } from "../../src/testing/oracle/judge.ts";
 import { oracleFinish, oracleFold } from "../../src/testing/oracle/rounding.ts";
+import { runsOf } from "../support/seed.ts";
 import { host } from "./host-backend.ts";
+import { someSizes } from "./suite.ts";
 import { worldsConform } from "./worlds.ts";
 
 const page = readFileSync(new URL("../../docs/backends.md", import.meta.url), "utf8");
@@ -20,7 +22,7 @@ test("is the code of docs/backends.md", async () => {
 worldsConform({
   name: "host",
   backend: host,
-  sizes: [1, 2, 3, 8],
+  sizes: someSizes,
   capabilities: {
     hostArrays: false,
     virtualTime: false,
@@ -33,7 +35,7 @@ test("gives whole programs what the oracle requires", async () => {
   await checkProperty(
     programs(),
     async (program) => judgeRun(program, await runProgram(host(), program)),
-    { runs: 200 },
+    { runs: runsOf(200) },
   );
 });
 
@@ -60,7 +62,7 @@ test("folds any bits in the order of ranks, rounded once at every hop", async ()
       kinds: ["allReduce", "reduce", "reduceScatter", "reduceScatterv"],
     }),
     async (program) => judgeRun(program, await runProgram(host(), program), inRankOrder),
-    { runs: 100 },
+    { runs: runsOf(100) },
   );
 });
 

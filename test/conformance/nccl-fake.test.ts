@@ -4,6 +4,7 @@
  */
 import { afterEach, expect } from "vitest";
 import { type FakeGpus, fakeGpus } from "../support/fake-gpus/index.ts";
+import { someSizes } from "./suite.ts";
 import { worldsConform } from "./worlds.ts";
 
 const machines: FakeGpus[] = [];
@@ -23,7 +24,7 @@ worldsConform({
     machines.push(gpus);
     return gpus.backend();
   },
-  sizes: [1, 2, 3, 8],
+  sizes: someSizes,
   foldsAsExplained: false,
   capabilities: {
     hostArrays: false,

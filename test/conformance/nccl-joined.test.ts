@@ -5,11 +5,10 @@
 import { type ConformanceRanks, conformanceOfRanks, type UseRanks } from "twinccl/testing";
 import { fakeGpus } from "../support/fake-gpus/index.ts";
 import { crossed } from "../support/messages.ts";
-import { isAll } from "../support/seed.ts";
 import { expectClean } from "../unit/backends/nccl/gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "../unit/backends/nccl/job/joined.ts";
 import { parts } from "./parts.ts";
-import { testAll } from "./suite.ts";
+import { someSizes, testAll } from "./suite.ts";
 
 /** A new job for every use. */
 function joining(compareCalls?: "always"): UseRanks {
@@ -35,7 +34,7 @@ const cases = conformanceOfRanks({
   backend: "nccl",
   use: joining(),
   useCompared: joining("always"),
-  sizes: isAll ? [1, 2, 3, 8] : [1, 3],
+  sizes: someSizes,
   foldsAsExplained: false,
   capabilities: {
     hostArrays: false,

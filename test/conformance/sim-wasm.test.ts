@@ -1,6 +1,7 @@
 /** The simulation with its fast executor, by itself and with threads that are called for every call. */
 import { sim, wasm } from "twinccl/sim";
 import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
+import { someSizes } from "./suite.ts";
 import { worldsConform } from "./worlds.ts";
 
 const capabilities = {
@@ -15,7 +16,7 @@ worldsConform({
   name: "sim(wasm)",
   keepsWorlds: true,
   backend: () => sim({ executor: wasm() }),
-  sizes: [1, 2, 3, 8],
+  sizes: someSizes,
   capabilities,
 });
 

@@ -14,7 +14,7 @@ import { Replay, recordsOf } from "./replay.ts";
 const everything = process.env["TWINCCL_GOLDEN"] === "all";
 
 /** Input elements that a sample may regenerate, for each file; large cases are left to the full run. */
-const sampleElements = isAll ? 5e7 : 1e7;
+const sampleElements = isAll ? 5e7 : 5e6;
 
 /** Small cases of a sample; every file but the longest is within it. */
 const sampleCases = isAll ? 2000 : 100;

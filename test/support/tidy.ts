@@ -193,7 +193,7 @@ export function nodeViolations(file: SourceFile, exceptions: readonly Exception[
     if (!isObject) return;
     const name = ts.isQualifiedName(node) ? node.left.getText() : node.expression.getText();
     if (["process", "Buffer", "NodeJS"].includes(name)) {
-      found.push(`${where}: uses Node's ${name} outside ${NODE_FOLDERS.join(", ")}`);
+      found.push(`${where()}: uses Node's ${name} outside ${NODE_FOLDERS.join(", ")}`);
     }
   });
   return found;
@@ -220,7 +220,7 @@ export function launcherVariables(file: SourceFile): string[] {
   visit(file, (node, where) => {
     const isName = ts.isIdentifier(node) || ts.isStringLiteralLike(node);
     if (!isName || !LAUNCHER_VARIABLE.test(node.text)) return;
-    found.push(`${where}: ${node.text}; ${LAUNCHER_HOMES[0]} reads the variables of launchers`);
+    found.push(`${where()}: ${node.text}; ${LAUNCHER_HOMES[0]} reads the variables of launchers`);
   });
   return found;
 }
@@ -233,7 +233,7 @@ export function impureCalls(file: SourceFile, exceptions: readonly Exception[]):
     const name = impureName(node);
     const banned = name === undefined ? undefined : BANNED[name];
     if (banned === undefined || isExcepted(file.path, banned.rule, exceptions)) return;
-    found.push(`${where}: ${name} (${banned.rule}); ${banned.instead}`);
+    found.push(`${where()}: ${name} (${banned.rule}); ${banned.instead}`);
   });
   return found;
 }
@@ -443,11 +443,13 @@ function sourceOf(path: string): string {
   return path.replace(/\.js$/, ".d.ts");
 }
 
-function visit(file: SourceFile, see: (node: ts.Node, where: string) => void): void {
+function visit(file: SourceFile, see: (node: ts.Node, where: () => string) => void): void {
   const tree = treeOf(file);
   const walk = (node: ts.Node): void => {
-    const { line } = tree.getLineAndCharacterOfPosition(node.getStart(tree));
-    see(node, `${file.path}:${line + 1}`);
+    see(node, () => {
+      const { line } = tree.getLineAndCharacterOfPosition(node.getStart(tree));
+      return `${file.path}:${line + 1}`;
+    });
     ts.forEachChild(node, walk);
   };
   walk(tree);

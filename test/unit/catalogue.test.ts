@@ -39,7 +39,7 @@ function wordsOf(path: string, text: string): { identifiers: string[]; quoted: s
     else if (ts.isStringLiteralLike(node)) quoted.push(node.text);
     ts.forEachChild(node, see);
   };
-  see(ts.createSourceFile(path, text, ts.ScriptTarget.ES2022, true));
+  see(ts.createSourceFile(path, text, ts.ScriptTarget.ES2022));
   return { identifiers, quoted };
 }
 
