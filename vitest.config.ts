@@ -2,10 +2,8 @@
  * The tests: the areas of the code, each of which runs by its name, and projects that run by modes of their names.
  *
  * `vitest run` proves every claim in two minutes on two cores; `--mode all` adds the files `*.long.test.ts` and draws all cases of
- * properties; `--mode rest` runs what that adds. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
+ * properties. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
  */
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
 import { defineConfig, type ViteUserConfig } from "vitest/config";
 import { sourceEntries } from "./tools/source-entries.ts";
 
@@ -56,27 +54,12 @@ const ownProcess: readonly string[] = [
   ...["host-backend", "planted-backends"].map((name) => `test/conformance/${name}.test.ts`),
 ];
 
-/** Files that `--mode all` gives nothing but what `vitest run` has: they draw no cases by the mode. */
-function sameInAll(): string[] {
-  const files = readdirSync("test", { recursive: true, encoding: "utf8" })
-    .map((name) => join("test", name))
-    .filter((path) => path.endsWith(".test.ts") && !path.endsWith(".long.test.ts"));
-  return files.filter((path) => {
-    const text = readFileSync(path, "utf8");
-    const helpers = [...text.matchAll(/from "(\.{1,2}\/[^"]+\.ts)"/g)]
-      .map(([, name = ""]) => join(dirname(path), name))
-      .filter((helper) => helper.startsWith("test/") && existsSync(helper));
-    const texts = [text, ...helpers.map((helper) => readFileSync(helper, "utf8"))];
-    return !texts.some((each) => /support\/(seed|long-test)\.ts"/.test(each));
-  });
-}
-
 /** Without `--project` all areas are one project: a process loads the modules of src once, not once for each area. */
 const isByArea = process.argv.some((word) => word.startsWith("--project"));
 
 export default defineConfig(({ mode }): ViteUserConfig => {
   const isAll = mode !== "test";
-  const excluded = mode === "rest" ? sameInAll() : isAll ? [] : ["**/*.long.test.ts"];
+  const excluded = isAll ? [] : ["**/*.long.test.ts"];
 
   const project = (name: string, folders: readonly string[], test: object = {}): Project => ({
     extends: true,

@@ -21,22 +21,23 @@ const alone = {
   "test:all": "npm run -s test:all",
   mutation: "npm run -s test:mutation",
   programs: "npm run -s test:programs",
-  build: "npm run -s build",
+  build: "node tools/build.mjs --is-fresh || npm run -s build",
   "web build": "npm run -s web:build",
   "native helper": "node tools/native.mjs --all",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
 };
 
-// The package is judged as it would be published: the tarball, not the checkout.
+// The package is judged as it would be published: the tarball, not the checkout. The longest come first, so that none runs
+// alone at the end.
 const together = {
   web: "npm run -s test:web",
+  "golden on WebGPU":
+    "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl --executor webgpu --most 100003",
   types: "npm run -s types",
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
   "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
-  "golden on WebGPU":
-    "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl --executor webgpu --most 100003",
   "try-package": `npm run -s try-package -- "${tarball}"`,
   docs: "npm run -s docs",
   attw: `npm run -s attw -- "${tarball}"`,
