@@ -68,6 +68,8 @@ export interface BarrierWait extends Arrival {
 /** The barriers of a generation, by key. A key may be used again once its barrier was held. */
 export class Barriers {
   readonly #waits = new Set<BarrierWait>();
+  /** Barriers at which each rank waits. */
+  readonly #counts = new Map<number, number>();
   /** The k-th of a key pairs the k-th arrivals of its ranks. */
   readonly #byKey = new Map<string, Barrier<BarrierWait>[]>();
   #bytes = 0;
@@ -81,6 +83,7 @@ export class Barriers {
   arrive(wait: BarrierWait): readonly BarrierWait[] {
     this.#waits.add(wait);
     this.#bytes += bytesOf(wait);
+    this.#count(wait.rank, wait.barriers.length);
     for (const { key } of wait.barriers) this.#openTo(wait.rank, key).arrive(wait.rank, wait);
     const together = this.#releasable(wait);
     for (const each of together) this.leave(each);
@@ -92,6 +95,7 @@ export class Barriers {
     clearTimeout(wait.timer);
     if (!this.#waits.delete(wait)) return;
     this.#bytes -= bytesOf(wait);
+    this.#count(wait.rank, -wait.barriers.length);
     for (const { key } of wait.barriers) {
       const rounds = this.#byKey.get(key) ?? [];
       rounds.find((each) => each.of(wait.rank) === wait)?.leave(wait.rank);
@@ -103,10 +107,17 @@ export class Barriers {
 
   /** Number of barriers at which a rank waits. */
   countOf(rank: number): number {
-    return this.waiting((each) => each.rank === rank).reduce(
-      (sum, { barriers }) => sum + barriers.length,
-      0,
-    );
+    return this.#counts.get(rank) ?? 0;
+  }
+
+  #count(rank: number, more: number): void {
+    this.#counts.set(rank, this.countOf(rank) + more);
+  }
+
+  /** True where a rank waits at a key as often as it may. */
+  isFull(rank: number, key: string): boolean {
+    const rounds = this.#byKey.get(key) ?? [];
+    return rounds.length >= limits.rounds && rounds.every((each) => each.of(rank) !== undefined);
   }
 
   /** Bytes of the values at the barrier of a key that is open to a rank. */

@@ -74,7 +74,7 @@ export class Generation {
     }
     this.#bytes += bytes;
     this.#values.set(key, value);
-    for (const wait of this.#gets.takeOf(key))
+    for (const wait of this.#gets.end(this.#gets.ofKey(key)))
       this.#reply(wait.rank, { kind: "value", id: wait.id, value });
     this.#reply(rank, { kind: "done", id });
   }
@@ -96,15 +96,15 @@ export class Generation {
       return;
     }
     const timer = after(timeoutMs, () => {
-      this.#gets.takeOf(key, (each) => each === wait);
+      this.#gets.end([wait]);
       this.#fail(rank, id, {
         code: "timeout",
         headline: `get: no rank has set the key "${key}" within ${timeoutMs} ms`,
         hint: "a rank may be slow to start; see whether all of them reach this point",
       });
     });
-    const wait: Get = { rank, id, timer, needs };
-    this.#gets.add(key, wait);
+    const wait: Get = { key, rank, id, timer, needs };
+    this.#gets.add(wait);
   }
 
   /** A rank may wait for some keys and answers only, and for ranks that exist. */
@@ -114,7 +114,7 @@ export class Generation {
     ranks: readonly number[] = [],
   ): PartialFailure | undefined {
     const most = Math.max(limits.waits, 4 * this.members.length);
-    if (this.#gets.countOf(rank) + this.#asks.countOf(rank) >= most) {
+    if (this.#gets.ofRank(rank).size + this.#asks.ofRank(rank).size >= most) {
       const headline = `${what}: a rank has at most ${most} waits at once`;
       return { code: "limit", headline, hint: "await those that are open first" };
     }
@@ -163,6 +163,11 @@ export class Generation {
     if (this.#barriers.countOf(rank) + barriers.length > limits.barriers) {
       const headline = `barrier: a rank waits for at most ${limits.barriers} barriers at once`;
       return { code: "limit", headline, hint: "await those that are open first" };
+    }
+    const isOften = barriers.some(({ key }) => this.#barriers.isFull(rank, key));
+    if (isOften || new Set(barriers.map(({ key }) => key)).size < barriers.length) {
+      const headline = `barrier: a rank waits at one key ${limits.rounds} times at once, and once in one request`;
+      return { code: "limit", headline, hint: "give other barriers other keys" };
     }
     const areFine = barriers.every(({ ranks }) => this.#areSome(ranks) && ranks.includes(rank));
     if (!areFine) return wrongRanks("barrier", this.members.length, rank);
@@ -215,12 +220,13 @@ export class Generation {
       return;
     }
     const key = `${rank} ${question}`;
-    const open = this.#asks.first(key)?.question;
+    const [first] = this.#asks.ofKey(key);
+    const open = first?.question;
     const asked = open ?? { id: this.#nextQuestion++, rank };
     if (open === undefined)
       this.#reply(rank, { kind: "asked", id: asked.id, generation: this.number, question });
     const timer = after(timeoutMs, () => {
-      this.#asks.takeOf(key, (each) => each === wait);
+      this.#asks.end([wait]);
       this.#fail(asker, id, {
         code: "timeout",
         headline: `ask: rank ${rank} did not answer within ${timeoutMs} ms`,
@@ -228,15 +234,16 @@ export class Generation {
         ranks: [rank],
       });
     });
-    const wait: Ask = { rank: asker, id, timer, question: asked };
-    this.#asks.add(key, wait);
+    const wait: Ask = { key, rank: asker, id, timer, question: asked };
+    this.#asks.add(wait);
   }
 
   /** Passes an answer on to all that wait for it. */
   answer(rank: number, { id, text }: Extract<Request, { kind: "answer" }>): void {
-    for (const [key, { question }] of this.#asks.firsts()) {
-      if (question.id !== id || question.rank !== rank) continue;
-      for (const wait of this.#asks.takeOf(key))
+    for (const waits of this.#asks.groups()) {
+      const [first] = waits;
+      if (first?.question.id !== id || first.question.rank !== rank) continue;
+      for (const wait of this.#asks.end(waits))
         this.#reply(wait.rank, { kind: "answered", id: wait.id, text });
       return;
     }
@@ -253,9 +260,10 @@ export class Generation {
 
   /** Cancels a wait of that rank, unless it has ended. */
   cancel(rank: number, id: number): void {
-    const isMine = (wait: Wait): boolean => wait.rank === rank && wait.id === id;
-    this.#gets.take(isMine);
-    this.#asks.take(isMine);
+    const isMine = (wait: Pick<Wait, "rank" | "id">): boolean =>
+      wait.rank === rank && wait.id === id;
+    this.#gets.end([...this.#gets.ofRank(rank)].filter(isMine));
+    this.#asks.end([...this.#asks.ofRank(rank)].filter(isMine));
     for (const each of this.#barriers.waiting(isMine)) {
       this.#barriers.leave(each);
       this.#reply(rank, { kind: "withdrawn", id });
@@ -272,7 +280,7 @@ export class Generation {
     this.#dropWaitsOf(rank);
     this.#answerFor(
       rank,
-      this.#asks.take(({ question }) => question.rank === rank),
+      this.#asks.end(this.#asks.all().filter(({ question }) => question.rank === rank)),
     );
     if (state === "lost" && this.#over === undefined) {
       const news = {
@@ -284,11 +292,12 @@ export class Generation {
       } as const;
       for (const other of this.presentRanks) this.#reply(other, news);
     }
-    this.#gets.take((wait, key) => {
-      const failure = this.#lossFailingGet(key, wait);
-      if (failure !== undefined) this.#fail(wait.rank, wait.id, failure);
-      return failure !== undefined;
-    });
+    for (const wait of this.#gets.all()) {
+      const failure = this.#lossFailingGet(wait.key, wait);
+      if (failure === undefined) continue;
+      this.#gets.end([wait]);
+      this.#fail(wait.rank, wait.id, failure);
+    }
     for (const each of this.#barriers.waiting(() => true)) {
       const failure = this.#lossFailingBarriers(each, each);
       if (failure !== undefined) this.#failBarriers(each, failure);
@@ -322,9 +331,9 @@ export class Generation {
   /** Nothing happens here any more: every wait, and every later request, fails with this. */
   end(failure: Failure): void {
     this.#over = failure;
-    for (const { rank, id } of this.#gets.take(() => true)) this.#fail(rank, id, failure);
+    for (const { rank, id } of this.#gets.end(this.#gets.all())) this.#fail(rank, id, failure);
     for (const each of this.#barriers.waiting(() => true)) this.#failBarriers(each, failure);
-    for (const { rank, id } of this.#asks.take(() => true)) this.#fail(rank, id, failure);
+    for (const { rank, id } of this.#asks.end(this.#asks.all())) this.#fail(rank, id, failure);
     this.#values.clear();
   }
 
@@ -335,10 +344,9 @@ export class Generation {
 
   /** A lost rank has no waits; its value in an exchange still counts. */
   #dropWaitsOf(rank: number): void {
-    const isOfRank = (wait: Wait): boolean => wait.rank === rank;
-    this.#gets.take(isOfRank);
-    this.#asks.take(isOfRank);
-    for (const each of this.#barriers.waiting(isOfRank)) {
+    this.#gets.end(this.#gets.ofRank(rank));
+    this.#asks.end(this.#asks.ofRank(rank));
+    for (const each of this.#barriers.waiting((wait) => wait.rank === rank)) {
       if (each.value === undefined) this.#barriers.leave(each);
       else clearTimeout(each.timer);
     }

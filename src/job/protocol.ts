@@ -41,6 +41,8 @@ export const limits = {
   ranks: maxProcesses,
   /** Barriers at which one rank waits at once. */
   barriers: 2 ** 14,
+  /** Barriers of one key at which one rank waits at once. */
+  rounds: 64,
   /** Keys and answers that one rank waits for at once; in larger jobs 4 for each rank. */
   waits: 2 ** 14,
 } as const;

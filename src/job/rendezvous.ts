@@ -135,7 +135,8 @@ export interface Membership {
   set(key: string, value: Uint8Array): Promise<void>;
 
   /**
-   * The value of a key, as soon as a rank has set it. The bytes are the caller's own.
+   * The value of a key, as soon as a rank has set it. The bytes are the caller's own. A rank may have 16,384 such waits and
+   * questions at once, in jobs of more than 4,096 ranks 4 for each rank.
    *
    * @throws CommTimeoutError at the deadline. RemoteRankError when a rank that it `needs` is gone first. CommAbortedError by
    *   `signal`.
@@ -161,8 +162,8 @@ export interface Membership {
    * the store noticed.
    *
    * @throws CommTimeoutError at the deadline, which names the ranks that have not come. RemoteRankError when one that has
-   *   not come is lost or has left. InvalidArgumentError for ranks that do not exist, without this one, and for more than
-   *   16,384 barriers.
+   *   not come is lost or has left. InvalidArgumentError for ranks that do not exist, without this one, for a key
+   *   twice, for more than 16,384 barriers, and for more than 64 waits of this rank at one key.
    */
   awaitBarriers(barriers: readonly Barrier[], options?: WaitOptions): Promise<boolean>;
 
@@ -176,7 +177,7 @@ export interface Membership {
 
   /**
    * The answer of a rank to a question, as soon as its process gives one; of a rank that has left, its last status. Ranks with the
-   * same question at the same moment share an answer.
+   * same question at the same moment share an answer. A question has 1 to 256 bytes.
    *
    * @throws CommTimeoutError at the deadline: the process is blocked, stopped, or has no answer yet. RemoteRankError when it is
    *   lost, or left no status. CommAbortedError by `signal`.

@@ -2,54 +2,54 @@
 
 /** An open wait of a rank, with its deadline. */
 export interface Wait {
+  /** The awaited key, or question. */
+  readonly key: string;
   readonly rank: number;
   readonly id: number;
   readonly timer: NodeJS.Timeout;
 }
 
-/** Open waits, by what they wait for. */
+/** Open waits, by their keys and by their ranks. */
 export class Waits<W extends Wait> {
   readonly #byKey = new Map<string, Set<W>>();
-  readonly #counts = new Map<number, number>();
+  readonly #byRank = new Map<number, Set<W>>();
 
-  /** Number of waits of a rank. */
-  countOf(rank: number): number {
-    return this.#counts.get(rank) ?? 0;
+  add(wait: W): void {
+    this.#byKey.set(wait.key, (this.#byKey.get(wait.key) ?? new Set()).add(wait));
+    this.#byRank.set(wait.rank, (this.#byRank.get(wait.rank) ?? new Set()).add(wait));
   }
 
-  add(key: string, wait: W): void {
-    this.#byKey.set(key, (this.#byKey.get(key) ?? new Set()).add(wait));
-    this.#counts.set(wait.rank, this.countOf(wait.rank) + 1);
+  all(): readonly W[] {
+    return Array.from(this.#byKey.values(), (waits) => [...waits]).flat();
   }
 
-  /** The first wait of each key. */
-  *firsts(): Iterable<readonly [string, W]> {
-    for (const [key, [first]] of this.#byKey) if (first !== undefined) yield [key, first];
+  ofKey(key: string): ReadonlySet<W> {
+    return this.#byKey.get(key) ?? new Set();
   }
 
-  /** The first wait of a key. */
-  first(key: string): W | undefined {
-    const [first] = this.#byKey.get(key) ?? [];
-    return first;
+  ofRank(rank: number): ReadonlySet<W> {
+    return this.#byRank.get(rank) ?? new Set();
   }
 
-  /** Ends the waits that fulfil a condition, and gives them. */
-  take(which: (wait: W, key: string) => boolean): readonly W[] {
-    return Array.from(this.#byKey.keys()).flatMap((key) =>
-      this.takeOf(key, (wait) => which(wait, key)),
-    );
+  /** The waits of each key. */
+  groups(): Iterable<ReadonlySet<W>> {
+    return this.#byKey.values();
   }
 
-  /** Ends the waits of a key that fulfil a condition, and gives them. */
-  takeOf(key: string, which: (wait: W) => boolean = () => true): readonly W[] {
-    const waits = this.#byKey.get(key) ?? new Set();
-    const taken = [...waits].filter(which);
-    for (const wait of taken) {
+  /** Ends waits, and gives them. */
+  end(waits: Iterable<W>): readonly W[] {
+    const ended = [...waits];
+    for (const wait of ended) {
       clearTimeout(wait.timer);
-      waits.delete(wait);
-      this.#counts.set(wait.rank, this.countOf(wait.rank) - 1);
+      remove(this.#byKey, wait.key, wait);
+      remove(this.#byRank, wait.rank, wait);
     }
-    if (waits.size === 0) this.#byKey.delete(key);
-    return taken;
+    return ended;
   }
+}
+
+function remove<K, W>(groups: Map<K, Set<W>>, key: K, wait: W): void {
+  const group = groups.get(key);
+  group?.delete(wait);
+  if (group?.size === 0) groups.delete(key);
 }

@@ -198,6 +198,30 @@ describe("the waits of a rank are bounded", () => {
     ]);
   });
 
+  test("for one key, and once in a request", () => {
+    const { generation, sent } = alone();
+    const wait = (id: number, keys: readonly string[]): void => {
+      const barriers = keys.map((key) => ({ key, ranks: [0, 1] }));
+      const request = {
+        kind: "barrier",
+        generation: 0,
+        timeoutMs: 9_000,
+        value: undefined,
+      } as const;
+      generation.wait(0, { ...request, id, barriers });
+    };
+    for (let id = 0; id < limits.rounds; id++) wait(id, ["k"]);
+    wait(64, ["other", "another"]);
+    expect(sent).toEqual([]);
+    wait(65, ["k"]);
+    wait(66, ["a", "a"]);
+    expect(sent).toMatchObject([65, 66].map((id) => ({ kind: "failed", id, code: "limit" })));
+    generation.cancel(0, 7);
+    sent.length = 0;
+    wait(67, ["k"]);
+    expect(sent).toEqual([]);
+  });
+
   test("a question has the length of a key", async () => {
     const [zero] = await (await place(1)).joinAll();
     const error = await errorOf(zero!.ask(0, "q".repeat(limits.keyBytes + 1)));
