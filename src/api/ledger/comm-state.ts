@@ -40,15 +40,8 @@ import {
   terminationAfter,
 } from "./failures.ts";
 import type { Inversion, OpenCalls, OrderWatch, SubmittedGroup } from "./order.ts";
-import { type Posting, resultOf } from "./posting.ts";
-import {
-  MessageNumbers,
-  type OpenWait,
-  PendingCollectives,
-  type QueueEntry,
-  RankQueues,
-  Waits,
-} from "./queues.ts";
+import { MessageNumbers, type Posting, resultOf } from "./posting.ts";
+import { type OpenWait, PendingCollectives, type QueueEntry, RankQueues, Waits } from "./queues.ts";
 import { Streams } from "./streams.ts";
 import { ReadyQueue, WakeUps } from "./turns.ts";
 

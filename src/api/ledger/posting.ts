@@ -2,11 +2,11 @@
  * The forms of a call on its way to the session: prepared, when its arguments are checked; posted, with an operation and a
  * deadline; matched, when the calls of all ranks were compared and are equal.
  */
-import type { PlanCache, RankCall, RepeatedCall } from "../backend.ts";
+import type { CommInfo, PlanCache, RankCall, RepeatedCall } from "../backend.ts";
 import { allocationOf, type DeviceBuffer, disposalsSoFar, memoryOf } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
-import type { Operation } from "../op.ts";
+import { assignOp, type Operation } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
 
 /** One field of a signature, most telling field first: its name and this rank's value. */
@@ -192,6 +192,57 @@ export function repeatedPosting(
     nowPs === undefined ? before : rankCall(before.collective, before.rank, prepared.call, nowPs);
   const deadlinePs = timeoutMs === undefined ? undefined : deadlineFrom(calledAtPs, timeoutMs);
   return { call, prepared, op, calledAtPs, deadlinePs, cancellable: false };
+}
+
+// Message numbers.
+
+/** The number of every rank's next send or receive; collective calls are counted apart. */
+export class MessageNumbers {
+  readonly #messages: number[];
+  readonly #comm: CommInfo;
+  /** The next of the messages to, and from, a rank of another process, which numbers them alike: by both ranks. */
+  readonly #next = { send: new Map<number, number>(), recv: new Map<number, number>() };
+
+  constructor(comm: CommInfo) {
+    const size = comm.ranks.length;
+    this.#comm = comm;
+    this.#messages = new Array<number>(size).fill(0);
+  }
+
+  /** The number of a rank's next send, receive or both. */
+  next(rank: number): number {
+    return this.#messages[rank] as number;
+  }
+
+  /** Numbers a rank's next sends and receives; both ends of a call have its number. */
+  assign(rank: number, transfers: readonly TransferPosting[]): void {
+    const { local, ranks } = this.#comm;
+    const isHere = local.length === ranks.length;
+    for (const transfer of transfers) {
+      const { op, direction, peer } = transfer;
+      this.#message(rank, op);
+      if (isHere || local.includes(peer)) continue;
+      const both = rank * ranks.length + peer;
+      transfer.number = this.#next[direction].get(both) ?? 0;
+      this.#next[direction].set(both, transfer.number + 1);
+    }
+  }
+
+  #message(rank: number, op: Operation): void {
+    const { call } = op.callOp;
+    if (call >= 0) {
+      assignOp(op, call);
+      return;
+    }
+    const number = this.#messages[rank] as number;
+    this.#messages[rank] = number + 1;
+    assignOp(op, number);
+  }
+
+  /** Back to 0. */
+  reset(): void {
+    this.#messages.fill(0);
+  }
 }
 
 // Matched calls.

@@ -7,7 +7,7 @@
 import type { CommInfo } from "../backend.ts";
 import { memoryOf } from "../buffer.ts";
 import type { Memory } from "../memory.ts";
-import { assignOp, type Operation } from "../op.ts";
+import type { Operation } from "../op.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { Fifo, type StreamEntry, type Streams } from "./streams.ts";
 
@@ -549,55 +549,4 @@ function countBefore(
     count += entry.openCount(direction, peer);
   }
   return count;
-}
-
-// Message numbers.
-
-/** The number of every rank's next send or receive; collective calls are counted apart. */
-export class MessageNumbers {
-  readonly #messages: number[];
-  readonly #comm: CommInfo;
-  /** The next of the messages to, and from, a rank of another process, which numbers them alike: by both ranks. */
-  readonly #next = { send: new Map<number, number>(), recv: new Map<number, number>() };
-
-  constructor(comm: CommInfo) {
-    const size = comm.ranks.length;
-    this.#comm = comm;
-    this.#messages = new Array<number>(size).fill(0);
-  }
-
-  /** The number of a rank's next send, receive or both. */
-  next(rank: number): number {
-    return this.#messages[rank] as number;
-  }
-
-  /** Numbers a rank's next sends and receives; both ends of a call have its number. */
-  assign(rank: number, transfers: readonly TransferPosting[]): void {
-    const { local, ranks } = this.#comm;
-    const isHere = local.length === ranks.length;
-    for (const transfer of transfers) {
-      const { op, direction, peer } = transfer;
-      this.#message(rank, op);
-      if (isHere || local.includes(peer)) continue;
-      const both = rank * ranks.length + peer;
-      transfer.number = this.#next[direction].get(both) ?? 0;
-      this.#next[direction].set(both, transfer.number + 1);
-    }
-  }
-
-  #message(rank: number, op: Operation): void {
-    const { call } = op.callOp;
-    if (call >= 0) {
-      assignOp(op, call);
-      return;
-    }
-    const number = this.#messages[rank] as number;
-    this.#messages[rank] = number + 1;
-    assignOp(op, number);
-  }
-
-  /** Back to 0. */
-  reset(): void {
-    this.#messages.fill(0);
-  }
 }
