@@ -96,8 +96,9 @@ export class RoundData {
   readonly #slice: number;
   readonly #bytes: number;
   readonly #width: 1 | 2;
-  /** By chunk. */
+  /** Scratch by chunk: its memory, or the operands of a fold that rounds once. */
   readonly #scratch = new Map<number, Block>();
+  readonly #operands = new Map<number, readonly Block[]>();
 
   constructor(call: CallData, round: number, slice: number, blocks: Blocks) {
     this.#call = call;
@@ -131,6 +132,7 @@ export class RoundData {
       if (received !== undefined) this.#blocks.give(received);
       return undefined;
     }
+    if (this.#isChained(step, received)) return this.#chain(step, received);
     if (received === undefined && other === none) {
       const alone = this.#alone(step);
       if (alone !== undefined) return alone === "stored" ? undefined : alone;
@@ -155,6 +157,50 @@ export class RoundData {
     if (to !== none) return { bytes: block.bytes, block };
     this.#blocks.give(block);
     return undefined;
+  }
+
+  /** True for a step of a fold that rounds once, at its end: scratch then holds the operands so far. */
+  #isChained({ read, other, write }: Step, received: Block | undefined): boolean {
+    if (this.#call.folds?.accumulator !== "float32") return false;
+    const isFold = read !== none && (other !== none || received !== undefined);
+    return isFold || (write !== none && bufferOf(write) === 2);
+  }
+
+  /** Joins the operands of a step; the last one folds them all. */
+  #chain(step: Step, received: Block | undefined): Value | undefined {
+    const { read, other, write, final, to } = step;
+    const operands = [read, other].flatMap((ref) => (ref === none ? [] : this.#takeOperands(ref)));
+    if (received !== undefined) operands.push(received);
+    if (!final) {
+      this.#operands.set(chunkOf(write), operands);
+      return undefined;
+    }
+    const { dtype, folds } = this.#call;
+    const block = this.#blocks.take(this.bytesOf(step));
+    const lanes = ({ memory, bytes }: Block): Lanes =>
+      lanesOf(dtype as DType, memory, 0, bytes.byteLength);
+    const count = block.bytes.byteLength / this.#bytes;
+    const starts = operands.map(() => 0);
+    folds?.fold.chain(lanes(block), 0, operands.map(lanes), starts, count);
+    this.#finish(block);
+    for (const operand of operands) this.#blocks.give(operand);
+    if (write !== none) this.#store(block, write, 1);
+    if (to !== none) return { bytes: block.bytes, block };
+    this.#blocks.give(block);
+    return undefined;
+  }
+
+  /** The operands of a scratch chunk, which has none from now on; or a copy of a chunk of a buffer. */
+  #takeOperands(ref: Ref): readonly Block[] {
+    if (bufferOf(ref) === 2) {
+      const operands = this.#operands.get(chunkOf(ref)) ?? [];
+      this.#operands.delete(chunkOf(ref));
+      return operands;
+    }
+    const view = this.#view(ref, 0);
+    const block = this.#blocks.take(view.byteLength);
+    block.bytes.set(view);
+    return [block];
   }
 
   /** The value of a single chunk without arithmetic; `stored` if it is not to be sent, `undefined` where there is arithmetic. */
