@@ -39,10 +39,12 @@ const areas: Readonly<Record<string, readonly string[]>> = {
   conformance: ["test/conformance", "test/golden"],
 };
 
+/** Files that load the modules of foreign calls once: koffi declares C types once in a process. */
+const foreign = nccl("sys");
+
 /** Files that depend on what their process holds: a process for each. */
 const ownProcess: readonly string[] = [
-  // koffi declares C types once in a process.
-  ...nccl("sys", "process"),
+  ...nccl("process"),
   "test/unit/cli/doctor-command.test.ts",
   // The collector runs late in a process with a large heap.
   "test/unit/backends/sim/wasm-pressure.test.ts",
@@ -114,6 +116,7 @@ export default defineConfig(({ mode }): ViteUserConfig => {
         ...(isByArea
           ? Object.entries(areas).map(([name, folders]) => shared(name, folders))
           : [shared("areas", Object.values(areas).flat())]),
+        project("foreign", foreign),
         project("own-process", ownProcess, { isolate: true }),
         // On a WebGPU adapter, be it one in software; left out where there is none. Projects of another number of workers
         // run after each other.
