@@ -8,9 +8,19 @@ import { emitWarning } from "../api/warnings.ts";
 import { longestTimerMs } from "./async.ts";
 import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
 import type { FramedSocket } from "./connection.ts";
-import { type ErrorContext, failureError, signalError, storeError } from "./errors.ts";
 import { decode, encode } from "./frames.ts";
-import { type Failure, limits, type Reply, type Request, replies, requests } from "./protocol.ts";
+import {
+  type ErrorContext,
+  type Failure,
+  failureError,
+  limits,
+  type Reply,
+  type Request,
+  replies,
+  requests,
+  signalError,
+  storeError,
+} from "./protocol.ts";
 import {
   type Barrier,
   defaultWaitMs,

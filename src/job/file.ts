@@ -5,7 +5,6 @@ import { InvalidArgumentError, RendezvousError } from "../api/index.ts";
 import { pause } from "./async.ts";
 import { isLoopback, type JoinArguments, joinArguments, shortText } from "./checks.ts";
 import { RendezvousSession } from "./client.ts";
-import { type ErrorContext, signalError, storeError } from "./errors.ts";
 import {
   createRecord,
   type FileRecord,
@@ -18,6 +17,7 @@ import {
   stateOf,
   thisProcess,
 } from "./file-record.ts";
+import { type ErrorContext, signalError, storeError } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs } from "./server.ts";
 import { connectSession, hostStore, joinWithRetry, tryConnect } from "./tcp.ts";

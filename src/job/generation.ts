@@ -5,9 +5,8 @@
  */
 import { ranksText } from "../api/error-text.ts";
 import { longestTimerMs } from "./async.ts";
-import { Barriers, type BarrierWait, heldBytes } from "./barrier.ts";
 import { type Failure, limits, type Reply, type Request } from "./protocol.ts";
-import { type Wait, Waits } from "./waits.ts";
+import { Barriers, type BarrierWait, heldBytes, type Wait, Waits } from "./waits.ts";
 
 /** A wait for a key. */
 interface Get extends Wait {

@@ -27,9 +27,18 @@ import {
   tlsSettings,
   tune,
 } from "./connection.ts";
-import { type ErrorContext, StillInUseError, signalError, storeError } from "./errors.ts";
 import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
-import { limits, replies, replyFrameBytes, requests, tokenBytes } from "./protocol.ts";
+import {
+  type ErrorContext,
+  limits,
+  replies,
+  replyFrameBytes,
+  requests,
+  StillInUseError,
+  signalError,
+  storeError,
+  tokenBytes,
+} from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { hostLingersMs, StoreServer, type StoreServerOptions } from "./server.ts";
 

@@ -1,8 +1,8 @@
 /** The store's barrier before ranks block: the ranks that pass it, and the reasons for those that wait. */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { Barriers } from "../../../src/job/barrier.ts";
 import type { Barrier } from "../../../src/job/rendezvous.ts";
+import { Barriers } from "../../../src/job/waits.ts";
 import { errorOf, place } from "./stores.ts";
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

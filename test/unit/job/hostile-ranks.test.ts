@@ -134,7 +134,7 @@ describe("errors about thousands of ranks", () => {
       { length: 2_000 },
       (_, initialRank): Member => ({ peer, initialRank, state: "here", reason: "" }),
     );
-    const { JoinPhase } = await import("../../../src/job/join-phase.ts");
+    const { JoinPhase } = await import("../../../src/job/store.ts");
     const from = new Generation(0, members);
     for (let rank = 1; rank < members.length; rank++)
       from.gone(rank, "lost", "a reason ".repeat(5));

@@ -1,8 +1,8 @@
 /** A generation that is being formed: deadlines of ranks that come, go and come again, and the order of those that are in. */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Generation, type Member, type Peer } from "../../../src/job/generation.ts";
-import { JoinPhase, type JoinPurpose, type NewMember } from "../../../src/job/join-phase.ts";
 import type { Reply } from "../../../src/job/protocol.ts";
+import { JoinPhase, type JoinPurpose, type NewMember } from "../../../src/job/store.ts";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
