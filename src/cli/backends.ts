@@ -14,6 +14,7 @@ import {
   wasm,
 } from "../backends/sim/index.ts";
 import { scheduleNames } from "../backends/sim/scheduler.ts";
+import { type TcpOptions, tcp } from "../backends/tcp/index.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";
@@ -73,34 +74,49 @@ export const backends: BackendTable = {
       ...(rest.executor !== undefined && { executor: namedExecutor(rest.executor) }),
     }),
   nccl: ncclBackend,
+  tcp: tcpBackend,
 };
 
-/** Real GPUs. Options of the simulation alone are refused by name. */
-function ncclBackend(settings: BackendSettings): NcclBackend {
-  const {
-    algorithms = {},
-    like,
-    topology,
-    link,
-    trace,
-    schedule,
-    executor,
-    strict,
-    ...own
-  } = settings;
-  const { devices, plan, readPlan } = own;
+/** Real GPUs. */
+function ncclBackend({ algorithms = {}, ...settings }: BackendSettings): NcclBackend {
+  const { like, topology, link, devices, plan, readPlan } = settings;
   const algorithm = Object.keys(algorithms)[0];
-  const given = { algorithm, like, topology, link, trace, schedule, executor, strict };
+  refuseSettings("nccl", { algorithm, like, topology, link, ...ofSimulation(settings) });
+  return nccl({
+    ...(devices !== undefined && { devices }),
+    ...(plan !== undefined && { plan }),
+    ...(readPlan !== undefined && { readPlan }),
+  });
+}
+
+/** One rank in each process. It follows plans as the simulation does. */
+function tcpBackend({ algorithms = {}, ...settings }: BackendSettings): Backend {
+  const { like, topology, link, plan } = settings;
+  refuseSettings("tcp", ofSimulation(settings));
+  return tcp({
+    // tcp() itself refuses unknown options.
+    ...(like !== undefined && { like: like as "nccl-2.28" }),
+    ...(topology !== undefined && { topology }),
+    ...(plan !== undefined && { plan: plan as NonNullable<TcpOptions["plan"]> }),
+    ...(link !== undefined && { link }),
+    algorithms: algorithms as AlgorithmChoice,
+  });
+}
+
+/** Settings of the simulation alone. */
+function ofSimulation({ seed, trace, schedule, executor, strict }: BackendSettings): object {
+  return { seed, trace, schedule, executor, strict };
+}
+
+/** Refuses settings that a backend would ignore. */
+function refuseSettings(backend: string, given: object): void {
   const [setting] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
-  if (setting === undefined) {
-    return nccl({
-      ...(devices !== undefined && { devices }),
-      ...(plan !== undefined && { plan }),
-      ...(readPlan !== undefined && { readPlan }),
-    });
-  }
+  if (setting === undefined) return;
   throw new UnsupportedError(
-    { headline: `backend nccl: ${setting} cannot be set from here`, hint: "use --backend sim" },
+    {
+      headline: `backend ${backend}: ${setting} cannot be set from here`,
+      hint: "use --backend sim",
+    },
     { field: setting },
   );
 }
@@ -142,12 +158,12 @@ export function scheduleIn(parsed: {
 
 /** The reading of a name by `variantBackend`, for help texts. */
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
-sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL. seed=N
-fixes the order in which ranks resume, COLLECTIVE=NAME chooses an algorithm of the catalogue or of
-a file (sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans. Settings pin NCCL's
-plans, and those that are followed: algorithm=Ring, protocol=LL, channels=4, rings=0+2+1.
-devices=0+1 are the GPUs of nccl, executor=cpu is who moves the data of sim, schedule=random the
-order in which its ranks resume.
+sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL,
+tcp:allReduce=ring. COLLECTIVE=NAME chooses an algorithm of the catalogue or of a file
+(sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans. Settings pin NCCL's plans,
+and those that are followed: algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are
+the GPUs of nccl. seed=N and schedule=random fix the order in which ranks of sim resume,
+executor=cpu is who moves their data.
 `;
 
 /**

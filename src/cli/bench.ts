@@ -1,8 +1,6 @@
 /** `twinccl bench`: measures a collective with nccl-tests' flags, and checks every result. */
 
-import { fileURLToPath } from "node:url";
 import { namedReduceOps } from "../api/index.ts";
-import { launcherEnvironment } from "../api/world/launchers.ts";
 import {
   type BenchDocument,
   type BenchOptions,
@@ -19,7 +17,6 @@ import {
 } from "../bench/index.ts";
 import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
-  maxRanks,
   parseCollective,
   parseDtypes,
   parseOps,
@@ -30,10 +27,9 @@ import {
 import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile } from "./files.ts";
-import { runJob } from "./launch/job.ts";
-import { PrefixedOutput } from "./launch/report.ts";
 import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
+import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
 
 /** Options with nccl-tests' letters, and its long names if they are words. */
 const benchOptions = {
@@ -52,12 +48,12 @@ const benchOptions = {
   seed: { value: "N", help: "fixes data, traffic and the order of ranks (0)" },
   algorithm: { value: "NAME|FILE", help: algorithmHelp },
   spread: { value: "0..1", help: "how unequal the blocks of a v-form are (0.5)" },
-  backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
+  backend: { value: "NAME", help: "sim, nccl or tcp; never another than the one named (sim)" },
   ...executorOption,
   mode: { value: "eager|graph", help: "graph: the timed calls as one recorded graph (eager)" },
   symmetric: { help: "buffers in symmetric memory, for which NCCL has other kernels" },
   latency: { help: "each call alone, until its promise settles: median and 99th percentile" },
-  processes: { help: "nccl: start one process for each rank instead of one for all" },
+  ...processesOption,
   json: { help: "print one JSON document instead of the table" },
   csv: { help: "print CSV instead of the table" },
   out: { value: "FILE", help: "also write the document (JSON; CSV with --csv) to FILE" },
@@ -75,15 +71,17 @@ ${algorithmFileHelp}
 ${variantHelp}
 Times are of all ranks' calls together, until the slowest has its result. On the simulation they
 are this process's, not a network's; the last column is the time predicted on the virtual clock.
-On GPUs the calls of a row are issued back to back and the last one is awaited, as nccl-tests does;
-without --processes one process drives all GPUs. Started by twinccl launch, torchrun, mpirun or
-srun, every process is one rank, and rank 0 prints. --mode graph records all timed calls in a graph.
+Elsewhere the calls of a row are issued back to back and the last one is awaited, as nccl-tests
+does. On nccl one process drives all GPUs without --processes; tcp has a process for each rank.
+Started by twinccl launch, torchrun, mpirun or srun, every process is one rank, and rank 0 prints.
+--mode graph records all timed calls in a graph.
 
 Examples:
   twinccl bench all-reduce -b 8 -e 16M
   twinccl bench all-to-allv -b 1M -e 1M -g 16 --spread 0.9 --json
   twinccl bench all-reduce -b 8 -e 512M -f 4 --backend nccl --processes -g 4
   twinccl bench all-reduce -b 8 -e 64K -g 4 --backend nccl --processes --symmetric --mode graph
+  twinccl bench all-reduce -b 8 -e 64M -f 8 --backend tcp -g 2
   twinccl bench all-reduce -b 1K -e 1K -n 500 -g 4 --backend nccl --latency
   twinccl bench all-reduce -g 4 --algorithm ./line.mjs
   twinccl bench reduce-scatter -b 1K -e 1M -d all --backend sim:like=nccl-2.28
@@ -104,19 +102,22 @@ export const benchCommand: Command = {
 async function runBench(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, benchOptions, 1);
   const name = parsed.text("backend") ?? "sim";
-  const place = rankPlacement(name, parsed);
-  if (place.isLauncher) return startRanks("bench", args, place.ranks, context);
-  const { ranks, isFirst, connected } = place;
+  const { ranks, isFirst, connected, isLauncher } = placementOf(name, parsed);
   const row = parseCollective(parsed.positionals[0]);
   const format = formatOf(parsed);
   const seed = parsed.integer("seed", 0);
   const roots = parseRoots(parsed.text("root"), ranks);
   const worlds = { ranks, roots };
   const chosen = await algorithmChoice(row.collective, parsed.text("algorithm"), worlds);
-  const settings = { seed, algorithms: chosen.algorithms, executor: parsed.text("executor") };
+  const simulated = kindOf(name) === "sim";
+  const order = simulated ? seed : undefined;
+  const settings = {
+    seed: order,
+    algorithms: chosen.algorithms,
+    executor: parsed.text("executor"),
+  };
   const backend = await variantBackend(context.backends, "--backend", name, settings);
   const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
-  const simulated = name.split(":")[0] === "sim";
   const style = { simulated, latency: parsed.has("latency") };
   const progress = new Progress(context);
   const print = (text: string): void => {
@@ -144,6 +145,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     onResult: (result) => print(tableRow(result)),
     onProgress: (text) => progress.show(text),
   };
+  if (isLauncher) return startRanks({ name: "bench", args, size: ranks }, context);
   const document = await bench(options).finally(() => progress.clear());
   print(tableFoot(document.results, style));
   if (format !== "table" && isFirst) context.out(documentText(document, format));
@@ -188,45 +190,4 @@ function headLines(
 
 function documentText(document: BenchDocument, format: Format): string {
   return format === "csv" ? toCsv(document.results) : `${JSON.stringify(document, null, 2)}\n`;
-}
-
-/** The role of this process. */
-interface RankPlacement {
-  readonly ranks: number;
-  /** True if it only starts the processes of the ranks. */
-  readonly isLauncher: boolean;
-  /** True if it is one rank of a job. */
-  readonly connected: boolean;
-  /** True if it prints and writes files. */
-  readonly isFirst: boolean;
-}
-
-/** The role of this process by the options and a launcher's variables. */
-function rankPlacement(backend: string, parsed: Parsed<typeof benchOptions>): RankPlacement {
-  const isLauncher = parsed.has("processes");
-  if (isLauncher && backend !== "nccl") {
-    throw new UsageError("--processes: needs --backend nccl; simulated ranks share one process");
-  }
-  const here = backend === "nccl" && !isLauncher ? launcherEnvironment(process.env) : undefined;
-  const ranks = parsed.integer("ranks", here?.size ?? 8, 1, maxRanks);
-  return {
-    ranks,
-    isLauncher,
-    connected: here !== undefined,
-    isFirst: here === undefined || here.rank === 0,
-  };
-}
-
-/** Starts this command line once for each rank. Lines of rank 0 are unchanged; others begin with their rank. */
-export function startRanks(
-  name: "bench" | "run",
-  args: readonly string[],
-  size: number,
-  context: Context,
-): Promise<number> {
-  const main = fileURLToPath(new URL("main.js", import.meta.url));
-  const command = [main, name, ...args.filter((arg) => arg !== "--processes")];
-  const prefix = (rank: number): string => (rank === 0 ? "" : `[${rank}] `);
-  const report = new PrefixedOutput(prefix);
-  return runJob({ size, hosts: 1, command, onFailure: "kill", graceMs: 5_000, report }, context);
 }

@@ -56,6 +56,8 @@ export interface Context {
   /** Present width of that terminal in letters; unlimited by default. */
   readonly columns?: () => number;
   readonly backends: BackendTable;
+  /** Script that runs this command line in further processes. */
+  readonly main: string;
   /** Reserves standard output for `out`: output of programs goes to standard error. */
   readonly reserveOutput?: () => void;
 }

@@ -13,6 +13,7 @@ import { cpu, type Executor, wasm } from "../backends/sim/index.ts";
 import { environment } from "../bench/index.ts";
 import type { Command, Context } from "./context.ts";
 import { parseOptions } from "./options.ts";
+import { hasOneRankEach } from "./placement.ts";
 
 const options = { json: { help: "print one JSON document instead of text" } } as const;
 
@@ -141,6 +142,9 @@ function nvidiaText(report: MachineReport): string {
   return `\n${librariesText(report.libraries)}\n${table(rows)}${gpuText(gpus)}\n`;
 }
 
+/** The use of a backend with one rank in each process. */
+const eachReason = "needs nothing; one rank in each process, for connect";
+
 async function backendReport(
   name: string,
   size: number,
@@ -148,8 +152,11 @@ async function backendReport(
 ): Promise<BackendReport> {
   try {
     const backend = backends[name]?.({});
-    const probe = await backend?.probe({ size, name: "doctor" });
-    return { backend: name, ok: probe?.ok === true, reason: probe?.reason ?? "unknown" };
+    const isEach = hasOneRankEach(name);
+    const probe = await backend?.probe({ size: isEach ? 1 : size, name: "doctor" });
+    const ok = probe?.ok === true;
+    const reason = isEach && ok ? eachReason : (probe?.reason ?? "unknown");
+    return { backend: name, ok, reason };
   } catch (error) {
     if (!(error instanceof CommError)) throw error;
     const reason = error.message.split("\n")[0]?.replace(`backend ${name}: `, "") ?? "";

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 /** The executable: runs the command line in this process. */
+import { fileURLToPath } from "node:url";
 import { backends } from "./backends.ts";
 import { runCli } from "./cli.ts";
 import { reserveOutput, standardOutput } from "./output.ts";
@@ -19,5 +20,6 @@ process.exitCode = await runCli(process.argv.slice(2), {
   terminal: process.stderr.isTTY === true,
   columns: () => process.stderr.columns,
   backends,
+  main: fileURLToPath(import.meta.url),
   reserveOutput,
 });

@@ -17,12 +17,27 @@ export type RankProgram = (comm: Communicator) => unknown;
  * @throws UsageError if the file is missing, is not JavaScript, or exports something else.
  */
 export async function loadProgram(path: string | undefined): Promise<RankProgram> {
-  if (path === undefined) throw new UsageError("name a file that default-exports a function");
+  assertProgramFile(path);
   const { default: program } = await importFile(path);
   if (typeof program === "function") return program as RankProgram;
   throw new UsageError(
     `${path}: its default export is ${typeof program}, needs async (comm) => result`,
   );
+}
+
+/** Refuses a missing file, and a folder, without loading it. */
+export function assertProgramFile(path: string | undefined): asserts path is string {
+  if (path === undefined) throw new UsageError("name a file that default-exports a function");
+  placeOf(path);
+}
+
+/** The absolute path of a file; `before` begins the errors of a missing file and of a folder. */
+function placeOf(path: string, before = ""): string {
+  const absolute = resolve(path);
+  const status = statSync(absolute, { throwIfNoEntry: false });
+  if (status === undefined) throw new UsageError(`${before}there is no file ${path}`);
+  if (status.isDirectory()) throw new UsageError(`${before}${path} is a folder; name a file in it`);
+  return absolute;
 }
 
 /**
@@ -35,11 +50,7 @@ export async function importFile(
   option?: string,
 ): Promise<Readonly<Record<string, unknown>>> {
   const before = option === undefined ? "" : `${option}: `;
-  const absolute = resolve(path);
-  const status = statSync(absolute, { throwIfNoEntry: false });
-  if (status === undefined) throw new UsageError(`${before}there is no file ${path}`);
-  if (status.isDirectory()) throw new UsageError(`${before}${path} is a folder; name a file in it`);
-  const url = pathToFileURL(absolute).href;
+  const url = pathToFileURL(placeOf(path, before)).href;
   try {
     return await import(url);
   } catch (error) {

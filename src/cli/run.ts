@@ -7,10 +7,8 @@ import {
   createWorld,
   DeviceBuffer,
 } from "../api/index.ts";
-import { launcherEnvironment } from "../api/world/launchers.ts";
 import { worldError } from "../api/world/world-errors.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { maxRanks } from "./args.ts";
 import {
   executorOption,
   scheduleIn,
@@ -18,24 +16,34 @@ import {
   variantBackend,
   variantHelp,
 } from "./backends.ts";
-import { startRanks } from "./bench.ts";
-import { type Command, type Context, UsageError } from "./context.ts";
+import type { Command, Context } from "./context.ts";
 import { outputFile } from "./files.ts";
+import { reportToLauncher } from "./launch/job.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
-import { loadProgram, type RankProgram, type Watch, withExitReport } from "./program-file.ts";
+import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
+import {
+  assertProgramFile,
+  loadProgram,
+  type RankProgram,
+  type Watch,
+  withExitReport,
+} from "./program-file.ts";
 
 const options = {
-  ranks: { short: "n", value: "N", help: "number of ranks, all in this process (8)" },
-  backend: { value: "NAME", help: "sim or nccl; never another than the one named (sim)" },
+  ranks: { short: "n", value: "N", help: "number of ranks (8)" },
+  backend: { value: "NAME", help: "sim, nccl or tcp; never another than the one named (sim)" },
   ...executorOption,
-  seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
+  seed: { value: "N", help: "sim: fixes the order in which ranks resume (0)" },
   ...scheduleOption,
   strict: {
     help: "sim: writes to lent buffers, and orders that differ, are errors; slow",
   },
-  processes: { help: "nccl: start one process for each rank" },
+  ...processesOption,
   "call-sites": { help: "errors name the line of each call; the simulation's always do" },
-  trace: { value: "FILE", help: "write all events: a Chrome trace for a .json FILE, else text" },
+  trace: {
+    value: "FILE",
+    help: "sim: write all events: a Chrome trace for a .json FILE, else text",
+  },
 } as const satisfies OptionTable;
 
 /** The `run` command. */
@@ -46,7 +54,8 @@ export const runCommand: Command = {
   help: `Usage: twinccl run FILE [options]
 
 Runs FILE, an ES module that default-exports \`async (comm) => result\`, once for each rank, and
-prints what each rank returned. Under a launcher's variables a rank of nccl joins its job instead.
+prints what each rank returned. Ranks of sim and nccl share this process; tcp has one for each.
+Under a launcher's variables this process is one rank of its job, on nccl and tcp.
 A FILE in TypeScript needs Node.js 22.18, or a loader: docs/launch.md.
 
 ${optionLines(options)}
@@ -56,6 +65,7 @@ Examples:
   twinccl run program.mjs --ranks 4 --strict --schedule random --seed 7
   twinccl run program.mjs --backend sim:like=nccl-2.28 --trace events.json
   twinccl run program.mjs --backend nccl --ranks 4 --processes
+  twinccl run program.mjs --backend tcp --ranks 4
 
 Exit status: 0 when every rank returned, 1 when one failed or ended the process, 2 for wrong usage.
 `,
@@ -65,32 +75,27 @@ Exit status: 0 when every rank returned, 1 when one failed or ended the process,
 async function runFile(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
   const name = parsed.text("backend") ?? "sim";
-  const isNccl = name.split(":")[0] === "nccl";
-  const place = isNccl && !parsed.has("processes") ? launcherEnvironment(process.env) : undefined;
-  const ranks = parsed.integer("ranks", place?.size ?? 8, 1, maxRanks);
-  if (parsed.has("processes")) {
-    if (isNccl) return startRanks("run", args, ranks, context);
-    throw new UsageError("--processes: needs --backend nccl; simulated ranks share one process");
-  }
+  const { ranks, isLauncher, connected } = placementOf(name, parsed);
   const traceFile = parsed.text("trace");
   const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
   const executor = parsed.text("executor");
   const settings = {
-    seed: parsed.integer("seed", 0),
+    seed: parsed.has("seed") ? parsed.integer("seed", 0) : undefined,
     schedule: scheduleIn(parsed),
     trace,
     executor,
     strict: parsed.has("strict") || undefined,
   };
   const backend = await variantBackend(context.backends, "--backend", name, settings);
+  if (isLauncher) return runProcesses(parsed.positionals[0], args, ranks, context);
   // The trace is written even after a failure, when it matters most.
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
   };
-  const run = place === undefined ? runRanks : runOwnRank;
+  const run = connected ? runOwnRank : runRanks;
   // Compared with a simulated call, recording its line costs little.
-  const callSites = !isNccl || parsed.has("call-sites");
+  const callSites = kindOf(name) === "sim" || parsed.has("call-sites");
   const work = async (watch: Watch): Promise<void> => {
     const program = await loadProgram(parsed.positionals[0]);
     await run({ backend, size: ranks, callSites }, watch(program), context).finally(writeTrace);
@@ -111,11 +116,32 @@ async function runRanks(opening: Opening, program: RankProgram, context: Context
   try {
     const results = await world.run(program);
     for (const [rank, result] of results.entries()) {
-      context.out(`rank ${rank}: ${await resultText(result)}\n`);
+      context.out(resultLine(await resultText(result), rank));
     }
   } finally {
     await world.close();
   }
+}
+
+/** Starts a process for each rank. Results are printed by rank, once all have returned. */
+async function runProcesses(
+  path: string | undefined,
+  args: readonly string[],
+  size: number,
+  context: Context,
+): Promise<number> {
+  assertProgramFile(path);
+  const results: string[] = [];
+  const onMessage = (rank: number, text: unknown): void => {
+    results[rank] = String(text);
+  };
+  const status = await startRanks({ name: "run", args, size, onMessage }, context);
+  if (status === 0) context.out(results.map(resultLine).join(""));
+  return status;
+}
+
+function resultLine(text: string, rank: number): string {
+  return `rank ${rank}: ${text}\n`;
 }
 
 /** This process's rank of a job. */
@@ -123,7 +149,8 @@ async function runOwnRank(opening: Opening, program: RankProgram, context: Conte
   const comm = await connect({ ...opening, name: "run" });
   try {
     const result = await ofRank(comm, program);
-    context.out(`rank ${comm.rank}: ${await resultText(result)}\n`);
+    const text = await resultText(result);
+    if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
   } finally {
     await comm.close();
   }

@@ -13,6 +13,23 @@ const forwardedSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 /** Exit status of a job that its timeout ended: that of timeout(1). */
 const timeoutStatus = 124;
 
+/** The variable of ranks with a channel to their launcher. */
+const channelVariable = "TWINCCL_LAUNCHER_CHANNEL";
+
+/** Sends a message to the launcher, and resolves once it is sent; false without a channel. */
+export async function reportToLauncher(message: unknown): Promise<boolean> {
+  if (!hasLauncherChannel()) return false;
+  await new Promise<void>((resolve, reject) => {
+    process.send?.(message, undefined, undefined, (error) => (error ? reject(error) : resolve()));
+  });
+  return true;
+}
+
+/** True for a rank with a channel to its launcher. */
+function hasLauncherChannel(): boolean {
+  return process.env[channelVariable] === "1" && process.send !== undefined;
+}
+
 /** A job to run. */
 interface Job extends Omit<JobOptions, "variables"> {
   /** Longest time of the job; unlimited by default. */
@@ -41,6 +58,7 @@ export async function runJob(
       TWINCCL_ADDRESS: server.host,
       TWINCCL_PORT: String(server.port),
       TWINCCL_SECRET: secret,
+      ...(options.onMessage !== undefined && { [channelVariable]: "1" }),
       ...(hosts > 1 && { NCCL_HOSTID: `${jobId}-host${host}` }),
     };
   };

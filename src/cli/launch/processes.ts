@@ -37,7 +37,16 @@ export interface JobOptions {
   /** Time between SIGTERM and SIGKILL. */
   readonly graceMs: number;
   readonly report: JobReport;
+  /** Receives messages of ranks, which have a channel to this process if it is given; `reply` answers one. */
+  readonly onMessage?: MessageListener | undefined;
 }
+
+/** Listener of the messages of ranks. */
+export type MessageListener = (
+  rank: number,
+  message: unknown,
+  reply: (answer: unknown) => void,
+) => void;
 
 /** Longest time of reading output that a rank's children hold open, and its number of intervals. */
 const outputMs = 1_000;
@@ -97,15 +106,20 @@ export class JobProcesses {
   }
 
   async #start(rank: number): Promise<void> {
-    const { command, variables, size, hosts, report } = this.#options;
+    const { command, variables, size, hosts, report, onMessage } = this.#options;
     // After `--`, Node.js does not parse a script name with a leading dash as an option.
     const child = spawn(process.execPath, ["--", ...command], {
       env: variables(rank),
-      stdio: ["ignore", "pipe", "pipe"],
+      stdio: ["ignore", "pipe", "pipe", ...(onMessage === undefined ? [] : (["ipc"] as const))],
+      // Results hold arrays and big integers.
+      serialization: "advanced",
       // A separate process group: a rank's children end with it, and the launcher alone forwards signals of the terminal.
       detached: true,
     });
     this.#running.set(rank, child);
+    child.on("message", (message) => {
+      onMessage?.(rank, message, (answer) => sendTo(child, answer));
+    });
     const { pid } = child;
     if (pid !== undefined) {
       this.#guardian.started(pid);
@@ -165,6 +179,12 @@ export class JobProcesses {
       });
     });
   }
+}
+
+/** Sends a message, unless the process has ended. */
+function sendTo(child: ChildProcess, message: unknown): void {
+  // A failure to send is the end of the process, which is reported as such.
+  if (child.connected) child.send(message as object, () => undefined);
 }
 
 /** Signals the whole process group of a child, if it exists. */

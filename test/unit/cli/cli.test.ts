@@ -189,7 +189,7 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ["verify --against sim:allReduce=magic", /found "magic", needs one of ring/],
     ["verify --against sim --counts 1,x", /--counts: found "x"/],
     ["verify --against sim --collective shuffle", /"shuffle" is no collective/],
-    ["verify --against magic", /backends are sim, nccl/],
+    ["verify --against magic", /backends are sim, nccl, tcp/],
     ["verify no-such-file.mjs --against sim", /there is no file no-such-file.mjs/],
     ["trace", /name a collective or a file/],
     ["trace shuffle", /"shuffle" is neither a collective nor a file/],
@@ -224,7 +224,7 @@ test.each(["bench all-reduce", `run ${program}`, "explain all-reduce", "verify -
     expect({ status, out }).toEqual({ status: 2, out: "" });
     expect(err).toContain("BackendUnavailableError: libcudart was not found");
     expect(err).toContain(nowhere);
-    expect((await cli(`${line} --backend magic`)).err).toContain("backends are sim, nccl");
+    expect((await cli(`${line} --backend magic`)).err).toContain("backends are sim, nccl, tcp");
   },
 );
 
@@ -236,6 +236,7 @@ test("doctor lists present and missing parts", async () => {
   expect(out).toMatch(/^wasm SIMD +(yes|no)$/m);
   expect(out).toMatch(/^backend sim +yes: needs nothing$/m);
   expect(out).toMatch(/^backend nccl +no: libcudart was not found$/m);
+  expect(out).toMatch(/^backend tcp +yes: needs nothing; one rank in each process, for connect$/m);
 });
 
 test.each([

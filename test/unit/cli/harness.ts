@@ -1,3 +1,4 @@
+import { fileURLToPath } from "node:url";
 import { backends } from "../../../src/cli/backends.ts";
 import { runCli } from "../../../src/cli/cli.ts";
 import type { Context } from "../../../src/cli/context.ts";
@@ -18,6 +19,7 @@ export async function cli(line: string, surroundings: Partial<Context> = {}): Pr
     err: (text) => (err += text),
     terminal: false,
     backends,
+    main: fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url)),
     ...surroundings,
   };
   const status = await runCli(

@@ -1,7 +1,9 @@
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, expect, test } from "vitest";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, test } from "vitest";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-run-"));
@@ -107,5 +109,69 @@ test("a folder is refused by name", async () => {
   expect(await cli(`run ${folder}`)).toMatchObject({
     status: 2,
     err: expect.stringContaining(`${folder} is a folder; name a file in it`),
+  });
+});
+
+describe("--backend tcp, a process for each rank", () => {
+  const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
+  function run(
+    path: string,
+    ...args: readonly string[]
+  ): { status: number | null; out: string; err: string } {
+    const words = [main, "run", path, "--backend", "tcp", ...args];
+    const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: "utf8" });
+    return { status, out: stdout, err: stderr };
+  }
+
+  test("prints the results of the simulation by rank, after the lines of the ranks", async () => {
+    const path = program(
+      "processes",
+      `const send = comm.alloc("float32", 3).fill(0.1 * (comm.rank + 1));
+       await comm.allReduce({ send, op: "sum" });
+       return comm.rank === 2 ? send : { rank: comm.rank, big: 5n };`,
+    );
+    const { out } = await cli(`run ${path} -n 3`);
+    expect(run(path, "-n", "3")).toEqual({ status: 0, out, err: "" });
+    const talking = program("talking", "console.log(comm.rank); return process.pid;");
+    const lines = run(talking, "-n", "2").out.split("\n");
+    expect(lines.slice(0, 2).sort()).toEqual(["0", "[1] 1"]);
+    const pids = lines.slice(2, 4).map((line) => /^rank [01]: (\d+)$/.exec(line)?.[1]);
+    expect(new Set(pids).size).toBe(2);
+  });
+
+  test("fails with the error of the rank and the status of run, and prints no result", () => {
+    const path = program(
+      "odd",
+      `return comm.allReduce({ send: new Int8Array(comm.rank), op: "sum" });`,
+    );
+    const { status, out, err } = run(path, "-n", "2");
+    expect({ status, out }).toEqual({ status: 1, out: "" });
+    expect(err).toMatch(/twinccl run: rank [01] of 2 failed on "run"/);
+    expect(err).toContain('CollectiveMismatchError: call 0 on "run": rank 1 differs in count');
+    const leaving = program(
+      "leaving",
+      "if (comm.rank === 1) process.exit(0); await comm.barrier();",
+    );
+    const left = run(leaving, "-n", "2");
+    expect(left.status).toBe(1);
+    expect(left.err).toContain("before the run was over: rank 1 had not returned");
+  });
+
+  test.each(["strict", "seed 3", "schedule random", "executor cpu", "trace /tmp/x.json"])(
+    "refuses --%s, which is of the simulation",
+    async (option) => {
+      const path = program("none", "");
+      const { status, err } = await cli(`run ${path} --backend tcp --${option}`);
+      expect(status).toBe(2);
+      expect(err).toContain(`backend tcp: ${option.split(" ")[0]} cannot be set from here`);
+    },
+  );
+
+  test("a missing file is one line, and no process is started", async () => {
+    const { status, err } = await cli("run no-such-file.mjs --backend tcp -n 2");
+    expect({ status, err }).toEqual({
+      status: 2,
+      err: "twinccl run: there is no file no-such-file.mjs\nsee twinccl run --help\n",
+    });
   });
 });

@@ -1,0 +1,85 @@
+/** The processes of a command: one for all ranks, or one for each, which the command itself or a launcher starts. */
+import { launcherEnvironment } from "../api/world/launchers.ts";
+import { maxRanks } from "./args.ts";
+import { type Context, UsageError } from "./context.ts";
+import { runJob } from "./launch/job.ts";
+import { type JobReport, PrefixedOutput } from "./launch/report.ts";
+
+/** The role of this process. */
+export interface Placement {
+  readonly ranks: number;
+  /** True if it only starts the processes of the ranks. */
+  readonly isLauncher: boolean;
+  /** True if it is one rank of a job. */
+  readonly connected: boolean;
+  /** True if it prints and writes files. */
+  readonly isFirst: boolean;
+}
+
+/** The row of `--processes` in a command's table. */
+export const processesOption = {
+  processes: { help: "nccl: start one process for each rank; tcp: always so" },
+} as const;
+
+/** True for the backend that has one rank in each process. */
+export function hasOneRankEach(backend: string): boolean {
+  return kindOf(backend) === "tcp";
+}
+
+/** The backend of a name with settings. */
+export function kindOf(backend: string): string {
+  return backend.split(":")[0] ?? "";
+}
+
+/**
+ * The role of this process by its options and a launcher's variables.
+ *
+ * @throws UsageError for processes of a simulation, or a number of ranks out of range.
+ */
+export function placementOf(
+  backend: string,
+  parsed: {
+    readonly has: (name: "processes") => boolean;
+    readonly integer: (name: "ranks", fallback: number, least: number, most: number) => number;
+  },
+): Placement {
+  const isSimulated = kindOf(backend) === "sim";
+  const isAsked = parsed.has("processes");
+  if (isAsked && isSimulated) {
+    throw new UsageError(
+      "--processes: needs --backend nccl or tcp; simulated ranks share one process",
+    );
+  }
+  const here = isSimulated || isAsked ? undefined : launcherEnvironment(process.env);
+  return {
+    ranks: parsed.integer("ranks", here?.size ?? 8, 1, maxRanks),
+    isLauncher: isAsked || (hasOneRankEach(backend) && here === undefined),
+    connected: here !== undefined,
+    isFirst: here === undefined || here.rank === 0,
+  };
+}
+
+/** A command line to start once for each rank. */
+export interface RankCommand {
+  readonly name: string;
+  readonly args: readonly string[];
+  readonly size: number;
+  /** By default lines of rank 0 are unchanged, and those of others begin with their rank. */
+  readonly report?: JobReport;
+  /** Receives what ranks pass to `reportToLauncher`. */
+  readonly onMessage?: (rank: number, message: unknown, reply: (answer: unknown) => void) => void;
+}
+
+/** Starts this program once for each rank; resolves to the exit status of the rank that failed first, or 0. */
+export function startRanks(
+  { name, args, size, report = new PrefixedOutput(firstIsPlain), onMessage }: RankCommand,
+  context: Pick<Context, "err" | "main">,
+): Promise<number> {
+  const command = [context.main, name, ...args.filter((arg) => arg !== "--processes")];
+  const ends = { onFailure: "kill", graceMs: 5_000 } as const;
+  return runJob({ size, hosts: 1, command, ...ends, report, onMessage }, context);
+}
+
+function firstIsPlain(rank: number): string {
+  return rank === 0 ? "" : `[${rank}] `;
+}
