@@ -8,7 +8,7 @@ import { emitWarning } from "../api/warnings.ts";
 import { longestTimerMs } from "./async.ts";
 import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
 import type { FramedSocket } from "./connection.ts";
-import { decode, encode } from "./frames.ts";
+import { decode, encode, FrameError } from "./frames.ts";
 import {
   type ErrorContext,
   type Failure,
@@ -45,6 +45,26 @@ function nameOf(args: RequestArgs): string {
 /** The answer of a request that worked. */
 type Answer = Exclude<Reply, { kind: "welcome" | "failed" | "closing" | "bye" } | Push>;
 
+/** True for an answer that a request may have, in a generation of `size` ranks. */
+function isAnswerTo(args: RequestArgs, answer: Answer, size: number): boolean {
+  switch (args.kind) {
+    case "join":
+    case "rejoin":
+      return answer.kind === "joined" && answer.rank < answer.initialRanks.length;
+    case "set":
+      return answer.kind === "done";
+    case "get":
+      return answer.kind === "value";
+    case "ask":
+      return answer.kind === "answered";
+    case "barrier": {
+      if (args.value === undefined) return answer.kind === "done" || answer.kind === "withdrawn";
+      const count = args.barriers[0]?.ranks.length || size;
+      return answer.kind === "values" && answer.values.length === count;
+    }
+  }
+}
+
 /** News from the store without a request, in one generation. */
 type Push = Extract<Reply, { kind: "lost" | "news" | "asked" | "began" }>;
 
@@ -57,6 +77,7 @@ interface PushListener {
 }
 
 interface PendingRequest {
+  /** @throws FrameError for an answer of another request. */
   answered(answer: Answer): void;
   failed(failure: Failure): void;
   /** The session is over. */
@@ -161,7 +182,11 @@ export class RendezvousSession {
       let timer = setTimeout(late, Math.min(timeoutMs + graceMs, longestTimerMs)).unref();
       signal?.addEventListener("abort", giveUp, { once: true });
       this.#pending.set(id, {
-        answered: (answer) => settle(() => resolve(answer)),
+        answered: (answer) => {
+          if (!isAnswerTo(args, answer, context.size))
+            throw new FrameError(`a wrong answer to ${kind}`);
+          settle(() => resolve(answer));
+        },
         failed: (failure) => settle(() => reject(failureError(kind, failure, context))),
         over: () => settle(() => reject(this.#endedError(kind, context))),
       });

@@ -3,8 +3,8 @@ import { createServer as createTlsServer } from "node:tls";
 import { describe, expect, test } from "vitest";
 import type { CommInfo, RankCall, RemoteTransfer } from "../../../src/api/backend-entry.ts";
 import { CommStatus } from "../../../src/job/comm-status.ts";
-import { keyOf, tlsSettings } from "../../../src/job/connection.ts";
-import { decode, encode, FrameError } from "../../../src/job/frames.ts";
+import { FramedSocket, keyOf, tlsSettings } from "../../../src/job/connection.ts";
+import { decode, encode, FrameError, protocolVersion } from "../../../src/job/frames.ts";
 import { Generation, type Member } from "../../../src/job/generation.ts";
 import { MissingRankFinder } from "../../../src/job/missing-ranks.ts";
 import { limits, type Reply, type Request, replies, requests } from "../../../src/job/protocol.ts";
@@ -14,16 +14,7 @@ import { tcpRendezvous } from "../../../src/job/tcp.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";
-import {
-  bytes,
-  errorOf,
-  framed,
-  hello,
-  type Place,
-  place,
-  type Speaker,
-  speaker,
-} from "./stores.ts";
+import { bytes, errorOf, hello, type Place, place, type Speaker, speaker } from "./stores.ts";
 
 quickTime();
 
@@ -323,6 +314,71 @@ test.each([
   );
 });
 
+const secret = "a secret of this test";
+
+/** A process with the secret that acts as a store; gives its port. */
+async function fakeStore(answers: (request: Request) => readonly Reply[]): Promise<number> {
+  const server = createTlsServer({ ...tlsSettings, pskCallback: () => keyOf(secret) });
+  server.on("secureConnection", (socket) => {
+    socket.on("error", () => undefined);
+    const framedSocket = new FramedSocket(socket, 100_000, {
+      frame: (bytes) => {
+        const request = decode(requests, bytes);
+        const welcome: Reply = { kind: "welcome", version: protocolVersion };
+        const all = request.kind === "hello" ? [welcome] : answers(request);
+        for (const each of all) framedSocket.write(encode(replies, each));
+      },
+      ended: () => undefined,
+    });
+    closeAfter(async () => framedSocket.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  closeAfter(async () => void server.close());
+  return (server.address() as { port: number }).port;
+}
+
+describe("a store that gives another answer ends by name", () => {
+  const joined = { kind: "joined", id: 1, generation: 0, rank: 0, hosted: false } as const;
+
+  test.each([
+    ["done", [{ kind: "done", id: 1 }]],
+    ["a place that does not exist", [{ ...joined, rank: 5, initialRanks: [0] }]],
+    ["no ranks", [{ ...joined, initialRanks: [] }]],
+  ] as [string, Reply[]][])("to a join: %s", async (_, answer) => {
+    const port = await fakeStore(({ kind }) => (kind === "join" ? answer : []));
+    const rendezvous = tcpRendezvous({ port, secret, host: "other" });
+    const error = await errorOf(rendezvous.join({ jobId: "j", rank: 0, size: 1, deadlineMs: 300 }));
+    expect(error.code).toBe("ERR_COMM_RENDEZVOUS");
+  });
+
+  test.each([
+    ["get", (member: Membership) => member.get("k")],
+    ["set", (member: Membership) => member.set("k", bytes("v"))],
+    ["exchange", (member: Membership) => member.exchange("k", bytes("v"))],
+    ["awaitBarriers", (member: Membership) => member.awaitBarriers([{ key: "k", ranks: [0] }])],
+    ["ask", (member: Membership) => member.ask(0, "q")],
+    ["rejoin", (member: Membership) => member.rejoin()],
+  ])("to %s", async (_, call) => {
+    const port = await fakeStore((request) => {
+      if (request.kind === "join") return [{ ...joined, initialRanks: [0] }];
+      if (!("id" in request) || request.kind === "cancel") return [];
+      // As of a store with another table, and as of one with another number of ranks.
+      const { id } = request;
+      return request.kind === "barrier" && request.value !== undefined
+        ? [{ kind: "values", id, values: [] }]
+        : [{ kind: "values", id, values: [bytes("v")] }];
+    });
+    const rendezvous = tcpRendezvous({ port, secret, host: "other" });
+    const member = await rendezvous.join({ jobId: "j", rank: 0, size: 1, deadlineMs: 2_000 });
+    const error = await errorOf(within<unknown>(15_000, call(member)));
+    expect(error.code).toBe("ERR_COMM_RENDEZVOUS");
+    expect(error.message).toMatch(
+      /no store of this version|the store is gone: sent what is no mess/,
+    );
+    await member.leave();
+  });
+});
+
 describe("control characters of other processes", () => {
   const wild = "\u001b[2J\nhint: all is well\u202e\u2028";
   const tame = "\\u001b[2J\\u000ahint: all is well\\u202e\\u2028";
@@ -337,23 +393,12 @@ describe("control characters of other processes", () => {
   });
 
   test("in the words of a store", async () => {
-    const secret = "a secret of this test";
-    const server = createTlsServer({ ...tlsSettings, pskCallback: () => keyOf(secret) });
-    server.on("secureConnection", (socket) => {
-      socket.on("error", () => undefined);
-      socket.once("data", () => {
-        socket.write(framed(encode(replies, { kind: "welcome", version: 2 })));
-        socket.once("data", () =>
-          socket.write(framed(encode(replies, { kind: "closing", reason: wild }))),
-        );
-      });
-    });
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    closeAfter(async () => void server.close());
-    const { port } = server.address() as { port: number };
+    const port = await fakeStore((request) =>
+      request.kind === "join" ? [{ kind: "closing", reason: wild }] : [],
+    );
     const rendezvous = tcpRendezvous({ port, secret, host: "other" });
-    const request = { jobId: "j", rank: 0, size: 1, deadlineMs: 300 };
-    expect((await errorOf(rendezvous.join(request))).message).toContain(tame);
+    const join = { jobId: "j", rank: 0, size: 1, deadlineMs: 300 };
+    expect((await errorOf(rendezvous.join(join))).message).toContain(tame);
   });
 
   test("in the name of a field", () => {
