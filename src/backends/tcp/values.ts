@@ -72,6 +72,8 @@ export function sliceElements(program: Program, dtype: DType | undefined): numbe
 const sliceBytes = 128 * 2 ** 10;
 const leastElements = 256;
 
+const noBytes = new Uint8Array(0);
+
 const spans = new WeakMap<Program, number>();
 
 function widestSpan(program: Program): number {
@@ -328,6 +330,8 @@ export class RoundData {
   #view(ref: Ref, i: number): Uint8Array {
     if (bufferOf(ref) === 2) return this.#scratchBlock(ref, i).bytes;
     const { at, count } = this.#segment(ref, i);
+    // An empty block may lie behind the end of its buffer.
+    if (count === 0) return noBytes;
     const { input, output } = this.#call;
     const { memory } = (bufferOf(ref) === 0 ? input : output) as RankMemory;
     return new Uint8Array(memory.buffer, at * this.#bytes, count * this.#bytes);
