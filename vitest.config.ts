@@ -22,6 +22,7 @@ const areas: Readonly<Record<string, readonly string[]>> = {
   algorithms: ["test/unit/algorithms", "test/unit/catalogue.test.ts"],
   sim: ["test/unit/backends/sim"],
   nccl: nccl("*", "calls", "device", "discovery", "job"),
+  tcp: ["test/unit/backends/tcp"],
   job: ["test/unit/job", "test/unit/launched-ranks"],
   parallel: ["test/unit/parallel"],
   tools: [

@@ -93,7 +93,9 @@ export class CallRun {
   readonly #slice: number;
   readonly #rounds: number;
   #nextRound = 0;
-  #openLanes = 0;
+  readonly #openLanes = new Set<LaneRun>();
+  /** Peers whose connection had ended before a message to them. */
+  readonly #unreached = new Set<number>();
   /** Payloads of the caller's memory that are not sent yet. */
   #unsent = 0;
   /** Peers whose connection has no room for another call yet. */
@@ -137,6 +139,22 @@ export class CallRun {
     if (this.#missingRoom === 0) this.#startRounds();
   }
 
+  /** True while it has messages to send to a rank of the job, or to receive from it. */
+  needs(place: number): boolean {
+    const peer = this.#call.ranks.indexOf(place);
+    const isPeer = this.#program.sendsTo.has(peer) || this.#program.receivesFrom.has(peer);
+    if (this.#isOver || !isPeer) return false;
+    if (this.#unreached.has(peer)) return true;
+    for (const lane of this.#openLanes) if (lane.needs(peer)) return true;
+    for (let round = this.#nextRound; round < this.#rounds; round++) {
+      const { data, peers } = this.#call;
+      const values = new RoundData(data, round, this.#slice, peers.blocks);
+      const needed = (step: Step): boolean => isWith(step, peer) && values.has(step);
+      if (this.#program.lanes.some((steps) => steps.some(needed))) return true;
+    }
+    return false;
+  }
+
   /** Ends it without the others. */
   fail(error: unknown): void {
     if (this.#isOver) return;
@@ -161,11 +179,11 @@ export class CallRun {
       return new LaneRun(this, steps, values, { sequence: this.#call.sequence, channel, round });
     });
     let open = lanes.length;
-    this.#openLanes += open;
     for (const lane of lanes) {
+      this.#openLanes.add(lane);
       lane.onDone = () => {
         open--;
-        this.#openLanes--;
+        this.#openLanes.delete(lane);
         if (open > 0) return;
         values.release();
         this.#startRound();
@@ -176,8 +194,8 @@ export class CallRun {
   }
 
   #finishIfDone(): void {
-    if (this.#isOver || this.#openLanes > 0 || this.#unsent > 0) return;
-    if (this.#nextRound < this.#rounds) return;
+    if (this.#isOver || this.#openLanes.size > 0 || this.#unsent > 0) return;
+    if (this.#nextRound < this.#rounds || this.#unreached.size > 0) return;
     this.#isOver = true;
     const { peers, comm, ranks } = this.#call;
     for (const peer of this.#program.receivesFrom) {
@@ -223,6 +241,7 @@ export class CallRun {
   send(peer: number, id: FlowId, value: Value | undefined): void {
     const { peers, comm, ranks } = this.#call;
     const place = ranks[peer] as number;
+    if (peers.endOf(place) !== undefined) this.#unreached.add(peer);
     const bytes = value?.bytes.byteLength ?? 0;
     peers.endpoint(comm, place).sent(bytes);
     const block = value?.block;
@@ -259,6 +278,10 @@ export class CallRun {
   }
 }
 
+function isWith({ from, to }: Step, peer: number): boolean {
+  return from === peer || to === peer;
+}
+
 function longestOf(lengths: Float64Array): number {
   let longest = 0;
   for (const length of lengths) longest = Math.max(longest, length);
@@ -289,6 +312,14 @@ class LaneRun {
   readonly #resume = (): void => {
     if (!this.#run.isOver) this.advance();
   };
+
+  /** True while a step has a message to send to a peer, or to receive from it. */
+  needs(peer: number): boolean {
+    return this.#steps.some((step, at) => {
+      if (at < this.#at || !this.#data.has(step)) return false;
+      return at === this.#at && this.#hasValue ? step.to === peer : isWith(step, peer);
+    });
+  }
 
   /** Runs steps until one has to wait. */
   advance(): void {

@@ -71,6 +71,8 @@ export interface SessionParts extends SessionSettings {
 interface Run {
   readonly done: Promise<void>;
   start(): void;
+  /** True while it has messages for a rank of the job, or from it. */
+  needs(place: number): boolean;
   fail(error: unknown): void;
 }
 
@@ -230,11 +232,14 @@ export class TcpSession implements Session {
   #connectionEnded(rank: number, reason: string): void {
     const runs = [...this.#comms.values()]
       .filter(({ info }) => info.ranks.includes(rank))
-      .flatMap(({ info, runs }) => [...runs].map((run) => ({ info, run })));
+      .flatMap(({ info, runs }) => [...runs].map((run) => ({ info, run })))
+      .filter(({ run }) => run.needs(rank));
     if (runs.length === 0) return;
-    // A rank that closed or was lost has news in the store, with better reasons.
+    // Its last messages may be there still. A rank that closed or was lost has news in the store, with better reasons.
     setTimeout(() => {
-      for (const { info, run } of runs) run.fail(connectionError(info, rank, reason));
+      for (const { info, run } of runs) {
+        if (run.needs(rank)) run.fail(connectionError(info, rank, reason));
+      }
     }, verdictMs).unref();
   }
 

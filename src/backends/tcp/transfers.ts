@@ -49,9 +49,9 @@ export class TransferRun {
     this.#settle = settle as NonNullable<typeof settle>;
   }
 
-  /** Ranks of the job at both ends of it. */
-  get peer(): number {
-    return this.#peer;
+  /** True while it has to send to a rank of the job, or to receive from it. */
+  needs(place: number): boolean {
+    return !this.#isOver && this.#peer === place;
   }
 
   start(): void {
@@ -67,6 +67,8 @@ export class TransferRun {
   }
 
   readonly #begin = (): void => {
+    // A message to a rank that has gone is never sent: the end of its connection fails this.
+    if (this.#request.peers.endOf(this.#peer) !== undefined) return;
     if (!this.#isOver && this.#endpoint.begin(this.#begin)) this.#send();
   };
 

@@ -1,10 +1,10 @@
 // The last rank never connects; the others print `result {…}`.
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
 const { TWINCCL_RANK, TWINCCL_SIZE } = process.env;
 if (Number(TWINCCL_RANK) < Number(TWINCCL_SIZE) - 1) {
-  const error = await connect({ backend: nccl(), timeoutMs: 4000 }).catch((caught) => caught);
+  const error = await connect({ backend: backend(), timeoutMs: 4000 }).catch((caught) => caught);
   const { name, code, joined, missing, message } = error;
   const result = { rank: Number(TWINCCL_RANK), name, code, joined, missing, message };
   process.stdout.write(`result ${JSON.stringify(result)}\n`);

@@ -1,14 +1,14 @@
 // Rank 0 closes while the others are stuck and make no move; prints `result {…}`. How: `open` with a call of its own under
 // way, which they never make, or `idle`.
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
 const [how, patience, stuck] = process.argv.slice(2);
 const stuckMs = Number(stuck);
 const warnings = [];
 process.on("warning", ({ name, code }) => warnings.push({ name, code }));
 
-const comm = await connect({ backend: nccl(), timeoutMs: Number(patience) });
+const comm = await connect({ backend: backend(), timeoutMs: Number(patience) });
 const send = comm.alloc("float32", 8).fill(1);
 await comm.allReduce({ send, op: "sum" });
 const result = { rank: comm.rank, warnings };

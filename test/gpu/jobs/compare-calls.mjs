@@ -1,11 +1,11 @@
 // Ranks that compare their calls: rank 1 makes a wrong one, all get the error and go on; prints `result {…}`.
 //   node compare-calls.mjs always|once
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
 const compareCalls = process.argv[2];
 const comm = await connect({
-  backend: nccl({ compareCalls, timeoutMs: 20_000 }),
+  backend: backend({ compareCalls, timeoutMs: 20_000 }),
   timeoutMs: 60_000,
 });
 const { rank } = comm;

@@ -5,10 +5,10 @@
 // Of three ranks or more, rank 1 makes its call when NCCL may have heard of it already.
 // Every other rank prints `result {…}`: the error of its call, and its delay.
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
 const [how, victim] = process.argv.slice(2);
-const comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
+const comm = await connect({ backend: backend(), timeoutMs: 60_000 });
 const send = comm.alloc("int32", 1024).fill(1);
 await comm.allReduce({ send, op: "sum" });
 const result = { rank: comm.rank };

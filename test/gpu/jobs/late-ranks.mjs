@@ -1,6 +1,6 @@
 // Rank 1 makes no call in time, all rebuild, and what belongs to the last generation is refused; prints `result {…}`.
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
 const codeOf = (operation) =>
   operation.then(
@@ -13,7 +13,7 @@ const sum = async (comm) => {
   return (await one.toHost())[0];
 };
 
-const comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
+const comm = await connect({ backend: backend(), timeoutMs: 60_000 });
 const before = await sum(comm);
 let late;
 if (comm.rank === 1) await new Promise((resolve) => setTimeout(resolve, 1500));

@@ -2,11 +2,11 @@
 //   node lost-ranks.mjs 1,2      kills rank 1 of the first generation, then rank 2 of the first generation
 // Every survivor prints `result {…}`: the error of each loss, and its delay.
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
 const now = () => performance.timeOrigin + performance.now();
 const victims = process.argv[2].split(",").map(Number);
-let comm = await connect({ backend: nccl(), timeoutMs: 60_000 });
+let comm = await connect({ backend: backend(), timeoutMs: 60_000 });
 const first = comm.rank;
 
 /** Number of calls in this generation. */

@@ -1,8 +1,8 @@
 // Opens the job, sums, and ends without closing; prints `result {…}`.
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
-const comm = await connect({ backend: nccl() });
+const comm = await connect({ backend: backend() });
 const send = comm.alloc("float32", 4).fill(comm.rank + 1);
 await comm.allReduce({ send, op: "sum" });
 const [sum] = await send.toHost();

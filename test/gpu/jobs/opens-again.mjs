@@ -1,10 +1,10 @@
 // Opens the job, sums, and closes, three times over, and another rank is the last to close each time; prints `result {…}`.
 import { connect } from "twinccl";
-import { nccl } from "twinccl/nccl";
+import { backend } from "./backend.mjs";
 
 const sums = [];
 for (let restart = 0; restart < 3; restart++) {
-  const comm = await connect({ backend: nccl(), timeoutMs: 30_000 });
+  const comm = await connect({ backend: backend(), timeoutMs: 30_000 });
   const send = comm.alloc("float32", 4).fill(comm.rank + 1);
   await comm.allReduce({ send, op: "sum" });
   sums.push([...(await send.toHost())]);
