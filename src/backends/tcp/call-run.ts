@@ -166,8 +166,19 @@ export class CallRun {
   #startRounds(): void {
     const channels = Math.max(1, this.#program.lanes.length);
     const atOnce = Math.max(1, Math.floor(lanesAtOnce / channels));
-    for (let i = 0; i < atOnce; i++) this.#startRound();
-    this.#finishIfDone();
+    this.attempt(() => {
+      for (let i = 0; i < atOnce; i++) this.#startRound();
+      this.#finishIfDone();
+    });
+  }
+
+  /** Does some of its work. A socket may have called for it, so an error fails the call here. */
+  attempt(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   #startRound(): void {
@@ -310,7 +321,7 @@ class LaneRun {
   }
 
   readonly #resume = (): void => {
-    if (!this.#run.isOver) this.advance();
+    if (!this.#run.isOver) this.#run.attempt(() => this.advance());
   };
 
   /** True while a step has a message to send to a peer, or to receive from it. */

@@ -50,8 +50,8 @@ export interface Launched {
 /** A launch that runs. */
 export interface Launch {
   readonly process: ChildProcess;
-  /** Resolves once this text was printed. */
-  printed(text: string): Promise<void>;
+  /** Resolves with all that was printed, once this text was. */
+  printed(text: string): Promise<string>;
   readonly ended: Promise<Launched>;
 }
 
@@ -83,10 +83,10 @@ export function launch(
       resolve({ status, signal, lines, err });
     });
   });
-  const printed = (wanted: string): Promise<void> =>
+  const printed = (wanted: string): Promise<string> =>
     new Promise((resolve, reject) => {
       const wake = (): void => {
-        if (out.includes(wanted) || err.includes(wanted)) resolve();
+        if (out.includes(wanted) || err.includes(wanted)) resolve(out + err);
       };
       wakers.add(wake);
       wake();
