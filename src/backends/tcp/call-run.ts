@@ -94,11 +94,11 @@ export class CallRun {
   readonly #rounds: number;
   #nextRound = 0;
   readonly #openLanes = new Set<LaneRun>();
-  /** Peers whose connection had ended before a message to them. */
+  /** Peers that a message could not reach, because the connection had ended. */
   readonly #unreached = new Set<number>();
   /** Payloads of the caller's memory that are not sent yet. */
   #unsent = 0;
-  /** Peers whose connection has no room for another call yet. */
+  /** Peers without room for another call yet. */
   #missingRoom = 0;
   readonly #receivedBytes = new Map<number, number>();
   #isOver = false;
