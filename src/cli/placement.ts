@@ -3,6 +3,7 @@ import { launcherEnvironment } from "../api/world/launchers.ts";
 import { maxRanks } from "./args.ts";
 import { type Context, UsageError } from "./context.ts";
 import { runJob } from "./launch/job.ts";
+import type { MessageListener } from "./launch/processes.ts";
 import { type JobReport, PrefixedOutput } from "./launch/report.ts";
 
 /** The role of this process. */
@@ -67,7 +68,7 @@ export interface RankCommand {
   /** By default lines of rank 0 are unchanged, and those of others begin with their rank. */
   readonly report?: JobReport;
   /** Receives what ranks pass to `reportToLauncher`. */
-  readonly onMessage?: (rank: number, message: unknown, reply: (answer: unknown) => void) => void;
+  readonly onMessage?: MessageListener;
 }
 
 /** Starts this program once for each rank; resolves to the exit status of the rank that failed first, or 0. */

@@ -6,6 +6,7 @@ import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { ranksText } from "../api/error-text.ts";
 import type { Communicator } from "../api/index.ts";
+import { worldError } from "../api/world/world-errors.ts";
 import { type Context, UsageError } from "./context.ts";
 
 /** The exports of a user's file. */
@@ -106,6 +107,15 @@ function syntaxText(path: string, url: string): string | undefined {
   return [`${isOwn ? path : file}:${line}: ${message}`, ...shown.map((text) => `  ${text}`)].join(
     "\n",
   );
+}
+
+/** Runs the program on this process's rank. A failure counts as the program's, not as the command line's, as with all ranks in this process. */
+export async function ofRank(comm: Communicator, program: RankProgram): Promise<unknown> {
+  try {
+    return await program(comm);
+  } catch (error) {
+    throw worldError(comm, [{ rank: comm.rank, error }]);
+  }
 }
 
 /** Tracks the running ranks of a program. */

@@ -1,13 +1,6 @@
 /** `twinccl run`: runs a file that default-exports `async (comm) => result` on every rank. */
 import { inspect } from "node:util";
-import {
-  type Backend,
-  type Communicator,
-  connect,
-  createWorld,
-  DeviceBuffer,
-} from "../api/index.ts";
-import { worldError } from "../api/world/world-errors.ts";
+import { type Backend, connect, createWorld, DeviceBuffer } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import {
   executorOption,
@@ -24,6 +17,7 @@ import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts
 import {
   assertProgramFile,
   loadProgram,
+  ofRank,
   type RankProgram,
   type Watch,
   withExitReport,
@@ -153,15 +147,6 @@ async function runOwnRank(opening: Opening, program: RankProgram, context: Conte
     if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
   } finally {
     await comm.close();
-  }
-}
-
-/** Runs the program. A failure counts as the program's, not as the command line's, as with all ranks in this process. */
-async function ofRank(comm: Communicator, program: RankProgram): Promise<unknown> {
-  try {
-    return await program(comm);
-  } catch (error) {
-    throw worldError(comm, [{ rank: comm.rank, error }]);
   }
 }
 

@@ -1,14 +1,16 @@
 /** `twinccl verify`: two backends against each other, bit by bit, or the catalogue's programs against their meaning. */
-import { createWorld } from "../api/index.ts";
 import { measuredCollectives } from "../bench/index.ts";
 import { algorithmFileHelp, namedAlgorithm } from "./algorithms.ts";
 import { maxRanks, parseCollective, parseDtypes, parseOps } from "./args.ts";
 import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { hasLauncherChannel } from "./launch/job.ts";
+import { PrefixedOutput } from "./launch/report.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
+import { hasOneRankEach, startRanks } from "./placement.ts";
 import { loadProgram, type RankProgram, withExitReport } from "./program-file.ts";
-import { readBack, resultDifference } from "./verify/file-results.ts";
+import { resultDifference } from "./verify/file-results.ts";
 import {
   type CatalogueRow,
   catalogueRows,
@@ -16,7 +18,8 @@ import {
   programsLine,
   verifyPrograms,
 } from "./verify/programs.ts";
-import { type Comparison, type Side, sweep } from "./verify/sweep.ts";
+import { JobEndedError, openSide, type Side, serveRank } from "./verify/sides.ts";
+import { type Comparison, sweep } from "./verify/sweep.ts";
 
 const options = {
   backend: { value: "BACKEND", help: "the first backend (sim)" },
@@ -51,7 +54,8 @@ Makes the same calls on two backends and compares every result by its bits. FILE
 \`async (comm) => result\`: what its ranks return is compared. Without FILE every collective is
 swept over dtypes, operators, rank counts and element counts, on arbitrary bits where both
 backends follow the same plan, else on numbers whose folds never round.
-Of a reduction any NaN equals any NaN, and after min and max 0 equals -0.
+Of a reduction any NaN equals any NaN, and after min and max 0 equals -0. Ranks of tcp are
+processes: a job for each number of ranks.
 
 ${variantHelp}
 ${optionLines(options)}
@@ -60,6 +64,7 @@ Examples:
   twinccl verify --against sim:seed=7 --collective all-reduce
   twinccl verify program.mjs --backend sim:like=nccl-2.28 --against sim:like=nccl-2.28,protocol=LL
   twinccl verify --backend nccl --against sim --collective all-reduce
+  twinccl verify --backend tcp --against sim --ranks 4
   twinccl verify --backend nccl:protocol=LL --against sim:like=nccl-2.28,protocol=LL
   twinccl verify --programs --ranks 16 --json
   twinccl verify --programs --collective all-reduce --algorithm ./line.mjs
@@ -91,7 +96,26 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   if (against === undefined) throw new UsageError("--against: name the other backend");
   const executor = parsed.text("executor");
   const a = await sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
+  if (hasLauncherChannel()) {
+    await serveRank(a, context);
+    return 0;
+  }
   const b = await sideOf(context, "--against", against, executor);
+  try {
+    return await compareSides(parsed, context, [a, b]);
+  } catch (error) {
+    if (error instanceof JobEndedError && error.status !== 0) return error.status;
+    throw error;
+  }
+}
+
+/** Compares the results of a file, or of a sweep of calls. */
+async function compareSides(
+  parsed: VerifyOptions,
+  context: Context,
+  [a, b]: readonly [Side, Side],
+): Promise<number> {
+  const [file] = parsed.positionals;
   if (file === undefined) return runSweep(parsed, context, a, b);
   refuseOptions(parsed, ["collective", "dtype", "op", "counts", "seed", "algorithm"], "FILE");
   const ranks = parsed.integer("ranks", await machineRanks([a, b]), 1, maxRanks);
@@ -102,7 +126,7 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
     ranks,
   });
   return withExitReport("verify", context, async (watch) =>
-    runFile(watch(await loadProgram(file)), ranks, context, findings, [a, b]),
+    runFile({ file, program: watch(await loadProgram(file)), ranks }, context, findings, [a, b]),
   );
 }
 
@@ -119,7 +143,8 @@ function refuseOptions(
 /** Most ranks that both sides support here, up to 8. If a side supports none, 8: its error then states the reason. */
 async function machineRanks(sides: readonly Side[]): Promise<number> {
   for (let size = 8; size > 0; size--) {
-    const probes = sides.map(({ backend }) => backend.probe({ size, name: "verify" }));
+    const local = sides.filter(({ start }) => start === undefined);
+    const probes = local.map(({ backend }) => backend.probe({ size, name: "verify" }));
     if ((await Promise.all(probes)).every(({ ok }) => ok)) return size;
   }
   return 8;
@@ -127,13 +152,22 @@ async function machineRanks(sides: readonly Side[]): Promise<number> {
 
 /** `executor` applies to the simulations among the sides; an executor in a side's name overrides it. */
 async function sideOf(
-  { backends }: Context,
+  context: Context,
   option: string,
   name: string,
   executor: string | undefined,
 ): Promise<Side> {
   const settings = name.split(":")[0] === "sim" ? { executor } : {};
-  return { name, backend: await variantBackend(backends, option, name, settings) };
+  const backend = await variantBackend(context.backends, option, name, settings);
+  if (!hasOneRankEach(name)) return { name, backend };
+  // A rank opens the first backend; standard output is the document's.
+  const args = ["--backend", name, "--against", "sim"];
+  const start: Side["start"] = (size, onMessage) => {
+    const outputs = { stdout: process.stderr, stderr: process.stderr };
+    const report = new PrefixedOutput(undefined, outputs);
+    return startRanks({ name: "verify", args, size, report, onMessage }, context);
+  };
+  return { name, backend, start };
 }
 
 async function runSweep(
@@ -194,19 +228,18 @@ function comparisonLines({ row, results, identical, elements, ...rest }: Compari
 
 /** Runs a program on both backends, one after the other, and compares by rank. */
 async function runFile(
-  program: RankProgram,
-  ranks: number,
+  { file, program, ranks }: { file: string; program: RankProgram; ranks: number },
   { err }: Context,
   findings: Findings,
   sides: readonly [Side, Side],
 ): Promise<number> {
-  const results: unknown[][] = [];
-  for (const { name, backend } of sides) {
-    const world = await createWorld({ backend, size: ranks, name: "verify", callSites: true });
+  const results: (readonly unknown[])[] = [];
+  for (const side of sides) {
+    const world = await openSide(side, ranks, true);
     try {
-      results.push(await world.run(async (comm) => readBack(await program(comm))));
+      results.push(await world.results(file, program));
     } catch (error) {
-      err(`twinccl verify: on ${name}:\n`);
+      err(`twinccl verify: on ${side.name}:\n`);
       throw error;
     } finally {
       await world.close();

@@ -1,6 +1,7 @@
 /** A job: its processes beside a store, stopped for signals, and the report of its end. */
 
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { StoreServer } from "../../job/server.ts";
 import type { Context } from "../context.ts";
 import { standardOutput } from "../output.ts";
@@ -25,8 +26,25 @@ export async function reportToLauncher(message: unknown): Promise<boolean> {
   return true;
 }
 
+/** Sends a message to the launcher, and resolves to its reply; rejects where the launcher ends instead. */
+export async function askLauncher(message: unknown): Promise<unknown> {
+  const over = new AbortController();
+  const { signal } = over;
+  try {
+    const reply = once(process, "message", { signal });
+    const ended = once(process, "disconnect", { signal }).then(() => {
+      throw new Error("the launcher has ended");
+    });
+    await reportToLauncher(message);
+    const [answer] = (await Promise.race([reply, ended])) as [unknown];
+    return answer;
+  } finally {
+    over.abort();
+  }
+}
+
 /** True for a rank with a channel to its launcher. */
-function hasLauncherChannel(): boolean {
+export function hasLauncherChannel(): boolean {
   return process.env[channelVariable] === "1" && process.send !== undefined;
 }
 

@@ -1,6 +1,8 @@
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { specifications } from "twinccl";
 import { catalogue } from "twinccl/algorithms";
 import { measuredCollectives } from "twinccl/bench";
@@ -13,6 +15,7 @@ import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-verify-"));
 afterAll(() => rmSync(folder, { recursive: true }));
+const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
 
 /** A second backend that has one wrong bit on rank 1. */
 const withBroken = { backends: { ...backends, broken: () => corrupting(sim(), 1) } };
@@ -273,6 +276,61 @@ describe("programs", () => {
     expect(out).toContain("\nverify: 2 of 4 sound\n");
     const { rows } = JSON.parse((await cli(`${own} --json`)).out);
     expect(rows).toMatchObject([{ algorithm: "line", programs: 4, sound: 2 }]);
+  });
+});
+
+describe("tcp, a process for each rank", () => {
+  const quickly = "--ranks 2 --dtype float32 --op sum --counts 0,33";
+
+  test("has the bits of the simulation, as either side", async () => {
+    const { status, out, err } = await cli(`verify --backend tcp --against sim ${quickly} --json`);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    const { rows, judged, identical } = JSON.parse(out);
+    expect(rows).toHaveLength(measuredCollectives.length);
+    for (const row of rows) expect(row).toMatchObject({ on_bits: row.results, left_out: 0 });
+    expect(judged).toBeGreaterThan(50);
+    expect(identical).toBe(judged);
+    const other = await cli(`verify --against tcp ${quickly} --collective all-reduce`);
+    expect(other.status).toBe(0);
+    expect(other.out).toMatch(/\nverify: (\d+) of \1 identical\n$/);
+  });
+
+  test("a difference is reported", async () => {
+    const sides = `--backend broken --against tcp ${quickly} --collective all-reduce`;
+    const { status, out } = await cli(`verify ${sides}`, withBroken);
+    expect(status).toBe(1);
+    expect(out).toMatch(/first: allReduce float32 sum, .*: rank 1, element \d+ of 33: /);
+  });
+
+  test("compares the results of a file, with buffers and big integers", async () => {
+    const path = join(folder, "processes.mjs");
+    writeFileSync(
+      path,
+      `export default async (comm) => {
+         const send = comm.alloc("bfloat16", 5).fill(1 / (comm.rank + 3));
+         await comm.allReduce({ send, op: "avg" });
+         return { send, big: 5n, all: new Map([[comm.rank, [new Int8Array(2)]]]) };
+       };`,
+    );
+    const { status, out } = await cli(`verify ${path} --backend tcp --against sim --ranks 3`);
+    expect({ status, out }).toEqual({
+      status: 0,
+      out: "rank 0: identical\nrank 1: identical\nrank 2: identical\nverify: 3 of 3 identical\n",
+    });
+  });
+
+  test.each([
+    ["differ", "process.pid", 1, ""],
+    ["cannot be sent", "() => 1", 2, "the result of rank 0 cannot be sent to be compared"],
+    ["are an error", "comm.allReduce({ send: 3 })", 1, 'rank 0 of 1 failed on "verify"'],
+  ])("results that %s fail", (name, result, status, message) => {
+    const path = join(folder, `${name.replaceAll(" ", "-")}.mjs`);
+    writeFileSync(path, `export default (comm) => ${result};\n`);
+    const args = ["verify", path, "--backend", "tcp", "--against", "sim", "-n", "1"];
+    const found = spawnSync(process.execPath, [main, ...args], { encoding: "utf8" });
+    expect(found.status).toBe(status);
+    expect(found.stderr).toContain(message);
+    if (message === "") expect(found.stdout).toMatch(/^rank 0: its result: \d+ on tcp, \d+ on sim/);
   });
 });
 
