@@ -67,18 +67,20 @@ export interface RankCommand {
   readonly size: number;
   /** By default lines of rank 0 are unchanged, and those of others begin with their rank. */
   readonly report?: JobReport;
+  /** Longest time of all ranks; unlimited by default. */
+  readonly timeoutMs?: number;
   /** Receives what ranks pass to `reportToLauncher`. */
   readonly onMessage?: MessageListener;
 }
 
 /** Starts this program once for each rank; resolves to the exit status of the rank that failed first, or 0. */
 export function startRanks(
-  { name, args, size, report = new PrefixedOutput(firstIsPlain), onMessage }: RankCommand,
+  { name, args, report = new PrefixedOutput(firstIsPlain), ...job }: RankCommand,
   context: Pick<Context, "err" | "main">,
 ): Promise<number> {
   const command = [context.main, name, ...args.filter((arg) => arg !== "--processes")];
   const ends = { onFailure: "kill", graceMs: 5_000 } as const;
-  return runJob({ size, hosts: 1, command, ...ends, report, onMessage }, context);
+  return runJob({ ...job, hosts: 1, command, ...ends, report }, context);
 }
 
 function firstIsPlain(rank: number): string {

@@ -38,7 +38,7 @@ export interface SideWorld {
   plans(questions: readonly Question[]): Promise<readonly (string | undefined)[]>;
   /** Every rank's output of every case, by rank and case. */
   outputs(cases: readonly Case[]): Promise<(readonly Output[])[]>;
-  /** What a program, loaded from a file, returns on each rank. */
+  /** The results of a program, loaded from a file, by rank. */
   results(file: string, program: RankProgram): Promise<readonly unknown[]>;
   close(): Promise<void>;
 }

@@ -126,7 +126,17 @@ test("golden record writes the plan that was logged, not the predicted one", asy
 });
 
 longTest(
-  "start shows NCCL's table and the bits where there are two GPUs",
+  "start names the reason where it cannot start processes",
+  async () => {
+    const { status, out } = await cli("start", { main: "/nowhere/main.js" });
+    expect(out).toMatch(/^# the table of processes over TCP is left out: .*\/nowhere\/main\.js/m);
+    expect(status).toBe(0);
+  },
+  240_000,
+);
+
+longTest(
+  "start shows the tables of processes and of NCCL, and the bits where there are two GPUs",
   async () => {
     const { backends } = watched(2);
     const { status, out } = await cli("start", { backends });
@@ -134,6 +144,10 @@ longTest(
     const [, identical, all] = /^bits: (\d+) of (\d+) identical$/m.exec(out) ?? [];
     expect(Number(all)).toBeGreaterThan(100);
     expect(identical).toBe(all);
+    expect(out).toMatch(
+      /^# all-reduce: 2 ranks in 2 processes, over TCP\n(#.*\n)+( +\d+ .*\n){4}(#.*\n)+checked [\d,]+ elements of 8 results on 2 ranks: 0 wrong$/m,
+    );
+    expect(out).toMatch(/\nchecked [\d,]+ elements of 66 results on 8 ranks: 0 wrong\n$/);
     expect(status).toBe(0);
   },
   240_000,
