@@ -1,7 +1,13 @@
 /** Jobs on the TCP backend with all ranks in this process: each has a membership, a session and sockets of its own. */
 import { type CommError, type ConnectedCommunicator, connect } from "twinccl";
 import { gatherRun, type Program, type ProgramRun, runProgramAs } from "twinccl/testing";
-import { linkOf, type PlanOptions, plannersOf } from "../../src/algorithms/index.ts";
+import {
+  linkOf,
+  type Plan,
+  type Planner,
+  type PlanOptions,
+  plannersOf,
+} from "../../src/algorithms/index.ts";
 import { openJoined } from "../../src/backends/tcp/open.ts";
 import type { TcpJobSession } from "../../src/backends/tcp/session.ts";
 import type { CompareCalls } from "../../src/job/before-calls.ts";
@@ -15,6 +21,8 @@ export interface TcpJobOptions extends PlanOptions {
   readonly tls?: boolean;
   readonly compareCalls?: CompareCalls;
   readonly timeoutMs?: number;
+  /** Changes the plans of a rank. */
+  readonly replan?: (rank: number, plan: Plan) => Plan;
 }
 
 /** The longest time of one use of a job. */
@@ -82,9 +90,12 @@ interface OpenRank {
 }
 
 async function openRank(member: Membership, options: TcpJobOptions): Promise<OpenRank> {
-  const { tls = false, compareCalls = "once", timeoutMs, ...plans } = options;
-  const { size } = member;
-  const planner = plannersOf(plans)(size);
+  const { tls = false, compareCalls = "once", timeoutMs, replan, ...plans } = options;
+  const { size, rank } = member;
+  const usual = plannersOf(plans)(size);
+  const planner: Planner = replan
+    ? { of: (question) => replan(rank, usual.of(question)), reducesEachRoot: () => false }
+    : usual;
   const link = linkOf({ latencyNs: 1000, gigabytesPerSecond: 1 });
   const job = { localSize: size, size, address: undefined };
   let session: TcpJobSession | undefined;

@@ -1,0 +1,256 @@
+/** Connections between ranks: messages in parts of any length, and strangers, which leave the job unharmed. */
+import { once } from "node:events";
+import { connect, Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+import { describe, expect, test } from "vitest";
+import { Blocks } from "../../../../src/backends/tcp/blocks.ts";
+import { helloFrame, Incoming } from "../../../../src/backends/tcp/connections.ts";
+import { Peers } from "../../../../src/backends/tcp/peers.ts";
+import { headerBytes, kind, writeHeader } from "../../../../src/backends/tcp/wire.ts";
+import { keyIdentity, tlsSettings } from "../../../../src/job/connection.ts";
+import type { Membership } from "../../../../src/job/rendezvous.ts";
+import { closeAfter } from "../../../support/opened.ts";
+
+/** The ranks of a job, and the address and the key of the first one. */
+interface Opened {
+  readonly peers: readonly Peers[];
+  readonly port: number;
+  readonly key: Buffer;
+}
+
+async function open(size: number, tls = false): Promise<Opened> {
+  const values: Uint8Array[] = [];
+  let complete = (): void => undefined;
+  const all = new Promise<void>((resolve) => {
+    complete = resolve;
+  });
+  const memberOf = (rank: number) =>
+    ({
+      rank,
+      exchange: async (_: string, value: Uint8Array) => {
+        values[rank] = value;
+        if (Object.keys(values).length === size) complete();
+        await all;
+        return values;
+      },
+    }) as unknown as Membership;
+  const wait = { timeoutMs: 10_000, signal: new AbortController().signal };
+  const settings = { host: "127.0.0.1", tls };
+  const opening = Array.from({ length: size }, (_, rank) =>
+    Peers.open(memberOf(rank), settings, new Blocks(), wait),
+  );
+  const peers = await Promise.all(opening);
+  closeAfter(async () => {
+    for (const each of peers) each.destroy();
+  });
+  const { port, key } = JSON.parse(new TextDecoder().decode(values[0]));
+  return { peers, port, key: Buffer.from(key, "base64") };
+}
+
+const flow = (sequence: number) => ({ sequence, channel: 3, round: 70_000 });
+
+function frame(kindOf: number, sequence: number, payload: Uint8Array, comm = 0): Buffer {
+  const head = Buffer.alloc(headerBytes);
+  const header = { ...flow(sequence), kind: kindOf, comm, bytes: payload.length, total: 9 };
+  writeHeader(head, header);
+  return Buffer.concat([head, payload]);
+}
+
+/** A connection to the first rank. */
+async function dial({ port }: Opened): Promise<Socket> {
+  const socket = connect({ port, host: "127.0.0.1" }).setNoDelay(true);
+  socket.resume().on("error", () => undefined);
+  closeAfter(async () => void socket.destroy());
+  await once(socket, "connect");
+  return socket;
+}
+
+/** The bytes of the next message of a flow. */
+async function arrival(peers: Peers, sequence: number, comm = "c"): Promise<number[]> {
+  const incoming = peers.endpoint(comm, 1).incoming(flow(sequence));
+  const first = incoming.take(() => undefined);
+  if (first !== undefined) return [...first.block.bytes];
+  await new Promise<void>((resolve) => incoming.take(resolve));
+  return [...(incoming.take(() => undefined)?.block.bytes ?? [])];
+}
+
+/** A rank of the job reaches the first one. */
+async function expectUnharmed({ peers }: Opened, sequence = 1): Promise<void> {
+  const [receiver, sender] = peers as [Peers, Peers];
+  const payload = Uint8Array.of(5, 6, 7);
+  sender.send(0, "c", { ...flow(sequence), total: 0 }, payload, () => undefined);
+  expect(await arrival(receiver, sequence)).toEqual([5, 6, 7]);
+  expect(receiver.endOf(1)).toBeUndefined();
+  expect(sender.endOf(0)).toBeUndefined();
+}
+
+/** What a receiver takes from a connection that brings these parts. */
+function received(parts: readonly Uint8Array[]) {
+  const found: { readonly comm: string; readonly sequence: number; readonly bytes: number[] }[] =
+    [];
+  const ends: string[] = [];
+  let read: (chunk: Uint8Array) => void = () => undefined;
+  const connected = (onRead: typeof read): Socket => {
+    read = onRead;
+    return new Socket();
+  };
+  new Incoming(connected, new Blocks(), {
+    arrived: ({ sequence }, comm, { bytes }) => found.push({ comm, sequence, bytes: [...bytes] }),
+    ended: (reason) => ends.push(reason),
+  });
+  for (const part of parts) read(part);
+  return { found, ends };
+}
+
+describe("a connection", () => {
+  const stream = Buffer.concat([
+    frame(kind.name, 0, Buffer.from("c"), 0),
+    frame(kind.data, 1, Buffer.from([1, 2, 3])),
+    frame(kind.data, 2, Buffer.alloc(0)),
+    frame(kind.name, 0, Buffer.from("another"), 1),
+    frame(kind.data, 3, Buffer.from([4]), 1),
+    frame(kind.data, 4, Buffer.alloc(0), 1),
+  ]);
+  const all = [
+    { comm: "c", sequence: 1, bytes: [1, 2, 3] },
+    { comm: "c", sequence: 2, bytes: [] },
+    { comm: "another", sequence: 3, bytes: [4] },
+    { comm: "another", sequence: 4, bytes: [] },
+  ];
+
+  test("takes messages in parts of any length", () => {
+    for (let at = 0; at <= stream.length; at++) {
+      const parts = [stream.subarray(0, at), stream.subarray(at)];
+      expect(received(parts), `cut after ${at} bytes`).toEqual({ found: all, ends: [] });
+    }
+    for (let length = 1; length < 40; length++) {
+      const parts: Buffer[] = [];
+      for (let at = 0; at < stream.length; at += length)
+        parts.push(stream.subarray(at, at + length));
+      expect(received(parts), `parts of ${length} bytes`).toEqual({ found: all, ends: [] });
+    }
+  });
+
+  const name = frame(kind.name, 0, Buffer.from("c"));
+  const wrong: readonly [string, Buffer][] = [
+    ["a message of no communicator", frame(kind.data, 1, Buffer.from([1]))],
+    ["a number that is not the next one", frame(kind.name, 0, Buffer.from("c"), 1)],
+    ["a long name", frame(kind.name, 0, Buffer.alloc(257))],
+    ["a report", Buffer.concat([name, frame(kind.credit, 1, Buffer.alloc(0))])],
+    ["an unknown kind", Buffer.concat([name, frame(99, 1, Buffer.alloc(0))])],
+    ["a huge message", Buffer.concat([name, frameOf(2 ** 30 + 1)])],
+  ];
+  test.each(wrong)("ends by %s", (_, bytes) => {
+    const { found, ends } = received([bytes, frame(kind.data, 2, Buffer.from([1]))]);
+    expect(found).toEqual([]);
+    expect(ends).toEqual(["it has sent what is no message"]);
+  });
+});
+
+/** A header of a message of that length. */
+function frameOf(bytes: number): Buffer {
+  const head = Buffer.alloc(headerBytes);
+  writeHeader(head, { ...flow(1), kind: kind.data, comm: 0, bytes, total: 0 });
+  return head;
+}
+
+describe("a stranger is dropped, and the job is unharmed", () => {
+  const huge = Buffer.alloc(headerBytes);
+  writeHeader(huge, { ...flow(0), kind: kind.hello, comm: 0, bytes: 2 ** 32 - 1, total: 0 });
+  const data = frame(kind.data, 0, Buffer.from([1]));
+  const strangers: readonly [string, (key: Buffer) => Uint8Array][] = [
+    ["with a request and a wrong key", () => helloFrame(1, Buffer.alloc(32), "request")],
+    ["with a connection and a wrong key", () => helloFrame(1, Buffer.alloc(32), "receive")],
+    ["with a message before its proof", () => data],
+    ["with a header of a huge length", () => huge],
+    ["with text", () => Buffer.from(`GET / HTTP/1.1\r\nHost: ${"x".repeat(99)}\r\n\r\n`)],
+    ["with more than its proof", (key) => Buffer.concat([helloFrame(1, key, "receive"), data])],
+    ["with a request for a rank that there is not", (key) => helloFrame(7, key, "request")],
+  ];
+  test.each(strangers)("%s", async (_, said) => {
+    const opened = await open(2);
+    const socket = await dial(opened);
+    const closed = once(socket.resume(), "close");
+    socket.write(said(opened.key));
+    await closed;
+    await expectUnharmed(opened);
+  });
+
+  test("that closes half of the connection", async () => {
+    const opened = await open(2);
+    const socket = await dial(opened);
+    const closed = once(socket.resume(), "close");
+    socket.end(helloFrame(1, opened.key, "receive").subarray(0, 30));
+    await closed;
+    await expectUnharmed(opened);
+  });
+
+  test.each([false, true])("one of a thousand silent ones, tls: %s", async (tls) => {
+    const opened = await open(2, tls);
+    const before: Socket[] = [];
+    for (let i = 0; i < 350; i++) before.push(await dial(opened));
+    // The connection of the rank is among many that come at once.
+    const many = Array.from({ length: 250 }, () => dial(opened));
+    const fine = expectUnharmed(opened, 1);
+    const more = Array.from({ length: 400 }, () => dial(opened));
+    // All of them wait to be accepted together.
+    await new Promise<void>((resolve) => process.nextTick(resolve));
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50);
+    await fine;
+    const all = [...before, ...(await Promise.all([...many, ...more]))];
+    await expect.poll(() => all.filter(({ destroyed }) => !destroyed).length).toBe(256);
+    await expectUnharmed(opened, 2);
+  });
+
+  test("with a wrong key of TLS", async () => {
+    const opened = await open(2, true);
+    const socket = connectTls({
+      ...{ ...tlsSettings, port: opened.port, host: "127.0.0.1" },
+      checkServerIdentity: () => undefined,
+      pskCallback: () => ({ psk: Buffer.alloc(32, 1), identity: keyIdentity }),
+    });
+    const [error] = await once(socket, "error");
+    expect(error).toMatchObject({ code: expect.stringMatching(/^ERR_SSL_/) });
+    await expectUnharmed(opened);
+  });
+});
+
+test("a rank is told of the end of a connection once it was proved", async () => {
+  const opened = await open(2);
+  await expectUnharmed(opened);
+  const [receiver, sender] = opened.peers as [Peers, Peers];
+  const ended = new Promise<number>((resolve) => {
+    receiver.onEnd = resolve;
+  });
+  sender.destroy();
+  expect(await ended).toBe(1);
+  expect(receiver.endOf(1)).toBeDefined();
+});
+
+test("messages of a communicator that is over are dropped", async () => {
+  const opened = await open(2);
+  const [receiver, sender] = opened.peers as [Peers, Peers];
+  receiver.retire("gone");
+  sender.send(0, "gone", { ...flow(1), total: 0 }, Uint8Array.of(1), () => undefined);
+  await expectUnharmed(opened);
+  expect(
+    receiver
+      .endpoint("gone", 1)
+      .incoming(flow(1))
+      .take(() => undefined),
+  ).toBeUndefined();
+});
+
+test("closing delivers what was sent", async () => {
+  const opened = await open(2);
+  const [receiver, sender] = opened.peers as [Peers, Peers];
+  const payload = new Uint8Array(2 ** 20).fill(3);
+  for (let i = 0; i < 8; i++)
+    sender.send(0, "c", { ...flow(4), total: 0 }, payload, () => undefined);
+  await sender.close();
+  for (let i = 0; i < 8; i++) {
+    const found = await arrival(receiver, 4);
+    expect(found.length).toBe(2 ** 20);
+    expect(found.at(-1)).toBe(3);
+  }
+});

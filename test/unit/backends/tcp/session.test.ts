@@ -1,0 +1,168 @@
+/** Ranks of a job in this process: ends of other ranks, senders that are far ahead, calls that fail. */
+import { describe, expect, test } from "vitest";
+import type { Plan } from "../../../../src/algorithms/index.ts";
+import { closeAfter } from "../../../support/opened.ts";
+import { within } from "../../../support/planted.ts";
+import { TcpJob, type TcpJobOptions } from "../../../support/tcp-jobs.ts";
+
+async function open(size: number, options: TcpJobOptions = {}): Promise<TcpJob> {
+  const job = await TcpJob.open(size, { compareCalls: "off", ...options });
+  closeAfter(() => job.close().catch(() => undefined));
+  return job;
+}
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Longer than a connection's end takes to count. */
+const verdictMs = 2_500;
+
+describe("a rank that closes", () => {
+  test("after its part of a gather leaves the others their call", async () => {
+    const job = await open(3);
+    const recv = job.comms[0]!.alloc("int32", 3);
+    await job.each(async (comm, rank) => {
+      if (rank === 2) await pause(verdictMs);
+      const send = comm.alloc("int32", 1).fill(rank + 1);
+      await comm.gather({ send, ...(rank === 0 && { recv }), root: 0 });
+      if (rank === 1) await comm.close();
+    });
+    expect([...(await recv.toHost())]).toEqual([1, 2, 3]);
+  });
+
+  test("leaves the others their messages", async () => {
+    const job = await open(3);
+    await job.each(async (comm) => comm.barrier());
+    const found = await job.each(async (comm, rank) => {
+      if (rank === 1) return void (await comm.close());
+      if (rank === 2) await pause(verdictMs);
+      const buffer = comm.alloc("int32", 4).fill(rank);
+      if (rank === 0) await comm.recv({ recv: buffer, peer: 2 });
+      else await comm.send({ send: buffer, peer: 0 });
+      return [...(await buffer.toHost())];
+    });
+    expect(found).toEqual([[2, 2, 2, 2], undefined, [2, 2, 2, 2]]);
+  });
+
+  test("fails messages to it and from it by name", async () => {
+    const job = await open(3);
+    await job.each(async (comm) => comm.barrier());
+    await job.comms[1]!.close();
+    await pause(200);
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      if (rank === 1) return "closed";
+      const buffer = comm.alloc("int32", 4);
+      if (rank === 0) await comm.recv({ recv: buffer, peer: 1 });
+      if (rank === 2) await comm.send({ send: buffer, peer: 1 });
+      return "fine";
+    });
+    expect(outcomes[1]).toBe("closed");
+    for (const error of [outcomes[0], outcomes[2]]) {
+      expect(error).toMatchObject({
+        code: expect.stringMatching(/^ERR_COMM_(REMOTE|LOST|ABORTED)/),
+      });
+    }
+  });
+});
+
+describe("a sender that is far ahead", () => {
+  test.each([
+    ["large", 2 ** 18, 12],
+    ["small", 4, 60],
+  ])("of %s calls waits for its receiver", async (_, count, most) => {
+    const job = await open(2);
+    const calls = 100;
+    let made = 0;
+    const sending = (async () => {
+      const send = job.comms[0]!.alloc("int32", count);
+      for (let i = 0; i < calls; i++) {
+        await job.comms[0]!.broadcast({ recv: send.fill(i), root: 0 });
+        made++;
+      }
+    })();
+    // It stands still once it waits.
+    let before = -1;
+    while (before !== made) {
+      before = made;
+      await pause(100);
+    }
+    expect(made).toBeGreaterThan(0);
+    expect(made).toBeLessThan(most);
+    const recv = job.comms[1]!.alloc("int32", count);
+    for (let i = 0; i < calls; i++) {
+      await job.comms[1]!.broadcast({ recv, root: 0 });
+      const found = await recv.toHost();
+      expect([found[0], found[count - 1]]).toEqual([i, i]);
+    }
+    await within(20_000, sending);
+  });
+});
+
+describe("a call that fails", () => {
+  const planted = new Error("a planted fault");
+
+  /** Plans whose folds throw on one rank. */
+  function faulty(plan: Plan): Plan {
+    const throws = (): never => {
+      throw planted;
+    };
+    const folds: Plan["folds"] = (dtype, op) => {
+      const usual = plan.folds(dtype, op);
+      return { ...usual, fold: { ...usual.fold, addContribution: throws, finish: throws } };
+    };
+    return new Proxy(plan, {
+      get: (target, name) => {
+        const value = Reflect.get(target, name, target) as unknown;
+        if (name === "folds") return folds;
+        return typeof value === "function" ? value.bind(target) : value;
+      },
+    });
+  }
+
+  test("in its arithmetic fails on its rank, and by its end on the others", async () => {
+    const job = await open(2, { replan: (rank, plan) => (rank === 1 ? faulty(plan) : plan) });
+    const outcomes = await job.outcomes(async (comm) => {
+      const send = comm.alloc("int32", 100_000).fill(1);
+      await comm.allReduce({ send, op: "sum" });
+    });
+    expect(outcomes[0]).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [1] });
+    expect(outcomes[1]).toBe(planted);
+  });
+
+  test("by its length names both ranks, and writes nothing on the rank that finds it", async () => {
+    const job = await open(2);
+    const recv = job.comms[1]!.alloc("int32", 5).fill(7);
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      if (rank === 0) await comm.send({ send: comm.alloc("int32", 4).fill(1), peer: 1 });
+      else await comm.recv({ recv, peer: 0 });
+    });
+    expect(outcomes[1]).toMatchObject({ code: "ERR_COMM_MISMATCH", ranks: [0, 1] });
+    expect(String(outcomes[1])).toContain("16 bytes");
+  });
+
+  test("at its deadline names the rank that is missing", async () => {
+    const job = await open(3);
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      if (rank === 1) return "absent";
+      const send = comm.alloc("int32", 8);
+      await comm.allReduce({ send, op: "sum", timeoutMs: 300 });
+      return "fine";
+    });
+    const error = { code: "ERR_COMM_TIMEOUT", ranks: [1] };
+    expect(outcomes).toMatchObject([error, "absent", error]);
+  });
+});
+
+test("many communicators have calls under way at once", async () => {
+  const job = await open(4);
+  const sums = await job.each(async (comm) => {
+    const splits = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => comm.split({ color: comm.rank % ((i % 3) + 1) })),
+    );
+    const buffers = splits.map((each) => each!.alloc("int32", 50_000).fill(1));
+    await Promise.all(splits.map((each, i) => each!.allReduce({ send: buffers[i]!, op: "sum" })));
+    const found = await Promise.all(buffers.map(async (each) => (await each.toHost())[49_999]));
+    for (const each of splits) await each!.close();
+    return found.map((sum, i) => sum === splits[i]!.size);
+  });
+  expect(sums.flat()).toEqual(new Array(80).fill(true));
+});
