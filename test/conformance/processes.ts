@@ -13,6 +13,7 @@ export interface ProcessCandidate extends ConformanceClaims {
   /** Path of the script of a rank: it connects, and answers the suite's parts. */
   readonly script: string;
   readonly args?: readonly string[];
+  readonly env?: NodeJS.ProcessEnv;
   /** More options of the launcher for a job of so many ranks. */
   readonly launcher?: (size: number) => readonly string[];
   /** The arguments that turn on the comparison of calls, where it is an option. */
@@ -21,10 +22,16 @@ export interface ProcessCandidate extends ConformanceClaims {
 
 /** Runs every test on one backend. One job of each size stays for all tests that leave theirs well. */
 export function processesConform(candidate: ProcessCandidate): void {
-  const { name, script, args = [], launcher = () => [], compare, ...claims } = candidate;
+  const { name, script, args = [], env = {}, launcher = () => [], compare, ...claims } = candidate;
   const jobsOf = (given: readonly string[]): KeptOpen<LaunchedRanks<ConformanceParts>> =>
     new KeptOpen((size) =>
-      LaunchedRanks.open<ConformanceParts>({ size, script, args: given, launcher: launcher(size) }),
+      LaunchedRanks.open<ConformanceParts>({
+        size,
+        script,
+        args: given,
+        env,
+        launcher: launcher(size),
+      }),
     );
   const jobs = jobsOf(args);
   const compared = compare && jobsOf([...args, ...compare]);

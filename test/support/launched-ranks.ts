@@ -22,6 +22,7 @@ export interface JobOfParts {
   readonly args?: readonly string[];
   /** More options of the launcher. */
   readonly launcher?: readonly string[];
+  readonly env?: NodeJS.ProcessEnv;
   /** The longest time for the ranks to connect; 50 s when left out, which is below every test's timeout. */
   readonly openMs?: number;
   /** The longest time of a part; 30 s when left out. */
@@ -50,9 +51,9 @@ export class LaunchedRanks<P extends Parts<never, keyof P>> {
     this.#server = server;
     this.#lines = Array.from({ length: job.size }, () => new RankLine());
     server.on("connection", (socket: Socket) => this.#called(socket));
-    const { size, script, args = [], launcher = [] } = job;
+    const { size, script, args = [], launcher = [], env = {} } = job;
     const own = ["-n", String(size), "--grace", "1", ...launcher, "--", script, ...args];
-    this.#launch = launch(own, { [socketVariable]: socketIn(folder) });
+    this.#launch = launch(own, { ...env, [socketVariable]: socketIn(folder) });
     void this.#launch.ended.then(() => {
       for (const line of this.#lines) line.lost();
     });

@@ -68,7 +68,7 @@ export async function runJob(
 }
 
 /** One rank's program. */
-async function trainOn(comm: Communicator, job: Job, span: Span): Promise<RunEnd> {
+export async function trainOn(comm: Communicator, job: Job, span: Span): Promise<RunEnd> {
   const { network, data, batch, options = {}, noise = false } = job;
   const { rank, size } = comm;
   const declared = network.declarations(11);

@@ -24,7 +24,7 @@ test("headers keep every field", async () => {
 });
 
 describe("blocks", () => {
-  test("have the length asked for, and room for every dtype", () => {
+  test("have the length given, and room for every dtype", () => {
     const blocks = new Blocks();
     for (const length of [0, 1, 511, 512, 513, 100_000]) {
       const { memory, bytes } = blocks.take(length);

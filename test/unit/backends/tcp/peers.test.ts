@@ -84,7 +84,7 @@ async function expectUnharmed({ peers }: Opened, sequence = 1): Promise<void> {
   expect(sender.endOf(0)).toBeUndefined();
 }
 
-/** What a receiver takes from a connection that brings these parts. */
+/** The messages and ends that a receiver takes from these parts. */
 function received(parts: readonly Uint8Array[]) {
   const found: { readonly comm: string; readonly sequence: number; readonly bytes: number[] }[] =
     [];
@@ -215,7 +215,7 @@ describe("a stranger is dropped, and the job is unharmed", () => {
   });
 });
 
-test("a rank is told of the end of a connection once it was proved", async () => {
+test("the end of a proved connection is reported with its rank", async () => {
   const opened = await open(2);
   await expectUnharmed(opened);
   const [receiver, sender] = opened.peers as [Peers, Peers];
