@@ -2,8 +2,10 @@
  * The tests: the areas of the code, each of which runs by its name, and projects that run by modes of their names.
  *
  * `vitest run` proves every claim in two minutes on two cores; `--mode all` adds the files `*.long.test.ts` and draws all cases of
- * properties. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
+ * properties; `--mode rest` runs what that adds. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
  */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { defineConfig, type ViteUserConfig } from "vitest/config";
 import { sourceEntries } from "./tools/source-entries.ts";
 
@@ -57,12 +59,30 @@ const ownProcess: readonly string[] = [
   ...["host-backend", "planted-backends"].map((name) => `test/conformance/${name}.test.ts`),
 ];
 
+/** True for a file that draws by the mode: it or what it imports of test imports `seed.ts` or `long-test.ts` of test/support. */
+function drawsByMode(path: string, seen: Set<string>): boolean {
+  if (/support\/(seed|long-test)\.ts$/.test(path)) return true;
+  seen.add(path);
+  return [...readFileSync(path, "utf8").matchAll(/from "(\.{1,2}\/[^"]+\.ts)"/g)]
+    .map(([, name = ""]) => join(dirname(path), name))
+    .filter((used) => used.startsWith("test/") && existsSync(used))
+    .some((used) => !seen.has(used) && drawsByMode(used, seen));
+}
+
+/** Files that `--mode all` gives nothing but what `vitest run` has. */
+function sameInAll(): string[] {
+  return readdirSync("test", { recursive: true, encoding: "utf8" })
+    .map((name) => join("test", name))
+    .filter((path) => path.endsWith(".test.ts") && !path.endsWith(".long.test.ts"))
+    .filter((path) => !drawsByMode(path, new Set()));
+}
+
 /** Without `--project` all areas are one project: a process loads the modules of src once, not once for each area. */
 const isByArea = process.argv.some((word) => word.startsWith("--project"));
 
 export default defineConfig(({ mode }): ViteUserConfig => {
   const isAll = mode !== "test";
-  const excluded = isAll ? [] : ["**/*.long.test.ts"];
+  const excluded = mode === "rest" ? sameInAll() : isAll ? [] : ["**/*.long.test.ts"];
 
   const project = (name: string, folders: readonly string[], test: object = {}): Project => ({
     extends: true,
@@ -122,7 +142,13 @@ export default defineConfig(({ mode }): ViteUserConfig => {
         // On a WebGPU adapter, be it one in software; left out where there is none. Projects of another number of workers
         // run after each other.
         ...(isAll
-          ? [project("webgpu", ["test/webgpu"], { ...onDevice, sequence: { groupOrder: 1 } })]
+          ? [
+              project("webgpu", ["test/webgpu"], {
+                ...onDevice,
+                exclude: [],
+                sequence: { groupOrder: 1 },
+              }),
+            ]
           : []),
       ],
     },
