@@ -2,25 +2,30 @@
  * Work that grows with the square of ranks or messages: steps are counted on a small and a large world. A step for each
  * rank or message is as many per unit on both; one for each pair is several times as many on the large one.
  */
-import { type Communicator, DeviceBuffer } from "twinccl";
+import { type Communicator, createWorld, DeviceBuffer } from "twinccl";
 import { sim } from "twinccl/sim";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { buildProgram } from "../../src/algorithms/algorithm.ts";
 import { ringAllReduce } from "../../src/algorithms/all-reduce/ring.ts";
 import { type CommError, WorldError } from "../../src/api/index.ts";
 import { Operation } from "../../src/api/op.ts";
+import type { ActiveWorld } from "../../src/api/world/interrupts.ts";
 import { inWorld } from "../support/in-world.ts";
 
 afterEach(() => {
   vi.restoreAllMocks();
 });
 
-/** Calls of a getter or method during a run, per unit of work. */
+/**
+ * Calls of a getter or method during a run, per unit of work. Time stands still: a slow run has more turns of the event loop, and
+ * what they serve is no step of the run.
+ */
 async function stepsPer(
   units: number,
   count: () => { readonly mock: { readonly calls: readonly unknown[] } },
   run: () => Promise<unknown>,
 ): Promise<number> {
+  vi.spyOn(performance, "now").mockReturnValue(0);
   const steps = count();
   await run();
   const callCount = steps.mock.calls.length;
@@ -89,6 +94,31 @@ describe("messages of a group", () => {
     };
     const steps = (messages: number): Promise<number> =>
       stepsPer(messages, statesRead, () => inWorld(2, oneByOne(messages)));
+    expectFlat(await steps(40), await steps(400));
+  });
+
+  test("are not listed to find one that is awaited", async () => {
+    const steps = async (messages: number): Promise<number> => {
+      await using world = await createWorld({ backend: sim(), size: 2 });
+      const cancel = new AbortController();
+      const { signal } = cancel;
+      const run = world.run(async (comm) => {
+        if (comm.rank === 0) return;
+        const memory = comm.alloc("float32", messages);
+        const received = comm.group(() => {
+          for (let at = 0; at < messages; at++)
+            comm.recv({ recv: memory.subarray(at, at + 1), peer: 0, signal });
+        });
+        await expect(received).rejects.toThrow("cancelled by its signal");
+      });
+      await new Promise(setImmediate);
+      const count = await stepsPer(1, statesRead, async () => {
+        expect((world as unknown as ActiveWorld).awaited).toBeDefined();
+      });
+      cancel.abort();
+      await run;
+      return count;
+    };
     expectFlat(await steps(40), await steps(400));
   });
 

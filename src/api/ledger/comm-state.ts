@@ -243,23 +243,25 @@ export abstract class CommState {
 
   /** An operation that is open and awaited. */
   get awaited(): Operation | undefined {
-    const open = [...this.submitted.postings(), ...this.queues.openPostings()];
-    return open.find(({ op }) => op.pending && op.isObserved)?.op;
+    for (const open of [this.submitted.postings(), this.queues.openPostings()])
+      for (const { op } of open) if (op.pending && op.isObserved) return op;
+    return undefined;
   }
 
   /** The operation that has been open for longest. */
   get oldest(): Operation | undefined {
-    return (this.submitted.postings()[0] ?? this.queues.openPostings()[0])?.op;
+    return (this.submitted.postings()[0] ?? this.queues.openPostings().next().value)?.op;
   }
 
   /** True when a signal may still cancel an open call. */
   get cancellable(): boolean {
-    return this.queues.openPostings().some(({ cancellable }) => cancellable);
+    for (const { cancellable } of this.queues.openPostings()) if (cancellable) return true;
+    return false;
   }
 
   /** The open call that must be done first; `undefined` when none has a deadline. */
   firstDeadline(): Posting | undefined {
-    return firstDue(this.queues.openPostings());
+    return firstDue([...this.queues.openPostings()]);
   }
 
   /** Ranks of it live in other processes. */

@@ -310,9 +310,13 @@ export class RankQueues {
     return new Waits(this.#streams).ofHead(head).missing;
   }
 
-  /** All ranks' calls that have not settled. */
-  openPostings(): Posting[] {
-    return this.#byRank.flatMap((_, rank) => this.postings(rank)).filter(({ op }) => op.pending);
+  /** All ranks' calls that have not settled; those behind the last one read cost nothing. */
+  *openPostings(): Generator<Posting, undefined> {
+    for (const rank of this.#byRank.keys()) {
+      for (const entry of this.entries(rank)) {
+        for (const posting of postingsOf(entry, rank)) if (posting.op.pending) yield posting;
+      }
+    }
   }
 
   /** Removes all calls of this communicator. */

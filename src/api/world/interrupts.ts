@@ -83,7 +83,8 @@ function checkOpenCalls(): void {
     entry.weaken();
     const { world } = entry;
     if (world === undefined) entries.delete(entry);
-    else if (world.awaited !== undefined) open.add(world.awaited);
+    const awaited = world?.awaited;
+    if (awaited !== undefined) open.add(awaited);
   }
   const still = [...open].find((op) => openAtLastCheck.has(op));
   if (still !== undefined && listeningFor === undefined) installListener(still);
