@@ -232,3 +232,40 @@ describe("the section of a result beside others on a CPU", () => {
     expect(stdout).not.toContain("\n| SMPI ring |");
   });
 });
+
+describe("the section of a result of processes", () => {
+  const found = (median: number, more: object = {}) => ({ median, least: 1, most: 9, ...more });
+  const skipped = { skipped: "mpicc was not found" };
+  const document = {
+    machine: { cpu: "AMD EPYC", cores: 2 },
+    versions: { node: "20.20.2" },
+    peers: { mpi: "mpirun (Open MPI) 4.1.4" },
+    ...{ commit: "0123456789abcdef", date: "2026-01-02T03:04:05.678Z", rounds: 3 },
+    rows: [
+      { collective: "allreduce", ranks: 2, bytes: 8, ms: { twinccl: found(0.0123), mpi: skipped } },
+      {
+        collective: "alltoallv",
+        ranks: 4,
+        bytes: 2 ** 20,
+        ms: { twinccl: found(1.5), mpi: found(2) },
+      },
+      {
+        ...{ collective: "allreduce", ranks: 2, bytes: 4096, calls: 10_000, latency: true },
+        ms: { twinccl: found(0.1, { p99: 0.25 }), mpi: skipped },
+      },
+    ],
+  };
+  const file = join(folder, "tcp-result.json");
+  writeFileSync(file, JSON.stringify(document));
+
+  test("holds the medians by subject, the spread of awaited calls, and the reasons of missing ones", () => {
+    const { stdout } = tool(file, "--print");
+    expect(stdout).toContain(
+      "AMD EPYC, 2 cores, Node.js 20.20.2, Open MPI 4.1.4, commit 0123456, 2026-01-02.",
+    );
+    expect(stdout).toContain("| microseconds a call | twinccl | mpi |");
+    expect(stdout).toContain("| all-reduce, 2 x 8 B | 12.3 | not run: mpicc was not found |");
+    expect(stdout).toContain("| all-to-allv, skewed, 4 x 1 MiB | 1,500 | 2,000 |");
+    expect(stdout).toContain("| twinccl, 2 x 4 KiB, 10,000 calls | 100 | 250 | 9,000 |");
+  });
+});

@@ -1,5 +1,5 @@
-// docs/benchmarks.md and the speed table of README.md, made from results of `npm run bench:peers`, `bench:gpu` and
-// `bench:webgpu` (`--out FILE`).
+// docs/benchmarks.md and the speed table of README.md, made from results of `npm run bench:peers`, `bench:tcp`,
+// `bench:gpu` and `bench:webgpu` (`--out FILE`).
 // npm run docs:speed -- --help
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join, relative } from "node:path";
@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import { options, plain } from "./options.mjs";
 import { gpuSection, gpuSummary, table } from "./speed/gpu.mjs";
 import { peersSection, peersSummary } from "./speed/peers.mjs";
+import { tcpSection } from "./speed/tcp.mjs";
 import { webgpuSection } from "./speed/webgpu.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -18,7 +19,7 @@ const read = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
 
 /** The kind of a result, which its file name begins with. */
 const kindOf = (path) =>
-  ["webgpu", "peers", "summary"].find((kind) => basename(path).startsWith(kind)) ?? "gpu";
+  ["webgpu", "peers", "tcp", "summary"].find((kind) => basename(path).startsWith(kind)) ?? "gpu";
 
 /** Results of other machines with GPUs. */
 function otherGpuResults(path) {
@@ -36,6 +37,7 @@ const textOf = {
     return webgpuSection(read(path), path, verified, beside);
   },
   peers: (path) => peersSection(read(path), path),
+  tcp: (path) => tcpSection(read(path), path),
 };
 
 function marked(path) {

@@ -3,11 +3,13 @@
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-
-const ranks = 8;
+import { fileURLToPath } from "node:url";
 
 /** Open MPI as root, and with more ranks than cores, as on the machines that CI and containers give. */
-const mpi = ["--oversubscribe", "--allow-run-as-root", "-n", String(ranks)];
+const mpi = ["--oversubscribe", "--allow-run-as-root"];
+
+const pathOf = (name) => fileURLToPath(new URL(name, import.meta.url));
+const [main, rank] = [pathOf("../../dist/cli/main.js"), pathOf("tcp-rank.mjs")];
 
 /** Milliseconds of so many copies of `bytes` bytes by `threads` threads. */
 export function copies({ path, reason }, threads, buffers, bytes, runs) {
@@ -15,10 +17,17 @@ export function copies({ path, reason }, threads, buffers, bytes, runs) {
   return times(path, [threads, buffers, bytes, runs].map(String));
 }
 
-/** Milliseconds of calls of Open MPI. */
-export function openMpi({ path, reason }, collective, bytes, calls) {
+/** Milliseconds of calls of Open MPI; `args` are more arguments of mpirun. */
+export function openMpi({ path, reason }, collective, bytes, calls, { ranks = 8, args = [] } = {}) {
   if (path === undefined) return { reason };
-  return times("mpirun", [...mpi, path, collective, String(bytes), String(calls)]);
+  const program = [path, collective, String(bytes), String(calls)];
+  return times("mpirun", [...mpi, "-n", String(ranks), ...args, ...program]);
+}
+
+/** Milliseconds of calls of processes of twinccl over TCP. */
+export function overTcp(collective, bytes, calls, ranks) {
+  const program = [rank, collective, String(bytes), String(calls)];
+  return times(process.execPath, [main, "launch", "-n", String(ranks), "--", ...program]);
 }
 
 /** The machine that SMPI simulates: a crossbar with the ports that ours have. */
@@ -55,5 +64,12 @@ function times(command, args, timeout = 120_000) {
   const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8", timeout });
   if (status === null) return { reason: `${command}: took more than ${timeout / 1000} s` };
   if (status !== 0) return { reason: `${command}: ${stderr.trim().split("\n")[0]}` };
-  return { times: stdout.trim().split(" ").map(Number) };
+  // The launcher begins each line with its rank.
+  return {
+    times: stdout
+      .replace(/^\[0\] /, "")
+      .trim()
+      .split(" ")
+      .map(Number),
+  };
 }

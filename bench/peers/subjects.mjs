@@ -8,9 +8,9 @@ const ranks = 8;
 const elementBytes = { float32: 4, bfloat16: 2, float16: 2, int8: 1 };
 
 /** Bytes that one rank sends to another, as bench/peers/mpi-all-reduce.c deals them. */
-export function share(bytes, from, to) {
-  const weights = (ranks * (ranks + 1)) / 2;
-  const part = Math.floor((bytes * (((to + from) % ranks) + 1)) / weights);
+export function share(bytes, from, to, size = ranks) {
+  const weights = (size * (size + 1)) / 2;
+  const part = Math.floor((bytes * (((to + from) % size) + 1)) / weights);
   return part - (part % 4);
 }
 
