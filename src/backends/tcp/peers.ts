@@ -216,7 +216,7 @@ export class Peers {
     } else if (purpose === "request") {
       if (!this.#incoming.has(rank) && this.#addresses[rank] !== undefined) this.#receiveFrom(rank);
       socket.end();
-    } else if (!this.#outgoingTo(rank).attach(socket)) {
+    } else if (this.#outgoing.get(rank)?.attach(socket) !== true) {
       socket.destroy();
     }
   }

@@ -1,4 +1,6 @@
 /** Faults with a process for each rank: lost, stopped, late and absent ranks, wrong calls, ends of the job. Nothing hangs. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { type JobResults, runScript, type ScriptSettings } from "../../../support/script-jobs.ts";
@@ -67,6 +69,35 @@ describe("a lost rank", () => {
       }
     },
   );
+
+  test("that hosts the store is named too, without a launcher", async () => {
+    const all = {
+      TWINCCL_JOB_ID: `alone-${process.pid}`,
+      TWINCCL_SIZE: "3",
+      TWINCCL_LOCAL_SIZE: "3",
+    };
+    const ranks = [0, 1, 2].map((rank) => {
+      const place = { TWINCCL_RANK: `${rank}`, TWINCCL_LOCAL_RANK: `${rank}` };
+      const child = spawn(process.execPath, [pathOf("jobs/faults.mjs"), "endless"], {
+        env: { ...process.env, ...all, ...place },
+        stdio: ["ignore", "pipe", "inherit"],
+        timeout: 60_000,
+      });
+      child.stdout.setEncoding("utf8");
+      return child;
+    });
+    const texts = ranks.map(async ({ stdout }) => {
+      let text = "";
+      for await (const chunk of stdout) text += chunk;
+      return text;
+    });
+    await once(ranks[0]!.stdout, "data");
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    ranks[0]!.kill("SIGKILL");
+    for (const text of (await Promise.all(texts)).slice(1)) {
+      expect(text).toMatch(/"code":"ERR_COMM_LOST","ranks":\[0\]/);
+    }
+  });
 
   test("that throws is named, and the others rebuild", async () => {
     const { results, text } = await scenario("throws");

@@ -165,6 +165,8 @@ describe("a stranger is dropped, and the job is unharmed", () => {
     ["with a header of a huge length", () => huge],
     ["with text", () => Buffer.from(`GET / HTTP/1.1\r\nHost: ${"x".repeat(99)}\r\n\r\n`)],
     ["with more than its proof", (key) => Buffer.concat([helloFrame(1, key, "receive"), data])],
+    ["with a connection for a rank that there is not", (key) => helloFrame(7, key, "receive")],
+    ["with a connection that was not requested", (key) => helloFrame(0, key, "receive")],
     ["with a request for a rank that there is not", (key) => helloFrame(7, key, "request")],
   ];
   test.each(strangers)("%s", async (_, said) => {
