@@ -36,6 +36,7 @@ import {
 } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
+import { refuseOneRankEach } from "./placement.ts";
 
 const options = {
   ranks: { short: "n", value: "N", help: "number of ranks (8)" },
@@ -111,6 +112,7 @@ async function explainCall(
   const worlds = { ranks: size, roots: [question.root ?? 0] };
   const chosen = await algorithmChoice(collective, parsed.text("algorithm"), worlds);
   const name = parsed.text("backend") ?? "sim";
+  refuseOneRankEach("--backend", name, "sim, which follows the same plans");
   const backend = await variantBackend(context.backends, "--backend", name, {
     algorithms: chosen.algorithms,
     ...settings,

@@ -17,6 +17,7 @@ import { type BackendSettings, type Command, type Context, UsageError } from "./
 import { outputFile, readText } from "./files.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
+import { refuseOneRankEach } from "./placement.ts";
 
 const options = {
   backend: { value: "NAME", help: "sim or nccl (check: sim; record: must be named)" },
@@ -136,6 +137,7 @@ function backendsOf(
   head: GoldenHead,
   { readPlan, executor }: Pick<BackendSettings, "readPlan" | "executor">,
 ): BackendFor {
+  refuseOneRankEach("--backend", name, "sim or nccl");
   const { library, topology } = head;
   const followed = name === "sim" ? { like: library, topology } : { readPlan };
   return (plan) => namedBackend(backends, name, { ...followed, plan, executor });

@@ -84,7 +84,11 @@ async function runLaunch(args: readonly string[], context: Context): Promise<num
   requireScript(script[0]);
 
   const report = parsed.has("json") ? new JsonEvents() : new PrefixedOutput();
-  return runJob({ size, hosts, command: script, onFailure, graceMs, timeoutMs, report }, context);
+  const name = "launch";
+  return runJob(
+    { name, size, hosts, command: script, onFailure, graceMs, timeoutMs, report },
+    context,
+  );
 }
 
 /** A duration in milliseconds; `undefined` when it was not given. */

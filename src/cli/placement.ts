@@ -27,6 +27,16 @@ export function hasOneRankEach(backend: string): boolean {
   return kindOf(backend) === "tcp";
 }
 
+/**
+ * Refuses the backend with one rank in each process, where a command has all ranks in its own.
+ *
+ * @throws UsageError that names `instead`.
+ */
+export function refuseOneRankEach(option: string, backend: string, instead: string): void {
+  if (!hasOneRankEach(backend)) return;
+  throw new UsageError(`${option}: ${backend} has one rank in each process, needs ${instead}`);
+}
+
 /** The backend of a name with settings. */
 export function kindOf(backend: string): string {
   return backend.split(":")[0] ?? "";
@@ -80,7 +90,7 @@ export function startRanks(
 ): Promise<number> {
   const command = [context.main, name, ...args.filter((arg) => arg !== "--processes")];
   const ends = { onFailure: "kill", graceMs: 5_000 } as const;
-  return runJob({ ...job, hosts: 1, command, ...ends, report }, context);
+  return runJob({ ...job, name, hosts: 1, command, ...ends, report }, context);
 }
 
 function firstIsPlain(rank: number): string {

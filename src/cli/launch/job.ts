@@ -50,13 +50,15 @@ export function hasLauncherChannel(): boolean {
 
 /** A job to run. */
 interface Job extends Omit<JobOptions, "variables"> {
+  /** The command that starts it, for its summary. */
+  readonly name: string;
   /** Longest time of the job; unlimited by default. */
   readonly timeoutMs?: number | undefined;
 }
 
 /** Starts the processes. Resolves to 0, the status of the rank that failed first, or 124 after the timeout. */
 export async function runJob(
-  { timeoutMs, ...options }: Job,
+  { name, timeoutMs, ...options }: Job,
   context: Pick<Context, "err">,
 ): Promise<number> {
   const { size, hosts, command, report } = options;
@@ -93,7 +95,7 @@ export async function runJob(
     const status = watch.isTimedOut() ? timeoutStatus : (first?.status ?? 0);
     const first_failed = first === undefined || first.isStopped ? null : first.rank;
     report.event({ event: "job_ended", status, first_failed, message });
-    if (message !== null) context.err(`twinccl launch: ${message}\n`);
+    if (message !== null) context.err(`twinccl ${name}: ${message}\n`);
     return status;
   } finally {
     watch.over();

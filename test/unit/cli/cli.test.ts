@@ -174,6 +174,12 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
       /there is no folder \/no-such-folder; make it/,
     ],
     ["run package.json --trace /no-such-folder/x", /--trace .*: there is no folder/],
+    ["explain all-reduce --backend tcp", /tcp has one rank in each process, needs sim, which/],
+    [
+      "golden check test/golden/nccl-2.28.9-h200x8.jsonl --backend tcp",
+      /--backend: tcp has one rank in each process, needs sim or nccl/,
+    ],
+    ["bench all-reduce --processes", /needs --backend nccl or tcp; simulated ranks share one/],
     ["explain broadcast --root 9", /--root: found 9/],
     ["explain sendRecv", /sendRecv has no plan to explain/],
     ["verify", /--against: name the other backend/],

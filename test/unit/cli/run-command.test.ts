@@ -155,6 +155,7 @@ describe("--backend tcp, a process for each rank", () => {
     const left = run(leaving, "-n", "2");
     expect(left.status).toBe(1);
     expect(left.err).toContain("before the run was over: rank 1 had not returned");
+    expect(left.err).toMatch(/\ntwinccl run: rank 1 failed first after .* s: exit status 1/);
   });
 
   test.each(["strict", "seed 3", "schedule random", "executor cpu", "trace /tmp/x.json"])(
