@@ -50,9 +50,10 @@ export const startCommand: Command = {
   summary: "measure and check the main collectives on this machine (npm start)",
   help: `Usage: twinccl start
 
-Measures a ring all-reduce and a skewed all-to-allv among 8 simulated ranks from 8 B to 16 MiB and
-checks every result, then an all-reduce between 2 processes over TCP. With 2 or more GPUs it measures NCCL's all-reduce too, and compares the bits of
-all collectives that are planned with those of the simulation.
+Measures a ring all-reduce and a skewed all-to-allv among 8 simulated ranks from 8 B to 16 MiB, then
+an all-reduce between 2 processes over TCP, and checks every result. With 2 or more GPUs it measures
+NCCL's all-reduce too, and compares the bits of all collectives that are planned with those of the
+simulation.
 
 Example:
   twinccl start
