@@ -28,7 +28,7 @@ const options = {
   ranks: {
     short: "n",
     value: "N",
-    help: "FILE: ranks; else rank counts 1..N (8, or the GPUs here; --programs: 64)",
+    help: "FILE: ranks; else counts 1..N (8, or the GPUs here; tcp: 4; --programs: 64)",
   },
   collective: { value: "NAME", help: "only this collective" },
   dtype: { short: "d", value: "TYPE", help: "only these element types (all)" },
@@ -140,14 +140,18 @@ function refuseOptions(
   if (name !== undefined) throw new UsageError(`--${name} does not go with ${form}`);
 }
 
-/** Most ranks that both sides support here, up to 8. If a side supports none, 8: its error then states the reason. */
+/**
+ * Most ranks that both sides support here, up to 8, or 4 processes, which share the cores of this machine. If a side supports none,
+ * its error then states the reason.
+ */
 async function machineRanks(sides: readonly Side[]): Promise<number> {
-  for (let size = 8; size > 0; size--) {
+  const most = sides.some(({ start }) => start !== undefined) ? 4 : 8;
+  for (let size = most; size > 0; size--) {
     const local = sides.filter(({ start }) => start === undefined);
     const probes = local.map(({ backend }) => backend.probe({ size, name: "verify" }));
     if ((await Promise.all(probes)).every(({ ok }) => ok)) return size;
   }
-  return 8;
+  return most;
 }
 
 /** `executor` applies to the simulations among the sides; an executor in a side's name overrides it. */
