@@ -58,7 +58,7 @@ describe("tcp has the simulation's bits", () => {
   test("in long programs", () =>
     holds(programs({ ...bits, maxSteps: 20, maxElements: 2000 }), law, 40));
 
-  test("in calls of many rounds", () => holds(largePrograms(), law, 60));
+  test("in calls of many rounds", () => holds(largePrograms(), law, 30));
 
   test("in whole programs with encryption", () =>
     holds(programs({ ...bits, maxElements: 9000, sizes: sizes(2, 3) }), encrypted, 60));

@@ -6,7 +6,6 @@ import { type ConformanceRanks, conformanceOfRanks, type UseRanks } from "twincc
 import { afterAll } from "vitest";
 import { KeptOpen } from "../support/kept-open.ts";
 import { crossed } from "../support/messages.ts";
-import { isAll } from "../support/seed.ts";
 import { TcpJob, type TcpJobOptions } from "../support/tcp-jobs.ts";
 import { parts } from "./parts.ts";
 import { testAll } from "./suite.ts";
@@ -45,8 +44,6 @@ function conforms(name: string, options: TcpJobOptions, sizes: readonly number[]
   testAll(name, cases);
 }
 
-conforms("tcp in one process", {}, isAll ? [1, 2, 3, 5, 8] : [3]);
-if (isAll) {
-  conforms("tcp with TLS", { tls: true }, [2, 3]);
-  conforms("tcp, linear", { algorithms: { allReduce: "linear" } }, [4]);
-}
+conforms("tcp in one process", {}, [1, 2, 3, 5, 8]);
+conforms("tcp with TLS", { tls: true }, [2, 3]);
+conforms("tcp, linear", { algorithms: { allReduce: "linear" } }, [4]);
