@@ -15,9 +15,6 @@ import type { FlowId } from "./wire.ts";
 /** Lanes that are under way at once, about: a lane that waits for a message leaves the processor to others. */
 const lanesAtOnce = 8;
 
-/** Messages of a flow that may wait at the receiver. Programs need one. */
-const leastCredits = 2;
-
 /** A call to run, and its place. */
 export interface CallRequest {
   readonly peers: Peers;
@@ -238,7 +235,7 @@ export class CallRun {
   /** The flow of a lane to a peer. */
   outgoing(peer: number, id: FlowId): Flow {
     const { peers, comm, ranks } = this.#call;
-    return peers.endpoint(comm, ranks[peer] as number).outgoing(id, leastCredits);
+    return peers.endpoint(comm, ranks[peer] as number).outgoing(id, this.#call.data.credits);
   }
 
   /** A message was taken from a peer: number `index` of its lane. The sender needs the credit only for a later message. */
@@ -246,7 +243,7 @@ export class CallRun {
     this.#receivedBytes.set(peer, (this.#receivedBytes.get(peer) ?? 0) + bytes);
     const all = this.#program.receives[id.channel]?.get(peer) ?? 0;
     const { peers, comm, ranks } = this.#call;
-    if (index + leastCredits < all) peers.credit(ranks[peer] as number, comm, id);
+    if (index + this.#call.data.credits < all) peers.credit(ranks[peer] as number, comm, id);
   }
 
   send(peer: number, id: FlowId, value: Value | undefined): void {

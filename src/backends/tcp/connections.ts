@@ -35,7 +35,7 @@ const noFlow = { sequence: 0, channel: 0, round: 0, total: 0 } as const;
 export function helloFrame(rank: number, key: Uint8Array, purpose: "request" | "receive"): Buffer {
   const frame = Buffer.alloc(headerBytes + helloBytes);
   const comm = purpose === "request" ? 1 : 0;
-  writeHeader(frame, { ...noFlow, kind: kind.hello, comm, bytes: helloBytes });
+  writeHeader(frame, 0, { ...noFlow, kind: kind.hello, comm, bytes: helloBytes });
   frame.set(key, headerBytes);
   frame.writeUInt32LE(rank, headerBytes + keyBytes);
   return frame;
@@ -74,17 +74,90 @@ export function awaitHello(socket: Socket, key: Buffer, proven: (hello: Hello) =
   socket.on("error", () => socket.destroy());
 }
 
+/** Bytes that are written together; longer payloads are written from where they lie. */
+const stagedBytes = 64 * 2 ** 10;
+
+/** Writes frames to a socket, those of one turn of the event loop together. */
+class FrameWriter {
+  readonly #blocks: Blocks;
+  /** `undefined` until there is a connection. */
+  #socket: Socket | undefined;
+  /** Frames that wait for the connection. */
+  #waiting: { readonly bytes: Uint8Array; readonly done: () => void }[] = [];
+  #staging: { readonly block: Block; readonly buffer: Buffer } | undefined;
+  #staged = 0;
+  #isDue = false;
+
+  constructor(blocks: Blocks, socket?: Socket) {
+    this.#blocks = blocks;
+    this.#socket = socket;
+  }
+
+  /** The connection is there. */
+  attach(socket: Socket): void {
+    this.#socket = socket;
+    for (const { bytes, done } of this.#waiting) socket.write(bytes, done);
+    this.#waiting = [];
+  }
+
+  /** Writes a frame. True where the payload is not copied: then `done` is called once it may change. */
+  write(header: Header, payload: Uint8Array | undefined, done?: () => void): boolean {
+    const bytes = payload?.byteLength ?? 0;
+    const isCopied = bytes <= copiedBytes;
+    this.#stage(headerBytes + (isCopied ? bytes : 0), (buffer, at) => {
+      writeHeader(buffer, at, header);
+      if (isCopied && payload !== undefined) buffer.set(payload, at + headerBytes);
+    });
+    if (isCopied || payload === undefined) return false;
+    this.#push();
+    this.#put(payload, done ?? (() => undefined));
+    return true;
+  }
+
+  #stage(bytes: number, fill: (buffer: Buffer, at: number) => void): void {
+    if (this.#staged + bytes > stagedBytes) this.#push();
+    if (this.#staging === undefined) {
+      const block = this.#blocks.take(stagedBytes);
+      this.#staging = { block, buffer: Buffer.from(block.memory) };
+    }
+    fill(this.#staging.buffer, this.#staged);
+    this.#staged += bytes;
+    if (this.#isDue) return;
+    this.#isDue = true;
+    this.#socket?.cork();
+    process.nextTick(flushWriter, this);
+  }
+
+  /** Writes the frames so far. */
+  flush(): void {
+    this.#isDue = false;
+    this.#push();
+    this.#socket?.uncork();
+  }
+
+  #push(): void {
+    const staging = this.#staging;
+    if (staging === undefined) return;
+    const bytes = staging.buffer.subarray(0, this.#staged);
+    this.#staging = undefined;
+    this.#staged = 0;
+    this.#put(bytes, () => this.#blocks.give(staging.block));
+  }
+
+  #put(bytes: Uint8Array, done: () => void): void {
+    if (this.#socket === undefined) this.#waiting.push({ bytes, done });
+    else this.#socket.write(bytes, done);
+  }
+}
+
+function flushWriter(writer: FrameWriter): void {
+  writer.flush();
+}
+
 /** The listener of the sender's end. */
 interface OutgoingListener {
   reported(header: Header, comm: string): void;
   ended(reason: string): void;
-}
-
-/** A frame with its payload, where that is not copied behind the header. */
-interface Unsent {
-  readonly frame: Buffer;
-  readonly payload?: Uint8Array;
-  readonly done?: () => void;
 }
 
 /** The sender's end: messages go out, reports come back. */
@@ -92,14 +165,15 @@ export class Outgoing {
   /** `undefined` until the peer has connected. */
   #socket: Socket | undefined;
   readonly #listener: OutgoingListener;
-  #waiting: Unsent[] = [];
+  readonly #writer: FrameWriter;
   /** Numbers of communicators on this connection. */
   readonly #numbers = new Map<string, number>();
   readonly #names: string[] = [];
   #isOver = false;
   #onAttached: (() => void) | undefined;
 
-  constructor(listener: OutgoingListener) {
+  constructor(blocks: Blocks, listener: OutgoingListener) {
+    this.#writer = new FrameWriter(blocks);
     this.#listener = listener;
   }
 
@@ -119,9 +193,7 @@ export class Outgoing {
     });
     socket.on("error", (error: NodeJS.ErrnoException) => this.end(error.code ?? error.message));
     socket.on("close", () => this.end(closedReason));
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const each of waiting) this.#write(each);
+    this.#writer.attach(socket);
     this.#onAttached?.();
     return true;
   }
@@ -141,35 +213,9 @@ export class Outgoing {
     done: () => void,
   ): boolean {
     if (this.#isOver) return false;
+    const header = { kind: kind.data, sequence, channel, round, total };
     const bytes = payload?.byteLength ?? 0;
-    const isCopied = bytes <= copiedBytes;
-    const frame = Buffer.allocUnsafe(headerBytes + (isCopied ? bytes : 0));
-    const header = { kind: kind.data, sequence, channel, round, total, bytes };
-    writeHeader(frame, { ...header, comm: this.#numberOf(comm) });
-    if (payload === undefined || isCopied) {
-      if (payload !== undefined) frame.set(payload, headerBytes);
-      this.#write({ frame });
-      return false;
-    }
-    this.#write({ frame, payload, done });
-    return true;
-  }
-
-  #write(unsent: Unsent): void {
-    const socket = this.#socket;
-    if (socket === undefined) {
-      this.#waiting.push(unsent);
-      return;
-    }
-    const { frame, payload, done } = unsent;
-    if (payload === undefined) {
-      socket.write(frame);
-      return;
-    }
-    socket.cork();
-    socket.write(frame);
-    socket.write(payload, done);
-    socket.uncork();
+    return this.#writer.write({ ...header, bytes, comm: this.#numberOf(comm) }, payload, done);
   }
 
   #numberOf(comm: string): number {
@@ -179,10 +225,7 @@ export class Outgoing {
     this.#numbers.set(comm, number);
     this.#names.push(comm);
     const name = Buffer.from(comm);
-    const frame = Buffer.alloc(headerBytes + name.length);
-    writeHeader(frame, { ...noFlow, kind: kind.name, comm: number, bytes: name.length });
-    frame.set(name, headerBytes);
-    this.#write({ frame });
+    this.#writer.write({ ...noFlow, kind: kind.name, comm: number, bytes: name.length }, name);
     return number;
   }
 
@@ -198,6 +241,7 @@ export class Outgoing {
       const finish = (): void => {
         this.#socket?.once("close", ended);
         this.#socket?.ref();
+        this.#writer.flush();
         this.#socket?.end();
       };
       if (this.#socket === undefined) this.#onAttached = finish;
@@ -208,7 +252,6 @@ export class Outgoing {
 
   destroy(): void {
     this.#isOver = true;
-    this.#waiting = [];
     this.#socket?.destroy();
   }
 }
@@ -222,6 +265,7 @@ interface IncomingListener {
 /** The receiver's end: messages come in, reports go out. */
 export class Incoming {
   readonly #socket: Socket;
+  readonly #writer: FrameWriter;
   readonly #blocks: Blocks;
   readonly #listener: IncomingListener;
   /** Names of communicators by their number, and the reverse. */
@@ -243,6 +287,7 @@ export class Incoming {
     this.#blocks = blocks;
     this.#listener = listener;
     this.#socket = connect((chunk) => this.#read(chunk));
+    this.#writer = new FrameWriter(blocks, this.#socket);
     tune(this.#socket);
     this.#socket.unref();
     this.#socket.on("error", (error: NodeJS.ErrnoException) =>
@@ -256,14 +301,13 @@ export class Incoming {
   report(comm: string, header: Omit<Header, "comm">): void {
     const number = this.#numbers.get(comm);
     if (this.#isOver || number === undefined) return;
-    const frame = Buffer.allocUnsafe(headerBytes);
-    writeHeader(frame, { ...header, comm: number });
-    this.#socket.write(frame);
+    this.#writer.write({ ...header, comm: number }, undefined);
   }
 
   /** Sends what was written, then ends the connection. */
   destroy(): void {
     this.#isOver = true;
+    this.#writer.flush();
     this.#socket.end();
     this.#socket.destroySoon();
   }

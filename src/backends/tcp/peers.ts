@@ -168,7 +168,7 @@ export class Peers {
   #outgoingTo(peer: number): Outgoing {
     const known = this.#outgoing.get(peer);
     if (known !== undefined) return known;
-    const outgoing = new Outgoing({
+    const outgoing = new Outgoing(this.blocks, {
       reported: (header, comm) => this.#reported(peer, header, comm),
       ended: (reason) => this.#ended(peer, reason),
     });

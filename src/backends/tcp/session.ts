@@ -38,6 +38,7 @@ import {
   type SessionInfo,
   type Work,
 } from "../../api/backend-entry.ts";
+import { hasUnevenBlocks } from "../../api/collectives/call-layout.ts";
 import {
   CommAbortedError,
   type DeviceBuffer,
@@ -51,6 +52,7 @@ import { CallRun } from "./call-run.ts";
 import type { Peers } from "./peers.ts";
 import { TransferRun } from "./transfers.ts";
 import type { CallData, RankMemory } from "./values.ts";
+import { creditsOf } from "./values.ts";
 
 /** Settings of a session. */
 export interface SessionSettings {
@@ -400,6 +402,11 @@ function prepare(planner: Planner, comm: CommInfo, call: RankCall): CallData {
     output: memoryRange(call.recv),
     folds: dtype === undefined || op === undefined ? undefined : plan.folds(dtype, op),
     hasStableInput: !inPlace || isCopied,
+    credits: creditsOf(
+      program,
+      dtype,
+      hasUnevenBlocks(question.collective) ? Infinity : call.count,
+    ),
   };
 }
 

@@ -43,6 +43,8 @@ export interface CallData {
   readonly folds: PlanFolds | undefined;
   /** The input does not change during the call. */
   readonly hasStableInput: boolean;
+  /** Messages of a flow that may wait at the receiver: the same number on both ranks. */
+  readonly credits: number;
   /** The input is a copy that was made for this call. */
   readonly isCopied: boolean;
 }
@@ -68,6 +70,19 @@ export function sliceElements(program: Program, dtype: DType | undefined): numbe
   const perMessage = Math.floor(sliceBytes / bytesOf(dtype) / widestSpan(program));
   return Math.max(leastElements, perMessage);
 }
+
+/** Messages of a flow that may wait at the receiver. Programs need one; short messages have more. */
+export function creditsOf(program: Program, dtype: DType | undefined, count: number): number {
+  if (dtype === undefined) return leastCredits;
+  const elements = Math.min(
+    sliceElements(program, dtype),
+    Math.ceil(count / program.chunksPerBlock),
+  );
+  const bytes = Math.max(1, elements * bytesOf(dtype) * widestSpan(program));
+  return Math.max(leastCredits, Math.min(mostCredits, Math.floor(sliceBytes / bytes)));
+}
+
+const [leastCredits, mostCredits] = [2, 64];
 
 const sliceBytes = 128 * 2 ** 10;
 const leastElements = 256;

@@ -40,16 +40,16 @@ export interface Header extends FlowId {
   readonly total: number;
 }
 
-/** Writes a header at the start of `frame`. */
-export function writeHeader(frame: Buffer, header: Header): void {
-  frame.writeUInt32LE(header.bytes, 0);
-  frame.writeUInt16LE(header.channel, 4);
-  frame[6] = header.kind;
-  frame[7] = 0;
-  frame.writeUInt32LE(header.comm, 8);
-  frame.writeUInt32LE(header.sequence >>> 0, 12);
-  frame.writeUInt32LE(header.round, 16);
-  frame.writeUInt32LE(header.total >>> 0, 20);
+/** Writes a header into a buffer. */
+export function writeHeader(buffer: Buffer, at: number, header: Header): void {
+  buffer.writeUInt32LE(header.bytes, at);
+  buffer.writeUInt16LE(header.channel, at + 4);
+  buffer[at + 6] = header.kind;
+  buffer[at + 7] = 0;
+  buffer.writeUInt32LE(header.comm, at + 8);
+  buffer.writeUInt32LE(header.sequence >>> 0, at + 12);
+  buffer.writeUInt32LE(header.round, at + 16);
+  buffer.writeUInt32LE(header.total >>> 0, at + 20);
 }
 
 /** Reads the header at the start of `frame`. */

@@ -15,9 +15,9 @@ test("headers keep every field", async () => {
     ...{ kind: uint(8), comm: uint(32), bytes: uint(32), total: uint(32) },
     ...{ sequence: uint(32), channel: uint(16), round: uint(32) },
   });
-  const law = (header: Parameters<typeof writeHeader>[1]): void => {
+  const law = (header: Parameters<typeof writeHeader>[2]): void => {
     const frame = Buffer.alloc(headerBytes);
-    writeHeader(frame, header);
+    writeHeader(frame, 0, header);
     expect(readHeader(frame)).toEqual(header);
   };
   await holds(headers, law, 500);

@@ -52,7 +52,7 @@ const flow = (sequence: number) => ({ sequence, channel: 3, round: 70_000 });
 function frame(kindOf: number, sequence: number, payload: Uint8Array, comm = 0): Buffer {
   const head = Buffer.alloc(headerBytes);
   const header = { ...flow(sequence), kind: kindOf, comm, bytes: payload.length, total: 9 };
-  writeHeader(head, header);
+  writeHeader(head, 0, header);
   return Buffer.concat([head, payload]);
 }
 
@@ -150,13 +150,13 @@ describe("a connection", () => {
 /** A header of a message of that length. */
 function frameOf(bytes: number): Buffer {
   const head = Buffer.alloc(headerBytes);
-  writeHeader(head, { ...flow(1), kind: kind.data, comm: 0, bytes, total: 0 });
+  writeHeader(head, 0, { ...flow(1), kind: kind.data, comm: 0, bytes, total: 0 });
   return head;
 }
 
 describe("a stranger is dropped, and the job is unharmed", () => {
   const huge = Buffer.alloc(headerBytes);
-  writeHeader(huge, { ...flow(0), kind: kind.hello, comm: 0, bytes: 2 ** 32 - 1, total: 0 });
+  writeHeader(huge, 0, { ...flow(0), kind: kind.hello, comm: 0, bytes: 2 ** 32 - 1, total: 0 });
   const data = frame(kind.data, 0, Buffer.from([1]));
   const strangers: readonly [string, (key: Buffer) => Uint8Array][] = [
     ["with a request and a wrong key", () => helloFrame(1, Buffer.alloc(32), "request")],
