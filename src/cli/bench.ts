@@ -92,9 +92,7 @@ Exit status: 0 when every element is right, 1 when one is wrong, 2 for wrong usa
 type Format = "table" | "json" | "csv";
 
 /** The `bench` command. */
-export const benchCommand: Command = {
-  name: "bench",
-  summary: "measure a collective in nccl-tests' language and check every result",
+export const command: Command = {
   help: benchHelp,
   run: runBench,
 };
@@ -116,7 +114,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     algorithms: chosen.algorithms,
     executor: parsed.text("executor"),
   };
-  const backend = await variantBackend(context.backends, "--backend", name, settings);
+  const backend = await variantBackend(await context.backends(), "--backend", name, settings);
   const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
   const style = { simulated, latency: parsed.has("latency") };
   const progress = new Progress(context);

@@ -9,33 +9,65 @@ import {
   InvalidArgumentError,
   UnsupportedError,
   WorldError,
-} from "../api/index.ts";
-import { suggestedCommand } from "./args.ts";
-import { benchCommand } from "./bench.ts";
+} from "../api/errors.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { doctorCommand } from "./doctor.ts";
-import { explainCommand } from "./explain.ts";
-import { goldenCommand } from "./golden.ts";
-import { launchCommand } from "./launch.ts";
-import { predictCommand } from "./predict.ts";
-import { runCommand } from "./run.ts";
-import { startCommand } from "./start.ts";
-import { traceCommand } from "./trace.ts";
-import { verifyCommand } from "./verify.ts";
 
-/** Every command. A new one is a row. */
-const commands: readonly Command[] = [
-  startCommand,
-  benchCommand,
-  runCommand,
-  launchCommand,
-  explainCommand,
-  predictCommand,
-  traceCommand,
-  verifyCommand,
-  goldenCommand,
-  doctorCommand,
-];
+/** A command before its module is loaded. */
+interface Row {
+  /** One line for the overall help. */
+  readonly summary: string;
+  /** Each module loads what it needs of the library. */
+  readonly load: () => Promise<{ readonly command: Command }>;
+}
+
+/** Every command by its name. A new one is a row. */
+const commands: Readonly<Record<string, Row>> = {
+  start: {
+    summary: "measure and check the main collectives on this machine (npm start)",
+    load: () => import("./start.ts"),
+  },
+  bench: {
+    summary: "measure a collective in nccl-tests' language and check every result",
+    load: () => import("./bench.ts"),
+  },
+  run: {
+    summary: "run a file's program on every rank",
+    load: () => import("./run.ts"),
+  },
+  launch: {
+    summary: "start a script in N processes that find each other, one a rank",
+    load: () => import("./launch.ts"),
+  },
+  explain: {
+    summary: "show the plan of a call: chunks, fold order, steps, cost",
+    load: () => import("./explain.ts"),
+  },
+  predict: {
+    summary: "predict which algorithm is fastest at which size, for up to a million ranks",
+    load: () => import("./predict.ts"),
+  },
+  trace: {
+    summary: "show a call or a program in virtual time: text, Chrome trace or SVG",
+    load: () => import("./trace.ts"),
+  },
+  verify: {
+    summary: "compare two backends bit by bit, or verify the catalogue's programs",
+    load: () => import("./verify.ts"),
+  },
+  golden: {
+    summary: "replay recorded results of NCCL bit by bit, or record results",
+    load: () => import("./golden.ts"),
+  },
+  doctor: {
+    summary: "show what this machine offers and which backends can be used",
+    load: () => import("./doctor.ts"),
+  },
+};
+
+/** The row of a name. */
+function rowOf(name: string | undefined): Row | undefined {
+  return name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
+}
 
 /** Exit statuses: success, failure, and an error of the command line or an unavailable backend. */
 const status = { fine: 0, wrong: 1, usage: 2 } as const;
@@ -62,13 +94,14 @@ export async function runCli(args: readonly string[], given: Context): Promise<n
   }
   if (name === "help" || name === "--help" || name === "-h") {
     const [about] = rest;
-    const command = commands.find((command) => command.name === about);
-    if (about !== undefined && command === undefined) return unknown(about, context);
-    context.out(command?.help ?? overallHelp());
+    const row = rowOf(about);
+    if (about !== undefined && row === undefined) return unknown(about, context);
+    context.out(row === undefined ? overallHelp() : (await row.load()).command.help);
     return status.fine;
   }
-  const command = commands.find((each) => each.name === name);
-  if (command === undefined) return unknown(name, context);
+  const row = rowOf(name);
+  if (row === undefined) return unknown(name, context);
+  const { command } = await row.load();
   const own = command.own?.(rest) ?? rest;
   if (own.includes("--help") || own.includes("-h")) {
     context.out(command.help);
@@ -78,12 +111,13 @@ export async function runCli(args: readonly string[], given: Context): Promise<n
   try {
     return await command.run(rest, context);
   } catch (error) {
-    return report(command, error, context);
+    return report(name, error, context);
   }
 }
 
-function unknown(name: string, { err }: Context): number {
-  const names = commands.map((each) => each.name);
+async function unknown(name: string, { err }: Context): Promise<number> {
+  const { suggestedCommand } = await import("./args.ts");
+  const names = Object.keys(commands);
   const meant = suggestedCommand(name, names);
   const hint = meant === undefined ? "" : `\nhint: use twinccl ${meant}`;
   err(`twinccl: unknown command "${name}"; commands are ${names.join(", ")}${hint}\n`);
@@ -97,8 +131,10 @@ function ownVersion(): string {
 }
 
 function overallHelp(): string {
-  const width = Math.max(...commands.map(({ name }) => name.length)) + 2;
-  const lines = commands.map(({ name, summary }) => `  ${name.padEnd(width)}${summary}\n`);
+  const width = Math.max(...Object.keys(commands).map((name) => name.length)) + 2;
+  const lines = Object.entries(commands).map(
+    ([name, { summary }]) => `  ${name.padEnd(width)}${summary}\n`,
+  );
   return `Usage: twinccl COMMAND [options]
 
 ${lines.join("")}
@@ -107,7 +143,7 @@ Exit status: 0 fine, 1 something is wrong, 2 wrong usage; of launch, that of its
 `;
 }
 
-function report({ name }: Command, error: unknown, { err }: Context): number {
+function report(name: string, error: unknown, { err }: Context): number {
   if (error instanceof UsageError) {
     err(`twinccl ${name}: ${error.message}\nsee twinccl ${name} --help\n`);
     return status.usage;

@@ -55,18 +55,16 @@ export interface Context {
   readonly terminal: boolean;
   /** Present width of that terminal in letters; unlimited by default. */
   readonly columns?: () => number;
-  readonly backends: BackendTable;
+  /** Loads them, once a command needs one. */
+  readonly backends: () => Promise<BackendTable>;
   /** Script that runs this command line in further processes. */
   readonly main: string;
   /** Reserves standard output for `out`: output of programs goes to standard error. */
   readonly reserveOutput?: () => void;
 }
 
-/** A command of the table in `cli.ts`. */
+/** A command: its file exports one, as `command`. */
 export interface Command {
-  readonly name: string;
-  /** One line for the overall help. */
-  readonly summary: string;
   /** The whole help text. */
   readonly help: string;
   /** The command's own arguments, without those of a script that it starts. */

@@ -11,16 +11,14 @@ import { linkLegend } from "../backends/nccl/discovery/link-kinds.ts";
 import { adapterName, findAdapter } from "../backends/sim/executors/webgpu/adapter.ts";
 import { cpu, type Executor, wasm } from "../backends/sim/index.ts";
 import { environment } from "../bench/index.ts";
-import type { Command, Context } from "./context.ts";
+import type { BackendTable, Command, Context } from "./context.ts";
 import { parseOptions } from "./options.ts";
 import { hasOneRankEach } from "./placement.ts";
 
 const options = { json: { help: "print one JSON document instead of text" } } as const;
 
 /** The `doctor` command. */
-export const doctorCommand: Command = {
-  name: "doctor",
-  summary: "show what this machine offers and which backends can be used",
+export const command: Command = {
   help: `Usage: twinccl doctor [--json]
 
 Shows versions, processor and memory; every path at which NVIDIA's libraries were looked for,
@@ -78,8 +76,8 @@ async function runDoctor(args: readonly string[], context: Context): Promise<num
   const nvidia = await examine();
   const size = Math.max(1, nvidia.gpus.length);
   const backends: BackendReport[] = [];
-  for (const name of Object.keys(context.backends)) {
-    backends.push(await backendReport(name, size, context));
+  for (const [name, make] of Object.entries(await context.backends())) {
+    backends.push(await backendReport(name, size, make));
   }
   const found = await Promise.all(Object.keys(executors).map(executorReport));
   const chosen = ["nccl", "sim"].find((name) =>
@@ -148,14 +146,14 @@ const eachReason = "needs nothing; one rank in each process, for connect";
 async function backendReport(
   name: string,
   size: number,
-  { backends }: Context,
+  make: BackendTable[string],
 ): Promise<BackendReport> {
   try {
-    const backend = backends[name]?.({});
+    const backend = make({});
     const isEach = hasOneRankEach(name);
-    const probe = await backend?.probe({ size: isEach ? 1 : size, name: "doctor" });
-    const ok = probe?.ok === true;
-    const reason = isEach && ok ? eachReason : (probe?.reason ?? "unknown");
+    const probe = await backend.probe({ size: isEach ? 1 : size, name: "doctor" });
+    const ok = probe.ok;
+    const reason = isEach && ok ? eachReason : probe.reason;
     return { backend: name, ok, reason };
   } catch (error) {
     if (!(error instanceof CommError)) throw error;

@@ -57,9 +57,7 @@ const options = {
 type ExplainOptions = Parsed<typeof options>;
 
 /** The `explain` command. */
-export const explainCommand: Command = {
-  name: "explain",
-  summary: "show the plan of a call: chunks, fold order, steps, cost",
+export const command: Command = {
   help: `Usage: twinccl explain COLLECTIVE [options]
 
 Shows what a call would do: algorithm, chunks and the order in which each is folded, every rank's
@@ -113,7 +111,7 @@ async function explainCall(
   const chosen = await algorithmChoice(collective, parsed.text("algorithm"), worlds);
   const name = parsed.text("backend") ?? "sim";
   refuseOneRankEach("--backend", name, "sim, which follows the same plans");
-  const backend = await variantBackend(context.backends, "--backend", name, {
+  const backend = await variantBackend(await context.backends(), "--backend", name, {
     algorithms: chosen.algorithms,
     ...settings,
   });

@@ -35,9 +35,7 @@ const options = {
 type GoldenOptions = Parsed<typeof options>;
 
 /** The `golden` command. */
-export const goldenCommand: Command = {
-  name: "golden",
-  summary: "replay recorded results of NCCL bit by bit, or record results",
+export const command: Command = {
   help: `Usage: twinccl golden check FILE [options]
        twinccl golden record CASES --backend NAME [options]
 
@@ -83,7 +81,7 @@ async function runCheck(path: string, parsed: GoldenOptions, context: Context): 
   const cases = file.cases.filter(({ count }) => count <= most);
   const { head } = file;
   const name = parsed.text("backend") ?? "sim";
-  const backendFor = backendsOf(context, name, head, { executor: parsed.text("executor") });
+  const backendFor = await backendsOf(context, name, head, { executor: parsed.text("executor") });
   const progress = new Progress(context);
   const report = await check(cases, backendFor, (done, wrong) =>
     progress.show(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
@@ -105,7 +103,7 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   const progress = new Progress(context);
   let backend: Backend | undefined;
   const given = { readPlan: true, executor: parsed.text("executor") };
-  const makeBackend = backendsOf(context, name, head, given);
+  const makeBackend = await backendsOf(context, name, head, given);
   const { records, failures } = await record(cases, {
     backendFor: (setup) => {
       backend = makeBackend(setup);
@@ -131,13 +129,14 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
 }
 
 /** Backends by NCCL's settings; a simulation follows the plans of the file's library. */
-function backendsOf(
-  { backends }: Context,
+async function backendsOf(
+  context: Context,
   name: string,
   head: GoldenHead,
   { readPlan, executor }: Pick<BackendSettings, "readPlan" | "executor">,
-): BackendFor {
+): Promise<BackendFor> {
   refuseOneRankEach("--backend", name, "sim or nccl");
+  const backends = await context.backends();
   const { library, topology } = head;
   const followed = name === "sim" ? { like: library, topology } : { readPlan };
   return (plan) => namedBackend(backends, name, { ...followed, plan, executor });

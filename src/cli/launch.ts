@@ -30,10 +30,8 @@ const options = {
 } as const satisfies OptionTable;
 
 /** The `launch` command. */
-export const launchCommand: Command = {
-  name: "launch",
+export const command: Command = {
   sharesOutput: true,
-  summary: "start a script in N processes that find each other, one a rank",
   help: `Usage: twinccl launch -n N [options] [--] SCRIPT [ARGUMENTS]
 
 Starts N Node.js processes of SCRIPT on this machine and hosts the store at which they meet, so that

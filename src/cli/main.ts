@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 /** The executable: runs the command line in this process. */
 import { fileURLToPath } from "node:url";
-import { backends } from "./backends.ts";
 import { runCli } from "./cli.ts";
 import { reserveOutput, standardOutput } from "./output.ts";
 
@@ -19,7 +18,7 @@ process.exitCode = await runCli(process.argv.slice(2), {
   err: (text) => process.stderr.write(text),
   terminal: process.stderr.isTTY === true,
   columns: () => process.stderr.columns,
-  backends,
+  backends: async () => (await import("./backends.ts")).backends,
   main: fileURLToPath(import.meta.url),
   reserveOutput,
 });

@@ -1,6 +1,6 @@
 /** Options of a command: one table for `parseArgs` and for `--help`. */
 import { parseArgs } from "node:util";
-import { parseSize } from "../bench/index.ts";
+import { parseSize } from "../bench/sizes.ts";
 import { UsageError } from "./context.ts";
 
 /** One option. */

@@ -69,9 +69,7 @@ const predicted: readonly SpecifiedCollective[] = builtCollectives.filter(
 );
 
 /** The `predict` command. */
-export const predictCommand: Command = {
-  name: "predict",
-  summary: "predict which algorithm is fastest at which size, for up to a million ranks",
+export const command: Command = {
   help: `Usage: twinccl predict COLLECTIVE [options]
 
 Predicts the time of every algorithm of the catalogue, a row a size, and marks the best one (*).

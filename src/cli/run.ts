@@ -41,10 +41,8 @@ const options = {
 } as const satisfies OptionTable;
 
 /** The `run` command. */
-export const runCommand: Command = {
-  name: "run",
+export const command: Command = {
   sharesOutput: true,
-  summary: "run a file's program on every rank",
   help: `Usage: twinccl run FILE [options]
 
 Runs FILE, an ES module that default-exports \`async (comm) => result\`, once for each rank, and
@@ -81,7 +79,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     executor,
     strict: parsed.has("strict") || undefined,
   };
-  const backend = await variantBackend(context.backends, "--backend", name, settings);
+  const backend = await variantBackend(await context.backends(), "--backend", name, settings);
   if (isLauncher) return runProcesses(parsed.positionals[0], args, ranks, context);
   // The trace is written even after a failure, when it matters most.
   const writeTrace = (): void => {

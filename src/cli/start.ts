@@ -45,9 +45,7 @@ interface Part {
 }
 
 /** The `start` command. */
-export const startCommand: Command = {
-  name: "start",
-  summary: "measure and check the main collectives on this machine (npm start)",
+export const command: Command = {
   help: `Usage: twinccl start
 
 Measures a ring all-reduce and a skewed all-to-allv among 8 simulated ranks from 8 B to 16 MiB, then
@@ -130,8 +128,9 @@ class Collected extends Writable {
 async function gpuCount({ backends }: Context): Promise<{ gpus: number; reason: string }> {
   let reason = "there is no such backend";
   let gpus = 0;
+  const { nccl } = await backends();
   for (let size = 2; size <= ranks; size++) {
-    const probe = await backends["nccl"]?.({}).probe({ size, name: "start" });
+    const probe = await nccl?.({}).probe({ size, name: "start" });
     if (probe?.ok !== true) return { gpus, reason: probe?.reason ?? reason };
     gpus = size;
     reason = probe.reason;
@@ -157,14 +156,14 @@ async function runNccl(context: Context): Promise<boolean> {
     context.out(`# NCCL's table is left out: ${reason}\n`);
     return true;
   }
-  const backend = namedBackend(context.backends, "nccl", {});
+  const backend = namedBackend(await context.backends(), "nccl", {});
   const part = { collective: "allReduce", title: "all-reduce of NCCL", algorithms: {} } as const;
   const measured = tally(await runPart(part, context, { backend, size: gpus }));
   context.out(`${tallyText(measured, gpus)}\n`);
   const progress = new Progress(context);
   const found = await sweep({
     a: { name: "nccl", backend },
-    b: { name: "sim", backend: namedBackend(context.backends, "sim", {}) },
+    b: { name: "sim", backend: namedBackend(await context.backends(), "sim", {}) },
     rows: measuredCollectives.filter(({ collective }) =>
       (comparedCases.collectives as readonly string[]).includes(collective),
     ),
@@ -195,7 +194,7 @@ async function runPart(
   context.out(tableHead(style));
   const { results } = await bench({
     ...demoCalls,
-    backend: gpus?.backend ?? namedBackend(context.backends, "sim", { algorithms }),
+    backend: gpus?.backend ?? namedBackend(await context.backends(), "sim", { algorithms }),
     collective,
     ranks: gpus?.size ?? ranks,
     onProgress: (text) => progress.show(text),

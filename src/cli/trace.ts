@@ -33,9 +33,7 @@ const options = {
 type TraceOptions = Parsed<typeof options>;
 
 /** The `trace` command. */
-export const traceCommand: Command = {
-  name: "trace",
-  summary: "show a call or a program in virtual time: text, Chrome trace or SVG",
+export const command: Command = {
   help: `Usage: twinccl trace COLLECTIVE|FILE [options]
 
 Runs a collective once, or FILE's program (it default-exports \`async (comm) => result\`), on the
@@ -70,7 +68,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const path = parsed.text("out");
   const write = outputFile("--out", path);
   const trace = new Trace();
-  const backend = namedBackend(context.backends, "sim", {
+  const backend = namedBackend(await context.backends(), "sim", {
     seed: parsed.integer("seed", 0),
     schedule: scheduleIn(parsed),
     algorithms: chosen?.algorithms,

@@ -44,9 +44,7 @@ const options = {
 } as const satisfies OptionTable;
 
 /** The `verify` command. */
-export const verifyCommand: Command = {
-  name: "verify",
-  summary: "compare two backends bit by bit, or verify the catalogue's programs",
+export const command: Command = {
   help: `Usage: twinccl verify [FILE] --against BACKEND [options]
        twinccl verify --programs [--ranks N] [--collective NAME [--algorithm NAME|FILE]]
 
@@ -162,7 +160,7 @@ async function sideOf(
   executor: string | undefined,
 ): Promise<Side> {
   const settings = name.split(":")[0] === "sim" ? { executor } : {};
-  const backend = await variantBackend(context.backends, option, name, settings);
+  const backend = await variantBackend(await context.backends(), option, name, settings);
   if (!hasOneRankEach(name)) return { name, backend };
   // A rank opens the first backend; standard output is the document's.
   const args = ["--backend", name, "--against", "sim"];

@@ -51,6 +51,23 @@ test.each(["--version", "-v", "version"])("%s prints the package's version", asy
   expect(await cli(line)).toEqual({ status: 0, out: `${manifest.version}\n`, err: "" });
 });
 
+test("the version and the list of commands load no command, and no backend", () => {
+  const loaded = new Set<string>();
+  const load = (file: URL): void => {
+    if (loaded.has(file.href)) return;
+    loaded.add(file.href);
+    const text = readFileSync(file, "utf8");
+    for (const [, name = ""] of text.matchAll(/^import (?!type )[^;]*? from "(\.[^"]+)";/gm))
+      load(new URL(name, file));
+  };
+  load(new URL("../../../src/cli/main.ts", import.meta.url));
+  const names = [...loaded].map((href) => href.replace(/.*\/src\//, ""));
+  expect(names).toContain("cli/cli.ts");
+  expect(
+    names.filter((name) => !/^(cli\/(main|cli|context|output)|api\/[\w-]+)\.ts$/.test(name)),
+  ).toEqual([]);
+});
+
 describe("an unknown command", () => {
   test.each([
     ["verfy", "verify"],

@@ -1,7 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { backends } from "../../../src/cli/backends.ts";
 import { runCli } from "../../../src/cli/cli.ts";
-import type { Context } from "../../../src/cli/context.ts";
+import type { BackendTable, Context } from "../../../src/cli/context.ts";
 
 /** The output of a command line, and its exit status. */
 export interface Outcome {
@@ -10,17 +10,20 @@ export interface Outcome {
   readonly err: string;
 }
 
+/** Parts of the context that a test replaces. */
+type Surroundings = Partial<Omit<Context, "backends">> & { readonly backends?: BackendTable };
+
 /** Runs a command line in this process. */
-export async function cli(line: string, surroundings: Partial<Context> = {}): Promise<Outcome> {
+export async function cli(line: string, surroundings: Surroundings = {}): Promise<Outcome> {
   let out = "";
   let err = "";
   const context: Context = {
     out: (text) => (out += text),
     err: (text) => (err += text),
     terminal: false,
-    backends,
     main: fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url)),
     ...surroundings,
+    backends: async () => surroundings.backends ?? backends,
   };
   const status = await runCli(
     line.split(" ").filter((word) => word !== ""),
