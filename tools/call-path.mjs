@@ -11,6 +11,7 @@ const program = fileURLToPath(new URL("call-path/program.mjs", import.meta.url))
 const backends = {
   sim: "4 simulated ranks, cpu(), from the call of the last rank until a rank goes on",
   nccl: "one rank over a library that does nothing, until the program goes on",
+  tcp: "one of two processes, until the program goes on",
 };
 
 /** For each kind of call: its entries in order, and the index of the one in which data moves (-1: in none). */
@@ -67,7 +68,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     about:
       "Shows the files and functions that an all-reduce enters. Changes count how often the file differs from one entry to the next.",
     options: {
-      backend: { is: oneOf("sim", "nccl"), help: "one alone; without it both" },
+      backend: { is: oneOf("sim", "nccl", "tcp"), help: "one alone; without it all" },
       list: { help: "print the entries in order as well" },
     },
   });
