@@ -93,8 +93,8 @@ export class CallRun {
   readonly #openLanes = new Set<LaneRun>();
   /** Peers that a message could not reach, because the connection had ended. */
   readonly #unreached = new Set<number>();
-  /** Payloads of the caller's memory that are not sent yet. */
-  #unsent = 0;
+  /** Payloads of the caller's memory that are not sent yet, by peer. */
+  readonly #unsent = new Map<number, number>();
   /** Peers without room for another call yet. */
   #missingRoom = 0;
   readonly #receivedBytes = new Map<number, number>();
@@ -114,10 +114,6 @@ export class CallRun {
       settle = { resolve, reject };
     });
     this.#settle = settle as NonNullable<typeof settle>;
-  }
-
-  get request(): CallRequest {
-    return this.#call;
   }
 
   /** Begins, once every peer that gets messages has room for another call. */
@@ -141,7 +137,7 @@ export class CallRun {
     const peer = this.#call.ranks.indexOf(place);
     const isPeer = this.#program.sendsTo.has(peer) || this.#program.receivesFrom.has(peer);
     if (this.#isOver || !isPeer) return false;
-    if (this.#unreached.has(peer)) return true;
+    if (this.#unreached.has(peer) || this.#unsent.has(peer)) return true;
     for (const lane of this.#openLanes) if (lane.needs(peer)) return true;
     for (let round = this.#nextRound; round < this.#rounds; round++) {
       const { data, peers } = this.#call;
@@ -202,7 +198,7 @@ export class CallRun {
   }
 
   #finishIfDone(): void {
-    if (this.#isOver || this.#openLanes.size > 0 || this.#unsent > 0) return;
+    if (this.#isOver || this.#openLanes.size > 0 || this.#unsent.size > 0) return;
     if (this.#nextRound < this.#rounds || this.#unreached.size > 0) return;
     this.#isOver = true;
     const { peers, comm, ranks } = this.#call;
@@ -258,11 +254,19 @@ export class CallRun {
       if (!peers.send(place, comm, { ...id, total: 0 }, block.bytes, give)) give();
       return;
     }
-    const isSending = peers.send(place, comm, { ...id, total: 0 }, value?.bytes, () => {
-      this.#unsent--;
+    const isSending = peers.send(place, comm, { ...id, total: 0 }, value?.bytes, (error) => {
+      // What was not sent stays needed: the end of the connection fails the call.
+      if (error) return;
+      this.#addUnsent(peer, -1);
       this.#finishIfDone();
     });
-    if (isSending) this.#unsent++;
+    if (isSending) this.#addUnsent(peer, 1);
+  }
+
+  #addUnsent(peer: number, more: number): void {
+    const count = (this.#unsent.get(peer) ?? 0) + more;
+    if (count === 0) this.#unsent.delete(peer);
+    else this.#unsent.set(peer, count);
   }
 
   /** The error for a message of another length than the step needs. */

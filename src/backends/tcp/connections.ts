@@ -74,6 +74,9 @@ export function awaitHello(socket: Socket, key: Buffer, proven: (hello: Hello) =
   socket.on("error", () => socket.destroy());
 }
 
+/** Called once a payload may change, with an error where it was not sent. */
+type Done = (error?: Error | null) => void;
+
 /** Bytes that are written together; longer payloads are written from where they lie. */
 const stagedBytes = 64 * 2 ** 10;
 
@@ -83,7 +86,7 @@ class FrameWriter {
   /** `undefined` until there is a connection. */
   #socket: Socket | undefined;
   /** Frames that wait for the connection. */
-  #waiting: { readonly bytes: Uint8Array; readonly done: () => void }[] = [];
+  #waiting: { readonly bytes: Uint8Array; readonly done: Done }[] = [];
   #staging: { readonly block: Block; readonly buffer: Buffer } | undefined;
   #staged = 0;
   #isDue = false;
@@ -101,7 +104,7 @@ class FrameWriter {
   }
 
   /** Writes a frame. True where the payload is not copied: then `done` is called once it may change. */
-  write(header: Header, payload: Uint8Array | undefined, done?: () => void): boolean {
+  write(header: Header, payload: Uint8Array | undefined, done?: Done): boolean {
     const bytes = payload?.byteLength ?? 0;
     const isCopied = bytes <= copiedBytes;
     this.#stage(headerBytes + (isCopied ? bytes : 0), (buffer, at) => {
@@ -144,7 +147,7 @@ class FrameWriter {
     this.#put(bytes, () => this.#blocks.give(staging.block));
   }
 
-  #put(bytes: Uint8Array, done: () => void): void {
+  #put(bytes: Uint8Array, done: Done): void {
     if (this.#socket === undefined) this.#waiting.push({ bytes, done });
     else this.#socket.write(bytes, done);
   }
@@ -175,6 +178,11 @@ export class Outgoing {
   constructor(blocks: Blocks, listener: OutgoingListener) {
     this.#writer = new FrameWriter(blocks);
     this.#listener = listener;
+  }
+
+  /** The peer has not connected yet, and may still. */
+  get isAwaited(): boolean {
+    return this.#socket === undefined && !this.#isOver;
   }
 
   /** The peer has connected. False where it had done so before. */
@@ -210,7 +218,7 @@ export class Outgoing {
     comm: string,
     { sequence, channel, round, total }: FlowId & { readonly total: number },
     payload: Uint8Array | undefined,
-    done: () => void,
+    done: Done,
   ): boolean {
     if (this.#isOver) return false;
     const header = { kind: kind.data, sequence, channel, round, total };

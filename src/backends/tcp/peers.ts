@@ -36,6 +36,9 @@ const [maxUnproven, proofMs] = [256, 10_000];
 /** Longest wait for peers to read what was sent, when this rank closes. */
 const closeMs = 5_000;
 
+/** Time from the end of a request to the next one. */
+const requestMs = 250;
+
 /** All connections read into it: each read is passed on before the next one. */
 const readBuffer = Buffer.allocUnsafeSlow(256 * 2 ** 10);
 
@@ -139,16 +142,21 @@ export class Peers {
     return this.#ends.get(peer);
   }
 
+  /** Those of all peers, by rank. */
+  get ends(): ReadonlyMap<number, string> {
+    return this.#ends;
+  }
+
   /**
-   * Sends a message. The payload is not copied if it is long: `done` is called once it may change. Returns false for a payload
-   * that was copied, or dropped because the connection has ended; then `done` is not called.
+   * Sends a message. The payload is not copied if it is long: `done` is called once it may change, with an error where it was not
+   * sent. Returns false for a payload that was copied, or dropped because the connection has ended; then `done` is not called.
    */
   send(
     peer: number,
     comm: string,
     message: FlowId & { readonly total: number },
     payload: Uint8Array | undefined,
-    done: () => void,
+    done: (error?: Error | null) => void,
   ): boolean {
     return this.#outgoingTo(peer).send(comm, message, payload, done);
   }
@@ -160,8 +168,9 @@ export class Peers {
 
   /** Reports the end of calls to a sender. */
   ended(peer: number, comm: string, { calls, bytes }: { calls: number; bytes: number }): void {
-    const header = { kind: kind.ended, sequence: calls, channel: 0, round: 0, bytes: 0 };
-    this.#incoming.get(peer)?.report(comm, { ...header, total: bytes });
+    const header = { kind: kind.ended, sequence: calls, channel: 0, bytes: 0 };
+    const [round, total] = [Math.floor(bytes / 2 ** 32), bytes % 2 ** 32];
+    this.#incoming.get(peer)?.report(comm, { ...header, round, total });
   }
 
   /** The connection to a peer; a new one is requested. */
@@ -173,13 +182,23 @@ export class Peers {
       ended: (reason) => this.#ended(peer, reason),
     });
     this.#outgoing.set(peer, outgoing);
-    const request = this.#connect(peer, "request");
-    request.on("error", (error: NodeJS.ErrnoException) =>
-      outgoing.end(error.code ?? error.message),
-    );
-    // Its other end closes it once it has made the connection.
-    request.resume();
+    this.#request(peer, outgoing);
     return outgoing;
+  }
+
+  /** Requests a connection, again where the request was dropped among connections of strangers. */
+  #request(peer: number, outgoing: Outgoing): void {
+    const request = this.#connect(peer, "request");
+    request.on("error", ({ code, message }: NodeJS.ErrnoException) => {
+      if (code !== "ECONNRESET" && code !== "EPIPE") outgoing.end(code ?? message);
+    });
+    // Its other end closes it once it makes the connection.
+    request.on("close", () => {
+      setTimeout(() => {
+        if (outgoing.isAwaited && !this.#isClosed) this.#request(peer, outgoing);
+      }, requestMs).unref();
+    });
+    request.resume();
   }
 
   #connect(
@@ -237,7 +256,9 @@ export class Peers {
   #reported(peer: number, header: Header, comm: string): void {
     const endpoint = this.#endpointOf(comm, peer);
     if (header.kind === kind.credit) endpoint?.credit(header);
-    else if (header.kind === kind.ended) endpoint?.peerEnded(header.sequence, header.total);
+    else if (header.kind === kind.ended) {
+      endpoint?.peerEnded(header.sequence, header.round * 2 ** 32 + header.total);
+    }
   }
 
   #limitUnproven(socket: Socket): void {

@@ -213,6 +213,8 @@ export class TcpSession implements Session {
   }
 
   async #run(comm: OpenCommunicator, run: Run): Promise<void> {
+    // The communicator may have ended between two reduces of one call.
+    if (this.#comms.get(comm.info.id) !== comm) throw abortedError(comm.info, undefined);
     comm.runs.add(run);
     try {
       run.start();
@@ -225,9 +227,8 @@ export class TcpSession implements Session {
 
   /** A connection that had ended before the call fails it too, unless the messages were there. */
   #failIfEnded(comm: OpenCommunicator): void {
-    for (const rank of comm.info.ranks) {
-      const reason = this.#parts.peers.endOf(rank);
-      if (reason !== undefined) this.#connectionEnded(rank, reason);
+    for (const [rank, reason] of this.#parts.peers.ends) {
+      if (comm.info.ranks.includes(rank)) this.#connectionEnded(rank, reason);
     }
   }
 

@@ -85,7 +85,9 @@ export class TransferRun {
     while (!this.#isOver && this.#next < this.#slices && flow.takeCredit(this.#send)) {
       const slice = this.#slice(this.#next++);
       endpoint.sent(slice.byteLength);
-      const isSending = peers.send(this.#peer, comm, { ...this.#id, total }, slice, () => {
+      const isSending = peers.send(this.#peer, comm, { ...this.#id, total }, slice, (error) => {
+        // What was not sent stays needed: the end of the connection fails the message.
+        if (error) return;
         this.#unsent--;
         this.#finishIfDone();
       });

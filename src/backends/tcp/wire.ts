@@ -17,7 +17,7 @@ export const kind = {
   data: 3,
   /** The receiver has taken a message of a flow: the sender gets one credit. */
   credit: 4,
-  /** The receiver has ended calls of a communicator: their number in `sequence`, their bytes in `total`. */
+  /** The receiver has ended calls of a communicator: their number in `sequence`, their bytes in `round` (high word) and `total`. */
   ended: 5,
 } as const;
 

@@ -1,4 +1,5 @@
 /** Connections between ranks: messages in parts of any length, and strangers, which leave the job unharmed. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { connect, Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
@@ -227,6 +228,44 @@ test("the end of a proved connection is reported with its rank", async () => {
   sender.destroy();
   expect(await ended).toBe(1);
   expect(receiver.endOf(1)).toBeDefined();
+});
+
+test("a request for a connection that was dropped is repeated", async () => {
+  const opened = await open(2);
+  let dropped = 0;
+  const drop = (message: unknown): void => {
+    if (dropped++ === 0) (message as { readonly socket: Socket }).socket.destroy();
+  };
+  subscribe("net.server.socket", drop);
+  closeAfter(async () => void unsubscribe("net.server.socket", drop));
+  await expectUnharmed(opened);
+  expect(dropped).toBeGreaterThan(1);
+});
+
+test("a payload that was not sent is reported with an error", async () => {
+  const opened = await open(2);
+  await expectUnharmed(opened);
+  const [receiver, sender] = opened.peers as [Peers, Peers];
+  const done = new Promise((resolve) => {
+    sender.send(0, "c", { ...flow(2), total: 0 }, new Uint8Array(64 * 2 ** 20), resolve);
+  });
+  receiver.destroy();
+  expect(await done).toBeInstanceOf(Error);
+});
+
+test("the end of calls of more bytes than 32 bits count is reported in full", async () => {
+  const opened = await open(2);
+  await expectUnharmed(opened);
+  const [receiver, sender] = opened.peers as [Peers, Peers];
+  const endpoint = sender.endpoint("c", 0);
+  expect(endpoint.begin(() => undefined)).toBe(true);
+  endpoint.sent(5 * 2 ** 30);
+  const room = new Promise<void>((resolve) => {
+    expect(endpoint.begin(resolve)).toBe(false);
+  });
+  receiver.ended(1, "c", { calls: 1, bytes: 5 * 2 ** 30 });
+  await room;
+  expect(endpoint.begin(() => undefined)).toBe(true);
 });
 
 test("messages of a communicator that is over are dropped", async () => {
