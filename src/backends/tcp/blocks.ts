@@ -1,9 +1,10 @@
 /** Blocks of memory for messages: aligned for every dtype, and used again. */
+import { headerBytes } from "./wire.ts";
 
-/** Memory of one message. */
+/** Memory of one message, behind room for its header. */
 export interface Block {
   readonly memory: ArrayBuffer;
-  /** The message: the first bytes of the memory. */
+  /** The message: the bytes from `headerBytes` on. */
   readonly bytes: Uint8Array;
 }
 
@@ -23,13 +24,13 @@ export class Blocks {
     const size = sizeFor(byteLength);
     const memory = this.#free.get(size)?.pop();
     if (memory !== undefined) this.#freeBytes -= size;
-    const taken = memory ?? new ArrayBuffer(size);
-    return { memory: taken, bytes: new Uint8Array(taken, 0, byteLength) };
+    const taken = memory ?? new ArrayBuffer(headerBytes + size);
+    return { memory: taken, bytes: new Uint8Array(taken, headerBytes, byteLength) };
   }
 
   /** Takes a block back. */
   give({ memory }: Block): void {
-    const size = memory.byteLength;
+    const size = memory.byteLength - headerBytes;
     if (this.#freeBytes + size > keptBytes) return;
     this.#freeBytes += size;
     const same = this.#free.get(size);

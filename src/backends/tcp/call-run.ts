@@ -5,11 +5,13 @@
  * and sending overlap, and messages stay short. Ranks begin rounds in order, so that the earliest unfinished one has begun
  * everywhere; each round then ends with the credits that the program needs.
  */
-import { none, type Program, type Step, stepAt } from "../../algorithms/program.ts";
+import { none } from "../../algorithms/program.ts";
 import { CollectiveMismatchError } from "../../api/index.ts";
-import type { Flow } from "./flows.ts";
+import type { Block } from "./blocks.ts";
+import type { Endpoint } from "./flows.ts";
 import type { Peers } from "./peers.ts";
-import { type CallData, RoundData, sliceElements, type Value } from "./values.ts";
+import { type Move, type RankProgram, rankProgram } from "./rank-program.ts";
+import { type CallData, RoundData, sliceElements } from "./values.ts";
 import type { FlowId } from "./wire.ts";
 
 /** Lanes that are under way at once, about: a lane that waits for a message leaves the processor to others. */
@@ -31,58 +33,6 @@ export interface CallRequest {
   readonly number: number;
 }
 
-/** Ranks that a lane sends to or receives from, with the number of messages. */
-type Traffic = ReadonlyMap<number, number>;
-
-/** The steps of a rank. */
-interface RankProgram {
-  /** Steps by channel. */
-  readonly lanes: readonly (readonly Step[])[];
-  /** By channel. */
-  readonly sends: readonly Traffic[];
-  readonly receives: readonly Traffic[];
-  readonly sendsTo: ReadonlySet<number>;
-  readonly receivesFrom: ReadonlySet<number>;
-}
-
-const rankPrograms = new WeakMap<Program, Map<number, RankProgram>>();
-
-/** The steps of a rank; programs are immutable. */
-function rankProgram(program: Program, rank: number): RankProgram {
-  let ofRanks = rankPrograms.get(program);
-  if (ofRanks === undefined) {
-    ofRanks = new Map();
-    rankPrograms.set(program, ofRanks);
-  }
-  let found = ofRanks.get(rank);
-  if (found === undefined) {
-    found = readRankProgram(program, rank);
-    ofRanks.set(rank, found);
-  }
-  return found;
-}
-
-function readRankProgram(program: Program, rank: number): RankProgram {
-  const { channels, starts } = program;
-  const lanes = Array.from({ length: channels }, (_, channel) => {
-    const lane = rank * channels + channel;
-    const first = starts[lane] as number;
-    const length = (starts[lane + 1] as number) - first;
-    return Array.from({ length }, (_, i) => stepAt(program, first + i));
-  });
-  const traffic = (field: "from" | "to"): Map<number, number>[] =>
-    lanes.map((steps) => {
-      const counts = new Map<number, number>();
-      for (const { [field]: peer } of steps) {
-        if (peer !== none) counts.set(peer, (counts.get(peer) ?? 0) + 1);
-      }
-      return counts;
-    });
-  const [sends, receives] = [traffic("to"), traffic("from")];
-  const peersOf = (all: readonly Traffic[]) => new Set(all.flatMap((each) => [...each.keys()]));
-  return { lanes, sends, receives, sendsTo: peersOf(sends), receivesFrom: peersOf(receives) };
-}
-
 /** A call under way. */
 export class CallRun {
   readonly #call: CallRequest;
@@ -91,9 +41,7 @@ export class CallRun {
   readonly #rounds: number;
   #nextRound = 0;
   readonly #openLanes = new Set<LaneRun>();
-  /** Peers that a message could not reach, because the connection had ended. */
-  readonly #unreached = new Set<number>();
-  /** Payloads of the caller's memory that are not sent yet, by peer. */
+  /** Messages that the kernel does not have yet, by peer; those of an ended connection stay. */
   readonly #unsent = new Map<number, number>();
   /** Peers without room for another call yet. */
   #missingRoom = 0;
@@ -137,13 +85,13 @@ export class CallRun {
     const peer = this.#call.ranks.indexOf(place);
     const isPeer = this.#program.sendsTo.has(peer) || this.#program.receivesFrom.has(peer);
     if (this.#isOver || !isPeer) return false;
-    if (this.#unreached.has(peer) || this.#unsent.has(peer)) return true;
+    if (this.#unsent.has(peer)) return true;
     for (const lane of this.#openLanes) if (lane.needs(peer)) return true;
     for (let round = this.#nextRound; round < this.#rounds; round++) {
       const { data, peers } = this.#call;
       const values = new RoundData(data, round, this.#slice, peers.blocks);
-      const needed = (step: Step): boolean => isWith(step, peer) && values.has(step);
-      if (this.#program.lanes.some((steps) => steps.some(needed))) return true;
+      const needed = (move: Move): boolean => isWith(move, peer) && values.has(move);
+      if (this.#program.lanes.some((moves) => moves.some(needed))) return true;
     }
     return false;
   }
@@ -157,8 +105,7 @@ export class CallRun {
   }
 
   #startRounds(): void {
-    const channels = Math.max(1, this.#program.lanes.length);
-    const atOnce = Math.max(1, Math.floor(lanesAtOnce / channels));
+    const atOnce = Math.max(1, Math.floor(lanesAtOnce / this.#program.lanes.length));
     this.attempt(() => {
       for (let i = 0; i < atOnce; i++) this.#startRound();
       this.#finishIfDone();
@@ -179,8 +126,8 @@ export class CallRun {
     const round = this.#nextRound++;
     const { data, peers } = this.#call;
     const values = new RoundData(data, round, this.#slice, peers.blocks);
-    const lanes = this.#program.lanes.map((steps, channel) => {
-      return new LaneRun(this, steps, values, { sequence: this.#call.sequence, channel, round });
+    const lanes = this.#program.lanes.map((moves, lane) => {
+      return new LaneRun(this, moves, values, { sequence: this.#call.sequence, lane, round });
     });
     let open = lanes.length;
     for (const lane of lanes) {
@@ -199,13 +146,12 @@ export class CallRun {
 
   #finishIfDone(): void {
     if (this.#isOver || this.#openLanes.size > 0 || this.#unsent.size > 0) return;
-    if (this.#nextRound < this.#rounds || this.#unreached.size > 0) return;
+    if (this.#nextRound < this.#rounds) return;
     this.#isOver = true;
     const { peers, comm, ranks } = this.#call;
     for (const peer of this.#program.receivesFrom) {
-      const place = ranks[peer] as number;
-      const report = peers.endpoint(comm, place).end(this.#receivedBytes.get(peer) ?? 0);
-      if (report !== undefined) peers.ended(place, comm, report);
+      const report = this.endpoint(peer).end(this.#receivedBytes.get(peer) ?? 0);
+      if (report !== undefined) peers.ended(ranks[peer] as number, comm, report);
     }
     this.#forget();
     this.#settle.resolve();
@@ -222,45 +168,32 @@ export class CallRun {
     return this.#isOver;
   }
 
-  /** The flow of a lane from a peer. */
-  incoming(peer: number, id: FlowId): Flow {
-    const { peers, comm, ranks } = this.#call;
-    return peers.endpoint(comm, ranks[peer] as number).incoming(id);
+  get credits(): number {
+    return this.#call.data.credits;
   }
 
-  /** The flow of a lane to a peer. */
-  outgoing(peer: number, id: FlowId): Flow {
+  /** The traffic with a peer. */
+  endpoint(peer: number): Endpoint {
     const { peers, comm, ranks } = this.#call;
-    return peers.endpoint(comm, ranks[peer] as number).outgoing(id, this.#call.data.credits);
+    return peers.endpoint(comm, ranks[peer] as number);
   }
 
   /** A message was taken from a peer: number `index` of its lane. The sender needs the credit only for a later message. */
   taken(peer: number, id: FlowId, index: number, bytes: number): void {
     this.#receivedBytes.set(peer, (this.#receivedBytes.get(peer) ?? 0) + bytes);
-    const all = this.#program.receives[id.channel]?.get(peer) ?? 0;
+    const all = this.#program.receives[id.lane]?.get(peer) ?? 0;
     const { peers, comm, ranks } = this.#call;
-    if (index + this.#call.data.credits < all) peers.credit(ranks[peer] as number, comm, id);
+    if (index + this.credits < all) peers.credit(ranks[peer] as number, comm, id);
   }
 
-  send(peer: number, id: FlowId, value: Value | undefined): void {
+  send(peer: number, id: FlowId, block: Block): void {
     const { peers, comm, ranks } = this.#call;
-    const place = ranks[peer] as number;
-    if (peers.endOf(place) !== undefined) this.#unreached.add(peer);
-    const bytes = value?.bytes.byteLength ?? 0;
-    peers.endpoint(comm, place).sent(bytes);
-    const block = value?.block;
-    if (block !== undefined) {
-      const give = (): void => peers.blocks.give(block);
-      if (!peers.send(place, comm, { ...id, total: 0 }, block.bytes, give)) give();
-      return;
-    }
-    const isSending = peers.send(place, comm, { ...id, total: 0 }, value?.bytes, (error) => {
-      // What was not sent stays needed: the end of the connection fails the call.
-      if (error) return;
+    this.endpoint(peer).sent(block.bytes.byteLength);
+    this.#addUnsent(peer, 1);
+    peers.send(ranks[peer] as number, comm, { ...id, total: 0 }, block, () => {
       this.#addUnsent(peer, -1);
       this.#finishIfDone();
     });
-    if (isSending) this.#addUnsent(peer, 1);
   }
 
   #addUnsent(peer: number, more: number): void {
@@ -290,7 +223,7 @@ export class CallRun {
   }
 }
 
-function isWith({ from, to }: Step, peer: number): boolean {
+function isWith({ from, to }: Move, peer: number): boolean {
   return from === peer || to === peer;
 }
 
@@ -304,19 +237,18 @@ function longestOf(lengths: Float64Array): number {
 class LaneRun {
   onDone: () => void = () => undefined;
   readonly #run: CallRun;
-  readonly #steps: readonly Step[];
+  readonly #moves: readonly Move[];
   readonly #data: RoundData;
   readonly #id: FlowId;
   #at = 0;
-  /** The current step has its value, and waits for a credit to send it. */
-  #hasValue = false;
-  #value: Value | undefined;
+  /** The value of the current move, which waits for a credit to send it. */
+  #value: Block | undefined;
   /** Messages taken so far, by peer. */
   readonly #taken = new Map<number, number>();
 
-  constructor(run: CallRun, steps: readonly Step[], data: RoundData, id: FlowId) {
+  constructor(run: CallRun, moves: readonly Move[], data: RoundData, id: FlowId) {
     this.#run = run;
-    this.#steps = steps;
+    this.#moves = moves;
     this.#data = data;
     this.#id = id;
   }
@@ -325,57 +257,58 @@ class LaneRun {
     if (!this.#run.isOver) this.#run.attempt(() => this.advance());
   };
 
-  /** True while a step has a message to send to a peer, or to receive from it. */
+  /** True while a move has a message to send to a peer, or to receive from it. */
   needs(peer: number): boolean {
-    return this.#steps.some((step, at) => {
-      if (at < this.#at || !this.#data.has(step)) return false;
-      return at === this.#at && this.#hasValue ? step.to === peer : isWith(step, peer);
+    return this.#moves.some((move, at) => {
+      if (at < this.#at || !this.#data.has(move)) return false;
+      return at === this.#at && this.#value !== undefined ? move.to === peer : isWith(move, peer);
     });
   }
 
-  /** Runs steps until one has to wait. */
+  /** Makes moves until one has to wait. */
   advance(): void {
-    const steps = this.#steps;
-    for (; this.#at < steps.length; this.#at++) {
-      const step = steps[this.#at] as Step;
-      if (!this.#hasValue) {
-        if (!this.#data.has(step)) continue;
-        if (!this.#compute(step)) return;
+    const moves = this.#moves;
+    for (; this.#at < moves.length; this.#at++) {
+      const move = moves[this.#at] as Move;
+      if (this.#value === undefined) {
+        if (!this.#data.has(move)) continue;
+        if (!this.#compute(move)) return;
       }
-      if (step.to !== none && !this.#send(step.to)) return;
-      this.#hasValue = false;
+      if (this.#value !== undefined && !this.#send(move.to, this.#value)) return;
     }
     this.onDone();
   }
 
   /** Receives and computes. False where the message has not arrived, or is wrong. */
-  #compute(step: Step): boolean {
-    const { from } = step;
-    if (from === none) {
-      this.#value = this.#data.perform(step, undefined);
-    } else {
-      const arrival = this.#run.incoming(from, this.#id).take(this.#resume);
-      if (arrival === undefined) return false;
-      const index = this.#taken.get(from) ?? 0;
-      this.#taken.set(from, index + 1);
-      const found = arrival.block.bytes.byteLength;
-      this.#run.taken(from, this.#id, index, found);
-      const needed = this.#data.bytesOf(step);
-      if (found !== needed) {
-        this.#run.fail(this.#run.lengthError(from, found, needed));
-        return false;
-      }
-      this.#value = this.#data.perform(step, arrival.block);
-    }
-    this.#hasValue = true;
+  #compute(move: Move): boolean {
+    const { from } = move;
+    const received = from === none ? undefined : this.#take(move);
+    if (received === undefined && from !== none) return false;
+    this.#value = this.#data.perform(move, received);
     return true;
   }
 
+  /** The message of a move; `undefined` where it has not arrived, or is wrong. */
+  #take(move: Move): Block | undefined {
+    const { from } = move;
+    const arrival = this.#run.endpoint(from).incoming(this.#id).take(this.#resume);
+    if (arrival === undefined) return undefined;
+    const index = this.#taken.get(from) ?? 0;
+    this.#taken.set(from, index + 1);
+    const found = arrival.block.bytes.byteLength;
+    this.#run.taken(from, this.#id, index, found);
+    const needed = this.#data.bytesOf(move);
+    if (found === needed) return arrival.block;
+    this.#run.fail(this.#run.lengthError(from, found, needed));
+    return undefined;
+  }
+
   /** Sends the value. False without a credit. */
-  #send(to: number): boolean {
-    if (!this.#run.outgoing(to, this.#id).takeCredit(this.#resume)) return false;
-    this.#run.send(to, this.#id, this.#value);
+  #send(to: number, value: Block): boolean {
+    const flow = this.#run.endpoint(to).outgoing(this.#id, this.#run.credits);
+    if (!flow.takeCredit(this.#resume)) return false;
     this.#value = undefined;
+    this.#run.send(to, this.#id, value);
     return true;
   }
 }

@@ -8,7 +8,7 @@ import { timingSafeEqual } from "node:crypto";
 import type { Socket } from "node:net";
 import { tune } from "../../job/connection.ts";
 import type { Block, Blocks } from "./blocks.ts";
-import { type FlowId, type Header, headerBytes, kind, readHeader, writeHeader } from "./wire.ts";
+import { type Header, headerBytes, kind, type Message, readHeader, writeHeader } from "./wire.ts";
 
 /** The address at which a rank listens, and the key that a connection to it must have. */
 export interface ListenerAddress {
@@ -16,9 +16,6 @@ export interface ListenerAddress {
   readonly port: number;
   readonly key: string;
 }
-
-/** Payloads of at most this length are copied behind their header. */
-const copiedBytes = 16_384;
 
 export const keyBytes = 32;
 const helloBytes = keyBytes + 4;
@@ -29,13 +26,13 @@ const [maxNameBytes, maxMessageBytes] = [256, 2 ** 30];
 /** The reason for the end of a connection that was closed at its other end. */
 const closedReason = "it has closed the connection";
 
-const noFlow = { sequence: 0, channel: 0, round: 0, total: 0 } as const;
+const noFlow = { sequence: 0, lane: 0, round: 0, total: 0 } as const;
 
 /** The first frame of a connection: the rank that makes it, the key of the listener, and the request for a connection back. */
 export function helloFrame(rank: number, key: Uint8Array, purpose: "request" | "receive"): Buffer {
   const frame = Buffer.alloc(headerBytes + helloBytes);
   const comm = purpose === "request" ? 1 : 0;
-  writeHeader(frame, 0, { ...noFlow, kind: kind.hello, comm, bytes: helloBytes });
+  writeHeader(frame, { ...noFlow, kind: kind.hello, comm, bytes: helloBytes });
   frame.set(key, headerBytes);
   frame.writeUInt32LE(rank, headerBytes + keyBytes);
   return frame;
@@ -74,82 +71,46 @@ export function awaitHello(socket: Socket, key: Buffer, proven: (hello: Hello) =
   socket.on("error", () => socket.destroy());
 }
 
-/** Called once a payload may change, with an error where it was not sent. */
+/** Called once the kernel has a frame, with an error where it was not sent. */
 type Done = (error?: Error | null) => void;
-
-/** Bytes that are written together; longer payloads are written from where they lie. */
-const stagedBytes = 64 * 2 ** 10;
 
 /** Writes frames to a socket, those of one turn of the event loop together. */
 class FrameWriter {
-  readonly #blocks: Blocks;
   /** `undefined` until there is a connection. */
   #socket: Socket | undefined;
   /** Frames that wait for the connection. */
-  #waiting: { readonly bytes: Uint8Array; readonly done: Done }[] = [];
-  #staging: { readonly block: Block; readonly buffer: Buffer } | undefined;
-  #staged = 0;
-  #isDue = false;
+  #waiting: { readonly frame: Buffer; readonly done: Done | undefined }[] = [];
+  #isCorked = false;
 
-  constructor(blocks: Blocks, socket?: Socket) {
-    this.#blocks = blocks;
+  constructor(socket?: Socket) {
     this.#socket = socket;
   }
 
   /** The connection is there. */
   attach(socket: Socket): void {
     this.#socket = socket;
-    for (const { bytes, done } of this.#waiting) socket.write(bytes, done);
+    for (const { frame, done } of this.#waiting) socket.write(frame, done);
     this.#waiting = [];
   }
 
-  /** Writes a frame. True where the payload is not copied: then `done` is called once it may change. */
-  write(header: Header, payload: Uint8Array | undefined, done?: Done): boolean {
-    const bytes = payload?.byteLength ?? 0;
-    const isCopied = bytes <= copiedBytes;
-    this.#stage(headerBytes + (isCopied ? bytes : 0), (buffer, at) => {
-      writeHeader(buffer, at, header);
-      if (isCopied && payload !== undefined) buffer.set(payload, at + headerBytes);
-    });
-    if (isCopied || payload === undefined) return false;
-    this.#push();
-    this.#put(payload, done ?? (() => undefined));
-    return true;
-  }
-
-  #stage(bytes: number, fill: (buffer: Buffer, at: number) => void): void {
-    if (this.#staged + bytes > stagedBytes) this.#push();
-    if (this.#staging === undefined) {
-      const block = this.#blocks.take(stagedBytes);
-      this.#staging = { block, buffer: Buffer.from(block.memory) };
+  write(frame: Buffer, done?: Done): void {
+    const socket = this.#socket;
+    if (socket === undefined) {
+      this.#waiting.push({ frame, done });
+      return;
     }
-    fill(this.#staging.buffer, this.#staged);
-    this.#staged += bytes;
-    if (this.#isDue) return;
-    this.#isDue = true;
-    this.#socket?.cork();
-    process.nextTick(flushWriter, this);
+    if (!this.#isCorked) {
+      this.#isCorked = true;
+      socket.cork();
+      process.nextTick(flushWriter, this);
+    }
+    socket.write(frame, done);
   }
 
   /** Writes the frames so far. */
   flush(): void {
-    this.#isDue = false;
-    this.#push();
+    this.#isCorked = false;
     this.#socket?.uncork();
-  }
-
-  #push(): void {
-    const staging = this.#staging;
-    if (staging === undefined) return;
-    const bytes = staging.buffer.subarray(0, this.#staged);
-    this.#staging = undefined;
-    this.#staged = 0;
-    this.#put(bytes, () => this.#blocks.give(staging.block));
-  }
-
-  #put(bytes: Uint8Array, done: Done): void {
-    if (this.#socket === undefined) this.#waiting.push({ bytes, done });
-    else this.#socket.write(bytes, done);
   }
 }
 
@@ -167,8 +128,9 @@ interface OutgoingListener {
 export class Outgoing {
   /** `undefined` until the peer has connected. */
   #socket: Socket | undefined;
+  readonly #blocks: Blocks;
   readonly #listener: OutgoingListener;
-  readonly #writer: FrameWriter;
+  readonly #writer = new FrameWriter();
   /** Numbers of communicators on this connection. */
   readonly #numbers = new Map<string, number>();
   readonly #names: string[] = [];
@@ -176,7 +138,7 @@ export class Outgoing {
   #onAttached: (() => void) | undefined;
 
   constructor(blocks: Blocks, listener: OutgoingListener) {
-    this.#writer = new FrameWriter(blocks);
+    this.#blocks = blocks;
     this.#listener = listener;
   }
 
@@ -214,16 +176,17 @@ export class Outgoing {
   }
 
   /** See `Peers.send`. */
-  send(
-    comm: string,
-    { sequence, channel, round, total }: FlowId & { readonly total: number },
-    payload: Uint8Array | undefined,
-    done: Done,
-  ): boolean {
-    if (this.#isOver) return false;
-    const header = { kind: kind.data, sequence, channel, round, total };
-    const bytes = payload?.byteLength ?? 0;
-    return this.#writer.write({ ...header, bytes, comm: this.#numberOf(comm) }, payload, done);
+  send(comm: string, message: Message, block: Block, sent: () => void): void {
+    if (this.#isOver) return;
+    const { memory, bytes } = block;
+    const number = this.#numberOf(comm);
+    const frame = Buffer.from(memory, 0, headerBytes + bytes.byteLength);
+    writeHeader(frame, { ...message, kind: kind.data, bytes: bytes.byteLength, comm: number });
+    this.#writer.write(frame, (error) => {
+      if (error) return;
+      this.#blocks.give(block);
+      sent();
+    });
   }
 
   #numberOf(comm: string): number {
@@ -232,8 +195,11 @@ export class Outgoing {
     const number = this.#numbers.size;
     this.#numbers.set(comm, number);
     this.#names.push(comm);
-    const name = Buffer.from(comm);
-    this.#writer.write({ ...noFlow, kind: kind.name, comm: number, bytes: name.length }, name);
+    const bytes = Buffer.byteLength(comm);
+    const frame = Buffer.alloc(headerBytes + bytes);
+    writeHeader(frame, { ...noFlow, kind: kind.name, comm: number, bytes });
+    frame.write(comm, headerBytes);
+    this.#writer.write(frame);
     return number;
   }
 
@@ -295,7 +261,7 @@ export class Incoming {
     this.#blocks = blocks;
     this.#listener = listener;
     this.#socket = connect((chunk) => this.#read(chunk));
-    this.#writer = new FrameWriter(blocks, this.#socket);
+    this.#writer = new FrameWriter(this.#socket);
     tune(this.#socket);
     this.#socket.unref();
     this.#socket.on("error", (error: NodeJS.ErrnoException) =>
@@ -309,7 +275,9 @@ export class Incoming {
   report(comm: string, header: Omit<Header, "comm">): void {
     const number = this.#numbers.get(comm);
     if (this.#isOver || number === undefined) return;
-    this.#writer.write({ ...header, comm: number }, undefined);
+    const frame = Buffer.alloc(headerBytes);
+    writeHeader(frame, { ...header, comm: number });
+    this.#writer.write(frame);
   }
 
   /** Sends what was written, then ends the connection. */

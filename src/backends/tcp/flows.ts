@@ -70,10 +70,10 @@ export class Flow {
   }
 }
 
-/** The flows of one call in one direction, by channel and round. */
+/** The flows of one call in one direction, by lane and round. */
 type CallFlows = Map<number, Flow>;
 
-const channelCount = 2 ** 16;
+const laneCount = 2 ** 16;
 
 /** The sender waits from here on: bytes and calls that the receiver has not ended. */
 const openLimits = { bytes: 2 * 2 ** 20, calls: 32 } as const;
@@ -103,10 +103,10 @@ export class Endpoint {
   }
 
   /** A credit from the peer. */
-  credit({ sequence, channel, round }: FlowId): void {
+  credit({ sequence, lane, round }: FlowId): void {
     this.#outgoing
       .get(sequence)
-      ?.get(round * channelCount + channel)
+      ?.get(round * laneCount + lane)
       ?.addCredit();
   }
 
@@ -172,7 +172,7 @@ function flowIn(calls: Map<number, CallFlows>, id: FlowId, credits: number): Flo
     flows = new Map();
     calls.set(id.sequence, flows);
   }
-  const key = id.round * channelCount + id.channel;
+  const key = id.round * laneCount + id.lane;
   let flow = flows.get(key);
   if (flow === undefined) {
     flow = new Flow(id, credits);

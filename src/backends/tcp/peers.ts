@@ -10,7 +10,7 @@ import { connect as connectPlain, createServer, type Server, type Socket } from 
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { keyIdentity, tlsSettings, tune } from "../../job/connection.ts";
 import type { Membership } from "../../job/rendezvous.ts";
-import { Blocks } from "./blocks.ts";
+import { type Block, Blocks } from "./blocks.ts";
 import {
   awaitHello,
   type Hello,
@@ -21,7 +21,7 @@ import {
   Outgoing,
 } from "./connections.ts";
 import { Endpoint } from "./flows.ts";
-import { type FlowId, type Header, kind } from "./wire.ts";
+import { type FlowId, type Header, kind, type Message } from "./wire.ts";
 
 /** Settings of connections. */
 interface PeerSettings {
@@ -147,18 +147,9 @@ export class Peers {
     return this.#ends;
   }
 
-  /**
-   * Sends a message. The payload is not copied if it is long: `done` is called once it may change, with an error where it was not
-   * sent. Returns false for a payload that was copied, or dropped because the connection has ended; then `done` is not called.
-   */
-  send(
-    peer: number,
-    comm: string,
-    message: FlowId & { readonly total: number },
-    payload: Uint8Array | undefined,
-    done: (error?: Error | null) => void,
-  ): boolean {
-    return this.#outgoingTo(peer).send(comm, message, payload, done);
+  /** Sends a message and takes its block over; `sent` is called once the kernel has it, and never where the connection ends before. */
+  send(peer: number, comm: string, message: Message, block: Block, sent: () => void): void {
+    this.#outgoingTo(peer).send(comm, message, block, sent);
   }
 
   /** Reports to the sender of a flow that one of its messages was taken. */
@@ -168,7 +159,7 @@ export class Peers {
 
   /** Reports the end of calls to a sender. */
   ended(peer: number, comm: string, { calls, bytes }: { calls: number; bytes: number }): void {
-    const header = { kind: kind.ended, sequence: calls, channel: 0, bytes: 0 };
+    const header = { kind: kind.ended, sequence: calls, lane: 0, bytes: 0 };
     const [round, total] = [Math.floor(bytes / 2 ** 32), bytes % 2 ** 32];
     this.#incoming.get(peer)?.report(comm, { ...header, round, total });
   }

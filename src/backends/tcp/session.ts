@@ -395,14 +395,12 @@ function prepare(planner: Planner, comm: CommInfo, call: RankCall): CallData {
   const { program } = plan;
   const { dtype, op } = call;
   const tables = tablesOf(plan, comm, call);
-  const inPlace = overlaps(call);
-  const isCopied = inPlace && readsCovered(program);
+  const isCopied = overlaps(call) && readsCovered(program);
   return {
     ...{ program, dtype, tables, isCopied },
     input: isCopied ? copyOf(call.send) : memoryRange(call.send),
     output: memoryRange(call.recv),
     folds: dtype === undefined || op === undefined ? undefined : plan.folds(dtype, op),
-    hasStableInput: !inPlace || isCopied,
     credits: creditsOf(
       program,
       dtype,

@@ -29,6 +29,7 @@ export class TransferRun {
   readonly #bytes: Uint8Array;
   readonly #slices: number;
   #next = 0;
+  /** Messages that the kernel does not have yet. */
   #unsent = 0;
   #isOver = false;
   readonly #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void };
@@ -38,7 +39,7 @@ export class TransferRun {
     const { half, memory, ranks } = request;
     this.#request = request;
     this.#peer = ranks[half.peer] as number;
-    this.#id = { sequence: (2 * half.number + 1) >>> 0, channel: 0, round: 0 };
+    this.#id = { sequence: (2 * half.number + 1) >>> 0, lane: 0, round: 0 };
     const byteLength = half.call.count * bytesOf(half.call.dtype as DType);
     this.#bytes = new Uint8Array(memory.memory.buffer, memory.byteOffset, byteLength);
     this.#slices = Math.max(1, Math.ceil(byteLength / sliceBytes));
@@ -85,13 +86,13 @@ export class TransferRun {
     while (!this.#isOver && this.#next < this.#slices && flow.takeCredit(this.#send)) {
       const slice = this.#slice(this.#next++);
       endpoint.sent(slice.byteLength);
-      const isSending = peers.send(this.#peer, comm, { ...this.#id, total }, slice, (error) => {
-        // What was not sent stays needed: the end of the connection fails the message.
-        if (error) return;
+      const block = peers.blocks.take(slice.byteLength);
+      block.bytes.set(slice);
+      this.#unsent++;
+      peers.send(this.#peer, comm, { ...this.#id, total }, block, () => {
         this.#unsent--;
         this.#finishIfDone();
       });
-      if (isSending) this.#unsent++;
     }
     this.#finishIfDone();
   };

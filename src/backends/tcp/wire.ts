@@ -1,10 +1,10 @@
 /**
  * The frames of a connection between two ranks: a header, then a payload.
  *
- * A message belongs to a flow: one lane of one call, from one rank to another. Messages of a flow arrive in the order sent.
+ * A message belongs to a flow: one lane of one round of a call, from one rank to another. Messages of a flow arrive in the order sent.
  */
 
-/** Bytes of a header. */
+/** Bytes of a header: a payload behind it is aligned for every dtype. */
 export const headerBytes = 24;
 
 /** The kinds of frames. */
@@ -25,38 +25,42 @@ export const kind = {
 export interface FlowId {
   /** Twice the number of a call among the collective calls; for messages, one more than twice their number from the sender. */
   readonly sequence: number;
-  readonly channel: number;
+  readonly lane: number;
   readonly round: number;
 }
 
+/** The place of a message. */
+export interface Message extends FlowId {
+  /** Bytes of all messages of a flow, where only both ends of it know them: for sends and receives. */
+  readonly total: number;
+}
+
 /** A header as an object; fields that a kind does not need are 0. */
-export interface Header extends FlowId {
+export interface Header extends Message {
   readonly kind: number;
   /** Number of the communicator on this connection. */
   readonly comm: number;
   /** Bytes that follow. */
   readonly bytes: number;
-  /** Bytes of all messages of a flow, where only both ends of it know them: for sends and receives. */
-  readonly total: number;
 }
 
-/** Writes a header into a buffer. */
-export function writeHeader(buffer: Buffer, at: number, header: Header): void {
-  buffer.writeUInt32LE(header.bytes, at);
-  buffer.writeUInt16LE(header.channel, at + 4);
-  buffer[at + 6] = header.kind;
-  buffer[at + 7] = 0;
-  buffer.writeUInt32LE(header.comm, at + 8);
-  buffer.writeUInt32LE(header.sequence >>> 0, at + 12);
-  buffer.writeUInt32LE(header.round, at + 16);
-  buffer.writeUInt32LE(header.total >>> 0, at + 20);
+/** Writes a header at the start of `frame`. */
+export function writeHeader(frame: Buffer, header: Header): void {
+  frame.writeUInt32LE(header.bytes, 0);
+  frame.writeUInt16LE(header.lane, 4);
+  frame[6] = header.kind;
+  frame[7] = 0;
+  frame.writeUInt32LE(header.comm, 8);
+  frame.writeUInt32LE(header.sequence >>> 0, 12);
+  frame.writeUInt32LE(header.round, 16);
+  frame.writeUInt32LE(header.total >>> 0, 20);
 }
 
 /** Reads the header at the start of `frame`. */
 export function readHeader(frame: Buffer): Header {
   return {
     bytes: frame.readUInt32LE(0),
-    channel: frame.readUInt16LE(4),
+    lane: frame.readUInt16LE(4),
     kind: frame[6] as number,
     comm: frame.readUInt32LE(8),
     sequence: frame.readUInt32LE(12),

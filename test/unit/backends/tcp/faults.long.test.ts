@@ -240,6 +240,16 @@ describe("calls that differ", () => {
 });
 
 describe("the end of a job", () => {
+  test.each([1, 100_000])(
+    "by the exit of a rank after its call leaves the others its %i elements",
+    async (length) => {
+      const { results, status, text } = await scenario("exits-after-broadcast", [`${length}`]);
+      expect(status, text).toBe(0);
+      for (const report of results)
+        expect(report, text).toMatchObject({ broadcast: { code: "fine" }, wrong: 0 });
+    },
+  );
+
   test("by the user's interrupt ends all ranks", async () => {
     const path = pathOf("jobs/faults.mjs");
     const job = launch(["-n", String(size), "--grace", "2", "--", path, "endless"]);

@@ -6,18 +6,18 @@ import { Endpoint, Flow } from "../../../../src/backends/tcp/flows.ts";
 import { headerBytes, readHeader, writeHeader } from "../../../../src/backends/tcp/wire.ts";
 import { holds } from "../../../support/seed.ts";
 
-const id = { sequence: 4, channel: 1, round: 2 };
+const id = { sequence: 4, lane: 1, round: 2 };
 const nothing = (): void => undefined;
 
 test("headers keep every field", async () => {
   const uint = (bits: number) => fc.integer({ min: 0, max: 2 ** bits - 1 });
   const headers = fc.record({
     ...{ kind: uint(8), comm: uint(32), bytes: uint(32), total: uint(32) },
-    ...{ sequence: uint(32), channel: uint(16), round: uint(32) },
+    ...{ sequence: uint(32), lane: uint(16), round: uint(32) },
   });
-  const law = (header: Parameters<typeof writeHeader>[2]): void => {
+  const law = (header: Parameters<typeof writeHeader>[1]): void => {
     const frame = Buffer.alloc(headerBytes);
-    writeHeader(frame, 0, header);
+    writeHeader(frame, header);
     expect(readHeader(frame)).toEqual(header);
   };
   await holds(headers, law, 500);
@@ -29,7 +29,7 @@ describe("blocks", () => {
     for (const length of [0, 1, 511, 512, 513, 100_000]) {
       const { memory, bytes } = blocks.take(length);
       expect(bytes.byteLength).toBe(length);
-      expect(bytes.byteOffset).toBe(0);
+      expect(bytes.byteOffset).toBe(headerBytes);
       expect(memory.byteLength % 8).toBe(0);
     }
   });
