@@ -1,5 +1,5 @@
-// Processes over TCP beside Open MPI on this machine, interleaved round by round: all-reduces, skewed all-to-allvs, and the latency of
-// a small call. `npm run bench:tcp -- --help`.
+// Processes over TCP beside Open MPI on this machine, interleaved round by round: all-reduces, skewed all-to-allvs, the latency of
+// a small call, and memory. `npm run bench:tcp -- --help`.
 //
 // Open MPI is measured twice: over TCP as well, and by its own choice, which is shared memory on one machine.
 
@@ -15,7 +15,7 @@ import { openMpi, overTcp, peerVersions } from "./peers/peers.mjs";
 const values = options({
   name: "bench:tcp",
   about:
-    "Measures tcp() beside Open MPI: float32 all-reduces, skewed all-to-allvs, and a small awaited call.",
+    "Measures tcp() beside Open MPI: float32 all-reduces, skewed all-to-allvs, a small awaited call; memory.",
   options: {
     out: {
       is: plain("FILE"),
@@ -51,8 +51,22 @@ function subjectsOf(folder) {
 
 /** Calls that are measured, after those in which the runtime compiles and connections are made. */
 function repeatsOf(bytes) {
-  if (bytes <= 2 ** 16) return { warm: 300, calls: 300 };
-  return bytes <= 2 ** 20 ? { warm: 50, calls: 50 } : { warm: 3, calls: 7 };
+  if (bytes <= 2 ** 16) return { warm: 1000, calls: 300 };
+  return bytes <= 2 ** 22 ? { warm: 200, calls: 50 } : { warm: 8, calls: 8 };
+}
+
+/** Memory of a process beside its two buffers: more than a process with small calls has. */
+function memoryOf(ranks) {
+  const bytes = 64 * 2 ** 20;
+  const [large, small] = [bytes, 8].map((each) => overTcp("memory", each, 10, ranks));
+  const reason = large.reason ?? small.reason;
+  if (reason !== undefined) return { ranks, bytes, skipped: reason };
+  return { ranks, bytes, besideBytes: large.times[0] - small.times[0] - 2 * bytes };
+}
+
+function memoryText({ ranks, bytes, besideBytes, skipped }) {
+  const found = skipped === undefined ? `${(besideBytes / 2 ** 20).toFixed(1)} MiB` : skipped;
+  return `memory beside the buffers, ${ranks} x ${sizeText(bytes)}: ${found}\n`;
 }
 
 function rowsOf() {
@@ -119,14 +133,17 @@ try {
   process.stdout.write(
     `# ${environmentText(head)}; ${peers.mpi}; ${rounds} rounds; load ${load}\n`,
   );
+  const memory = values.processes.map(memoryOf);
+  for (const each of memory) process.stdout.write(memoryText(each));
   const rows = [];
   for (const row of rowsOf()) {
     const found = measured(row, subjects);
     rows.push(found);
     process.stdout.write(rowText(found));
-  }
-  if (values.out !== undefined) {
-    writeFileSync(values.out, `${JSON.stringify({ ...head, load, rows }, null, 2)}\n`);
+    // A run that is interrupted keeps its rows.
+    if (values.out !== undefined) {
+      writeFileSync(values.out, `${JSON.stringify({ ...head, load, memory, rows }, null, 2)}\n`);
+    }
   }
 } finally {
   rmSync(folder, { recursive: true, force: true });

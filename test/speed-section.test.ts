@@ -254,6 +254,7 @@ describe("the section of a result of processes", () => {
         ms: { twinccl: found(0.1, { p99: 0.25 }), mpi: skipped },
       },
     ],
+    memory: [{ ranks: 2, bytes: 2 ** 26, besideBytes: 5.25 * 2 ** 20 }],
   };
   const file = join(folder, "tcp-result.json");
   writeFileSync(file, JSON.stringify(document));
@@ -267,5 +268,6 @@ describe("the section of a result of processes", () => {
     expect(stdout).toContain("| all-reduce, 2 x 8 B | 12.3 | not run: mpicc was not found |");
     expect(stdout).toContain("| all-to-allv, skewed, 4 x 1 MiB | 1,500 | 2,000 |");
     expect(stdout).toContain("| twinccl, 2 x 4 KiB, 10,000 calls | 100 | 250 | 9,000 |");
+    expect(stdout).toContain("| 2 x 64 MiB | 5.3 |");
   });
 });

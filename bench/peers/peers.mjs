@@ -24,7 +24,7 @@ export function openMpi({ path, reason }, collective, bytes, calls, { ranks = 8,
   return times("mpirun", [...mpi, "-n", String(ranks), ...args, ...program]);
 }
 
-/** Milliseconds of calls of processes of twinccl over TCP. */
+/** Milliseconds of calls of processes of twinccl over TCP; bytes of `memory`. */
 export function overTcp(collective, bytes, calls, ranks) {
   const program = [rank, collective, String(bytes), String(calls)];
   return times(process.execPath, [main, "launch", "-n", String(ranks), "--", ...program]);

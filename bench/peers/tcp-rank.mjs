@@ -1,6 +1,7 @@
 // One rank of twinccl over TCP, beside bench/peers/mpi-all-reduce.c and with its arguments and output:
 // twinccl launch -n RANKS bench/peers/tcp-rank.mjs allreduce|alltoallv BYTES CALLS prints one line of milliseconds, one number a
-// call: from the barrier before it until the slowest rank is done.
+// call: from the barrier before it until the slowest rank is done. `memory BYTES CALLS` makes all-reduces, and prints the most
+// bytes that a process of them had resident.
 import { connect } from "twinccl";
 import { tcp } from "twinccl/tcp";
 import { share } from "./subjects.mjs";
@@ -44,17 +45,24 @@ function allToAllv() {
   };
 }
 
-const { call, isRight } = collective === "allreduce" ? allReduce() : allToAllv();
-const slowest = comm.alloc("float64", 1);
+const most = comm.alloc("float64", 1);
+
+/** The largest of the ranks' values. */
+async function mostOf(value) {
+  await comm.allReduce({ send: most.fill(value), op: "max" });
+  return (await most.toHost())[0];
+}
+
+const { call, isRight } = collective === "alltoallv" ? allToAllv() : allReduce();
 const times = [];
 for (let at = 0; at < calls; at++) {
   await comm.barrier();
   const began = performance.now();
   await call();
-  slowest.fill(performance.now() - began);
-  await comm.allReduce({ send: slowest, op: "max" });
-  times.push((await slowest.toHost())[0]);
+  times.push(await mostOf(performance.now() - began));
 }
+const resident = await mostOf(process.resourceUsage().maxRSS * 1024);
 if (!(await isRight())) throw new Error(`rank ${rank}: ${collective} of ${bytes} bytes is wrong`);
-if (rank === 0) process.stdout.write(`${times.map((ms) => ms.toFixed(6)).join(" ")}\n`);
+const figures = collective === "memory" ? [resident] : times;
+if (rank === 0) process.stdout.write(`${figures.map((each) => each.toFixed(6)).join(" ")}\n`);
 await comm.close();

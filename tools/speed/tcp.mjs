@@ -35,8 +35,16 @@ function latencyTable(rows) {
   return `\n${table(["awaited all-reduce, microseconds", "median", "99th percentile", "worst"], lines)}`;
 }
 
+function memoryTable(memory) {
+  const lines = memory.map(({ ranks, bytes, ...found }) => [
+    `${ranks} x ${sizeText(bytes)}`,
+    cell(found, ({ besideBytes }) => (besideBytes / 2 ** 20).toFixed(1)),
+  ]);
+  return `\n${table(["all-reduces, MiB of memory of a process beside its buffers", "most"], lines)}`;
+}
+
 /** The section of a result. */
-export function tcpSection({ machine, versions, peers, commit, date, rounds, rows }, path) {
+export function tcpSection({ machine, versions, peers, commit, date, rounds, rows, memory }, path) {
   const facts = [
     `${machine.cpu}, ${machine.cores} cores`,
     `Node.js ${versions.node}`,
@@ -52,5 +60,5 @@ ${facts.join(", ")}. [\`tcp()\`](tcp.md) beside Open MPI, over TCP and by its ow
 Every call is awaited, until the slowest rank is done. Medians of ${rounds} rounds in which all ran in turn. \`${path}\` holds the
 spread; \`npm run bench:tcp -- --out FILE\` measures them again.
 
-${callsTable(calls)}${latencyTable(awaited)}`;
+${callsTable(calls)}${latencyTable(awaited)}${memoryTable(memory)}`;
 }
