@@ -8,7 +8,7 @@ import type { State } from "./state.ts";
 export interface PlanChoice {
   readonly id: string;
   readonly label: string;
-  readonly group: "Catalogue" | "NCCL 2.28";
+  readonly group: "Catalogue" | "NCCL 2.28" | "NCCL 2.28 across hosts";
 }
 
 /** Collectives with a plan of NCCL's own; the others it sends block by block, as the catalogue does. */
@@ -35,17 +35,43 @@ export function planChoices(collective: SpecifiedCollective, ranks: number): Pla
     label: name.replaceAll("-", " "),
     group: "Catalogue",
   }));
-  if (!planned.includes(collective) || ranks > ncclRanks) return choices;
-  const nccl = (id: string, label: string): void =>
-    void choices.push({ id, label, group: "NCCL 2.28" });
-  nccl("nccl", "NCCL’s own choice");
-  for (const algorithm of collective === "allReduce" ? ["Ring", "Tree"] : ["Ring"]) {
-    for (const protocol of protocols) {
-      nccl(`nccl-${algorithm}-${protocol}`.toLowerCase(), `NCCL ${algorithm} ${protocol}`);
-    }
-  }
-  if (symmetric.includes(collective)) nccl("nccl-symmetric", "NCCL in symmetric memory");
+  if (!planned.includes(collective)) return choices;
+  if (ranks <= ncclRanks) choices.push(...nodeChoices(collective));
+  choices.push(...hostChoices(collective));
   return choices;
+}
+
+/** Plans of one node. */
+function nodeChoices(collective: SpecifiedCollective): PlanChoice[] {
+  const group = "NCCL 2.28";
+  const algorithms = collective === "allReduce" ? ["Ring", "Tree"] : ["Ring"];
+  const demands = algorithms.flatMap((algorithm) =>
+    protocols.map((protocol) => ({
+      ...({ id: `nccl-${algorithm}-${protocol}`.toLowerCase(), group } as const),
+      label: `NCCL ${algorithm} ${protocol}`,
+    })),
+  );
+  const ownMemory = { id: "nccl-symmetric", label: "NCCL in symmetric memory", group } as const;
+  return [
+    { id: "nccl", label: "NCCL’s own choice", group },
+    ...demands,
+    ...(symmetric.includes(collective) ? [ownMemory] : []),
+  ];
+}
+
+/** Plans of one GPU on each host. */
+function hostChoices(collective: SpecifiedCollective): PlanChoice[] {
+  const group = "NCCL 2.28 across hosts";
+  const demands = ["Ring LL", "Ring Simple"];
+  if (collective === "allReduce") demands.push("Tree LL", "Tree Simple");
+  // NCCL has no PAT for averages of a reduce-scatter, so there it is left to the choice.
+  if (collective === "allGather") demands.push("PAT Simple");
+  return [
+    { id: "hosts", label: "NCCL’s own choice", group },
+    ...demands.map((demand): PlanChoice => {
+      return { id: `hosts ${demand}`.toLowerCase().replaceAll(" ", "-"), label: demand, group };
+    }),
+  ];
 }
 
 /** Their names. */
@@ -55,7 +81,11 @@ export function planIds(collective: SpecifiedCollective, ranks: number): string[
 
 /** True for a plan of NCCL. */
 export function isNccl({ plan }: State): boolean {
-  return plan.startsWith("nccl");
+  return plan.startsWith("nccl") || isAcrossHosts(plan);
+}
+
+function isAcrossHosts(plan: string): boolean {
+  return plan.startsWith("hosts");
 }
 
 /** True when a call's buffers lie in symmetric memory. */
@@ -64,16 +94,19 @@ export function isSymmetric({ plan }: State): boolean {
 }
 
 /** The options of `sim` and `plannersOf` about the plan. */
-export function planOptions(state: State): Pick<SimOptions, "algorithms" | "like" | "plan"> {
+export function planOptions(
+  state: State,
+): Pick<SimOptions, "algorithms" | "like" | "plan" | "topology"> {
   const { collective, plan, channels } = state;
   if (!isNccl(state)) return { algorithms: { [collective]: plan } as AlgorithmChoice };
   const [, algorithm, protocol] = plan.split("-");
   const named = <T extends string>(names: readonly T[], text: string | undefined): T | undefined =>
     names.find((name) => name.toLowerCase() === text);
   const pin: NcclPin = {
-    algorithm: named(["Ring", "Tree"], algorithm),
+    algorithm: named(["Ring", "Tree", "PAT"], algorithm),
     protocol: named(protocols, protocol),
     channels: channels === 0 ? undefined : channels,
   };
-  return { like: "nccl-2.28", plan: pin };
+  const topology = isAcrossHosts(plan) ? "h200-hosts" : "h200x8";
+  return { like: "nccl-2.28", topology, plan: pin };
 }

@@ -94,6 +94,7 @@ export {
 } from "./layout.ts";
 export { isTooLarge } from "./limits.ts";
 export {
+  algorithmServes,
   assertRingSize,
   type ChannelPaths,
   type ChannelPlan,
@@ -104,6 +105,7 @@ export {
   differing,
   type ElementPlan,
   type ElementRounding,
+  type Evidence,
   elementHops,
   elementPlan,
   elementText,
@@ -112,8 +114,8 @@ export {
   graphFile,
   graphTopology,
   type HopRounding,
+  type HostNetwork,
   h200x8,
-  type NamedTopologies,
   type NcclAlgorithm,
   type NcclCollective,
   type NcclPin,
@@ -140,6 +142,9 @@ export {
   type SymmetricPlan,
   separateMask,
   type Topology,
+  type TopologyName,
+  type TopologyOption,
+  type Tree,
   takeSeparate,
   topologies,
   undefinedReason,

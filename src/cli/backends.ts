@@ -19,7 +19,14 @@ import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
-import { isNcclSetting, joined, libraryOf, ncclSetting, numbersOf } from "./nccl-settings.ts";
+import {
+  isNcclSetting,
+  joined,
+  libraryOf,
+  ncclSetting,
+  numbersOf,
+  topologyNameOf,
+} from "./nccl-settings.ts";
 import { oneOf } from "./options.ts";
 
 const executors: Readonly<Record<string, () => Executor>> = {
@@ -160,10 +167,10 @@ export function scheduleIn(parsed: {
 export const variantHelp = `BACKEND is a name and, after a colon, what is special about it: sim, sim:seed=7,
 sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL,
 tcp:allReduce=ring. COLLECTIVE=NAME chooses an algorithm of the catalogue or of a file
-(sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans. Settings pin NCCL's plans,
-and those that are followed: algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are
-the GPUs of nccl. seed=N and schedule=random fix the order in which ranks of sim resume,
-executor=cpu is who moves their data.
+(sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans, on the machine of
+topology=MACHINE (h200x8, h200-hosts). Settings pin NCCL's plans, and those that are followed:
+algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are the GPUs of nccl. seed=N and
+schedule=random fix the order in which ranks of sim resume, executor=cpu is who moves their data.
 `;
 
 /**
@@ -179,7 +186,7 @@ export async function variantBackend(
   settings: BackendSettings = {},
 ): Promise<Backend> {
   const [name = "", ...rest] = text.split(":");
-  let { seed, schedule, like, algorithms, devices, executor } = settings;
+  let { seed, schedule, like, topology, algorithms, devices, executor } = settings;
   let setup: NcclSetup = {};
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
@@ -188,6 +195,7 @@ export async function variantBackend(
     else if (key === "schedule" && name === "sim") {
       schedule = oneOf(`${option}: schedule`, value, scheduleNames);
     } else if (key === "like") like = libraryOf(`${option}: like`, value);
+    else if (key === "topology") topology = topologyNameOf(`${option}: topology`, value);
     else if (key === "executor" && name === "sim") executor = value;
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) setup = joined(option, setup, ncclSetting(option, key, value));
@@ -196,7 +204,7 @@ export async function variantBackend(
       algorithms = { ...algorithms, [row.collective]: choice };
     } else {
       throw new UsageError(
-        `${option}: found "${setting}" in "${text}", needs seed=N, schedule=NAME, like=LIBRARY, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,
+        `${option}: found "${setting}" in "${text}", needs seed=N, schedule=NAME, like=LIBRARY, topology=MACHINE, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,
       );
     }
   }
@@ -206,6 +214,7 @@ export async function variantBackend(
     schedule,
     algorithms,
     like,
+    topology,
     plan: Object.keys(setup).length === 0 ? settings.plan : { ...settings.plan, ...setup },
     devices,
     executor,

@@ -1,6 +1,6 @@
 /** The context of a command: its output and its backends by name. Tests pass their own. */
 
-import type { Algorithm } from "../algorithms/index.ts";
+import type { Algorithm, TopologyOption } from "../algorithms/index.ts";
 import type { Backend } from "../api/index.ts";
 import type { ScheduleName } from "../backends/sim/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
@@ -13,7 +13,7 @@ export interface BackendSettings {
   /** Library of the plans followed by the simulation, such as `nccl-2.28`. */
   readonly like?: string | undefined;
   /** The machine of the followed plans. */
-  readonly topology?: "h200x8" | undefined;
+  readonly topology?: TopologyOption | undefined;
   /** Settings of NCCL, for NCCL itself and for its plans. */
   readonly plan?: NcclSetup | undefined;
   /** GPUs by rank, for NCCL. */

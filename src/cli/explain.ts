@@ -1,5 +1,6 @@
 /** `twinccl explain`: predicts the plan of a call without running it. */
 import {
+  algorithmServes,
   assertRingSize,
   builtCollectives,
   differenceText,
@@ -12,6 +13,8 @@ import {
   ncclPlan,
   programName,
   resolvePin,
+  type Topology,
+  type TopologyName,
   topologies,
   withRing,
 } from "../algorithms/index.ts";
@@ -30,9 +33,11 @@ import { type Command, type Context, UsageError } from "./context.ts";
 import {
   type Library,
   libraryOf,
+  machineNames,
   type NcclChoice,
   ncclChoice,
   ncclSettingsHelp,
+  topologyNameOf,
 } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
@@ -46,6 +51,7 @@ const options = {
   root: { short: "r", value: "RANK", help: "root (0)" },
   algorithm: { value: "NAME|FILE", help: algorithmHelp },
   like: { value: "LIBRARY", help: "follow this library's plans: nccl-2.28" },
+  topology: { value: "MACHINE", help: `whose plans: ${machineNames} (h200x8)` },
   nccl: { value: "SETTINGS", help: "how NCCL is set up (default)" },
   against: { value: "SETTINGS", help: "compare NCCL's plan with the one under these settings" },
   element: { value: "I", help: "only element I of the output: its chunk, and how it is folded" },
@@ -72,6 +78,7 @@ Examples:
   twinccl explain all-reduce --ranks 4 --count 10 --algorithm ring
   twinccl explain all-reduce --ranks 4 --count 10 --algorithm ./line.mjs
   twinccl explain all-reduce --count 1M --element 5376
+  twinccl explain reduce-scatter --topology h200-hosts --ranks 16
   twinccl explain all-reduce --count 1M --against NCCL_MAX_NCHANNELS=4
 
 Exit status: 0, or 2 for wrong usage and calls that are too large to be explained.
@@ -104,9 +111,14 @@ async function explainCall(
   const element = elementOf(parsed);
   const collective = question.collective as SpecifiedCollective;
   // Settings belong to a named library, even if it is also the default one.
-  const settings = parsed.has("nccl")
-    ? { like: libraryFor(parsed, size), plan: ncclChoice("--nccl", parsed.text("nccl")).setup }
-    : { like: parsed.text("like") };
+  const settings =
+    parsed.has("nccl") || parsed.has("topology")
+      ? {
+          like: libraryFor(parsed, size),
+          topology: machineIn(parsed),
+          plan: ncclChoice("--nccl", parsed.text("nccl")).setup,
+        }
+      : { like: parsed.text("like") };
   const worlds = { ranks: size, roots: [question.root ?? 0] };
   const chosen = await algorithmChoice(collective, parsed.text("algorithm"), worlds);
   const name = parsed.text("backend") ?? "sim";
@@ -166,9 +178,18 @@ interface PlanPair {
 function libraryFor(parsed: ExplainOptions, size: number): Library | undefined {
   const like = parsed.text("like");
   const chosen = parsed.has("algorithm") || parsed.has("backend");
-  if (like === undefined) return chosen || size > maxDefaultRanks ? undefined : "nccl-2.28";
-  if (chosen) throw new UsageError("--like goes with neither --algorithm nor --backend");
-  return libraryOf("--like", like);
+  const name = (["like", "topology"] as const).find((each) => parsed.has(each));
+  if (chosen && name !== undefined) {
+    throw new UsageError(`--${name} goes with neither --algorithm nor --backend`);
+  }
+  if (like !== undefined) return libraryOf("--like", like);
+  const isKnown = !chosen && (size <= maxDefaultRanks || name !== undefined);
+  return isKnown ? "nccl-2.28" : undefined;
+}
+
+/** The machine of `--topology`. */
+function machineIn(parsed: ExplainOptions): TopologyName {
+  return topologyNameOf("--topology", parsed.text("topology") ?? "h200x8");
 }
 
 /** Largest world that follows NCCL by default. */
@@ -184,7 +205,7 @@ function planPairOf(
     for (const name of ["nccl", "against"] as const) {
       if (!parsed.has(name)) continue;
       throw new UsageError(
-        `--${name} needs NCCL's plan: up to 8 ranks, without --algorithm and --backend`,
+        `--${name} needs NCCL's plan: up to 8 ranks or --topology, without --algorithm and --backend`,
       );
     }
     return undefined;
@@ -192,9 +213,10 @@ function planPairOf(
   const against = parsed.text("against");
   const needsPlan = parsed.has("element") && isPlanned(question.collective);
   if (against === undefined && !needsPlan) return undefined;
-  const plan = planOf(question, size, library, ncclChoice("--nccl", parsed.text("nccl")));
+  const machine = { library, topology: topologies[machineIn(parsed)](size) };
+  const plan = planOf(question, machine, ncclChoice("--nccl", parsed.text("nccl")));
   const setup = ncclChoice("--against", against);
-  const other = against === undefined ? undefined : planOf(question, size, library, setup);
+  const other = against === undefined ? undefined : planOf(question, machine, setup);
   return { plan, other };
 }
 
@@ -263,11 +285,16 @@ function isPlanned(collective: string): boolean {
   return plannedCollectives.includes(collective);
 }
 
-/** The plan that `sim({ like, plan })` follows for a call. */
+/** A library, and the ranks' machine. */
+interface Machine {
+  readonly library: Library;
+  readonly topology: Topology;
+}
+
+/** The plan that `sim({ like, topology, plan })` follows for a call. */
 function planOf(
   { collective, dtype, op, count = 0, root }: Question,
-  ranks: number,
-  library: Library,
+  { library, topology }: Machine,
   { setup, symmetric }: NcclChoice,
 ): NcclPlan {
   if (!isPlanned(collective) || dtype === undefined) {
@@ -276,19 +303,18 @@ function planOf(
     );
   }
   const { algorithm, protocol, rings, ...settings } = resolvePin(setup);
-  assertRingSize({ rings }, ranks);
-  const found = topologies.h200x8(ranks);
-  const isTreeless = algorithm === "Tree" && collective !== "allReduce";
+  assertRingSize({ rings }, topology.ranks);
+  const isServed = algorithm === undefined || algorithmServes(algorithm, collective);
   return ncclPlan({
     version: library.slice("nccl-".length),
-    topology: rings === undefined || "xml" in rings ? found : withRing(found, rings),
+    topology: rings === undefined || "xml" in rings ? topology : withRing(topology, rings),
     collective: collective as NcclCollective,
     dtype,
     op,
     count,
     root,
     settings,
-    forced: isTreeless ? { protocol } : { algorithm, protocol },
+    forced: isServed ? { algorithm, protocol } : { protocol },
     symmetric: symmetric ? { send: 0, recv: 0 } : undefined,
   });
 }

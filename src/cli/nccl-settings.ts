@@ -1,5 +1,5 @@
 /** Settings of NCCL on the command line: `protocol=LL,maxChannels=4`, or as NCCL's own variables, `NCCL_PROTO=LL`. */
-import { ncclVersions } from "../algorithms/index.ts";
+import { ncclVersions, type TopologyName, topologies } from "../algorithms/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { UsageError } from "./context.ts";
 import { oneOf } from "./options.ts";
@@ -35,12 +35,12 @@ const keys: Readonly<Record<string, Key>> = {
   NCCL_LL128_BUFFSIZE: "ll128BuffSize",
 };
 
-const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"] } as const;
+const words = { algorithm: ["Ring", "Tree", "PAT"], protocol: ["LL", "LL128", "Simple"] } as const;
 
 /** For help texts. */
-export const ncclSettingsHelp = `SETTINGS of NCCL, with commas between: algorithm=Ring|Tree, protocol=LL|LL128|Simple, channels=N,
-maxChannels=N, minChannels=N, rings=0+2+1 (the ranks of every ring in order), buffSize=BYTES,
-llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in symmetric memory); NCCL's
+export const ncclSettingsHelp = `SETTINGS of NCCL, with commas between: algorithm=Ring|Tree|PAT, protocol=LL|LL128|Simple,
+channels=N, maxChannels=N, minChannels=N, rings=0+2+1 (the ranks of every ring in order),
+buffSize=BYTES, llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in symmetric memory); NCCL's
 variables are understood too (NCCL_ALGO=Ring). default: nothing set.
 `;
 
@@ -94,6 +94,16 @@ const libraries = ncclVersions.map((version) => `nccl-${version}` as const);
 
 /** A library with known plans. */
 export type Library = (typeof libraries)[number];
+
+const machines = Object.keys(topologies) as TopologyName[];
+
+/** Names of machines with known plans, for help texts. */
+export const machineNames = machines.join(" or ");
+
+/** The machine of that name. */
+export function topologyNameOf(option: string, name: string): TopologyName {
+  return oneOf(option, name, machines);
+}
 
 /** The library of `--like`. */
 export function libraryOf(option: string, name: string): Library {

@@ -1,5 +1,5 @@
 /** Reads files of recorded results, and of calls to be recorded. Contents outside the format are refused by name. */
-import { ncclVersions, topologies } from "../algorithms/index.ts";
+import { ncclVersions, type TopologyName, topologies } from "../algorithms/index.ts";
 import { bytesOf, namedReduceOps } from "../api/index.ts";
 import { type EnvironmentName, environments, type GoldenCase } from "./case.ts";
 import {
@@ -68,11 +68,11 @@ function headOf(fields: Fields): GoldenHead {
   const libraries = ncclVersions.map((version) => `nccl-${version}`);
   return {
     library: fields.word("library", libraries),
-    topology: fields.word("topology", Object.keys(topologies) as (keyof typeof topologies)[]),
+    topology: fields.word("topology", Object.keys(topologies) as TopologyName[]),
   };
 }
 
-const algorithms = ["Ring", "Tree"] as const;
+const algorithms = ["Ring", "Tree", "PAT"] as const;
 const protocols = ["Simple", "LL", "LL128"] as const;
 
 /** Most elements of a call: the data of eight ranks fits one TypedArray. */

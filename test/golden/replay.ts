@@ -5,10 +5,16 @@
  */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { type Fold, type Lanes, lanesOf } from "../../src/algorithms/arithmetic/index.ts";
+import {
+  type Fold,
+  type Lanes,
+  lanesOf,
+  lanesPerElement,
+} from "../../src/algorithms/arithmetic/index.ts";
+import type { FoldOrder } from "../../src/algorithms/nccl/fold-order.ts";
+import { type TopologyName, topologies } from "../../src/algorithms/nccl/hosts.ts";
 import { ncclPlan, planFolds, takeSeparate } from "../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
-import { h200x8 } from "../../src/algorithms/nccl/topology.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";
 import { isSymmetric, operatorOf, sentBlocks, setupOf } from "../../src/golden/case.ts";
 import type { GoldenRecord } from "../../src/golden/format.ts";
@@ -21,13 +27,13 @@ export function recordsOf(name: string): readonly GoldenRecord[] {
   return readRecords(readFileSync(new URL(name, import.meta.url), "utf8"), name).cases;
 }
 
-/** The plan of a recorded call. */
-function planOf(golden: GoldenRecord): NcclPlan {
+/** The plan of a recorded call on a machine. */
+function planOf(golden: GoldenRecord, machine: TopologyName): NcclPlan {
   const { ranks, forced, collective, dtype, count, root, offset } = golden;
   const bytes = offset * bytesOf(dtype);
   return ncclPlan({
     version: "2.28.9",
-    topology: h200x8(ranks),
+    topology: topologies[machine](ranks),
     collective,
     dtype,
     op: operatorOf(golden),
@@ -42,7 +48,12 @@ function planOf(golden: GoldenRecord): NcclPlan {
 /** Replays cases in memory that is kept from one to the next. */
 export class Replay {
   #output = new ArrayBuffer(0);
-  #block = new ArrayBuffer(blockElements * 8);
+  readonly #planOf: (golden: GoldenRecord) => NcclPlan;
+
+  /** Plans are those of NCCL on a machine, or given. */
+  constructor(plans: TopologyName | ((golden: GoldenRecord) => NcclPlan) = "h200x8") {
+    this.#planOf = typeof plans === "string" ? (golden) => planOf(golden, plans) : plans;
+  }
 
   /** True when every hash of the case comes out. */
   agrees(golden: GoldenRecord): boolean {
@@ -61,7 +72,12 @@ export class Replay {
       lanesOf(dtype, inputOf(golden, rank).buffer as ArrayBuffer, 0, bytes),
     );
     this.#output = grown(this.#output, bytes);
-    this.#fold(planOf(golden), operatorOf(golden), inputs, lanesOf(dtype, this.#output, 0, bytes));
+    this.#fold(
+      this.#planOf(golden),
+      operatorOf(golden),
+      inputs,
+      lanesOf(dtype, this.#output, 0, bytes),
+    );
     return Array.from({ length: blocks }, (_, block) => {
       canonicalForm(dtypeInfo[dtype].view(this.#output, block * blockBytes, count), dtype, op);
       const view = new Uint8Array(this.#output, block * blockBytes, blockBytes);
@@ -73,44 +89,50 @@ export class Replay {
     const { count } = plan;
     const { fold, separate } = planFolds(plan, op);
     for (const { block, offset, length, order } of plan.pieces) {
-      if (length === 0) continue;
-      const at = block * count + offset;
-      const sources = order.map((rank) => inputs[rank] as Lanes);
-      if (separate !== undefined) this.#foldByPosition(fold, separate, sources, output, at, length);
-      else
-        fold.chain(
-          output,
-          at,
-          sources,
-          sources.map(() => at),
-          length,
-        );
-      fold.finish(output, at, length);
-    }
-  }
-
-  #foldByPosition(
-    fused: Fold,
-    apart: Fold,
-    sources: readonly Lanes[],
-    output: Lanes,
-    at: number,
-    length: number,
-  ): void {
-    const elementBytes = bytesOf(fused.dtype);
-    const block = lanesOf(fused.dtype, this.#block, 0, blockElements * elementBytes);
-    for (let done = 0; done < length; done += blockElements) {
-      const count = Math.min(blockElements, length - done);
-      const ats = sources.map(() => at + done);
-      fused.chain(output, at + done, sources, ats, count);
-      apart.chain(block, 0, sources, ats, count);
-      const target = output.subarray(at + done, at + done + count);
-      takeSeparate(target, block, count, elementBytes, done);
+      for (let done = 0; done < length; done += blockElements) {
+        const size = Math.min(blockElements, length - done);
+        const at = block * count + offset + done;
+        const value = foldedBlock(fold, order, inputs, at, size);
+        if (separate !== undefined) {
+          const apart = foldedBlock(separate, order, inputs, at, size);
+          takeSeparate(value, apart, size, bytesOf(plan.dtype), done);
+        }
+        fold.finish(value, 0, size);
+        output.set(value, at * lanesPerElement(plan.dtype));
+      }
     }
   }
 }
 
 const blockElements = 2048;
+
+/** Elements `at` to `at + count` of all inputs, folded in an order. */
+function foldedBlock(
+  fold: Fold,
+  order: FoldOrder,
+  inputs: readonly Lanes[],
+  at: number,
+  count: number,
+): Lanes {
+  const bytes = count * bytesOf(fold.dtype);
+  const value = lanesOf(fold.dtype, new ArrayBuffer(bytes), 0, bytes);
+  const nested = order.findIndex((each) => typeof each !== "number");
+  const ranks = (nested < 0 ? order : order.slice(0, nested)) as readonly number[];
+  const starts = ranks.map(() => at);
+  fold.chain(
+    value,
+    0,
+    ranks.map((rank) => inputs[rank] as Lanes),
+    starts,
+    count,
+  );
+  for (const each of order.slice(ranks.length)) {
+    if (typeof each === "number") {
+      fold.addContribution(value, 0, inputs[each] as Lanes, at, count);
+    } else fold.addPartial(value, 0, foldedBlock(fold, each, inputs, at, count), 0, count);
+  }
+  return value;
+}
 
 function grown(memory: ArrayBuffer, bytes: number): ArrayBuffer {
   return memory.byteLength >= bytes ? memory : new ArrayBuffer(bytes);

@@ -26,6 +26,12 @@ const planned: Readonly<Record<string, SimOptions>> = {
   LL: { like: "nccl-2.28", plan: { protocol: "LL" } },
   LL128: { like: "nccl-2.28", plan: { protocol: "LL128" } },
   Simple: { like: "nccl-2.28", plan: { protocol: "Simple" } },
+  hosts: { like: "nccl-2.28", topology: "h200-hosts" },
+  "trees of hosts": { like: "nccl-2.28", topology: "h200-hosts", plan: { algorithm: "Tree" } },
+  "trees of hosts over LL128": {
+    ...{ like: "nccl-2.28", topology: "h200-hosts" },
+    plan: { algorithm: "Tree", protocol: "LL128" },
+  },
 };
 
 /** A call of all ranks. Buffers begin so many elements into their memory. */

@@ -1,20 +1,21 @@
 /**
- * NCCL's choice for a call on one node: algorithm and protocol by the least predicted time, and the number of channels.
+ * NCCL's choice for a call: algorithm and protocol by the least predicted time, and the number of channels.
  *
  * The cost table has latency and bandwidth of a collective by algorithm and protocol. It must agree with NCCL to the last bit
  * near a switch point. Values that NCCL keeps in a float are rounded to float32 here, values that it computes in a double are
- * not. Constants are those of Hopper over NVLink.
+ * not. Constants are those of Hopper: over NVLink on one node, else between nodes of one GPU with Intel CPUs.
  */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
 import {
+  algorithmServes,
   algorithms,
   type NcclAlgorithm,
   type NcclCollective,
   type NcclProtocol,
   protocols,
 } from "./rules.ts";
-import type { Topology } from "./topology.ts";
+import { plainTree, type Topology } from "./topology.ts";
 
 /** Algorithm and protocol of a call. */
 export interface Choice {
@@ -28,11 +29,15 @@ export interface Forced {
   readonly protocol?: NcclProtocol | undefined;
 }
 
-/** The facts of a call that decide algorithm and protocol: neither channel limits nor buffer sizes do. */
+/** The facts of a call that decide algorithm and protocol; buffer sizes do not. */
 interface ChoiceQuestion {
   readonly collective: NcclCollective;
   readonly topology: Topology;
   readonly dtype: DType;
+  /** True for an operator that multiplies contributions, or divides their sum. */
+  readonly scales?: boolean | undefined;
+  /** Channels of the communicator. */
+  readonly channels: number;
   /** Bytes as the cost model counts them: `modelBytes`. */
   readonly size: number;
   readonly forced?: Forced | undefined;
@@ -40,15 +45,22 @@ interface ChoiceQuestion {
 
 /** NCCL's choice for a call that is alone in its group. Throws for an impossible demand, as NCCL does since 2.24. */
 export function choose(question: ChoiceQuestion): Choice {
-  const { collective, topology, size, forced = {} } = question;
+  const { collective, topology, size, scales = false, forced = {} } = question;
   let best: Choice | undefined;
   let least = Number.POSITIVE_INFINITY;
   for (const algorithm of algorithms) {
     if (forced.algorithm !== undefined && forced.algorithm !== algorithm) continue;
+    // PAT has no kernels of reduce-scatters that scale.
+    if (algorithm === "PAT" && scales && collective === "reduceScatter") continue;
     for (const protocol of protocols) {
       if (forced.protocol !== undefined && forced.protocol !== protocol) continue;
+      // Over sockets LL128 has to be forced.
+      if (protocol === "LL128" && topology.nodes > 1 && forced.protocol === undefined) continue;
       const entry = costEntry(collective, algorithm, protocol, topology);
-      const time = predictedTime(entry, algorithm, protocol, size) * penalty(question, algorithm);
+      const waits = isPlateau(question, algorithm, protocol);
+      const time =
+        predictedTime(waits ? raised(entry) : entry, algorithm, protocol, size) *
+        penalty(question, algorithm);
       if (time < 0 || time >= least) continue;
       least = time;
       best = { algorithm, protocol };
@@ -57,11 +69,31 @@ export function choose(question: ChoiceQuestion): Choice {
   if (best !== undefined) return best;
   throw new UnsupportedError(
     {
-      headline: `${collective}: NCCL has no ${forced.algorithm} algorithm for it`,
-      hint: "force Tree for all-reduces only, as in NCCL_ALGO=allreduce:tree",
+      headline: `${collective}: NCCL has no ${demandText(forced)} for it on ${topology.name}`,
+      hint: "Tree serves all-reduces alone, PAT plain reduce-scatters and all-gathers between hosts, by Simple",
     },
     { field: "forced.algorithm", collective },
   );
+}
+
+function demandText({ algorithm, protocol }: Forced): string {
+  if (algorithm === undefined) return `algorithm over ${protocol}`;
+  return `${algorithm} algorithm${protocol === undefined ? "" : ` over ${protocol}`}`;
+}
+
+/** True for a ring all-reduce between nodes of so many bytes that its steps take longer. */
+function isPlateau(
+  { collective, topology, size, channels }: ChoiceQuestion,
+  algorithm: NcclAlgorithm,
+  protocol: NcclProtocol,
+): boolean {
+  if (topology.nodes === 1 || collective !== "allReduce") return false;
+  if (algorithm !== "Ring" || protocol !== "Simple") return false;
+  return Math.floor(size / (channels * topology.ranks)) >= 64;
+}
+
+function raised({ latency, bandwidth }: CostEntry): CostEntry {
+  return { latency: Math.fround(latency * 1.4), bandwidth };
 }
 
 /** NCCL avoids rings of 1-byte floats over more than 8 ranks, which lose too much precision. */
@@ -99,6 +131,8 @@ function maxThreads(
   protocol: NcclProtocol,
   { ringSearch }: Topology,
 ): number {
+  // No number of bytes keeps PAT from taking all channels.
+  if (algorithm === "PAT") return 0;
   if (protocol === "LL128") return 640;
   const slow = ringSearch.bandwidth * ringSearch.channels <= 12;
   return algorithm === "Ring" && protocol === "Simple" && slow ? 256 : 512;
@@ -130,21 +164,28 @@ type ByAlgorithm = { readonly [A in NcclAlgorithm]: ByProtocol };
 const baseLatency: ByAlgorithm = {
   Tree: { LL: 6.8, LL128: 14, Simple: 8.4 },
   Ring: { LL: 6.6, LL128: 14, Simple: 8.4 },
+  PAT: { LL: 8, LL128: 8, Simple: 8 },
 };
 
-const hopLatency: ByAlgorithm = {
+/** A step over NVLink. */
+const linkLatency: ByAlgorithm = {
   Tree: { LL: 0.6, LL128: 1.25, Simple: 4 },
   Ring: { LL: 0.6, LL128: 1.9, Simple: 3.4 },
+  PAT: { LL: 0, LL128: 0, Simple: 4 },
 };
 
-/** GB/s: the limit of LL, and the limits of one channel otherwise. */
-const maxLl = 141;
-const maxRingLl128 = 36.7;
-const maxTreeLl128 = 36.7;
-const maxTree = 38.7;
+/** A step between nodes. */
+const networkLatency: ByAlgorithm = {
+  Tree: { LL: 5, LL128: 8.5, Simple: 14 },
+  Ring: { LL: 2.7, LL128: 4, Simple: 14 },
+  PAT: { LL: 0, LL128: 0, Simple: 14 },
+};
 
-/** The pattern of a tree with all edges on its first GPU. */
-const plainTree = 3;
+/** GB/s on one, on two, and on more nodes: for all channels over LL, where Intel's CPUs limit it between nodes, else for one. */
+const maxLl = [141, 39, 20.4] as const;
+const maxRingLl128 = [36.7, 36.7, 36.7] as const;
+const maxTreeLl128 = [36.7, 36.7, 29] as const;
+const maxTree = [38.7, 41.4, 36] as const;
 
 /** Fraction of its bandwidth that a tree reaches, by size: 64 B first, then each power of two. */
 const treeCorrection: { readonly [P in NcclProtocol]: readonly number[] } = {
@@ -173,12 +214,14 @@ export function costEntry(
   protocol: NcclProtocol,
   topology: Topology,
 ): CostEntry {
-  if (algorithm === "Tree" && collective !== "allReduce") return { latency: 0, bandwidth: 0 };
-  const { ranks } = topology;
-  const hops = ringHops(collective, ranks);
+  const { ranks, nodes } = topology;
+  const absent = { latency: 0, bandwidth: 0 };
+  if (!algorithmServes(algorithm, collective)) return absent;
+  if (algorithm === "PAT" && (protocol !== "Simple" || nodes < ranks)) return absent;
   const bus = busBandwidth(algorithm, protocol, topology);
-  const ratio = algorithm === "Tree" ? 0.5 : Math.fround(ranks / hops);
   const latency = latencyOf(collective, algorithm, protocol, topology);
+  if (algorithm === "PAT") return { latency, bandwidth: bus };
+  const ratio = algorithm === "Tree" ? 0.5 : Math.fround(ranks / ringHops(collective, ranks));
   return { latency, bandwidth: Math.fround(bus * ratio) };
 }
 
@@ -202,42 +245,68 @@ function predictedTime(
 function busBandwidth(
   algorithm: NcclAlgorithm,
   protocol: NcclProtocol,
-  { ringSearch, treeSearch }: Topology,
+  { ringSearch, treeSearch, nodes }: Topology,
 ): number {
-  const { channels, bandwidth } = algorithm === "Ring" ? ringSearch : treeSearch;
-  const found = Math.fround(channels * Math.fround(bandwidth));
+  const {
+    channels,
+    bandwidth,
+    interBandwidth = bandwidth,
+  } = algorithm === "Ring" ? ringSearch : treeSearch;
+  const found = Math.fround(channels * Math.fround(nodes <= 2 ? bandwidth : interBandwidth));
+  if (algorithm === "PAT") return Math.fround(found * 0.75);
+  const size = nodes <= 2 ? ((nodes - 1) as 0 | 1) : 2;
   if (algorithm === "Ring") {
-    if (protocol === "LL") return Math.fround(Math.min(maxLl, found * 0.5));
-    if (protocol === "LL128") return Math.fround(Math.min(found * 0.92, channels * maxRingLl128));
+    if (protocol === "LL") return Math.fround(Math.min(maxLl[size], found * 0.5));
+    if (protocol === "LL128")
+      return Math.fround(Math.min(found * 0.92, channels * maxRingLl128[size]));
     return found;
   }
-  const bandwidthOfTree = treeBandwidth(protocol, found, channels);
-  const plain = treeSearch.pattern === plainTree;
-  return plain ? Math.fround(bandwidthOfTree * 0.85) : bandwidthOfTree;
+  const tree = Math.fround(Math.min(found * 0.92, channels * maxTree[size]));
+  const reached = overProtocol(tree, protocol, channels, size);
+  return treeSearch.pattern === plainTree ? Math.fround(reached * 0.85) : reached;
 }
 
-function treeBandwidth(protocol: NcclProtocol, found: number, channels: number): number {
-  const tree = Math.fround(Math.min(found * 0.92, channels * maxTree));
-  if (protocol === "LL") return Math.fround(Math.min(tree / 3.8, maxLl));
-  if (protocol === "LL128") return Math.fround(Math.min(tree * (7 / 9), channels * maxTreeLl128));
-  return tree;
+/** Bandwidth of a tree over a protocol; `size` is that of the tables. */
+function overProtocol(
+  tree: number,
+  protocol: NcclProtocol,
+  channels: number,
+  size: 0 | 1 | 2,
+): number {
+  if (protocol === "Simple") return tree;
+  if (protocol === "LL") return Math.fround(Math.min(tree / 3.8, maxLl[size]));
+  const carried = size === 0 ? 7 / 9 : 120 / 128;
+  return Math.fround(Math.min(tree * carried, channels * maxTreeLl128[size]));
 }
 
 function latencyOf(
   collective: NcclCollective,
   algorithm: NcclAlgorithm,
   protocol: NcclProtocol,
-  { ranks, sameChannels }: Topology,
+  { ranks, nodes, sameChannels }: Topology,
 ): number {
   const base = Math.fround(baseLatency[algorithm][protocol]);
-  const hop = Math.fround(hopLatency[algorithm][protocol]);
-  if (algorithm === "Tree")
-    return Math.fround(base + Math.fround(2 * Math.fround((ranks - 1) * hop)));
-  if (collective !== "reduce" && collective !== "broadcast") {
-    return Math.fround(base + Math.fround(ringHops(collective, ranks) * hop));
+  const link = Math.fround(linkLatency[algorithm][protocol]);
+  // Ranks without a neighbour on their node wait for the network of a tree, on a ring too.
+  const waiting = nodes === ranks ? networkLatency.Tree : networkLatency[algorithm];
+  const between = Math.fround(waiting[protocol]);
+  const levels = Math.floor(Math.log2(nodes));
+  if (algorithm === "PAT") return Math.fround(base + (levels * (between / 3.5) + ranks * 2.8));
+  if (algorithm === "Tree") {
+    const within = Math.fround((ranks / nodes - 1) * link);
+    const hops = Math.fround(within + Math.fround(levels * between));
+    return Math.fround(base + Math.fround(2 * hops));
   }
+  if (collective !== "reduce" && collective !== "broadcast") {
+    const steps = ringHops(collective, ranks);
+    const across = nodes === 1 ? 0 : steps;
+    const within = Math.fround((steps - across) * link);
+    return Math.fround(base + Math.fround(within + Math.fround(across * between)));
+  }
+  const step = nodes === 1 ? linkLatency : networkLatency;
+  const hop = Math.fround(step.Ring[protocol]);
   if (sameChannels) return Math.fround(base + hop);
-  const chunkHop = protocol === "Simple" ? Math.fround(hopLatency.Tree.Simple) : hop;
+  const chunkHop = protocol === "Simple" ? Math.fround(step.Tree.Simple) : hop;
   return Math.fround(base + Math.fround(ranks * chunkHop));
 }
 

@@ -9,8 +9,9 @@ import { reduceOpName } from "../../api/backend-entry.ts";
 import { dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { roundingAt } from "./explain.ts";
+import type { FoldOrder } from "./fold-order.ts";
 import { patternBytes } from "./plan.ts";
-import type { FoldOrder, NcclPlan, Piece } from "./plan-types.ts";
+import type { NcclPlan, Piece } from "./plan-types.ts";
 
 /** The difference between two plans of one call. */
 export interface Difference {
@@ -103,11 +104,19 @@ function differingIn(
   return { count, first };
 }
 
-/** True for equal orders. The first two operands are interchangeable, unless only the second one's product is fused. */
+/** True for orders of the same bits: operands are interchangeable, unless only the second one's product is fused. */
 function sameFold(a: FoldOrder, b: FoldOrder, ordered: boolean): boolean {
-  if (a === b) return true;
-  const swapped = !ordered && a[0] === b[1] && a[1] === b[0];
-  return a.every((rank, i) => rank === b[i] || (swapped && i < 2));
+  return a === b || associationOf(a, ordered) === associationOf(b, ordered);
+}
+
+/** A name of the association: the operands of each fold sorted. */
+function associationOf(order: FoldOrder, ordered: boolean): string {
+  return order.reduce<string>((folded, each, i) => {
+    const isHop = typeof each === "number" && i > 0 && ordered;
+    const operand = typeof each === "number" ? `${each}` : associationOf(each, ordered);
+    if (i === 0) return operand;
+    return isHop ? `(${folded}<${operand})` : `(${[folded, operand].sort().join("+")})`;
+  }, "");
 }
 
 function fuses({ rounding }: NcclPlan): boolean {

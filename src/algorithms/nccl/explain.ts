@@ -4,8 +4,10 @@ import { alignedTable } from "../../api/error-text.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import type { NamedReduceOp, ReduceOp } from "../../api/reduce-op.ts";
 import { assertIndex } from "../program.ts";
+import { type FoldOrder, firstOf, orderText } from "./fold-order.ts";
 import { isFusedAt } from "./plan.ts";
 import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
+import type { Tree } from "./topology.ts";
 
 /** The rounding of the products of an element's pre-multiplied contributions; `none` where there are none. */
 export type ElementRounding = "none" | "fused" | "separate";
@@ -71,7 +73,7 @@ export function elementText(plan: NcclPlan, element: number, block = 0): string 
   const range = `elements ${offset}..${offset + length - 1}`;
   return [
     `element ${element}: ${where} (${range})`,
-    `fold order ${order.map((rank) => `r${rank}`).join(", ")}`,
+    `fold order ${orderText(order, ", ")}`,
     roundingText(plan, rounding),
     ...(defined ? [] : ["NCCL does not define this result: misaligned loads of its LL kernel"]),
   ].join("; ");
@@ -107,9 +109,9 @@ function isAfter({ block, offset }: Piece, element: number, elementBlock: number
 /** A line for each rank of the fold order, and one more for a final operation. */
 export function elementHops(plan: NcclPlan, element: number, block = 0): string[] {
   const { order } = elementPlan(plan, element, block).piece;
-  if (plan.op === undefined) return [`copy of r${order[0]}`];
+  if (plan.op === undefined) return [`copy of r${firstOf(order)}`];
   const hop = hopText(plan, element, block);
-  return [...order.map((rank, i) => hop(rank, i === 0)), ...finishSteps(plan)];
+  return [...order.map((each, i) => hop(each, i === 0)), ...finishSteps(plan)];
 }
 
 const operatorSigns: Readonly<Record<NamedReduceOp, string>> = {
@@ -129,32 +131,39 @@ function hopText(
   plan: NcclPlan,
   element: number,
   block: number,
-): (rank: number, first: boolean) => string {
+): (operand: FoldOrder[number], first: boolean) => string {
   const { dtype, op, accumulator, ranks } = plan;
-  const sign = operatorSign(plan.op);
-  const joined = (rank: number, first: boolean): string =>
-    first ? `r${rank}` : `${sign} r${rank}`;
+  const sign = operatorSign(op);
+  const joined = (operand: FoldOrder[number], first: boolean, factor = ""): string => {
+    const text = orderText([operand], ` ${sign} `, factor);
+    return first ? text : `${sign} ${text}`;
+  };
   if (dtypeInfo[dtype].kind !== "float") {
     const wraps = `exact modulo 2^${8 * bytesOf(dtype)}`;
     const how = op === "min" || op === "max" ? "exact" : wraps;
     const factor = typeof op === "object" ? " × scalar" : "";
-    return (rank, first) =>
-      first && factor === "" ? `r${rank}` : `${joined(rank, first)}${factor}: ${how}`;
+    return (operand, first) => {
+      const text = joined(operand, first, factor);
+      return first && factor === "" ? text : `${text}: ${how}`;
+    };
   }
   if (op === "min" || op === "max") {
-    return (rank, first) => (first ? `r${rank}` : `${joined(rank, first)}: exact`);
+    return (operand, first) => `${joined(operand, first)}${first ? "" : ": exact"}`;
   }
   if (op !== "avg" && typeof op !== "object") {
     const width = accumulator === "float32" ? "float32" : dtype;
-    return (rank, first) => (first ? `r${rank}` : `${joined(rank, first)}: rounded to ${width}`);
+    return (operand, first) => `${joined(operand, first)}${first ? "" : `: rounded to ${width}`}`;
   }
-  const factor = op === "avg" ? `1/${ranks}` : "scalar";
+  const factor = op === "avg" ? ` × 1/${ranks}` : " × scalar";
   const fused = elementPlan(plan, element, block).rounding === "fused";
   const how = fused
     ? `product and sum rounded once to ${dtype}`
     : `product rounded to ${dtype}, then the sum`;
-  return (rank, first) =>
-    first ? `r${rank} × ${factor}: rounded to ${dtype}` : `+ r${rank} × ${factor}: ${how}`;
+  return (operand, first) => {
+    const text = joined(operand, first, factor);
+    // A value that was folded before is added as it is.
+    return `${text}: ${first || typeof operand !== "number" ? `rounded to ${dtype}` : how}`;
+  };
 }
 
 /** The step after the last rank. */
@@ -168,8 +177,9 @@ function finishSteps({ dtype, op, accumulator, ranks }: NcclPlan): string[] {
 
 /** Tables of at most some dozens of lines, for calls of any size. */
 export function planOutline(plan: NcclPlan): string[] {
-  const channels = plan.algorithm === "Ring" || plan.algorithm === "Tree" ? channelTable(plan) : [];
-  return [...channels, ...orderTable(plan)];
+  if (!("paths" in plan)) return orderTable(plan);
+  const trees = plan.algorithm === "Tree" ? treeLines(plan) : [];
+  return [...channelTable(plan), ...trees, ...orderTable(plan)];
 }
 
 /** Channels with parts of the same length and chunk share a line. */
@@ -208,14 +218,55 @@ function lastChunk({ dtype }: ChannelPlan, length: number, ranks: number): numbe
   return Math.ceil(Math.ceil(length / ranks) / step) * step;
 }
 
+/** Ranks that are drawn of one tree. */
+const maxDrawn = 64;
+
+/** The different trees of a plan with branches, each after its channels; none for chains. */
+function treeLines({ paths, channels }: ChannelPlan): string[] {
+  const users = new Map<Tree, number[]>();
+  for (let channel = 0; channel < channels; channel++) {
+    const { tree } = paths[channel] as ChannelPlan["paths"][number];
+    if (!tree.children.some(({ length }) => length > 1)) continue;
+    users.set(tree, [...(users.get(tree) ?? []), channel]);
+  }
+  return [...users].flatMap(([tree, of], i) => [
+    "",
+    `tree ${"AB"[i] ?? i + 1}: ${of.length === 1 ? "channel" : "channels"} ${of.join(", ")}`,
+    ...drawn(tree).map((line) => `  ${line}`),
+  ]);
+}
+
+function drawn({ root, children }: Tree): string[] {
+  const lines: string[] = [];
+  const draw = (rank: number, head: string, indent: string): void => {
+    if (lines.length >= maxDrawn) return;
+    lines.push(`${head}r${rank}`);
+    const below = children[rank] ?? [];
+    below.forEach((child, i) => {
+      const isLast = i === below.length - 1;
+      draw(child, `${indent}${isLast ? "└─ " : "├─ "}`, `${indent}${isLast ? "   " : "│  "}`);
+    });
+  };
+  draw(root, "", "");
+  const hidden = children.length - lines.length;
+  return hidden === 0 ? lines : [...lines, `${hidden} more ranks`];
+}
+
+/** Contributions in a table of orders, at most; a larger one would fill screens. */
+const maxContributions = 4096;
+
 function orderTable(plan: NcclPlan): string[] {
+  const distinct = new Set(plan.pieces.map(({ order }) => order)).size;
+  if (plan.op !== undefined && distinct * plan.ranks > maxContributions) {
+    return ["", `${distinct} fold orders: chunkOf(element) tells that of an element`];
+  }
   const rows = new Map<string, { block: number; elements: number; pieces: number; fold: string }>();
   const sign = plan.op === undefined ? "" : ` ${operatorSign(plan.op)} `;
   for (const { block, length, order } of plan.pieces) {
     if (length === 0) continue;
-    const key = `${block}/${order.join()}`;
+    const fold = sign === "" ? `copy of r${firstOf(order)}` : orderText(order, sign);
+    const key = `${block}/${fold}`;
     const row = rows.get(key);
-    const fold = sign === "" ? `copy of r${order[0]}` : order.map((rank) => `r${rank}`).join(sign);
     if (row === undefined) rows.set(key, { block, elements: length, pieces: 1, fold });
     else {
       row.elements += length;

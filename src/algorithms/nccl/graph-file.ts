@@ -7,7 +7,7 @@
  * same number of channels. The order of GPUs is the ring, and the chain from root to leaf.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
-import type { SearchResult, Topology } from "./topology.ts";
+import { levelsOf, type SearchResult, type Topology } from "./topology.ts";
 
 /** An element with its place in the file. */
 export interface XmlElement {
@@ -104,7 +104,7 @@ export function graphFile(topology: Topology, devices: readonly number[]): strin
     ...graph(
       1,
       { pattern: balancedTree, ...treeSearch, ...shared },
-      found.map(({ chain }) => [...chain].reverse()),
+      found.map(({ tree }) => levelsOf(tree).map(({ rank }) => rank)),
     ),
     "</graphs>",
     "",

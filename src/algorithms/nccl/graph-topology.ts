@@ -7,7 +7,13 @@
  */
 import { UnsupportedError } from "../../api/errors.ts";
 import { parseXml, type XmlElement, xmlFault } from "./graph-file.ts";
-import { type ChannelPaths, ringAt, type SearchResult, type Topology } from "./topology.ts";
+import {
+  type ChannelPaths,
+  chainTree,
+  ringAt,
+  type SearchResult,
+  type Topology,
+} from "./topology.ts";
 
 /** One graph of the file: the result of the search, and the devices of every channel. */
 interface Graph extends SearchResult {
@@ -52,11 +58,13 @@ function topologyOf(ring: Graph, tree: Graph, devices: readonly number[]): Topol
     const circle = (ring.devices[channel] as readonly number[]).map(rankOf);
     const start = circle.indexOf(0);
     const chain = (tree.devices[channel] as readonly number[]).map(rankOf).reverse();
-    return { ring: circle.map((_, i) => ringAt(circle, start + i)), chain };
+    return { ring: circle.map((_, i) => ringAt(circle, start + i)), tree: chainTree(chain) };
   });
   return {
     name: "Hopper GPUs with the given graph",
     ranks: devices.length,
+    nodes: 1,
+    evidence: "measured",
     channels: [...paths, ...paths],
     ringSearch: { channels: ring.channels, bandwidth: ring.bandwidth },
     treeSearch: { channels: tree.channels, bandwidth: tree.bandwidth, pattern: tree.pattern },
@@ -69,7 +77,7 @@ function singleRank(topology: Topology): Topology {
   return {
     ...topology,
     ranks: 1,
-    channels: topology.channels.map(() => ({ ring: [0], chain: [0] })),
+    channels: topology.channels.map(() => ({ ring: [0], tree: chainTree([0]) })),
   };
 }
 

@@ -12,14 +12,21 @@ export {
   planOutline,
 } from "./explain.ts";
 export { fastestPath, fastestPathText } from "./fastest-path.ts";
+export type { FoldOrder } from "./fold-order.ts";
 export { graphFile } from "./graph-file.ts";
 export { graphTopology } from "./graph-topology.ts";
+export {
+  type HostNetwork,
+  machineOf,
+  type TopologyName,
+  type TopologyOption,
+  topologies,
+} from "./hosts.ts";
 export { assertRingSize, type NcclPin, resolvePin } from "./pin.ts";
 export { ncclPlan, type PlanFolds, planFolds, separateMask, takeSeparate } from "./plan.ts";
 export type {
   ChannelPlan,
   CopyPlan,
-  FoldOrder,
   HopRounding,
   NcclPlan,
   Part,
@@ -31,6 +38,7 @@ export type {
 } from "./plan-types.ts";
 export { ncclFused, ncclLayout, ncclProgram, programName } from "./program.ts";
 export {
+  algorithmServes,
   type NcclAlgorithm,
   type NcclCollective,
   type NcclProtocol,
@@ -40,10 +48,10 @@ export {
 export { undefinedReason } from "./symmetric.ts";
 export {
   type ChannelPaths,
+  type Evidence,
   h200x8,
-  type NamedTopologies,
   type SearchResult,
   type Topology,
-  topologies,
+  type Tree,
   withRing,
 } from "./topology.ts";

@@ -10,19 +10,14 @@
  * are shrunk, and only there do chunks decide bits.
  *
  * All of Ring's collectives start just after the owner of an element and go round the ring to it. The owner of chunk k of
- * an all-reduce is the rank at ring position k. A tree on one node is a chain, folded from its leaf to its root.
+ * an all-reduce is the rank at ring position k. Tree folds up to its root, PAT up a tree to the owner of each block.
  */
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import { bytesOf } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
-import type {
-  ChannelPlan,
-  FoldOrder,
-  Part,
-  Piece,
-  PlannedPart,
-  SymmetricPlan,
-} from "./plan-types.ts";
+import { type FoldOrder, orderEndingAt, orderEndingAtRank, treeOrder } from "./fold-order.ts";
+import { patOf, patOrders } from "./pat.ts";
+import type { ChannelPlan, Part, Piece, PlannedPart, SymmetricPlan } from "./plan-types.ts";
 import {
   bufferSteps,
   grains,
@@ -33,7 +28,7 @@ import {
   type VersionRules,
 } from "./rules.ts";
 import { elementRangesOf } from "./symmetric.ts";
-import { type ChannelPaths, ringAt } from "./topology.ts";
+import { type ChannelPaths, ringAt, type Topology } from "./topology.ts";
 
 /** The facts of a call that decide its partition. */
 interface PartitionQuestion {
@@ -86,9 +81,12 @@ interface ChunkQuestion {
   readonly collective: NcclCollective;
   readonly algorithm: NcclAlgorithm;
   readonly protocol: NcclProtocol;
-  readonly ranks: number;
+  readonly topology: Pick<Topology, "ranks" | "nodes">;
   readonly elementBytes: number;
   readonly settings: ResolvedSettings;
+  /** Bytes of the call as the cost model counts them, and channels that it uses. */
+  readonly size: number;
+  readonly used: number;
 }
 
 /** One chunk of a part; `offset` counts from the part's start. */
@@ -101,13 +99,17 @@ interface Chunk {
 
 /** Elements of a full chunk in a part of `partLength` elements. */
 export function chunkElements(question: ChunkQuestion, partLength: number): number {
-  const { algorithm, protocol, elementBytes } = question;
-  const bytes =
-    algorithm === "Tree" && protocol === "LL128"
-      ? treeChunkBytes(question, partLength * elementBytes)
-      : chunkBytes(question);
+  const { protocol, elementBytes } = question;
   const grain = grains[protocol];
-  return (bytes / grain) * Math.floor(grain / elementBytes);
+  return (shrunkBytes(question, partLength) / grain) * Math.floor(grain / elementBytes);
+}
+
+/** Bytes of a full chunk; some algorithms take smaller ones for small calls. */
+function shrunkBytes(question: ChunkQuestion, partLength: number): number {
+  const { algorithm, protocol, elementBytes } = question;
+  if (algorithm === "PAT") return patChunkBytes(question);
+  if (algorithm !== "Tree" || protocol !== "LL128") return chunkBytes(question);
+  return treeChunkBytes(question, partLength * elementBytes);
 }
 
 /** Bytes of a full chunk: the capacity of the buffer slots that a message takes. */
@@ -122,15 +124,25 @@ function chunkBytes({ collective, algorithm, protocol, settings }: ChunkQuestion
   return Math.max(1, Math.floor(data / grain)) * grain;
 }
 
-/** Small parts of a Tree over LL128 take smaller chunks, so that its chain is a pipeline. */
+/** Small parts of a Tree over LL128 take smaller chunks, so that it is a pipeline. */
 function treeChunkBytes(question: ChunkQuestion, partBytes: number): number {
-  const { ranks } = question;
-  const depth = 1 + 0.1 * ranks;
+  const { ranks, nodes } = question.topology;
+  const perNode = ranks / nodes;
+  const depth = 1 + Math.floor(Math.log2(nodes)) + 0.1 * perNode;
   let bytes = chunkBytes(question);
   const chunks = (): number => Math.floor(partBytes / bytes);
-  while (chunks() < (64 * depth) / ranks && bytes > 131_072) bytes /= 2;
-  while (chunks() < (16 * depth) / ranks && bytes > 32_768) bytes /= 2;
+  while (chunks() < (64 * depth) / perNode && bytes > 131_072) bytes /= 2;
+  while (chunks() < (16 * depth) / perNode && bytes > 32_768) bytes /= 2;
   return Math.max(1, Math.floor(bytes / grains.LL128)) * grains.LL128;
+}
+
+/** Small calls of PAT take smaller chunks. */
+function patChunkBytes(question: ChunkQuestion): number {
+  const { collective, size, used } = question;
+  const chunks = used * (collective === "allGather" ? 32 : 16);
+  let bytes = chunkBytes(question);
+  while (bytes * chunks > size && bytes > 65_536) bytes /= 2;
+  return Math.max(1, Math.floor(bytes / grains.Simple)) * grains.Simple;
 }
 
 /**
@@ -174,10 +186,7 @@ function bufferOf(protocol: NcclProtocol, settings: ResolvedSettings): number {
 }
 
 /** The facts that decide the pieces of a plan on channels. */
-type ChannelFacts = Pick<
-  ChannelPlan,
-  "ranks" | "collective" | "algorithm" | "protocol" | "dtype" | "root" | "parts" | "paths"
->;
+type ChannelFacts = Omit<ChannelPlan, "accumulator" | "undefinedBlocks" | "pieces">;
 
 /** Limit of pieces of a plan: each is an object. */
 const maxPieces = 2 ** 21;
@@ -193,7 +202,7 @@ function assertPieces(what: string, pieces: number): void {
 }
 
 /**
- * Pieces of a call by Ring or Tree.
+ * Pieces of a call on channels.
  *
  * @throws UnsupportedError for a call with more pieces than the limit.
  */
@@ -205,18 +214,18 @@ export function channelPieces(plan: ChannelFacts): Piece[] {
   if (collective === "allReduce" && plan.algorithm === "Ring") {
     return parts.flatMap((part) => ringPieces(plan, part, paths[part.channel] as ChannelPaths));
   }
-  const blocks = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
-  return Array.from({ length: blocks }, (_, block) =>
-    parts.flatMap((part) => {
-      const order = orderOf(plan, paths[part.channel] as ChannelPaths, block);
-      return plainChunks(part.length, part.chunk).map((chunk) => ({
+  const chunksOf = parts.map((part) => plainChunks(part.length, part.chunk));
+  const orders = parts.map((part) => ordersOf(plan, part));
+  return Array.from({ length: copies }, (_, block) =>
+    parts.flatMap((part, at) =>
+      (chunksOf[at] as Chunk[]).map((chunk) => ({
         ...chunk,
         block,
         channel: part.channel,
         offset: part.offset + chunk.offset,
-        order,
-      }));
-    }),
+        order: orders[at]?.(block) as FoldOrder,
+      })),
+    ),
   ).flat();
 }
 
@@ -233,23 +242,22 @@ function ringPieces(plan: ChannelFacts, part: PlannedPart, { ring }: ChannelPath
   }));
 }
 
-/** The order of a block where it does not depend on the chunk. */
-function orderOf(
-  { collective, root }: ChannelFacts,
-  paths: ChannelPaths,
-  block: number,
-): FoldOrder {
+/** The order of each block in a part, where it does not depend on the chunk. */
+function ordersOf(plan: ChannelFacts, part: PlannedPart): (block: number) => FoldOrder {
+  const { collective, algorithm, root } = plan;
+  const { ring, tree } = plan.paths[part.channel] as ChannelPaths;
   switch (collective) {
     case "allReduce":
-      return treeOrder(paths);
+      return () => treeOrder(tree);
     case "reduceScatter":
-      return orderEndingAtRank(paths.ring, block);
+      if (algorithm === "PAT") return patOrders(patOf(plan, part));
+      return (block) => orderEndingAtRank(ring, block);
     case "reduce":
-      return orderEndingAtRank(paths.ring, root);
+      return () => orderEndingAtRank(ring, root);
     case "allGather":
-      return [block];
+      return (block) => [block];
     case "broadcast":
-      return [root];
+      return () => [root];
   }
 }
 
@@ -284,27 +292,4 @@ export function symmetricPieces(
 export function copyPieces(count: number): Piece[] {
   if (count === 0) return [];
   return [{ block: 0, channel: 0, loop: 0, chunk: 0, offset: 0, length: count, order: [0] }];
-}
-
-/** Orders of each ring, computed once and shared. */
-const rotations = new WeakMap<readonly number[], readonly FoldOrder[]>();
-
-/** The order that ends at ring position `position`. */
-function orderEndingAt(ring: readonly number[], position: number): FoldOrder {
-  let known = rotations.get(ring);
-  if (known === undefined) {
-    known = ring.map((_, end) => ring.map((_, step) => ringAt(ring, end + 1 + step)));
-    rotations.set(ring, known);
-  }
-  return known[position] as FoldOrder;
-}
-
-/** The order that ends at a rank. */
-function orderEndingAtRank(ring: readonly number[], rank: number): FoldOrder {
-  return orderEndingAt(ring, ring.indexOf(rank));
-}
-
-/** The order of a tree on one node. */
-function treeOrder({ chain }: ChannelPaths): FoldOrder {
-  return chain;
 }

@@ -9,8 +9,11 @@ import { type NcclSettings, resolveSettings } from "./rules.ts";
 
 /** The pinned settings; a field that is left out is NCCL's choice. */
 export interface NcclPin extends NcclSettings {
-  /** Tree exists for all-reduces alone: other collectives keep NCCL's choice, as under `NCCL_ALGO=allreduce:tree`. */
-  readonly algorithm?: "Ring" | "Tree" | undefined;
+  /**
+   * Tree serves all-reduces alone, PAT reduce-scatters and all-gathers between hosts: other collectives keep NCCL's choice, as
+   * under `NCCL_ALGO=allreduce:tree`.
+   */
+  readonly algorithm?: "Ring" | "Tree" | "PAT" | undefined;
   /** NCCL_PROTO. */
   readonly protocol?: "LL" | "LL128" | "Simple" | undefined;
   /** Exact number of channels: `minChannels` and `maxChannels` in one. */
@@ -27,7 +30,7 @@ const kinds: OptionKinds<NcclPin> = {
   ...{ rings: true, buffSize: true, llBuffSize: true, ll128BuffSize: true },
 };
 
-const words = { algorithm: ["Ring", "Tree"], protocol: ["LL", "LL128", "Simple"] } as const;
+const words = { algorithm: ["Ring", "Tree", "PAT"], protocol: ["LL", "LL128", "Simple"] } as const;
 
 /** Checks a pin, and replaces `channels` by `minChannels` and `maxChannels`. */
 export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {

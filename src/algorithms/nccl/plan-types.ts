@@ -4,11 +4,9 @@ import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Forced } from "./choice.ts";
+import type { FoldOrder } from "./fold-order.ts";
 import type { NcclAlgorithm, NcclCollective, NcclProtocol, NcclSettings } from "./rules.ts";
-import type { ChannelPaths, Topology } from "./topology.ts";
-
-/** Ranks in the order in which their contributions are folded. */
-export type FoldOrder = readonly number[];
+import type { ChannelPaths, Evidence, Topology } from "./topology.ts";
 
 /** `none` where nothing is multiplied, or never fused; `byPosition`: see `isFusedAt`. */
 export type HopRounding = "none" | "fused" | "separate" | "byPosition";
@@ -27,7 +25,7 @@ export interface Piece {
   /** First element within the block; rounding by position counts from here. */
   readonly offset: number;
   readonly length: number;
-  /** Ranks in fold order; the sender for a copy. */
+  /** Contributions from left to right; the sender for a copy. */
   readonly order: FoldOrder;
 }
 
@@ -67,6 +65,8 @@ export interface PlannedPart extends Part {
 export interface PlanFacts {
   readonly version: string;
   readonly topology: string;
+  readonly nodes: number;
+  readonly evidence: Evidence;
   readonly ranks: number;
   readonly collective: NcclCollective;
   readonly dtype: DType;
@@ -85,12 +85,12 @@ export interface PlanFacts {
   readonly pieces: readonly Piece[];
 }
 
-/** A call on channels, by Ring or Tree. */
+/** A call on channels. */
 export interface ChannelPlan extends PlanFacts {
   readonly algorithm: NcclAlgorithm;
   readonly protocol: NcclProtocol;
   readonly parts: readonly PlannedPart[];
-  /** Ring and chain of every used channel. */
+  /** Ring and tree of every used channel. */
   readonly paths: readonly ChannelPaths[];
 }
 

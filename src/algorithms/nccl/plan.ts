@@ -18,7 +18,7 @@ import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
-import { channelBudget, choose, modelBytes } from "./choice.ts";
+import { type Choice, channelBudget, choose, modelBytes } from "./choice.ts";
 import { channelPieces, chunkElements, copyPieces, partition, symmetricPieces } from "./pieces.ts";
 import type {
   ChannelPlan,
@@ -38,7 +38,7 @@ import {
   undefinedBlocks,
 } from "./symmetric.ts";
 import { symmetricFold } from "./symmetric-fold.ts";
-import { channelsOf } from "./topology.ts";
+import { channelsOf, type Topology } from "./topology.ts";
 
 /** NCCL's plan of a call. Throws for unknown versions, and for worlds and settings that NCCL has no plan for. */
 export function ncclPlan(request: PlanRequest): NcclPlan {
@@ -50,9 +50,17 @@ export function ncclPlan(request: PlanRequest): NcclPlan {
   const root = rooted ? (request.root ?? -1) : -1;
   check(request, root, rooted);
   const call = { ranks, collective, dtype, op, count, root };
-  const facts = { ...call, version: rules.version, topology: topology.name };
+  const facts = {
+    ...call,
+    version: rules.version,
+    topology: topology.name,
+    nodes: topology.nodes,
+    evidence: topology.evidence,
+  };
   if (ranks === 1) return copyPlan(facts);
-  if (symmetric !== undefined && hasSymmetricKernel(collective, dtype, op)) {
+  // Symmetric kernels need every rank's memory within reach.
+  const isWithin = symmetric !== undefined && topology.nodes === 1;
+  if (isWithin && hasSymmetricKernel(collective, dtype, op)) {
     return symmetricPlan(facts, collective, symmetric, settings);
   }
   return channelPlan(facts, request, settings);
@@ -72,23 +80,32 @@ function channelPlan(
   const elementBytes = bytesOf(dtype);
   const bytes = count * elementBytes;
   const size = modelBytes(collective, ranks, bytes);
-  const choice = choose({ collective, topology, dtype, size, forced });
   const everyChannel = channelsOf(topology, settings);
   const channels = everyChannel.length;
-  const call = { ...choice, collective, ranks, elementBytes };
-  const budget = channelBudget({ ...call, topology, bytes, channels });
-  const parts = partition({ ...call, rules: rulesOf(version), count, channels, budget }).map(
-    (part) => ({ ...part, chunk: chunkElements({ ...call, settings }, part.length) }),
-  );
+  const choice = choose({
+    ...{ collective, topology, dtype, channels, size, forced },
+    scales: op !== undefined && isScaled(op),
+  });
+  const call = { ...choice, collective, ranks, topology, elementBytes };
+  const budget = channelBudget({ ...call, bytes, channels });
+  const cut = partition({ ...call, rules: rulesOf(version), count, channels, budget });
+  const chunking = { ...call, settings, size, used: cut.length };
+  const parts = cut.map((part) => ({ ...part, chunk: chunkElements(chunking, part.length) }));
   const paths = everyChannel.slice(0, parts.length);
   const rounding = op === undefined ? "none" : hopRounding(dtype, op, choice.protocol);
-  const plan = { ...facts, ...choice, parts, paths, channels: parts.length, rounding };
+  const evidence = isForcedOffLink(choice, topology) ? "source" : facts.evidence;
+  const plan = { ...facts, ...choice, evidence, parts, paths, channels: parts.length, rounding };
   // A gather through symmetric memory copies the same blocks, but by a kernel of which only the defect is known.
-  const copied = symmetric !== undefined && collective === "allGather";
+  const copied = symmetric !== undefined && topology.nodes === 1 && collective === "allGather";
   const wrong = copied ? undefinedBlocks({ collective, ranks, bytes }, symmetric) : [];
   return withPieces({ ...plan, accumulator: "element" as const, undefinedBlocks: wrong }, () =>
     channelPieces(plan),
   );
+}
+
+/** True for LL128 between nodes: over sockets NCCL takes it only when it is forced, and no result of it was recorded. */
+function isForcedOffLink({ protocol }: Choice, { nodes }: Topology): boolean {
+  return protocol === "LL128" && nodes > 1;
 }
 
 function symmetricPlan(
@@ -190,11 +207,15 @@ export const patternBytes = 960;
 /** Packs of 16 bytes, within a pattern, that are fused whole; of the others the second 8 bytes are not. */
 const wholePacks: readonly number[] = [7, 15, 23, 31];
 
+/** True for an operator that multiplies contributions, or divides their sum. */
+function isScaled(op: ReduceOp): boolean {
+  return op === "avg" || typeof op === "object";
+}
+
 /** The rounding of the hops of a call. */
 function hopRounding(dtype: DType, op: ReduceOp, protocol: NcclProtocol): HopRounding {
   const { kind, bytes } = dtypeInfo[dtype];
-  const scales = op === "avg" || typeof op === "object";
-  if (!scales || kind !== "float" || bytes === 1) return "none";
+  if (!isScaled(op) || kind !== "float" || bytes === 1) return "none";
   if (protocol !== "LL128") return "fused";
   return bytes === 2 ? "separate" : "byPosition";
 }

@@ -7,9 +7,11 @@
  * The program consists of NCCL's own primitives, a lane for each rank and channel. Position p of a ring is p steps from rank 0
  * along `next`. All messages of a loop travel in the same direction.
  *
- * Tree on one node is a chain of ranks: pieces are folded up the chain, and results go down again. NCCL runs both
- * directions side by side, in two halves of a block of threads. Here one lane interleaves them. Their distance is the
- * number of steps that a piece needs to the root and back, so that neither direction waits for the other.
+ * Tree folds pieces on the way up, and results go down again. NCCL runs both directions side by side, in two halves of a
+ * block of threads. Here one lane interleaves them. Their distance is the number of steps that a piece needs from a rank to
+ * the root and back, so that neither direction waits for the other.
+ *
+ * PAT sends the values of several blocks in one message of NCCL; here each has a message of its own.
  *
  * The symmetric kernels load and store each other's memory; here a load is a send of the raw value. A sent value counts
  * as a partial. A rank takes its own contribution as a partial too, so that the fold is the same on every rank. These
@@ -21,32 +23,47 @@ import { type Lane, ProgramBuilder } from "../builder.ts";
 import type { FusedFold, FusedPlan, Operand, Place } from "../fuse.ts";
 import type { ChunkTable, Layout } from "../layout.ts";
 import { input, output, type Program, scratch } from "../program.ts";
-import type { ChannelPlan, FoldOrder, NcclPlan, Piece, SymmetricPlan } from "./plan-types.ts";
-import { ringAt } from "./topology.ts";
+import { type FoldOrder, ranksOf } from "./fold-order.ts";
+import { patOf, patSchedule } from "./pat.ts";
+import type { ChannelPlan, NcclPlan, Piece, SymmetricPlan } from "./plan-types.ts";
+import { levelsOf, ringAt, type Tree } from "./topology.ts";
 
-/** The folds of a plan, one for each piece. */
+/** The folds of a plan: a group for each piece. */
 export function ncclFused(plan: NcclPlan): FusedPlan {
   const perBlock = piecesPerBlock(plan);
-  const groups = plan.pieces.map((piece, i) => [fusedFold(plan, piece, i % perBlock, perBlock)]);
+  const groups = plan.pieces.map((piece, i) => foldsOf(plan, piece, i % perBlock, perBlock));
   // In place, a fold reads no input that another fold's output overwrites.
   return { groups, inPlaceSafe: true, independent: true };
 }
 
-function fusedFold(plan: NcclPlan, piece: Piece, index: number, perBlock: number): FusedFold {
+/** The folds of a piece: those of nested orders first, each before the one that uses it. */
+function foldsOf(plan: NcclPlan, piece: Piece, index: number, perBlock: number): FusedFold[] {
   const { collective, accumulator } = plan;
   const { reduces } = specifications[collective];
   const { block, order } = piece;
-  const input = (collective === "reduceScatter" ? block * perBlock : 0) + index;
+  const chunk = (collective === "reduceScatter" ? block * perBlock : 0) + index;
   // Symmetric kernels exchange raw values, which count as partials of one rank.
   const later = accumulator === "float32" ? "partial" : "contribution";
-  return {
-    operands: order.map((rank, i): Operand => {
-      return { kind: i === 0 ? "contribution" : later, place: { rank, chunk: input } };
-    }),
+  const group: FusedFold[] = [];
+  const operandOf = (each: FoldOrder[number], i: number): Operand => {
+    if (typeof each === "number") {
+      return { kind: i === 0 ? "contribution" : later, place: { rank: each, chunk } };
+    }
+    const [only] = each;
+    if (each.length === 1 && typeof only === "number") {
+      return { kind: "partial", place: { rank: only, chunk } };
+    }
+    const operands = each.map(operandOf);
+    return { kind: "fold", fold: group.push({ operands, final: false, reduces, targets: [] }) - 1 };
+  };
+  const operands = order.map(operandOf);
+  group.push({
+    operands,
     final: reduces,
     reduces,
     targets: targetsOf(plan, block, index, perBlock),
-  };
+  });
+  return group;
 }
 
 /** The output chunks of a piece. */
@@ -100,17 +117,14 @@ function blockTable(plan: NcclPlan, blocks: number): ChunkTable {
 export function ncclProgram(plan: NcclPlan): Program {
   const { collective, ranks, root } = plan;
   const perBlock = piecesPerBlock(plan);
-  const direct = plan.algorithm === "Symmetric";
-  const dealt = direct && collective === "allReduce" && plan.protocol === "LD";
   const program = new ProgramBuilder({
     collective,
     algorithm: programName(plan),
     ranks,
     root,
     chunksPerBlock: perBlock,
-    channels:
-      plan.algorithm === "Ring" || plan.algorithm === "Tree" ? Math.max(1, plan.channels) : 1,
-    scratchChunks: direct ? (dealt ? perBlock : ranks) : 0,
+    channels: "paths" in plan ? Math.max(1, plan.channels) : 1,
+    scratchChunks: scratchOf(plan, perBlock),
   });
   if (perBlock === 0) return program.build();
   if (plan.algorithm === "Symmetric") writeSymmetric(program, plan, perBlock);
@@ -119,6 +133,20 @@ export function ncclProgram(plan: NcclPlan): Program {
     program.everyRank((lane) => lane.copy(input(0), output(0), { final: reduces }));
   } else writeChannels(program, plan, perBlock);
   return program.build();
+}
+
+/** Chunks of scratch: on a tree one for each piece of a block. */
+function scratchOf(plan: NcclPlan, perBlock: number): number {
+  if (plan.algorithm === "Symmetric") return isDealt(plan) ? perBlock : plan.ranks;
+  if (plan.algorithm === "PAT") return plan.collective === "reduceScatter" ? perBlock : 0;
+  if (plan.algorithm !== "Tree") return 0;
+  return plan.paths.some(({ tree }) => tree.children.some(({ length }) => length > 1))
+    ? perBlock
+    : 0;
+}
+
+function isDealt({ collective, protocol }: SymmetricPlan): boolean {
+  return collective === "allReduce" && protocol === "LD";
 }
 
 /** `Ring LL128`, `Symmetric LD`, `Copy`. */
@@ -135,14 +163,32 @@ function writeChannels(program: ProgramBuilder, plan: ChannelPlan, perBlock: num
     if (!firsts.has(channel)) firsts.set(channel, i);
     lasts.set(channel, i + 1);
   }
-  for (const { channel } of parts) {
+  for (const part of parts) {
+    const { channel } = part;
     const first = firsts.get(channel) ?? 0;
     const path = paths[channel];
     if (path === undefined) continue;
-    const ring = { program, ranks, perBlock, channel, first, end: lasts.get(channel) ?? first };
-    if (algorithm === "Tree") writeTree({ ...ring, chain: path.chain });
-    else ringWriters[collective]({ ...ring, ring: path.ring });
+    const range = { program, ranks, perBlock, channel, first, end: lasts.get(channel) ?? first };
+    if (algorithm === "Tree") writeTree({ ...range, tree: path.tree });
+    else if (algorithm === "PAT") writePat({ ...range, tree: patOf(plan, part) });
+    else ringWriters[collective]({ ...range, ring: path.ring });
   }
+}
+
+/** One channel of a program: its pieces `first` to `end` of each block. */
+interface ChannelRange {
+  readonly program: ProgramBuilder;
+  readonly ranks: number;
+  /** Pieces of a block. */
+  readonly perBlock: number;
+  readonly channel: number;
+  readonly first: number;
+  readonly end: number;
+}
+
+/** One channel of a program with its tree: of ranks, or of distances for PAT. */
+interface TreeChannel extends ChannelRange {
+  readonly tree: Tree;
 }
 
 const ringWriters: { readonly [C in ChannelPlan["collective"]]: (ring: RingChannel) => void } = {
@@ -153,15 +199,8 @@ const ringWriters: { readonly [C in ChannelPlan["collective"]]: (ring: RingChann
   broadcast: writeRingBroadcast,
 };
 
-/** One channel of a program: its ring and its pieces `first` to `end` of each block. */
-interface RingChannel {
-  readonly program: ProgramBuilder;
-  readonly ranks: number;
-  /** Pieces of a block. */
-  readonly perBlock: number;
-  readonly channel: number;
-  readonly first: number;
-  readonly end: number;
+/** One channel of a program with its ring. */
+interface RingChannel extends ChannelRange {
   readonly ring: readonly number[];
 }
 
@@ -261,36 +300,97 @@ function forEachRank(
   });
 }
 
-/** One channel of a program: its chain, leaf first, and its pieces. */
-interface ChainChannel extends Omit<RingChannel, "ring"> {
-  readonly chain: readonly number[];
-}
-
-/** All pieces of a channel up and down its chain. */
-function writeTree({ program, channel, first, end, chain }: ChainChannel): void {
-  const root = chain.length - 1;
-  chain.forEach((rank, place) => {
+/** All pieces of a channel up and down its tree. */
+function writeTree({ program, channel, first, end, tree }: TreeChannel): void {
+  const parents = new Map<number, number>();
+  for (const { rank, depth } of levelsOf(tree)) {
     const lane = program.lane(rank, channel);
-    const child = chain[place - 1] ?? -1;
-    const parent = chain[place + 1] ?? -1;
-    const delay = 2 * (root - place);
+    const children = tree.children[rank] ?? [];
+    for (const child of children) parents.set(child, rank);
+    const parent = parents.get(rank);
+    const delay = 2 * depth;
     for (let piece = first; piece < end + delay; piece++) {
       if (piece < end) {
-        if (place === 0) lane.send(input(piece), parent);
-        else if (place < root) lane.recvReduceSend(child, input(piece), parent);
-        else lane.recvReduceCopySend(child, input(piece), output(piece), child, { final: true });
+        const up = { children, parent, held: scratch(piece) };
+        foldChildren(lane, up, input(piece), output(piece));
       }
       const back = piece - delay;
-      if (back < first || place === root) continue;
-      if (place > 0) lane.recvCopySend(parent, output(back), child);
-      else lane.recv(parent, output(back));
+      if (back < first || parent === undefined) continue;
+      const [child, ...others] = children;
+      if (child === undefined) lane.recv(parent, output(back));
+      else lane.recvCopySend(parent, output(back), child);
+      for (const other of others) lane.send(output(back), other);
     }
+  }
+}
+
+/** A rank's part in one fold up a tree. */
+interface Upward {
+  readonly children: readonly number[];
+  /** `undefined` for the root, which keeps the result. */
+  readonly parent: number | undefined;
+  /** Scratch for the value between two children. */
+  readonly held: number;
+}
+
+/**
+ * Folds a rank's contribution with its children's values and sends the result to its parent. The root stores it, and sends it
+ * down to its children where `down` says so.
+ */
+function foldChildren(
+  lane: Lane,
+  { children, parent, held }: Upward,
+  own: number,
+  result: number,
+  down: readonly number[] = parent === undefined ? children : [],
+): void {
+  if (children.length === 0 && parent !== undefined) lane.send(own, parent);
+  children.forEach((child, i) => {
+    const read = i === 0 ? own : held;
+    if (i < children.length - 1) lane.recvReduceCopy(child, read, held);
+    else if (parent !== undefined) lane.recvReduceSend(child, read, parent);
+    else if (down[0] === undefined) lane.recvReduceCopy(child, read, result, { final: true });
+    else lane.recvReduceCopySend(child, read, result, down[0], { final: true });
   });
+  for (const child of down.slice(1)) lane.send(result, child);
+}
+
+/** Every block of a reduce-scatter up its tree to its owner, every block of an all-gather down to all. */
+function writePat({ program, ranks, perBlock, channel, first, end, tree }: TreeChannel): void {
+  const gathers = program.frame.collective === "allGather";
+  const schedule = patSchedule(ranks);
+  if (gathers) schedule.reverse();
+  for (let rank = 0; rank < ranks; rank++) {
+    const lane = program.lane(rank, channel);
+    const behind = (steps: number): number => (rank - steps + ranks) % ranks;
+    const ahead = (steps: number): number => (rank + steps) % ranks;
+    for (let piece = first; piece < end; piece++) {
+      for (const distance of schedule) {
+        const block = ahead(distance) * perBlock + piece;
+        const steps = (tree.children[distance] ?? []).map((child) => child - distance);
+        const toParent = distance & -distance;
+        if (gathers) {
+          const result = output(block);
+          const [next, ...others] = steps.map(behind).reverse();
+          if (distance === 0) {
+            if (next !== undefined) lane.send(input(piece), next);
+            lane.copy(input(piece), result);
+          } else if (next === undefined) lane.recv(ahead(toParent), result);
+          else lane.recvCopySend(ahead(toParent), result, next);
+          for (const other of others) lane.send(result, other);
+        } else {
+          const parent = distance === 0 ? undefined : ahead(toParent);
+          const up = { children: steps.map(behind), parent, held: scratch(piece) };
+          foldChildren(lane, up, input(block), output(piece), []);
+        }
+      }
+    }
+  }
 }
 
 /** Writes the program of a symmetric plan. */
 function writeSymmetric(program: ProgramBuilder, plan: SymmetricPlan, perBlock: number): void {
-  if (plan.collective === "allReduce" && plan.protocol === "LD") writeDealt(program, plan);
+  if (isDealt(plan)) writeDealt(program, plan);
   else writeDirect(program, plan, perBlock);
 }
 
@@ -306,11 +406,11 @@ function writeDirect(program: ProgramBuilder, plan: SymmetricPlan, perBlock: num
       const from = (rank + ranks - step) % ranks;
       lane.send(input(blockOf(to) * perBlock), to).recv(from, scratch(from));
     }
-    foldScratch(lane, pieces[own]?.order ?? []);
+    foldScratch(lane, ranksOf(pieces[own]?.order ?? []));
   });
 }
 
-function foldScratch(lane: Lane, order: FoldOrder): void {
+function foldScratch(lane: Lane, order: readonly number[]): void {
   const [first = 0, ...rest] = order;
   rest.forEach((rank, i) => {
     const last = i === rest.length - 1;
@@ -320,10 +420,10 @@ function foldScratch(lane: Lane, order: FoldOrder): void {
 }
 
 /** Each range is folded by its owner, which then stores the result on every rank. */
-function writeDealt(program: ProgramBuilder, { ranks, pieces }: SymmetricPlan): void {
+function writeDealt(program: ProgramBuilder, { pieces }: SymmetricPlan): void {
   program.everyRank((lane, rank) => {
     pieces.forEach(({ order }, piece) => {
-      const [owner = 0, ...others] = order;
+      const [owner = 0, ...others] = ranksOf(order);
       if (rank !== owner) {
         lane.send(input(piece), owner);
         return;
@@ -336,9 +436,9 @@ function writeDealt(program: ProgramBuilder, { ranks, pieces }: SymmetricPlan): 
       });
     });
     pieces.forEach(({ order }, piece) => {
-      const owner = order[0] ?? 0;
+      const [owner = 0, ...others] = ranksOf(order);
       if (rank !== owner) lane.recv(owner, output(piece));
-      else for (let step = 1; step < ranks; step++) lane.send(output(piece), order[step] ?? 0);
+      else for (const other of others) lane.send(output(piece), other);
     });
   });
 }

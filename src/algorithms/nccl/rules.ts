@@ -1,5 +1,5 @@
 /**
- * The rules of NCCL on one node: algorithms and protocols with their constants, known versions, and settings with defaults.
+ * The rules of NCCL: algorithms and protocols with their constants, known versions, and settings with defaults.
  *
  * NCCL's rules change between versions, and rules of one version say nothing about another. Everything in this folder was read
  * from 2.28.9 and checked against its recorded results. So that is the only known version; `2.28` is short for it. Versions
@@ -9,8 +9,8 @@
 import { UnsupportedError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 
-/** Algorithms that a single node without in-switch reduction has, in the order NCCL tries them. */
-export const algorithms = ["Tree", "Ring"] as const;
+/** Algorithms without in-network reduction, in the order NCCL tries them. */
+export const algorithms = ["Tree", "Ring", "PAT"] as const;
 
 /** Protocols, in the order NCCL tries them. */
 export const protocols = ["LL", "LL128", "Simple"] as const;
@@ -21,8 +21,19 @@ export type NcclAlgorithm = (typeof algorithms)[number];
 /** Layout of a message in the channel's buffer. */
 export type NcclProtocol = (typeof protocols)[number];
 
-/** Collectives that Ring serves; Tree serves `allReduce` alone. */
+/** Collectives with known plans: those that Ring serves. */
 export type NcclCollective = "allReduce" | "reduceScatter" | "reduce" | "allGather" | "broadcast";
+
+/** Collectives of the algorithms that do not serve all. */
+const served: { readonly [A in NcclAlgorithm]?: readonly string[] } = {
+  Tree: ["allReduce"],
+  PAT: ["reduceScatter", "allGather"],
+};
+
+/** True for a collective that an algorithm serves. */
+export function algorithmServes(algorithm: NcclAlgorithm, collective: string): boolean {
+  return served[algorithm]?.includes(collective) ?? true;
+}
 
 /** Messages that fit into a channel's buffer. */
 export const bufferSteps = 8;

@@ -1,34 +1,48 @@
 /**
  * Results of NCCL's search on a machine: the facts that every plan starts from.
  *
- * They come from a preset or from a graph file of NCCL. A *channel* has a ring (from rank 0 along its `next` pointers)
- * and a chain (NCCL's tree on a single node, leaf first). The figures of the search, before NCCL doubles the channels,
+ * They come from a preset, from the number of hosts or from a graph file of NCCL. A *channel* has a ring (from rank 0 along its
+ * `next` pointers) and a tree, which is a chain on a single node. The figures of the search, before NCCL doubles the channels,
  * are used in the cost model only.
  */
 import { UnsupportedError } from "../../api/errors.ts";
 import type { ResolvedSettings } from "./rules.ts";
 
-/** Ring and chain of one channel, in ranks. */
+/** A tree of ranks. */
+export interface Tree {
+  readonly root: number;
+  /** Children of each rank, in the order in which their values are folded. */
+  readonly children: readonly (readonly number[])[];
+}
+
+/** Ring and tree of one channel, in ranks. */
 export interface ChannelPaths {
   /** `ring[0]` is rank 0, `ring[i + 1]` the next of `ring[i]`. */
   readonly ring: readonly number[];
-  /** From the leaf to the root. */
-  readonly chain: readonly number[];
+  readonly tree: Tree;
 }
 
 /** The result of the search for one kind of graph. */
 export interface SearchResult {
   readonly channels: number;
-  /** GB/s of one channel between GPUs of the node. */
+  /** GB/s of one channel between GPUs of a node. */
   readonly bandwidth: number;
+  /** GB/s of one channel between nodes; that within a node when left out. */
+  readonly interBandwidth?: number | undefined;
   /** NCCL's number for the shape of the graph; a balanced tree when left out. */
   readonly pattern?: number | undefined;
 }
 
-/** The facts about one node and the ranks on it. */
+/** The evidence for plans on a machine: recorded results of NCCL, or the reading of its source alone. */
+export type Evidence = "measured" | "source";
+
+/** The facts about nodes and the ranks on them. */
 export interface Topology {
   readonly name: string;
   readonly ranks: number;
+  /** Nodes that the ranks are spread over; each has one rank, or all are on one. */
+  readonly nodes: number;
+  readonly evidence: Evidence;
   readonly channels: readonly ChannelPaths[];
   readonly ringSearch: SearchResult;
   readonly treeSearch: SearchResult;
@@ -36,19 +50,36 @@ export interface Topology {
   readonly sameChannels: boolean;
 }
 
+/** NCCL's number for a tree with all edges of a node on one GPU. */
+export const plainTree = 3;
+
+/** A chain of ranks, from the leaf to the root, as a tree. */
+export function chainTree(chain: readonly number[]): Tree {
+  const children: number[][] = chain.map(() => []);
+  chain.forEach((rank, place) => {
+    const child = chain[place - 1];
+    if (child !== undefined) children[rank] = [child];
+  });
+  return { root: chain.at(-1) ?? 0, children };
+}
+
+/** Ranks from the root down, level by level, each with its distance from the root. */
+export function levelsOf({
+  root,
+  children,
+}: Tree): { readonly rank: number; readonly depth: number }[] {
+  const found = [{ rank: root, depth: 0 }];
+  for (let at = 0; at < found.length; at++) {
+    const { rank, depth } = found[at] as { rank: number; depth: number };
+    for (const child of children[rank] ?? []) found.push({ rank: child, depth: depth + 1 });
+  }
+  return found;
+}
+
 /** GPUs of the preset, its channels, and the channels of the search before NCCL doubles them. */
 const presetGpus = 8;
 const presetChannels = 24;
 const searchChannels = 12;
-
-/** Machines with a name. */
-export interface NamedTopologies {
-  /** Eight H200 behind NVSwitch. */
-  readonly h200x8: (ranks: number) => Topology;
-}
-
-/** The named presets. */
-export const topologies: NamedTopologies = { h200x8 };
 
 /** The first `ranks` GPUs of eight H200 behind NVSwitch, GPU r as rank r. */
 export function h200x8(ranks: number): Topology {
@@ -62,12 +93,17 @@ export function h200x8(ranks: number): Topology {
     );
   }
   const ring = Array.from({ length: ranks }, (_, rank) => rank);
+  const trees = Array.from({ length: searchChannels }, (_, channel) =>
+    chainTree(presetChain(ranks, channel)),
+  );
   return {
     name: "h200x8",
     ranks,
+    nodes: 1,
+    evidence: "measured",
     channels: Array.from({ length: presetChannels }, (_, channel) => ({
       ring,
-      chain: presetChain(ranks, channel % searchChannels),
+      tree: trees[channel % searchChannels] as Tree,
     })),
     ringSearch: { channels: searchChannels, bandwidth: 30 },
     treeSearch: { channels: searchChannels, bandwidth: ranks === 2 ? 60 : ranks === 3 ? 40 : 30 },
@@ -101,7 +137,7 @@ export function ringAt(ring: readonly number[], i: number): number {
 }
 
 /**
- * The same node with another ring in every channel, as from a graph file with permuted rings. `order` is the ranks in the
+ * The same machine with another ring in every channel, as from a graph file with permuted rings. `order` is the ranks in the
  * order of their `next` pointers.
  */
 export function withRing(topology: Topology, order: readonly number[]): Topology {
@@ -110,6 +146,6 @@ export function withRing(topology: Topology, order: readonly number[]): Topology
   return {
     ...topology,
     name: `${topology.name} with rings ${ring.join("-")}`,
-    channels: topology.channels.map(({ chain }) => ({ ring, chain })),
+    channels: topology.channels.map(({ tree }) => ({ ring, tree })),
   };
 }

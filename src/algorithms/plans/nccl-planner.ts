@@ -7,6 +7,7 @@ import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import {
+  algorithmServes,
   type Forced,
   fastestPath,
   fastestPathText,
@@ -32,7 +33,7 @@ export interface NcclPlannerOptions {
   /** The topology of a number of ranks. Throws for more than there are devices. */
   readonly topology: (ranks: number) => Topology;
   readonly settings: NcclSettings;
-  /** Algorithm and protocol that NCCL_ALGO and NCCL_PROTO force; Tree applies to all-reduces only, as `allreduce:tree`. */
+  /** Algorithm and protocol that NCCL_ALGO and NCCL_PROTO force; an algorithm only for the collectives that it serves. */
   readonly forced: Forced;
 }
 
@@ -67,7 +68,8 @@ export class NcclPlanner {
     const found = this.#plans.get(key);
     if (found !== undefined) return found;
     const { version, topology, settings, forced } = this.#options;
-    const isTreeless = forced.algorithm === "Tree" && collective !== "allReduce";
+    const isServed =
+      forced.algorithm === undefined || algorithmServes(forced.algorithm, collective);
     const request = {
       version,
       topology: topology(ranks),
@@ -76,7 +78,7 @@ export class NcclPlanner {
       op,
       count,
       settings,
-      forced: isTreeless ? { protocol: forced.protocol } : forced,
+      forced: isServed ? forced : { protocol: forced.protocol },
       symmetric,
     };
     const plan = new NcclCallPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));
@@ -121,13 +123,15 @@ class NcclCallPlan implements Plan {
   get claim(): string {
     const { refusal } = this;
     if (refusal !== undefined) return `no call: ${refusal}`;
-    const { version, topology } = this.#plan;
-    return `the same bits as NCCL ${version} on ${topology} without in-switch reduction`;
+    const { version, topology, evidence } = this.#plan;
+    const source = evidence === "source" ? ": from the source, not measured" : "";
+    return `the same bits as NCCL ${version} on ${topology} without in-switch reduction${source}`;
   }
 
   /** Sizes count as nccl-tests counts them: with the blocks of all ranks. */
   get fastest(): string | undefined {
-    const { collective, ranks, count, dtype } = this.#plan;
+    const { collective, ranks, nodes, count, dtype } = this.#plan;
+    if (nodes > 1) return undefined;
     const blocks = collective === "allReduce" ? 1 : ranks;
     const path = fastestPath(collective, ranks, blocks * count * bytesOf(dtype));
     return path && fastestPathText(path);

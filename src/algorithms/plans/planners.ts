@@ -19,16 +19,16 @@ import {
   specifications,
   UnsupportedError,
 } from "../../api/index.ts";
-import { invalid } from "../../api/option-kinds.ts";
 import type { AlgorithmChoice } from "../catalogue.ts";
 import {
   assertRingSize,
   graphTopology,
+  machineOf,
   type NcclPin,
   ncclVersions,
   resolvePin,
   type Topology,
-  topologies,
+  type TopologyOption,
   withRing,
 } from "../nccl/index.ts";
 import type { Link } from "../timing.ts";
@@ -41,7 +41,7 @@ import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 export interface PlanOptions {
   readonly algorithms?: AlgorithmChoice | undefined;
   readonly like?: "nccl-2.28" | undefined;
-  readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
+  readonly topology?: TopologyOption | undefined;
   readonly plan?: NcclPin | undefined;
 }
 
@@ -54,7 +54,7 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   checkChoice(algorithms);
   if (like === undefined) assertUnnamed(options);
   const { algorithm, protocol, rings, ...settings } = resolvePin(options.plan);
-  const topology = pinned(topologyOf(options), rings);
+  const topology = pinned(machineOf(options.topology ?? unnamed.topology), rings);
   const version = like === undefined ? unnamed.version : versionOf(like);
   const forced = { algorithm, protocol };
   const nccl = sharedNcclPlanner(options, version, () => {
@@ -133,32 +133,12 @@ function assertUnnamed({ topology, plan }: PlanOptions): void {
   );
 }
 
-function topologyOf({ topology = unnamed.topology }: PlanOptions): (ranks: number) => Topology {
-  if (typeof topology === "object" && typeof topology?.xml === "string") {
-    return graphTopology(topology.xml);
-  }
-  const name: unknown = topology;
-  if (typeof name === "string" && isNamed(name)) return topologies[name];
-  const found = typeof name === "string" ? `"${name}"` : typeof name;
-  throw invalid(
-    "sim",
-    "topology",
-    found,
-    "the name of a machine that is known",
-    `names are ${Object.keys(topologies).join(", ")}; or pass { xml } with the text of a graph file of NCCL`,
-  );
-}
-
 /** The topology with pinned rings. Those apply to the world; communicators of a split have the rings that NCCL finds. */
 function pinned(found: (ranks: number) => Topology, rings: NcclPin["rings"]) {
   if (rings === undefined) return found;
   if ("xml" in rings) return graphTopology(rings.xml);
   return (ranks: number): Topology =>
     ranks === rings.length ? withRing(found(ranks), rings) : found(ranks);
-}
-
-function isNamed(name: string): name is keyof typeof topologies {
-  return Object.hasOwn(topologies, name);
 }
 
 function versionOf(like: unknown): string {

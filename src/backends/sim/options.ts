@@ -1,5 +1,10 @@
 /** The options of `sim()`. */
-import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
+import type {
+  AlgorithmChoice,
+  LinkOptions,
+  NcclPin,
+  TopologyOption,
+} from "../../algorithms/index.ts";
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { Executor } from "./executor.ts";
@@ -41,10 +46,12 @@ export interface SimOptions {
    */
   readonly like?: "nccl-2.28" | undefined;
   /**
-   * The machine of the followed plans; eight H200 behind NVSwitch when left out. `xml` is the text of a graph file that NCCL
-   * wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE). It applies to exactly as many ranks as it has GPUs.
+   * The machine of the followed plans; eight H200 behind NVSwitch (`"h200x8"`) when left out. `"h200-hosts"` is one H200 on
+   * every host, with sockets at 10 Gb/s between them; `{ hosts, gpusPerHost: 1, network }` names other speeds. `xml` is the text
+   * of a graph file that NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE). It applies to exactly as many ranks as it
+   * has GPUs.
    */
-  readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
+  readonly topology?: TopologyOption | undefined;
   /** The pinned plans of NCCL, as for `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
   readonly plan?: NcclPin | undefined;
   /** The links between ranks, for virtual time. */

@@ -1,5 +1,10 @@
 /** The options of `tcp()`, and their checks. */
-import type { AlgorithmChoice, LinkOptions, NcclPin, topologies } from "../../algorithms/index.ts";
+import type {
+  AlgorithmChoice,
+  LinkOptions,
+  NcclPin,
+  TopologyOption,
+} from "../../algorithms/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { assertCompareCalls } from "../../job/before-calls.ts";
 import { assertTimeout } from "../../job/checks.ts";
@@ -28,7 +33,7 @@ export interface TcpOptions {
   /** The library of the followed plans, as in `sim({ like })`; by default, jobs of up to 8 ranks follow the same plans. */
   readonly like?: "nccl-2.28" | undefined;
   /** The machine of the followed plans, as in `sim({ topology })`. */
-  readonly topology?: keyof typeof topologies | { readonly xml: string } | undefined;
+  readonly topology?: TopologyOption | undefined;
   /** The pinned plans of NCCL, as in `sim({ plan })`. */
   readonly plan?: NcclPin | undefined;
   /** Latency and bandwidth between ranks, for `explain` and `estimate`; those of a loopback connection when left out. */

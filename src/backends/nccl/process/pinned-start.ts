@@ -14,16 +14,17 @@ export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigField
   };
 }
 
-/**
- * Algorithm and protocol, as variables.
- *
- * Tree applies to all-reduces alone: since 2.24, a list without an algorithm for a collective fails its calls.
- */
+/** Values of NCCL_ALGO. Since 2.24 a list without an algorithm for a collective fails its calls, so some name theirs. */
+const algorithmNames = {
+  Ring: "Ring",
+  Tree: "allreduce:tree",
+  PAT: "reducescatter:pat;allgather:pat",
+} as const;
+
+/** Algorithm and protocol, as variables. */
 export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
   return {
-    ...(algorithm !== undefined && {
-      NCCL_ALGO: algorithm === "Tree" ? "allreduce:tree" : algorithm,
-    }),
+    ...(algorithm !== undefined && { NCCL_ALGO: algorithmNames[algorithm] }),
     ...(protocol !== undefined && { NCCL_PROTO: protocol }),
   };
 }

@@ -62,7 +62,7 @@ const flicker = 20;
 test.each(switches)("%s on %i ranks switches at the stated byte", (collective, n, stated) => {
   const topology = h200x8(n);
   const at = (size: number): string =>
-    choose({ collective, topology, dtype: "uint8", size }).protocol;
+    choose({ collective, topology, dtype: "uint8", channels: 24, size }).protocol;
   const found: Record<string, number> = {};
   let low = 1;
   let protocol = at(low);
@@ -90,7 +90,7 @@ test.each(switches)("%s on %i ranks switches at the stated byte", (collective, n
 
 describe("forced", () => {
   const topology = h200x8(8);
-  const question = { topology, dtype: "float32", size: 4096 } as const;
+  const question = { topology, dtype: "float32", channels: 24, size: 4096 } as const;
   test("algorithm or protocol alone leaves the other to NCCL", () => {
     const forced = { algorithm: "Tree" } as const;
     expect(choose({ ...question, collective: "allReduce", forced })).toEqual({

@@ -5,7 +5,12 @@ import { describe, expect, test } from "vitest";
 import { costEntry } from "../../../../src/algorithms/nccl/choice.ts";
 import { graphTopology } from "../../../../src/algorithms/nccl/graph-topology.ts";
 import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
-import { h200x8, type Topology } from "../../../../src/algorithms/nccl/topology.ts";
+import {
+  chainTree,
+  h200x8,
+  levelsOf,
+  type Topology,
+} from "../../../../src/algorithms/nccl/topology.ts";
 
 const hex = (dev: number): string => (dev === 0 ? "0" : `0x${dev.toString(16)}`);
 
@@ -48,7 +53,7 @@ function presetFile(ranks: number): string {
       1,
       1,
       treeSearch.bandwidth,
-      twelve((c) => [...(channels[c]?.chain ?? [])].reverse()),
+      twelve((c) => levelsOf(channels[c]?.tree ?? chainTree([])).map(({ rank }) => rank)),
     ),
     graph(3, 5, 40, [[0]]),
   );
@@ -97,8 +102,8 @@ describe("a file", () => {
       ],
     );
     expect(ranks).toBe(3);
-    const first = { ring: [0, 1, 2], chain: [1, 0, 2] };
-    const second = { ring: [0, 1, 2], chain: [2, 1, 0] };
+    const first = { ring: [0, 1, 2], tree: chainTree([1, 0, 2]) };
+    const second = { ring: [0, 1, 2], tree: chainTree([2, 1, 0]) };
     expect(channels).toEqual([first, second, first, second]);
     expect(twoChannels([[4, 12, 9]], [[4, 12, 9]]).channels[0]?.ring).toEqual([0, 2, 1]);
   });

@@ -129,9 +129,10 @@ describe("chunks", () => {
   const question = {
     collective: "allReduce",
     algorithm: "Ring",
-    ranks: 4,
+    topology: { ranks: 4, nodes: 1 },
     elementBytes: 4,
     settings: resolveSettings(),
+    ...{ size: 1e9, used: 1 },
   } as const;
 
   test("sizes follow from the buffers", () => {
@@ -167,7 +168,7 @@ describe("chunks", () => {
   test("small parts of a Tree over LL128 take smaller ones, in whole grains", () => {
     const tree = { ...question, algorithm: "Tree", protocol: "LL128", elementBytes: 1 } as const;
     for (let length = 1; length < 1e9; length *= 3) {
-      const chunk = chunkElements({ ...tree, ranks: 8 }, length);
+      const chunk = chunkElements({ ...tree, topology: { ranks: 8, nodes: 1 } }, length);
       expect(chunk % 1920).toBe(0);
       expect(chunk).toBeGreaterThan(10_000);
     }

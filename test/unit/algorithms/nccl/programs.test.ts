@@ -5,7 +5,7 @@ import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
 import { ncclFused, ncclLayout, ncclProgram } from "../../../../src/algorithms/nccl/program.ts";
 import type { NcclCollective } from "../../../../src/algorithms/nccl/rules.ts";
-import { h200x8, type Topology } from "../../../../src/algorithms/nccl/topology.ts";
+import { chainTree, h200x8, type Topology } from "../../../../src/algorithms/nccl/topology.ts";
 import { planProblems } from "../../../support/plan-problems.ts";
 import { isAll } from "../../../support/seed.ts";
 
@@ -38,7 +38,7 @@ function shuffled(ranks: number): Topology {
     const rest = Array.from({ length: ranks - 1 }, (_, i) => 1 + ((i + channel) % (ranks - 1)));
     if (channel % 2 === 1) rest.reverse();
     const ring = [0, ...rest];
-    return { ring, chain: [...ring].reverse().map((rank) => (rank + channel) % ranks) };
+    return { ring, tree: chainTree([...ring].reverse().map((rank) => (rank + channel) % ranks)) };
   });
   return { ...base, name: "shuffled", channels };
 }

@@ -27,9 +27,7 @@ describe("a graph file", () => {
     expect(file).toContain('<gpu dev="0xa"/>');
     const { channels } = graphTopology(file)(4);
     expect(new Set(channels.map(({ ring }) => ring.join()))).toEqual(new Set(["0,3,1,2"]));
-    expect(channels.map(({ chain }) => chain)).toEqual(
-      h200x8(4).channels.map(({ chain }) => chain),
-    );
+    expect(channels.map(({ tree }) => tree)).toEqual(h200x8(4).channels.map(({ tree }) => tree));
   });
 });
 

@@ -1,0 +1,241 @@
+/**
+ * Hosts with one GPU each that are joined by sockets, as NCCL finds them on Hopper.
+ *
+ * Only the number of hosts and the speed of their network decide: the search takes the fastest channels that the interface
+ * carries. Rings join the hosts in their order. Half of the channels have tree A of NCCL's double binary tree, the others tree
+ * B. NCCL's results were recorded at 10 Gb/s on up to 32 hosts; everything else follows its source.
+ */
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { graphTopology } from "./graph-topology.ts";
+import {
+  type ChannelPaths,
+  h200x8,
+  plainTree,
+  type SearchResult,
+  type Topology,
+  type Tree,
+} from "./topology.ts";
+
+/** Hosts and the network between them. */
+export interface HostNetwork {
+  /** A communicator has one rank on each of its hosts, so that this is the most ranks of one. */
+  readonly hosts: number;
+  /** NCCL searches the rings of hosts with several GPUs; those come from its graph files. */
+  readonly gpusPerHost: 1;
+  readonly network: {
+    /** NCCL's own network, without InfiniBand. */
+    readonly kind: "socket";
+    /** The interface's speed in `/sys/class/net/NAME/speed`; NCCL takes 10 where it cannot be read. */
+    readonly gigabitsPerSecond: number;
+  };
+}
+
+/** The most hosts: as many as a world has ranks. */
+const maxHosts = 131_072;
+
+/** Speed and number of hosts of the recorded results. */
+const measured = { gigabitsPerSecond: 10, hosts: 32 } as const;
+
+/** The topology of a number of ranks on hosts. Throws for invalid fields, and the function for more ranks than hosts. */
+function hostTopology(network: HostNetwork): (ranks: number) => Topology {
+  assertHosts(network);
+  const { hosts } = network;
+  const { gigabitsPerSecond } = network.network;
+  return (ranks) => {
+    if (ranks > hosts) throw tooFew(ranks, hosts);
+    const key = `${ranks}/${gigabitsPerSecond}`;
+    const topology = recent.get(key) ?? hostsAt(ranks, gigabitsPerSecond);
+    recent.delete(key);
+    recent.set(key, topology);
+    const [oldest] = recent.keys();
+    if (recent.size > maxRecent && oldest !== undefined) recent.delete(oldest);
+    return topology;
+  };
+}
+
+/** Topologies by ranks and speed, the latest last: plans of one share its orders of folding. */
+const recent = new Map<string, Topology>();
+const maxRecent = 16;
+
+/** Hosts of one H200 each at the recorded speed, as many as there are ranks. */
+const h200Hosts = hostTopology({
+  hosts: maxHosts,
+  gpusPerHost: 1,
+  network: { kind: "socket", gigabitsPerSecond: measured.gigabitsPerSecond },
+});
+
+function assertHosts(network: HostNetwork): void {
+  const place = { path: "topology" };
+  assertOptions("sim", network, { hosts: true, gpusPerHost: true, network: true }, place);
+  const { hosts, gpusPerHost } = network;
+  if (!Number.isInteger(hosts) || hosts < 1 || hosts > maxHosts) {
+    throw invalid("sim", "topology.hosts", textOf(hosts), `an integer in 1..${maxHosts}`);
+  }
+  if (gpusPerHost !== 1) {
+    throw invalid(
+      "sim",
+      "topology.gpusPerHost",
+      textOf(gpusPerHost),
+      "1",
+      "with several GPUs a host NCCL searches rings among them, and no graph file of such hosts can be read",
+    );
+  }
+  const link = { path: "topology.network" };
+  if (typeof network.network !== "object" || network.network === null) {
+    throw invalid("sim", link.path, textOf(network.network), "{ kind, gigabitsPerSecond }");
+  }
+  assertOptions("sim", network.network, { kind: true, gigabitsPerSecond: true }, link);
+  const { kind, gigabitsPerSecond } = network.network;
+  if (kind !== "socket") {
+    throw invalid(
+      "sim",
+      "topology.network.kind",
+      textOf(kind),
+      '"socket", the network that is known',
+    );
+  }
+  if (
+    typeof gigabitsPerSecond === "number" &&
+    gigabitsPerSecond > 0 &&
+    gigabitsPerSecond < Infinity
+  )
+    return;
+  const field = "topology.network.gigabitsPerSecond";
+  throw invalid("sim", field, textOf(gigabitsPerSecond), "a number above 0");
+}
+
+function tooFew(ranks: number, hosts: number): Error {
+  return invalid(
+    "sim",
+    "topology.hosts",
+    `${hosts}`,
+    `at least ${ranks}, one for each rank`,
+    "a rank takes one host; name more hosts, or open fewer ranks",
+  );
+}
+
+function hostsAt(ranks: number, gigabitsPerSecond: number): Topology {
+  const ring = Array.from({ length: ranks }, (_, rank) => rank);
+  const [treeA, treeB] = doubleTree(ranks);
+  const { ringSearch, treeSearch } = searchAt(gigabitsPerSecond / 8);
+  const half = <P>(value: P): P[] => new Array<P>(ringSearch.channels).fill(value);
+  const paths = (tree: Tree): ChannelPaths[] => half({ ring, tree });
+  const isMeasured = gigabitsPerSecond === measured.gigabitsPerSecond && ranks <= measured.hosts;
+  const hosts = `${ranks} ${ranks === 1 ? "host" : "hosts"} of one GPU`;
+  return {
+    name: `${hosts} (sockets at ${gigabitsPerSecond} Gb/s)`,
+    ranks,
+    nodes: ranks,
+    evidence: isMeasured ? "measured" : "source",
+    channels: [...paths(treeA), ...paths(treeB)],
+    ringSearch,
+    treeSearch,
+    sameChannels: true,
+  };
+}
+
+/** GB/s that NCCL's search tries for a channel between nodes of Hopper GPUs. */
+const speeds: readonly number[] = [
+  48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12,
+];
+
+/** GB/s of a GPU's PCI Express link, 16 lanes of the fifth generation: no path to the network is faster. */
+const linkBandwidth = 48;
+
+/** GB/s of NCCL's one channel over a network that is slower than every speed of the list. */
+const leastBandwidth = 0.1;
+
+/** Results of NCCL's search over an interface of that many GB/s. */
+function searchAt(interfaceBandwidth: number): {
+  readonly ringSearch: SearchResult;
+  readonly treeSearch: SearchResult;
+} {
+  const available = Math.min(interfaceBandwidth, linkBandwidth);
+  let best = { channels: 1, bandwidth: 0 };
+  for (const bandwidth of speeds) {
+    const channels = Math.floor(available / bandwidth);
+    if (channels === 0) continue;
+    // NCCL does not go on to speeds below about half of a channel that it has found.
+    if (best.bandwidth > 0 && bandwidth / best.bandwidth <= 0.49) break;
+    if (channels * bandwidth > best.channels * best.bandwidth) best = { channels, bandwidth };
+  }
+  if (best.bandwidth === 0) best = { channels: 1, bandwidth: leastBandwidth };
+  const splits = best.bandwidth >= 25;
+  const channels = best.channels * (splits ? 2 : 1);
+  const bandwidth = best.bandwidth / (splits ? 2 : 1);
+  const treeSearch = {
+    channels,
+    bandwidth: treeBandwidth(bandwidth, channels),
+    interBandwidth: bandwidth,
+    pattern: plainTree,
+  };
+  return { ringSearch: { channels, bandwidth }, treeSearch };
+}
+
+/** For trees the search raises the speed within the node as long as it is below twice that between nodes. */
+function treeBandwidth(between: number, channels: number): number {
+  let within = between;
+  for (let at = speeds.indexOf(between) - 1; at >= 0 && within < 2 * between; at--) {
+    const faster = speeds[at] as number;
+    if (faster * channels > linkBandwidth) break;
+    within = faster;
+  }
+  return within;
+}
+
+/**
+ * NCCL's double binary tree over ranks 0 to n - 1: tree A and tree B.
+ *
+ * @internal
+ */
+export function doubleTree(ranks: number): readonly [Tree, Tree] {
+  const treeA = binaryTree(ranks);
+  const isEven = ranks % 2 === 0;
+  // Tree B is the mirror of tree A, or tree A shifted by one rank.
+  const moved = (rank: number): number => (isEven ? ranks - 1 - rank : (rank + 1) % ranks);
+  const children: (readonly number[])[] = new Array(ranks);
+  treeA.children.forEach((of, rank) => {
+    children[moved(rank)] = of.map(moved);
+  });
+  return [treeA, { root: moved(treeA.root), children }];
+}
+
+/** Rank 0 is the root; of a rank with lowest bit b the children are b / 2 before and after it, as far as there are ranks. */
+function binaryTree(ranks: number): Tree {
+  const children = Array.from({ length: ranks }, (_, rank): number[] => {
+    if (rank === 0) return ranks > 1 ? [2 ** (31 - Math.clz32(ranks - 1))] : [];
+    const half = (rank & -rank) >> 1;
+    if (half === 0) return [];
+    let after = half;
+    while (after > 0 && rank + after >= ranks) after >>= 1;
+    return after === 0 ? [rank - half] : [rank - half, rank + after];
+  });
+  return { root: 0, children };
+}
+
+// Machines as options name them: by name, as hosts of a network, or by the text of a graph file of NCCL.
+
+/** Machines with a name: eight H200 behind NVSwitch, and hosts of one H200 each at 10 Gb/s, one for each rank. */
+export const topologies = { h200x8, "h200-hosts": h200Hosts } as const;
+
+/** The name of a machine. */
+export type TopologyName = keyof typeof topologies;
+
+/** A machine. */
+export type TopologyOption = TopologyName | HostNetwork | { readonly xml: string };
+
+/** Topologies of a machine by number of ranks. Throws for an invalid option, and the function for too many ranks. */
+export function machineOf(option: TopologyOption): (ranks: number) => Topology {
+  if (typeof option === "string" && Object.hasOwn(topologies, option)) return topologies[option];
+  if (typeof option === "object" && option !== null) {
+    if ("xml" in option && typeof option.xml === "string") return graphTopology(option.xml);
+    if ("hosts" in option) return hostTopology(option);
+  }
+  throw invalid(
+    "sim",
+    "topology",
+    textOf(option),
+    "the name of a machine that is known",
+    `names are ${Object.keys(topologies).join(", ")}; or pass { hosts, gpusPerHost, network }, or { xml } with the text of a graph file of NCCL`,
+  );
+}
