@@ -2,7 +2,8 @@
 // npm run -s golden:cases -- --help
 // A process of NCCL has one size of buffers, so `ch5` and `smallbuf` each need a file of their own.
 import { writeFileSync } from "node:fs";
-import { listOf, options, plain, whole } from "./options.mjs";
+import { ncclPlan, topologies } from "twinccl/algorithms";
+import { listOf, oneOf, options, plain, whole } from "./options.mjs";
 import { random } from "./verify-gpu/draw.mjs";
 
 const values = options({
@@ -13,6 +14,11 @@ const values = options({
     cases: { is: whole(1), default: "2000", help: "how many" },
     seed: { is: whole(), default: "1", help: "of the draw" },
     ranks: { is: listOf(whole(2)), default: "2,3,4", help: "numbers of ranks" },
+    machine: {
+      is: oneOf("h200x8", "h200-hosts"),
+      default: "h200x8",
+      help: "one node, or a host for each rank: then counts lie beside NCCL's switch points",
+    },
     environments: { is: listOf(plain("NAME")), default: "plain,ch1,sym", help: "set-ups of NCCL" },
   },
 });
@@ -34,8 +40,83 @@ const counts = [
   ...[20_011, 30_011, 32_768, 65_537, 73_729, 100_003, 131_071, 196_609, 262_144, 300_007],
 ];
 
+const isSpread = values.machine === "h200-hosts";
+const hostSetups = ["Ring-LL", "Ring-Simple", "Tree-LL", "Tree-Simple", "PAT-Simple"];
+
+/** The first byte of each choice of NCCL's model but the first, up to 2 MiB, counted as the model counts. */
+const switchPoints = new Map();
+
+function switchesOf(collective, ranks) {
+  const key = `${collective}/${ranks}`;
+  const blocks = collective === "reduceScatter" ? ranks : 1;
+  const topology = topologies["h200-hosts"](ranks);
+  const call = { version: "2.28", topology, collective, dtype: "uint8", op: "sum", root: 0 };
+  const chosen = (bytes) => {
+    const count = Math.ceil(bytes / blocks);
+    const { algorithm, protocol } = ncclPlan({ ...call, count });
+    return `${algorithm} ${protocol}`;
+  };
+  let found = switchPoints.get(key);
+  if (found === undefined) {
+    found = [];
+    for (let low = 1; low < 2 ** 21; ) {
+      const next = Math.ceil(low * 1.01) + blocks;
+      if (chosen(next) !== chosen(low)) {
+        let [from, to] = [low, next];
+        while (to - from > 1) {
+          const middle = (from + to) >> 1;
+          if (chosen(middle) === chosen(low)) from = middle;
+          else to = middle;
+        }
+        found.push(to);
+      }
+      low = next;
+    }
+    switchPoints.set(key, found);
+  }
+  return found;
+}
+
+/** Bytes at and beside a switch point, a number of channels or a chunk; of one block for a reduce-scatter. */
+function hostCount(coll, n, elementBytes) {
+  const blocks = coll === "reduceScatter" ? n : 1;
+  const edges = switchesOf(coll, n);
+  const channel = pick([16_384, 32_768, 4096, 4096 * n, 65_536]) * (1 + below(4));
+  const at = chance(2) && edges.length > 0 ? pick(edges) : chance(2) ? channel : 1 + below(400_000);
+  const nearest = Math.floor(at / blocks / elementBytes) + pick([-2, -1, 0, 0, 1, 2]);
+  return Math.max(1, Math.min(nearest, Math.floor(2 ** 20 / elementBytes)));
+}
+
 const draw = random(values.seed);
 const { pick, below, chance } = draw;
+
+/** A call over hosts. */
+function drawHostCase() {
+  const n = pick(values.ranks);
+  const env = pick(values.environments);
+  const ap = env === "plain" && chance(3) ? pick(hostSetups) : "default";
+  let coll = pick(["allReduce", "allReduce", "reduceScatter", "reduceScatter", "reduce"]);
+  if (ap.startsWith("Tree")) coll = "allReduce";
+  if (ap.startsWith("PAT")) coll = "reduceScatter";
+  const dt = pick([
+    ...Object.keys(types),
+    "f32",
+    "f16",
+    "bf16",
+    "f64",
+    ...(n > 8 ? ["e4m3", "e5m2"] : []),
+  ]);
+  const plainOps = ["sum", "sum", "prod", "max", "min"];
+  const op = pick(ap.startsWith("PAT") ? plainOps : [...plainOps, "avg", "avg", "preMul"]);
+  return {
+    ...{ env, n, ap, coll, dt, op, count: hostCount(coll, n, types[dt]) },
+    cls: chance(3) ? "wild" : "norm",
+    ...(coll === "reduce" && { root: below(n) }),
+    inplace: coll !== "reduce" && chance(4),
+    offset: chance(4) ? pick([1, 2, 3, 5, 9]) : 0,
+    h: "",
+  };
+}
 
 function drawCase() {
   const n = pick(values.ranks);
@@ -68,6 +149,14 @@ function drawCase() {
 }
 
 const lines = new Set();
-while (lines.size < values.cases) lines.add(JSON.stringify(drawCase()));
-writeFileSync(values.out, `${[...lines].join("\n")}\n`);
+while (lines.size < values.cases) {
+  lines.add(JSON.stringify(isSpread ? drawHostCase() : drawCase()));
+}
+// A recording may end before its calls do, so those that NCCL chooses for come first.
+const isForced = (line) => (line.includes('"ap":"default"') ? 0 : 1);
+const head = JSON.stringify({ golden: 1, library: "nccl-2.28.9", topology: values.machine });
+const written = isSpread
+  ? [head, ...[...lines].sort((a, b) => isForced(a) - isForced(b))]
+  : [...lines];
+writeFileSync(values.out, `${written.join("\n")}\n`);
 process.stdout.write(`golden-cases: ${lines.size} calls\n`);

@@ -10,22 +10,32 @@ import {
   lineOf,
 } from "../golden/format.ts";
 import { type GoldenFile, GoldenFormatError, readCases, readRecords } from "../golden/read.ts";
-import { record } from "../golden/record.ts";
+import { type Recording, record } from "../golden/record.ts";
 import type { BackendFor } from "../golden/replay.ts";
 import { executorOption, namedBackend } from "./backends.ts";
 import { type BackendSettings, type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, readText } from "./files.ts";
+import { recordAsRank, recordLaunched } from "./golden/launched.ts";
+import { hasLauncherChannel } from "./launch/job.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 import { refuseOneRankEach } from "./placement.ts";
 
 const options = {
-  backend: { value: "NAME", help: "sim or nccl (check: sim; record: must be named)" },
+  backend: {
+    value: "NAME",
+    help: "sim or nccl (check: sim; record: must be named; --launch: nccl or tcp)",
+  },
   ...executorOption,
   most: { value: "COUNT", help: "check: leave out cases of more elements" },
   show: { value: "N", help: "check: tell so many mismatches in full (5)" },
   json: { help: "check: print one JSON document instead" },
   out: { value: "FILE", help: "record: write to FILE instead of standard output" },
+  launch: {
+    help: "record: start a process for each rank, on imitated hosts where FILE has hosts",
+  },
+  streams: { value: "N", help: "--launch: calls in flight, each on a communicator of its own (1)" },
+  timeout: { value: "SECONDS", help: "--launch: longest time for each number of ranks (none)" },
   bits: {
     value: "BYTES",
     help: "record: keep the bits of outputs up to so long, not hashes alone (0)",
@@ -50,6 +60,7 @@ ${optionLines(options)}
 Examples:
   twinccl golden check test/golden/nccl-2.28.9-h200x8.jsonl
   twinccl golden record cases.jsonl --backend sim --out sim.jsonl
+  twinccl golden record hosts.jsonl --backend nccl --launch --streams 4 --out recorded.jsonl
 
 Exit status: 0 when all is identical (or recorded), 1 when something is not, 2 for wrong usage or
 a file that is not in the format.
@@ -74,7 +85,7 @@ async function runGolden(args: readonly string[], context: Context): Promise<num
 }
 
 async function runCheck(path: string, parsed: GoldenOptions, context: Context): Promise<number> {
-  refuse(parsed, "check", ["out", "bits"]);
+  refuse(parsed, "check", ["out", "bits", "launch", "streams", "timeout"]);
   const show = parsed.integer("show", 5);
   const file = readRecords(readText(path), path);
   const most = parsed.integer("most", Number.MAX_SAFE_INTEGER);
@@ -98,8 +109,15 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   refuse(parsed, "record", ["most", "show", "json"]);
   const name = parsed.text("backend");
   if (name === undefined) throw new UsageError("record: name the backend: --backend nccl or sim");
-  const write = outputFile("--out", parsed.text("out"));
+  if (parsed.has("launch")) return runLaunched(path, name, parsed, context);
+  for (const option of ["streams", "timeout"] as const) {
+    if (parsed.has(option)) throw new UsageError(`--${option} goes with --launch`);
+  }
   const { cases, head } = readCases(readText(path), path);
+  if (head.topology !== "h200x8" && name !== "sim") {
+    throw new UsageError("record: ranks on hosts of their own are processes: add --launch");
+  }
+  const write = outputFile("--out", parsed.text("out"));
   const progress = new Progress(context);
   let backend: Backend | undefined;
   const given = { readPlan: true, executor: parsed.text("executor") };
@@ -114,10 +132,54 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
     planOf: (_, outcome) => (name === "sim" ? outcome.plan() : loggedPlan(backend)),
     onProgress: (done) => progress.show(`golden: ${done} of ${cases.length} recorded`),
   }).finally(() => progress.clear());
+  return writeRecords({ records, failures }, head, write, context);
+}
+
+/** Records with a process for each rank; this is their launcher, or one of them. */
+async function runLaunched(
+  path: string,
+  name: string,
+  parsed: GoldenOptions,
+  context: Context,
+): Promise<number> {
+  if (name !== "nccl" && name !== "tcp") {
+    throw new UsageError(`--launch: ${name} has all ranks in one process, needs nccl or tcp`);
+  }
+  const streams = parsed.integer("streams", 1, 1, 64);
+  const bitsUpTo = parsed.integer("bits", 0);
+  if (hasLauncherChannel()) {
+    await recordAsRank({ backends: await context.backends(), name, streams, bitsUpTo });
+    return 0;
+  }
+  const { cases, head } = readCases(readText(path), path);
+  const write = outputFile("--out", parsed.text("out"));
+  const seconds = parsed.has("timeout") ? parsed.integer("timeout", 1, 1, 86_400) : undefined;
+  const recording = await recordLaunched(
+    cases,
+    {
+      args: ["record", path, "--backend", name, "--launch"].concat(
+        ["--streams", String(streams)],
+        ["--bits", String(bitsUpTo)],
+      ),
+      head,
+      timeoutMs: seconds && 1000 * seconds,
+    },
+    context,
+  );
+  return writeRecords(recording, head, write, context);
+}
+
+/** Writes a recording with the reasons of missing records; the result is the exit status. */
+function writeRecords(
+  { records, failures }: Recording,
+  head: GoldenHead,
+  write: ((text: string) => void) | undefined,
+  context: Context,
+): number {
   const text = [headLine(head), ...records.map(lineOf), ""].join("\n");
   for (const { case: id, reason } of failures)
     context.err(`golden: no record of ${id}: ${reason}\n`);
-  const summary = `golden: ${records.length} of ${cases.length} recorded\n`;
+  const summary = `golden: ${records.length} of ${records.length + failures.length} recorded\n`;
   if (write === undefined) {
     context.out(text);
     context.err(summary);

@@ -40,8 +40,8 @@ const words = { algorithm: ["Ring", "Tree", "PAT"], protocol: ["LL", "LL128", "S
 /** For help texts. */
 export const ncclSettingsHelp = `SETTINGS of NCCL, with commas between: algorithm=Ring|Tree|PAT, protocol=LL|LL128|Simple,
 channels=N, maxChannels=N, minChannels=N, rings=0+2+1 (the ranks of every ring in order),
-buffSize=BYTES, llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in symmetric memory); NCCL's
-variables are understood too (NCCL_ALGO=Ring). default: nothing set.
+buffSize=BYTES, llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in symmetric memory);
+NCCL's variables are understood too (NCCL_ALGO=Ring). default: nothing set.
 `;
 
 /** True for the name of a setting. */

@@ -75,6 +75,8 @@ export interface RankCommand {
   readonly name: string;
   readonly args: readonly string[];
   readonly size: number;
+  /** Number of imitated hosts; 1 when left out. */
+  readonly hosts?: number;
   /** By default lines of rank 0 are unchanged, and those of others begin with their rank. */
   readonly report?: JobReport;
   /** Longest time of all ranks; unlimited by default. */
@@ -85,12 +87,12 @@ export interface RankCommand {
 
 /** Starts this program once for each rank; resolves to the exit status of the rank that failed first, or 0. */
 export function startRanks(
-  { name, args, report = new PrefixedOutput(firstIsPlain), ...job }: RankCommand,
+  { name, args, hosts = 1, report = new PrefixedOutput(firstIsPlain), ...job }: RankCommand,
   context: Pick<Context, "err" | "main">,
 ): Promise<number> {
   const command = [context.main, name, ...args.filter((arg) => arg !== "--processes")];
   const ends = { onFailure: "kill", graceMs: 5_000 } as const;
-  return runJob({ ...job, name, hosts: 1, command, ...ends, report }, context);
+  return runJob({ ...job, name, hosts, command, ...ends, report }, context);
 }
 
 function firstIsPlain(rank: number): string {

@@ -2,7 +2,7 @@
 import { bytesOf, type HostArray } from "../api/index.ts";
 import type { GoldenCase } from "./case.ts";
 import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
-import { hashesOf, hexOf, type Outputs, shared } from "./outputs.ts";
+import { hashesOf, hexOf, shared } from "./outputs.ts";
 import { type BackendFor, type Outcome, replay } from "./replay.ts";
 
 /** Options of a recording. */
@@ -34,17 +34,17 @@ export async function record(
   await replay(cases, backendFor, (index, outcome) => {
     const golden = cases[index] as GoldenCase;
     const outputs = outcome.outputs ?? [];
-    reasons[index] = outcome.failure?.message.split("\n")[0] ?? disagreement(golden, outputs);
-    if (reasons[index] === undefined) {
-      const isShort = golden.count * bytesOf(golden.dtype) <= bitsUpTo;
-      const hex = (output: HostArray | undefined): string | undefined => output && hexOf(output);
-      recorded[index] = {
-        ...golden,
-        hashes: shared(golden, hashesOf(outputs)),
-        bits: isShort ? shared(golden, outputs.map(hex)) : undefined,
+    const isShort = golden.count * bytesOf(golden.dtype) <= bitsUpTo;
+    const hex = (output: HostArray | undefined): string | undefined => output && hexOf(output);
+    const found =
+      outcome.failure?.message.split("\n")[0] ??
+      recordOf(golden, {
+        hashes: hashesOf(outputs),
+        bits: isShort ? outputs.map(hex) : undefined,
         plan: planOf?.(golden, outcome),
-      };
-    }
+      });
+    if (typeof found === "string") reasons[index] = found;
+    else recorded[index] = found;
     onProgress?.(++done);
   });
   return {
@@ -56,10 +56,26 @@ export async function record(
   };
 }
 
-/** An all-reduce gives every rank the same bits; otherwise it is not recorded. */
-function disagreement({ collective }: GoldenCase, outputs: Outputs): string | undefined {
-  if (collective !== "allReduce") return undefined;
-  const hashes = hashesOf(outputs);
+/** The results of a call by rank. */
+interface RankResults {
+  readonly hashes: readonly (string | undefined)[];
+  readonly bits: readonly (string | undefined)[] | undefined;
+  readonly plan: GoldenPlan | undefined;
+}
+
+/** The record of a call; a text is the reason for none: an all-reduce gives every rank the same bits. */
+export function recordOf(
+  golden: GoldenCase,
+  { hashes, bits, plan }: RankResults,
+): GoldenRecord | string {
   const other = hashes.findIndex((hash) => hash !== hashes[0]);
-  return other < 0 ? undefined : `ranks 0 and ${other} hold different results`;
+  if (golden.collective === "allReduce" && other > 0) {
+    return `ranks 0 and ${other} hold different results`;
+  }
+  return {
+    ...golden,
+    hashes: shared(golden, hashes),
+    bits: bits && shared(golden, bits),
+    plan,
+  };
 }

@@ -72,7 +72,7 @@ export async function replay(
 }
 
 /** Indices of the cases of each set-up and number of ranks. */
-function bySetup(cases: readonly GoldenCase[]): Iterable<readonly [NcclSetup, number[]]> {
+export function bySetup(cases: readonly GoldenCase[]): Iterable<readonly [NcclSetup, number[]]> {
   const groups = new Map<string, readonly [NcclSetup, number[]]>();
   for (const [index, golden] of cases.entries()) {
     const setup = setupOf(golden);
@@ -88,14 +88,17 @@ function bySetup(cases: readonly GoldenCase[]): Iterable<readonly [NcclSetup, nu
 }
 
 /** The error of a failed call; errors from outside of the library are bugs, and are rethrown. */
-function failureOf(error: unknown): CommError {
+export function failureOf(error: unknown): CommError {
   const cause = error instanceof WorldError ? error.cause : error;
   if (cause instanceof CommError && !(cause instanceof BackendUnavailableError)) return cause;
   throw error;
 }
 
 /** The contents of a rank at the end; `undefined` where it has no result. */
-async function outputOf(comm: Communicator, golden: GoldenCase): Promise<HostArray | undefined> {
+export async function outputOf(
+  comm: Communicator,
+  golden: GoldenCase,
+): Promise<HostArray | undefined> {
   const { collective, dtype, count, root, inPlace, offset } = golden;
   const options = { symmetric: isSymmetric(golden) };
   const sent = comm.alloc(dtype, offset + sentBlocks(golden) * count, options);

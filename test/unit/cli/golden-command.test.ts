@@ -155,3 +155,55 @@ describe("record", () => {
     expect(err).toMatch(/^golden: no record of 9\/.*has 8 GPUs\ngolden: 1 of 2 recorded\n$/);
   });
 });
+
+describe("record --launch", () => {
+  const head = '{"golden":1,"library":"nccl-2.28.9","topology":"h200-hosts"}';
+  const calls = [
+    '{"env":"plain","n":3,"ap":"default","coll":"allReduce","dt":"f32","op":"avg","count":500,"cls":"norm","inplace":true,"offset":3,"h":""}',
+    '{"env":"plain","n":3,"ap":"Tree-Simple","coll":"allReduce","dt":"bf16","op":"sum","count":700,"cls":"norm","inplace":false,"offset":0,"h":""}',
+    '{"env":"ch1","n":2,"ap":"default","coll":"reduceScatter","dt":"f64","op":"prod","count":1500,"cls":"wild","inplace":false,"offset":0,"h":""}',
+    '{"env":"smallbuf","n":2,"ap":"default","coll":"reduce","dt":"i8","op":"max","count":90,"cls":"norm","inplace":false,"offset":0,"root":1,"h":""}',
+  ];
+  const path = file("hosts.jsonl", [head, ...calls]);
+
+  test("records with a process for each rank what all ranks in one process give", async () => {
+    const launched = join(folder, "launched.jsonl");
+    const one = await cli(
+      `golden record ${path} --backend tcp --launch --streams 2 --out ${launched}`,
+    );
+    expect(one).toMatchObject({ status: 0, out: "golden: 4 of 4 recorded\n", err: "" });
+    const { status, out } = await cli(`golden record ${path} --backend sim`);
+    expect(status).toBe(0);
+    expect(readFileSync(launched, "utf8")).toBe(out);
+    expect(out).toContain('"plan":{"algorithm":"Tree","protocol":"Simple","channels":1}');
+  }, 60_000);
+
+  test("keeps what was recorded, and names what was not", async () => {
+    const refused = file("refused.jsonl", [head, ...calls.slice(0, 2), refusedCall]);
+    const { status, out, err } = await cli(
+      `golden record ${refused} --backend tcp --launch --bits 8`,
+    );
+    expect(status).toBe(1);
+    expect(out.trim().split("\n")).toHaveLength(3);
+    expect(err).toMatch(/no record of plain\/3\/PAT-Simple\/.*: reduceScatter: NCCL has no PAT/);
+    expect(err).toContain("golden: 2 of 3 recorded");
+  }, 60_000);
+
+  /** NCCL has no averages by PAT. */
+  const refusedCall =
+    '{"env":"plain","n":3,"ap":"PAT-Simple","coll":"reduceScatter","dt":"f32","op":"avg","count":9,"cls":"norm","inplace":false,"offset":0,"h":""}';
+
+  test.each([
+    [`golden record ${path} --backend sim --launch`, /--launch: sim has all ranks in one process/],
+    [
+      `golden record ${path} --backend nccl`,
+      /ranks on hosts of their own are processes: add --launch/,
+    ],
+    [`golden record ${path} --backend sim --streams 2`, /--streams goes with --launch/],
+    [`golden check ${path} --launch`, /--launch does not belong to check/],
+  ])("%s is refused", async (line, why) => {
+    const { status, err } = await cli(line);
+    expect(status).toBe(2);
+    expect(err).toMatch(why);
+  });
+});
