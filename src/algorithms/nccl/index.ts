@@ -47,6 +47,31 @@ export {
 } from "./rules.ts";
 export { undefinedReason } from "./symmetric.ts";
 export {
+  type CallMemory,
+  type CallMode,
+  type CallTime,
+  checkedProfile,
+  type FittedProfile,
+  fitProfile,
+  type LowRingNumbers,
+  type MachineProfile,
+  type MeasuredCalls,
+  type MeasuredRange,
+  type Measurement,
+  type ModelNumbers,
+  machineProfiles,
+  type ProfileOrigin,
+  parseProfile,
+  type Residual,
+  type RingNumbers,
+  residualsOf,
+  type SymmetricNumbers,
+  type TimedQuestion,
+  type TreeNumbers,
+  testedBytes,
+  timeOf,
+} from "./times/index.ts";
+export {
   type ChannelPaths,
   type Evidence,
   h200x8,

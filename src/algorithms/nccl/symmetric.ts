@@ -22,6 +22,9 @@ import { channelLimit, type NcclCollective, type ResolvedSettings } from "./rule
 /** Collectives with symmetric kernels that fold. */
 export type SymmetricCollective = Extract<NcclCollective, "allReduce" | "reduceScatter">;
 
+/** Collectives with symmetric kernels. An all-gather stores what a reduce-scatter loads, at the same modelled cost. */
+type KernelCollective = SymmetricCollective | "allGather";
+
 /** Bytes of a cell; blocks share whole cells. */
 const symmetricCell = 1024;
 
@@ -43,7 +46,7 @@ export function hasSymmetricKernel(
 
 /** NCCL's kernel for a call that is alone in its group, and the number of blocks. */
 export function chooseSymmetric(
-  collective: SymmetricCollective,
+  collective: KernelCollective,
   ranks: number,
   bytes: number,
   settings: ResolvedSettings,
@@ -78,7 +81,7 @@ function enoughBlocks(
 
 /** NCCL's model, in microseconds. */
 function predictedTime(
-  collective: SymmetricCollective,
+  collective: KernelCollective,
   kernel: SymmetricKernel,
   ranks: number,
   bytes: number,
@@ -92,13 +95,13 @@ function predictedTime(
 }
 
 function busBytes(
-  collective: SymmetricCollective,
+  collective: KernelCollective,
   kernel: SymmetricKernel,
   ranks: number,
   bytes: number,
 ): number {
   if (kernel === "LL") return 9 * ranks * bytes;
-  if (collective === "reduceScatter") return (ranks - 1) * bytes;
+  if (collective !== "allReduce") return (ranks - 1) * bytes;
   return Math.floor((2 * bytes * (ranks - 1)) / ranks);
 }
 
@@ -149,6 +152,11 @@ export function elementRangesOf(question: RangeQuestion): ElementRange[] {
   const head = prefix / elementBytes;
   const tail = at / elementBytes;
   return [...runsOf(0, head, 0, ranks), ...dealt, ...runsOf(tail, count, head, ranks)];
+}
+
+/** Bytes of an aligned range that no stage moves, when `workers` share it: they go in runs of 32 elements. */
+export function singleBytesOf(bytes: number, workers: number): number {
+  return spans.reduce((rest, span) => rest % (workers * together * span), bytes);
 }
 
 /** The wide stage moves packs of 16 bytes on both sides, the narrow one words of 4. */

@@ -1,0 +1,234 @@
+/**
+ * A machine's numbers from measured times: least squares of the logarithm of modelled by measured time.
+ *
+ * The method is Levenberg's and Marquardt's over logarithms of the numbers, so that all stay positive. It has no randomness:
+ * equal measurements give equal numbers. A weak pull towards the starting numbers fixes those that no measurement depends on.
+ */
+import { topologies } from "../hosts.ts";
+import type { TimedCall } from "./call.ts";
+import { type CallMode, callUs } from "./model.ts";
+import type { ModelNumbers } from "./numbers.ts";
+import type { MachineProfile, MeasuredCalls } from "./profile.ts";
+import { type TimedQuestion, testedBytes, timedCall } from "./question.ts";
+
+/** A measured call. */
+export interface Measurement extends TimedQuestion {
+  readonly mode: CallMode;
+  /** Microseconds of one call. */
+  readonly us: number;
+  /** Origin of the time, such as a file. */
+  readonly source: string;
+  /** Times as important as another one; 1 when left out. */
+  readonly weight?: number | undefined;
+}
+
+/** A measurement beside the model's time. */
+export interface Residual {
+  readonly measurement: Measurement;
+  readonly modelUs: number;
+}
+
+/** A fitted profile, and its residuals. */
+export interface FittedProfile {
+  readonly profile: MachineProfile;
+  readonly residuals: readonly Residual[];
+}
+
+/** A measurement with the facts of its call. */
+interface Timed {
+  readonly measurement: Measurement;
+  readonly call: TimedCall;
+}
+
+/** The fields of a profile that no fit decides. */
+export type ProfileOrigin = Omit<MachineProfile, "measured" | "numbers">;
+
+/** Pull towards the starting numbers: as one measurement that is off by this part of a number's change. */
+const pull = 0.01;
+const mostSteps = 100;
+
+/**
+ * Fits all numbers to the measurements together, from the numbers of `start`. Measured calls that move nothing are left out.
+ * Numbers have four digits.
+ */
+export function fitProfile(
+  origin: ProfileOrigin,
+  measurements: readonly Measurement[],
+  start: MachineProfile,
+): FittedProfile {
+  const timed = timedOf(origin, measurements);
+  const paths = pathsOf(start.numbers);
+  const from = paths.map((path) => Math.log(numberAt(start.numbers, path)));
+  const numbersAt = (logs: readonly number[]): ModelNumbers =>
+    withNumbers(start.numbers, paths, logs.map(Math.exp));
+  const errors = (logs: readonly number[]): number[] => {
+    const numbers = numbersAt(logs);
+    const found = timed.map(({ measurement: { mode, us, weight = 1 }, call }) => {
+      return weight * Math.log(callUs(numbers, call, mode) / us);
+    });
+    return [...found, ...logs.map((log, i) => pull * (log - (from[i] as number)))];
+  };
+  const found = leastSquares(errors, from).map((log) => Number(Math.exp(log).toPrecision(4)));
+  const numbers = withNumbers(start.numbers, paths, found);
+  const measured = measuredOf(timed.map(({ measurement }) => measurement));
+  const residuals = timed.map(({ measurement, call }) => {
+    return { measurement, modelUs: callUs(numbers, call, measurement.mode) };
+  });
+  return { profile: { ...origin, measured, numbers }, residuals };
+}
+
+/** Measurements beside the times by a profile. */
+export function residualsOf(
+  profile: MachineProfile,
+  measurements: readonly Measurement[],
+): readonly Residual[] {
+  return timedOf(profile, measurements).map(({ measurement, call }) => {
+    return { measurement, modelUs: callUs(profile.numbers, call, measurement.mode) };
+  });
+}
+
+function timedOf(
+  { nccl, topology, mode }: ProfileOrigin,
+  measurements: readonly Measurement[],
+): Timed[] {
+  return measurements.flatMap((measurement): Timed[] => {
+    const call = timedCall(measurement, nccl, topologies[topology], mode);
+    return call === undefined || !(measurement.us > 0) ? [] : [{ measurement, call }];
+  });
+}
+
+/** Ranges by collective. */
+function measuredOf(measurements: readonly Measurement[]): Record<string, MeasuredCalls> {
+  const found: Record<string, MeasuredCalls> = {};
+  for (const measurement of measurements) {
+    const { collective, ranks } = measurement;
+    const bytes = testedBytes(measurement);
+    const known = found[collective] ?? { ranks: [ranks, ranks], bytes: [bytes, bytes] };
+    found[collective] = {
+      ranks: [Math.min(known.ranks[0], ranks), Math.max(known.ranks[1], ranks)],
+      bytes: [Math.min(known.bytes[0], bytes), Math.max(known.bytes[1], bytes)],
+    };
+  }
+  return found;
+}
+
+/** The arguments with the least sum of squares of the errors near `origin`. */
+function leastSquares(
+  errors: (at: readonly number[]) => readonly number[],
+  origin: readonly number[],
+): readonly number[] {
+  let at = origin;
+  let found = errors(at);
+  let sum = squares(found);
+  let damping = 1e-3;
+  for (let step = 0; step < mostSteps; step++) {
+    const slopes = slopesOf(errors, at, found);
+    const products = slopes.map((a) => slopes.map((b) => dot(a, b)));
+    const gradient = slopes.map((slope) => -dot(slope, found));
+    const before = sum;
+    for (let attempt = 0; attempt < 10 && sum === before; attempt++) {
+      const damped = products.map((row, i) =>
+        row.map((value, j) => (i === j ? value * (1 + damping) + 1e-12 : value)),
+      );
+      const change = solve(damped, gradient);
+      const next = at.map((log, i) => log + Math.max(-1, Math.min(1, change[i] as number)));
+      const nextErrors = errors(next);
+      const nextSum = squares(nextErrors);
+      if (nextSum < sum) {
+        [at, found, sum] = [next, nextErrors, nextSum];
+        damping = Math.max(1e-9, damping / 4);
+      } else damping *= 4;
+    }
+    if (before - sum <= 1e-9 * before) break;
+  }
+  return at;
+}
+
+/** By argument, the change of every error for a unit of it. */
+function slopesOf(
+  errors: (at: readonly number[]) => readonly number[],
+  at: readonly number[],
+  found: readonly number[],
+): number[][] {
+  const step = 1e-5;
+  return at.map((_, k) => {
+    const moved = errors(at.map((log, i) => (i === k ? log + step : log)));
+    return moved.map((error, i) => (error - (found[i] as number)) / step);
+  });
+}
+
+function dot(a: readonly number[], b: readonly number[]): number {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
+  return sum;
+}
+
+function squares(values: readonly number[]): number {
+  return dot(values, values);
+}
+
+/** Solves a system of linear equations by elimination with the largest pivot first. */
+function solve(matrix: readonly (readonly number[])[], right: readonly number[]): number[] {
+  const size = right.length;
+  const rows = matrix.map((row, i) => [...row, right[i] as number]);
+  for (let i = 0; i < size; i++) {
+    let pivot = i;
+    for (let j = i + 1; j < size; j++) {
+      if (Math.abs(rows[j]?.[i] ?? 0) > Math.abs(rows[pivot]?.[i] ?? 0)) pivot = j;
+    }
+    const row = rows[pivot] as number[];
+    rows[pivot] = rows[i] as number[];
+    rows[i] = row;
+    for (let j = i + 1; j < size; j++) {
+      const other = rows[j] as number[];
+      const factor = (other[i] as number) / (row[i] as number);
+      for (let k = i; k <= size; k++) other[k] = (other[k] as number) - factor * (row[k] as number);
+    }
+  }
+  const found = new Array<number>(size).fill(0);
+  for (let i = size - 1; i >= 0; i--) {
+    const row = rows[i] as number[];
+    let rest = row[size] as number;
+    for (let j = i + 1; j < size; j++) rest -= (row[j] as number) * (found[j] as number);
+    found[i] = rest / (row[i] as number);
+  }
+  return found;
+}
+
+/** Names of a number, from the outermost. */
+type Path = readonly string[];
+
+/** Paths of all numbers. */
+function pathsOf(numbers: object, before: Path = []): readonly Path[] {
+  return Object.entries(numbers).flatMap(([name, value]) => {
+    const path = [...before, name];
+    return typeof value === "number" ? [path] : pathsOf(value as object, path);
+  });
+}
+
+/** The number at a path. */
+function numberAt(numbers: object, path: Path): number {
+  let at: unknown = numbers;
+  for (const name of path) at = (at as Record<string, unknown>)[name];
+  return at as number;
+}
+
+/** A copy with other numbers at these paths. */
+function withNumbers(
+  numbers: ModelNumbers,
+  paths: readonly Path[],
+  values: readonly number[],
+): ModelNumbers {
+  const copy = structuredClone(numbers);
+  paths.forEach((path, i) => {
+    const last = path.at(-1) as string;
+    (parentOf(copy, path) as Record<string, number>)[last] = values[i] as number;
+  });
+  return copy;
+}
+
+function parentOf(numbers: object, path: Path): object {
+  let at = numbers;
+  for (const name of path.slice(0, -1)) at = (at as Record<string, object>)[name] as object;
+  return at;
+}

@@ -1,0 +1,165 @@
+/**
+ * The time of one call of NCCL, as formulas over the facts of its plan; docs/predict.md explains every term.
+ *
+ * A time is that of a call in a stream of equal ones, back to back: a throughput. An awaited call takes longer by a term of
+ * its own. All numbers come from the profile of a machine.
+ */
+import {
+  type ChannelCall,
+  type ExchangeCall,
+  exchangePart,
+  type SymmetricCall,
+  type TimedCall,
+} from "./call.ts";
+import type { ModelNumbers } from "./numbers.ts";
+
+/** Memory of both buffers. NCCL registers memory of its own allocator in recordings, and ordinary memory never. */
+export type CallMemory = "ordinary" | "registered" | "symmetric";
+
+/** The way in which calls are made. */
+export interface CallMode {
+  /** Call by call, or replayed from a recording. */
+  readonly launch: "eager" | "graph";
+  readonly memory: CallMemory;
+  /** One process for each rank, or one for all of them. */
+  readonly processes: "each" | "one";
+  /** True if a program awaits each call before the next one. */
+  readonly awaited: boolean;
+}
+
+/** Microseconds of a call, with the part of the processes that make it. */
+export function callUs(numbers: ModelNumbers, call: TimedCall, mode: CallMode): number {
+  const { launch, memory, processes, awaited } = mode;
+  const device = deviceUs(numbers, call, memory);
+  if (awaited) return device + awaitUs(numbers, call, mode);
+  if (launch === "graph" && processes === "each") return device;
+  return longer(device, hostUs(numbers, call, mode));
+}
+
+/** The longer one of two times that overlap, and a little more where they are about equal: either one is late at times. */
+function longer(a: number, b: number): number {
+  const power = 6;
+  return (a ** power + b ** power) ** (1 / power);
+}
+
+/** Microseconds in which a process makes one call on all its ranks. */
+function hostUs({ host }: ModelNumbers, call: TimedCall, { launch, processes }: CallMode): number {
+  if (launch === "graph") return host.sharedGraphUs * call.ranks;
+  const shared = processes === "one";
+  const messages = call.kind !== "exchange" ? 0 : shared ? call.allMessages : call.messages;
+  const calls = shared ? host.sharedUs * call.ranks : host.callUs + host.rankUs * call.ranks;
+  return calls + host.messageUs * messages;
+}
+
+/** Microseconds from a call to its awaited end in which no device works on it. */
+function awaitUs(
+  { awaited }: ModelNumbers,
+  { ranks }: TimedCall,
+  { launch, processes }: CallMode,
+): number {
+  const eager = launch === "eager";
+  if (processes === "each") {
+    return (eager ? awaited.eagerUs : awaited.graphUs) + awaited.rankUs * ranks;
+  }
+  return (eager ? awaited.sharedEagerUs : awaited.sharedGraphUs) * ranks ** 1.25;
+}
+
+/** Microseconds that the devices take for a call. */
+function deviceUs(numbers: ModelNumbers, call: TimedCall, memory: CallMemory): number {
+  switch (call.kind) {
+    case "ring":
+      return ringUs(numbers, call, memory);
+    case "tree":
+      return treeUs(numbers, call);
+    case "chain":
+      return chainUs(numbers, call, memory);
+    case "exchange":
+      return exchangeUs(numbers, call, memory);
+    case "symmetric":
+      return symmetricUs(numbers, call);
+  }
+}
+
+/** Nanoseconds in a microsecond, picoseconds in a nanosecond: bytes by 10⁹ bytes a second are nanoseconds. */
+const thousand = 1000;
+
+/** Bytes that all threads of a full block move at once over LL. */
+const fullPass = 4096;
+
+function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
+  const { ring, registered } = numbers;
+  const { collective, protocol, ranks, channels, partBytes, chunks } = call;
+  const { startUs, channelUs, hopUs, chunkUs, hopRate, passRate } = ring[protocol];
+  const isAllReduce = collective === "allReduce";
+  const hops = isAllReduce ? 2 * ranks - 2 : ranks - 1;
+  const bytes = isAllReduce ? partBytes / ranks : partBytes;
+  const filled = isAllReduce ? chunks - 1 : (ranks - 1) / 2;
+  const isDirect = memory === "registered" && collective === "allGather" && protocol === "Simple";
+  const first = protocol === "LL" ? Math.min(bytes, fullPass) : 0;
+  let moved = (hops * (bytes - first)) / hopRate;
+  if (protocol === "LL") {
+    const { firstRate, storeRate } = ring.LL;
+    const stores = collective === "reduceScatter" ? 0 : ranks - 1;
+    moved += (hops * first) / firstRate + (stores * first) / (storeRate * call.elementBytes);
+  }
+  const passed = bytes / (isDirect ? registered.passRate : passRate);
+  const fixed = startUs + channelUs * (channels - 1) + hopUs * hops + chunkUs * filled;
+  return fixed + (moved + passed) / thousand;
+}
+
+function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
+  const { ring, tree } = numbers;
+  const { protocol, ranks, channels, partBytes, chunkBytes } = call;
+  const { startUs, hopUs, chunkRate, rate } = tree[protocol];
+  const hops = 2 * ranks - 2;
+  const first = (hops * Math.min(partBytes, chunkBytes)) / chunkRate;
+  const all = partBytes / (ranks === 2 ? rate * tree.pairGain : rate);
+  const fixed = startUs + ring[protocol].channelUs * (channels - 1) + hopUs * hops;
+  return fixed + (first + all) / thousand;
+}
+
+function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
+  const { ring, chain, registered } = numbers;
+  const { collective, protocol, ranks, channels, partBytes, chunkBytes, passBytes } = call;
+  const { startUs, channelUs, hopRate } = ring[protocol];
+  const launched = channelUs * (channels - 1);
+  if (protocol === "LL") {
+    const full = Math.ceil(partBytes / passBytes) * fullPass;
+    const bytes = partBytes + chain.passShare * (full - partBytes);
+    return startUs + launched + bytes / hopRate / thousand;
+  }
+  if (protocol === "LL128") return startUs + launched + partBytes / hopRate / thousand;
+  if (memory !== "registered" || collective !== "broadcast") {
+    return chain.startUs + launched + partBytes / chain.rate / thousand;
+  }
+  const first = ((ranks - 1) * Math.min(partBytes, chunkBytes)) / registered.chunkRate;
+  return chain.startUs + launched + (first + partBytes / registered.rate) / thousand;
+}
+
+/** Bytes up to which a channel's part of a message goes over LL. */
+const lowPart = 16_384;
+
+function exchangeUs(
+  { exchange, registered }: ModelNumbers,
+  call: ExchangeCall,
+  memory: CallMemory,
+): number {
+  const { channels, partBytes, misalignedBytes, portBytes } = call;
+  if (partBytes <= lowPart) {
+    return exchange.lowStartUs + partBytes / exchange.lowRate / thousand;
+  }
+  const { messageRate } = memory === "registered" ? registered : exchange;
+  // The start pays for the first bytes of a part.
+  const aligned = Math.max(0, partBytes - exchangePart) / messageRate;
+  const slow = Math.max(0, misalignedBytes - exchangePart) / exchange.misalignedRate;
+  const moved = Math.max(aligned, slow, portBytes / exchange.portRate);
+  return exchange.startUs + exchange.channelUs * (channels - 1) + moved / thousand;
+}
+
+function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
+  const { collective, kernel, ranks, blocks, bytes, singleBytes } = call;
+  const { startUs, ownPs, peerPs } = kernel === "LL" ? symmetric.low : symmetric[collective];
+  const peers = ranks - 1;
+  const slow = collective === "allGather" ? 0 : singleBytes * symmetric.singlePs * peers;
+  return startUs + (bytes * (ownPs + peerPs * peers) + slow) / blocks / thousand ** 2;
+}

@@ -1,0 +1,144 @@
+/** Profiles: those of the library, and those in files, which are checked field by field. */
+import { InvalidArgumentError, UnsupportedError } from "../../../api/errors.ts";
+import { namesText } from "../../../api/nearest.ts";
+import { invalid, textOf } from "../../../api/option-kinds.ts";
+import type { TopologyName } from "../hosts.ts";
+import { ncclVersions } from "../rules.ts";
+import type { MachineProfile } from "./profile.ts";
+import { h200x8Profile } from "./profiles/h200x8.ts";
+
+/** The profiles that come with the library, by name. */
+export const machineProfiles: Readonly<Record<string, MachineProfile>> = { h200x8: h200x8Profile };
+
+/**
+ * The profile in the text of a file.
+ *
+ * @throws InvalidArgumentError that names the file, the field and the found value. UnsupportedError for a version of NCCL or a
+ * machine without known plans.
+ */
+export function parseProfile(text: string, file: string): MachineProfile {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new InvalidArgumentError(
+      { headline: `${file}: no JSON: ${(error as Error).message}`, hint },
+      { field: "profile", cause: error },
+    );
+  }
+  return checkedProfile(value, file);
+}
+
+const hint = "twinccl has the profile of h200x8; another one is measured on its machine";
+
+/** Machines of one node: the model has no terms for calls between nodes. */
+const timedTopologies: readonly TopologyName[] = ["h200x8"];
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Checks the fields of a profile; `file` names it in errors. */
+export function checkedProfile(value: unknown, file: string): MachineProfile {
+  const profile = fieldsOf(value, file, "profile", Object.keys(h200x8Profile));
+  for (const name of ["name", "machine", "topology", "nccl", "date", "commit"]) {
+    if (typeof profile[name] !== "string") throw fault(file, name, textOf(profile[name]), "a text");
+  }
+  const { topology, nccl } = profile;
+  if (!(ncclVersions as readonly unknown[]).includes(nccl)) {
+    throw unknownOf(file, "nccl", nccl, ncclVersions);
+  }
+  if (!timedTopologies.includes(topology as TopologyName)) {
+    throw unknownOf(file, "topology", topology, timedTopologies);
+  }
+  if (!/^\d{4}-\d\d-\d\d$/.test(profile["date"] as string)) {
+    throw fault(file, "date", textOf(profile["date"]), "a day such as 2026-11-22");
+  }
+  const { sources } = profile;
+  if (!Array.isArray(sources) || sources.some((source) => typeof source !== "string")) {
+    throw fault(file, "sources", textOf(sources), "a list of texts");
+  }
+  checkMode(profile["mode"], file);
+  checkMeasured(profile["measured"], file);
+  checkNumbers(profile["numbers"], h200x8Profile.numbers, file, "numbers");
+  return value as MachineProfile;
+}
+
+function checkMode(value: unknown, file: string): void {
+  const choices = {
+    launch: ["eager", "graph"],
+    memory: ["ordinary", "registered", "symmetric"],
+    processes: ["each", "one"],
+    awaited: [true, false],
+  };
+  const mode = fieldsOf(value, file, "mode", Object.keys(choices));
+  for (const [name, known] of Object.entries<readonly unknown[]>(choices)) {
+    if (known.includes(mode[name])) continue;
+    throw fault(file, `mode.${name}`, textOf(mode[name]), `one of ${known.join(", ")}`);
+  }
+}
+
+function checkMeasured(value: unknown, file: string): void {
+  if (typeof value !== "object" || value === null) {
+    throw fault(file, "measured", textOf(value), "ranges by collective");
+  }
+  for (const [collective, ranges] of Object.entries(value)) {
+    const field = `measured.${collective}`;
+    const { ranks, bytes } = fieldsOf(ranges, file, field, ["ranks", "bytes"]);
+    checkRange(ranks, file, `${field}.ranks`, 1);
+    checkRange(bytes, file, `${field}.bytes`, 0);
+  }
+}
+
+function checkRange(value: unknown, file: string, field: string, least: number): void {
+  const [from, to] = Array.isArray(value) && value.length === 2 ? value : [undefined, undefined];
+  if (!Number.isSafeInteger(from) || !Number.isSafeInteger(to) || from < least) {
+    throw fault(file, field, textOf(value), `two whole numbers of at least ${least}`);
+  }
+  if (from > to) throw fault(file, field, `${from} to ${to}`, "the least first, then the most");
+}
+
+/** The same fields as `like` has, each a positive number. */
+function checkNumbers(value: unknown, like: object, file: string, field: string): void {
+  const found = fieldsOf(value, file, field, Object.keys(like));
+  for (const [name, model] of Object.entries(like)) {
+    const [path, number] = [`${field}.${name}`, found[name]];
+    if (typeof model === "object") checkNumbers(number, model, file, path);
+    else if (typeof number !== "number" || !(number > 0) || number === Number.POSITIVE_INFINITY) {
+      throw fault(file, path, textOf(number), "a number above 0");
+    }
+  }
+}
+
+/** The fields of an object with exactly these names. */
+function fieldsOf(value: unknown, file: string, field: string, names: readonly string[]): Fields {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw fault(file, field, textOf(value), `an object with ${names.join(", ")}`);
+  }
+  const path = field === "profile" ? "" : `${field}.`;
+  for (const name of Object.keys(value)) {
+    if (names.includes(name)) continue;
+    throw new InvalidArgumentError(
+      {
+        headline: `${file}: ${path}${name}: it is not known here, needs ${namesText(name, names)}`,
+      },
+      { field: `${path}${name}` },
+    );
+  }
+  for (const name of names) {
+    if (!Object.hasOwn(value, name)) throw fault(file, `${path}${name}`, "nothing", "a value");
+  }
+  return value as Fields;
+}
+
+function fault(file: string, field: string, found: string, needs: string): InvalidArgumentError {
+  return invalid(file, field, found, needs, hint);
+}
+
+function unknownOf(
+  file: string,
+  field: string,
+  found: unknown,
+  known: readonly string[],
+): UnsupportedError {
+  const headline = `${file}: ${field}: found ${textOf(found)}, times are modelled for ${known.join(", ")}`;
+  return new UnsupportedError({ headline, hint }, { field });
+}

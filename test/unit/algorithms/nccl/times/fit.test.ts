@@ -1,0 +1,59 @@
+/** The fit: measurements made by a profile give its numbers back, and equal measurements equal numbers. */
+import { describe, expect, test } from "vitest";
+import {
+  fitProfile,
+  type MachineProfile,
+  type Measurement,
+  machineProfiles,
+  timeOf,
+} from "../../../../../src/algorithms/index.ts";
+
+const profile = machineProfiles["h200x8"] as MachineProfile;
+
+/** All-reduces of a machine with other numbers. */
+function measuredOn(machine: MachineProfile): Measurement[] {
+  return [2, 4, 8].flatMap((ranks) =>
+    [2, 256, 8192, 65_536, 2 ** 19, 2 ** 23, 2 ** 25, 2 ** 27].map((count): Measurement => {
+      const call = { collective: "allReduce", ranks, count, dtype: "float32" } as const;
+      const { us } = timeOf(machine, call);
+      return { ...call, mode: machine.mode, us, source: "a test" };
+    }),
+  );
+}
+
+/** The profile of a machine with a slower Ring. */
+function slower(): MachineProfile {
+  const { numbers } = structuredClone(profile);
+  const { LL, Simple } = numbers.ring;
+  const ring = { ...numbers.ring, LL: { ...LL, hopUs: 1.3 * LL.hopUs } };
+  const slow = { ...ring, Simple: { ...Simple, hopRate: 0.6 * Simple.hopRate } };
+  return { ...profile, numbers: { ...numbers, ring: slow } };
+}
+
+describe("a fit", () => {
+  const machine = slower();
+  const measurements = measuredOn(machine);
+
+  test("finds the numbers behind the measurements", () => {
+    const { profile: found, residuals } = fitProfile(profile, measurements, profile);
+    expect(residuals).toHaveLength(measurements.length);
+    for (const { measurement, modelUs } of residuals) {
+      expect(modelUs / measurement.us).toBeGreaterThan(0.97);
+      expect(modelUs / measurement.us).toBeLessThan(1.03);
+    }
+    const { hopRate } = machine.numbers.ring.Simple;
+    expect(found.numbers.ring.Simple.hopRate / hopRate).toBeGreaterThan(0.9);
+    expect(found.numbers.ring.Simple.hopRate / hopRate).toBeLessThan(1.1);
+  });
+
+  test("keeps the numbers that no measurement depends on, and states what was measured", () => {
+    const { profile: found } = fitProfile(profile, measurements, profile);
+    expect(found.numbers.symmetric).toEqual(profile.numbers.symmetric);
+    expect(found.measured).toEqual({ allReduce: { ranks: [2, 8], bytes: [8, 536_870_912] } });
+  });
+
+  test("gives equal numbers for equal measurements", () => {
+    const once = fitProfile(profile, measurements, profile);
+    expect(fitProfile(profile, measurements, profile)).toEqual(once);
+  });
+});

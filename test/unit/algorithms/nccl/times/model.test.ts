@@ -1,0 +1,124 @@
+/** The time model: what every term depends on, and its errors on measured times. */
+import { describe, expect, test } from "vitest";
+import {
+  type CallMode,
+  type MachineProfile,
+  machineProfiles,
+  type TimedQuestion,
+  timeOf,
+} from "../../../../../src/algorithms/index.ts";
+import { timedExchange } from "../../../../../src/algorithms/nccl/times/call.ts";
+
+const profile = machineProfiles["h200x8"] as MachineProfile;
+
+function us(question: Partial<TimedQuestion>): number {
+  const call = { collective: "allReduce", ranks: 8, count: 1024, dtype: "float32" } as const;
+  return timeOf(profile, { ...call, ...question }).us;
+}
+
+describe("the time of a call", () => {
+  const measured: [string, Partial<TimedQuestion>, number][] = [
+    ["a small all-reduce of two", { ranks: 2, count: 512 }, 6.03],
+    ["a small all-reduce of eight", { count: 512 }, 14.89],
+    ["a large all-reduce of eight", { count: 2 ** 27 }, 2646],
+    ["a large all-gather of two", { collective: "allGather", ranks: 2, count: 2 ** 26 }, 848.7],
+    ["a broadcast", { collective: "broadcast", ranks: 4, count: 2 ** 25 }, 424.7],
+    ["a large all-to-all", { collective: "allToAll", count: 2 ** 24 }, 1398],
+    [
+      "Tree over LL128",
+      { ranks: 4, count: 1024, forced: { algorithm: "Tree", protocol: "LL128" } },
+      16.64,
+    ],
+    ["symmetric memory", { count: 2 ** 21, mode: { memory: "symmetric" } }, 61.9],
+  ];
+  test.each(measured)("%s is within a tenth of the measured one", (_, question, found) => {
+    expect(us(question) / found).toBeGreaterThan(0.9);
+    expect(us(question) / found).toBeLessThan(1.1);
+  });
+
+  test("a call that moves nothing between GPUs takes none", () => {
+    expect(us({ count: 0 })).toBe(0);
+    expect(us({ ranks: 1 })).toBe(0);
+    expect(us({ collective: "allToAll", count: 0 })).toBe(0);
+  });
+
+  test.each(["reduce", "gather", "scatter", "sendRecv", "allToAllv", "reduceScatter"] as const)(
+    "%s takes longer for more bytes",
+    (collective) => {
+      const times = [1, 2 ** 10, 2 ** 16, 2 ** 20, 2 ** 24].map((count) =>
+        us({ collective, count }),
+      );
+      expect(times).toEqual([...times].sort((a, b) => a - b));
+      expect(times[0]).toBeGreaterThan(3);
+    },
+  );
+
+  test("registered buffers make an all-gather quicker, and a broadcast wait for its first chunks", () => {
+    const of = (collective: "allGather" | "broadcast", memory: CallMode["memory"]): number =>
+      us({ collective, count: 2 ** 22, mode: { memory } });
+    expect(of("allGather", "registered")).toBeLessThan(of("allGather", "ordinary"));
+    expect(of("broadcast", "registered")).toBeGreaterThan(of("broadcast", "ordinary"));
+  });
+
+  test("a bfloat16 all-reduce is written element by element over LL", () => {
+    const bytes = 4096;
+    expect(us({ dtype: "bfloat16", count: bytes / 2 })).toBeGreaterThan(us({ count: bytes / 4 }));
+  });
+
+  test("calls one by one take what the process takes, as long as that is more", () => {
+    const eager = { launch: "eager" } as const;
+    const small = us({ ranks: 2, count: 2, mode: eager });
+    expect(small).toBeGreaterThan(9);
+    expect(small).toBeLessThan(11);
+    const large = { count: 2 ** 27 };
+    expect(us({ ...large, mode: eager })).toBeCloseTo(us(large), 3);
+    const shared = us({ count: 2, mode: { ...eager, processes: "one" } });
+    expect(shared).toBeGreaterThan(5 * us({ count: 2, mode: eager }) - 20);
+  });
+
+  test("an awaited call takes longer than one of many", () => {
+    const awaited = (mode: Partial<CallMode>): number =>
+      us({ count: 256, mode: { memory: "ordinary", awaited: true, ...mode } });
+    expect(awaited({ launch: "eager" }) / 30.4).toBeCloseTo(1, 0);
+    expect(awaited({ launch: "eager" })).toBeGreaterThan(awaited({ launch: "graph" }));
+  });
+});
+
+describe("messages of a group", () => {
+  test("blocks of different lengths lie at misaligned addresses", () => {
+    const traffic = [
+      [4, 1_000_004],
+      [1_000_000, 4],
+    ];
+    const facts = timedExchange(traffic, false);
+    expect(facts).toMatchObject({ messages: 2, allMessages: 4, portBytes: 1_000_004 });
+    expect(facts?.misalignedBytes).toBeCloseTo(1_000_004 / 16, 6);
+    expect(timedExchange(traffic, true)?.misalignedBytes).toBe(0);
+  });
+
+  test("a message takes as many channels as all peers can have at once, and more from 16 MiB a channel", () => {
+    const to = (bytes: number): number | undefined =>
+      timedExchange([[0, bytes, 0, 0], [], [], []], true)?.channels;
+    expect([1, 65_536, 65_537, 2 ** 20, 2 ** 27, 2 ** 28].map(to)).toEqual([1, 1, 2, 8, 8, 16]);
+  });
+});
+
+describe("the measured range", () => {
+  const reason = (question: Partial<TimedQuestion>): string | undefined =>
+    timeOf(profile, {
+      collective: "allReduce",
+      ranks: 8,
+      count: 1024,
+      dtype: "float32",
+      ...question,
+    }).extrapolated;
+  test("a time beyond it is extrapolated, with the reason", () => {
+    expect(reason({})).toBeUndefined();
+    expect(reason({ ranks: 3 })).toBeUndefined();
+    expect(reason({ count: 2 ** 28 })).toBe("measured from 8 to 536870912 bytes");
+    expect(reason({ collective: "reduce" })).toBe("no reduce was measured");
+    expect(reason({ collective: "allGather", count: 1021 })).toBe(
+      "measured with blocks of whole 16 bytes",
+    );
+  });
+});

@@ -1,0 +1,65 @@
+/** Profiles in files: every fault is an error with the file, the field and the found value. */
+import { CommError } from "twinccl";
+import { describe, expect, test } from "vitest";
+import {
+  type MachineProfile,
+  machineProfiles,
+  parseProfile,
+} from "../../../../../src/algorithms/index.ts";
+
+const profile = machineProfiles["h200x8"] as MachineProfile;
+
+/** The text of a profile with another value at a path. */
+function changed(path: string, value: unknown): string {
+  const copy = structuredClone(profile) as unknown as Record<string, unknown>;
+  const names = path.split(".");
+  const last = names.pop() as string;
+  const at = names.reduce((found, name) => found[name] as Record<string, unknown>, copy);
+  if (value === undefined) delete at[last];
+  else at[last] = value;
+  return JSON.stringify(copy);
+}
+
+function errorOf(text: string): CommError {
+  try {
+    parseProfile(text, "mine.json");
+  } catch (error) {
+    if (error instanceof CommError) return error;
+    throw error;
+  }
+  throw new Error("accepted");
+}
+
+describe("a profile in a file", () => {
+  test("is equal to the written one", () => {
+    expect(parseProfile(JSON.stringify(profile), "mine.json")).toEqual(profile);
+  });
+
+  const faults: [string, unknown, string, string][] = [
+    ["numbers.ring.LL.hopUs", undefined, "ERR_COMM_ARG", "found nothing"],
+    ["numbers.ring.LL.hopUs", -1, "ERR_COMM_ARG", "found -1"],
+    ["numbers.tree.pairGain", 0, "ERR_COMM_ARG", "found 0"],
+    ["numbers.exchange.portRate", Number.NaN, "ERR_COMM_ARG", "found null"],
+    ["numbers.exchange.portRate", "300", "ERR_COMM_ARG", 'found "300"'],
+    ["numbers.ring.LL256", {}, "ERR_COMM_ARG", "not known here"],
+    ["measured.allReduce.ranks", [8, 2], "ERR_COMM_ARG", "found 8 to 2"],
+    ["measured.allReduce.bytes", [-1, 2], "ERR_COMM_ARG", "found an array"],
+    ["mode.memory", "fast", "ERR_COMM_ARG", 'found "fast"'],
+    ["date", "yesterday", "ERR_COMM_ARG", 'found "yesterday"'],
+    ["sources", "mine", "ERR_COMM_ARG", 'found "mine"'],
+    ["nccl", "2.30.1", "ERR_COMM_UNSUPPORTED", 'found "2.30.1"'],
+    ["topology", "b300x8", "ERR_COMM_UNSUPPORTED", 'found "b300x8"'],
+  ];
+  test.each(faults)("%s of %j is refused", (path, value, code, found) => {
+    const error = errorOf(changed(path, value));
+    expect(error.code).toBe(code);
+    expect(error.field).toBe(path);
+    expect(error.message).toContain("mine.json: ");
+    expect(error.message).toContain(found);
+  });
+
+  test("other text and other JSON are refused", () => {
+    expect(errorOf("{").message).toContain("mine.json: no JSON");
+    expect(errorOf("[]").message).toContain("found an array, needs an object with name");
+  });
+});

@@ -1,0 +1,196 @@
+// Compares predicted times with every measured one in bench/results, and writes the errors into docs/benchmarks.md.
+// npm run predict:check -- --help
+import { readFileSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { fitProfile, machineProfiles, residualsOf, testedBytes } from "twinccl/algorithms";
+import { options, plain } from "./options.mjs";
+import { ablationTable } from "./times/ablation.mjs";
+import { fittedMeasurements, profileOrigin, unfittedMeasurements } from "./times/measurements.mjs";
+import { errorText, markdownTable } from "./times/report.mjs";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const { check, numbers, page } = options({
+  name: "predict:check",
+  about:
+    "Compares predicted times with every measured one in bench/results, and writes the errors between the\nmarkers of the page.",
+  options: {
+    check: { help: "write nothing; status 1 if the page differs" },
+    numbers: {
+      help: "print what each number of the model buys, for docs/predict.md; write nothing",
+    },
+    page: { is: plain("FILE"), default: join(root, "docs", "benchmarks.md"), help: "the page" },
+  },
+});
+
+const begin = "<!-- predicted times -->\n";
+const end = "<!-- end of predicted times -->\n";
+
+const profile = machineProfiles.h200x8;
+const origin = profileOrigin();
+const ranks = [2, 4, 8];
+
+const [kibi, mebi] = [2 ** 10, 2 ** 20];
+/** Sizes with other bounds than these have no gaps: the measured ones are powers of two. */
+const sizeClasses = [
+  { name: "to 8 KiB", holds: (bytes) => bytes <= 8 * kibi },
+  { name: "16 to 512 KiB", holds: (bytes) => bytes > 8 * kibi && bytes < mebi },
+  { name: "1 to 16 MiB", holds: (bytes) => bytes >= mebi && bytes <= 16 * mebi },
+  { name: "from 32 MiB", holds: (bytes) => bytes > 16 * mebi },
+];
+
+const fitted = fittedMeasurements();
+
+const isDevice = ({ mode }) =>
+  mode.launch === "graph" && mode.processes === "each" && !mode.awaited;
+
+if (numbers) {
+  const table = ablationTable(origin, fitted, profile, ({ measurement }) => isDevice(measurement));
+  process.stdout.write(table);
+  process.exit(0);
+}
+
+/** The numbers as powers of two: a fit that starts from them cannot keep what it should find. */
+const coarse = (value) =>
+  typeof value === "number"
+    ? 2 ** Math.round(Math.log2(value))
+    : Object.fromEntries(Object.entries(value).map(([name, each]) => [name, coarse(each)]));
+
+/** Residuals of these measurements by a fit to all others. */
+function leftOut(isOut) {
+  const kept = fitted.filter((each) => !isOut(each));
+  const start = { ...profile, numbers: coarse(profile.numbers) };
+  const { profile: without } = fitProfile(origin, kept, start);
+  return residualsOf(without, fitted.filter(isOut));
+}
+
+const inFit = residualsOf(profile, fitted);
+const bySize = sizeClasses.flatMap(({ holds }) => leftOut((each) => holds(testedBytes(each))));
+const byRanks = leftOut((each) => each.ranks === 4);
+const ownCalls = residualsOf(profile, unfittedMeasurements());
+
+/** Rows of the tables: the measurements that each holds. */
+const isOrdinary = (each) => isDevice(each) && each.mode.memory !== "symmetric";
+const isDefault = (each) => isOrdinary(each) && each.forced === undefined;
+const collective = (name) => (each) => isDefault(each) && each.collective === name;
+const forced = (algorithm, protocol) => (each) =>
+  each.forced?.algorithm === algorithm && each.forced.protocol === protocol;
+const symmetric = (name) => (each) =>
+  isDevice(each) && each.mode.memory === "symmetric" && each.collective === name;
+const mode = (launch, processes, isSymmetric) => (each) =>
+  !each.mode.awaited &&
+  each.mode.launch === launch &&
+  each.mode.processes === processes &&
+  (each.mode.memory === "symmetric") === isSymmetric;
+
+const deviceRows = [
+  ["all-reduce", collective("allReduce")],
+  ["reduce-scatter", collective("reduceScatter")],
+  ["all-gather", collective("allGather")],
+  ["broadcast", collective("broadcast")],
+  ["all-to-all", collective("allToAll")],
+  ["all-to-allv", collective("allToAllv")],
+  ...["Ring", "Tree"].flatMap((algorithm) =>
+    ["LL", "LL128", "Simple"].map((protocol) => [
+      `all-reduce forced to ${algorithm} ${protocol}`,
+      forced(algorithm, protocol),
+    ]),
+  ),
+  ["symmetric all-reduce", symmetric("allReduce")],
+  ["symmetric reduce-scatter", symmetric("reduceScatter")],
+  ["symmetric all-gather", symmetric("allGather")],
+  ["all of these", isDevice],
+];
+
+const modeRows = [
+  ["recorded", mode("graph", "each", false)],
+  ["recorded, symmetric", mode("graph", "each", true)],
+  ["call by call", mode("eager", "each", false)],
+  ["call by call, symmetric", mode("eager", "each", true)],
+  ["one process, recorded", mode("graph", "one", false)],
+  ["one process, recorded, symmetric", mode("graph", "one", true)],
+  ["one process, call by call", mode("eager", "one", false)],
+  ["one process, call by call, symmetric", mode("eager", "one", true)],
+  ["awaited, 1 KiB", (each) => each.mode.awaited && each.mode.processes === "each"],
+  ["awaited, 1 KiB, one process", (each) => each.mode.awaited && each.mode.processes === "one"],
+];
+
+const of = (residuals, holds) => residuals.filter(({ measurement }) => holds(measurement));
+const onRanks = (residuals, holds) =>
+  ranks.map((size) => errorText(of(residuals, (each) => each.ranks === size && holds(each))));
+
+function deviceTable() {
+  const head = ["recorded, by GPUs", "2", "4", "8", "2, size left out", "4, size left out"];
+  return markdownTable(
+    [...head, "8, size left out", "4, from 2 and 8"],
+    deviceRows.map(([name, holds]) => [
+      name,
+      ...onRanks(inFit, holds),
+      ...onRanks(bySize, holds),
+      errorText(of(byRanks, holds)),
+    ]),
+  );
+}
+
+function modeTable() {
+  const head = [
+    "by way of calling",
+    "2",
+    "4",
+    "8",
+    "2, by twinccl",
+    "4, by twinccl",
+    "8, by twinccl",
+  ];
+  return markdownTable(
+    head,
+    modeRows.map(([name, holds]) => [name, ...onRanks(inFit, holds), ...onRanks(ownCalls, holds)]),
+  );
+}
+
+function sizeTable() {
+  const rows = deviceRows.filter(([name]) => !name.startsWith("all-reduce forced"));
+  return markdownTable(
+    [
+      "recorded, by size",
+      ...sizeClasses.map(({ name }) => name),
+      ...sizeClasses.map(({ name }) => `${name}, left out`),
+    ],
+    rows.map(([name, holds]) => [
+      name,
+      ...[inFit, bySize].flatMap((residuals) =>
+        sizeClasses.map(({ holds: inClass }) =>
+          errorText(of(residuals, (each) => inClass(testedBytes(each)) && holds(each))),
+        ),
+      ),
+    ]),
+  );
+}
+
+function section() {
+  return `${begin}## Predicted times
+
+The profile \`${profile.name}\` (${profile.machine}, NCCL ${profile.nccl}, ${profile.date}) beside every measured time of NCCL in \`bench/results\`:
+${profile.sources.map((name) => `\`${name}\``).join(", ")}. A cell is the error |predicted / measured − 1| in per cent: geometric mean / worst (calls). The first three columns were
+fitted. *Left out*: the times of such sizes were left out of the fit, and predicted by it; *from 2 and 8*: those of 4 GPUs were. Those fits
+begin with the powers of two next to the numbers. No fit uses the calls that twinccl made. Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %.
+[predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
+
+${deviceTable()}
+${modeTable()}
+${sizeTable()}
+${end}`;
+}
+
+const before = readFileSync(page, "utf8");
+const [start, stop] = [before.indexOf(begin), before.indexOf(end)];
+if (start < 0 || stop < 0) {
+  process.stderr.write(`${basename(page)} has no markers for predicted times\n`);
+  process.exit(1);
+}
+const after = before.slice(0, start) + section() + before.slice(stop + end.length);
+if (check && after !== before) {
+  process.stderr.write(`${basename(page)}: its predicted times differ from bench/results\n`);
+  process.exit(1);
+}
+if (!check) writeFileSync(page, after);
