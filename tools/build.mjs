@@ -66,7 +66,8 @@ export function build() {
   const fresh = join(root, `.dist-${process.pid}`);
   const old = join(root, `.dist-${process.pid}-old`);
   const tsc = createRequire(import.meta.url).resolve("typescript/bin/tsc");
-  const args = [tsc, "-p", "tsconfig.build.json", "--outDir", fresh];
+  // Types are checked by `npm run types`, with those of the tests: checking takes longer than all else of a build.
+  const args = [tsc, "-p", "tsconfig.build.json", "--noCheck", "--outDir", fresh];
   try {
     const { status } = spawnSync(process.execPath, args, { cwd: root, stdio: ["ignore", 2, 2] });
     if (status !== 0) return false;
