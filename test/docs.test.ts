@@ -8,7 +8,7 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { beforeAll, describe, expect, test } from "vitest";
-import { isAll } from "./support/seed.ts";
+import { isAll, isRest } from "./support/seed.ts";
 
 interface Fence {
   readonly language: string;
@@ -24,6 +24,7 @@ interface Example {
   readonly line: number;
   readonly body: string;
   readonly expected: string;
+  readonly isLong: boolean;
 }
 
 function fencesOf(markdown: string): Fence[] {
@@ -52,11 +53,11 @@ function examplesOf(markdown: string): Example[] {
     const isModule = fence.language === "js" || fence.language === "mjs";
     const output = next?.language === "text" && !next.afterHeading ? next.body : undefined;
     const isMarked = fence.words.includes("check");
-    if (fence.words.includes("long") && !isAll) return [];
     const isChecked = isModule ? isMarked || output !== undefined : isMarked;
     if (!isChecked || (!isModule && fence.language !== "sh")) return [];
     const kind = isModule ? "module" : "command";
-    return [{ kind, line: fence.line, body: fence.body, expected: output ?? "" }];
+    const isLong = fence.words.includes("long");
+    return [{ kind, line: fence.line, body: fence.body, expected: output ?? "", isLong }];
   });
 }
 
@@ -135,8 +136,8 @@ describe("the reader of examples", () => {
 
   test("runs them, and shows a failure", () => {
     expect(printed(examples)).toEqual(examples.map((each) => each.expected));
-    const broken: Example = { kind: "module", line: 1, body: "throw 1;", expected: "" };
-    const after: Example = { kind: "module", line: 1, body: "process.exit(2);", expected: "" };
+    const broken: Example = { ...examples[0]!, body: "throw 1;" };
+    const after: Example = { ...examples[0]!, body: "process.exit(2);" };
     const outputs = printed([examples[0]!, broken, examples[0]!, after]);
     expect(outputs).toEqual(["1\n", "uncaught 1\n", "1\n", "\nexit status 2"]);
   });
@@ -144,6 +145,7 @@ describe("the reader of examples", () => {
 
 describe("the examples", () => {
   const examplesByPage = pages.map((page) => examplesOf(readFileSync(`${root}${page}`, "utf8")));
+  const isChosen = ({ isLong }: Example): boolean => (isLong ? isAll : !isRest);
   const outputs = new Map<Example, string>();
 
   beforeAll(() => {
@@ -151,7 +153,7 @@ describe("the examples", () => {
       cwd: root,
     });
     if (status !== 0) throw new Error("dist is older than src: run `npm run build`");
-    const examples = examplesByPage.flat();
+    const examples = examplesByPage.flat().filter(isChosen);
     for (const [at, output] of printed(examples).entries()) {
       outputs.set(examples[at] as Example, output);
     }
@@ -170,7 +172,9 @@ describe("the examples", () => {
   });
 
   const rows = pages.flatMap((page, at) =>
-    (examplesByPage[at] ?? []).map((example) => ({ page, line: example.line, example })),
+    (examplesByPage[at] ?? [])
+      .filter(isChosen)
+      .map((example) => ({ page, line: example.line, example })),
   );
   test.each(rows)("of $page print what they say, line $line", ({ example }) => {
     expect(trimmed(outputs.get(example) ?? "")).toBe(trimmed(example.expected));

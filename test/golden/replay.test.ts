@@ -1,6 +1,6 @@
 /**
- * Recorded results of real NCCL, replayed: a sample in every run, a larger one in `npm run test:all`, and all of them with
- * TWINCCL_GOLDEN=all. `npm run ok` has the command `golden check` run all of them through `createWorld`.
+ * Recorded results of real NCCL, replayed: a sample, or all of them with TWINCCL_GOLDEN=all. `npm run ok` has the command
+ * `golden check` run all of them through `createWorld`.
  */
 
 import { sim } from "twinccl/sim";
@@ -8,16 +8,15 @@ import { expect, test } from "vitest";
 import { isSymmetric, sentBlocks } from "../../src/golden/case.ts";
 import { check } from "../../src/golden/check.ts";
 import { type GoldenRecord, idOf } from "../../src/golden/format.ts";
-import { isAll } from "../support/seed.ts";
 import { Replay, recordsOf } from "./replay.ts";
 
 const everything = process.env["TWINCCL_GOLDEN"] === "all";
 
 /** Input elements that a sample may regenerate, for each file; large cases are left to the full run. */
-const sampleElements = isAll ? 5e7 : 5e6;
+const sampleElements = 2e6;
 
 /** Small cases of a sample; every file but the longest is within it. */
-const sampleCases = isAll ? 2000 : 100;
+const sampleCases = 100;
 
 const files = [
   ["nccl-2.28.9-h200x8.jsonl", 1686],

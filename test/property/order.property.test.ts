@@ -9,7 +9,7 @@ import { type CallOrderError, type Communicator, createWorld, type DeviceBuffer 
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { within } from "../support/planted.ts";
-import { holds, isAll, randomWords, runsOf } from "../support/seed.ts";
+import { holds, randomWords, runsOf } from "../support/seed.ts";
 
 const kinds = ["sum", "barrier", "broadcast", "pair", "ring", "split", "replay"] as const;
 
@@ -304,10 +304,8 @@ function expectRegisters(plan: Plan, ranks: readonly RankRun[], { registers }: E
   expect(plan.made.every((mine, rank) => ranks[rank]?.outcomes.size === mine.length)).toBe(true);
 }
 
-const count = (all: number): number => (isAll ? all : all / 10);
-
 describe("calls of up to four communicators", () => {
-  test("in one order on all ranks are done, in that order, without a warning: 20,000 programs", async () => {
+  test("in one order on all ranks are done, in that order, without a warning", async () => {
     watchWarnings();
     const seen = { programs: 0, calls: 0, own: 0 };
     await holds(
@@ -326,12 +324,12 @@ describe("calls of up to four communicators", () => {
         seen.calls += plan.made.flat().length;
         seen.own += plan.comms.filter(({ isOwn }) => isOwn).length;
       },
-      count(20_000),
+      3_000,
     );
     process.stderr.write(`healthy: ${JSON.stringify(seen)}\n`);
   }, 600_000);
 
-  test("with two of them swapped on one rank are an inversion where ranks would hang: 2,000 programs", async () => {
+  test("with two of them swapped on one rank are an inversion where ranks would hang", async () => {
     watchWarnings();
     const seen = { inversions: 0, none: 0, overThree: 0 };
     await holds(
@@ -356,10 +354,10 @@ describe("calls of up to four communicators", () => {
         expectInverted(plan, { rank, first, second }, ranks, errors);
         if (commsIn(errors[0] as CallOrderError).size > 2) seen.overThree++;
       },
-      count(2_000),
+      600,
     );
     process.stderr.write(`planted: ${JSON.stringify(seen)}\n`);
-    expect(seen.inversions).toBeGreaterThan(runsOf(count(2_000)) / 4);
+    expect(seen.inversions).toBeGreaterThan(runsOf(600) / 4);
   }, 600_000);
 });
 

@@ -17,7 +17,7 @@ import {
 import { addTo, type MlpBatch, mlp, mlpStage } from "twinccl/parallel/models";
 import { type Fault, failAt, sim } from "twinccl/sim";
 import { expect, test } from "vitest";
-import { holds, partOfCases } from "../support/seed.ts";
+import { holds, runsOf } from "../support/seed.ts";
 
 const cases = fc
   .record({
@@ -158,5 +158,5 @@ test("end in typed errors on all ranks when one fails at any call", async () => 
     },
     60,
   );
-  expect(struck).toBeGreaterThan(10 * partOfCases);
+  expect(struck).toBeGreaterThan(runsOf(60) / 6);
 });

@@ -140,7 +140,8 @@ describe("a lost rank", () => {
   });
 });
 
-describe("a rank that ends the communicator", () => {
+// Most of their time is waits of the ranks.
+describe.concurrent("a rank that ends the communicator", () => {
   const ways = [
     ["abort", /has aborted it: as planned/],
     ["rebuild", /has aborted it: it was rebuilt/],
@@ -171,11 +172,11 @@ describe("a rank that ends the communicator", () => {
   });
 
   test("waits a bounded time for stuck ranks", async () => {
-    for (const args of [
-      ["open", "3000", "12000"],
-      ["idle", "60000", "12000"],
-    ]) {
-      const { results, status, text } = await shared<Outcome>(2, "close.mjs", ...args);
+    const jobs = [
+      shared<Outcome>(2, "close.mjs", "open", "3000", "12000"),
+      shared<Outcome>(2, "close.mjs", "idle", "60000", "12000"),
+    ];
+    for (const { results, status, text } of await Promise.all(jobs)) {
       expect(status, text).toBe(0);
       expect(results[0]?.tookMs, text).toBeLessThan(10_000);
     }
