@@ -1,5 +1,5 @@
-/** The pages name only files and symbols that exist. */
-import { execFileSync } from "node:child_process";
+/** The pages name only files and symbols that exist, and hold the speeds of the result files. */
+import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
@@ -100,4 +100,10 @@ test("a missing file, link and symbol are noticed", () => {
   expect(symbolsIn("`Ledger.gone`").filter((symbol) => !isDeclared(symbol))).toEqual([
     "Ledger.gone",
   ]);
+});
+
+test("docs/benchmarks.md and README.md hold the speeds of bench/results", () => {
+  const args = [`${root}tools/speed-section.mjs`, "--check"];
+  const { status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
+  expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
 });

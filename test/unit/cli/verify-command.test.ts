@@ -1,8 +1,6 @@
-import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { specifications } from "twinccl";
 import { catalogue } from "twinccl/algorithms";
 import { measuredCollectives } from "twinccl/bench";
@@ -15,7 +13,6 @@ import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-verify-"));
 afterAll(() => rmSync(folder, { recursive: true }));
-const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
 
 /** A second backend that has one wrong bit on rank 1. */
 const withBroken = { backends: { ...backends, broken: () => corrupting(sim(), 1) } };
@@ -282,7 +279,7 @@ describe("programs", () => {
 describe("tcp, a process for each rank", () => {
   const quickly = "--ranks 2 --dtype float32 --op sum --counts 0,33";
 
-  test("has the bits of the simulation, as either side", async () => {
+  test("has the bits of the simulation", async () => {
     const { status, out, err } = await cli(`verify --backend tcp --against sim ${quickly} --json`);
     expect({ status, err }).toEqual({ status: 0, err: "" });
     const { rows, judged, identical } = JSON.parse(out);
@@ -290,9 +287,6 @@ describe("tcp, a process for each rank", () => {
     for (const row of rows) expect(row).toMatchObject({ on_bits: row.results, left_out: 0 });
     expect(judged).toBeGreaterThan(50);
     expect(identical).toBe(judged);
-    const other = await cli(`verify --against tcp ${quickly} --collective all-reduce`);
-    expect(other.status).toBe(0);
-    expect(other.out).toMatch(/\nverify: (\d+) of \1 identical\n$/);
   });
 
   test("a difference is reported", async () => {
@@ -317,20 +311,6 @@ describe("tcp, a process for each rank", () => {
       status: 0,
       out: "rank 0: identical\nrank 1: identical\nrank 2: identical\nverify: 3 of 3 identical\n",
     });
-  });
-
-  test.each([
-    ["differ", "process.pid", 1, ""],
-    ["cannot be sent", "() => 1", 2, "the result of rank 0 cannot be sent to be compared"],
-    ["are an error", "comm.allReduce({ send: 3 })", 1, 'rank 0 of 1 failed on "verify"'],
-  ])("results that %s fail", (name, result, status, message) => {
-    const path = join(folder, `${name.replaceAll(" ", "-")}.mjs`);
-    writeFileSync(path, `export default (comm) => ${result};\n`);
-    const args = ["verify", path, "--backend", "tcp", "--against", "sim", "-n", "1"];
-    const found = spawnSync(process.execPath, [main, ...args], { encoding: "utf8" });
-    expect(found.status).toBe(status);
-    expect(found.stderr).toContain(message);
-    if (message === "") expect(found.stdout).toMatch(/^rank 0: its result: \d+ on tcp, \d+ on sim/);
   });
 });
 
