@@ -248,7 +248,7 @@ export interface CallDigest {
   /** Equal on ranks that make the same call. */
   readonly kind: string;
   /** All fields that are compared. */
-  readonly details: string;
+  readonly details: () => string;
 }
 
 /** The completion of one submission: a call, or several that were appended to it. */

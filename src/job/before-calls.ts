@@ -83,7 +83,7 @@ export class CrossCheck {
     const { kind, details } = own();
     const matched = this.#matchedKinds(comm);
     if (this.#mode === "once" && matched.has(kind)) return undefined;
-    return this.#exchangeDetails(comm, number, details).then((all) => {
+    return this.#exchangeDetails(comm, number, details()).then((all) => {
       const fault = judge(all);
       // A kind is skipped from now on only where every rank has seen it match.
       if (fault === undefined) matched.add(kind);

@@ -134,7 +134,7 @@ test("long waits of ranks in several processes add one listener at a time", asyn
     },
   );
   const comm: CommInfo = { id: 0, name: "world", ranks: [0, 1], local: [0] };
-  const words = { kind: "a", details: "[]" };
+  const words = { kind: "a", details: () => "[]" };
   void comparisons.compare(
     comm,
     0,

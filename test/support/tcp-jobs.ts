@@ -21,6 +21,7 @@ export interface TcpJobOptions extends PlanOptions {
   readonly tls?: boolean;
   readonly compareCalls?: CompareCalls;
   readonly timeoutMs?: number;
+  readonly verdictMs?: number;
   /** Changes the plans of a rank. */
   readonly replan?: (rank: number, plan: Plan) => Plan;
 }
@@ -90,7 +91,14 @@ interface OpenRank {
 }
 
 async function openRank(member: Membership, options: TcpJobOptions): Promise<OpenRank> {
-  const { tls = false, compareCalls = "once", timeoutMs, replan, ...plans } = options;
+  const {
+    tls = false,
+    compareCalls = "once",
+    timeoutMs,
+    verdictMs = 2_000,
+    replan,
+    ...plans
+  } = options;
   const { size, rank } = member;
   const usual = plannersOf(plans)(size);
   const planner: Planner = replan
@@ -105,7 +113,7 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
       probe: () => ({ ok: true, reason: "needs nothing" }),
       open: () => Promise.reject(new Error("this backend only joins")),
       join: async (request) => {
-        const setup = { planner, link, timeoutMs };
+        const setup = { planner, link, timeoutMs, verdictMs };
         const settings = { host: undefined, tls, compareCalls, job };
         session = await openJoined(setup, settings, member, request);
         return session;

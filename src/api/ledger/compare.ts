@@ -9,7 +9,7 @@ import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../e
 import { CollectiveMismatchError } from "../errors.ts";
 import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
 import { postedFacts } from "./failures.ts";
-import type { Posting, SignatureField } from "./posting.ts";
+import type { Posting, Prepared, SignatureField } from "./posting.ts";
 import type { MatchedPair, PendingCollective } from "./queues.ts";
 
 /** A short text about a call. */
@@ -240,17 +240,30 @@ export function compareAcrossProcesses(
   return job.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
 }
 
+/** Kinds of calls without symmetric memory: no window changes them. */
+const plainKinds = new WeakMap<Prepared<unknown>, string>();
+
 /** The digest of a rank's own call. */
 function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
   const { call, prepared } = posting;
   const { signature } = prepared;
-  const calls = callsIn(call);
-  const fields = windows.fieldsOf(calls, (index) => prefixOf(call, index));
-  const digests: DigestDetails = {
-    ...{ call: summaryOf(posting), signature },
-    ...{ lengths: calls.map(lengthsOf), windows: fields },
+  const fields = () => windows.fieldsOf(callsIn(call), (index) => prefixOf(call, index));
+  let kind = plainKinds.get(prepared);
+  if (kind === undefined) {
+    kind = JSON.stringify([signature, fields()]);
+    if (!callsIn(call).some(isSymmetric)) plainKinds.set(prepared, kind);
+  }
+  const details = (): string => {
+    const lengths = callsIn(call).map(lengthsOf);
+    const digest: DigestDetails = {
+      call: summaryOf(posting),
+      signature,
+      lengths,
+      windows: fields(),
+    };
+    return JSON.stringify(digest);
   };
-  return { kind: JSON.stringify([signature, fields]), details: JSON.stringify(digests) };
+  return { kind, details };
 }
 
 /** The mismatch of the calls of all ranks, given their digests by rank. */

@@ -20,8 +20,8 @@ const lanesAtOnce = 8;
 /** A call to run, and its place. */
 export interface CallRequest {
   readonly peers: Peers;
-  /** Key of the communicator, and the rank in the job of each of its ranks. */
-  readonly comm: string;
+  /** `commNumber` of the communicator, and the rank in the job of each of its ranks. */
+  readonly comm: number;
   readonly ranks: readonly number[];
   /** This rank, among those of the communicator. */
   readonly rank: number;

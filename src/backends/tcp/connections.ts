@@ -10,6 +10,11 @@ import { tune } from "../../job/connection.ts";
 import type { Block, Blocks } from "./blocks.ts";
 import { type Header, headerBytes, kind, type Message, readHeader, writeHeader } from "./wire.ts";
 
+/** True for the end of a connection that its other end closed, in one of the ways that the system reports it. */
+export function wasDropped(error: NodeJS.ErrnoException | undefined): boolean {
+  return error === undefined || error.code === "ECONNRESET" || error.code === "EPIPE";
+}
+
 /** The address at which a rank listens, and the key that a connection to it must have. */
 export interface ListenerAddress {
   readonly host: string;
@@ -20,8 +25,8 @@ export interface ListenerAddress {
 export const keyBytes = 32;
 const helloBytes = keyBytes + 4;
 
-/** The longest name of a communicator, and the largest message: a span of slices. */
-const [maxNameBytes, maxMessageBytes] = [256, 2 ** 30];
+/** The largest message: a slice of many chunks. */
+const maxMessageBytes = 2 ** 30;
 
 /** The reason for the end of a connection that was closed at its other end. */
 const closedReason = "it has closed the connection";
@@ -120,7 +125,7 @@ function flushWriter(writer: FrameWriter): void {
 
 /** The listener of the sender's end. */
 interface OutgoingListener {
-  reported(header: Header, comm: string): void;
+  reported(header: Header): void;
   ended(reason: string): void;
 }
 
@@ -131,9 +136,6 @@ export class Outgoing {
   readonly #blocks: Blocks;
   readonly #listener: OutgoingListener;
   readonly #writer = new FrameWriter();
-  /** Numbers of communicators on this connection. */
-  readonly #numbers = new Map<string, number>();
-  readonly #names: string[] = [];
   #isOver = false;
   #onAttached: (() => void) | undefined;
 
@@ -156,8 +158,7 @@ export class Outgoing {
       const data = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
       let at = 0;
       for (; at + headerBytes <= data.length; at += headerBytes) {
-        const header = readHeader(data.subarray(at, at + headerBytes));
-        this.#listener.reported(header, this.#names[header.comm] ?? "");
+        this.#listener.reported(readHeader(data.subarray(at, at + headerBytes)));
       }
       rest = data.subarray(at);
     });
@@ -176,31 +177,16 @@ export class Outgoing {
   }
 
   /** See `Peers.send`. */
-  send(comm: string, message: Message, block: Block, sent: () => void): void {
+  send(comm: number, message: Message, block: Block, sent: () => void): void {
     if (this.#isOver) return;
     const { memory, bytes } = block;
-    const number = this.#numberOf(comm);
     const frame = Buffer.from(memory, 0, headerBytes + bytes.byteLength);
-    writeHeader(frame, { ...message, kind: kind.data, bytes: bytes.byteLength, comm: number });
+    writeHeader(frame, { ...message, kind: kind.data, bytes: bytes.byteLength, comm });
     this.#writer.write(frame, (error) => {
       if (error) return;
       this.#blocks.give(block);
       sent();
     });
-  }
-
-  #numberOf(comm: string): number {
-    const known = this.#numbers.get(comm);
-    if (known !== undefined) return known;
-    const number = this.#numbers.size;
-    this.#numbers.set(comm, number);
-    this.#names.push(comm);
-    const bytes = Buffer.byteLength(comm);
-    const frame = Buffer.alloc(headerBytes + bytes);
-    writeHeader(frame, { ...noFlow, kind: kind.name, comm: number, bytes });
-    frame.write(comm, headerBytes);
-    this.#writer.write(frame);
-    return number;
   }
 
   /** Sends what was written, and waits until the peer has read it and ends too; bounded. */
@@ -232,8 +218,10 @@ export class Outgoing {
 
 /** The listener of the receiver's end. */
 interface IncomingListener {
-  arrived(header: Header, comm: string, block: Block): void;
+  arrived(header: Header, block: Block): void;
   ended(reason: string): void;
+  /** The sender has dropped the connection before its first message: it requests another one. */
+  dropped(): void;
 }
 
 /** The receiver's end: messages come in, reports go out. */
@@ -242,14 +230,12 @@ export class Incoming {
   readonly #writer: FrameWriter;
   readonly #blocks: Blocks;
   readonly #listener: IncomingListener;
-  /** Names of communicators by their number, and the reverse. */
-  readonly #names: string[] = [];
-  readonly #numbers = new Map<string, number>();
   readonly #headerBuffer = Buffer.alloc(headerBytes);
   /** Bytes of the header, or of the payload behind it, that have arrived. */
   #filled = 0;
   #header: Header | undefined;
   #block: Block | undefined;
+  #hasRead = false;
   #isOver = false;
 
   /** `connect` makes the connection, and passes what arrives to its argument. */
@@ -264,19 +250,16 @@ export class Incoming {
     this.#writer = new FrameWriter(this.#socket);
     tune(this.#socket);
     this.#socket.unref();
-    this.#socket.on("error", (error: NodeJS.ErrnoException) =>
-      this.#end(error.code ?? error.message),
-    );
-    this.#socket.on("end", () => this.#end(closedReason));
-    this.#socket.on("close", () => this.#end(closedReason));
+    this.#socket.on("error", (error: NodeJS.ErrnoException) => this.#closed(error));
+    this.#socket.on("end", () => this.#closed());
+    this.#socket.on("close", () => this.#closed());
   }
 
   /** Sends a frame without payload. */
-  report(comm: string, header: Omit<Header, "comm">): void {
-    const number = this.#numbers.get(comm);
-    if (this.#isOver || number === undefined) return;
+  report(header: Header): void {
+    if (this.#isOver) return;
     const frame = Buffer.alloc(headerBytes);
-    writeHeader(frame, { ...header, comm: number });
+    writeHeader(frame, header);
     this.#writer.write(frame);
   }
 
@@ -294,7 +277,19 @@ export class Incoming {
     this.#listener.ended(reason);
   }
 
+  /** The other end has closed the connection. */
+  #closed(error?: NodeJS.ErrnoException): void {
+    if (this.#hasRead || !wasDropped(error)) {
+      this.#end(error === undefined ? closedReason : (error.code ?? error.message));
+      return;
+    }
+    if (this.#isOver) return;
+    this.destroy();
+    this.#listener.dropped();
+  }
+
   #read(chunk: Uint8Array): void {
+    this.#hasRead = true;
     let at = 0;
     while (at < chunk.length && !this.#isOver) {
       const isHeader = this.#header === undefined;
@@ -311,12 +306,7 @@ export class Incoming {
 
   /** A header has arrived. */
   #begin(header: Header): void {
-    const isName = header.kind === kind.name && header.bytes <= maxNameBytes;
-    const isData = header.kind === kind.data && header.bytes <= maxMessageBytes;
-    const isExpected = isName
-      ? header.comm === this.#names.length
-      : isData && header.comm < this.#names.length;
-    if (!isExpected) {
+    if (header.kind !== kind.data || header.bytes > maxMessageBytes) {
       this.#end("it has sent what is no message");
       return;
     }
@@ -332,13 +322,6 @@ export class Incoming {
     this.#header = undefined;
     this.#block = undefined;
     this.#filled = 0;
-    if (header.kind === kind.data) {
-      this.#listener.arrived(header, this.#names[header.comm] as string, block);
-      return;
-    }
-    const name = Buffer.from(block.bytes).toString();
-    this.#names.push(name);
-    this.#numbers.set(name, header.comm);
-    this.#blocks.give(block);
+    this.#listener.arrived(header, block);
   }
 }

@@ -23,7 +23,12 @@ export function tcp(options: TcpOptions = {}): Backend {
   const { host, tls = false, timeoutMs, compareCalls = "once" } = options;
   const plannerOf = plannersOf(options);
   const link = linkOf(options.link ?? loopback);
-  const setupOf = (size: number): Setup => ({ planner: plannerOf(size), link, timeoutMs });
+  const setupOf = (size: number): Setup => ({
+    planner: plannerOf(size),
+    link,
+    timeoutMs,
+    verdictMs: 2_000,
+  });
   return {
     name: "tcp",
     probe: ({ size }) =>

@@ -19,6 +19,7 @@ import {
   keyBytes,
   type ListenerAddress,
   Outgoing,
+  wasDropped,
 } from "./connections.ts";
 import { Endpoint } from "./flows.ts";
 import { type FlowId, type Header, kind, type Message } from "./wire.ts";
@@ -33,6 +34,9 @@ interface PeerSettings {
 /** Connections that have proved nothing yet, at most, and the time for the proof. */
 const [maxUnproven, proofMs] = [256, 10_000];
 
+/** Ended communicators whose late messages are known as such. */
+const maxRetired = 1_000;
+
 /** Longest wait for peers to read what was sent, when this rank closes. */
 const closeMs = 5_000;
 
@@ -46,8 +50,10 @@ const readBuffer = Buffer.allocUnsafeSlow(256 * 2 ** 10);
 export class Peers {
   readonly rank: number;
   readonly blocks: Blocks;
-  /** By the key of the communicator and the rank of the peer; `undefined` for a communicator that is over. */
-  readonly #endpoints = new Map<string, Map<number, Endpoint> | undefined>();
+  /** By the number of the communicator and the rank of the peer. */
+  readonly #endpoints = new Map<number, Map<number, Endpoint>>();
+  /** The communicators that ended last: messages to them may still be on the way. */
+  readonly #retired = new Set<number>();
   readonly #outgoing = new Map<number, Outgoing>();
   readonly #incoming = new Map<number, Incoming>();
   /** Connections without a proof by their other end, the oldest first. */
@@ -112,29 +118,25 @@ export class Peers {
   }
 
   /** The traffic with a peer on a communicator. */
-  endpoint(comm: string, peer: number): Endpoint {
-    return this.#endpointOf(comm, peer) ?? new Endpoint();
-  }
-
-  #endpointOf(comm: string, peer: number): Endpoint | undefined {
-    let ofComm = this.#endpoints.get(comm);
-    if (ofComm === undefined) {
-      if (this.#endpoints.has(comm)) return undefined;
-      ofComm = new Map();
-      this.#endpoints.set(comm, ofComm);
-    }
-    let endpoint = ofComm.get(peer);
-    if (endpoint === undefined) {
-      endpoint = new Endpoint();
-      ofComm.set(peer, endpoint);
-    }
+  endpoint(comm: number, peer: number): Endpoint {
+    const ofComm = this.#endpoints.get(comm);
+    const known = ofComm?.get(peer);
+    if (known !== undefined) return known;
+    const endpoint = new Endpoint();
+    // A call that fails with its communicator still has traffic to forget.
+    if (this.#retired.has(comm)) return endpoint;
+    if (ofComm === undefined) this.#endpoints.set(comm, new Map([[peer, endpoint]]));
+    else ofComm.set(peer, endpoint);
     return endpoint;
   }
 
   /** A communicator is over: its messages are dropped from now on. */
-  retire(comm: string): void {
+  retire(comm: number): void {
     for (const endpoint of this.#endpoints.get(comm)?.values() ?? []) endpoint.drop(this.blocks);
-    this.#endpoints.set(comm, undefined);
+    this.#endpoints.delete(comm);
+    this.#retired.add(comm);
+    const [oldest] = this.#retired;
+    if (this.#retired.size > maxRetired) this.#retired.delete(oldest as number);
   }
 
   /** The reason for the end of a connection with a peer; `undefined` while there is none. */
@@ -148,20 +150,19 @@ export class Peers {
   }
 
   /** Sends a message and takes its block over; `sent` is called once the kernel has it, and never where the connection ends before. */
-  send(peer: number, comm: string, message: Message, block: Block, sent: () => void): void {
+  send(peer: number, comm: number, message: Message, block: Block, sent: () => void): void {
     this.#outgoingTo(peer).send(comm, message, block, sent);
   }
 
   /** Reports to the sender of a flow that one of its messages was taken. */
-  credit(peer: number, comm: string, flow: FlowId): void {
-    this.#incoming.get(peer)?.report(comm, { ...flow, kind: kind.credit, bytes: 0, total: 0 });
+  credit(peer: number, comm: number, flow: FlowId): void {
+    this.#incoming.get(peer)?.report({ ...flow, comm, kind: kind.credit, bytes: 0, total: 0 });
   }
 
   /** Reports the end of calls to a sender. */
-  ended(peer: number, comm: string, { calls, bytes }: { calls: number; bytes: number }): void {
-    const header = { kind: kind.ended, sequence: calls, lane: 0, bytes: 0 };
-    const [round, total] = [Math.floor(bytes / 2 ** 32), bytes % 2 ** 32];
-    this.#incoming.get(peer)?.report(comm, { ...header, round, total });
+  ended(peer: number, comm: number, { calls, bytes }: { calls: number; bytes: number }): void {
+    const flow = { sequence: calls, lane: 0, round: 0 };
+    this.#incoming.get(peer)?.report({ ...flow, comm, kind: kind.ended, bytes: 0, total: bytes });
   }
 
   /** The connection to a peer; a new one is requested. */
@@ -169,7 +170,7 @@ export class Peers {
     const known = this.#outgoing.get(peer);
     if (known !== undefined) return known;
     const outgoing = new Outgoing(this.blocks, {
-      reported: (header, comm) => this.#reported(peer, header, comm),
+      reported: (header) => this.#reported(peer, header),
       ended: (reason) => this.#ended(peer, reason),
     });
     this.#outgoing.set(peer, outgoing);
@@ -180,8 +181,8 @@ export class Peers {
   /** Requests a connection, again where the request was dropped among connections of strangers. */
   #request(peer: number, outgoing: Outgoing): void {
     const request = this.#connect(peer, "request");
-    request.on("error", ({ code, message }: NodeJS.ErrnoException) => {
-      if (code !== "ECONNRESET" && code !== "EPIPE") outgoing.end(code ?? message);
+    request.on("error", (error: NodeJS.ErrnoException) => {
+      if (!wasDropped(error)) outgoing.end(error.code ?? error.message);
     });
     // Its other end closes it once it makes the connection.
     request.on("close", () => {
@@ -234,22 +235,21 @@ export class Peers {
   /** Connects to a sender. */
   #receiveFrom(peer: number): void {
     const incoming = new Incoming((read) => this.#connect(peer, "receive", read), this.blocks, {
-      arrived: (header, comm, block) => {
-        const endpoint = this.#endpointOf(comm, peer);
-        if (endpoint === undefined) this.blocks.give(block);
-        else endpoint.incoming(header).arrived({ block, total: header.total });
+      arrived: (header, block) => {
+        const { comm, total } = header;
+        if (this.#retired.has(comm)) this.blocks.give(block);
+        else this.endpoint(comm, peer).incoming(header).arrived({ block, total });
       },
       ended: (reason) => this.#ended(peer, reason),
+      dropped: () => this.#incoming.delete(peer),
     });
     this.#incoming.set(peer, incoming);
   }
 
-  #reported(peer: number, header: Header, comm: string): void {
-    const endpoint = this.#endpointOf(comm, peer);
-    if (header.kind === kind.credit) endpoint?.credit(header);
-    else if (header.kind === kind.ended) {
-      endpoint?.peerEnded(header.sequence, header.round * 2 ** 32 + header.total);
-    }
+  #reported(peer: number, header: Header): void {
+    const endpoint = this.endpoint(header.comm, peer);
+    if (header.kind === kind.credit) endpoint.credit(header);
+    else if (header.kind === kind.ended) endpoint.peerEnded(header.sequence, header.total);
   }
 
   #limitUnproven(socket: Socket): void {

@@ -53,12 +53,15 @@ import type { Peers } from "./peers.ts";
 import { TransferRun } from "./transfers.ts";
 import type { CallData, RankMemory } from "./values.ts";
 import { creditsOf } from "./values.ts";
+import { commNumber } from "./wire.ts";
 
 /** Settings of a session. */
 export interface SessionSettings {
   readonly planner: Planner;
   readonly link: Link;
   readonly timeoutMs: number | undefined;
+  /** Time for the store to report the loss of a rank whose connection has ended, before the connection alone counts. */
+  readonly verdictMs: number;
 }
 
 /** The parts of a session. */
@@ -81,15 +84,12 @@ interface Run {
 /** A communicator that takes calls. */
 interface OpenCommunicator {
   readonly info: CommInfo;
-  /** Its name on connections. */
-  readonly key: string;
+  /** Its number on connections. */
+  readonly commNumber: number;
   /** Number of the next collective program. */
   sequence: number;
   readonly runs: Set<Run>;
 }
-
-/** Time for the store to report the loss of a rank whose connection has ended, before the connection alone counts. */
-const verdictMs = 2_000;
 
 /** The rank of this process. */
 export class TcpSession implements Session {
@@ -188,7 +188,7 @@ export class TcpSession implements Session {
     const { collective, number } = set;
     return new CallRun({
       peers,
-      comm: comm.key,
+      comm: comm.commNumber,
       ranks,
       rank,
       sequence,
@@ -207,7 +207,7 @@ export class TcpSession implements Session {
     const { ranks, name } = comm.info;
     const runs = remote.map((half) => {
       const memory = memoryRange(half.call[half.direction]) as RankMemory;
-      return new TransferRun({ peers, comm: comm.key, ranks, name, half, memory });
+      return new TransferRun({ peers, comm: comm.commNumber, ranks, name, half, memory });
     });
     await Promise.all(runs.map((run) => this.#run(comm, run)));
   }
@@ -243,7 +243,7 @@ export class TcpSession implements Session {
       for (const { info, run } of runs) {
         if (run.needs(rank)) run.fail(connectionError(info, rank, reason));
       }
-    }, verdictMs).unref();
+    }, this.#parts.verdictMs).unref();
   }
 
   split(set: CallSet, children: readonly CommInfo[]): void {
@@ -280,15 +280,15 @@ export class TcpSession implements Session {
 
   #open(info: CommInfo): void {
     const { job } = this.#parts;
-    const key = job?.keyOf(info) ?? info.name;
-    this.#comms.set(info.id, { info, key, sequence: 0, runs: new Set() });
+    const number = commNumber(job?.keyOf(info) ?? info.name);
+    this.#comms.set(info.id, { info, commNumber: number, sequence: 0, runs: new Set() });
     job?.countersOf(info);
   }
 
-  #retire({ info, key }: OpenCommunicator): void {
+  #retire({ info, commNumber: number }: OpenCommunicator): void {
     this.#comms.delete(info.id);
     this.#parts.job?.retire(info);
-    this.#parts.peers.retire(key);
+    this.#parts.peers.retire(number);
   }
 
   /** Closes this generation of a job without its other ranks; the job goes on. */

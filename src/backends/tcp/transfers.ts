@@ -14,7 +14,7 @@ const credits = 4;
 /** One end of a message, and its place. */
 export interface TransferRequest {
   readonly peers: Peers;
-  readonly comm: string;
+  readonly comm: number;
   readonly ranks: readonly number[];
   readonly name: string;
   readonly half: RemoteTransfer;
@@ -105,10 +105,7 @@ export class TransferRun {
       if (arrival === undefined) return;
       const { block, total } = arrival;
       const slice = this.#slice(this.#next);
-      if (
-        total !== this.#bytes.byteLength % 2 ** 32 ||
-        block.bytes.byteLength !== slice.byteLength
-      ) {
+      if (total !== this.#bytes.byteLength || block.bytes.byteLength !== slice.byteLength) {
         peers.blocks.give(block);
         this.fail(this.#lengthError(total));
         return;

@@ -12,7 +12,7 @@ const nothing = (): void => undefined;
 test("headers keep every field", async () => {
   const uint = (bits: number) => fc.integer({ min: 0, max: 2 ** bits - 1 });
   const headers = fc.record({
-    ...{ kind: uint(8), comm: uint(32), bytes: uint(32), total: uint(32) },
+    ...{ kind: uint(16), comm: uint(48), bytes: uint(32), total: uint(48) },
     ...{ sequence: uint(32), lane: uint(16), round: uint(32) },
   });
   const law = (header: Parameters<typeof writeHeader>[1]): void => {

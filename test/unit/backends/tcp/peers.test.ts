@@ -51,13 +51,13 @@ async function open(size: number, tls = false): Promise<Opened> {
 const flow = (sequence: number) => ({ sequence, lane: 3, round: 70_000 });
 
 /** Sends a message to the first rank. */
-function send(sender: Peers, sequence: number, bytes: Uint8Array, comm = "c"): Promise<void> {
+function send(sender: Peers, sequence: number, bytes: Uint8Array, comm = 1): Promise<void> {
   const block = sender.blocks.take(bytes.byteLength);
   block.bytes.set(bytes);
   return new Promise((sent) => sender.send(0, comm, { ...flow(sequence), total: 0 }, block, sent));
 }
 
-function frame(kindOf: number, sequence: number, payload: Uint8Array, comm = 0): Buffer {
+function frame(kindOf: number, sequence: number, payload: Uint8Array, comm = 1): Buffer {
   const head = Buffer.alloc(headerBytes);
   const header = { ...flow(sequence), kind: kindOf, comm, bytes: payload.length, total: 9 };
   writeHeader(head, header);
@@ -74,7 +74,7 @@ async function dial({ port }: Opened): Promise<Socket> {
 }
 
 /** The bytes of the next message of a flow. */
-async function arrival(peers: Peers, sequence: number, comm = "c"): Promise<number[]> {
+async function arrival(peers: Peers, sequence: number, comm = 1): Promise<number[]> {
   const incoming = peers.endpoint(comm, 1).incoming(flow(sequence));
   const first = incoming.take(() => undefined);
   if (first !== undefined) return [...first.block.bytes];
@@ -93,7 +93,7 @@ async function expectUnharmed({ peers }: Opened, sequence = 1): Promise<void> {
 
 /** The messages and ends that a receiver takes from these parts. */
 function received(parts: readonly Uint8Array[]) {
-  const found: { readonly comm: string; readonly sequence: number; readonly bytes: number[] }[] =
+  const found: { readonly comm: number; readonly sequence: number; readonly bytes: number[] }[] =
     [];
   const ends: string[] = [];
   let read: (chunk: Uint8Array) => void = () => undefined;
@@ -102,8 +102,11 @@ function received(parts: readonly Uint8Array[]) {
     return new Socket();
   };
   new Incoming(connected, new Blocks(), {
-    arrived: ({ sequence }, comm, { bytes }) => found.push({ comm, sequence, bytes: [...bytes] }),
+    arrived: ({ sequence, comm }, { bytes }) => {
+      found.push({ comm, sequence, bytes: [...bytes] });
+    },
     ended: (reason) => ends.push(reason),
+    dropped: () => ends.push("dropped"),
   });
   for (const part of parts) read(part);
   return { found, ends };
@@ -111,18 +114,16 @@ function received(parts: readonly Uint8Array[]) {
 
 describe("a connection", () => {
   const stream = Buffer.concat([
-    frame(kind.name, 0, Buffer.from("c"), 0),
     frame(kind.data, 1, Buffer.from([1, 2, 3])),
     frame(kind.data, 2, Buffer.alloc(0)),
-    frame(kind.name, 0, Buffer.from("another"), 1),
-    frame(kind.data, 3, Buffer.from([4]), 1),
-    frame(kind.data, 4, Buffer.alloc(0), 1),
+    frame(kind.data, 3, Buffer.from([4]), 2 ** 47),
+    frame(kind.data, 4, Buffer.alloc(0), 2 ** 47),
   ]);
   const all = [
-    { comm: "c", sequence: 1, bytes: [1, 2, 3] },
-    { comm: "c", sequence: 2, bytes: [] },
-    { comm: "another", sequence: 3, bytes: [4] },
-    { comm: "another", sequence: 4, bytes: [] },
+    { comm: 1, sequence: 1, bytes: [1, 2, 3] },
+    { comm: 1, sequence: 2, bytes: [] },
+    { comm: 2 ** 47, sequence: 3, bytes: [4] },
+    { comm: 2 ** 47, sequence: 4, bytes: [] },
   ];
 
   test("takes messages in parts of any length", () => {
@@ -138,14 +139,10 @@ describe("a connection", () => {
     }
   });
 
-  const name = frame(kind.name, 0, Buffer.from("c"));
   const wrong: readonly [string, Buffer][] = [
-    ["a message of no communicator", frame(kind.data, 1, Buffer.from([1]))],
-    ["a number that is not the next one", frame(kind.name, 0, Buffer.from("c"), 1)],
-    ["a long name", frame(kind.name, 0, Buffer.alloc(257))],
-    ["a report", Buffer.concat([name, frame(kind.credit, 1, Buffer.alloc(0))])],
-    ["an unknown kind", Buffer.concat([name, frame(99, 1, Buffer.alloc(0))])],
-    ["a huge message", Buffer.concat([name, frameOf(2 ** 30 + 1)])],
+    ["a report", frame(kind.credit, 1, Buffer.alloc(0))],
+    ["an unknown kind", frame(99, 1, Buffer.alloc(0))],
+    ["a huge message", frameOf(2 ** 30 + 1)],
   ];
   test.each(wrong)("ends by %s", (_, bytes) => {
     const { found, ends } = received([bytes, frame(kind.data, 2, Buffer.from([1]))]);
@@ -268,26 +265,45 @@ test("the end of calls of more bytes than 32 bits count is reported in full", as
   const opened = await open(2);
   await expectUnharmed(opened);
   const [receiver, sender] = opened.peers as [Peers, Peers];
-  const endpoint = sender.endpoint("c", 0);
+  const endpoint = sender.endpoint(1, 0);
   expect(endpoint.begin(() => undefined)).toBe(true);
   endpoint.sent(5 * 2 ** 30);
   const room = new Promise<void>((resolve) => {
     expect(endpoint.begin(resolve)).toBe(false);
   });
-  receiver.ended(1, "c", { calls: 1, bytes: 5 * 2 ** 30 });
+  receiver.ended(1, 1, { calls: 1, bytes: 5 * 2 ** 30 });
   await room;
   expect(endpoint.begin(() => undefined)).toBe(true);
+});
+
+test("a connection that ends before its first message is made again, without a loss", async () => {
+  const opened = await open(2);
+  let dropped = 0;
+  const ends: string[] = [];
+  const [receiver, sender] = opened.peers as [Peers, Peers];
+  receiver.onEnd = (_, reason) => ends.push(reason);
+  sender.onEnd = (_, reason) => ends.push(reason);
+  const drop = (message: unknown): void => {
+    const { socket } = message as { readonly socket: Socket };
+    // The first connection is the request, to the receiver.
+    if (socket.localPort !== opened.port && dropped++ === 0) socket.destroy();
+  };
+  subscribe("net.server.socket", drop);
+  closeAfter(async () => void unsubscribe("net.server.socket", drop));
+  await expectUnharmed(opened);
+  expect(dropped).toBe(2);
+  expect(ends).toEqual([]);
 });
 
 test("messages of a communicator that is over are dropped", async () => {
   const opened = await open(2);
   const [receiver, sender] = opened.peers as [Peers, Peers];
-  receiver.retire("gone");
-  await send(sender, 1, Uint8Array.of(1), "gone");
+  receiver.retire(2);
+  await send(sender, 1, Uint8Array.of(1), 2);
   await expectUnharmed(opened);
   expect(
     receiver
-      .endpoint("gone", 1)
+      .endpoint(2, 1)
       .incoming(flow(1))
       .take(() => undefined),
   ).toBeUndefined();

@@ -326,7 +326,12 @@ test.each([
   // The second call is the only one that ranks differ in.
   for (const [number, kind] of ["a", "b", "a", "b", "b"].entries()) {
     const judge = () => (number === 1 ? "they differ" : undefined);
-    const compared = crossCheck.compare(world, number, () => ({ kind, details: kind }), judge);
+    const compared = crossCheck.compare(
+      world,
+      number,
+      () => ({ kind, details: () => kind }),
+      judge,
+    );
     if (number === 1 && compareCalls !== "off") expect(await compared).toBe("they differ");
     else expect(await compared).toBeUndefined();
   }
@@ -346,7 +351,7 @@ test("communicators of splits are compared by their own ranks, and kept apart", 
   const seen: (readonly string[])[] = [];
   for (const comm of [world, half, turned, again]) {
     const judge = (words: readonly string[]): void => void seen.push(words);
-    await job.crossCheck.compare(comm, 0, () => ({ kind: "k", details: "w" }), judge);
+    await job.crossCheck.compare(comm, 0, () => ({ kind: "k", details: () => "w" }), judge);
   }
   expect(keys).toEqual(["call world 0", "call world/1.0 0", "call world/2.0 0"]);
   const inOrder = ["w of 0", "w of 1"];
