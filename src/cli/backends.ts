@@ -98,9 +98,10 @@ function ncclBackend({ algorithms = {}, ...settings }: BackendSettings): NcclBac
 
 /** One rank in each process. It follows plans as the simulation does. */
 function tcpBackend({ algorithms = {}, ...settings }: BackendSettings): Backend {
-  const { like, topology, link, plan } = settings;
+  const { like, topology, link, plan, comparesCalls = true } = settings;
   refuseSettings("tcp", ofSimulation(settings));
   return tcp({
+    compareCalls: comparesCalls ? "once" : "off",
     // tcp() itself refuses unknown options.
     ...(like !== undefined && { like: like as "nccl-2.28" }),
     ...(topology !== undefined && { topology }),

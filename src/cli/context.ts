@@ -32,6 +32,8 @@ export interface BackendSettings {
   readonly strict?: boolean | undefined;
   /** The links of simulated ranks. */
   readonly link?: { readonly latencyNs?: number; readonly gigabytesPerSecond?: number } | undefined;
+  /** False where all processes make the same calls by themselves. */
+  readonly comparesCalls?: boolean | undefined;
 }
 
 /** The command line's view of a trace. */

@@ -93,12 +93,13 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   const against = parsed.text("against");
   if (against === undefined) throw new UsageError("--against: name the other backend");
   const executor = parsed.text("executor");
-  const a = await sideOf(context, "--backend", parsed.text("backend") ?? "sim", executor);
+  const given = { executor, file };
+  const a = await sideOf(context, "--backend", parsed.text("backend") ?? "sim", given);
   if (hasLauncherChannel()) {
     await serveRank(a, context);
     return 0;
   }
-  const b = await sideOf(context, "--against", against, executor);
+  const b = await sideOf(context, "--against", against, given);
   try {
     return await compareSides(parsed, context, [a, b]);
   } catch (error) {
@@ -157,13 +158,15 @@ async function sideOf(
   context: Context,
   option: string,
   name: string,
-  executor: string | undefined,
+  { executor, file }: { readonly executor: string | undefined; readonly file: string | undefined },
 ): Promise<Side> {
-  const settings = name.split(":")[0] === "sim" ? { executor } : {};
+  // The ranks of a sweep make the same list of calls.
+  const settings =
+    name.split(":")[0] === "sim" ? { executor } : { comparesCalls: file !== undefined };
   const backend = await variantBackend(await context.backends(), option, name, settings);
   if (!hasOneRankEach(name)) return { name, backend };
   // A rank opens the first backend; standard output is the document's.
-  const args = ["--backend", name, "--against", "sim"];
+  const args = [...(file === undefined ? [] : [file]), "--backend", name, "--against", "sim"];
   const start: Side["start"] = (size, onMessage) => {
     const outputs = { stdout: process.stderr, stderr: process.stderr };
     const report = new PrefixedOutput(undefined, outputs);
