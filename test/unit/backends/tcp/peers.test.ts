@@ -276,7 +276,7 @@ test("the end of calls of more bytes than 32 bits count is reported in full", as
   expect(endpoint.begin(() => undefined)).toBe(true);
 });
 
-test("a connection that ends before its first message is made again, without a loss", async () => {
+test("the end of a connection before its first message loses no rank", async () => {
   const opened = await open(2);
   let dropped = 0;
   const ends: string[] = [];
