@@ -32,7 +32,7 @@ const options = {
   json: { help: "check: print one JSON document instead" },
   out: { value: "FILE", help: "record: write to FILE instead of standard output" },
   launch: {
-    help: "record: start a process for each rank, on imitated hosts where FILE has hosts",
+    help: "record: a process for each rank, on imitated hosts where FILE has hosts",
   },
   streams: { value: "N", help: "--launch: calls in flight, each on a communicator of its own (1)" },
   timeout: { value: "SECONDS", help: "--launch: longest time for each number of ranks (none)" },
