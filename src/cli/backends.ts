@@ -1,6 +1,6 @@
 /** Table of the backends and executors that options can name. In the library itself, a backend is a value. */
 
-import type { AlgorithmChoice } from "../algorithms/index.ts";
+import type { AlgorithmChoice, LibraryName } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
 import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
 import { webgpu } from "../backends/sim/executors/webgpu/index.ts";
@@ -22,7 +22,7 @@ import { type BackendSettings, type BackendTable, UsageError } from "./context.t
 import {
   isNcclSetting,
   joined,
-  libraryOf,
+  libraryNameOf,
   ncclSetting,
   numbersOf,
   topologyNameOf,
@@ -71,7 +71,7 @@ export const backends: BackendTable = {
       seed,
       schedule: rest.schedule,
       // sim() itself refuses unknown options.
-      ...(like !== undefined && { like: like as "nccl-2.28" }),
+      ...(like !== undefined && { like: like as LibraryName }),
       ...(topology !== undefined && { topology }),
       ...(plan !== undefined && { plan: plan as NonNullable<SimOptions["plan"]> }),
       algorithms: algorithms as AlgorithmChoice,
@@ -103,7 +103,7 @@ function tcpBackend({ algorithms = {}, ...settings }: BackendSettings): Backend 
   return tcp({
     compareCalls: comparesCalls ? "once" : "off",
     // tcp() itself refuses unknown options.
-    ...(like !== undefined && { like: like as "nccl-2.28" }),
+    ...(like !== undefined && { like: like as LibraryName }),
     ...(topology !== undefined && { topology }),
     ...(plan !== undefined && { plan: plan as NonNullable<TcpOptions["plan"]> }),
     ...(link !== undefined && { link }),
@@ -195,7 +195,7 @@ export async function variantBackend(
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
     else if (key === "schedule" && name === "sim") {
       schedule = oneOf(`${option}: schedule`, value, scheduleNames);
-    } else if (key === "like") like = libraryOf(`${option}: like`, value);
+    } else if (key === "like") like = libraryNameOf(`${option}: like`, value);
     else if (key === "topology") topology = topologyNameOf(`${option}: topology`, value);
     else if (key === "executor" && name === "sim") executor = value;
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);

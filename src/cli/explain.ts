@@ -8,6 +8,8 @@ import {
   elementHops,
   elementPlan,
   elementText,
+  type LibraryName,
+  libraryOf,
   type NcclCollective,
   type NcclPlan,
   ncclPlan,
@@ -31,8 +33,7 @@ import { maxRanks, opHelp, parseCollective, parseDtype, refuseUnused, rootOf } f
 import { variantBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import {
-  type Library,
-  libraryOf,
+  libraryNameOf,
   machineNames,
   type NcclChoice,
   ncclChoice,
@@ -50,7 +51,10 @@ const options = {
   op: { short: "o", value: "OP", help: opHelp },
   root: { short: "r", value: "RANK", help: "root (0)" },
   algorithm: { value: "NAME|FILE", help: algorithmHelp },
-  like: { value: "LIBRARY", help: "follow this library's plans: nccl-2.28" },
+  like: {
+    value: "LIBRARY",
+    help: "follow this library's plans: nccl-2.27 to 2.30, torch-2.10 to 2.14",
+  },
   topology: { value: "MACHINE", help: `whose plans: ${machineNames} (h200x8)` },
   nccl: { value: "SETTINGS", help: "how NCCL is set up (default)" },
   against: { value: "SETTINGS", help: "compare NCCL's plan with the one under these settings" },
@@ -175,14 +179,14 @@ interface PlanPair {
 }
 
 /** The library of the predicted plans: the named one, or the simulation's default. */
-function libraryFor(parsed: ExplainOptions, size: number): Library | undefined {
+function libraryFor(parsed: ExplainOptions, size: number): LibraryName | undefined {
   const like = parsed.text("like");
   const chosen = parsed.has("algorithm") || parsed.has("backend");
   const name = (["like", "topology"] as const).find((each) => parsed.has(each));
   if (chosen && name !== undefined) {
     throw new UsageError(`--${name} goes with neither --algorithm nor --backend`);
   }
-  if (like !== undefined) return libraryOf("--like", like);
+  if (like !== undefined) return libraryNameOf("--like", like);
   const isKnown = !chosen && (size <= maxDefaultRanks || name !== undefined);
   return isKnown ? "nccl-2.28" : undefined;
 }
@@ -287,7 +291,7 @@ function isPlanned(collective: string): boolean {
 
 /** A library, and the ranks' machine. */
 interface Machine {
-  readonly library: Library;
+  readonly library: LibraryName;
   readonly topology: Topology;
 }
 
@@ -306,7 +310,7 @@ function planOf(
   assertRingSize({ rings }, topology.ranks);
   const isServed = algorithm === undefined || algorithmServes(algorithm, collective);
   return ncclPlan({
-    version: library.slice("nccl-".length),
+    version: libraryOf(library)?.version ?? "",
     topology: rings === undefined || "xml" in rings ? topology : withRing(topology, rings),
     collective: collective as NcclCollective,
     dtype,

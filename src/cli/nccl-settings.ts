@@ -1,5 +1,11 @@
 /** Settings of NCCL on the command line: `protocol=LL,maxChannels=4`, or as NCCL's own variables, `NCCL_PROTO=LL`. */
-import { ncclVersions, type TopologyName, topologies } from "../algorithms/index.ts";
+import {
+  type LibraryName,
+  libraryNames,
+  libraryOf,
+  type TopologyName,
+  topologies,
+} from "../algorithms/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { UsageError } from "./context.ts";
 import { oneOf } from "./options.ts";
@@ -90,11 +96,6 @@ export function numbersOf(option: string, name: string, value: string): number[]
   throw new UsageError(`${option}: ${name}: found "${value}", needs numbers such as 0+2+1`);
 }
 
-const libraries = ncclVersions.map((version) => `nccl-${version}` as const);
-
-/** A library with known plans. */
-export type Library = (typeof libraries)[number];
-
 const machines = Object.keys(topologies) as TopologyName[];
 
 /** Names of machines with known plans, for help texts. */
@@ -106,6 +107,7 @@ export function topologyNameOf(option: string, name: string): TopologyName {
 }
 
 /** The library of `--like`. */
-export function libraryOf(option: string, name: string): Library {
-  return oneOf(option, name, libraries);
+export function libraryNameOf(option: string, name: string): LibraryName {
+  // A name may have a patch number.
+  return libraryOf(name) === undefined ? oneOf(option, name, libraryNames) : (name as LibraryName);
 }

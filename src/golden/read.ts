@@ -1,5 +1,5 @@
 /** Reads files of recorded results, and of calls to be recorded. Contents outside the format are refused by name. */
-import { ncclVersions, type TopologyName, topologies } from "../algorithms/index.ts";
+import { libraryNames, libraryOf, type TopologyName, topologies } from "../algorithms/index.ts";
 import { bytesOf, namedReduceOps } from "../api/index.ts";
 import { type EnvironmentName, environments, type GoldenCase } from "./case.ts";
 import {
@@ -65,9 +65,12 @@ function headOf(fields: Fields): GoldenHead {
   if (fields.raw("golden") !== formatVersion) {
     throw fields.fault("golden", `version ${formatVersion} of the format`);
   }
-  const libraries = ncclVersions.map((version) => `nccl-${version}`);
+  const library = String(fields.raw("library"));
+  if (libraryOf(library) === undefined) {
+    throw fields.fault("library", `one of ${libraryNames.join(", ")}, or with a patch number`);
+  }
   return {
-    library: fields.word("library", libraries),
+    library,
     topology: fields.word("topology", Object.keys(topologies) as TopologyName[]),
   };
 }

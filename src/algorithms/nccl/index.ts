@@ -39,6 +39,11 @@ export type {
 export { ncclFused, ncclLayout, ncclProgram, programName } from "./program.ts";
 export {
   algorithmServes,
+  type Evidence,
+  type Library,
+  type LibraryName,
+  libraryNames,
+  libraryOf,
   type NcclAlgorithm,
   type NcclCollective,
   type NcclProtocol,
@@ -73,7 +78,6 @@ export {
 } from "./times/index.ts";
 export {
   type ChannelPaths,
-  type Evidence,
   h200x8,
   type SearchResult,
   type Topology,

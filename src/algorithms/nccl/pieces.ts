@@ -64,7 +64,8 @@ export function partition(question: PartitionQuestion): Part[] {
   const factor = trafficFactor(collective, protocol, ranks);
   const cell = cellBytes(question);
   const traffic = Math.max(rules.minimumTraffic, count * elementBytes * factor);
-  const perChannel = Math.floor(traffic / Math.min(budget, channels));
+  const step = rules.trafficStep;
+  const perChannel = Math.ceil(Math.floor(traffic / Math.min(budget, channels)) / step) * step;
   const cells = Math.ceil((count * elementBytes) / cell);
   const cellsPerPart = Math.max(1, Math.ceil(perChannel / (cell * factor)));
   // Rounding can require one channel more than there are: the last one then takes that cell too.

@@ -5,8 +5,14 @@ import type { DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Forced } from "./choice.ts";
 import type { FoldOrder } from "./fold-order.ts";
-import type { NcclAlgorithm, NcclCollective, NcclProtocol, NcclSettings } from "./rules.ts";
-import type { ChannelPaths, Evidence, Topology } from "./topology.ts";
+import type {
+  Evidence,
+  NcclAlgorithm,
+  NcclCollective,
+  NcclProtocol,
+  NcclSettings,
+} from "./rules.ts";
+import type { ChannelPaths, Topology } from "./topology.ts";
 
 /** `none` where nothing is multiplied, or never fused; `byPosition`: see `isFusedAt`. */
 export type HopRounding = "none" | "fused" | "separate" | "byPosition";

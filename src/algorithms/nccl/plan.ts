@@ -13,7 +13,7 @@
  */
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
-import type { InvalidArgumentError } from "../../api/errors.ts";
+import { type InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
@@ -55,12 +55,13 @@ export function ncclPlan(request: PlanRequest): NcclPlan {
     version: rules.version,
     topology: topology.name,
     nodes: topology.nodes,
-    evidence: topology.evidence,
+    evidence: rules.evidence === "source" ? rules.evidence : topology.evidence,
   };
   if (ranks === 1) return copyPlan(facts);
   // Symmetric kernels need every rank's memory within reach.
   const isWithin = symmetric !== undefined && topology.nodes === 1;
   if (isWithin && hasSymmetricKernel(collective, dtype, op)) {
+    if (!rules.knowsSymmetric) throw unknownKernels(rules.version);
     return symmetricPlan(facts, collective, symmetric, settings);
   }
   return channelPlan(facts, request, settings);
@@ -77,6 +78,7 @@ function channelPlan(
   settings: ResolvedSettings,
 ): ChannelPlan {
   const { ranks, collective, dtype, op, count } = facts;
+  const rules = rulesOf(version);
   const elementBytes = bytesOf(dtype);
   const bytes = count * elementBytes;
   const size = modelBytes(collective, ranks, bytes);
@@ -88,7 +90,7 @@ function channelPlan(
   });
   const call = { ...choice, collective, ranks, topology, elementBytes };
   const budget = channelBudget({ ...call, bytes, channels });
-  const cut = partition({ ...call, rules: rulesOf(version), count, channels, budget });
+  const cut = partition({ ...call, rules, count, channels, budget });
   const chunking = { ...call, settings, size, used: cut.length };
   const parts = cut.map((part) => ({ ...part, chunk: chunkElements(chunking, part.length) }));
   const paths = everyChannel.slice(0, parts.length);
@@ -96,10 +98,21 @@ function channelPlan(
   const evidence = isForcedOffLink(choice, topology) ? "source" : facts.evidence;
   const plan = { ...facts, ...choice, evidence, parts, paths, channels: parts.length, rounding };
   // A gather through symmetric memory copies the same blocks, but by a kernel of which only the defect is known.
-  const copied = symmetric !== undefined && topology.nodes === 1 && collective === "allGather";
+  const isLoaded = symmetric !== undefined && topology.nodes === 1 && rules.misloads;
+  const copied = isLoaded && collective === "allGather";
   const wrong = copied ? undefinedBlocks({ collective, ranks, bytes }, symmetric) : [];
   return withPieces({ ...plan, accumulator: "element" as const, undefinedBlocks: wrong }, () =>
     channelPieces(plan),
+  );
+}
+
+function unknownKernels(version: string): UnsupportedError {
+  return new UnsupportedError(
+    {
+      headline: `the plan in symmetric memory: the kernels of NCCL ${version} are not known here`,
+      hint: "they are for 2.28; allocate without symmetric, or follow that version",
+    },
+    { field: "version" },
   );
 }
 

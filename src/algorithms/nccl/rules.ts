@@ -1,9 +1,9 @@
 /**
  * The rules of NCCL: algorithms and protocols with their constants, known versions, and settings with defaults.
  *
- * NCCL's rules change between versions, and rules of one version say nothing about another. Everything in this folder was read
- * from 2.28.9 and checked against its recorded results. So that is the only known version; `2.28` is short for it. Versions
- * from 2.29.2 on cut the range differently.
+ * Everything in this folder was read from 2.28.9 and checked against its recorded results. Between 2.27 and 2.30 the order of
+ * folds and the choice stay as they are for Ring, Tree and PAT on Hopper; from 2.29.2 on the range is cut differently. That was
+ * read in the sources, and not recorded. Symmetric kernels are known for 2.28 alone.
  */
 
 import { UnsupportedError } from "../../api/errors.ts";
@@ -45,21 +45,103 @@ export const grains: { readonly [P in NcclProtocol]: number } = {
   Simple: 512,
 };
 
-/** Names of the known version. */
-export const ncclVersions = ["2.28", "2.28.9"] as const;
+/** The evidence for plans: recorded results of NCCL, or the reading of its source alone. */
+export type Evidence = "measured" | "source";
 
-/** Rules that are known to differ between versions. */
+/** Rules that differ between versions. */
 export interface VersionRules {
   readonly version: string;
-  /** Bytes of traffic that make a channel worthwhile; 32 KiB from 2.29.2 on. */
+  /** Bytes of traffic that make a channel worthwhile. */
   readonly minimumTraffic: number;
+  /** Bytes that the traffic of a channel is a multiple of. */
+  readonly trafficStep: number;
+  readonly evidence: Evidence;
+  /** True if the choice among symmetric kernels is known. */
+  readonly knowsSymmetric: boolean;
+  /** True if symmetric kernels load values of 1 and 2 bytes wrongly at addresses that are no multiple of 4. */
+  readonly misloads: boolean;
 }
 
-const rules28: VersionRules = { version: "2.28.9", minimumTraffic: 16_384 };
+/** The recorded version. */
+const measuredVersion = "2.28.9";
+
+const untilEarly29 = { minimumTraffic: 16_384, trafficStep: 1 } as const;
+const since29 = { minimumTraffic: 32_768, trafficStep: 16 } as const;
+
+/** Rules of each minor version, and the version that a name without a patch number stands for. */
+const minors = {
+  "2.27": { ...untilEarly29, latest: "2.27.7" },
+  "2.28": { ...untilEarly29, latest: measuredVersion },
+  "2.29": { ...since29, latest: "2.29.7" },
+  "2.30": { ...since29, latest: "2.30.7" },
+} as const;
+
+type Minor = keyof typeof minors;
+
+/** Minor versions with known rules. */
+export const ncclVersions = Object.keys(minors) as Minor[];
+
+/** The NCCL in the wheel of each version of torch for CUDA 13. */
+const torchWheels = {
+  "2.10": "2.28.9",
+  "2.11": "2.28.9",
+  "2.12": "2.29.7",
+  "2.13": "2.29.7",
+  "2.14": "2.30.7",
+} as const;
+
+/** A library with known plans. */
+export type LibraryName = `nccl-${Minor}` | `torch-${keyof typeof torchWheels}`;
+
+/** Names of the libraries with known plans. */
+export const libraryNames: readonly LibraryName[] = [
+  ...ncclVersions.map((version) => `nccl-${version}` as const),
+  ...(Object.keys(torchWheels) as (keyof typeof torchWheels)[]).map(
+    (version) => `torch-${version}` as const,
+  ),
+];
+
+/** A library that plans follow. */
+export interface Library {
+  /** NCCL's version. */
+  readonly version: string;
+  /** The torch that brings it, in words. */
+  readonly wheel: string | undefined;
+}
+
+/** The library of a name; also of names with a patch number, such as `nccl-2.29.3`. `undefined` for an unknown one. */
+export function libraryOf(name: string): Library | undefined {
+  const [family, version = "", ...rest] = name.split("-");
+  if (rest.length > 0) return undefined;
+  if (family === "torch" && Object.hasOwn(torchWheels, version)) {
+    const ships = torchWheels[version as keyof typeof torchWheels];
+    return { version: ships, wheel: `torch ${version} for CUDA 13` };
+  }
+  return family === "nccl" && minorOf(version) !== undefined
+    ? { version, wheel: undefined }
+    : undefined;
+}
+
+function minorOf(version: string): Minor | undefined {
+  const [, minor = ""] = /^(2\.\d+)(?:\.\d{1,2})?$/.exec(version) ?? [];
+  return Object.hasOwn(minors, minor) ? (minor as Minor) : undefined;
+}
 
 /** The rules of a version. Throws for an unknown one. */
 export function rulesOf(version: string): VersionRules {
-  if ((ncclVersions as readonly string[]).includes(version)) return rules28;
+  const minor = minorOf(version);
+  if (minor !== undefined) {
+    const { latest, ...rules } = minors[minor];
+    const full = version === minor ? latest : version;
+    const evidence = full === measuredVersion ? "measured" : "source";
+    return {
+      ...rules,
+      version: full,
+      evidence,
+      knowsSymmetric: minor === "2.28",
+      misloads: minor !== "2.30",
+    };
+  }
   throw new UnsupportedError(
     {
       headline: `the plan of NCCL ${version}: its rules are not known here`,

@@ -6,7 +6,7 @@
  * are used in the cost model only.
  */
 import { UnsupportedError } from "../../api/errors.ts";
-import type { ResolvedSettings } from "./rules.ts";
+import type { Evidence, ResolvedSettings } from "./rules.ts";
 
 /** A tree of ranks. */
 export interface Tree {
@@ -33,15 +33,13 @@ export interface SearchResult {
   readonly pattern?: number | undefined;
 }
 
-/** The evidence for plans on a machine: recorded results of NCCL, or the reading of its source alone. */
-export type Evidence = "measured" | "source";
-
 /** The facts about nodes and the ranks on them. */
 export interface Topology {
   readonly name: string;
   readonly ranks: number;
   /** Nodes that the ranks are spread over; each has one rank, or all are on one. */
   readonly nodes: number;
+  /** That for plans on this machine. */
   readonly evidence: Evidence;
   readonly channels: readonly ChannelPaths[];
   readonly ringSearch: SearchResult;

@@ -11,6 +11,7 @@ import {
   type Forced,
   fastestPath,
   fastestPathText,
+  type Library,
   type NcclPlan,
   type NcclSettings,
   ncclFused,
@@ -27,9 +28,9 @@ import {
 import type { Program } from "../program.ts";
 import type { Plan, PlanQuestion } from "./plan.ts";
 
-/** The NCCL version, machine and settings that the plans follow. */
+/** The library, machine and settings that the plans follow. */
 export interface NcclPlannerOptions {
-  readonly version: string;
+  readonly library: Library;
   /** The topology of a number of ranks. Throws for more than there are devices. */
   readonly topology: (ranks: number) => Topology;
   readonly settings: NcclSettings;
@@ -67,11 +68,11 @@ export class NcclPlanner {
     const key = `${collective}/${ranks}/${root}/${dtype}/${operator}/${count}${at}`;
     const found = this.#plans.get(key);
     if (found !== undefined) return found;
-    const { version, topology, settings, forced } = this.#options;
+    const { library, topology, settings, forced } = this.#options;
     const isServed =
       forced.algorithm === undefined || algorithmServes(forced.algorithm, collective);
     const request = {
-      version,
+      version: library.version,
       topology: topology(ranks),
       collective,
       dtype,
@@ -81,7 +82,10 @@ export class NcclPlanner {
       forced: isServed ? forced : { protocol: forced.protocol },
       symmetric,
     };
-    const plan = new NcclCallPlan(ncclPlan({ ...request, root: root < 0 ? undefined : root }));
+    const plan = new NcclCallPlan(
+      ncclPlan({ ...request, root: root < 0 ? undefined : root }),
+      library.wheel,
+    );
     const oldest = this.#plans.keys().next();
     if (this.#plans.size >= maxPlans && !oldest.done) this.#plans.delete(oldest.value);
     this.#plans.set(key, plan);
@@ -101,12 +105,14 @@ class NcclCallPlan implements Plan {
   readonly channels: number;
   readonly cost = undefined;
   readonly #plan: NcclPlan;
+  readonly #wheel: string | undefined;
   #program: Program | undefined;
   #fused: FusedPlan | undefined;
   #layout: Layout | undefined;
 
-  constructor(plan: NcclPlan) {
+  constructor(plan: NcclPlan, wheel: string | undefined) {
     this.#plan = plan;
+    this.#wheel = wheel;
     this.name = programName(plan);
     this.protocol = plan.protocol;
     this.ranks = plan.ranks;
@@ -117,7 +123,8 @@ class NcclCallPlan implements Plan {
 
   get summary(): string {
     const { version, topology, channels } = this.#plan;
-    return `as NCCL ${version} does it on ${topology}, over ${channels} ${channels === 1 ? "channel" : "channels"}`;
+    const of = this.#wheel === undefined ? "" : `, of ${this.#wheel},`;
+    return `as NCCL ${version}${of} does it on ${topology}, over ${channels} ${channels === 1 ? "channel" : "channels"}`;
   }
 
   get claim(): string {

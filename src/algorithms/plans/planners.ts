@@ -23,9 +23,12 @@ import type { AlgorithmChoice } from "../catalogue.ts";
 import {
   assertRingSize,
   graphTopology,
+  type Library,
+  type LibraryName,
+  libraryNames,
+  libraryOf,
   machineOf,
   type NcclPin,
-  ncclVersions,
   resolvePin,
   type Topology,
   type TopologyOption,
@@ -40,13 +43,13 @@ import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
 /** Options that decide the plans. */
 export interface PlanOptions {
   readonly algorithms?: AlgorithmChoice | undefined;
-  readonly like?: "nccl-2.28" | undefined;
+  readonly like?: LibraryName | undefined;
   readonly topology?: TopologyOption | undefined;
   readonly plan?: NcclPin | undefined;
 }
 
 /** The plans that apply without a name. */
-const unnamed = { version: "2.28", topology: "h200x8", ranks: 8 } as const;
+const unnamed = { library: "nccl-2.28", topology: "h200x8", ranks: 8 } as const;
 
 /** Planners by size of the world. Throws for invalid options; the returned function throws for a world that is too large. */
 export function plannersOf(options: PlanOptions): (size: number) => Planner {
@@ -55,10 +58,10 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   if (like === undefined) assertUnnamed(options);
   const { algorithm, protocol, rings, ...settings } = resolvePin(options.plan);
   const topology = pinned(machineOf(options.topology ?? unnamed.topology), rings);
-  const version = like === undefined ? unnamed.version : versionOf(like);
+  const library = followed(like ?? unnamed.library);
   const forced = { algorithm, protocol };
-  const nccl = sharedNcclPlanner(options, version, () => {
-    return new NcclPlanner({ version, topology, settings, forced });
+  const nccl = sharedNcclPlanner(options, library, () => {
+    return new NcclPlanner({ library, topology, settings, forced });
   });
   const catalogue = new CataloguePlanner(algorithms);
   return (size) => {
@@ -85,11 +88,11 @@ const ncclPlanners = new Map<string, NcclPlanner>();
 /** Plans of a named machine are the same in every world, so worlds share them; the planner bounds their number. */
 function sharedNcclPlanner(
   { topology = unnamed.topology, plan }: PlanOptions,
-  version: string,
+  { version, wheel }: Library,
   make: () => NcclPlanner,
 ): NcclPlanner {
   if (typeof topology !== "string" || plan !== undefined) return make();
-  const key = `${version} ${topology}`;
+  const key = `${version} ${wheel} ${topology}`;
   const known = ncclPlanners.get(key) ?? make();
   ncclPlanners.set(key, known);
   return known;
@@ -141,23 +144,15 @@ function pinned(found: (ranks: number) => Topology, rings: NcclPin["rings"]) {
     ranks === rings.length ? withRing(found(ranks), rings) : found(ranks);
 }
 
-function versionOf(like: unknown): string {
+function followed(like: unknown): Library {
   const name = String(like);
-  if (!name.startsWith("nccl-")) {
-    throw new InvalidArgumentError(
-      { headline: `sim: like: found ${name}, which is unknown`, hint: 'write like: "nccl-2.28"' },
-      { field: "like" },
-    );
-  }
-  const version = name.slice("nccl-".length);
-  if ((ncclVersions as readonly string[]).includes(version)) return version;
-  throw new UnsupportedError(
-    {
-      headline: `sim: like: the plans of NCCL ${version} are not known`,
-      hint: `known versions: ${ncclVersions.join(", ")}; others are not guessed`,
-    },
-    { field: "like" },
-  );
+  const library = libraryOf(name);
+  if (library !== undefined) return library;
+  const headline = `sim: like: found ${name}, which is unknown`;
+  const hint = `known libraries: ${libraryNames.join(", ")}; others are not guessed`;
+  if (/^(nccl|torch)-/.test(name))
+    throw new UnsupportedError({ headline, hint }, { field: "like" });
+  throw new InvalidArgumentError({ headline, hint }, { field: "like" });
 }
 
 /** The plan of a call; a root counts only where the collective has one. */

@@ -2,6 +2,7 @@
 import {
   explainCall,
   isOrdered,
+  type LibraryName,
   linkOf,
   type NcclPin,
   type Planner,
@@ -24,9 +25,10 @@ import { isFloat8 } from "./device/nccl-types.ts";
 import { type BusAddress, inBusOrder } from "./discovery/bus-order.ts";
 import {
   hasLoadDefect,
-  isPlanned,
+  knowsSymmetricKernels,
   misalignment,
   otherMachine,
+  plannedLibrary,
 } from "./discovery/known-versions.ts";
 import { type Libraries, versionText } from "./discovery/libraries.ts";
 
@@ -80,7 +82,7 @@ export class DryRun {
     if (!hasLoadDefect(ncclVersion)) return undefined;
     const found = inBusOrder(comm, this.#places);
     // The kernel, and so its load defect, is known only with a known plan; elsewhere it may be any kernel.
-    return isPlanned(ncclVersion) && this.#unclaimed === undefined && isOrdered(found)
+    return knowsSymmetricKernels(ncclVersion) && this.#unclaimed === undefined && isOrdered(found)
       ? symmetricRefusal(this.#plans(), question, found)
       : misalignment(question);
   }
@@ -115,21 +117,21 @@ export class DryRun {
   /** Plans of versions that are not known are not guessed. */
   #plans(): Planner {
     const { ncclVersion } = this.#libraries;
-    if (!isPlanned(ncclVersion)) {
+    const library = plannedLibrary(ncclVersion);
+    if (library === undefined) {
       throw new UnsupportedError({
         headline: `explain: the plans of NCCL ${versionText(ncclVersion)} are not known`,
         hint: "world.estimate(call) asks NCCL for its time",
       });
     }
     this.#planner ??=
-      this.#unclaimed === undefined ? this.#knownPlans() : unclaimedPlanner(this.#unclaimed);
+      this.#unclaimed === undefined ? this.#knownPlans(library) : unclaimedPlanner(this.#unclaimed);
     return this.#planner;
   }
 
-  #knownPlans(): Planner {
+  #knownPlans(like: LibraryName): Planner {
     const isPinned = Object.values(this.#pin).some((value) => value !== undefined);
-    const followed = isPinned ? ({ like: "nccl-2.28", plan: this.#pin } as const) : {};
-    return plannersOf(followed)(this.#size);
+    return plannersOf({ like, ...(isPinned && { plan: this.#pin }) })(this.#size);
   }
 }
 

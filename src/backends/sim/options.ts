@@ -1,6 +1,7 @@
 /** The options of `sim()`. */
 import type {
   AlgorithmChoice,
+  LibraryName,
   LinkOptions,
   NcclPin,
   TopologyOption,
@@ -40,11 +41,13 @@ export interface SimOptions {
    */
   readonly algorithms?: AlgorithmChoice | undefined;
   /**
-   * The library of the followed plans, bit for bit: `nccl-2.28`. By default, worlds of up to 8 ranks follow the same plans.
+   * The library of the followed plans, bit for bit: `nccl-2.27` to `nccl-2.30`, or `torch-2.10` to `torch-2.14` for the NCCL in
+   * torch's wheel for CUDA 13. `nccl-2.28` was recorded on GPUs, the others follow the source. By default, worlds of up to 8
+   * ranks follow the plans of `nccl-2.28`.
    * Larger worlds run the catalogue's first algorithms, without a claim about NCCL. Named, a world that the machine has too few
    * devices for is refused. Collectives chosen in `algorithms` keep that choice.
    */
-  readonly like?: "nccl-2.28" | undefined;
+  readonly like?: LibraryName | undefined;
   /**
    * The machine of the followed plans; eight H200 behind NVSwitch (`"h200x8"`) when left out. `"h200-hosts"` is one H200 on
    * every host, with sockets at 10 Gb/s between them; `{ hosts, gpusPerHost: 1, network }` names other speeds. `xml` is the text

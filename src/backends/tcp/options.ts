@@ -1,6 +1,7 @@
 /** The options of `tcp()`, and their checks. */
 import type {
   AlgorithmChoice,
+  LibraryName,
   LinkOptions,
   NcclPin,
   TopologyOption,
@@ -31,7 +32,7 @@ export interface TcpOptions {
   /** The algorithm of a collective, as in `sim({ algorithms })`. */
   readonly algorithms?: AlgorithmChoice | undefined;
   /** The library of the followed plans, as in `sim({ like })`; by default, jobs of up to 8 ranks follow the same plans. */
-  readonly like?: "nccl-2.28" | undefined;
+  readonly like?: LibraryName | undefined;
   /** The machine of the followed plans, as in `sim({ topology })`. */
   readonly topology?: TopologyOption | undefined;
   /** The pinned plans of NCCL, as in `sim({ plan })`. */

@@ -101,7 +101,7 @@ describe("a name that cannot be followed is refused", () => {
   });
 
   test("a version with unknown rules", async () => {
-    expect(await failure({ like: "nccl-2.29" })).toMatchObject({ ...unsupported, field: "like" });
+    expect(await failure({ like: "nccl-2.31" })).toMatchObject({ ...unsupported, field: "like" });
   });
 
   test.each([

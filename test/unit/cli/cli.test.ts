@@ -165,7 +165,10 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ["explain all-reduce -n -4", /--ranks: found "-4"/],
     ["explain all-reduce --ranks 131073", /--ranks: found "131073"/],
     ["explain all-reduce --count 1KB", /--count: found "1KB", needs a number of elements such as/],
-    ["explain all-reduce --like nccl-9", /--like: found "nccl-9", needs one of nccl-2.28/],
+    [
+      "explain all-reduce --like nccl-9",
+      /--like: found "nccl-9", needs one of nccl-2.27, nccl-2.28/,
+    ],
     ["explain all-reduce --like nccl-2.28 --ranks 9", /topology h200x8: found 9 ranks/],
     ["explain all-reduce --like nccl-2.28 --algorithm ring", /neither --algorithm nor --backend/],
     ["explain all-reduce --ranks 9 --nccl protocol=LL", /--nccl needs NCCL's plan: up to 8 ranks/],

@@ -83,7 +83,7 @@ test("misaligned symmetric sums are refused", async () => {
 });
 
 test("other versions are refused", async () => {
-  for (const like of ["nccl-2.27", "nccl-2.29", "nccl-2.30"]) {
+  for (const like of ["nccl-2.26", "nccl-2.31", "torch-2.9", "torch-2.15"]) {
     const options = { like } as unknown as SimOptions;
     const error = await refusalOf(async () => createWorld({ backend: sim(options), size: 2 }));
     expect(error).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", field: "like" });

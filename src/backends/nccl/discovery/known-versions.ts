@@ -1,9 +1,16 @@
 /** Known properties of versions of NCCL: known plans and their GPUs, and symmetric kernels that load wrongly. */
+import { type LibraryName, libraryNames } from "../../../algorithms/index.ts";
 import { questionPlace } from "../../../api/backend-entry.ts";
 import { bytesOf, type Question } from "../../../api/index.ts";
 
-/** True for versions of NCCL with known plans. */
-export function isPlanned(versionCode: number): boolean {
+/** The library with the plans of a version of NCCL; `undefined` where they are unknown. */
+export function plannedLibrary(versionCode: number): LibraryName | undefined {
+  const minor = Math.floor(versionCode / 100) % 100;
+  return libraryNames.find((name) => versionCode >= 20_000 && name === `nccl-2.${minor}`);
+}
+
+/** True for versions whose choice among symmetric kernels is known. */
+export function knowsSymmetricKernels(versionCode: number): boolean {
   return Math.floor(versionCode / 100) === 228;
 }
 

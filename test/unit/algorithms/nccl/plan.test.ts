@@ -102,7 +102,7 @@ describe("rounding", () => {
 
 describe("refused calls", () => {
   test("unknown versions", () => {
-    for (const version of ["2.27", "2.28.3", "2.29", "2.29.7", "3", ""]) {
+    for (const version of ["2.26", "2.31", "2.28.", "2.28.9.1", "3", "", "constructor"]) {
       expect(() => plan(4, 1, { version }), version).toThrow(UnsupportedError);
     }
   });

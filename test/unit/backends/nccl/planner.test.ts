@@ -58,3 +58,23 @@ test("calls with symmetric memory and explanations build one for their world", a
   built.count = 0;
   expect(await builtBy(async (comm) => comm.explain(sum))).toBe(1);
 });
+
+test("explanations follow the installed version", async () => {
+  const call = { collective: "allReduce", dtype: "float32", op: "sum", count: 2 ** 20 } as const;
+  const explained = async (ncclVersion: number): Promise<string> => {
+    const gpus = cleanGpus({ ncclVersion });
+    let text = "";
+    await inWorld(gpus, 2, async (world) => {
+      const { channels, claim } = world.explain(call);
+      text = `${channels} ${claim}`;
+    });
+    return text;
+  };
+  expect(await explained(22809)).toMatch(
+    / as NCCL 2\.28\.9 on h200x8 without in-switch reduction$/,
+  );
+  expect(await explained(22903)).toMatch(
+    / as NCCL 2\.29\.7 on h200x8 .*: from the source, not measured$/,
+  );
+  await expect(explained(23100)).rejects.toThrow(/the plans of NCCL 2\.31\.0 are not known/);
+});
