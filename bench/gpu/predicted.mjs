@@ -1,6 +1,6 @@
 // What the simulation predicts for rows of the comparison: virtual time of NCCL's plan, nothing runs and nothing is measured.
 import { createWorld } from "twinccl";
-import { linkOf } from "twinccl/algorithms";
+import { machineProfiles } from "twinccl/algorithms";
 import { sim } from "twinccl/sim";
 
 const like = "nccl-2.28";
@@ -8,16 +8,13 @@ const topology = "h200x8";
 
 /** The machine of the predicted times, for the document. */
 export function modelOf() {
-  const { latencyPs, gigabytesPerSecond } = linkOf();
-  return {
-    ...{ timing: "predicted", like, topology },
-    ...{ latency_ns: latencyPs / 1000, gigabytes_per_second: gigabytesPerSecond },
-  };
+  const { machine, nccl, date, commit } = machineProfiles[topology];
+  return { timing: "predicted", like, topology, machine, nccl, profile: `${date} ${commit}` };
 }
 
-/** The model in a line. Kernels take time to start, on GPUs: the smaller a call, the more of its time that is. */
-export function modelText({ latency_ns: latencyNs, gigabytes_per_second: speed }) {
-  return `predicted, not measured: virtual time of ${like}'s plans on ${topology}, links of ${speed} GB/s and ${latencyNs} ns, kernels start in no time`;
+/** The model in a line. */
+export function modelText({ machine, nccl, topology: name, profile }) {
+  return `predicted, not measured: the time that NCCL ${nccl} takes on ${machine}, for calls replayed from a recording (profile ${name} of ${profile})`;
 }
 
 /** The question that a row's calls are the answer to. */

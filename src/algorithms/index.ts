@@ -178,10 +178,12 @@ export {
   withRing,
 } from "./nccl/index.ts";
 export {
+  type BlockCounts,
   explainCall,
   explainInRankOrder,
   isBuilt,
   isOrdered,
+  type MachineTime,
   namesOf,
   type Plan,
   type Planner,

@@ -68,6 +68,8 @@ export interface Explanation {
   readonly sentBytes: number;
   /** Predicted time until the last rank is done; virtual. */
   readonly predictedNs: number;
+  /** The machine of the predicted time, or the links; left out by backends without either. */
+  readonly predictedFor?: string | undefined;
   /** The claim about equality with NCCL. */
   readonly claim: string;
   /**

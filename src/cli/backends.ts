@@ -66,7 +66,7 @@ function namedExecutor(name: string): Executor {
 
 /** Functions that create backends, by name. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace, link = {}, like, topology, plan, ...rest }) =>
+  sim: ({ seed = 0, algorithms = {}, trace, link, like, topology, plan, ...rest }) =>
     sim({
       seed,
       schedule: rest.schedule,
@@ -75,7 +75,7 @@ export const backends: BackendTable = {
       ...(topology !== undefined && { topology }),
       ...(plan !== undefined && { plan: plan as NonNullable<SimOptions["plan"]> }),
       algorithms: algorithms as AlgorithmChoice,
-      link,
+      ...(link !== undefined && { link }),
       ...(trace instanceof Trace && { trace }),
       strict: rest.strict,
       ...(rest.executor !== undefined && { executor: namedExecutor(rest.executor) }),

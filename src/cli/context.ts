@@ -1,6 +1,6 @@
 /** The context of a command: its output and its backends by name. Tests pass their own. */
 
-import type { Algorithm, TopologyOption } from "../algorithms/index.ts";
+import type { Algorithm, LinkOptions, TopologyOption } from "../algorithms/index.ts";
 import type { Backend } from "../api/index.ts";
 import type { ScheduleName } from "../backends/sim/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
@@ -31,7 +31,7 @@ export interface BackendSettings {
   /** True if simulated ranks fail when they write a lent buffer. */
   readonly strict?: boolean | undefined;
   /** The links of simulated ranks. */
-  readonly link?: { readonly latencyNs?: number; readonly gigabytesPerSecond?: number } | undefined;
+  readonly link?: LinkOptions | undefined;
   /** False where all processes make the same calls by themselves. */
   readonly comparesCalls?: boolean | undefined;
 }

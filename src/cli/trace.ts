@@ -1,6 +1,6 @@
 /** `twinccl trace`: prints the events of a call or a program in virtual time, from a real run on the simulation. */
 import { existsSync } from "node:fs";
-import { linkBounds } from "../algorithms/timing.ts";
+import { type LinkOptions, linkBounds } from "../algorithms/timing.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
@@ -24,8 +24,11 @@ const options = {
   algorithm: { value: "NAME|FILE", help: algorithmHelp },
   seed: { value: "N", help: "fixes the order in which ranks resume (0)" },
   ...scheduleOption,
-  "latency-ns": { value: "NS", help: "from one rank to another (1000)" },
-  "gigabytes-per-second": { value: "GBPS", help: "of a rank's port in each direction (400)" },
+  "latency-ns": { value: "NS", help: "from one rank to another (as NCCL, else 1000)" },
+  "gigabytes-per-second": {
+    value: "GBPS",
+    help: "of a rank's port in each direction (as NCCL, else 400)",
+  },
   format: { value: "NAME", help: "text, chrome (chrome://tracing, Perfetto) or svg (text)" },
   out: { value: "FILE", help: "write to FILE; without it standard output holds nothing else" },
 } as const satisfies OptionTable;
@@ -54,6 +57,15 @@ all the same), 2 for wrong usage.
   run: runTrace,
 };
 
+/** The link of the options; without either the times are those of a measured machine, where one is followed. */
+function linkIn(parsed: TraceOptions): LinkOptions | undefined {
+  if (!parsed.has("latency-ns") && !parsed.has("gigabytes-per-second")) return undefined;
+  return {
+    latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
+    gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, linkBounds.gigabytesPerSecond),
+  };
+}
+
 async function runTrace(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
   const [what] = parsed.positionals;
@@ -73,15 +85,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
     schedule: scheduleIn(parsed),
     algorithms: chosen?.algorithms,
     trace,
-    link: {
-      latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
-      gigabytesPerSecond: decimal(
-        parsed,
-        "gigabytes-per-second",
-        400,
-        linkBounds.gigabytesPerSecond,
-      ),
-    },
+    link: linkIn(parsed),
   });
   const writeTrace = (): void => {
     const title = [row?.collective ?? what, `${size} ranks`, chosen?.note].filter(Boolean);

@@ -102,7 +102,10 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
   const { size, rank } = member;
   const usual = plannersOf(plans)(size);
   const planner: Planner = replan
-    ? { of: (question) => replan(rank, usual.of(question)), reducesEachRoot: () => false }
+    ? {
+        ...{ messages: undefined, time: () => undefined, reducesEachRoot: () => false },
+        of: (question) => replan(rank, usual.of(question)),
+      }
     : usual;
   const link = linkOf({ latencyNs: 1000, gigabytesPerSecond: 1 });
   const job = { localSize: size, size, address: undefined };

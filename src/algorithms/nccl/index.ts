@@ -49,13 +49,16 @@ export {
   type NcclProtocol,
   type NcclSettings,
   ncclVersions,
+  rulesOf,
 } from "./rules.ts";
 export { undefinedReason } from "./symmetric.ts";
 export {
   type CallMemory,
   type CallMode,
   type CallTime,
+  callUs,
   checkedProfile,
+  extrapolationOf,
   type FittedProfile,
   fitProfile,
   type LowRingNumbers,
@@ -71,9 +74,12 @@ export {
   type RingNumbers,
   residualsOf,
   type SymmetricNumbers,
+  type TimedCall,
   type TimedQuestion,
   type TreeNumbers,
   testedBytes,
+  timedExchange,
+  timedPlan,
   timeOf,
 } from "./times/index.ts";
 export {

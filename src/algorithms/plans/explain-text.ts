@@ -36,10 +36,10 @@ export function explanationText(
   const head = [`${what.join(" ")} on ${ranks} ranks: ${algorithm}`, `  ${plan.summary}`];
   if (refusal !== undefined)
     return [...head, ...closedFormLines(explanation, claim, refusal)].join("\n");
-  const { steps, sentBytes, predictedNs } = explanation;
+  const { steps, sentBytes } = explanation;
   return [
     ...head,
-    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${microseconds(predictedNs)} µs predicted`,
+    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictionText(explanation)}`,
     `  ${claim}`,
     ...(explanation.fastest === undefined
       ? []
@@ -48,8 +48,14 @@ export function explanationText(
   ].join("\n");
 }
 
+/** The predicted time with its machine. */
+export function predictionText({ predictedNs, predictedFor }: Explanation): string {
+  const on = predictedFor === undefined ? "" : ` for ${predictedFor}`;
+  return `${microseconds(predictedNs)} µs predicted${on}`;
+}
+
 /** Virtual time is counted in picoseconds, so there are six digits. */
-export function microseconds(ns: number): number {
+function microseconds(ns: number): number {
   return Number((ns / 1000).toFixed(6));
 }
 

@@ -24,8 +24,20 @@ import { isTooLarge } from "../limits.ts";
 import { operatorSign } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
 import { evaluate, type Link, linkModel } from "../timing.ts";
-import { explanationText, microseconds } from "./explain-text.ts";
-import { isBuilt, type Plan } from "./plan.ts";
+import { explanationText, predictionText } from "./explain-text.ts";
+import { isBuilt, type MachineTime, type Plan } from "./plan.ts";
+
+/** The clock of an explanation. */
+interface ExplainedClock {
+  readonly link: Link;
+  /** The time on a measured machine, which goes before that on the link. */
+  readonly time: () => MachineTime | undefined;
+}
+
+/** A link in words. */
+function linkText({ latencyPs, gigabytesPerSecond }: Link): string {
+  return `links of ${latencyPs / 1000} ns and ${gigabytesPerSecond} GB/s`;
+}
 
 /**
  * Explains a call under a plan. Chunks are those of the output of `reader`. Where that rank has no output they are the root's,
@@ -37,7 +49,7 @@ import { isBuilt, type Plan } from "./plan.ts";
 export function explainPlan(
   plan: Plan,
   question: Question,
-  link: Link,
+  { link, time }: ExplainedClock,
   reader: number,
 ): Explanation {
   const { collective } = question;
@@ -51,6 +63,7 @@ export function explainPlan(
     const { finished } = evaluate(plan.program, layout(), start, unitTimeModel);
     return largest(finished, 0);
   });
+  const onMachine = memoized(time);
   const refusal = memoized(() => refusalOf(plan));
   const closed = (): Cost | undefined => refusal() && plan.cost?.(question.count ?? 0);
   const chunks = memoized(() => chunkPlans(plan, layout(), question, rank));
@@ -72,7 +85,10 @@ export function explainPlan(
       return bytes * (cost === undefined ? largest(timing().sentElements, 0) : cost.sentElements);
     },
     get predictedNs() {
-      return largest(timing().finished, 0) / 1000;
+      return onMachine()?.ns ?? largest(timing().finished, 0) / 1000;
+    },
+    get predictedFor() {
+      return onMachine()?.machine ?? linkText(link);
     },
     claim: plan.claim,
     fastest: plan.fastest,
@@ -262,6 +278,7 @@ interface Part {
   readonly root: number;
   readonly count: number;
   readonly plan: Plan;
+  readonly time: () => MachineTime | undefined;
 }
 
 /** Names of the plans of such a call. */
@@ -273,7 +290,7 @@ export function namesOf(plans: readonly Plan[]): string {
 export function explainReduces(
   question: Question,
   counts: readonly number[],
-  planOf: (question: Question) => Plan,
+  partOf: (question: Question) => Pick<Part, "plan" | "time">,
   link: Link,
   rank: number,
 ): Explanation {
@@ -281,13 +298,13 @@ export function explainReduces(
   const questionFor = (root: number): Question => {
     return { collective: "reduce", dtype, op, root, count: counts[root] ?? 0 };
   };
-  const every = counts.map(
-    (count, root): Part => ({ root, count, plan: planOf(questionFor(root)) }),
-  );
+  const every = counts.map((count, root): Part => ({ root, count, ...partOf(questionFor(root)) }));
   const parts = every.filter(({ count }) => count > 0);
   const plans = parts.map(({ plan }) => plan);
   const ranks = counts.length;
   const sums = sumsOf(parts, ranks, linkModel(link, bytesOf(dtype)));
+  const times = parts.map(({ time }) => time());
+  const [first] = times;
   let chunks: readonly ChunkPlan[] | undefined;
   const explanation: Explanation = {
     collective: "reduceScatterv",
@@ -303,12 +320,17 @@ export function explainReduces(
     rank,
     // A rank receives the reduce of which it is the root.
     get chunks() {
-      chunks ??= explainPlan((every[rank] as Part).plan, questionFor(rank), link, rank).chunks;
+      const { plan, time } = every[rank] as Part;
+      chunks ??= explainPlan(plan, questionFor(rank), { link, time }, rank).chunks;
       return chunks;
     },
     steps: sums.steps,
     sentBytes: largest(sums.sent) * bytesOf(dtype),
-    predictedNs: largest(sums.finished) / 1000,
+    predictedNs:
+      first === undefined
+        ? largest(sums.finished) / 1000
+        : times.reduce((sum, each) => sum + (each?.ns ?? 0), 0),
+    predictedFor: first?.machine ?? linkText(link),
     claim: (every[0] as Part).plan.claim,
     chunkOf: (element) => chunkHolding(explanation.chunks, element),
     toString: () =>
@@ -339,11 +361,11 @@ function sumsOf(
 }
 
 function reducesText(explanation: Explanation, parts: readonly Part[], what: string): string {
-  const { algorithm, ranks, steps, sentBytes, predictedNs, claim } = explanation;
+  const { algorithm, ranks, steps, sentBytes, claim } = explanation;
   return [
     `reduceScatterv ${what} on ${ranks} ranks: ${algorithm}`,
     "  one reduce for each root, one after another",
-    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${microseconds(predictedNs)} µs predicted`,
+    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictionText(explanation)}`,
     `  ${claim}`,
     "",
     "reduces",

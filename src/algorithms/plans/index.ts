@@ -1,6 +1,13 @@
 /** Plans: the program of a call, its layout and arithmetic, and its explanation. */
 export { explainInRankOrder, namesOf } from "./explain.ts";
-export { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
+export {
+  type BlockCounts,
+  isBuilt,
+  type MachineTime,
+  type Plan,
+  type Planner,
+  type PlanQuestion,
+} from "./plan.ts";
 export {
   explainCall,
   isOrdered,

@@ -51,14 +51,19 @@ type KnownCollective = (typeof known)[number];
 /** Caches plans of NCCL. */
 export class NcclPlanner {
   readonly #options: NcclPlannerOptions;
-  readonly #plans = new Map<string, Plan>();
+  readonly #plans = new Map<string, NcclCallPlan>();
 
   constructor(options: NcclPlannerOptions) {
     this.#options = options;
   }
 
+  /** The facts of NCCL's plan of a call; `undefined` where it has none of its own. */
+  factsOf(question: PlanQuestion): NcclPlan | undefined {
+    return this.of(question)?.facts;
+  }
+
   /** NCCL's plan of a call; `undefined` where it has none of its own. */
-  of(question: PlanQuestion): Plan | undefined {
+  of(question: PlanQuestion): NcclCallPlan | undefined {
     const { collective, ranks, root, dtype, op, count, place } = question;
     if (!isKnown(collective) || dtype === undefined) return undefined;
     // The plan of a pre-multiplied sum does not depend on its scalar.
@@ -104,14 +109,14 @@ class NcclCallPlan implements Plan {
   readonly ranks: number;
   readonly channels: number;
   readonly cost = undefined;
-  readonly #plan: NcclPlan;
+  readonly facts: NcclPlan;
   readonly #wheel: string | undefined;
   #program: Program | undefined;
   #fused: FusedPlan | undefined;
   #layout: Layout | undefined;
 
   constructor(plan: NcclPlan, wheel: string | undefined) {
-    this.#plan = plan;
+    this.facts = plan;
     this.#wheel = wheel;
     this.name = programName(plan);
     this.protocol = plan.protocol;
@@ -122,7 +127,7 @@ class NcclCallPlan implements Plan {
   // Texts are for explanations and errors, so most plans need none of them.
 
   get summary(): string {
-    const { version, topology, channels } = this.#plan;
+    const { version, topology, channels } = this.facts;
     const of = this.#wheel === undefined ? "" : `, of ${this.#wheel},`;
     return `as NCCL ${version}${of} does it on ${topology}, over ${channels} ${channels === 1 ? "channel" : "channels"}`;
   }
@@ -130,14 +135,14 @@ class NcclCallPlan implements Plan {
   get claim(): string {
     const { refusal } = this;
     if (refusal !== undefined) return `no call: ${refusal}`;
-    const { version, topology, evidence } = this.#plan;
+    const { version, topology, evidence } = this.facts;
     const source = evidence === "source" ? ": from the source, not measured" : "";
     return `the same bits as NCCL ${version} on ${topology} without in-switch reduction${source}`;
   }
 
   /** Sizes count as nccl-tests counts them: with the blocks of all ranks. */
   get fastest(): string | undefined {
-    const { collective, ranks, nodes, count, dtype } = this.#plan;
+    const { collective, ranks, nodes, count, dtype } = this.facts;
     if (nodes > 1) return undefined;
     const blocks = collective === "allReduce" ? 1 : ranks;
     const path = fastestPath(collective, ranks, blocks * count * bytesOf(dtype));
@@ -145,20 +150,20 @@ class NcclCallPlan implements Plan {
   }
 
   get refusal(): string | undefined {
-    return undefinedReason(this.#plan);
+    return undefinedReason(this.facts);
   }
 
   get outline(): readonly string[] {
-    return planOutline(this.#plan);
+    return planOutline(this.facts);
   }
 
   get program(): Program {
-    this.#program ??= ncclProgram(this.#plan);
+    this.#program ??= ncclProgram(this.facts);
     return this.#program;
   }
 
   get fused(): FusedPlan {
-    this.#fused ??= ncclFused(this.#plan);
+    this.#fused ??= ncclFused(this.facts);
     return this.#fused;
   }
 
@@ -167,11 +172,11 @@ class NcclCallPlan implements Plan {
     if (shape.blocks !== undefined) {
       throw new InvalidArgumentError({ headline: `${this.name}: blocks of different lengths` });
     }
-    this.#layout ??= ncclLayout(this.#plan);
+    this.#layout ??= ncclLayout(this.facts);
     return this.#layout;
   }
 
   folds(_dtype: DType, op: ReduceOp): PlanFolds {
-    return planFolds(this.#plan, op);
+    return planFolds(this.facts, op);
   }
 }

@@ -13,6 +13,7 @@ import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import type { PlanFolds } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
+import type { Link } from "../timing.ts";
 
 /** The facts of a call that decide its plan. */
 export interface PlanQuestion {
@@ -60,8 +61,22 @@ export interface Plan {
   folds(dtype: DType, op: ReduceOp): PlanFolds;
 }
 
+/** The predicted time of a call on a measured machine. */
+export interface MachineTime {
+  readonly ns: number;
+  /** Machine and library in words, and the reason for an extrapolated time. */
+  readonly machine: string;
+}
+
+/** Counts of blocks of different lengths: row i for rank i of an all-to-allv, else one row with the blocks of all ranks. */
+export type BlockCounts = readonly (readonly number[])[];
+
 /** Plans the calls of a world. */
 export interface Planner {
+  /** The link of single messages on the planner's machine; `undefined` where that was not measured. */
+  readonly messages: Link | undefined;
+  /** The predicted time of a call on that machine, from the last rank's arrival on; `undefined` for no such machine. */
+  time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined;
   /** The plan of a call. */
   of(question: PlanQuestion): Plan;
   /** True for a reduce-scatter of blocks of different lengths that runs as one reduce for each root. */

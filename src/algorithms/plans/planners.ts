@@ -27,18 +27,29 @@ import {
   type LibraryName,
   libraryNames,
   libraryOf,
+  type MachineProfile,
   machineOf,
+  machineProfiles,
   type NcclPin,
   resolvePin,
+  rulesOf,
   type Topology,
   type TopologyOption,
   withRing,
 } from "../nccl/index.ts";
-import type { Link } from "../timing.ts";
+import { type Link, linkOf } from "../timing.ts";
 import { CataloguePlanner, checkChoice } from "./catalogue-planner.ts";
 import { explainPlan, explainReduces, unexplained } from "./explain.ts";
+import { MachineClock } from "./machine-clock.ts";
 import { NcclPlanner } from "./nccl-planner.ts";
-import { isBuilt, type Plan, type Planner, type PlanQuestion } from "./plan.ts";
+import {
+  type BlockCounts,
+  isBuilt,
+  type MachineTime,
+  type Plan,
+  type Planner,
+  type PlanQuestion,
+} from "./plan.ts";
 
 /** Options that decide the plans. */
 export interface PlanOptions {
@@ -64,22 +75,41 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
     return new NcclPlanner({ library, topology, settings, forced });
   });
   const catalogue = new CataloguePlanner(algorithms);
+  const profile = profileOf(options, library);
+  const clock = profile && new MachineClock(profile, (question) => nccl.factsOf(question));
   return (size) => {
     if (like === undefined && size > unnamed.ranks) {
       const why = `${size} ranks are more than the ${unnamed.ranks} devices of ${unnamed.topology}`;
-      return { of: (question) => catalogue.of(question, why), reducesEachRoot: () => false };
+      return { ...unmeasured, of: (question) => catalogue.of(question, why) };
     }
     assertRingSize({ rings }, size);
     // Throws for more ranks than the machine has devices.
     topology(size);
-    return new WorldPlanner(algorithms, nccl, catalogue);
+    return new WorldPlanner(algorithms, nccl, catalogue, clock);
   };
 }
 
 /** The planner of a world on an unknown machine: the catalogue, without a claim; `why` is the reason. */
 export function unclaimedPlanner(why: string): Planner {
   const catalogue = new CataloguePlanner({});
-  return { of: (question) => catalogue.of(question, why, true), reducesEachRoot: () => false };
+  return { ...unmeasured, of: (question) => catalogue.of(question, why, true) };
+}
+
+/** The parts of a planner of no measured machine. */
+const unmeasured = {
+  messages: undefined,
+  time: () => undefined,
+  reducesEachRoot: () => false,
+} as const;
+
+/** The profile of the machine that the plans follow; `undefined` where it was not measured. */
+function profileOf(
+  { topology = unnamed.topology }: PlanOptions,
+  { version }: Library,
+): MachineProfile | undefined {
+  if (typeof topology !== "string" || !Object.hasOwn(machineProfiles, topology)) return undefined;
+  const profile = machineProfiles[topology];
+  return profile?.nccl === rulesOf(version).version ? profile : undefined;
 }
 
 /** The planners of named machines, with NCCL's default settings. */
@@ -103,11 +133,27 @@ class WorldPlanner implements Planner {
   readonly #algorithms: AlgorithmChoice;
   readonly #nccl: NcclPlanner;
   readonly #catalogue: CataloguePlanner;
+  readonly #clock: MachineClock | undefined;
 
-  constructor(algorithms: AlgorithmChoice, nccl: NcclPlanner, catalogue: CataloguePlanner) {
+  constructor(
+    algorithms: AlgorithmChoice,
+    nccl: NcclPlanner,
+    catalogue: CataloguePlanner,
+    clock: MachineClock | undefined,
+  ) {
     this.#algorithms = algorithms;
     this.#nccl = nccl;
     this.#catalogue = catalogue;
+    this.#clock = clock;
+  }
+
+  get messages(): Link | undefined {
+    return this.#clock?.messages;
+  }
+
+  time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined {
+    if (this.#algorithms[question.collective] !== undefined || !question.ordered) return undefined;
+    return this.#clock?.time(withRootOf(question), counts);
   }
 
   of(question: PlanQuestion): Plan {
@@ -157,14 +203,21 @@ function followed(like: unknown): Library {
 
 /** The plan of a call; a root counts only where the collective has one. */
 export function planOf(planner: Planner, question: PlanQuestion): Plan {
-  const { rooted } = specifications[question.collective];
-  return planner.of(rooted ? question : { ...question, root: -1 });
+  return planner.of(withRootOf(question));
 }
 
-/** Explains a call on a communicator, with the chunks of the output of `rank`: predicted, nothing runs. */
+function withRootOf(question: PlanQuestion): PlanQuestion {
+  const { rooted } = specifications[question.collective];
+  return rooted ? question : { ...question, root: -1 };
+}
+
+/**
+ * Explains a call on a communicator, with the chunks of the output of `rank`: predicted, nothing runs. Without a link the time
+ * is that of the planner's machine, where it was measured.
+ */
 export function explainCall(
   planner: Planner,
-  link: Link,
+  link: Link | undefined,
   question: Question,
   comm: CommInfo,
   rank: number,
@@ -172,11 +225,18 @@ export function explainCall(
   const { collective } = question;
   if (!isBuilt(collective)) throw unexplained(collective);
   const call = planQuestionOf(collective, question, comm);
-  if (!planner.reducesEachRoot(call))
-    return explainPlan(planOf(planner, call), question, link, rank);
+  const timeOf = (part: PlanQuestion, counts?: BlockCounts): MachineTime | undefined =>
+    link === undefined ? planner.time(part, counts) : undefined;
+  if (!planner.reducesEachRoot(call)) {
+    const clock = { link: link ?? linkOf(), time: () => timeOf(call, question.counts) };
+    return explainPlan(planOf(planner, call), question, clock, rank);
+  }
   const counts = question.counts?.[0] ?? comm.ranks.map(() => call.count);
-  const ofPart = (part: Question): Plan => planOf(planner, planQuestionOf("reduce", part, comm));
-  return explainReduces(question, counts, ofPart, link, rank);
+  const ofPart = (part: Question): { plan: Plan; time: () => MachineTime | undefined } => {
+    const reduce = planQuestionOf("reduce", part, comm);
+    return { plan: planOf(planner, reduce), time: () => timeOf(reduce) };
+  };
+  return explainReduces(question, counts, ofPart, link ?? linkOf(), rank);
 }
 
 /** The reason to refuse a call in symmetric memory; `undefined` when it is accepted. */

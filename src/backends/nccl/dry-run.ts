@@ -3,7 +3,6 @@ import {
   explainCall,
   isOrdered,
   type LibraryName,
-  linkOf,
   type NcclPin,
   type Planner,
   plannersOf,
@@ -92,7 +91,7 @@ export class DryRun {
    * claim.
    */
   explain(question: Question, comm: CommInfo, rank: number): Explanation {
-    return explainCall(this.#plans(), linkOf(), question, inBusOrder(comm, this.#places), rank);
+    return explainCall(this.#plans(), undefined, question, inBusOrder(comm, this.#places), rank);
   }
 
   /** NCCL's own estimate, in nanoseconds; nothing runs. */

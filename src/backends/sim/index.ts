@@ -40,7 +40,7 @@ export function sim(options: SimOptions = {}): Backend {
     faults = [],
     strict = false,
   } = options;
-  const link = linkOf(options.link);
+  const link = options.link === undefined ? undefined : linkOf(options.link);
   const plannerOf = plannersOf(options);
   return {
     name: "sim",

@@ -57,7 +57,10 @@ export interface SimOptions {
   readonly topology?: TopologyOption | undefined;
   /** The pinned plans of NCCL, as for `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
   readonly plan?: NcclPin | undefined;
-  /** The links between ranks, for virtual time. */
+  /**
+   * The links between ranks, for virtual time. Left out, calls take the time that NCCL takes on the machine of the followed
+   * plans, where it was measured: `h200x8`. Other calls and worlds take the defaults of a link.
+   */
   readonly link?: LinkOptions | undefined;
   /**
    * Moves the data. By default one `wasm()`, shared by all such worlds. It needs WebAssembly with SIMD, and address space for

@@ -1,22 +1,19 @@
 /** An open simulated world: plans each complete call, predicts its time, and passes its data to an executor. */
 
 import {
-  evaluate,
   explainCall,
   type Layout,
   type Link,
-  type LinkModel,
   linkModel,
-  type MessageEvent,
+  linkOf,
   namesOf,
   type Plan,
   type Planner,
   type PlanQuestion,
-  type Program,
   planOf,
   symmetricRefusal,
 } from "../../algorithms/index.ts";
-import { planQuestion } from "../../algorithms/plans/index.ts";
+import { type BlockCounts, planQuestion } from "../../algorithms/plans/index.ts";
 import type {
   CallSet,
   CommInfo,
@@ -28,6 +25,7 @@ import type {
 } from "../../api/backend-entry.ts";
 import { bytesOf, type Explanation, type Question } from "../../api/index.ts";
 import { bind, predictInSequence, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
+import { type CallTimes, LinkTimes, MachineTimes } from "./call-times.ts";
 import { type SimDevice, simDevices } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
@@ -41,7 +39,8 @@ import { bindTransfers, predictTransfers } from "./transfers.ts";
 export interface SimSettings {
   readonly seed: number;
   readonly schedule: ScheduleName;
-  readonly link: Link;
+  /** Left out, times are those of the planner's machine, where it was measured. */
+  readonly link: Link | undefined;
   readonly executor: Executor;
   readonly planner: Planner;
   readonly strict: boolean;
@@ -219,15 +218,27 @@ export class SimSession implements Session {
     const layout = plan.layout(shapeOf(set));
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
     const bound = this.#settings.phantom ? [] : bind(set, plan, layout);
-    return { plan, times: this.#timesOf(plan, layout, bytes), bound };
+    return { plan, times: this.#timesOf(plan, layout, bytes, question, set), bound };
   }
 
   /** The times of a plan's calls: the same object for calls with other buffers. */
-  #timesOf(plan: Plan, layout: Layout, bytes: number): CallTimes {
+  #timesOf(
+    plan: Plan,
+    layout: Layout,
+    bytes: number,
+    question: PlanQuestion,
+    set: CallSet,
+  ): CallTimes {
+    const { link, planner } = this.#settings;
+    const model = linkModel(link ?? linkOf(), bytes);
+    const time = link === undefined ? planner.time(question, countsOf(set)) : undefined;
+    if (time !== undefined) {
+      const timePs = Math.round(time.ns * 1000);
+      return new MachineTimes(timePs, () => ({ program: plan.program, layout, model }));
+    }
     const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
     this.#times.set(layout, known);
-    const model = linkModel(this.#settings.link, bytes);
-    const times = known.get(bytes) ?? new CallTimes(plan.program, layout, model);
+    const times = known.get(bytes) ?? new LinkTimes(plan.program, layout, model);
     known.set(bytes, times);
     return times;
   }
@@ -263,7 +274,7 @@ export class SimSession implements Session {
     const calls = transfers.flatMap(({ send, recv }) => [send, recv]);
     predictTransfers(
       transfers,
-      this.#settings.link,
+      this.#settings.link ?? this.#settings.planner.messages ?? linkOf(),
       (rank, batch) => this.#streams.join(comm, rank, batch),
       (transfer, times) => this.trace?.transfer(comm, transfer, times),
     );
@@ -312,53 +323,20 @@ function executeAll(
   }
 }
 
+/** Blocks of different lengths: those of every rank for an all-to-allv, else of one rank that has all. */
+function countsOf({ collective, calls }: CallSet): BlockCounts | undefined {
+  if (collective === "allToAllv") {
+    return calls.map(({ sendCounts, count }) => sendCounts ?? calls.map(() => count));
+  }
+  for (const { sendCounts, recvCounts } of calls) {
+    const counts = sendCounts ?? recvCounts;
+    if (counts !== undefined) return [counts];
+  }
+  return undefined;
+}
+
 /** Ranks multiply by scalars of their own, which no recorded result of NCCL covers. */
 function scalarsDiffer({ calls }: CallSet): boolean {
   const scalars = calls.flatMap(({ op }) => (typeof op === "object" ? [op.preMul] : []));
   return scalars.some((scalar) => scalar !== scalars[0]);
-}
-
-/** Computes the ends of a call's ranks from their starts. */
-class CallTimes {
-  readonly #program: Program;
-  readonly #layout: Layout;
-  readonly #model: LinkModel;
-  /** Starts by rank, relative to the first of them. NaN before the first call. */
-  readonly #starts: Float64Array;
-  /** Ends by rank, relative to the first start. */
-  #ends: Float64Array;
-
-  constructor(program: Program, layout: Layout, model: LinkModel) {
-    this.#program = program;
-    this.#layout = layout;
-    this.#model = model;
-    this.#starts = new Float64Array(program.ranks).fill(Number.NaN);
-    this.#ends = this.#starts;
-  }
-
-  /** Moves `finishedAtPs` of every call, given by rank, from the rank's start to its end. */
-  predict(calls: readonly RankCall[]): void {
-    let firstPs = Infinity;
-    for (const { finishedAtPs } of calls) firstPs = Math.min(firstPs, finishedAtPs);
-    const starts = this.#starts;
-    let known = true;
-    for (let i = 0; i < calls.length; i++) {
-      const start = (calls[i] as RankCall).finishedAtPs - firstPs;
-      if (starts[i] === start) continue;
-      starts[i] = start;
-      known = false;
-    }
-    // The recurrence only adds and compares integers, so its result does not depend on the first start.
-    if (!known) {
-      this.#ends = evaluate(this.#program, this.#layout, starts, this.#model).finished;
-    }
-    for (const call of calls) call.finishedAtPs = firstPs + (this.#ends[call.rank] as number);
-  }
-
-  /** The same, with every message, in the order of reception. */
-  predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
-    const starts = calls.map(({ finishedAtPs }) => finishedAtPs);
-    const { finished } = evaluate(this.#program, this.#layout, starts, this.#model, onMessage);
-    for (const call of calls) call.finishedAtPs = finished[call.rank] as number;
-  }
 }

@@ -88,12 +88,12 @@ describe("the predicted time", () => {
       "# allReduce, float32, eager (us)\nsize  twinccl  predicted\n 8 B    20.00      14.00\n\n",
     );
     expect(tableText([{ ...row, peers }], ["twinccl"])).not.toContain("predicted");
-    expect(modelOf()).toEqual({
+    expect(modelOf()).toMatchObject({
       ...{ timing: "predicted", like: "nccl-2.28", topology: "h200x8" },
-      ...{ latency_ns: 1000, gigabytes_per_second: 400 },
+      ...{ machine: "8 x NVIDIA H200, NVSwitch", nccl: "2.28.9" },
     });
     expect(modelText(modelOf())).toMatch(
-      /^predicted, not measured: .*nccl-2\.28.* h200x8, .*400 GB/,
+      /^predicted, not measured: .* NCCL 2\.28\.9 takes on 8 x NVIDIA H200, NVSwitch, .*h200x8/,
     );
   });
 });

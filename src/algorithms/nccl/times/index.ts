@@ -1,4 +1,6 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
+
+export { type TimedCall, timedExchange, timedPlan } from "./call.ts";
 export {
   type FittedProfile,
   fitProfile,
@@ -7,7 +9,7 @@ export {
   type Residual,
   residualsOf,
 } from "./fit.ts";
-export type { CallMemory, CallMode } from "./model.ts";
+export { type CallMemory, type CallMode, callUs } from "./model.ts";
 export type {
   LowRingNumbers,
   ModelNumbers,
@@ -17,4 +19,10 @@ export type {
 } from "./numbers.ts";
 export type { MachineProfile, MeasuredCalls, MeasuredRange } from "./profile.ts";
 export { checkedProfile, machineProfiles, parseProfile } from "./profile-file.ts";
-export { type CallTime, type TimedQuestion, testedBytes, timeOf } from "./question.ts";
+export {
+  type CallTime,
+  extrapolationOf,
+  type TimedQuestion,
+  testedBytes,
+  timeOf,
+} from "./question.ts";

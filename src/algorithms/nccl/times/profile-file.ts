@@ -3,7 +3,7 @@ import { InvalidArgumentError, UnsupportedError } from "../../../api/errors.ts";
 import { namesText } from "../../../api/nearest.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
 import type { TopologyName } from "../hosts.ts";
-import { ncclVersions } from "../rules.ts";
+import { libraryOf, ncclVersions } from "../rules.ts";
 import type { MachineProfile } from "./profile.ts";
 import { h200x8Profile } from "./profiles/h200x8.ts";
 
@@ -43,7 +43,7 @@ export function checkedProfile(value: unknown, file: string): MachineProfile {
     if (typeof profile[name] !== "string") throw fault(file, name, textOf(profile[name]), "a text");
   }
   const { topology, nccl } = profile;
-  if (!(ncclVersions as readonly unknown[]).includes(nccl)) {
+  if (libraryOf(`nccl-${nccl}`) === undefined) {
     throw unknownOf(file, "nccl", nccl, ncclVersions);
   }
   if (!timedTopologies.includes(topology as TopologyName)) {

@@ -46,7 +46,7 @@ export function timeOf(profile: MachineProfile, question: TimedQuestion): CallTi
   const call = timedCall(question, profile.nccl, topologies[profile.topology], profile.mode);
   const mode = { ...profile.mode, ...question.mode };
   const us = call === undefined ? 0 : callUs(profile.numbers, call, mode);
-  return { us, extrapolated: extrapolation(profile, question) };
+  return { us, extrapolated: extrapolationOf(profile, question) };
 }
 
 /** The facts of a call; `undefined` for one that moves nothing between GPUs. */
@@ -103,7 +103,11 @@ export function testedBytes({ collective, ranks, count, dtype, counts }: TimedQu
   return elements * bytesOf(dtype);
 }
 
-function extrapolation(profile: MachineProfile, question: TimedQuestion): string | undefined {
+/** The reason why a predicted time is extrapolated; `undefined` within the measured range. */
+export function extrapolationOf(
+  profile: MachineProfile,
+  question: TimedQuestion,
+): string | undefined {
   const { collective, ranks } = question;
   const measured = profile.measured[collective];
   if (measured === undefined) return `no ${collective} was measured`;

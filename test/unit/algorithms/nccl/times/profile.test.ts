@@ -47,7 +47,7 @@ describe("a profile in a file", () => {
     ["mode.memory", "fast", "ERR_COMM_ARG", 'found "fast"'],
     ["date", "yesterday", "ERR_COMM_ARG", 'found "yesterday"'],
     ["sources", "mine", "ERR_COMM_ARG", 'found "mine"'],
-    ["nccl", "2.30.1", "ERR_COMM_UNSUPPORTED", 'found "2.30.1"'],
+    ["nccl", "2.99.1", "ERR_COMM_UNSUPPORTED", 'found "2.99.1"'],
     ["topology", "b300x8", "ERR_COMM_UNSUPPORTED", 'found "b300x8"'],
   ];
   test.each(faults)("%s of %j is refused", (path, value, code, found) => {

@@ -1,0 +1,100 @@
+/** The time of calls on a measured machine: of NCCL's plans, and of collectives that are sends and receives of one group. */
+import { bytesOf } from "../../api/index.ts";
+import {
+  callUs,
+  extrapolationOf,
+  type MachineProfile,
+  type NcclPlan,
+  type TimedCall,
+  type TimedQuestion,
+  timedExchange,
+  timedPlan,
+} from "../nccl/index.ts";
+import type { Link } from "../timing.ts";
+import type { BlockCounts, MachineTime, PlanQuestion } from "./plan.ts";
+
+/** A time is that of a call back to back with others, as the profile was measured: the start of kernels is in it. */
+export class MachineClock {
+  readonly messages: Link;
+  readonly #profile: MachineProfile;
+  readonly #planOf: (question: PlanQuestion) => NcclPlan | undefined;
+
+  /** `planOf` gives NCCL's plan of a call where NCCL has one. */
+  constructor(profile: MachineProfile, planOf: (question: PlanQuestion) => NcclPlan | undefined) {
+    this.#profile = profile;
+    this.#planOf = planOf;
+    const { lowStartUs, portRate } = profile.numbers.exchange;
+    this.messages = { latencyPs: Math.round(lowStartUs * 1e6), gigabytesPerSecond: portRate };
+  }
+
+  /** The time of a call; `undefined` for a collective without a model. */
+  time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined {
+    const { machine, nccl, numbers, mode } = this.#profile;
+    const asked = question.collective === "barrier" ? barrierOf(question) : question;
+    const call = this.#callOf(asked, counts);
+    if (call === "unknown") return undefined;
+    const { memory } = mode;
+    const found = { ...mode, memory: question.place === undefined ? memory : "symmetric" } as const;
+    const us = call === undefined ? 0 : callUs(numbers, call, found);
+    const why = extrapolationOf(this.#profile, timedQuestion(asked, counts));
+    const on = `${machine}, NCCL ${nccl}`;
+    // The clock counts picoseconds.
+    const ns = Math.round(us * 1e6) / 1000;
+    return { ns, machine: why === undefined ? on : `${on}; extrapolated: ${why}` };
+  }
+
+  #callOf(
+    question: PlanQuestion,
+    counts: BlockCounts | undefined,
+  ): TimedCall | undefined | "unknown" {
+    const plan = this.#planOf(question);
+    if (plan !== undefined) return timedPlan(plan, question.place !== undefined);
+    const traffic = trafficOf(question, counts);
+    if (traffic === undefined) return "unknown";
+    const oneLength = counts === undefined;
+    return question.ranks === 1 ? undefined : timedExchange(traffic, oneLength);
+  }
+}
+
+/** NCCL has no barrier: it is an all-reduce of one byte. */
+function barrierOf(question: PlanQuestion): PlanQuestion {
+  return { ...question, collective: "allReduce", dtype: "uint8", op: "sum", count: 1 };
+}
+
+function timedQuestion(question: PlanQuestion, counts: BlockCounts | undefined): TimedQuestion {
+  const { ranks, count, dtype = "uint8" } = question;
+  // Collectives without a measurement of that name are extrapolated under any name.
+  const collective = question.collective as TimedQuestion["collective"];
+  const matrix = collective === "allToAllv" ? counts : undefined;
+  return { collective, ranks, count, dtype, counts: matrix };
+}
+
+/** Bytes from each rank to each rank; `undefined` for a collective that is no group of sends and receives. */
+function trafficOf(
+  { collective, ranks, root, count, dtype = "uint8" }: PlanQuestion,
+  counts: BlockCounts | undefined,
+): readonly (readonly number[])[] | undefined {
+  const bytes = bytesOf(dtype);
+  const row = counts?.[0];
+  const block = (rank: number): number => bytes * (row === undefined ? count : (row[rank] ?? 0));
+  const pairs = (of: (from: number, to: number) => number): number[][] =>
+    Array.from({ length: ranks }, (_, from) =>
+      Array.from({ length: ranks }, (_, to) => of(from, to)),
+    );
+  switch (collective) {
+    case "allToAll":
+      return pairs(() => bytes * count);
+    case "allToAllv":
+      return pairs(
+        (from, to) => bytes * (counts === undefined ? count : (counts[from]?.[to] ?? 0)),
+      );
+    case "allGatherv":
+      return pairs(block);
+    case "gather":
+      return pairs((from, to) => (to === root ? block(from) : 0));
+    case "scatter":
+      return pairs((from, to) => (from === root ? block(to) : 0));
+    default:
+      return undefined;
+  }
+}

@@ -1,0 +1,103 @@
+/** The ends of a call's ranks from their starts: by its messages on links, or by the time of a measured machine. */
+import {
+  evaluate,
+  type Layout,
+  type LinkModel,
+  type MessageEvent,
+  type Program,
+} from "../../algorithms/index.ts";
+import type { RankCall } from "../../api/backend-entry.ts";
+import { largest } from "../../api/largest.ts";
+
+/** Computes the ends of a call's ranks. */
+export interface CallTimes {
+  /** Moves `finishedAtPs` of every call, given by rank, from the rank's start to its end. */
+  predict(calls: readonly RankCall[]): void;
+  /** The same, with every message, in the order of reception. */
+  predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void;
+}
+
+/** A call on links. */
+export class LinkTimes implements CallTimes {
+  readonly #program: Program;
+  readonly #layout: Layout;
+  readonly #model: LinkModel;
+  /** Starts by rank, relative to the first of them. NaN before the first call. */
+  readonly #starts: Float64Array;
+  /** Ends by rank, relative to the first start. */
+  #ends: Float64Array;
+
+  constructor(program: Program, layout: Layout, model: LinkModel) {
+    this.#program = program;
+    this.#layout = layout;
+    this.#model = model;
+    this.#starts = new Float64Array(program.ranks).fill(Number.NaN);
+    this.#ends = this.#starts;
+  }
+
+  predict(calls: readonly RankCall[]): void {
+    let firstPs = Infinity;
+    for (const { finishedAtPs } of calls) firstPs = Math.min(firstPs, finishedAtPs);
+    const starts = this.#starts;
+    let known = true;
+    for (let i = 0; i < calls.length; i++) {
+      const start = (calls[i] as RankCall).finishedAtPs - firstPs;
+      if (starts[i] === start) continue;
+      starts[i] = start;
+      known = false;
+    }
+    // The recurrence only adds and compares integers, so its result does not depend on the first start.
+    if (!known) {
+      this.#ends = evaluate(this.#program, this.#layout, starts, this.#model).finished;
+    }
+    for (const call of calls) call.finishedAtPs = firstPs + (this.#ends[call.rank] as number);
+  }
+
+  predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
+    const starts = calls.map(({ finishedAtPs }) => finishedAtPs);
+    const { finished } = evaluate(this.#program, this.#layout, starts, this.#model, onMessage);
+    for (const call of calls) call.finishedAtPs = finished[call.rank] as number;
+  }
+}
+
+/**
+ * A call on a measured machine: all ranks end together, a fixed time after the last one's start. Its messages are those on
+ * links, in proportion.
+ */
+export class MachineTimes implements CallTimes {
+  readonly #timePs: number;
+  readonly #onLinks: () => LinkParts;
+
+  constructor(timePs: number, onLinks: () => LinkParts) {
+    this.#timePs = timePs;
+    this.#onLinks = onLinks;
+  }
+
+  predict(calls: readonly RankCall[]): void {
+    let lastPs = 0;
+    for (const { finishedAtPs } of calls) lastPs = Math.max(lastPs, finishedAtPs);
+    for (const call of calls) call.finishedAtPs = lastPs + this.#timePs;
+  }
+
+  predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
+    const startPs = largest(calls.map(({ finishedAtPs }) => finishedAtPs));
+    const { program, layout, model } = this.#onLinks();
+    const starts = new Float64Array(program.ranks);
+    const messages: MessageEvent[] = [];
+    const { finished } = evaluate(program, layout, starts, model, (event) => messages.push(event));
+    const scale = this.#timePs / largest(finished, 1);
+    const at = (timePs: number): number => startPs + Math.round(timePs * scale);
+    for (const { sendStart, sendEnd, recvStart, recvEnd, ...event } of messages) {
+      const sent = { sendStart: at(sendStart), sendEnd: at(sendEnd) };
+      onMessage({ ...event, ...sent, recvStart: at(recvStart), recvEnd: at(recvEnd) });
+    }
+    this.predict(calls);
+  }
+}
+
+/** The messages of a call on links. */
+interface LinkParts {
+  readonly program: Program;
+  readonly layout: Layout;
+  readonly model: LinkModel;
+}

@@ -1,0 +1,116 @@
+/** The clock of worlds that follow NCCL on a measured machine. */
+import { type Communicator, createWorld } from "twinccl";
+import { sim, Trace } from "twinccl/sim";
+import { describe, expect, test } from "vitest";
+import { type MachineProfile, machineProfiles, timeOf } from "../../../../src/algorithms/index.ts";
+
+const profile = machineProfiles["h200x8"] as MachineProfile;
+const machine = "8 x NVIDIA H200, NVSwitch, NCCL 2.28.9";
+const question = { collective: "allReduce", dtype: "float32", op: "sum", count: 2 ** 16 } as const;
+
+/** Nanoseconds of the question's call by the profile. */
+function expectedNs(ranks: number): number {
+  const { collective, dtype, op, count } = question;
+  return Math.round(1e6 * timeOf(profile, { collective, dtype, op, count, ranks }).us) / 1000;
+}
+
+async function endsOf(
+  options: Parameters<typeof sim>[0],
+  program: (comm: Communicator) => unknown,
+  size = 4,
+): Promise<(number | undefined)[]> {
+  const world = await createWorld({ backend: sim({ phantom: true, ...options }), size });
+  const ends = await world.run(async (comm) => {
+    await program(comm);
+    return comm.stats().virtualNs;
+  });
+  await world.close();
+  return ends;
+}
+
+const allReduce = (comm: Communicator) =>
+  comm.allReduce({ send: comm.alloc("float32", question.count), op: "sum" });
+
+describe("virtual time on a measured machine", () => {
+  test("is what the profile says, for every rank", async () => {
+    expect(await endsOf({}, allReduce)).toEqual(new Array(4).fill(expectedNs(4)));
+  });
+
+  test("begins with the last rank's arrival, and calls wait for earlier ones", async () => {
+    const ends = await endsOf({}, async (comm) => {
+      comm.work(1000 * comm.rank);
+      await Promise.all([allReduce(comm), allReduce(comm)]);
+    });
+    expect(ends).toEqual(new Array(4).fill(3000 + 2 * expectedNs(4)));
+  });
+
+  test("overlaps with work on calls that are awaited later", async () => {
+    const ends = await endsOf({}, async (comm) => {
+      const call = allReduce(comm);
+      comm.work(5_000_000);
+      await call;
+    });
+    expect(ends).toEqual(new Array(4).fill(5_000_000));
+  });
+
+  test("is that of generic links where links are given, also by their defaults", async () => {
+    const [generic] = await endsOf({ link: {} }, allReduce);
+    expect(generic).not.toBe(expectedNs(4));
+    expect(await endsOf({ link: { latencyNs: 1000 } }, allReduce)).toEqual(
+      new Array(4).fill(generic),
+    );
+  });
+
+  test("scales the messages of a trace to the call", async () => {
+    const trace = new Trace();
+    const [end = 0] = await endsOf({ trace }, allReduce);
+    const times = trace
+      .toChrome()
+      .traceEvents.flatMap(({ ph, ts = 0, dur = 0 }) => (ph === "X" ? [ts + dur] : []));
+    expect(times.length).toBeGreaterThan(24);
+    expect(Math.max(...times) * 1000).toBeCloseTo(end, 3);
+  });
+
+  const others = ["allToAll", "barrier", "gather", "scatter", "broadcast", "reduce"] as const;
+  test.each(others)("holds for %s too", async (collective) => {
+    const world = await createWorld({ backend: sim({ phantom: true }), size: 4 });
+    const { dtype, count } = question;
+    const call = {
+      ...{ collective, root: 0 },
+      ...(collective !== "barrier" && { dtype, count }),
+      ...(collective === "reduce" && { op: "sum" as const }),
+    };
+    const { root, ...rootless } = call;
+    const rooted = !["allToAll", "barrier"].includes(collective);
+    const { predictedFor, predictedNs } = world.explain(rooted ? { ...rootless, root } : rootless);
+    expect(predictedFor).toMatch(machine);
+    expect(predictedNs).toBeGreaterThan(4000);
+    await world.close();
+  });
+});
+
+describe("an explanation", () => {
+  const explained = async (options: Parameters<typeof sim>[0], size: number, count = 2 ** 16) => {
+    const world = await createWorld({ backend: sim({ phantom: true, ...options }), size });
+    const { predictedNs, predictedFor } = world.explain({ ...question, count });
+    await world.close();
+    return { predictedNs, predictedFor };
+  };
+
+  test("names the machine of its time, and the links of another", async () => {
+    expect(await explained({}, 8)).toEqual({
+      predictedNs: expectedNs(8),
+      predictedFor: machine,
+    });
+    const links = "links of 1000 ns and 400 GB/s";
+    expect((await explained({ link: {} }, 8)).predictedFor).toBe(links);
+    expect((await explained({}, 16)).predictedFor).toBe(links);
+    expect((await explained({ algorithms: { allReduce: "ring" } }, 8)).predictedFor).toBe(links);
+  });
+
+  test("marks a time beyond the measured range", async () => {
+    expect((await explained({}, 8, 2 ** 28)).predictedFor).toBe(
+      `${machine}; extrapolated: measured from 8 to 536870912 bytes`,
+    );
+  });
+});
