@@ -19,6 +19,11 @@ const values = options({
       default: "h200x8",
       help: "one node, or a host for each rank: then counts lie beside NCCL's switch points",
     },
+    setups: {
+      is: oneOf("all", "chosen", "forced"),
+      default: "all",
+      help: "over hosts: calls that NCCL chooses for, such with a forced algorithm, or both",
+    },
     environments: { is: listOf(plain("NAME")), default: "plain,ch1,sym", help: "set-ups of NCCL" },
   },
 });
@@ -94,7 +99,8 @@ const { pick, below, chance } = draw;
 function drawHostCase() {
   const n = pick(values.ranks);
   const env = pick(values.environments);
-  const ap = env === "plain" && chance(3) ? pick(hostSetups) : "default";
+  const isForced = values.setups === "forced" || (values.setups === "all" && chance(3));
+  const ap = env === "plain" && isForced ? pick(hostSetups) : "default";
   let coll = pick(["allReduce", "allReduce", "reduceScatter", "reduceScatter", "reduce"]);
   if (ap.startsWith("Tree")) coll = "allReduce";
   if (ap.startsWith("PAT")) coll = "reduceScatter";

@@ -36,6 +36,7 @@ const together = {
   types: "npm run -s types",
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
+  "golden of hosts": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200-hosts.jsonl",
   "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
   "try-package": `npm run -s try-package -- "${tarball}"`,

@@ -22,15 +22,16 @@ const files = [
   ["nccl-2.28.9-h200x8.jsonl", 1686],
   ["nccl-2.28.9-h200x8-settings.jsonl", 4080],
   ["nccl-2.28.9-h200x4.jsonl", 6000],
+  ["nccl-2.28.9-h200-hosts.jsonl", 6658],
 ] as const;
 
 test.each(files)(
   "%s",
   (name, total) => {
-    const cases = recordsOf(name);
+    const { cases, head } = recordsOf(name);
     expect(cases).toHaveLength(total);
     const chosen = everything ? cases : sample(cases);
-    const replay = new Replay();
+    const replay = new Replay(head.topology);
     const wrong = chosen.filter((golden) => !replay.agrees(golden)).map(idOf);
     expect(wrong.slice(0, 10)).toEqual([]);
     expect(wrong).toHaveLength(0);
@@ -41,12 +42,14 @@ test.each(files)(
 test.each(files)(
   "%s through createWorld",
   async (name) => {
-    const cases = recordsOf(name);
+    const { cases, head } = recordsOf(name);
+    const { topology } = head;
     const chosen = everything ? cases : sample(cases, 1e6);
-    const found = await check(chosen, (plan) => sim({ like: "nccl-2.28", plan }));
+    const found = await check(chosen, (plan) => sim({ like: "nccl-2.28", topology, plan }));
     if (everything) console.log(`${name}: ${found.identical} of ${found.cases} identical`);
     expect(found.mismatches.slice(0, 10)).toEqual([]);
     expect(found).toMatchObject({ cases: chosen.length, identical: chosen.length });
+    expect(found.planDifferences).toEqual([]);
   },
   600_000,
 );

@@ -20,11 +20,11 @@ import { isSymmetric, operatorOf, sentBlocks, setupOf } from "../../src/golden/c
 import type { GoldenRecord } from "../../src/golden/format.ts";
 import { inputOf } from "../../src/golden/inputs.ts";
 import { canonicalForm } from "../../src/golden/outputs.ts";
-import { readRecords } from "../../src/golden/read.ts";
+import { type GoldenFile, readRecords } from "../../src/golden/read.ts";
 
-/** The records of a file beside this one. */
-export function recordsOf(name: string): readonly GoldenRecord[] {
-  return readRecords(readFileSync(new URL(name, import.meta.url), "utf8"), name).cases;
+/** A file of records beside this one. */
+export function recordsOf(name: string): GoldenFile<GoldenRecord> {
+  return readRecords(readFileSync(new URL(name, import.meta.url), "utf8"), name);
 }
 
 /** The plan of a recorded call on a machine. */
@@ -48,11 +48,10 @@ function planOf(golden: GoldenRecord, machine: TopologyName): NcclPlan {
 /** Replays cases in memory that is kept from one to the next. */
 export class Replay {
   #output = new ArrayBuffer(0);
-  readonly #planOf: (golden: GoldenRecord) => NcclPlan;
+  readonly #machine: TopologyName;
 
-  /** Plans are those of NCCL on a machine, or given. */
-  constructor(plans: TopologyName | ((golden: GoldenRecord) => NcclPlan) = "h200x8") {
-    this.#planOf = typeof plans === "string" ? (golden) => planOf(golden, plans) : plans;
+  constructor(machine: TopologyName) {
+    this.#machine = machine;
   }
 
   /** True when every hash of the case comes out. */
@@ -73,7 +72,7 @@ export class Replay {
     );
     this.#output = grown(this.#output, bytes);
     this.#fold(
-      this.#planOf(golden),
+      planOf(golden, this.#machine),
       operatorOf(golden),
       inputs,
       lanesOf(dtype, this.#output, 0, bytes),
