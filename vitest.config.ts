@@ -24,7 +24,7 @@ const areas: Readonly<Record<string, readonly string[]>> = {
   api: ["test/unit/api", "test/unit/misuse", "test/unit/numerics"],
   algorithms: ["test/unit/algorithms", "test/unit/catalogue.test.ts"],
   sim: ["test/unit/backends/sim"],
-  nccl: nccl("*", "calls", "device", "discovery", "job"),
+  nccl: nccl("*", "calls", "device", "discovery", "job", "process"),
   tcp: ["test/unit/backends/tcp"],
   job: ["test/unit/job", "test/unit/launched-ranks"],
   parallel: ["test/unit/parallel"],
@@ -48,7 +48,7 @@ const foreign = nccl("sys");
 
 /** Files that depend on what their process holds: a process for each. */
 const ownProcess: readonly string[] = [
-  ...nccl("process"),
+  ...nccl("process/start.test.ts", "process/world.test.ts"),
   "test/unit/cli/doctor-command.test.ts",
   // The collector runs late in a process with a large heap.
   "test/unit/backends/sim/wasm-pressure.test.ts",
