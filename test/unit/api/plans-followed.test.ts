@@ -114,3 +114,26 @@ describe("a name that cannot be followed is refused", () => {
     expect(await failure(options)).toMatchObject({ code: "ERR_COMM_ARG", field });
   });
 });
+
+test("a split of hosts has the plans of so many hosts", async () => {
+  const world = await createWorld({
+    backend: sim({ like: "nccl-2.28", topology: "h200-hosts", plan: { algorithm: "Tree" } }),
+    size: 7,
+  });
+  const call = { collective: "allReduce", dtype: "float32", op: "sum", count: 8 } as const;
+  const texts = await world.run(async (comm) => {
+    const [ordered, reversed] = [
+      await comm.split({ color: comm.rank % 2 }),
+      await comm.split({ color: 0, key: -comm.rank }),
+    ];
+    return [ordered, reversed].map((half) => {
+      const { claim, chunks } = half.explain(call);
+      return `${claim} ${chunks[0]?.order.join("") ?? ""}`;
+    });
+  });
+  await world.close();
+  const [[even, unordered] = [], [odd] = []] = texts;
+  expect(even).toMatch(/on 4 hosts of one GPU .* 1230$/);
+  expect(odd).toMatch(/on 3 hosts of one GPU .* 120$/);
+  expect(unordered).toMatch(/no claim is made/);
+});
