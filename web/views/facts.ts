@@ -9,17 +9,15 @@ export function showFacts(
   summary: string,
   code: string,
 ): void {
-  const { algorithm, channels, steps, sentBytes, predictedNs, claim } = explanation;
+  const { algorithm, channels, steps, sentBytes, predictedNs, predictedFor, claim } = explanation;
+  const time = predictedNs >= 1000 ? `${(predictedNs / 1000).toFixed(3)} µs` : `${predictedNs} ns`;
   const rows: [string, string][] = [
     ["algorithm", algorithm],
     ["in a sentence", summary],
     ["channels", `${channels}`],
     ["steps one after another", `${steps}`],
     ["sent by the busiest rank", bytes(sentBytes)],
-    [
-      "predicted",
-      predictedNs >= 1000 ? `${(predictedNs / 1000).toFixed(3)} µs` : `${predictedNs} ns`,
-    ],
+    ["predicted", predictedFor === undefined ? time : `${time} for ${predictedFor}`],
     ["about NCCL's bits", claim],
   ];
   const list = html("dl");
