@@ -3,7 +3,7 @@
  *
  * The cost table has latency and bandwidth of a collective by algorithm and protocol. It must agree with NCCL to the last bit
  * near a switch point. Values that NCCL keeps in a float are rounded to float32 here, values that it computes in a double are
- * not. Constants are those of Hopper: over NVLink on one node, else between nodes of one GPU with Intel CPUs.
+ * not. Constants are those of Hopper with NVLink on a node.
  */
 import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
@@ -15,7 +15,7 @@ import {
   type NcclProtocol,
   protocols,
 } from "./rules.ts";
-import { plainTree, type Topology } from "./topology.ts";
+import { plainTree, type SearchResult, type Topology } from "./topology.ts";
 
 /** Algorithm and protocol of a call. */
 export interface Choice {
@@ -54,8 +54,12 @@ export function choose(question: ChoiceQuestion): Choice {
     if (algorithm === "PAT" && scales && collective === "reduceScatter") continue;
     for (const protocol of protocols) {
       if (forced.protocol !== undefined && forced.protocol !== protocol) continue;
-      // Over sockets LL128 has to be forced.
-      if (protocol === "LL128" && topology.nodes > 1 && forced.protocol === undefined) continue;
+      if (
+        protocol === "LL128" &&
+        forced.protocol === undefined &&
+        !searchOf(algorithm, topology).ll128
+      )
+        continue;
       const entry = costEntry(collective, algorithm, protocol, topology);
       const waits = isPlateau(question, algorithm, protocol);
       const time =
@@ -181,8 +185,8 @@ const networkLatency: ByAlgorithm = {
   PAT: { LL: 0, LL128: 0, Simple: 14 },
 };
 
-/** GB/s on one, on two, and on more nodes: for all channels over LL, where Intel's CPUs limit it between nodes, else for one. */
-const maxLl = [141, 39, 20.4] as const;
+/** GB/s on one, on two, and on more nodes: for all channels over LL, where the CPUs limit it between nodes, else for one. */
+const maxLl = { intel: [141, 39, 20.4], amd: [141, 22.5, 19] } as const;
 const maxRingLl128 = [36.7, 36.7, 36.7] as const;
 const maxTreeLl128 = [36.7, 36.7, 29] as const;
 const maxTree = [38.7, 41.4, 36] as const;
@@ -242,72 +246,98 @@ function predictedTime(
   return Math.fround(latency + transfer);
 }
 
+/** The search whose figures an algorithm takes; PAT takes those of the tree. */
+export function searchOf(
+  algorithm: NcclAlgorithm,
+  { ringSearch, treeSearch }: Pick<Topology, "ringSearch" | "treeSearch">,
+): SearchResult {
+  return algorithm === "Ring" ? ringSearch : treeSearch;
+}
+
 function busBandwidth(
   algorithm: NcclAlgorithm,
   protocol: NcclProtocol,
-  { ringSearch, treeSearch, nodes }: Topology,
+  topology: Topology,
 ): number {
-  const {
-    channels,
-    bandwidth,
-    interBandwidth = bandwidth,
-  } = algorithm === "Ring" ? ringSearch : treeSearch;
+  const { nodes, cpu = "intel" } = topology;
+  const search = searchOf(algorithm, topology);
+  const { channels, bandwidth, interBandwidth = bandwidth } = search;
   const found = Math.fround(channels * Math.fround(nodes <= 2 ? bandwidth : interBandwidth));
   if (algorithm === "PAT") return Math.fround(found * 0.75);
   const size = nodes <= 2 ? ((nodes - 1) as 0 | 1) : 2;
   if (algorithm === "Ring") {
-    if (protocol === "LL") return Math.fround(Math.min(maxLl[size], found * 0.5));
+    if (protocol === "LL") return Math.fround(Math.min(maxLl[cpu][size], found * 0.5));
     if (protocol === "LL128")
       return Math.fround(Math.min(found * 0.92, channels * maxRingLl128[size]));
     return found;
   }
   const tree = Math.fround(Math.min(found * 0.92, channels * maxTree[size]));
-  const reached = overProtocol(tree, protocol, channels, size);
-  return treeSearch.pattern === plainTree ? Math.fround(reached * 0.85) : reached;
+  const reached = overProtocol(tree, protocol, channels, maxLl[cpu][size], size);
+  return search.pattern === plainTree ? Math.fround(reached * 0.85) : reached;
 }
 
-/** Bandwidth of a tree over a protocol; `size` is that of the tables. */
+/** Bandwidth of a tree over a protocol; `mostLl` is the limit of LL, `size` that of the tables. */
 function overProtocol(
   tree: number,
   protocol: NcclProtocol,
   channels: number,
+  mostLl: number,
   size: 0 | 1 | 2,
 ): number {
   if (protocol === "Simple") return tree;
-  if (protocol === "LL") return Math.fround(Math.min(tree / 3.8, maxLl[size]));
+  if (protocol === "LL") return Math.fround(Math.min(tree / 3.8, mostLl));
   const carried = size === 0 ? 7 / 9 : 120 / 128;
   return Math.fround(Math.min(tree * carried, channels * maxTreeLl128[size]));
 }
+
+/** Microseconds that a step of a ring within a node takes at least if there are several, by vendor of their CPUs. */
+const networkOverhead = { intel: 1, amd: 2 } as const;
 
 function latencyOf(
   collective: NcclCollective,
   algorithm: NcclAlgorithm,
   protocol: NcclProtocol,
-  { ranks, nodes, sameChannels }: Topology,
+  topology: Topology,
 ): number {
+  const { ranks, nodes } = topology;
   const base = Math.fround(baseLatency[algorithm][protocol]);
   const link = Math.fround(linkLatency[algorithm][protocol]);
-  // Ranks without a neighbour on their node wait for the network of a tree, on a ring too.
-  const waiting = nodes === ranks ? networkLatency.Tree : networkLatency[algorithm];
-  const between = Math.fround(waiting[protocol]);
+  const between = networkStep(algorithm, protocol, topology);
   const levels = Math.floor(Math.log2(nodes));
   if (algorithm === "PAT") return Math.fround(base + (levels * (between / 3.5) + ranks * 2.8));
   if (algorithm === "Tree") {
-    const within = Math.fround((ranks / nodes - 1) * link);
+    const within = Math.fround((Math.floor(ranks / nodes) - 1) * link);
     const hops = Math.fround(within + Math.fround(levels * between));
     return Math.fround(base + Math.fround(2 * hops));
   }
-  if (collective !== "reduce" && collective !== "broadcast") {
-    const steps = ringHops(collective, ranks);
-    const across = nodes === 1 ? 0 : steps;
-    const within = Math.fround((steps - across) * link);
-    return Math.fround(base + Math.fround(within + Math.fround(across * between)));
+  if (collective === "reduce" || collective === "broadcast") {
+    return Math.fround(base + rootedLatency(protocol, topology));
   }
+  const steps = ringHops(collective, ranks);
+  const across = (collective === "allReduce" ? 2 : 1) * (nodes - 1);
+  const overhead =
+    nodes === 1 ? 0 : networkOverhead[topology.cpu ?? "intel"] * (protocol === "Simple" ? 3 : 1);
+  const within = Math.fround((steps - across) * Math.max(link, overhead));
+  return Math.fround(base + Math.fround(within + Math.fround(across * between)));
+}
+
+/** A step between nodes. */
+function networkStep(algorithm: NcclAlgorithm, protocol: NcclProtocol, topology: Topology): number {
+  const { ranks, nodes } = topology;
+  const { interLatency = 0 } = searchOf(algorithm, topology);
+  // Ranks without a neighbour on their node wait for the network of a tree, on a ring too.
+  const waiting = nodes === ranks ? networkLatency.Tree : networkLatency[algorithm];
+  const step = Math.fround(Math.fround(waiting[protocol]) + Math.fround(interLatency));
+  // Simple flushes what it received.
+  return protocol === "Simple" ? Math.fround(step + Math.fround(interLatency)) : step;
+}
+
+function rootedLatency(protocol: NcclProtocol, { ranks, nodes, sameChannels }: Topology): number {
   const step = nodes === 1 ? linkLatency : networkLatency;
   const hop = Math.fround(step.Ring[protocol]);
-  if (sameChannels) return Math.fround(base + hop);
+  if (sameChannels) return hop;
   const chunkHop = protocol === "Simple" ? Math.fround(step.Tree.Simple) : hop;
-  return Math.fround(base + Math.fround(ranks * chunkHop));
+  return Math.fround(ranks * chunkHop);
 }
 
 /** Sequential steps of a ring. */

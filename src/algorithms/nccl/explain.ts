@@ -218,38 +218,75 @@ function lastChunk({ dtype }: ChannelPlan, length: number, ranks: number): numbe
   return Math.ceil(Math.ceil(length / ranks) / step) * step;
 }
 
-/** Ranks that are drawn of one tree. */
+/** Hosts that are drawn of one tree, and trees of one plan. */
 const maxDrawn = 64;
+const maxTrees = 4;
 
-/** The different trees of a plan with branches, each after its channels; none for chains. */
-function treeLines({ paths, channels }: ChannelPlan): string[] {
+/** The different trees of a plan over hosts, each after its channels; on one host they are chains. */
+function treeLines(plan: ChannelPlan): string[] {
+  const { paths, channels, nodes } = plan;
+  if (nodes === 1) return [];
   const users = new Map<Tree, number[]>();
   for (let channel = 0; channel < channels; channel++) {
     const { tree } = paths[channel] as ChannelPlan["paths"][number];
-    if (!tree.children.some(({ length }) => length > 1)) continue;
     users.set(tree, [...(users.get(tree) ?? []), channel]);
   }
-  return [...users].flatMap(([tree, of], i) => [
+  const trees = [...users].map(([tree, of], i) => [
     "",
-    `tree ${"AB"[i] ?? i + 1}: ${of.length === 1 ? "channel" : "channels"} ${of.join(", ")}`,
-    ...drawn(tree).map((line) => `  ${line}`),
+    `tree ${users.size > 2 ? i + 1 : "AB"[i]}: ${of.length === 1 ? "channel" : "channels"} ${rangesText(of)}`,
+    ...drawn(plan, tree).map((line) => `  ${line}`),
   ]);
+  if (trees.length <= maxTrees) return trees.flat();
+  // Trees A come before trees B: the first ones of both halves are of both kinds.
+  const half = Math.ceil(trees.length / 2);
+  const shown = [0, 1, half, half + 1].flatMap((i) => trees[i] as string[]);
+  return [...shown, "", `${trees.length - maxTrees} more trees over other chains of GPUs`];
 }
 
-function drawn({ root, children }: Tree): string[] {
+/** A line for each host: its chain of ranks from the root on, below the host that takes its value. */
+function drawn(plan: ChannelPlan, { root, children }: Tree): string[] {
+  const hosts = hostsOf(plan);
+  const hasChains = plan.nodes < plan.ranks;
   const lines: string[] = [];
-  const draw = (rank: number, head: string, indent: string): void => {
+  const draw = (rank: number, target: number | undefined, head: string, indent: string): void => {
     if (lines.length >= maxDrawn) return;
-    lines.push(`${head}r${rank}`);
-    const below = children[rank] ?? [];
-    below.forEach((child, i) => {
+    const host = hosts[rank];
+    const chain = [rank];
+    for (let at = rank; hosts[children[at]?.[0] ?? -1] === host; at = chain.at(-1) as number) {
+      chain.push(children[at]?.[0] as number);
+    }
+    const ranks = chain.map((each) => `r${each}`).join(" ← ");
+    const into = target === undefined ? "" : ` into r${target}`;
+    lines.push(hasChains ? `${head}host ${host}: ${ranks}${into}` : `${head}${ranks}`);
+    const below = chain.flatMap((each) =>
+      (children[each] ?? []).filter((child) => hosts[child] !== host).map((child) => [child, each]),
+    ) as [number, number][];
+    below.forEach(([child, each], i) => {
       const isLast = i === below.length - 1;
-      draw(child, `${indent}${isLast ? "└─ " : "├─ "}`, `${indent}${isLast ? "   " : "│  "}`);
+      draw(child, each, `${indent}${isLast ? "└─ " : "├─ "}`, `${indent}${isLast ? "   " : "│  "}`);
     });
   };
-  draw(root, "", "");
-  const hidden = children.length - lines.length;
-  return hidden === 0 ? lines : [...lines, `${hidden} more ranks`];
+  draw(root, undefined, "", "");
+  const hidden = plan.nodes - lines.length;
+  return hidden === 0 ? lines : [...lines, `${hidden} more ${hasChains ? "hosts" : "ranks"}`];
+}
+
+/** The host of every rank. */
+function hostsOf({ ranks, nodes, nodeSizes }: ChannelPlan): number[] {
+  return Array.from({ length: nodes }, (_, node) =>
+    new Array<number>(nodeSizes?.[node] ?? ranks / nodes).fill(node),
+  ).flat();
+}
+
+/** Ascending numbers as `0..3, 8`. */
+function rangesText(numbers: readonly number[]): string {
+  const ranges: [number, number][] = [];
+  for (const number of numbers) {
+    const last = ranges.at(-1);
+    if (last?.[1] === number - 1) last[1] = number;
+    else ranges.push([number, number]);
+  }
+  return ranges.map(([first, last]) => rangeText(first, last)).join(", ");
 }
 
 /** Contributions in a table of orders, at most; a larger one would fill screens. */

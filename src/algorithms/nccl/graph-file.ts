@@ -7,6 +7,7 @@
  * same number of channels. The order of GPUs is the ring, and the chain from root to leaf.
  */
 import { InvalidArgumentError } from "../../api/errors.ts";
+import { balancedTree } from "./connect.ts";
 import { levelsOf, type SearchResult, type Topology } from "./topology.ts";
 
 /** An element with its place in the file. */
@@ -23,14 +24,27 @@ interface OpenElement extends XmlElement {
   readonly children: XmlElement[];
 }
 
+/** The most characters of a text: several times what NCCL itself can write. */
+const maxCharacters = 2 ** 20;
+
+/** Elements within each other: graphs, graph, channel, gpu. */
+const maxDepth = 4;
+
+/** Characters of a text that an error quotes. */
+const maxQuoted = 120;
+
 /** Space, a comment, or a tag with its attributes. */
-const token = /\s+|<!--[\s\S]*?-->|<(\/?)([A-Za-z]\w*)((?:\s+[A-Za-z]\w*="[^"<>]*")*)\s*(\/?)>/y;
+const token = /\s+|<!--[\s\S]*?-->|<(\/?)([A-Za-z]\w*)((?:\s+[A-Za-z]\w*="[^"<>&]*")*)\s*(\/?)>/y;
 const attribute = /([A-Za-z]\w*)="([^"]*)"/g;
 
 /** The root element of a text. */
 export function parseXml(text: string): XmlElement {
   const top: OpenElement = { name: "", line: 1, attributes: new Map(), children: [] };
   const open: OpenElement[] = [top];
+  if (text.length > maxCharacters) {
+    const found = `found ${text.length.toLocaleString("en")} characters`;
+    throw xmlFault(1, found, `at most ${maxCharacters.toLocaleString("en")}`);
+  }
   let line = 1;
   for (token.lastIndex = 0; token.lastIndex < text.length; ) {
     const at = token.lastIndex;
@@ -41,6 +55,9 @@ export function parseXml(text: string): XmlElement {
     else if (name !== "") {
       const element = { name, line, attributes: attributesOf(attributes, line), children: [] };
       (open.at(-1) as OpenElement).children.push(element);
+      if (open.length > maxDepth) {
+        throw xmlFault(line, `found <${name}> in ${open.length - 1} others`, "fewer of them");
+      }
       if (single === "") open.push(element);
     }
     line += whole.split("\n").length - 1;
@@ -55,13 +72,32 @@ export function parseXml(text: string): XmlElement {
 
 /** The error for a line of the file. */
 export function xmlFault(line: number, found: string, needed: string): InvalidArgumentError {
+  const quoted = found.length > maxQuoted ? `${found.slice(0, maxQuoted)}…` : found;
   return new InvalidArgumentError(
     {
-      headline: `topology xml: line ${line}: ${found}, needs ${needed}`,
+      headline: `topology xml: line ${line}: ${quoted}, needs ${needed}`,
       hint: "pass the text of a file that NCCL_GRAPH_DUMP_FILE wrote",
     },
     { field: "topology" },
   );
+}
+
+/** The value of an attribute. */
+export function fieldOf({ attributes, name, line }: XmlElement, attribute: string): string {
+  const value = attributes.get(attribute);
+  if (value === undefined) throw xmlFault(line, `<${name}> has no ${attribute}`, "one");
+  return value;
+}
+
+/** Throws for an attribute that NCCL 2.28 does not write: it could say more than is read. */
+export function assertAttributes(
+  { attributes, name, line }: XmlElement,
+  known: readonly string[],
+): void {
+  for (const attribute of attributes.keys()) {
+    if (known.includes(attribute)) continue;
+    throw xmlFault(line, `<${name}> has ${attribute}`, `${known.join(", ") || "none"} alone`);
+  }
 }
 
 function close(open: OpenElement[], name: string, line: number, rest: string): void {
@@ -87,7 +123,6 @@ function snippet(text: string, at: number): string {
 }
 
 const ringPattern = 4;
-const balancedTree = 1;
 
 /** The file of a node, for GPUs by device number: `devices[rank]` is the GPU of a rank. */
 export function graphFile(topology: Topology, devices: readonly number[]): string {

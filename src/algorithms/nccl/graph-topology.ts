@@ -1,75 +1,150 @@
 /**
- * The topology of a node from NCCL's own graph file, as NCCL_GRAPH_DUMP_FILE writes it and NCCL_GRAPH_FILE reads it.
+ * The topology of nodes from NCCL's own graph files, as NCCL_GRAPH_DUMP_FILE writes them and NCCL_GRAPH_FILE reads them.
  *
- * The file holds the result of NCCL's search, before it doubles the channels: graph 0 is the ring, graph 1 the tree. On
- * one node the tree is a chain from its root to its leaf. GPUs are named by device; the lowest is rank 0. The model that
- * chooses algorithms is Hopper's over NVLink, so other links are an error.
+ * A file holds the result of NCCL's search on one node, before it doubles the channels: graph 0 is the ring, graph 1 the tree.
+ * The search of a communicator over several nodes finds the NICs too: each channel then begins and ends with a `net`. GPUs are
+ * named by device; the lowest of a node is its first rank. The model that chooses algorithms is Hopper's over NVLink, so other
+ * links within a node are an error.
  */
-import { UnsupportedError } from "../../api/errors.ts";
-import { parseXml, type XmlElement, xmlFault } from "./graph-file.ts";
-import {
-  type ChannelPaths,
-  chainTree,
-  ringAt,
-  type SearchResult,
-  type Topology,
-} from "./topology.ts";
+import { type InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
+import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { connected, maxGraphChannels, type NodeGraph, type NodeGraphs } from "./connect.ts";
+import { assertAttributes, fieldOf, parseXml, type XmlElement, xmlFault } from "./graph-file.ts";
+import { type CpuVendor, chainTree, plainTree, type Topology } from "./topology.ts";
 
-/** One graph of the file: the result of the search, and the devices of every channel. */
-interface Graph extends SearchResult {
-  readonly pattern: number;
-  readonly line: number;
-  readonly sameChannels: boolean;
-  readonly devices: readonly (readonly number[])[];
+/** Nodes by the texts of NCCL's graph files. */
+export interface GraphNodes {
+  /** The file of every node, in the order of their ranks; one text alone is that of all nodes, of any number. */
+  readonly xml: string | readonly string[];
+  /** The vendor of the nodes' processors, which the files lack; Intel when left out, which NCCL takes all but AMD for. */
+  readonly cpu?: CpuVendor | undefined;
 }
 
-const ringId = 0;
-const treeId = 1;
-const patterns: { readonly [id: number]: readonly number[] } = {
-  [ringId]: [4],
-  [treeId]: [1, 2, 3],
-};
+/** The graphs of one file, and its GPUs. */
+interface NodeFile extends NodeGraphs {
+  readonly devices: readonly number[];
+  /** True if its channels begin and end at a NIC. */
+  readonly isJoined: boolean;
+}
 
-/** The topology of a graph file by number of ranks. Throws for a number other than 1 or the number of its GPUs. */
-export function graphTopology(xml: string): (ranks: number) => Topology {
-  const graphs = graphsOf(parseXml(xml));
-  const ring = graphOf(graphs, ringId, "ring");
-  const tree = graphOf(graphs, treeId, "tree");
-  const devices = [...(ring.devices[0] as readonly number[])].sort((a, b) => a - b);
-  for (const graph of [ring, tree]) assertSameDevices(graph, devices);
-  const topology = topologyOf(ring, tree, devices);
+/**
+ * The topology of graph files by number of ranks. Throws for a number other than 1 or that of the GPUs of all nodes.
+ *
+ * @throws InvalidArgumentError for text that is no graph file, or that contradicts itself; UnsupportedError for other links.
+ */
+export function graphTopology(graphs: string | GraphNodes): (ranks: number) => Topology {
+  const option = typeof graphs === "string" ? { xml: graphs } : graphs;
+  const files = filesOf(option);
+  const known = new Map<number, Topology>();
   return (ranks) => {
-    if (ranks === devices.length) return topology;
-    if (ranks === 1) return singleRank(topology);
-    throw new UnsupportedError(
-      {
-        headline: `topology xml: found ${ranks} ranks, its rings and trees are those of ${devices.length} GPUs`,
-        hint: "NCCL searches again for every number of ranks: dump the graph of a communicator of this size",
-      },
-      { field: "topology" },
-    );
+    const topology = known.get(ranks) ?? topologyOf(option, files, ranks);
+    known.set(ranks, topology);
+    return topology;
   };
 }
 
-function topologyOf(ring: Graph, tree: Graph, devices: readonly number[]): Topology {
-  const rankOf = (device: number): number => devices.indexOf(device);
-  const found = Math.min(ring.channels, tree.channels);
-  const paths = Array.from({ length: found }, (_, channel): ChannelPaths => {
-    const circle = (ring.devices[channel] as readonly number[]).map(rankOf);
-    const start = circle.indexOf(0);
-    const chain = (tree.devices[channel] as readonly number[]).map(rankOf).reverse();
-    return { ring: circle.map((_, i) => ringAt(circle, start + i)), tree: chainTree(chain) };
+/** Reads equal texts once. */
+function filesOf({ xml, cpu, ...others }: GraphNodes): NodeFile[] {
+  assertOptions("sim", { xml, cpu, ...others }, { xml: true, cpu: true }, { path: "topology" });
+  if (cpu !== undefined && cpu !== "intel" && cpu !== "amd") {
+    throw invalid("sim", "topology.cpu", textOf(cpu), '"intel" or "amd"');
+  }
+  const texts: readonly unknown[] = Array.isArray(xml) ? xml : [xml];
+  const files = new Map<string, NodeFile>();
+  const read = texts.map((text) => {
+    if (typeof text !== "string") throw noText(text);
+    const file = files.get(text) ?? fileOf(text);
+    files.set(text, file);
+    return file;
   });
-  return {
-    name: "Hopper GPUs with the given graph",
-    ranks: devices.length,
-    nodes: 1,
-    evidence: "measured",
-    channels: [...paths, ...paths],
-    ringSearch: { channels: ring.channels, bandwidth: ring.bandwidth },
-    treeSearch: { channels: tree.channels, bandwidth: tree.bandwidth, pattern: tree.pattern },
-    sameChannels: ring.sameChannels,
-  };
+  if (read.length === 0) throw noText(xml);
+  assertAlike(read);
+  return read;
+}
+
+function noText(found: unknown): InvalidArgumentError {
+  const needed = "the text of a graph file of NCCL, or an array with that of every node";
+  return invalid("sim", "topology.xml", textOf(found), needed);
+}
+
+/** Every rank of NCCL predicts times by its own node's latency, so ranks of different nodes would choose differently. */
+function assertAlike(files: readonly NodeFile[]): void {
+  for (const graph of ["ring", "tree"] as const) {
+    const latencies = [...new Set(files.map((file) => file[graph].interLatency))];
+    if (latencies.length < 2) continue;
+    const found = `latencyinter ${latencies.join(" and ")}`;
+    throw invalid("sim", "topology.xml", found, `one latency in the ${graph}s of all nodes`);
+  }
+}
+
+function topologyOf(
+  { xml, cpu = "intel" }: GraphNodes,
+  files: readonly NodeFile[],
+  ranks: number,
+): Topology {
+  const [file] = files as [NodeFile];
+  if (ranks === 1) return singleRank(connected([file], { name: nameOf([file], cpu) }));
+  const isOneText = typeof xml === "string";
+  const nodes = isOneText && file.isJoined ? repeated(file, ranks) : files;
+  const gpus = nodes.reduce((sum, node) => sum + node.gpus, 0);
+  if (ranks !== gpus) throw otherRanks(ranks, files, isOneText);
+  const first = nodes.find(({ isJoined }) => isJoined !== nodes.length > 1);
+  if (first !== undefined) throw otherNodes(nodes.length);
+  return connected(nodes, { name: nameOf(nodes, cpu), ...(nodes.length > 1 && { cpu }) });
+}
+
+/** As many nodes of one kind as there are ranks for. */
+function repeated(file: NodeFile, ranks: number): NodeFile[] {
+  return new Array<NodeFile>(Math.floor(ranks / file.gpus)).fill(file);
+}
+
+function nameOf(nodes: readonly NodeGraphs[], cpu: CpuVendor): string {
+  if (nodes.length === 1) return "Hopper GPUs with the given graph";
+  const sizes = nodes.map(({ gpus }) => gpus);
+  const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
+  const gpus = least === most ? `${least}` : `${least} to ${most}`;
+  const files = new Set(nodes).size === 1 ? "graph" : "graphs";
+  const vendor = cpu === "amd" ? "AMD" : "Intel";
+  return `${nodes.length} hosts of ${gpus} Hopper ${most === 1 ? "GPU" : "GPUs"} with the given ${files} and ${vendor} CPUs`;
+}
+
+function otherRanks(
+  ranks: number,
+  files: readonly NodeFile[],
+  isOneText: boolean,
+): UnsupportedError {
+  const [{ gpus, isJoined }] = files as [NodeFile];
+  const total = files.reduce((sum, file) => sum + file.gpus, 0);
+  const owners =
+    files.length > 1
+      ? `${files.length} hosts with ${total} GPUs`
+      : `${isJoined ? "hosts of " : ""}${gpus} GPUs`;
+  const between =
+    isOneText && !isJoined
+      ? "; for several hosts, dump that of a communicator over all of them, which has <net> elements"
+      : "";
+  return new UnsupportedError(
+    {
+      headline: `topology xml: found ${ranks} ranks, its rings and trees are those of ${owners}`,
+      hint: `NCCL searches again for every number of ranks: dump the graph of a communicator of this size${between}`,
+    },
+    { field: "topology" },
+  );
+}
+
+function otherNodes(nodes: number): UnsupportedError {
+  return new UnsupportedError(
+    nodes === 1
+      ? {
+          headline: "topology xml: found rings between hosts, the ranks are on one host",
+          hint: "dump the graph of a communicator on one host, which has no <net> elements",
+        }
+      : {
+          headline: "topology xml: found rings of one host, the ranks are on several",
+          hint: "dump the graph of a communicator over all hosts, which has <net> elements",
+        },
+    { field: "topology" },
+  );
 }
 
 /** The topology of a single rank; its calls are copies. */
@@ -81,8 +156,49 @@ function singleRank(topology: Topology): Topology {
   };
 }
 
+const ringId = 0;
+const treeId = 1;
+const patterns: { readonly [id: number]: readonly number[] } = {
+  [ringId]: [4],
+  [treeId]: [1, 2, 3],
+};
+
+/** One graph of a file, with the devices of every channel in place of ranks. */
+interface DeviceGraph extends NodeGraph {
+  readonly line: number;
+  readonly isJoined: boolean;
+}
+
+function fileOf(text: string): NodeFile {
+  const graphs = graphsOf(parseXml(text));
+  const ring = graphOf(graphs, ringId, "ring");
+  const tree = graphOf(graphs, treeId, "tree");
+  const devices = [...(ring.channels[0] as readonly number[])].sort((a, b) => a - b);
+  for (const graph of [ring, tree]) assertSameDevices(graph, devices);
+  const { isJoined } = ring;
+  if (tree.isJoined !== isJoined) {
+    const has = isJoined ? "no <net>" : "<net>";
+    throw xmlFault(tree.line, `the tree has ${has}`, "the same as the ring");
+  }
+  const gpus = devices.length;
+  if (isJoined && gpus === 1 && tree.pattern !== plainTree) {
+    throw xmlFault(
+      tree.line,
+      `pattern ${tree.pattern} for one GPU`,
+      `${plainTree}: the others take a second GPU`,
+    );
+  }
+  const numbers = new Map(devices.map((device, rank) => [device, rank]));
+  const ranked = (graph: DeviceGraph): NodeGraph => ({
+    ...graph,
+    channels: graph.channels.map((channel) => channel.map((dev) => numbers.get(dev) as number)),
+  });
+  return { gpus, devices, isJoined, ring: ranked(ring), tree: ranked(tree) };
+}
+
 function graphsOf(root: XmlElement): Map<number, XmlElement> {
   if (root.name !== "graphs") throw xmlFault(root.line, `found <${root.name}>`, "<graphs>");
+  assertAttributes(root, ["version"]);
   if (integer(root, "version") !== 1)
     throw xmlFault(root.line, "found another version", 'version="1"');
   const graphs = new Map<number, XmlElement>();
@@ -96,7 +212,12 @@ function graphsOf(root: XmlElement): Map<number, XmlElement> {
   return graphs;
 }
 
-function graphOf(graphs: ReadonlyMap<number, XmlElement>, id: number, what: string): Graph {
+const graphAttributes = [
+  ...["id", "pattern", "crossnic", "nchannels", "speedintra", "speedinter", "latencyinter"],
+  ...["typeintra", "typeinter", "samechannels"],
+];
+
+function graphOf(graphs: ReadonlyMap<number, XmlElement>, id: number, what: string): DeviceGraph {
   const element = graphs.get(id);
   if (element === undefined) {
     throw xmlFault(
@@ -105,61 +226,94 @@ function graphOf(graphs: ReadonlyMap<number, XmlElement>, id: number, what: stri
       `the ${what} graph: NCCL would search for it again`,
     );
   }
+  assertAttributes(element, graphAttributes);
   const { line, children } = element;
-  const pattern = integer(element, "pattern");
-  if (patterns[id]?.includes(pattern) !== true) {
-    throw xmlFault(line, `pattern ${pattern}`, `that of a ${what}: ${patterns[id]?.join(", ")}`);
+  const pattern = integer(element, "pattern", patterns[id]);
+  const count = integer(element, "nchannels");
+  if (count < 1 || count !== children.length) {
+    throw xmlFault(line, `nchannels ${count}, and ${children.length} channels`, "as many of them");
   }
-  const channels = integer(element, "nchannels");
-  if (channels < 1 || channels !== children.length) {
+  if (count > maxGraphChannels) {
+    throw xmlFault(line, `nchannels ${count}`, `at most ${maxGraphChannels}, which NCCL doubles`);
+  }
+  const channels = children.map(channelOf);
+  const isJoined = channels[0]?.isJoined ?? false;
+  const other = channels.findIndex((channel) => channel.isJoined !== isJoined);
+  if (other >= 0) {
     throw xmlFault(
-      line,
-      `nchannels ${channels}, and ${children.length} channels`,
-      "as many of them",
+      (children[other] as XmlElement).line,
+      `channel ${other} has ${isJoined ? "no <net>" : "<net>"}`,
+      "the same as channel 0",
     );
   }
-  const links = text(element, "typeintra");
-  if (links !== "NVL") {
-    throw new UnsupportedError(
-      {
-        headline: `topology xml: line ${line}: typeintra ${links}: NCCL's model of it is not known here`,
-        hint: "only models of nodes with NVLink (NVL) between all GPUs are",
-      },
-      { field: "topology" },
-    );
-  }
+  const devices = channels.map((channel) => channel.devices);
+  assertLinks(element, devices[0]?.length ?? 0);
   return {
-    line,
-    channels,
-    pattern,
-    bandwidth: bandwidthOf(element),
-    sameChannels: integer(element, "samechannels") === 1,
-    devices: children.map(devicesOf),
+    ...{ line, pattern, isJoined, channels: devices },
+    bandwidth: figure(element, "speedintra", "GB/s above 0"),
+    interBandwidth: figure(element, "speedinter", "GB/s above 0"),
+    interLatency: element.attributes.has("latencyinter")
+      ? figure(element, "latencyinter", "microseconds", true)
+      : 0,
+    ll128: isWhole(element),
+    sameChannels: integer(element, "samechannels", [0, 1]) === 1,
+    alternates: integer(element, "crossnic", [0, 1, 2]) === 2,
   };
 }
 
-function devicesOf(channel: XmlElement): number[] {
-  if (channel.name !== "channel")
-    throw xmlFault(channel.line, `found <${channel.name}>`, "<channel>");
-  const devices = channel.children.map((element) => {
-    if (element.name === "gpu") return integer(element, "dev");
-    throw new UnsupportedError(
-      {
-        headline: `topology xml: line ${element.line}: found <${element.name}>: only graphs of one node are known`,
-        hint: "dump the graph of a communicator on one node",
-      },
-      { field: "topology" },
-    );
+/** NCCL's kinds of links, from the nearest on. */
+const links = ["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS"];
+
+function linkOf(element: XmlElement, attribute: "typeintra" | "typeinter"): string {
+  const type = fieldOf(element, attribute);
+  if (links.includes(type)) return type;
+  throw xmlFault(element.line, `${attribute} ${type}`, `one of ${links.join(", ")}`);
+}
+
+/** True for a network that NCCL takes LL128 over: it is no farther than the NIC of another GPU. */
+function isWhole(element: XmlElement): boolean {
+  return links.indexOf(linkOf(element, "typeinter")) <= links.indexOf("PXN");
+}
+
+function assertLinks(element: XmlElement, gpus: number): void {
+  const type = linkOf(element, "typeintra");
+  if (type === "NVL" || (gpus === 1 && type === "LOC")) return;
+  throw new UnsupportedError(
+    {
+      headline: `topology xml: line ${element.line}: typeintra ${type}: NCCL's model of it is not known here`,
+      hint: "only models of nodes with NVLink (NVL) between all GPUs are",
+    },
+    { field: "topology" },
+  );
+}
+
+/** The GPUs of a channel, and whether a NIC stands before and after them. */
+function channelOf(channel: XmlElement): { devices: number[]; isJoined: boolean } {
+  const { name, line, children } = channel;
+  if (name !== "channel") throw xmlFault(line, `found <${name}>`, "<channel>");
+  assertAttributes(channel, []);
+  const isJoined = children[0]?.name === "net";
+  const devices: number[] = [];
+  children.forEach((element, place) => {
+    const isEnd = isJoined && (place === 0 || place === children.length - 1);
+    const needed = isEnd ? "net" : "gpu";
+    if (element.name !== needed) {
+      const order = "<gpu> elements, or these between two <net>";
+      throw xmlFault(element.line, `found <${element.name}>`, order);
+    }
+    assertAttributes(element, ["dev"]);
+    const device = deviceOf(element);
+    if (!isEnd) devices.push(device);
   });
   if (new Set(devices).size !== devices.length || devices.length === 0) {
-    throw xmlFault(channel.line, `devices ${devices.join(", ")}`, "every GPU once");
+    throw xmlFault(line, `devices ${devices.join(", ")}`, "every GPU once");
   }
-  return devices;
+  return { devices, isJoined };
 }
 
 /** Checks that every channel has every GPU. */
-function assertSameDevices({ devices, line }: Graph, expected: readonly number[]): void {
-  devices.forEach((channel, number) => {
+function assertSameDevices({ channels, line }: DeviceGraph, expected: readonly number[]): void {
+  channels.forEach((channel, number) => {
     const sorted = [...channel].sort((a, b) => a - b);
     if (sorted.length === expected.length && sorted.every((dev, i) => dev === expected[i])) return;
     throw xmlFault(
@@ -170,22 +324,25 @@ function assertSameDevices({ devices, line }: Graph, expected: readonly number[]
   });
 }
 
-function text({ attributes, name, line }: XmlElement, attribute: string): string {
-  const value = attributes.get(attribute);
-  if (value === undefined) throw xmlFault(line, `<${name}> has no ${attribute}`, "one");
-  return value;
+/** NCCL reads devices in base 16, with or without 0x. */
+function deviceOf(element: XmlElement): number {
+  const value = fieldOf(element, "dev");
+  if (/^(0x)?[0-9a-fA-F]{1,8}$/.test(value)) return Number.parseInt(value, 16);
+  throw xmlFault(element.line, `dev="${value}"`, "a hexadecimal number of at most 8 digits");
 }
 
-/** A number in NCCL's form: decimal, or hexadecimal after 0x. */
-function integer(element: XmlElement, attribute: string): number {
-  const value = text(element, attribute);
-  if (/^(0|[1-9]\d{0,8}|0x[0-9a-fA-F]{1,8})$/.test(value)) return Number(value);
-  throw xmlFault(element.line, `${attribute}="${value}"`, "an integer");
+function integer(element: XmlElement, attribute: string, known?: readonly number[]): number {
+  const value = fieldOf(element, attribute);
+  const number = /^(0|[1-9]\d{0,8})$/.test(value) ? Number(value) : -1;
+  const needed = known === undefined ? "an integer" : `one of ${known.join(", ")}`;
+  if (number >= 0 && (known?.includes(number) ?? true)) return number;
+  throw xmlFault(element.line, `${attribute}="${value}"`, needed);
 }
 
-function bandwidthOf(element: XmlElement): number {
-  const value = text(element, "speedintra");
-  const speed = /^\d+(\.\d+)?$/.test(value) ? Number(value) : 0;
-  if (speed > 0) return speed;
-  throw xmlFault(element.line, `speedintra="${value}"`, "GB/s above 0");
+/** A decimal number of GB/s or microseconds. */
+function figure(element: XmlElement, attribute: string, needed: string, orZero = false): number {
+  const value = fieldOf(element, attribute);
+  const number = /^\d{1,6}(\.\d{1,12})?$/.test(value) ? Number(value) : -1;
+  if (number > 0 || (orZero && number === 0)) return number;
+  throw xmlFault(element.line, `${attribute}="${value}"`, needed);
 }

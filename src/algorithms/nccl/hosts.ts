@@ -6,15 +6,9 @@
  * B. NCCL's results were recorded at 10 Gb/s on up to 32 hosts; everything else follows its source.
  */
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
-import { graphTopology } from "./graph-topology.ts";
-import {
-  type ChannelPaths,
-  h200x8,
-  plainTree,
-  type SearchResult,
-  type Topology,
-  type Tree,
-} from "./topology.ts";
+import { connected, type NodeGraphs } from "./connect.ts";
+import { type GraphNodes, graphTopology } from "./graph-topology.ts";
+import { h200x8, plainTree, type Topology } from "./topology.ts";
 
 /** Hosts and the network between them. */
 export interface HostNetwork {
@@ -32,9 +26,6 @@ export interface HostNetwork {
 
 /** The most hosts: as many as a world has ranks. */
 const maxHosts = 131_072;
-
-/** Speed and number of hosts of the recorded results. */
-const measured = { gigabitsPerSecond: 10, hosts: 32 } as const;
 
 /** The topology of a number of ranks on hosts. Throws for invalid fields, and the function for more ranks than hosts. */
 function hostTopology(network: HostNetwork): (ranks: number) => Topology {
@@ -61,7 +52,7 @@ const maxRecent = 16;
 const h200Hosts = hostTopology({
   hosts: maxHosts,
   gpusPerHost: 1,
-  network: { kind: "socket", gigabitsPerSecond: measured.gigabitsPerSecond },
+  network: { kind: "socket", gigabitsPerSecond: 10 },
 });
 
 function assertHosts(network: HostNetwork): void {
@@ -77,7 +68,7 @@ function assertHosts(network: HostNetwork): void {
       "topology.gpusPerHost",
       textOf(gpusPerHost),
       "1",
-      "with several GPUs a host NCCL searches rings among them, and no graph file of such hosts can be read",
+      "NCCL searches the rings of hosts with several GPUs: set NCCL_GRAPH_DUMP_FILE=graph.xml in a job on these hosts, and pass { xml } with that file's text",
     );
   }
   const link = { path: "topology.network" };
@@ -115,23 +106,11 @@ function tooFew(ranks: number, hosts: number): Error {
 }
 
 function hostsAt(ranks: number, gigabitsPerSecond: number): Topology {
-  const ring = Array.from({ length: ranks }, (_, rank) => rank);
-  const [treeA, treeB] = doubleTree(ranks);
-  const { ringSearch, treeSearch } = searchAt(gigabitsPerSecond / 8);
-  const half = <P>(value: P): P[] => new Array<P>(ringSearch.channels).fill(value);
-  const paths = (tree: Tree): ChannelPaths[] => half({ ring, tree });
-  const isMeasured = gigabitsPerSecond === measured.gigabitsPerSecond && ranks <= measured.hosts;
+  const node = nodeAt(gigabitsPerSecond / 8);
   const hosts = `${ranks} ${ranks === 1 ? "host" : "hosts"} of one GPU`;
-  return {
+  return connected(new Array<NodeGraphs>(ranks).fill(node), {
     name: `${hosts} (sockets at ${gigabitsPerSecond} Gb/s)`,
-    ranks,
-    nodes: ranks,
-    evidence: isMeasured ? "measured" : "source",
-    channels: [...paths(treeA), ...paths(treeB)],
-    ringSearch,
-    treeSearch,
-    sameChannels: true,
-  };
+  });
 }
 
 /** GB/s that NCCL's search tries for a channel between nodes of Hopper GPUs. */
@@ -145,11 +124,8 @@ const linkBandwidth = 48;
 /** GB/s of NCCL's one channel over a network that is slower than every speed of the list. */
 const leastBandwidth = 0.1;
 
-/** Results of NCCL's search over an interface of that many GB/s. */
-function searchAt(interfaceBandwidth: number): {
-  readonly ringSearch: SearchResult;
-  readonly treeSearch: SearchResult;
-} {
+/** The graphs that NCCL's search finds on a node of one GPU, over an interface of that many GB/s. */
+function nodeAt(interfaceBandwidth: number): NodeGraphs {
   const available = Math.min(interfaceBandwidth, linkBandwidth);
   let best = { channels: 1, bandwidth: 0 };
   for (const bandwidth of speeds) {
@@ -163,13 +139,19 @@ function searchAt(interfaceBandwidth: number): {
   const splits = best.bandwidth >= 25;
   const channels = best.channels * (splits ? 2 : 1);
   const bandwidth = best.bandwidth / (splits ? 2 : 1);
-  const treeSearch = {
-    channels,
-    bandwidth: treeBandwidth(bandwidth, channels),
-    interBandwidth: bandwidth,
+  const graph = {
+    channels: new Array<readonly number[]>(channels).fill([0]),
     pattern: plainTree,
+    bandwidth,
+    interBandwidth: bandwidth,
+    interLatency: 0,
+    // Sockets are farther than the links that LL128 is safe on.
+    ll128: false,
+    sameChannels: true,
+    alternates: false,
   };
-  return { ringSearch: { channels, bandwidth }, treeSearch };
+  const tree = { ...graph, bandwidth: treeBandwidth(bandwidth, channels) };
+  return { gpus: 1, ring: graph, tree };
 }
 
 /** For trees the search raises the speed within the node as long as it is below twice that between nodes. */
@@ -183,36 +165,6 @@ function treeBandwidth(between: number, channels: number): number {
   return within;
 }
 
-/**
- * NCCL's double binary tree over ranks 0 to n - 1: tree A and tree B.
- *
- * @internal
- */
-export function doubleTree(ranks: number): readonly [Tree, Tree] {
-  const treeA = binaryTree(ranks);
-  const isEven = ranks % 2 === 0;
-  // Tree B is the mirror of tree A, or tree A shifted by one rank.
-  const moved = (rank: number): number => (isEven ? ranks - 1 - rank : (rank + 1) % ranks);
-  const children: (readonly number[])[] = new Array(ranks);
-  treeA.children.forEach((of, rank) => {
-    children[moved(rank)] = of.map(moved);
-  });
-  return [treeA, { root: moved(treeA.root), children }];
-}
-
-/** Rank 0 is the root; of a rank with lowest bit b the children are b / 2 before and after it, as far as there are ranks. */
-function binaryTree(ranks: number): Tree {
-  const children = Array.from({ length: ranks }, (_, rank): number[] => {
-    if (rank === 0) return ranks > 1 ? [2 ** (31 - Math.clz32(ranks - 1))] : [];
-    const half = (rank & -rank) >> 1;
-    if (half === 0) return [];
-    let after = half;
-    while (after > 0 && rank + after >= ranks) after >>= 1;
-    return after === 0 ? [rank - half] : [rank - half, rank + after];
-  });
-  return { root: 0, children };
-}
-
 // Machines as options name them: by name, as hosts of a network, or by the text of a graph file of NCCL.
 
 /** Machines with a name: eight H200 behind NVSwitch, and hosts of one H200 each at 10 Gb/s, one for each rank. */
@@ -222,13 +174,13 @@ export const topologies = { h200x8, "h200-hosts": h200Hosts } as const;
 export type TopologyName = keyof typeof topologies;
 
 /** A machine. */
-export type TopologyOption = TopologyName | HostNetwork | { readonly xml: string };
+export type TopologyOption = TopologyName | HostNetwork | GraphNodes;
 
 /** Topologies of a machine by number of ranks. Throws for an invalid option, and the function for too many ranks. */
 export function machineOf(option: TopologyOption): (ranks: number) => Topology {
   if (typeof option === "string" && Object.hasOwn(topologies, option)) return topologies[option];
   if (typeof option === "object" && option !== null) {
-    if ("xml" in option && typeof option.xml === "string") return graphTopology(option.xml);
+    if ("xml" in option) return graphTopology(option);
     if ("hosts" in option) return hostTopology(option);
   }
   throw invalid(

@@ -14,7 +14,7 @@ export {
 export { fastestPath, fastestPathText } from "./fastest-path.ts";
 export type { FoldOrder } from "./fold-order.ts";
 export { graphFile } from "./graph-file.ts";
-export { graphTopology } from "./graph-topology.ts";
+export { type GraphNodes, graphTopology } from "./graph-topology.ts";
 export {
   type HostNetwork,
   machineOf,
@@ -84,6 +84,7 @@ export {
 } from "./times/index.ts";
 export {
   type ChannelPaths,
+  type CpuVendor,
   h200x8,
   type SearchResult,
   type Topology,

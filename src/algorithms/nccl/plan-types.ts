@@ -72,6 +72,8 @@ export interface PlanFacts {
   readonly version: string;
   readonly topology: string;
   readonly nodes: number;
+  /** Ranks on each node; equal when left out. */
+  readonly nodeSizes: readonly number[] | undefined;
   readonly evidence: Evidence;
   readonly ranks: number;
   readonly collective: NcclCollective;

@@ -18,7 +18,7 @@ import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
-import { type Choice, channelBudget, choose, modelBytes } from "./choice.ts";
+import { channelBudget, choose, modelBytes, searchOf } from "./choice.ts";
 import { channelPieces, chunkElements, copyPieces, partition, symmetricPieces } from "./pieces.ts";
 import type {
   ChannelPlan,
@@ -38,7 +38,7 @@ import {
   undefinedBlocks,
 } from "./symmetric.ts";
 import { symmetricFold } from "./symmetric-fold.ts";
-import { channelsOf, type Topology } from "./topology.ts";
+import { channelsOf } from "./topology.ts";
 
 /** NCCL's plan of a call. Throws for unknown versions, and for worlds and settings that NCCL has no plan for. */
 export function ncclPlan(request: PlanRequest): NcclPlan {
@@ -55,6 +55,7 @@ export function ncclPlan(request: PlanRequest): NcclPlan {
     version: rules.version,
     topology: topology.name,
     nodes: topology.nodes,
+    nodeSizes: topology.nodeSizes,
     evidence: rules.evidence === "source" ? rules.evidence : topology.evidence,
   };
   if (ranks === 1) return copyPlan(facts);
@@ -95,7 +96,9 @@ function channelPlan(
   const parts = cut.map((part) => ({ ...part, chunk: chunkElements(chunking, part.length) }));
   const paths = everyChannel.slice(0, parts.length);
   const rounding = op === undefined ? "none" : hopRounding(dtype, op, choice.protocol);
-  const evidence = isForcedOffLink(choice, topology) ? "source" : facts.evidence;
+  // Results of LL128 were recorded only where NCCL takes it by itself.
+  const isOffLink = choice.protocol === "LL128" && !searchOf(choice.algorithm, topology).ll128;
+  const evidence = isOffLink ? "source" : facts.evidence;
   const plan = { ...facts, ...choice, evidence, parts, paths, channels: parts.length, rounding };
   // A gather through symmetric memory copies the same blocks, but by a kernel of which only the defect is known.
   const isLoaded = symmetric !== undefined && topology.nodes === 1 && rules.misloads;
@@ -114,11 +117,6 @@ function unknownKernels(version: string): UnsupportedError {
     },
     { field: "version" },
   );
-}
-
-/** True for LL128 between nodes: over sockets NCCL takes it only when it is forced, and no result of it was recorded. */
-function isForcedOffLink({ protocol }: Choice, { nodes }: Topology): boolean {
-  return protocol === "LL128" && nodes > 1;
 }
 
 function symmetricPlan(

@@ -1,7 +1,7 @@
 /**
  * Results of NCCL's search on a machine: the facts that every plan starts from.
  *
- * They come from a preset, from the number of hosts or from a graph file of NCCL. A *channel* has a ring (from rank 0 along its
+ * They come from a preset, or from the graphs of nodes (`connect.ts`). A *channel* has a ring (from rank 0 along its
  * `next` pointers) and a tree, which is a chain on a single node. The figures of the search, before NCCL doubles the channels,
  * are used in the cost model only.
  */
@@ -27,18 +27,29 @@ export interface SearchResult {
   readonly channels: number;
   /** GB/s of one channel between GPUs of a node. */
   readonly bandwidth: number;
+  /** True if NCCL takes LL128 without force: over NVLink, and between nodes over links that keep its stores whole. */
+  readonly ll128: boolean;
   /** GB/s of one channel between nodes; that within a node when left out. */
   readonly interBandwidth?: number | undefined;
+  /** Microseconds that the network adds to a step between nodes; none when left out. */
+  readonly interLatency?: number | undefined;
   /** NCCL's number for the shape of the graph; a balanced tree when left out. */
   readonly pattern?: number | undefined;
 }
+
+/** Vendors of processors that NCCL's model of a network distinguishes; it takes all others for Intel. */
+export type CpuVendor = "intel" | "amd";
 
 /** The facts about nodes and the ranks on them. */
 export interface Topology {
   readonly name: string;
   readonly ranks: number;
-  /** Nodes that the ranks are spread over; each has one rank, or all are on one. */
+  /** Nodes that the ranks are spread over, one after the other. */
   readonly nodes: number;
+  /** Ranks on each node; equal when left out. */
+  readonly nodeSizes?: readonly number[] | undefined;
+  /** The nodes' processors, which decide between nodes only; Intel's when left out. */
+  readonly cpu?: CpuVendor | undefined;
   /** That for plans on this machine. */
   readonly evidence: Evidence;
   readonly channels: readonly ChannelPaths[];
@@ -103,8 +114,12 @@ export function h200x8(ranks: number): Topology {
       ring,
       tree: trees[channel % searchChannels] as Tree,
     })),
-    ringSearch: { channels: searchChannels, bandwidth: 30 },
-    treeSearch: { channels: searchChannels, bandwidth: ranks === 2 ? 60 : ranks === 3 ? 40 : 30 },
+    ringSearch: { channels: searchChannels, bandwidth: 30, ll128: true },
+    treeSearch: {
+      channels: searchChannels,
+      bandwidth: ranks === 2 ? 60 : ranks === 3 ? 40 : 30,
+      ll128: true,
+    },
     sameChannels: true,
   };
 }
@@ -139,6 +154,15 @@ export function ringAt(ring: readonly number[], i: number): number {
  * order of their `next` pointers.
  */
 export function withRing(topology: Topology, order: readonly number[]): Topology {
+  if (topology.nodes > 1) {
+    throw new UnsupportedError(
+      {
+        headline: `plan.rings: found ranks in order, the rings of ${topology.nodes} hosts are those within each of them`,
+        hint: "NCCL joins hosts in their order: pass { xml } with the graph file of a host",
+      },
+      { field: "plan.rings" },
+    );
+  }
   const start = order.indexOf(0);
   const ring = order.map((_, i) => ringAt(order, start + i));
   return {

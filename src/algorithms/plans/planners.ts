@@ -85,7 +85,8 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
     assertRingSize({ rings }, size);
     // Throws for more ranks than the machine has devices.
     topology(size);
-    return new WorldPlanner(algorithms, nccl, catalogue, clock);
+    const ringed = hasGraphs(options) ? size : undefined;
+    return new WorldPlanner(algorithms, nccl, catalogue, { clock, ringed });
   };
 }
 
@@ -112,6 +113,15 @@ function profileOf(
   return profile?.nccl === rulesOf(version).version ? profile : undefined;
 }
 
+/** True for graphs of NCCL, which are those of one communicator. */
+function hasGraphs({ topology, plan }: PlanOptions): boolean {
+  const rings = plan?.rings;
+  const isFile = (option: object): boolean => "xml" in option;
+  return (
+    (typeof topology === "object" && isFile(topology)) || (rings !== undefined && isFile(rings))
+  );
+}
+
 /** The planners of named machines, with NCCL's default settings. */
 const ncclPlanners = new Map<string, NcclPlanner>();
 
@@ -128,23 +138,33 @@ function sharedNcclPlanner(
   return known;
 }
 
+/** The facts about a world's machine beside its plans. */
+interface MachineFacts {
+  /** `undefined` for a machine that was not measured. */
+  readonly clock: MachineClock | undefined;
+  /** The only number of ranks with known rings; `undefined` where there are rings for every number. */
+  readonly ringed: number | undefined;
+}
+
 /** Takes NCCL's plans where there are any, else the catalogue's. */
 class WorldPlanner implements Planner {
   readonly #algorithms: AlgorithmChoice;
   readonly #nccl: NcclPlanner;
   readonly #catalogue: CataloguePlanner;
   readonly #clock: MachineClock | undefined;
+  readonly #ringed: number | undefined;
 
   constructor(
     algorithms: AlgorithmChoice,
     nccl: NcclPlanner,
     catalogue: CataloguePlanner,
-    clock: MachineClock | undefined,
+    { clock, ringed }: MachineFacts,
   ) {
     this.#algorithms = algorithms;
     this.#nccl = nccl;
     this.#catalogue = catalogue;
     this.#clock = clock;
+    this.#ringed = ringed;
   }
 
   get messages(): Link | undefined {
@@ -163,6 +183,11 @@ class WorldPlanner implements Planner {
       return this.#catalogue.of(question, `its algorithm ${how}`);
     }
     if (!question.ordered) return this.#catalogue.of(question, disorder, true);
+    const { ranks } = question;
+    if (this.#ringed !== undefined && ranks > 1 && ranks !== this.#ringed) {
+      const why = `the graph file has the rings of all ${this.#ringed} ranks; NCCL searches those of a part again`;
+      return this.#catalogue.of(question, why, true);
+    }
     return this.#nccl.of(question) ?? this.#catalogue.of(question, "no dtype was given");
   }
 

@@ -51,8 +51,8 @@ export interface SimOptions {
   /**
    * The machine of the followed plans; eight H200 behind NVSwitch (`"h200x8"`) when left out. `"h200-hosts"` is one H200 on
    * every host, with sockets at 10 Gb/s between them; `{ hosts, gpusPerHost: 1, network }` names other speeds. `xml` is the text
-   * of a graph file that NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE). It applies to exactly as many ranks as it
-   * has GPUs.
+   * of a graph file that NCCL wrote on a node of Hopper GPUs (NCCL_GRAPH_DUMP_FILE), by itself or among hosts like it; an array
+   * has the text of each host. It applies to exactly as many ranks as these hosts have GPUs.
    */
   readonly topology?: TopologyOption | undefined;
   /** The pinned plans of NCCL, as for `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */

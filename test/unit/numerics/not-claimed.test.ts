@@ -3,6 +3,7 @@ import { type CommError, createWorld, type Question } from "twinccl";
 import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { expect, test } from "vitest";
 import { canonicalNaN } from "../../../src/algorithms/index.ts";
+import { joinedText } from "../../support/graph-files.ts";
 import { reduced } from "./reduced.ts";
 
 const question: Question = { collective: "allReduce", dtype: "float32", op: "sum", count: 100 };
@@ -49,6 +50,22 @@ test("splits out of order claim nothing", async () => {
   const world = await createWorld({ backend: sim({ trace }), size: 4 });
   const claims = await world.run(async (comm) => {
     const part = await comm.split({ color: 0, key: -comm.rank });
+    await part.allReduce({ send: new Float32Array(4), op: "sum" });
+    return part.explain(question).claim;
+  });
+  await world.close();
+  for (const claim of claims) expect(claim).toMatch(nothing);
+  expect(trace.toText()).toContain("allReduce float32[4] ring unclaimed\n");
+});
+
+test("parts of graph files claim nothing", async () => {
+  const trace = new Trace();
+  const channels = [[0, 1]];
+  const xml = joinedText(channels, channels, 1);
+  const backend = sim({ like: "nccl-2.28", topology: { xml }, trace });
+  const world = await createWorld({ backend, size: 4 });
+  const claims = await world.run(async (comm) => {
+    const part = await comm.split({ color: comm.rank % 2 });
     await part.allReduce({ send: new Float32Array(4), op: "sum" });
     return part.explain(question).claim;
   });

@@ -1,4 +1,5 @@
 /** NCCL's graph files: what is read from them, and what is refused with its line. */
+import fc from "fast-check";
 import { type CommError, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
@@ -11,30 +12,19 @@ import {
   levelsOf,
   type Topology,
 } from "../../../../src/algorithms/nccl/topology.ts";
+import { graphText, joinedText, type WrittenGraph } from "../../../support/graph-files.ts";
 
-const hex = (dev: number): string => (dev === 0 ? "0" : `0x${dev.toString(16)}`);
-
-/** The lines of a graph as NCCL writes it. */
+/** A graph of one node by itself. */
 function graph(
   id: number,
   pattern: number,
   speed: number,
   channels: readonly (readonly number[])[],
-) {
-  return [
-    `  <graph id="${id}" pattern="${pattern}" crossnic="0" nchannels="${channels.length}" speedintra="${speed}" speedinter="${speed}" latencyinter="0" typeintra="NVL" typeinter="PIX" samechannels="1">`,
-    ...channels.flatMap((devices) => [
-      "    <channel>",
-      ...devices.map((dev) => `      <gpu dev="${hex(dev)}"/>`),
-      "    </channel>",
-    ]),
-    "  </graph>",
-  ];
+): WrittenGraph {
+  return { id, pattern, channels, attributes: { speedintra: speed, speedinter: speed } };
 }
 
-function file(...graphs: readonly string[][]): string {
-  return ['<graphs version="1">', ...graphs.flat(), "</graphs>", ""].join("\n");
-}
+const file = graphText;
 
 const twelve = <T>(channel: (number: number) => T): T[] =>
   Array.from({ length: 12 }, (_, c) => channel(c));
@@ -108,7 +98,7 @@ describe("a file", () => {
     expect(twoChannels([[4, 12, 9]], [[4, 12, 9]]).channels[0]?.ring).toEqual([0, 2, 1]);
   });
 
-  test("gives as many channels as both graphs have, doubled, and the figures of each", () => {
+  test("gives as many channels as both graphs have, doubled, and the speeds of each", () => {
     const topology = twoChannels(
       [
         [0, 1],
@@ -121,8 +111,8 @@ describe("a file", () => {
       ],
     );
     expect(topology.channels).toHaveLength(4);
-    expect(topology.ringSearch).toEqual({ channels: 3, bandwidth: 20 });
-    expect(topology.treeSearch).toEqual({ channels: 2, bandwidth: 18, pattern: 3 });
+    expect(topology.ringSearch).toEqual({ channels: 2, bandwidth: 20, ll128: true });
+    expect(topology.treeSearch).toEqual({ channels: 2, bandwidth: 18, pattern: 3, ll128: true });
   });
 
   test("with a plain tree makes Tree 15 % slower in NCCL's model", () => {
@@ -186,21 +176,21 @@ describe("a world", () => {
     });
   });
 
-  test("refuses the reductions of a part without a ring in the file", async () => {
+  test("claims nothing about a part without a ring in the file", async () => {
     const world = await createWorld({
       backend: sim({ like: "nccl-2.28", topology: { xml } }),
       size: 3,
     });
-    const codes = await world.run(async (comm) => {
+    const call = { collective: "allReduce", dtype: "float32", op: "sum", count: 1 } as const;
+    const claims = await world.run(async (comm) => {
       const part = await comm.split({ color: comm.rank > 0 ? 1 : 0 });
-      const done = part.allReduce({ send: new Float32Array(1), op: "sum" });
-      return Promise.resolve(done).then(
-        () => "done",
-        (error: CommError) => error.code,
-      );
+      const send = new Float32Array(1).fill(1);
+      await part.allReduce({ send, op: "sum" });
+      return [send[0], part.explain(call).claim] as const;
     });
     await world.close();
-    expect(codes).toEqual(["done", "ERR_COMM_UNSUPPORTED", "ERR_COMM_UNSUPPORTED"]);
+    expect(claims.map(([sum]) => sum)).toEqual([1, 2, 2]);
+    expect(claims[1]?.[1]).toMatch(/the graph file has the rings of all 3 ranks/);
   });
 });
 
@@ -251,15 +241,57 @@ describe("a line that does not fit is refused with its number", () => {
     [
       "a ring that is none",
       changed('pattern="4"', 'pattern="1"'),
-      /line 2: pattern 1, needs that of a ring: 4/,
+      /line 2: pattern="1", needs one of 4/,
     ],
     ["no such attribute", changed(' samechannels="1"', ""), /line 2: <graph> has no samechannels/],
     [
       "a number that is none",
       changed('dev="0x1"', 'dev="1x"'),
-      /line 5: dev="1x", needs an integer/,
+      /line 5: dev="1x", needs a hexadecimal number/,
     ],
-    ["an octal number", changed('dev="0x1"', 'dev="01"'), /line 5: dev="01"/],
+    ["a long number", changed('dev="0x1"', 'dev="0x100000000"'), /line 5: dev="0x100000000"/],
+    ["a negative speed", changed('speedintra="30"', 'speedintra="-3"'), /line 2: speedintra="-3"/],
+    ["no number", changed('speedinter="30"', 'speedinter="NaN"'), /line 2: speedinter="NaN"/],
+    [
+      "infinity",
+      changed('speedintra="30"', `speedintra="${"9".repeat(400)}"`),
+      /line 2: speedintra="9/,
+    ],
+    ["an unknown link", changed('typeinter="PIX"', 'typeinter="IB"'), /line 2: typeinter IB/],
+    ["an unknown crossing", changed('crossnic="0"', 'crossnic="3"'), /needs one of 0, 1, 2/],
+    [
+      "an unknown attribute",
+      changed("samechannels=", 'rails="2" samechannels='),
+      /line 2: <graph> has rails/,
+    ],
+    [
+      "a rank of a GPU",
+      changed('<gpu dev="0"', '<gpu dev="0" rank="0"'),
+      /line 4: <gpu> has rank, needs dev alone/,
+    ],
+    [
+      "an element in a GPU",
+      changed('<gpu dev="0"/>', '<gpu dev="0"><x/></gpu>'),
+      /line 4: found <x> in 4 others/,
+    ],
+    [
+      "more channels than NCCL has",
+      file(graph(0, 4, 30, new Array(33).fill([0, 1])), graph(1, 1, 30, [[0, 1]])),
+      /line 2: nchannels 33, needs at most 32/,
+    ],
+    ["a document type", `<!DOCTYPE graphs [<!ENTITY x "0">]>\n${good}`, /line 1: found "<!DOCTYPE/],
+    ["an entity", changed('dev="0"', 'dev="&x;"'), /line 4: found "<gpu dev=\\"&x;/],
+    ["a declaration", `<?xml version="1.0"?>\n${good}`, /line 1: found "<\?xml/],
+    [
+      "a network before the GPUs alone",
+      changed('<gpu dev="0"/>', '<net dev="0"/>\n<gpu dev="0"/>'),
+      /line 6: found <gpu>/,
+    ],
+    [
+      "a network between GPUs",
+      changed('<gpu dev="0"/>', '<gpu dev="0"/><net dev="0"/>'),
+      /line 4: found <net>/,
+    ],
     ["no speed", changed('speedintra="30"', 'speedintra="0"'), /line 2: speedintra="0"/],
     [
       "another number of channels",
@@ -294,10 +326,79 @@ describe("a line that does not fit is refused with its number", () => {
       changed('typeintra="NVL"', 'typeintra="PIX"'),
       /line 2: typeintra PIX/,
     ],
-    ["more than one node", changed('<gpu dev="0"/>', '<net dev="0"/>'), /line 4: found <net>/],
   ])("%s, as unsupported", (_what, xml, message) => {
     const error = errorOf(xml);
     expect(error).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", field: "topology" });
     expect(error.message).toMatch(message);
+  });
+});
+
+describe("any text", () => {
+  const good = joinedText(
+    [
+      [0, 1, 2],
+      [2, 0, 1],
+    ],
+    [
+      [0, 1, 2],
+      [1, 2, 0],
+    ],
+    1,
+  );
+  const parts = [
+    ...["<", ">", "/", '"', "=", " ", "0x", "-1", "NaN", "&x;", "<!--", "-->", "9".repeat(30)],
+    ...['<net dev="0"/>', '<gpu dev="0"/>', "<channel>", "</channel>", "</graph>"],
+  ];
+  const edits = fc.array(
+    fc.record({
+      at: fc.nat(good.length),
+      cut: fc.constantFrom(0, 0, 0, 1, 40),
+      insert: fc.oneof(
+        fc.constantFrom("", " ", "\n", "<!-- -->", ...parts),
+        fc.string({ maxLength: 8 }),
+      ),
+    }),
+    { minLength: 1, maxLength: 3 },
+  );
+
+  test("gives whole rings and trees, or an error of the option", () => {
+    let [accepted, refused] = [0, 0];
+    fc.assert(
+      fc.property(edits, (each) => {
+        const xml = each.reduce(
+          (text, { at, cut, insert }) => text.slice(0, at) + insert + text.slice(at + cut),
+          good,
+        );
+        try {
+          const { channels } = graphTopology(xml)(6);
+          for (const { ring, tree } of channels) {
+            expect([...ring].sort()).toEqual([0, 1, 2, 3, 4, 5]);
+            const below = levelsOf(tree).map(({ rank }) => rank);
+            expect(below.sort()).toEqual([0, 1, 2, 3, 4, 5]);
+          }
+          accepted++;
+        } catch (error) {
+          if ((error as CommError).field !== "topology") throw error;
+          refused++;
+        }
+      }),
+      { numRuns: 1500 },
+    );
+    expect(Math.min(accepted, refused)).toBeGreaterThan(20);
+  });
+
+  const mebi = 2 ** 20;
+  test.each([
+    ["nested elements", "<a>".repeat(mebi / 4), /found <a> in 4 others/],
+    ["ten megabytes of nested elements", "<graphs>".repeat(1_300_000), /needs at most 1,048,576/],
+    ["spaces", `<graphs${" ".repeat(mebi - 7)}`, /line 1: found "<graphs /],
+    ["attributes", `<graphs${' a=""'.repeat(mebi / 8)}`, /line 1: found "<graphs a=/],
+    ["an unfinished comment", `<!--${"-".repeat(mebi - 4)}`, /line 1: found "<!--/],
+    ["comments", "<!---->".repeat(mebi / 8), /found no element/],
+    ["a value", `<graphs version="${"1".repeat(mebi / 2)}"/>`, /version="1+…, needs an integer/],
+  ])("of a megabyte: %s", (_what, xml, message) => {
+    const started = performance.now();
+    expect(() => graphTopology(xml)).toThrow(message);
+    expect(performance.now() - started).toBeLessThan(5000);
   });
 });

@@ -106,7 +106,7 @@ test.each([
   [400, 2, 24, 24],
 ])("the search at %d Gb/s", (gigabitsPerSecond, channels, between, within) => {
   const { ringSearch, treeSearch, ...topology } = at(4, gigabitsPerSecond);
-  expect(ringSearch).toEqual({ channels, bandwidth: between });
+  expect(ringSearch).toMatchObject({ channels, bandwidth: between, interBandwidth: between });
   expect(treeSearch).toMatchObject({ channels, bandwidth: within, interBandwidth: between });
   expect(topology.channels).toHaveLength(2 * channels);
   expect(topology.evidence).toBe(gigabitsPerSecond === 10 ? "measured" : "source");

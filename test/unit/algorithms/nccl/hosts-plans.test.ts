@@ -1,8 +1,9 @@
 /** Plans over hosts of one GPU: trees, PAT's order against NCCL's own schedule, programs and folds. */
 import { describe, expect, test } from "vitest";
+import { doubleTree } from "../../../../src/algorithms/nccl/connect.ts";
 import type { FoldOrder } from "../../../../src/algorithms/nccl/fold-order.ts";
 import { orderText } from "../../../../src/algorithms/nccl/fold-order.ts";
-import { doubleTree, machineOf, topologies } from "../../../../src/algorithms/nccl/hosts.ts";
+import { machineOf, topologies } from "../../../../src/algorithms/nccl/hosts.ts";
 import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
 import { ncclFused, ncclLayout, ncclProgram } from "../../../../src/algorithms/nccl/program.ts";
