@@ -96,6 +96,7 @@ export { isTooLarge } from "./limits.ts";
 export {
   algorithmServes,
   assertRingSize,
+  type CallChoice,
   type CallMemory,
   type CallMode,
   type CallTime,
@@ -105,6 +106,7 @@ export {
   type CopyPlan,
   type CpuVendor,
   checkedProfile,
+  choiceOf,
   type Difference,
   differenceText,
   differing,

@@ -40,22 +40,37 @@ export async function bench(options: BenchOptions): Promise<BenchDocument> {
   const { backend, ranks, connected = false } = options;
   const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
   try {
-    const virtual = await capabilitiesOf(job, rows);
-    const results: BenchResult[] = [];
-    options.onOpen?.();
-    await warmUp(job, options, rows);
-    for (const [index, row] of rows.entries()) {
-      options.onProgress?.(progressText(row, index, rows.length));
-      const result = await measureRow(job, options, row, virtual);
-      results.push(result);
-      options.onResult?.(result);
-    }
-    const processes = connected ? ranks : 1;
-    const timing = timingText(virtual);
-    return { ...environment(), timing, ...issueOf(options), processes, results };
+    return await measureRows(job, options, rows);
   } finally {
     await job.close();
   }
+}
+
+/** Measures one collective among ranks that have started. */
+export function benchOn(job: BenchJob, options: BenchOptions): Promise<BenchDocument> {
+  assertBenchOptions(options);
+  return measureRows(job, options, rowsOf(options));
+}
+
+async function measureRows(
+  job: BenchJob,
+  options: BenchOptions,
+  rows: readonly Row[],
+): Promise<BenchDocument> {
+  const { ranks, connected = false } = options;
+  const virtual = await capabilitiesOf(job, rows);
+  const results: BenchResult[] = [];
+  options.onOpen?.();
+  await warmUp(job, options, rows);
+  for (const [index, row] of rows.entries()) {
+    options.onProgress?.(progressText(row, index, rows.length));
+    const result = await measureRow(job, options, row, virtual);
+    results.push(result);
+    options.onResult?.(result);
+  }
+  const processes = connected ? ranks : 1;
+  const timing = timingText(virtual);
+  return { ...environment(), timing, ...issueOf(options), processes, results };
 }
 
 /** The origin of times and bandwidths. */

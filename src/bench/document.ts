@@ -43,8 +43,18 @@ export interface BenchResult {
   readonly predicted_us: number | null;
 }
 
-/** The result of a benchmark. */
-export interface BenchDocument extends Environment, Issue {
+/** The library and the devices of measured times. */
+export interface GpuFacts {
+  /** The version of NCCL; `null` where it was not found. */
+  readonly nccl: string | null;
+  /** Names of the GPUs. */
+  readonly gpus: readonly string[];
+  /** Time of the measurements, as ISO 8601 writes it. */
+  readonly date: string;
+}
+
+/** The result of a benchmark; the command line adds the facts of GPUs. */
+export interface BenchDocument extends Environment, Issue, Partial<GpuFacts> {
   /** The origin of times and bandwidths, such as "simulated, in process". */
   readonly timing: string;
   /** Number of processes of the ranks. */

@@ -1,6 +1,9 @@
 /** `twinccl bench`: measures a collective with nccl-tests' flags, and checks every result. */
 
 import { namedReduceOps } from "../api/index.ts";
+import { measureCalibration } from "../bench/calibration/measure.ts";
+import type { CalibrationSweep } from "../bench/calibration/set.ts";
+import type { GpuFacts } from "../bench/document.ts";
 import {
   type BenchDocument,
   type BenchOptions,
@@ -53,6 +56,9 @@ const benchOptions = {
   mode: { value: "eager|graph", help: "graph: the timed calls as one recorded graph (eager)" },
   symmetric: { help: "buffers in symmetric memory, for which NCCL has other kernels" },
   latency: { help: "each call alone, until its promise settles: median and 99th percentile" },
+  calibration: {
+    help: "all calls that twinccl calibrate needs, without COLLECTIVE",
+  },
   ...processesOption,
   json: { help: "print one JSON document instead of the table" },
   csv: { help: "print CSV instead of the table" },
@@ -74,7 +80,8 @@ are this process's, not a network's; the last column is the time predicted on th
 Elsewhere the calls of a row are issued back to back and the last one is awaited, as nccl-tests
 does. On nccl one process drives all GPUs without --processes; tcp has a process for each rank.
 Started by twinccl launch, torchrun, mpirun or srun, every process is one rank, and rank 0 prints.
---mode graph records all timed calls in a graph.
+--mode graph records all timed calls in a graph. --calibration measures several collectives in all
+ways of calling, up to 512M or the size of -e, without a check, for \`twinccl calibrate\`.
 
 Examples:
   twinccl bench all-reduce -b 8 -e 16M
@@ -84,6 +91,7 @@ Examples:
   twinccl bench all-reduce -b 8 -e 64M -f 8 --backend tcp -g 2
   twinccl bench all-reduce -b 1K -e 1K -n 500 -g 4 --backend nccl --latency
   twinccl bench all-reduce -g 4 --algorithm ./line.mjs
+  twinccl bench --calibration --backend nccl --processes -g 4 --out four.json
   twinccl bench reduce-scatter -b 1K -e 1M -d all --backend sim:like=nccl-2.28
 
 Exit status: 0 when every element is right, 1 when one is wrong, 2 for wrong usage.
@@ -99,6 +107,7 @@ export const command: Command = {
 
 async function runBench(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, benchOptions, 1);
+  if (parsed.has("calibration")) return runCalibration(parsed, args, context);
   const name = parsed.text("backend") ?? "sim";
   const { ranks, isFirst, connected, isLauncher } = placementOf(name, parsed);
   const row = parseCollective(parsed.positionals[0]);
@@ -144,11 +153,86 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     onProgress: (text) => progress.show(text),
   };
   if (isLauncher) return startRanks({ name: "bench", args, size: ranks }, context);
-  const document = await bench(options).finally(() => progress.clear());
+  const measured = await bench(options).finally(() => progress.clear());
+  const document = { ...measured, ...(await gpuFacts(name)) };
   print(tableFoot(document.results, style));
   if (format !== "table" && isFirst) context.out(documentText(document, format));
   write?.(documentText(document, format));
   return tally(document.results).wrong === 0 ? 0 : 1;
+}
+
+/** Options that a calibration decides. */
+const decided = [
+  ...([
+    "minbytes",
+    "stepfactor",
+    "stepbytes",
+    "check",
+    "dtype",
+    "op",
+    "root",
+    "algorithm",
+  ] as const),
+  ...(["spread", "mode", "symmetric", "latency", "csv"] as const),
+] as const;
+
+/** `bench --calibration`. */
+async function runCalibration(
+  parsed: Parsed<typeof benchOptions>,
+  args: readonly string[],
+  context: Context,
+): Promise<number> {
+  const [collective] = parsed.positionals;
+  if (collective !== undefined)
+    throw new UsageError(`--calibration has its own collectives, not ${collective}`);
+  const other = decided.find((each) => parsed.has(each));
+  if (other !== undefined) throw new UsageError(`--${other} does not go with --calibration`);
+  const name = parsed.text("backend") ?? "sim";
+  const { ranks, isFirst, connected, isLauncher } = placementOf(name, parsed);
+  const settings = { executor: parsed.text("executor") };
+  const backend = await variantBackend(await context.backends(), "--backend", name, settings);
+  const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
+  const mostBytes = parsed.has("maxbytes") ? sizesOf(parsed).max : Number.MAX_SAFE_INTEGER;
+  const counts = {
+    iterations: parsed.integer("iters", 20, 1),
+    warmup: parsed.integer("warmup", 5),
+  };
+  if (isLauncher) return startRanks({ name: "bench", args, size: ranks }, context);
+  const progress = new Progress(context);
+  const print = (text: string): void => {
+    progress.clear();
+    if (!parsed.has("json") && isFirst) context.out(text);
+  };
+  const measured = await measureCalibration({
+    ...{ backend, ranks, connected, mostBytes, ...counts },
+    onSweep: (sweep) => print(sweepHead(sweep, name, ranks)),
+    onResult: (result) => print(tableRow(result)),
+    onProgress: (text) => progress.show(text),
+  }).finally(() => progress.clear());
+  const document = `${JSON.stringify({ ...measured, ...(await gpuFacts(name)) }, null, 2)}\n`;
+  if (parsed.has("json") && isFirst) context.out(document);
+  write?.(document);
+  return 0;
+}
+
+/** The lines before the rows of a sweep. */
+function sweepHead(sweep: CalibrationSweep, backend: string, ranks: number): string {
+  const { collective, mode, symmetric, latency } = sweep;
+  const issue = `${mode}${symmetric ? ", symmetric memory" : ""}${latency ? ", awaited" : ""}`;
+  const simulated = kindOf(backend) === "sim";
+  return `# ${collective} on backend ${backend}, ${ranks} ranks: ${issue}\n${tableHead({ simulated, latency })}`;
+}
+
+/** The facts of measured times that `twinccl calibrate` needs; none where no GPU was measured. */
+async function gpuFacts(backend: string): Promise<GpuFacts | undefined> {
+  if (kindOf(backend) !== "nccl") return undefined;
+  const { examine } = await import("../backends/nccl/discovery/examine.ts");
+  const { versions, gpus } = await examine();
+  return {
+    nccl: versions.nccl,
+    gpus: gpus.map(({ name }) => name ?? "unknown"),
+    date: new Date().toISOString(),
+  };
 }
 
 function formatOf(parsed: Parsed<typeof benchOptions>): Format {

@@ -46,6 +46,10 @@ const commands: Readonly<Record<string, Row>> = {
     summary: "predict which algorithm is fastest at which size, for up to a million ranks",
     load: () => import("./predict.ts"),
   },
+  calibrate: {
+    summary: "fit the time model of NCCL to the measured times of a machine",
+    load: () => import("./calibrate.ts"),
+  },
   trace: {
     summary: "show a call or a program in virtual time: text, Chrome trace or SVG",
     load: () => import("./trace.ts"),

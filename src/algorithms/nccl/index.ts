@@ -53,11 +53,13 @@ export {
 } from "./rules.ts";
 export { undefinedReason } from "./symmetric.ts";
 export {
+  type CallChoice,
   type CallMemory,
   type CallMode,
   type CallTime,
   callUs,
   checkedProfile,
+  choiceOf,
   extrapolationOf,
   type FittedProfile,
   fitProfile,

@@ -44,7 +44,7 @@ interface Timed {
 export type ProfileOrigin = Omit<MachineProfile, "measured" | "numbers">;
 
 /** Pull towards the starting numbers: as one measurement that is off by this part of a number's change. */
-const pull = 0.01;
+export const pull = 0.01;
 const mostSteps = 100;
 
 /**
@@ -199,7 +199,7 @@ function solve(matrix: readonly (readonly number[])[], right: readonly number[])
 type Path = readonly string[];
 
 /** Paths of all numbers. */
-function pathsOf(numbers: object, before: Path = []): readonly Path[] {
+export function pathsOf(numbers: object, before: Path = []): readonly Path[] {
   return Object.entries(numbers).flatMap(([name, value]) => {
     const path = [...before, name];
     return typeof value === "number" ? [path] : pathsOf(value as object, path);
@@ -207,14 +207,14 @@ function pathsOf(numbers: object, before: Path = []): readonly Path[] {
 }
 
 /** The number at a path. */
-function numberAt(numbers: object, path: Path): number {
+export function numberAt(numbers: object, path: Path): number {
   let at: unknown = numbers;
   for (const name of path) at = (at as Record<string, unknown>)[name];
   return at as number;
 }
 
 /** A copy with other numbers at these paths. */
-function withNumbers(
+export function withNumbers(
   numbers: ModelNumbers,
   paths: readonly Path[],
   values: readonly number[],

@@ -20,7 +20,9 @@ export type {
 export type { MachineProfile, MeasuredCalls, MeasuredRange } from "./profile.ts";
 export { checkedProfile, machineProfiles, parseProfile } from "./profile-file.ts";
 export {
+  type CallChoice,
   type CallTime,
+  choiceOf,
   extrapolationOf,
   type TimedQuestion,
   testedBytes,

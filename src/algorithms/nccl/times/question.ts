@@ -49,6 +49,24 @@ export function timeOf(profile: MachineProfile, question: TimedQuestion): CallTi
   return { us, extrapolated: extrapolationOf(profile, question) };
 }
 
+/** The choice of NCCL for a call. */
+export interface CallChoice {
+  /** Algorithm and protocol, such as `Ring LL`; the kernel of symmetric memory; `messages` for sends and receives. */
+  readonly name: string;
+  /** Channels, or blocks of a symmetric kernel, that carry data. */
+  readonly channels: number;
+}
+
+/** NCCL's choice for a call on a machine; `undefined` for one that moves nothing between GPUs. */
+export function choiceOf(profile: MachineProfile, question: TimedQuestion): CallChoice | undefined {
+  const call = timedCall(question, profile.nccl, topologies[profile.topology], profile.mode);
+  if (call === undefined) return undefined;
+  if (call.kind === "exchange") return { name: "messages", channels: call.channels };
+  if (call.kind === "symmetric") return { name: `Symmetric ${call.kernel}`, channels: call.blocks };
+  const algorithm = call.kind === "tree" ? "Tree" : "Ring";
+  return { name: `${algorithm} ${call.protocol}`, channels: call.channels };
+}
+
 /** The facts of a call; `undefined` for one that moves nothing between GPUs. */
 export function timedCall(
   question: TimedQuestion,

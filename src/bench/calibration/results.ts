@@ -1,0 +1,302 @@
+/** Measured times of NCCL in files of results: `twinccl bench --json`, `bench --calibration`, and `npm run bench:gpu`. */
+import {
+  type CallMode,
+  choiceOf,
+  type MachineProfile,
+  type Measurement,
+  testedBytes,
+} from "../../algorithms/index.ts";
+import { dtypes, InvalidArgumentError, namedReduceOps, UnsupportedError } from "../../api/index.ts";
+import { textOf } from "../../api/option-kinds.ts";
+import { Fields } from "./fields.ts";
+
+/** A file of results. */
+export interface ResultsFile {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** The content of files of results together. */
+export interface MeasuredTimes {
+  readonly nccl: string;
+  /** Names of the GPUs, of the largest world. */
+  readonly gpus: readonly string[];
+  readonly commit: string;
+  /** Day of the measurements of that file. */
+  readonly date: string;
+  readonly measurements: readonly Measurement[];
+  /** Collectives without a time model, and the number of their rows. */
+  readonly skipped: ReadonlyMap<string, number>;
+}
+
+/** Collectives that a row gives every argument of. */
+const timed = [
+  ...(["allReduce", "reduceScatter", "allGather", "broadcast", "reduce"] as const),
+  ...(["allToAll", "gather", "scatter", "sendRecv"] as const),
+] as const;
+
+type Timed = (typeof timed)[number];
+
+/** The version with the kernels of the time model. */
+const knownNccl = /^2\.28(\.\d+)?$/;
+
+/** GPUs with the links and channels of the known plans. */
+const knownGpus = /\bH(100|200)\b(?!.*(PCIe|NVL))/;
+
+/** Times of one call may differ so much between files; more is a contradiction. */
+const mostRatio = 3;
+
+/** The facts that all files must agree on. */
+interface Facts {
+  readonly nccl: string;
+  readonly gpus: readonly string[];
+  readonly commit: string;
+  readonly date: string;
+}
+
+/**
+ * Reads files of results. `usual` gives NCCL's choice for a call; a row with another one was forced.
+ *
+ * @throws InvalidArgumentError that names the file, the field and the found value. UnsupportedError for a version of NCCL or GPUs
+ * without known plans.
+ */
+export function readResults(files: readonly ResultsFile[], usual: MachineProfile): MeasuredTimes {
+  const measurements: Measurement[] = [];
+  const skipped = new Map<string, number>();
+  let known: (Facts & { readonly file: string }) | undefined;
+  for (const { name, text } of files) {
+    const document = new Fields(name, parsed(name, text));
+    const isComparison = document.get("peers") !== undefined;
+    const facts = isComparison ? comparisonFacts(document) : benchFacts(document);
+    if (known !== undefined && known.nccl !== facts.nccl) {
+      throw document.fault("nccl", `that of ${known.file}, ${known.nccl}`);
+    }
+    if (known === undefined || known.gpus.length < facts.gpus.length)
+      known = { ...facts, file: name };
+    const rows = new Rows(skipped, usual);
+    if (isComparison) readComparison(document, rows);
+    else for (const run of runsOf(document)) readBench(run, rows);
+    measurements.push(...rows.found);
+  }
+  if (known === undefined)
+    throw new InvalidArgumentError({ headline: "calibrate: no file of results" });
+  refuseContradictions(measurements);
+  const { nccl, gpus, commit, date } = known;
+  return { nccl, gpus, commit, date, measurements, skipped };
+}
+
+function parsed(file: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new InvalidArgumentError(
+      {
+        headline: `${file}: no JSON: ${(error as Error).message}`,
+        hint: "twinccl bench --backend nccl --json writes results",
+      },
+      { field: "results", cause: error },
+    );
+  }
+}
+
+/** The measurements of a file. */
+class Rows {
+  readonly found: Measurement[] = [];
+  readonly #skipped: Map<string, number>;
+  readonly #usual: MachineProfile;
+
+  constructor(skipped: Map<string, number>, usual: MachineProfile) {
+    this.#skipped = skipped;
+    this.#usual = usual;
+  }
+
+  /** The collective of a row; `undefined` for one without a time model, which is counted. */
+  collective(row: Fields): Timed | undefined {
+    const name = row.text("collective");
+    const found = timed.find((each) => each === name);
+    if (found === undefined) this.#skipped.set(name, (this.#skipped.get(name) ?? 0) + 1);
+    return found;
+  }
+
+  add(measurement: Measurement): void {
+    // A call of one rank, or of no elements, moves nothing between GPUs.
+    if (choiceOf(this.#usual, measurement) !== undefined) this.found.push(measurement);
+  }
+
+  /** The forced algorithm and protocol of a row with another choice than NCCL's default. */
+  forced(row: Fields, measurement: Measurement): Measurement["forced"] {
+    const { collective, mode } = measurement;
+    const isPlanned = !["allToAll", "gather", "scatter", "sendRecv"].includes(collective);
+    const choice = choiceOf(this.#usual, measurement)?.name;
+    if (!isPlanned || mode.memory === "symmetric" || choice === undefined) return undefined;
+    const name = row.text("algorithm");
+    if (name === choice) return undefined;
+    const [, algorithm, protocol] = /^(Ring|Tree) (LL|LL128|Simple)$/.exec(name) ?? [];
+    if (protocol === undefined) {
+      throw row.fault("algorithm", `a choice of NCCL on ${this.#usual.topology}, here ${choice}`);
+    }
+    return { algorithm, protocol } as Measurement["forced"];
+  }
+}
+
+function checkedFacts(document: Fields, field: string, facts: Facts): Facts {
+  if (!knownNccl.test(facts.nccl)) throw unsupported(document, field, facts.nccl, "NCCL 2.28");
+  facts.gpus.forEach((gpu, i) => {
+    if (knownGpus.test(gpu)) return;
+    throw unsupported(document, `gpus[${i}]`, gpu, "H100 or H200 behind NVSwitch");
+  });
+  return facts;
+}
+
+function unsupported(
+  document: Fields,
+  field: string,
+  found: string,
+  needs: string,
+): UnsupportedError {
+  return new UnsupportedError(
+    {
+      headline: `${document.file}: ${field}: found ${textOf(found)}, times are modelled for ${needs}`,
+      hint: "plans of other versions and machines are not known, so that no formula holds for them",
+    },
+    { field },
+  );
+}
+
+/** Facts of `twinccl bench --json`. */
+function benchFacts(document: Fields): Facts {
+  const commit = document.get("commit");
+  const facts = {
+    nccl: document.text("nccl"),
+    gpus: document.texts("gpus"),
+    commit: typeof commit === "string" ? commit : "",
+    date: dayOf(document),
+  };
+  return checkedFacts(document, "nccl", facts);
+}
+
+/** Facts of `npm run bench:gpu`: peers name the code of the version that they loaded. */
+function comparisonFacts(document: Fields): Facts {
+  const peers = document.objects("peers");
+  const peer = peers.find((each) => each.get("nccl") !== undefined);
+  if (peer === undefined) throw document.fault("peers", "one that names its version of NCCL");
+  const code = peer.whole("nccl", 1);
+  const nccl = `${Math.floor(code / 10_000)}.${Math.floor(code / 100) % 100}.${code % 100}`;
+  const [gpus, commit] = [document.texts("gpus"), document.text("commit")];
+  return checkedFacts(document, peer.pathOf("nccl"), { nccl, gpus, commit, date: dayOf(document) });
+}
+
+function dayOf(document: Fields): string {
+  const day = document.text("date").slice(0, 10);
+  if (/^\d{4}-\d\d-\d\d$/.test(day)) return day;
+  throw document.fault("date", "a day such as 2026-11-22");
+}
+
+/** The sweeps of a document: a calibration has several. */
+function runsOf(document: Fields): readonly Fields[] {
+  return document.get("runs") === undefined ? [document] : document.objects("runs");
+}
+
+/** Rows of `twinccl bench --json`. */
+function readBench(run: Fields, rows: Rows): void {
+  if (run.text("timing") !== "measured") throw run.fault("timing", "measured times");
+  const mode: CallMode = {
+    launch: run.word("mode", ["eager", "graph"]),
+    memory: run.flag("symmetric") ? "symmetric" : "ordinary",
+    processes: run.whole("processes", 1) > 1 ? "each" : "one",
+    awaited: run.flag("latency"),
+  };
+  for (const row of run.objects("results")) {
+    if (row.text("backend") !== "nccl") throw row.fault("backend", "nccl");
+    const collective = rows.collective(row);
+    if (collective === undefined) continue;
+    const call = {
+      ...{ collective, mode, source: run.file },
+      ranks: row.whole("ranks", 1),
+      count: row.whole("count", 0),
+      dtype: row.word("type", dtypes),
+      op: row.get("redop") === "none" ? undefined : row.word("redop", namedReduceOps),
+      root: Math.max(0, row.whole("root", -1)),
+    };
+    const bytes = testedBytes(call);
+    if (row.whole("size", 0) !== bytes) {
+      throw row.fault("size", `${bytes}, which ${call.count} elements of ${call.ranks} ranks are`);
+    }
+    if (bytes === 0) continue;
+    const us = timeOfRow(row.object("out_of_place"), bytes);
+    const measurement = { ...call, us };
+    rows.add({ ...measurement, forced: rows.forced(row, measurement) });
+  }
+}
+
+/** The time of a row with a right result. */
+function timeOfRow(placement: Fields, bytes: number): number {
+  const us = placement.positive("time");
+  const wrong = placement.get("nwrong");
+  if (wrong !== null && wrong !== 0)
+    throw placement.fault("nwrong", "0: wrong results have no time");
+  const rate = placement.positive("alg_bw");
+  if (Math.abs((rate * us * 1000) / bytes - 1) > 0.01) {
+    const needs = `${(bytes / us / 1000).toPrecision(4)}, which ${bytes} bytes in ${us} µs are`;
+    throw placement.fault("alg_bw", needs);
+  }
+  return us;
+}
+
+/** Rows of `npm run bench:gpu`: those of NCCL's own loop, and where it did not run those of twinccl. */
+function readComparison(document: Fields, rows: Rows): void {
+  const ranks = document.whole("ranks", 1);
+  const add = (row: Fields, call: { collective: Timed; count: number; awaited: boolean }): void => {
+    const { awaited, ...rest } = call;
+    const issue = row.word("mode", ["eager", "graph", "symmetric", "symmetric+graph"]);
+    const peers = row.object("peers");
+    for (const processes of ["each", "one"] as const) {
+      const suffix = processes === "one" ? ", one process" : "";
+      const name = [`native${suffix}`, `twinccl${suffix}`].find((each) => hasTime(peers, each));
+      if (name === undefined) continue;
+      const mode: CallMode = {
+        launch: issue.endsWith("graph") ? "graph" : "eager",
+        memory: issue.startsWith("symmetric") ? "symmetric" : "ordinary",
+        ...{ processes, awaited },
+      };
+      const us = peers.object(name).positive("median_us");
+      rows.add({ ...rest, ranks, dtype: "float32", mode, us, source: document.file });
+    }
+  };
+  for (const row of document.objects("results")) {
+    const collective = rows.collective(row);
+    if (collective === undefined) continue;
+    add(row, { collective, count: row.whole("count", 0), awaited: false });
+  }
+  for (const row of document.objects("latency")) {
+    add(row, { collective: "allReduce", count: row.whole("bytes", 4) / 4, awaited: true });
+  }
+}
+
+/** True for a peer that ran. */
+function hasTime(peers: Fields, name: string): boolean {
+  return peers.get(name) !== undefined && peers.object(name).get("median_us") !== undefined;
+}
+
+/** Refuses times of one call that no machine has at once. */
+function refuseContradictions(measurements: readonly Measurement[]): void {
+  const known = new Map<string, Measurement>();
+  for (const measurement of measurements) {
+    const { us, source, weight: _, ...call } = measurement;
+    const key = JSON.stringify(call);
+    const other = known.get(key);
+    if (other === undefined) {
+      known.set(key, measurement);
+      continue;
+    }
+    if (Math.max(us, other.us) / Math.min(us, other.us) <= mostRatio) continue;
+    const { collective, ranks } = call;
+    throw new InvalidArgumentError(
+      {
+        headline: `${source}: ${collective} of ${ranks} ranks and ${testedBytes(measurement)} bytes: found ${us} µs, needs about the ${other.us} µs of ${other.source}`,
+        hint: "measure on an idle machine, and calibrate with files of one machine",
+      },
+      { field: "time" },
+    );
+  }
+}
