@@ -83,6 +83,21 @@ export {
   proveFusion,
 } from "./fuse.ts";
 export {
+  type Answer,
+  type Dependence,
+  type DifferentFold,
+  dependences,
+  type FoldRange,
+  foldText,
+  type Invariance,
+  type InvarianceQuestion,
+  invariance,
+  type PricedSettings,
+  type PricedTimes,
+  type TopologyOf,
+  type Witness,
+} from "./invariance/index.ts";
+export {
   allToAllvBlocks,
   type Blocks,
   type CallShape,

@@ -42,6 +42,10 @@ const commands: Readonly<Record<string, Row>> = {
     summary: "show the plan of a call: chunks, fold order, steps, cost",
     load: () => import("./explain.ts"),
   },
+  invariant: {
+    summary: "decide what the bits of a call depend on: size, channels, protocol, ranks, hosts",
+    load: () => import("./invariant.ts"),
+  },
   predict: {
     summary: "predict which algorithm is fastest at which size, for up to a million ranks",
     load: () => import("./predict.ts"),

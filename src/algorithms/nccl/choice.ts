@@ -14,6 +14,7 @@ import {
   type NcclCollective,
   type NcclProtocol,
   protocols,
+  type ResolvedSettings,
 } from "./rules.ts";
 import { plainTree, type SearchResult, type Topology } from "./topology.ts";
 
@@ -23,14 +24,14 @@ export interface Choice {
   readonly protocol: NcclProtocol;
 }
 
-/** The values of NCCL_ALGO and NCCL_PROTO; a field that is left out is NCCL's choice. */
+/** The values of NCCL_ALGO and NCCL_PROTO, one or several that NCCL may choose from; left out: all. */
 export interface Forced {
-  readonly algorithm?: NcclAlgorithm | undefined;
-  readonly protocol?: NcclProtocol | undefined;
+  readonly algorithm?: NcclAlgorithm | readonly NcclAlgorithm[] | undefined;
+  readonly protocol?: NcclProtocol | readonly NcclProtocol[] | undefined;
 }
 
 /** The facts of a call that decide algorithm and protocol; buffer sizes do not. */
-interface ChoiceQuestion {
+export interface ChoiceQuestion {
   readonly collective: NcclCollective;
   readonly topology: Topology;
   readonly dtype: DType;
@@ -45,32 +46,12 @@ interface ChoiceQuestion {
 
 /** NCCL's choice for a call that is alone in its group. Throws for an impossible demand, as NCCL does since 2.24. */
 export function choose(question: ChoiceQuestion): Choice {
-  const { collective, topology, size, scales = false, forced = {} } = question;
-  let best: Choice | undefined;
-  let least = Number.POSITIVE_INFINITY;
-  for (const algorithm of algorithms) {
-    if (forced.algorithm !== undefined && forced.algorithm !== algorithm) continue;
-    // PAT has no kernels of reduce-scatters that scale.
-    if (algorithm === "PAT" && scales && collective === "reduceScatter") continue;
-    for (const protocol of protocols) {
-      if (forced.protocol !== undefined && forced.protocol !== protocol) continue;
-      if (
-        protocol === "LL128" &&
-        forced.protocol === undefined &&
-        !searchOf(algorithm, topology).ll128
-      )
-        continue;
-      const entry = costEntry(collective, algorithm, protocol, topology);
-      const waits = isPlateau(question, algorithm, protocol);
-      const time =
-        predictedTime(waits ? raised(entry) : entry, algorithm, protocol, size) *
-        penalty(question, algorithm);
-      if (time < 0 || time >= least) continue;
-      least = time;
-      best = { algorithm, protocol };
-    }
+  let best: PricedChoice | undefined;
+  for (const entry of pricedChoices(question)) {
+    if (best === undefined || entry.time < best.time) best = entry;
   }
-  if (best !== undefined) return best;
+  if (best !== undefined) return { algorithm: best.algorithm, protocol: best.protocol };
+  const { collective, topology, forced = {} } = question;
   throw new UnsupportedError(
     {
       headline: `${collective}: NCCL has no ${demandText(forced)} for it on ${topology.name}`,
@@ -80,9 +61,50 @@ export function choose(question: ChoiceQuestion): Choice {
   );
 }
 
+/** An algorithm and protocol with its predicted time, in microseconds. */
+export interface PricedChoice extends Choice {
+  readonly time: number;
+}
+
+/**
+ * The algorithms and protocols that serve a call, in NCCL's order, with NCCL's predicted times. No time falls with a growing
+ * size up to `risingUntil`.
+ */
+export function pricedChoices(question: ChoiceQuestion): PricedChoice[] {
+  const { collective, topology, size, scales = false, forced = {} } = question;
+  const found: PricedChoice[] = [];
+  for (const algorithm of algorithms) {
+    if (!allows(forced.algorithm, algorithm)) continue;
+    // PAT has no kernels of reduce-scatters that scale.
+    if (algorithm === "PAT" && scales && collective === "reduceScatter") continue;
+    for (const protocol of protocols) {
+      if (!allows(forced.protocol, protocol)) continue;
+      const isFree = protocol === "LL128" && forced.protocol === undefined;
+      if (isFree && !searchOf(algorithm, topology).ll128) continue;
+      const entry = costEntry(collective, algorithm, protocol, topology);
+      const waits = isPlateau(question, algorithm, protocol);
+      const time =
+        predictedTime(waits ? raised(entry) : entry, algorithm, protocol, size) *
+        penalty(question, algorithm);
+      if (time >= 0) found.push({ algorithm, protocol, time });
+    }
+  }
+  return found;
+}
+
+function allows<T extends string>(wanted: T | readonly T[] | undefined, word: T): boolean {
+  return (
+    wanted === undefined || (typeof wanted === "string" ? wanted === word : wanted.includes(word))
+  );
+}
+
 function demandText({ algorithm, protocol }: Forced): string {
-  if (algorithm === undefined) return `algorithm over ${protocol}`;
-  return `${algorithm} algorithm${protocol === undefined ? "" : ` over ${protocol}`}`;
+  const over = protocol === undefined ? "" : ` over ${listText(protocol)}`;
+  return algorithm === undefined ? `algorithm${over}` : `${listText(algorithm)} algorithm${over}`;
+}
+
+function listText(wanted: string | readonly string[]): string {
+  return typeof wanted === "string" ? wanted : wanted.join(" or ");
 }
 
 /** True for a ring all-reduce between nodes of so many bytes that its steps take longer. */
@@ -117,29 +139,34 @@ interface BudgetQuestion {
   readonly bytes: number;
   /** Channels of the communicator. */
   readonly channels: number;
+  /** NCCL_NTHREADS and NCCL_LL128_NTHREADS. */
+  readonly threads?: Pick<ResolvedSettings, "threads" | "ll128Threads">;
 }
 
 /** Channels that a call may use, NCCL's `nc`: one per `bytesPerChannel`, at least one, at most all. */
 export function channelBudget(question: BudgetQuestion): number {
   const { collective, algorithm, protocol, topology, bytes, channels } = question;
   const { ranks } = topology;
-  const bytesPerChannel =
-    maxThreads(algorithm, protocol, topology) * threadThreshold(algorithm, protocol, ranks);
+  const bytesPerChannel = maxThreads(question) * threadThreshold(algorithm, protocol, ranks);
   const channelsForBytes = Math.floor(modelBytes(collective, ranks, bytes) / bytesPerChannel);
   return Math.max(1, Math.min(channels, channelsForBytes));
 }
 
 /** Threads of a block. */
-function maxThreads(
-  algorithm: NcclAlgorithm,
-  protocol: NcclProtocol,
-  { ringSearch }: Topology,
-): number {
+function maxThreads({ algorithm, protocol, topology, threads: wanted }: BudgetQuestion): number {
+  const { ll128Threads, threads } = wanted ?? { ll128Threads: 0, threads: 0 };
   // No number of bytes keeps PAT from taking all channels.
   if (algorithm === "PAT") return 0;
-  if (protocol === "LL128") return 640;
-  const slow = ringSearch.bandwidth * ringSearch.channels <= 12;
-  return algorithm === "Ring" && protocol === "Simple" && slow ? 256 : 512;
+  if (protocol === "LL128") return threadsOf(ll128Threads, 160, 640, 640);
+  const { bandwidth, channels } = topology.ringSearch;
+  const slow = algorithm === "Ring" && protocol === "Simple" && bandwidth * channels <= 12;
+  return threadsOf(threads, 64, 512, slow ? 256 : 512);
+}
+
+/** NCCL takes the maximum for a number that is no multiple of a warp; 0 and less is its default. */
+function threadsOf(wanted: number, least: number, most: number, usual: number): number {
+  if (wanted <= 0) return usual;
+  return wanted % 32 === 0 ? Math.min(most, Math.max(least, wanted)) : most;
 }
 
 /** Bytes that keep one thread busy. */
@@ -206,6 +233,13 @@ const treeCorrection: { readonly [P in NcclProtocol]: readonly number[] } = {
     0.7, 0.8, 0.9, 0.9,
   ],
 };
+
+/** The last size from `size` on before the correction of a tree changes: up to it no entry's time falls. */
+export function risingUntil(size: number): number {
+  if (size < 64) return 63;
+  const step = Math.floor(Math.log2(Math.floor(size / 64)));
+  return step < treeCorrection.LL.length ? 64 * 2 ** (step + 1) - 1 : Number.POSITIVE_INFINITY;
+}
 
 /**
  * The entry of an algorithm and protocol; its bandwidth is 0 where the algorithm does not serve the collective.

@@ -109,8 +109,8 @@ function sameFold(a: FoldOrder, b: FoldOrder, ordered: boolean): boolean {
   return a === b || associationOf(a, ordered) === associationOf(b, ordered);
 }
 
-/** A name of the association: the operands of each fold sorted. */
-function associationOf(order: FoldOrder, ordered: boolean): string {
+/** A name of the association: the operands of each fold sorted, but for hops with an order of their own. */
+export function associationOf(order: FoldOrder, ordered: boolean): string {
   return order.reduce<string>((folded, each, i) => {
     const isHop = typeof each === "number" && i > 0 && ordered;
     const operand = typeof each === "number" ? `${each}` : associationOf(each, ordered);

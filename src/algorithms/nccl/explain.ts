@@ -5,6 +5,7 @@ import { InvalidArgumentError } from "../../api/errors.ts";
 import type { NamedReduceOp, ReduceOp } from "../../api/reduce-op.ts";
 import { assertIndex } from "../program.ts";
 import { type FoldOrder, firstOf, orderText } from "./fold-order.ts";
+import { lastChunk } from "./pieces.ts";
 import { isFusedAt } from "./plan.ts";
 import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
 import type { Tree } from "./topology.ts";
@@ -195,7 +196,10 @@ function channelTable(plan: ChannelPlan): string[] {
   const rows = groups.map((group) => {
     const [first, last] = [group[0], group.at(-1)] as [PlannedPart, PlannedPart];
     const { length, chunk } = first;
-    const largest = Math.min(chunk, perLoop === 1 ? length : lastChunk(plan, length, perLoop));
+    const largest = Math.min(
+      chunk,
+      perLoop === 1 ? length : lastChunk(length, perLoop, bytesOf(plan.dtype)),
+    );
     const loops = Math.ceil(length / (perLoop * chunk));
     return [
       rangeText(first.channel, last.channel),
@@ -210,12 +214,6 @@ function channelTable(plan: ChannelPlan): string[] {
   const head = ["channel", of ? "elements of a block" : "elements"];
   const table = [[...head, "of each", "chunk", "a loop", "loops"], ...rows];
   return ["", "channels", ...indented(table)];
-}
-
-/** Elements of a chunk in a loop that is not full. */
-function lastChunk({ dtype }: ChannelPlan, length: number, ranks: number): number {
-  const step = 16 / bytesOf(dtype);
-  return Math.ceil(Math.ceil(length / ranks) / step) * step;
 }
 
 /** Hosts that are drawn of one tree, and trees of one plan. */

@@ -31,7 +31,7 @@ import { elementRangesOf } from "./symmetric.ts";
 import { type ChannelPaths, ringAt, type Topology } from "./topology.ts";
 
 /** The facts of a call that decide its partition. */
-interface PartitionQuestion {
+export interface PartitionQuestion {
   readonly rules: VersionRules;
   readonly collective: NcclCollective;
   readonly protocol: NcclProtocol;
@@ -56,11 +56,24 @@ function cellBytes({ rules, collective, protocol, ranks }: PartitionQuestion): n
   return 16 * Math.ceil(Math.ceil(rules.minimumTraffic / factor) / 16);
 }
 
-/** The parts of a call, none empty; an empty call has none. */
-export function partition(question: PartitionQuestion): Part[] {
+/** The cut of a call over channels. All parts but the last have the same length. */
+export interface Cut {
+  /** Cells of a part; 0 where one channel takes all. */
+  readonly cellsPerPart: number;
+  /** Number of parts. */
+  readonly used: number;
+  /** Elements of each part but the last. */
+  readonly length: number;
+}
+
+/**
+ * The cut of a call. For one budget `cellsPerPart` never falls with a growing count; for one `cellsPerPart` neither does `used`.
+ */
+export function cutOf(question: PartitionQuestion): Cut {
   const { rules, collective, protocol, ranks, count, elementBytes, channels, budget } = question;
-  if (count === 0) return [];
-  if (channels === 1) return [{ channel: 0, offset: 0, length: count }];
+  if (channels === 1 || count === 0) {
+    return { cellsPerPart: 0, used: Math.min(count, 1), length: count };
+  }
   const factor = trafficFactor(collective, protocol, ranks);
   const cell = cellBytes(question);
   const traffic = Math.max(rules.minimumTraffic, count * elementBytes * factor);
@@ -70,10 +83,15 @@ export function partition(question: PartitionQuestion): Part[] {
   const cellsPerPart = Math.max(1, Math.ceil(perChannel / (cell * factor)));
   // Rounding can require one channel more than there are: the last one then takes that cell too.
   const used = Math.min(channels, Math.ceil(cells / cellsPerPart));
-  const length = (cellsPerPart * cell) / elementBytes;
+  return { cellsPerPart, used, length: (cellsPerPart * cell) / elementBytes };
+}
+
+/** The parts of a call, none empty; an empty call has none. */
+export function partition(question: PartitionQuestion): Part[] {
+  const { used, length } = cutOf(question);
   return Array.from({ length: used }, (_, channel) => {
     const offset = channel * length;
-    return { channel, offset, length: channel === used - 1 ? count - offset : length };
+    return { channel, offset, length: channel === used - 1 ? question.count - offset : length };
   });
 }
 
@@ -158,11 +176,10 @@ export function ringAllReduceChunks(
   elementBytes: number,
 ): Chunk[] {
   const chunks: Chunk[] = [];
-  const step = 16 / elementBytes;
   for (let loop = 0, start = 0; start < partLength; loop++, start += ranks * chunk) {
     const rest = partLength - start;
     const full = rest >= ranks * chunk;
-    const size = full ? chunk : Math.ceil(Math.ceil(rest / ranks) / step) * step;
+    const size = full ? chunk : lastChunk(rest, ranks, elementBytes);
     for (let index = 0; index < ranks; index++) {
       const offset = Math.min(index * size, rest);
       const length = Math.min(size, rest - offset);
@@ -170,6 +187,12 @@ export function ringAllReduceChunks(
     }
   }
   return chunks;
+}
+
+/** Elements of a chunk of a Ring all-reduce in a loop of `rest` elements that is not full. */
+export function lastChunk(rest: number, ranks: number, elementBytes: number): number {
+  const step = 16 / elementBytes;
+  return Math.ceil(Math.ceil(rest / ranks) / step) * step;
 }
 
 /** Chunks of a part where each loop carries one chunk. */
@@ -260,6 +283,21 @@ function ordersOf(plan: ChannelFacts, part: PlannedPart): (block: number) => Fol
     case "broadcast":
       return () => [root];
   }
+}
+
+/** Every order that pieces of a block may have on a channel; those of PAT follow from its parts too. */
+export function channelOrders(
+  { collective, algorithm, root }: Pick<ChannelFacts, "collective" | "algorithm" | "root">,
+  { ring, tree }: ChannelPaths,
+  block: number,
+): readonly FoldOrder[] {
+  if (collective === "allReduce") {
+    if (algorithm === "Tree") return [treeOrder(tree)];
+    return ring.map((_, position) => orderEndingAt(ring, position));
+  }
+  if (collective === "reduceScatter") return [orderEndingAtRank(ring, block)];
+  if (collective === "reduce") return [orderEndingAtRank(ring, root)];
+  return [[collective === "allGather" ? block : root]];
 }
 
 /** Pieces of a call through a symmetric kernel. */

@@ -8,7 +8,7 @@ import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds
 import { type NcclSettings, resolveSettings } from "./rules.ts";
 
 /** The pinned settings; a field that is left out is NCCL's choice. */
-export interface NcclPin extends NcclSettings {
+export interface NcclPin extends Omit<NcclSettings, "threads" | "ll128Threads"> {
   /**
    * Tree serves all-reduces alone, PAT reduce-scatters and all-gathers between hosts: other collectives keep NCCL's choice, as
    * under `NCCL_ALGO=allreduce:tree`.

@@ -18,8 +18,15 @@ import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
-import { channelBudget, choose, modelBytes, searchOf } from "./choice.ts";
-import { channelPieces, chunkElements, copyPieces, partition, symmetricPieces } from "./pieces.ts";
+import { type Choice, channelBudget, choose, modelBytes, searchOf } from "./choice.ts";
+import {
+  channelPieces,
+  chunkElements,
+  copyPieces,
+  type PartitionQuestion,
+  partition,
+  symmetricPieces,
+} from "./pieces.ts";
 import type {
   ChannelPlan,
   CopyPlan,
@@ -73,13 +80,35 @@ type CallFacts = Omit<
   "channels" | "rounding" | "accumulator" | "undefinedBlocks" | "pieces"
 >;
 
+/** The facts that decide the partition of a call over `channels` channels, by an algorithm and protocol. */
+export function partitionQuestion(
+  { version, topology, collective, dtype, count }: PlanRequest,
+  {
+    settings,
+    choice,
+    channels,
+  }: {
+    readonly settings: ResolvedSettings;
+    readonly choice: Choice;
+    readonly channels: number;
+  },
+): PartitionQuestion {
+  const { ranks } = topology;
+  const elementBytes = bytesOf(dtype);
+  const call = { ...choice, collective, ranks, elementBytes, channels };
+  const bytes = count * elementBytes;
+  const budget = channelBudget({ ...call, topology, bytes, threads: settings });
+  return { ...call, rules: rulesOf(version), count, budget };
+}
+
 function channelPlan(
   facts: CallFacts,
-  { version, topology, forced, symmetric }: PlanRequest,
+  request: PlanRequest,
   settings: ResolvedSettings,
 ): ChannelPlan {
   const { ranks, collective, dtype, op, count } = facts;
-  const rules = rulesOf(version);
+  const rules = rulesOf(request.version);
+  const { topology, forced, symmetric } = request;
   const elementBytes = bytesOf(dtype);
   const bytes = count * elementBytes;
   const size = modelBytes(collective, ranks, bytes);
@@ -89,9 +118,8 @@ function channelPlan(
     ...{ collective, topology, dtype, channels, size, forced },
     scales: op !== undefined && isScaled(op),
   });
+  const cut = partition(partitionQuestion(request, { settings, choice, channels }));
   const call = { ...choice, collective, ranks, topology, elementBytes };
-  const budget = channelBudget({ ...call, bytes, channels });
-  const cut = partition({ ...call, rules, count, channels, budget });
   const chunking = { ...call, settings, size, used: cut.length };
   const parts = cut.map((part) => ({ ...part, chunk: chunkElements(chunking, part.length) }));
   const paths = everyChannel.slice(0, parts.length);
@@ -219,12 +247,12 @@ export const patternBytes = 960;
 const wholePacks: readonly number[] = [7, 15, 23, 31];
 
 /** True for an operator that multiplies contributions, or divides their sum. */
-function isScaled(op: ReduceOp): boolean {
+export function isScaled(op: ReduceOp): boolean {
   return op === "avg" || typeof op === "object";
 }
 
 /** The rounding of the hops of a call. */
-function hopRounding(dtype: DType, op: ReduceOp, protocol: NcclProtocol): HopRounding {
+export function hopRounding(dtype: DType, op: ReduceOp, protocol: NcclProtocol): HopRounding {
   const { kind, bytes } = dtypeInfo[dtype];
   if (!isScaled(op) || kind !== "float" || bytes === 1) return "none";
   if (protocol !== "LL128") return "fused";

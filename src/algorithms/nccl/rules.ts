@@ -163,6 +163,10 @@ export interface NcclSettings {
   readonly llBuffSize?: number | undefined;
   /** NCCL_LL128_BUFFSIZE. */
   readonly ll128BuffSize?: number | undefined;
+  /** NCCL_NTHREADS: threads of a block under LL and Simple; 0 is NCCL's default. */
+  readonly threads?: number | undefined;
+  /** NCCL_LL128_NTHREADS. */
+  readonly ll128Threads?: number | undefined;
 }
 
 /** Every setting with its value. */
@@ -177,17 +181,22 @@ const defaults: ResolvedSettings = {
   buffSize: 4_194_304,
   llBuffSize: 524_288,
   ll128BuffSize: 4_915_200,
+  threads: 0,
+  ll128Threads: 0,
 };
 
 /** Fills in NCCL's defaults, and checks numbers of channels and bytes. */
 export function resolveSettings(settings: NcclSettings = {}): ResolvedSettings {
   const { maxChannels, minChannels, buffSize, llBuffSize, ll128BuffSize } = settings;
+  const { threads = defaults.threads, ll128Threads = defaults.ll128Threads } = settings;
   const resolved = {
     maxChannels: checked("maxChannels", maxChannels, channelLimit),
     minChannels: checked("minChannels", minChannels, channelLimit),
     buffSize: checked("buffSize", buffSize),
     llBuffSize: checked("llBuffSize", llBuffSize),
     ll128BuffSize: checked("ll128BuffSize", ll128BuffSize),
+    threads,
+    ll128Threads,
   };
   if (resolved.minChannels > resolved.maxChannels) {
     const needed = `at most maxChannels, ${resolved.maxChannels}`;

@@ -8,10 +8,10 @@ import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import {
   algorithmServes,
-  type Forced,
   fastestPath,
   fastestPathText,
   type Library,
+  type NcclPin,
   type NcclPlan,
   type NcclSettings,
   ncclFused,
@@ -35,7 +35,7 @@ export interface NcclPlannerOptions {
   readonly topology: (ranks: number) => Topology;
   readonly settings: NcclSettings;
   /** Algorithm and protocol that NCCL_ALGO and NCCL_PROTO force; an algorithm only for the collectives that it serves. */
-  readonly forced: Forced;
+  readonly forced: Pick<NcclPin, "algorithm" | "protocol">;
 }
 
 /** Plans cached; the oldest is evicted first. */

@@ -10,6 +10,7 @@ const commands = [
   "run",
   "launch",
   "explain",
+  "invariant",
   "predict",
   "calibrate",
   "trace",
@@ -136,7 +137,7 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ["", /^Usage: twinccl COMMAND/],
     [
       "bogus",
-      /unknown command "bogus"; commands are start, bench, run, launch, explain, predict, calibrate, trace, verify, golden, doctor/,
+      /unknown command "bogus"; commands are start, bench, run, launch, explain, invariant, predict, calibrate, trace, verify, golden, doctor/,
     ],
     ["bench", /name a collective/],
     ["bench allShuffle", /"allShuffle" is no collective; collectives are allReduce, .*sendRecv/],

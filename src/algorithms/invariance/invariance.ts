@@ -1,0 +1,296 @@
+/**
+ * Invariance: do the bits of a call depend on anything but its contributions? Decided by proof over the breakpoints of NCCL's
+ * plans (`stretches.ts`), for every count of a range and every element.
+ *
+ * Each question varies one thing and keeps the contributions of an element. An answer is either proved for all counts, or comes
+ * with the smallest count that differs, both folds, and contributions for which the bits differ.
+ */
+
+import { dtypeInfo } from "../../api/dtype.ts";
+import { type ElementRounding, elementPlan, operatorSign } from "../nccl/explain.ts";
+import { type FoldOrder, orderText } from "../nccl/fold-order.ts";
+import type { NcclPlan, Piece } from "../nccl/plan-types.ts";
+import { channelLimit, type NcclAlgorithm, type NcclProtocol, protocols } from "../nccl/rules.ts";
+import { cheapestSettings, type PricedSettings } from "./cheapest.ts";
+import { acrossCounts, acrossPlaces, betweenCalls, type Pair, type Place } from "./differences.ts";
+import { seesOrder } from "./fold-class.ts";
+import {
+  type Dependence,
+  type InvarianceQuestion,
+  type Resolved,
+  requestOf,
+  resolveQuestion,
+} from "./question.ts";
+import { type CallRequest, Calls, isServed } from "./stretches.ts";
+import { type Witness, witnessOf } from "./witness.ts";
+
+/** One of two folds that differ. */
+export interface DifferentFold {
+  /** Difference of this call from the other, such as `3 channels`. */
+  readonly call: string;
+  readonly ranks: number;
+  readonly count: number;
+  /** Output block: the rank of a reduce-scatter, otherwise 0. */
+  readonly block: number;
+  readonly element: number;
+  readonly algorithm: NcclPlan["algorithm"];
+  readonly protocol: NcclPlan["protocol"];
+  readonly channels: number;
+  readonly channel: number;
+  readonly loop: number;
+  readonly chunk: number;
+  readonly order: FoldOrder;
+  readonly rounding: ElementRounding;
+}
+
+/** The answer to one question. */
+export interface Answer {
+  readonly question: Dependence;
+  readonly isInvariant: boolean;
+  readonly reason: string;
+  /** Where it depends: the folds of the smallest count that differs. */
+  readonly folds?: readonly [DifferentFold, DifferentFold];
+  /** Contributions for which the bits differ; left out where none of those tried do. */
+  readonly witness?: Witness;
+}
+
+/** Counts with one algorithm and protocol. */
+export interface FoldRange {
+  readonly ranks: number;
+  readonly from: number;
+  readonly to: number;
+  readonly algorithm: NcclAlgorithm | "Copy";
+  readonly protocol: NcclProtocol | undefined;
+  /** The most channels of these counts. */
+  readonly channels: number;
+  /** The fold of every element, by output block; `undefined` where elements differ. */
+  readonly folds: readonly FoldOrder[] | undefined;
+}
+
+/** All answers about a call. */
+export interface Invariance {
+  readonly version: string;
+  readonly topology: string;
+  readonly counts: { readonly from: number; readonly to: number; readonly row: number };
+  readonly answers: readonly Answer[];
+  /** Basis of the proof: the algorithms, protocols and folds of all counts. */
+  readonly ranges: readonly FoldRange[];
+  /** Conditions of the answers. */
+  readonly provided: readonly string[];
+  /** Settings under which neither size nor position matters, with the fewest variables, cheapest first. */
+  readonly cheapest: readonly PricedSettings[];
+}
+
+/**
+ * Decides what the bits of a call depend on.
+ *
+ * @throws InvalidArgumentError for a wrong question, and UnsupportedError for versions, worlds and settings without a known plan.
+ */
+export function invariance(question: InvarianceQuestion): Invariance {
+  const resolved = resolveQuestion(question);
+  const { counts, ranks, ask, op } = resolved;
+  const calls = ranks.map((each) => new Calls(requestOf(resolved, each), counts));
+  const [first] = calls as [Calls];
+  return {
+    version: first.plan(counts.from).version,
+    topology: first.request.topology.name,
+    counts,
+    answers: ask.map((name) => answerOf(name, resolved, calls)),
+    ranges: calls.flatMap(rangesOf),
+    provided: conditionsOf(resolved),
+    cheapest: op === undefined ? [] : cheapestSettings(resolved),
+  };
+}
+
+function answerOf(question: Dependence, resolved: Resolved, calls: readonly Calls[]): Answer {
+  const { op } = resolved;
+  if (question === "ranks" && op === "avg") {
+    return { question, isInvariant: false, reason: "an average divides by the number of ranks" };
+  }
+  if (!seesOrder(resolved)) return { question, isInvariant: true, reason: orderless(resolved) };
+  const found = firstPair(question, resolved, calls);
+  if (found === undefined) {
+    return { question, isInvariant: true, reason: invariantReasons[question] };
+  }
+  const { pair, labels } = found;
+  const folds = [differentFold(pair[0], labels[0]), differentFold(pair[1], labels[1])] as const;
+  const witness = op === undefined ? undefined : witnessFor(resolved, folds);
+  const reason = dependentReasons[question];
+  return { question, isInvariant: false, reason, folds, ...(witness && { witness }) };
+}
+
+const invariantReasons: Readonly<Record<Dependence, string>> = {
+  size: "an element has one fold under every count",
+  position: "all places of a call have one fold",
+  channels: `every number of channels from 1 to ${channelLimit} folds alike`,
+  protocol: "every protocol folds alike",
+  ranks: "ranks that contribute the neutral element leave the fold of the others as it is",
+  hosts: "every machine folds alike",
+  version: "every version folds alike",
+};
+
+const dependentReasons: Readonly<Record<Dependence, string>> = {
+  size: "one element is folded differently under two counts",
+  position: "two places of one call are folded differently",
+  channels: "one element is folded differently under another number of channels",
+  protocol: "one element is folded differently under another protocol",
+  ranks: "the common ranks are folded differently in a larger group",
+  hosts: "one element is folded differently on another machine",
+  version: "one element is folded differently by another version",
+};
+
+/** The reason of calls with bits that no order changes. */
+function orderless({ dtype, op }: Resolved): string {
+  if (op === undefined) return "contributions are copied";
+  if (dtypeInfo[dtype].kind !== "float") return "integers give the same bits in every order";
+  return "minimum and maximum give the same bits in every order";
+}
+
+interface Found {
+  readonly pair: Pair;
+  readonly labels: readonly [string, string];
+}
+
+function firstPair(
+  question: Dependence,
+  resolved: Resolved,
+  calls: readonly Calls[],
+): Found | undefined {
+  if (question === "ranks") {
+    for (const [at, more] of calls.slice(1).entries()) {
+      const fewer = calls[at] as Calls;
+      const pair = betweenCalls(fewer, more);
+      if (pair !== undefined) return { pair, labels: [ranksText(fewer), ranksText(more)] };
+    }
+    return undefined;
+  }
+  for (const each of calls) {
+    if (question === "size" || question === "position") {
+      const pair = question === "size" ? acrossCounts(each) : acrossPlaces(each);
+      if (pair !== undefined) return { pair, labels: ownLabels[question] };
+      continue;
+    }
+    for (const [label, request] of alternatives(question, each.request, resolved)) {
+      const pair = betweenCalls(each, new Calls(request, each.counts));
+      if (pair !== undefined)
+        return {
+          pair,
+          labels: [question === "hosts" ? each.request.topology.name : "as asked", label],
+        };
+    }
+  }
+  return undefined;
+}
+
+function ranksText({ request }: Calls): string {
+  return `${request.topology.ranks} ranks`;
+}
+
+const ownLabels = {
+  size: ["smaller count", "larger count"],
+  position: ["one place", "another place"],
+} as const;
+
+/** The same calls with another value of what a question varies. */
+function alternatives(
+  question: Dependence,
+  request: CallRequest,
+  { versions, topologies, counts }: Resolved,
+): (readonly [string, CallRequest])[] {
+  const { settings, forced, topology } = request;
+  switch (question) {
+    case "channels":
+      return Array.from({ length: channelLimit }, (_, at) => {
+        const limits = { minChannels: at + 1, maxChannels: at + 1 };
+        return [
+          at === 0 ? "1 channel" : `${at + 1} channels`,
+          { ...request, settings: { ...settings, ...limits } },
+        ];
+      });
+    case "protocol":
+      return protocols
+        .map((protocol) => [protocol, { ...request, forced: { ...forced, protocol } }] as const)
+        .filter(([, each]) => isServed(each, counts.from));
+    case "version":
+      return versions.slice(1).map((version) => [`NCCL ${version}`, { ...request, version }]);
+    case "hosts":
+      return topologies.slice(1).map((topologyOf) => {
+        const other = topologyOf(topology.ranks);
+        return [other.name, { ...request, topology: other }];
+      });
+    default:
+      return [];
+  }
+}
+
+function differentFold({ calls, count, block, element }: Place, call: string): DifferentFold {
+  const plan = calls.plan(count);
+  const { piece, rounding } = elementPlan(plan, element, block);
+  const { algorithm, protocol, channels, ranks } = plan;
+  const { channel, loop, chunk, order } = piece as Piece;
+  const where = { channels, channel, loop, chunk, order, rounding };
+  return { call, ranks, count, block, element, algorithm, protocol, ...where };
+}
+
+function witnessFor(
+  { dtype, op = "sum" }: Resolved,
+  folds: readonly [DifferentFold, DifferentFold],
+): Witness | undefined {
+  const present = Math.min(...folds.map(({ ranks }) => ranks));
+  const [a, b] = folds.map(({ order, rounding }) => ({
+    order,
+    rounding: rounding === "separate" ? ("separate" as const) : ("fused" as const),
+  }));
+  return a && b && witnessOf({ dtype, op, present }, [a, b]);
+}
+
+function rangesOf(calls: Calls): FoldRange[] {
+  const { request, counts, blocks } = calls;
+  const { ranks } = request.topology;
+  const orders = (count: number): FoldOrder[] => {
+    const { pieces } = calls.plan(count);
+    return Array.from({ length: blocks }, (_, block) => {
+      return (pieces.find((piece) => piece.block === block) as Piece).order;
+    });
+  };
+  if (ranks === 1) {
+    const copy = { algorithm: "Copy", protocol: undefined, channels: 1 } as const;
+    return [{ ranks, from: counts.from, to: counts.to, ...copy, folds: orders(counts.from) }];
+  }
+  return calls.choices.map((choice) => ({
+    ranks,
+    ...choice,
+    channels: calls.mostChannels(choice),
+    folds: calls.wholeFolds(choice) && orders(choice.from),
+  }));
+}
+
+/** A fold in words: `r2 + r1 + (r3 + r0)`, from left to right. */
+export function foldText(order: FoldOrder, op: Resolved["op"]): string {
+  const sign = op === undefined ? ", " : ` ${operatorSign(op)} `;
+  return orderText(order, sign);
+}
+
+/** Operators and types that NCCL may reduce in the switch. */
+function inSwitch({ op, dtype }: Resolved): boolean {
+  const { kind, bytes } = dtypeInfo[dtype];
+  if (op === "sum") return bytes > 1;
+  return (op === "min" || op === "max") && bytes > 1 && (kind !== "float" || bytes === 2);
+}
+
+function conditionsOf(resolved: Resolved): string[] {
+  const { environment, op, dtype, ask, ranks, collective } = resolved;
+  const found = ["the call is alone in its group, and its buffers are in no symmetric window"];
+  if (environment.allowsNvls && inSwitch(resolved) && ranks.some((each) => each > 1)) {
+    found.push("in-switch reduction (NVLS) is off: NCCL_NVLS_ENABLE=0");
+  }
+  if (ask.includes("ranks") && seesOrder(resolved)) {
+    const neutral = op === "prod" ? "1" : "-0, or +0 where no sum is -0";
+    found.push(`ranks beyond a smaller group contribute ${neutral}`);
+    if (ranks[0] === 1)
+      found.push("a single rank copies: bits of a NaN, and infinities of float8e5m2, stay");
+  }
+  if (dtype === "float64" && op !== undefined) found.push("bits of a float64 NaN are not compared");
+  if (collective === "reduceScatter") found.push("an element is one of a rank's own block");
+  return found;
+}

@@ -1,0 +1,182 @@
+/** A question of invariance, checked and with its defaults. */
+
+import { type DType, dtypes, isDType } from "../../api/dtype.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { type ReduceOp, reduceOpFault } from "../../api/reduce-op.ts";
+import { type NcclEnvironment, ncclEnvironment } from "../nccl/environment.ts";
+import { type NcclCollective, rulesOf } from "../nccl/rules.ts";
+import { h200x8, type Topology } from "../nccl/topology.ts";
+import type { CallRequest, Counts } from "./stretches.ts";
+
+/** Possible dependences of bits. */
+export const dependences = [
+  "size",
+  "position",
+  "channels",
+  "protocol",
+  "ranks",
+  "hosts",
+  "version",
+] as const;
+
+/** One of them. */
+export type Dependence = (typeof dependences)[number];
+
+/** A machine by the number of its ranks. */
+export type TopologyOf = (ranks: number) => Topology;
+
+/** Do the bits of a sum depend on anything but its contributions? */
+export interface InvarianceQuestion {
+  readonly collective: NcclCollective;
+  /** One number or several: groups that are padded to each other's size. */
+  readonly ranks: number | readonly number[];
+  readonly dtype: DType;
+  /** A sum by default; collectives that copy take none. */
+  readonly op?: ReduceOp | undefined;
+  /** Of a reduce; rank 0 by default. */
+  readonly root?: number | undefined;
+  /** Numbers of elements as passed to the call: all from the first to the last one. */
+  readonly counts: { readonly from: number; readonly to: number };
+  /** Only counts that are multiples of it, and places that are apart by it: the elements of a row of a batch. 1 by default. */
+  readonly row?: number | undefined;
+  /** NCCL's environment variables. */
+  readonly variables?: Readonly<Record<string, string>> | undefined;
+  /** One or several, such as `2.28`. */
+  readonly version?: string | readonly string[] | undefined;
+  /** The machine, or several; eight H200 by default. */
+  readonly topology?: TopologyOf | readonly TopologyOf[] | undefined;
+  /** All that have more than one possibility by default. */
+  readonly ask?: readonly Dependence[] | undefined;
+}
+
+/** The question in the form that the answers use. */
+export interface Resolved {
+  readonly collective: NcclCollective;
+  /** Ascending. */
+  readonly ranks: readonly number[];
+  readonly dtype: DType;
+  readonly op: ReduceOp | undefined;
+  readonly root: number | undefined;
+  readonly counts: Counts;
+  readonly environment: NcclEnvironment;
+  readonly versions: readonly string[];
+  readonly topologies: readonly TopologyOf[];
+  readonly ask: readonly Dependence[];
+}
+
+const subject = "invariance";
+
+const kinds: OptionKinds<InvarianceQuestion> = {
+  ...{ collective: true, ranks: true, dtype: true, op: true, root: true, counts: "object" },
+  ...{ row: true, variables: "object", version: true, topology: true, ask: "array" },
+};
+
+const collectives: readonly NcclCollective[] = [
+  ...(["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"] as const),
+];
+
+/** Checks a question. Throws an InvalidArgumentError with the field at fault. */
+export function resolveQuestion(question: InvarianceQuestion): Resolved {
+  assertOptions(subject, question, kinds);
+  const { collective, dtype, variables = {} } = question;
+  if (!collectives.includes(collective)) {
+    throw invalid(subject, "collective", textOf(collective), `one of ${collectives.join(", ")}`);
+  }
+  if (!isDType(dtype))
+    throw invalid(subject, "dtype", textOf(dtype), `one of ${dtypes.join(", ")}`);
+  const ranks = listOf(question.ranks).map((each) => wholeNumber("ranks", each, 1));
+  if (ranks.length === 0) throw invalid(subject, "ranks", "none", "at least one number");
+  const sorted = [...new Set(ranks)].sort((a, b) => a - b);
+  const versions = listOf(question.version ?? "2.28");
+  for (const version of versions) rulesOf(version);
+  const topologies = listOf(question.topology ?? h200x8);
+  for (const topology of topologies) for (const each of sorted) topology(each);
+  const sizes = { ranks: sorted.length, hosts: topologies.length, version: versions.length };
+  return {
+    collective,
+    ranks: sorted,
+    dtype,
+    op: operatorOf(question),
+    root: rootOf(question, sorted),
+    counts: countsOf(question),
+    environment: ncclEnvironment(variables, collective),
+    versions,
+    topologies,
+    ask: askOf(question.ask, sizes),
+  };
+}
+
+function listOf<T>(value: T | readonly T[]): readonly T[] {
+  return Array.isArray(value) ? (value as readonly T[]) : [value as T];
+}
+
+function wholeNumber(field: string, value: unknown, least: number): number {
+  if (Number.isSafeInteger(value) && (value as number) >= least) return value as number;
+  throw invalid(subject, field, textOf(value), `a whole number of at least ${least}`);
+}
+
+function operatorOf({ collective, dtype, op }: InvarianceQuestion): ReduceOp | undefined {
+  if (collective === "allGather" || collective === "broadcast") {
+    if (op === undefined) return undefined;
+    throw invalid(subject, "op", textOf(op), `none: ${collective} copies`);
+  }
+  const fault = op === undefined ? undefined : reduceOpFault(op, dtype);
+  if (fault !== undefined) throw invalid(subject, "op", fault, `an operator for ${dtype}`);
+  return op ?? "sum";
+}
+
+function rootOf(
+  { collective, root }: InvarianceQuestion,
+  [fewest = 1]: readonly number[],
+): number | undefined {
+  if (collective === "reduce" || collective === "broadcast") {
+    const rank = root ?? 0;
+    if (Number.isSafeInteger(rank) && rank >= 0 && rank < fewest) return rank;
+    throw invalid(subject, "root", textOf(root), `a rank of 0..${fewest - 1}`);
+  }
+  if (root === undefined) return undefined;
+  throw invalid(subject, "root", textOf(root), `none: ${collective} has no root`);
+}
+
+/** The multiples of the row within the range. */
+function countsOf({ counts, row: given = 1 }: InvarianceQuestion): Counts {
+  const from = wholeNumber("counts.from", counts?.from, 1);
+  const to = wholeNumber("counts.to", counts.to, 1);
+  if (to < from) throw invalid(subject, "counts", `${from}..${to}`, "the smaller count first");
+  const row = wholeNumber("row", given, 1);
+  const range = { from: row * Math.ceil(from / row), to: row * Math.floor(to / row), row };
+  if (range.from <= range.to) return range;
+  throw invalid(subject, "row", `${row}`, `a multiple of it in ${from}..${to}`);
+}
+
+function askOf(
+  ask: readonly Dependence[] | undefined,
+  sizes: Readonly<Record<"ranks" | "hosts" | "version", number>>,
+): readonly Dependence[] {
+  const hasOne = (name: Dependence): boolean =>
+    name in sizes && sizes[name as keyof typeof sizes] < 2;
+  if (ask === undefined) return dependences.filter((name) => !hasOne(name));
+  for (const name of ask) {
+    if (!dependences.includes(name)) {
+      throw invalid(subject, "ask", textOf(name), `some of ${dependences.join(", ")}`);
+    }
+    if (!hasOne(name)) continue;
+    const field = name === "hosts" ? "topology" : name;
+    throw invalid(subject, "ask", `"${name}" with one ${field}`, "several to compare");
+  }
+  return dependences.filter((name) => ask.includes(name));
+}
+
+/** The calls of a question on a number of ranks. */
+export function requestOf(
+  { collective, dtype, op, root, environment, versions, topologies }: Resolved,
+  ranks: number,
+): CallRequest {
+  return {
+    version: versions[0] as string,
+    topology: (topologies[0] as TopologyOf)(ranks),
+    ...{ collective, dtype, op, root },
+    settings: environment.settings,
+    forced: environment.forced,
+  };
+}

@@ -1,0 +1,275 @@
+/** `twinccl invariant`: decides what the bits of a call depend on beside its contributions. Runs nothing. */
+import {
+  type Answer,
+  type DifferentFold,
+  dependences,
+  type FoldRange,
+  foldText,
+  type Invariance,
+  type InvarianceQuestion,
+  invariance,
+  libraryOf,
+  type NcclCollective,
+  type PricedSettings,
+  topologies,
+  type Witness,
+} from "../algorithms/index.ts";
+import { alignedTable } from "../api/error-text.ts";
+import { namedReduceOps, type ReduceOp } from "../api/index.ts";
+import type { MeasuredCollective } from "../bench/index.ts";
+import { parseSize } from "../bench/index.ts";
+import { opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { libraryNameOf, machineNames, topologyNameOf } from "./nccl-settings.ts";
+import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
+
+const options = {
+  ranks: { short: "n", value: "N,…", help: "number of ranks, or several padded to each other (8)" },
+  count: { value: "A..B", help: "numbers of elements, such as 5120..10M (1..1M)" },
+  row: { value: "N", help: "only counts of whole rows of N elements, and places rows apart (1)" },
+  dtype: { short: "d", value: "TYPE", help: "element type (float32)" },
+  op: { short: "o", value: "OP", help: opHelp },
+  root: { short: "r", value: "RANK", help: "root of a reduce (0)" },
+  nccl: { value: "SETTINGS", help: "NCCL's environment variables, with commas between" },
+  like: { value: "LIBRARY,…", help: "versions: nccl-2.27 to 2.30, torch-2.10 to 2.14 (nccl-2.28)" },
+  topology: { value: "MACHINE,…", help: `machines: ${machineNames} (h200x8)` },
+  ask: { value: "NAMES", help: `some of ${dependences.join(", ")}` },
+  json: { help: "print one JSON document" },
+} as const satisfies OptionTable;
+
+type InvariantOptions = Parsed<typeof options>;
+
+const asked: readonly NcclCollective[] = [
+  ...(["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"] as const),
+];
+
+/** The `invariant` command. */
+export const command: Command = {
+  help: `Usage: twinccl invariant COLLECTIVE [options]
+
+Decides whether the bits of an element depend on anything but its contributions, for every count
+of a range, by proof over the breakpoints of NCCL's plans. What depends is shown by the smallest
+count, both folds, and contributions with different bits. Runs nothing: docs/invariance.md.
+COLLECTIVE: ${asked.join(" ")}
+
+${optionLines(options)}
+SETTINGS as NCCL parses them: NCCL_ALGO and NCCL_PROTO name collectives before a colon, have
+semicolons between and exclude after ^. Also NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS (or …_CTAS),
+NCCL_NTHREADS, NCCL_LL128_NTHREADS, NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE.
+
+Examples:
+  twinccl invariant all-reduce -d bfloat16 --count 5120..10M --nccl NCCL_ALGO=allreduce:tree
+  twinccl invariant all-reduce --ranks 4,8 --ask ranks --nccl NCCL_ALGO=allreduce:tree
+  twinccl invariant reduce-scatter --count 5120..1M --row 5120
+
+Exit status: 0 whatever the answers are, or 2 for wrong usage.
+`,
+  run: async (args, context) => runInvariant(args, context),
+};
+
+function runInvariant(args: readonly string[], context: Context): number {
+  const parsed = parseOptions(args, options, 1);
+  const row = parseCollective(parsed.positionals[0], asked);
+  const collective = asked.find((name) => name === row.collective);
+  if (collective === undefined) {
+    throw new UsageError(`NCCL's plan is known of ${asked.join(", ")}, not of ${row.collective}`);
+  }
+  refuseUnused(row, parsed);
+  const question = questionOf(collective, row, parsed);
+  const found = invariance(question);
+  const { variables } = question;
+  if (parsed.has("json")) {
+    const { ranks, dtype, op, root } = question;
+    const document = { collective, ranks, dtype, op, root, variables, ...found };
+    context.out(`${JSON.stringify(document, null, 2)}\n`);
+  } else context.out(plainText(question, found));
+  return 0;
+}
+
+function questionOf(
+  collective: NcclCollective,
+  row: MeasuredCollective,
+  parsed: InvariantOptions,
+): InvarianceQuestion {
+  const ranks = numbersOf("--ranks", parsed.text("ranks") ?? "8");
+  const like = parsed
+    .text("like")
+    ?.split(",")
+    .map((name) => libraryOf(libraryNameOf("--like", name))?.version ?? name);
+  const machines = parsed
+    .text("topology")
+    ?.split(",")
+    .map((name) => topologies[topologyNameOf("--topology", name)]);
+  const ask = parsed
+    .text("ask")
+    ?.split(",")
+    .map((name) => oneOf("--ask", name, dependences));
+  const root = rootOf(row, parsed.integer("root", 0), Math.min(...ranks));
+  return {
+    collective,
+    ranks,
+    dtype: parseDtype(parsed.text("dtype") ?? "float32"),
+    op: row.reduces ? oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps) : undefined,
+    root: row.rooted ? root : undefined,
+    counts: countsOf(parsed.text("count") ?? "1..1M"),
+    row: parsed.count("row", 1),
+    variables: variablesOf(parsed.text("nccl")),
+    version: like,
+    topology: machines,
+    ask,
+  };
+}
+
+function numbersOf(option: string, text: string): number[] {
+  if (/^\d{1,6}(,\d{1,6})*$/.test(text)) return text.split(",").map(Number);
+  throw new UsageError(`${option}: found "${text}", needs whole numbers with commas between`);
+}
+
+function countsOf(text: string): { readonly from: number; readonly to: number } {
+  const ends = text.split("..");
+  const [from, to = from] = ends.map((end) =>
+    /^\d+[KMG]?$/i.test(end) ? parseSize(end) : undefined,
+  );
+  if (from !== undefined && to !== undefined && ends.length <= 2) return { from, to };
+  throw new UsageError(`--count: found "${text}", needs a range such as 5120..10M`);
+}
+
+/** Commas also stand within a value, so a setting begins after the comma before a name. */
+function variablesOf(text: string | undefined): Record<string, string> {
+  const variables: Record<string, string> = {};
+  for (const setting of text === undefined || text === "" ? [] : text.split(/,(?=\w+=)/)) {
+    const at = setting.indexOf("=");
+    const name = setting.slice(0, Math.max(0, at));
+    if (!/^NCCL_\w+$/.test(name)) {
+      throw new UsageError(`--nccl: found "${setting}", needs NCCL's variables: NCCL_PROTO=Simple`);
+    }
+    if (Object.hasOwn(variables, name)) throw new UsageError(`--nccl: ${name} is set twice`);
+    variables[name] = setting.slice(at + 1);
+  }
+  return variables;
+}
+
+function plainText(question: InvarianceQuestion, found: Invariance): string {
+  const { collective, dtype, op, row = 1, variables = {} } = question;
+  const { from, to } = found.counts;
+  const operator = op === undefined ? "" : ` ${op}`;
+  const rows = row === 1 ? "" : ` in rows of ${row}`;
+  const names = found.answers.map(({ question: name }) => name.length);
+  return [
+    `${collective} ${dtype}${operator} of ${rangeText(from, to)} elements${rows}, as NCCL ${found.version} on ${found.topology}`,
+    `settings: ${settingsText(variables) || "none"}`,
+    "",
+    ...found.answers.flatMap((answer) => answerLines(answer, Math.max(...names), op)),
+    "",
+    "folds",
+    ...indented(foldRows(found.ranges, op)),
+    "provided that",
+    ...found.provided.map((each) => `  ${each}`),
+    ...cheapestLines(found.cheapest, question),
+    "",
+  ].join("\n");
+}
+
+function settingsText(variables: Readonly<Record<string, string>>): string {
+  return Object.entries(variables)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(" ");
+}
+
+function rangeText(from: number, to: number): string {
+  return from === to ? `${from}` : `${from}..${to}`;
+}
+
+function indented(rows: readonly (readonly string[])[]): string[] {
+  return alignedTable(rows).map((line) => `  ${line}`);
+}
+
+function answerLines(
+  { question, isInvariant, reason, folds, witness }: Answer,
+  width: number,
+  op: ReduceOp | undefined,
+): string[] {
+  const verdict = isInvariant ? "invariant" : "depends  ";
+  const line = `${question.padEnd(width)}  ${verdict}  ${reason}`;
+  if (folds === undefined) return [line];
+  return [line, ...indented(folds.map((fold) => foldRow(fold, op))), ...witnessLines(witness, op)];
+}
+
+function foldRow(fold: DifferentFold, op: ReduceOp | undefined): string[] {
+  const { call, count, block, element, algorithm, protocol, channel, channels } = fold;
+  const of = block === 0 ? "" : ` of rank ${block}`;
+  const rounded = fold.rounding === "none" ? "" : `, products ${roundingWords[fold.rounding]}`;
+  return [
+    `  ${call}`,
+    `element ${element}${of} of ${count}`,
+    protocol === undefined
+      ? algorithm
+      : `${algorithm} ${protocol}, channel ${channel} of ${channels}`,
+    `${foldText(fold.order, op)}${rounded}`,
+  ];
+}
+
+const roundingWords = { fused: "fused", separate: "rounded separately" } as const;
+
+function witnessLines(witness: Witness | undefined, op: ReduceOp | undefined): string[] {
+  if (witness === undefined) return [];
+  const { contributions, results } = witness;
+  const neutral = op === "prod" ? 1 : 0;
+  const all = contributions.map((value, rank) => ({ value, text: `r${rank} = ${value}` }));
+  const shown = all.filter(({ value }) => value !== neutral).map(({ text }) => text);
+  const rest = shown.length < all.length ? [`all others ${neutral}`] : [];
+  return [`    with ${[...shown, ...rest].join(", ")}: ${results[0]} and ${results[1]}`];
+}
+
+/** Neighbouring ranges with one fold share a row: a choice flickers where times are equal. */
+function foldRows(ranges: readonly FoldRange[], op: ReduceOp | undefined): string[][] {
+  const groups: FoldRange[][] = [];
+  const folds = (range: FoldRange): string =>
+    JSON.stringify([range.ranks, range.folds ?? range.algorithm]);
+  for (const range of ranges) {
+    const group = groups.at(-1);
+    if (group !== undefined && folds(group[0] as FoldRange) === folds(range)) group.push(range);
+    else groups.push([range]);
+  }
+  return groups.map((group) => {
+    const [first, last] = [group[0], group.at(-1)] as [FoldRange, FoldRange];
+    const plans = group.map(({ algorithm, protocol = "" }) => `${algorithm} ${protocol}`.trim());
+    const channels = Math.max(...group.map((range) => range.channels));
+    return [
+      `${first.ranks} ranks`,
+      rangeText(first.from, last.to),
+      [...new Set(plans)].join(", "),
+      channels === 1 ? "1 channel" : `up to ${channels} channels`,
+      foldsText(first.folds, op),
+    ];
+  });
+}
+
+function foldsText(folds: FoldRange["folds"], op: ReduceOp | undefined): string {
+  if (folds === undefined) return "elements differ";
+  const [first = []] = folds;
+  const more = folds.length === 1 ? "" : `, and so on for each rank's block`;
+  return op === undefined ? "copied" : `${foldText(first, op)}${more}`;
+}
+
+function cheapestLines(cheapest: readonly PricedSettings[], { op }: InvarianceQuestion): string[] {
+  if (op === undefined) return [];
+  if (cheapest.length === 0) {
+    return ["no setting of algorithm, protocol and channels makes size and position invariant"];
+  }
+  const lines = (cheapest[0] as PricedSettings).times.flatMap(({ ranks, counts, freeUs }, at) => {
+    const times = (us: readonly number[]): string[] => us.map((time) => time.toFixed(1));
+    const rows = cheapest.map(({ variables, times: each }) => [
+      settingsText(variables) || "no setting",
+      ...times(each[at]?.us ?? []),
+    ]);
+    const head = [`${ranks} ranks, µs by NCCL's own table`, ...counts.map(String)];
+    return indented([head, ...rows, ["NCCL's own choice", ...times(freeUs)]]);
+  });
+  const isLimited = cheapest.some(({ limitsChannels }) => limitsChannels);
+  return [
+    "fewest settings with size and position invariant",
+    ...lines,
+    ...(isLimited ? ["  the table knows no limit of channels: one channel takes longer"] : []),
+  ];
+}

@@ -1,0 +1,195 @@
+/** Answers for settings that are in use, with the facts that other tests of NCCL's plans state. */
+import { InvalidArgumentError, UnsupportedError } from "twinccl";
+import {
+  type Answer,
+  type Dependence,
+  h200x8,
+  type InvarianceQuestion,
+  invariance,
+  withRing,
+} from "twinccl/algorithms";
+import { describe, expect, test } from "vitest";
+
+const counts = { from: 5120, to: 10 * 2 ** 20 };
+const usual: InvarianceQuestion = { collective: "allReduce", ranks: 8, dtype: "bfloat16", counts };
+const tree = { NCCL_ALGO: "allreduce:tree" };
+
+const verdicts = (more: Partial<InvarianceQuestion> = {}): Record<string, boolean> =>
+  Object.fromEntries(
+    invariance({ ...usual, ...more }).answers.map(({ question, isInvariant }) => [
+      question,
+      isInvariant,
+    ]),
+  );
+
+const answer = (ask: Dependence, more: Partial<InvarianceQuestion> = {}): Answer =>
+  invariance({ ...usual, ...more, ask: [ask] }).answers[0] as Answer;
+
+const all = { size: true, position: true, channels: true, protocol: true };
+const none = { size: false, position: false, channels: false, protocol: false };
+
+describe("a sum over a Tree", () => {
+  test.each([2, 4, 5, 6, 7, 8])("of %i ranks depends on nothing", (ranks) => {
+    expect(verdicts({ ranks, variables: tree })).toEqual(all);
+  });
+
+  test("of 3 ranks depends on the channel, unless there is one", () => {
+    expect(verdicts({ ranks: 3, variables: tree })).toEqual(none);
+    const one = { ...tree, NCCL_MAX_NCHANNELS: "1" };
+    const pinned = { ...all, channels: false, protocol: true };
+    expect(verdicts({ ranks: 3, variables: one })).toEqual(pinned);
+    // The first six channels have one chain.
+    const six = { ...tree, NCCL_MAX_NCHANNELS: "6" };
+    expect(verdicts({ ranks: 3, variables: six })).toEqual(pinned);
+    const seven = { ...tree, NCCL_MAX_NCHANNELS: "7" };
+    expect(verdicts({ ranks: 3, variables: seven })).toEqual({ ...none });
+  });
+
+  test("is the same in a padded group, but not of a ring", () => {
+    expect(answer("ranks", { ranks: [4, 8], variables: tree }).isInvariant).toBe(true);
+    const ring = answer("ranks", { ranks: [4, 8], variables: { NCCL_ALGO: "Ring" } });
+    expect(ring.isInvariant).toBe(false);
+    expect(ring.folds?.map(({ ranks }) => ranks)).toEqual([4, 8]);
+  });
+});
+
+test("an average over a Tree depends on the protocol: LL128 rounds the product", () => {
+  expect(verdicts({ op: "avg", variables: tree })).toEqual({
+    ...all,
+    size: false,
+    protocol: false,
+  });
+  const simple = { ...tree, NCCL_PROTO: "Simple" };
+  expect(verdicts({ op: "avg", variables: simple })).toEqual({ ...all, protocol: false });
+  expect(answer("ranks", { ranks: [4, 8], op: "avg", variables: tree }).reason).toMatch(/divides/);
+});
+
+describe("a Ring", () => {
+  test.each([3, 4, 8])("of %i ranks depends on everything", (ranks) => {
+    expect(verdicts({ ranks, variables: { NCCL_ALGO: "Ring" } })).toEqual(none);
+  });
+
+  test("of 2 ranks sums a + b, which has one order", () => {
+    expect(verdicts({ ranks: 2 })).toEqual(all);
+  });
+
+  test("moves element 100,000 from r0 at 20 rows to r1 at 184", () => {
+    const variables = { NCCL_ALGO: "Ring", NCCL_PROTO: "Simple", NCCL_MAX_NCHANNELS: "1" };
+    const { folds, witness } = answer("size", { row: 5120, variables });
+    expect(folds?.map(({ count, element, order }) => [count, element, order[0]])).toEqual([
+      [5120, 640, 2],
+      [10_240, 640, 1],
+    ]);
+    expect(witness).toEqual({
+      contributions: [512, 1, -512, 0, 0, 0, 0, 0],
+      results: ["0x3f80", "0x0000"],
+    });
+  });
+
+  test("folds the blocks of a reduce-scatter differently, whatever is set", () => {
+    const question = { ...usual, collective: "reduceScatter" } as const;
+    expect(verdicts(question)).toEqual({ ...all, position: false });
+    const { folds } = answer("position", question);
+    expect(folds?.map(({ block, order }) => [block, order[0]])).toEqual([
+      [0, 1],
+      [1, 2],
+    ]);
+    expect(invariance(question).cheapest).toEqual([]);
+    expect(verdicts({ ...question, ranks: 2 })).toEqual(all);
+  });
+
+  test("reduces to one rank in one order", () => {
+    expect(verdicts({ collective: "reduce" })).toEqual(all);
+  });
+});
+
+test.each([
+  [{ dtype: "int32" } as const, "integers"],
+  [{ op: "max" } as const, "minimum and maximum"],
+  [{ collective: "broadcast" } as const, "copied"],
+])("%o: bits of every order are equal", (more, reason) => {
+  const { answers } = invariance({ ...usual, ...more });
+  expect(answers.map(({ isInvariant }) => isInvariant)).toEqual([true, true, true, true]);
+  expect(answers[0]?.reason).toContain(reason);
+});
+
+test("another machine is another order", () => {
+  const permuted = (ranks: number) => withRing(h200x8(ranks), [0, 2, 1, 3].slice(0, ranks));
+  const question = { ranks: 4, topology: [h200x8, permuted] };
+  const ring = { NCCL_ALGO: "Ring" };
+  const { isInvariant, folds } = answer("hosts", { ...question, variables: ring });
+  expect(isInvariant).toBe(false);
+  expect(folds?.map(({ order }) => order.join(""))).toEqual(["2301", "1302"]);
+  expect(answer("hosts", { ...question, variables: tree }).isInvariant).toBe(true);
+});
+
+test("versions with one partition fold alike", () => {
+  expect(answer("version", { version: ["2.28", "2.28.9"] }).isInvariant).toBe(true);
+});
+
+describe("the cheapest settings", () => {
+  const settings = (more: Partial<InvarianceQuestion>): unknown =>
+    invariance({ ...usual, ...more, ask: [] }).cheapest.map(({ variables }) => variables);
+
+  test("are those with the fewest variables", () => {
+    expect(settings({})).toEqual([tree]);
+    expect(settings({ ranks: 2 })).toEqual([{}]);
+    expect(settings({ ranks: 3 })).toEqual([{ ...tree, NCCL_MAX_NCHANNELS: "1" }]);
+    expect(settings({ ranks: [4, 8] })).toEqual([tree]);
+    expect(settings({ op: "avg" })).toHaveLength(3);
+  });
+
+  test("have NCCL's predicted times, never below those of its own choice", () => {
+    const [first] = invariance(usual).cheapest;
+    const [{ us = [], freeUs = [] } = {}] = first?.times ?? [];
+    expect(us.map((time) => Number(time.toFixed(1)))).toEqual([15.5, 37.5, 212.4]);
+    expect(freeUs.every((time, at) => time <= (us[at] ?? 0))).toBe(true);
+  });
+});
+
+test("conditions: in-switch reduction, padding, NaNs of float64", () => {
+  const provided = (more: Partial<InvarianceQuestion>): string =>
+    invariance({ ...usual, ...more }).provided.join("\n");
+  expect(provided({})).toContain("NCCL_NVLS_ENABLE=0");
+  expect(provided({ op: "avg" })).not.toContain("NVLS");
+  expect(provided({ variables: tree })).not.toContain("NVLS");
+  expect(provided({ ranks: [1, 4], variables: tree })).toContain("-0");
+  expect(provided({ dtype: "float64" })).toContain("float64 NaN");
+});
+
+describe("wrong questions", () => {
+  test.each<[string, Partial<InvarianceQuestion>, string]>([
+    ["ranks 0", { ranks: 0 }, "ranks"],
+    ["no ranks", { ranks: [] }, "ranks"],
+    ["reversed counts", { counts: { from: 2, to: 1 } }, "counts"],
+    ["count 0", { counts: { from: 0, to: 1 } }, "counts.from"],
+    ["a row beyond the counts", { counts: { from: 9, to: 15 }, row: 8 }, "row"],
+    ["an unknown collective", { collective: "gather" as never }, "collective"],
+    ["an unknown dtype", { dtype: "half" as never }, "dtype"],
+    ["an unknown operator", { op: "mean" as never }, "op"],
+    ["a root of an all-reduce", { root: 0 }, "root"],
+    ["a root beyond the ranks", { collective: "reduce", root: 8 }, "root"],
+    ["an unknown dependence", { ask: ["weather" as never] }, "ask"],
+    ["ranks asked of one number", { ask: ["ranks"] }, "ask"],
+    ["an unknown variable", { variables: { NCCL_FOO: "1" } }, "NCCL_FOO"],
+    ["an unknown option", { rank: 8 } as never, "rank"],
+  ])("%s", (_, more, field) => {
+    const ask = (): unknown => invariance({ ...usual, ...more });
+    expect(ask).toThrow(InvalidArgumentError);
+    expect(ask).toThrow(expect.objectContaining({ field }));
+  });
+
+  test("ranks beyond the machine, unknown versions, Tree without a plan", () => {
+    expect(() => invariance({ ...usual, ranks: 9 })).toThrow(UnsupportedError);
+    expect(() => invariance({ ...usual, version: "2.31" })).toThrow(UnsupportedError);
+    const question = { ...usual, collective: "reduce", variables: { NCCL_ALGO: "Tree" } } as const;
+    expect(() => invariance(question)).toThrow("NCCL has no Tree algorithm for it");
+  });
+});
+
+test("a whole range is answered within a second", () => {
+  const start = performance.now();
+  invariance(usual);
+  // Three times the goal: other tests run beside it.
+  expect(performance.now() - start).toBeLessThan(3000);
+});
