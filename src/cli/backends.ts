@@ -1,6 +1,6 @@
 /** Table of the backends and executors that options can name. In the library itself, a backend is a value. */
 
-import type { AlgorithmChoice, LibraryName } from "../algorithms/index.ts";
+import { type AlgorithmChoice, type LibraryName, parseProfile } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
 import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
 import { webgpu } from "../backends/sim/executors/webgpu/index.ts";
@@ -19,6 +19,7 @@ import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
+import { readText } from "./files.ts";
 import {
   isNcclSetting,
   joined,
@@ -78,6 +79,7 @@ export const backends: BackendTable = {
       ...(link !== undefined && { link }),
       ...(trace instanceof Trace && { trace }),
       strict: rest.strict,
+      ...(rest.machine !== undefined && { machine: rest.machine }),
       ...(rest.executor !== undefined && { executor: namedExecutor(rest.executor) }),
     }),
   nccl: ncclBackend,
@@ -112,8 +114,9 @@ function tcpBackend({ algorithms = {}, ...settings }: BackendSettings): Backend 
 }
 
 /** Settings of the simulation alone. */
-function ofSimulation({ seed, trace, schedule, executor, strict }: BackendSettings): object {
-  return { seed, trace, schedule, executor, strict };
+function ofSimulation(settings: BackendSettings): object {
+  const { seed, trace, schedule, executor, strict, machine } = settings;
+  return { seed, trace, schedule, executor, strict, machine };
 }
 
 /** Refuses settings that a backend would ignore. */
@@ -171,7 +174,8 @@ tcp:allReduce=ring. COLLECTIVE=NAME chooses an algorithm of the catalogue or of 
 (sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans, on the machine of
 topology=MACHINE (h200x8, h200-hosts). Settings pin NCCL's plans, and those that are followed:
 algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are the GPUs of nccl. seed=N and
-schedule=random fix the order in which ranks of sim resume, executor=cpu is who moves their data.
+schedule=random fix the order in which ranks of sim resume, executor=cpu is who moves their data,
+machine=FILE is the profile of their clock, from twinccl calibrate.
 `;
 
 /**
@@ -187,7 +191,7 @@ export async function variantBackend(
   settings: BackendSettings = {},
 ): Promise<Backend> {
   const [name = "", ...rest] = text.split(":");
-  let { seed, schedule, like, topology, algorithms, devices, executor } = settings;
+  let { seed, schedule, like, topology, algorithms, devices, executor, machine } = settings;
   let setup: NcclSetup = {};
   for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
     const [key = "", value = ""] = setting.split("=");
@@ -198,6 +202,7 @@ export async function variantBackend(
     } else if (key === "like") like = libraryNameOf(`${option}: like`, value);
     else if (key === "topology") topology = topologyNameOf(`${option}: topology`, value);
     else if (key === "executor" && name === "sim") executor = value;
+    else if (key === "machine" && name === "sim") machine = parseProfile(readText(value), value);
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) setup = joined(option, setup, ncclSetting(option, key, value));
     else if (row !== undefined && value !== "") {
@@ -219,5 +224,6 @@ export async function variantBackend(
     plan: Object.keys(setup).length === 0 ? settings.plan : { ...settings.plan, ...setup },
     devices,
     executor,
+    machine,
   });
 }

@@ -1,6 +1,11 @@
 /** The context of a command: its output and its backends by name. Tests pass their own. */
 
-import type { Algorithm, LinkOptions, TopologyOption } from "../algorithms/index.ts";
+import type {
+  Algorithm,
+  LinkOptions,
+  MachineProfile,
+  TopologyOption,
+} from "../algorithms/index.ts";
 import type { Backend } from "../api/index.ts";
 import type { ScheduleName } from "../backends/sim/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
@@ -24,6 +29,8 @@ export interface BackendSettings {
   /** The order in which simulated ranks resume. */
   readonly schedule?: ScheduleName | undefined;
   readonly algorithms?: NamedAlgorithms | undefined;
+  /** The profile of the machine, for the simulation's clock. */
+  readonly machine?: MachineProfile | undefined;
   /** Receiver of events, for `--trace`. */
   readonly trace?: TraceSink | undefined;
   /** The executor of the simulation: a name of `executors.ts`. */

@@ -5,6 +5,7 @@
  * NCCL's plans apply when `like` names them, and without a name in worlds that fit on the devices of its machine. Every plan
  * states its claim, or the reason for none.
  */
+
 import {
   type CommInfo,
   questionPlace,
@@ -19,9 +20,11 @@ import {
   specifications,
   UnsupportedError,
 } from "../../api/index.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { AlgorithmChoice } from "../catalogue.ts";
 import {
   assertRingSize,
+  checkedProfile,
   graphTopology,
   type Library,
   type LibraryName,
@@ -57,6 +60,8 @@ export interface PlanOptions {
   readonly like?: LibraryName | undefined;
   readonly topology?: TopologyOption | undefined;
   readonly plan?: NcclPin | undefined;
+  /** The profile of the machine, in place of the library's. */
+  readonly machine?: MachineProfile | undefined;
 }
 
 /** The plans that apply without a name. */
@@ -78,7 +83,7 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const profile = profileOf(options, library);
   const clock = profile && new MachineClock(profile, (question) => nccl.factsOf(question));
   return (size) => {
-    if (like === undefined && size > unnamed.ranks) {
+    if (like === undefined && options.machine === undefined && size > unnamed.ranks) {
       const why = `${size} ranks are more than the ${unnamed.ranks} devices of ${unnamed.topology}`;
       return { ...unmeasured, of: (question) => catalogue.of(question, why) };
     }
@@ -105,9 +110,24 @@ const unmeasured = {
 
 /** The profile of the machine that the plans follow; `undefined` where it was not measured. */
 function profileOf(
-  { topology = unnamed.topology }: PlanOptions,
+  { topology = unnamed.topology, machine }: PlanOptions,
   { version }: Library,
 ): MachineProfile | undefined {
+  if (machine !== undefined) {
+    checkedProfile(machine, "machine");
+    const found = { topology: machine.topology, nccl: rulesOf(machine.nccl).version };
+    const followed = { topology, nccl: rulesOf(version).version };
+    for (const field of ["topology", "nccl"] as const) {
+      if (found[field] === followed[field]) continue;
+      throw invalid(
+        "machine",
+        field,
+        textOf(found[field]),
+        `that of the plans, ${textOf(followed[field])}`,
+      );
+    }
+    return machine;
+  }
   if (typeof topology !== "string" || !Object.hasOwn(machineProfiles, topology)) return undefined;
   const profile = machineProfiles[topology];
   return profile?.nccl === rulesOf(version).version ? profile : undefined;

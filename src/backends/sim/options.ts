@@ -3,6 +3,7 @@ import type {
   AlgorithmChoice,
   LibraryName,
   LinkOptions,
+  MachineProfile,
   NcclPin,
   TopologyOption,
 } from "../../algorithms/index.ts";
@@ -58,6 +59,11 @@ export interface SimOptions {
   /** The pinned plans of NCCL, as for `nccl({ plan })`: algorithm, protocol, channels, rings, buffer sizes. */
   readonly plan?: NcclPin | undefined;
   /**
+   * The profile of a measured machine, as `parseProfile` of `twinccl/algorithms` reads it: the virtual clock of NCCL's plans. Its
+   * topology and NCCL are those of the plans. Excludes `link`. Left out, it is the library's profile of the machine.
+   */
+  readonly machine?: MachineProfile | undefined;
+  /**
    * The links between ranks, for virtual time. Left out, calls take the time that NCCL takes on the machine of the followed
    * plans, where it was measured: `h200x8`. Other calls and worlds take the defaults of a link.
    */
@@ -92,6 +98,7 @@ const kinds: OptionKinds<SimOptions> = {
     like: true,
     topology: true,
     plan: "object",
+    machine: "object",
     link: "object",
   },
   ...{
@@ -122,6 +129,9 @@ export function assertSimOptions(options: SimOptions): void {
   }
   if (trace !== undefined && !(trace instanceof Trace)) {
     throw invalid("sim", "trace", textOf(trace), "a new Trace()");
+  }
+  if (options.machine !== undefined && options.link !== undefined) {
+    throw invalid("sim", "link", "an object", "nothing beside machine, which has the times");
   }
   for (const [at, fault] of faults.entries()) assertFault(`sim: faults[${at}]`, fault);
   if (phantom) assertPhantom(options);

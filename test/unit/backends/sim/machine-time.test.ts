@@ -1,6 +1,6 @@
 /** The clock of worlds that follow NCCL on a measured machine. */
 import { type Communicator, createWorld } from "twinccl";
-import { sim, Trace } from "twinccl/sim";
+import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { type MachineProfile, machineProfiles, timeOf } from "../../../../src/algorithms/index.ts";
 
@@ -30,6 +30,42 @@ async function endsOf(
 
 const allReduce = (comm: Communicator) =>
   comm.allReduce({ send: comm.alloc("float32", question.count), op: "sum" });
+
+describe("sim({ machine })", () => {
+  const mine: MachineProfile = {
+    ...profile,
+    numbers: { ...profile.numbers, ring: { ...profile.numbers.ring } },
+  };
+  const { LL, LL128, Simple } = profile.numbers.ring;
+  const ring = {
+    LL: { ...LL, startUs: 9 },
+    LL128: { ...LL128, startUs: 9 },
+    Simple: { ...Simple, startUs: 9 },
+  };
+  const slow: MachineProfile = { ...mine, numbers: { ...mine.numbers, ring } };
+
+  test("takes the times of the profile", async () => {
+    const [found] = await endsOf({ machine: slow }, allReduce);
+    const { us } = timeOf(slow, { ...question, ranks: 4 });
+    expect(found).toBeCloseTo(1000 * us, 2);
+    expect(found).not.toBe(expectedNs(4));
+    expect(await endsOf({ machine: profile }, allReduce)).toEqual(await endsOf({}, allReduce));
+  });
+
+  test.each([
+    [{ machine: { ...slow, topology: "h200-hosts" } }, "topology"],
+    [{ machine: { ...slow, nccl: "2.27.7" } }, "nccl"],
+    [{ machine: { ...slow, nccl: "3.1" } }, "nccl"],
+    [
+      { machine: { ...slow, numbers: { ...slow.numbers, chain: { passShare: -1 } } } },
+      "numbers.chain",
+    ],
+    [{ machine: slow, link: {} }, "link"],
+  ])("refuses %#", (options, field) => {
+    const refused = expect.objectContaining({ field: expect.stringContaining(field) });
+    expect(() => sim(options as SimOptions)).toThrow(refused);
+  });
+});
 
 describe("virtual time on a measured machine", () => {
   test("is what the profile says, for every rank", async () => {
