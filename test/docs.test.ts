@@ -63,7 +63,8 @@ function examplesOf(markdown: string): Example[] {
 
 const root = fileURLToPath(new URL("../", import.meta.url));
 
-const env = { ...process.env, FORCE_COLOR: "0" };
+// The outputs are those of a machine without GPUs, wherever the test runs.
+const env = { ...process.env, FORCE_COLOR: "0", CUDA_VISIBLE_DEVICES: "" };
 const options = { cwd: root, encoding: "utf8", timeout: 200_000, env } as const;
 
 /** Ends the output of a module; modules run one after another in one process, which loads the package once. */

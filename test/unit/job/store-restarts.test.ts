@@ -13,7 +13,7 @@ quickTime();
 
 const [jobId, secret, size] = ["restarted", "a secret of this test", 2] as const;
 
-const listen = (port = 0) => StoreServer.listen({ jobId, size, hosted: false, secret, port });
+const listen = () => StoreServer.listen({ jobId, size, hosted: false, secret, port: 0 });
 
 /** The life of a rank in a job; gives its last step, and the error that ended it. */
 async function live(port: number, rank: number): Promise<[string, unknown]> {
@@ -47,18 +47,21 @@ test("a store killed and restarted at every message", async () => {
   let isWhole = false;
   for (let cutAt = 1; !isWhole; cutAt++) {
     let server = await listen();
-    const { port: storePort } = server;
     let chunks = 0;
     let restarting: Promise<void> | undefined;
-    const { port, cut } = await relay(storePort, (chunk) => {
-      if (++chunks === cutAt)
-        restarting = (async () => {
-          cut();
-          await server.close();
-          server = await listen(storePort);
-        })();
-      return chunk;
-    });
+    // The new store has a port of its own: the old one may belong to another process by then.
+    const { port, cut } = await relay(
+      () => server.port,
+      (chunk) => {
+        if (++chunks === cutAt)
+          restarting = (async () => {
+            cut();
+            await server.close();
+            server = await listen();
+          })();
+        return chunk;
+      },
+    );
     closeAfter(() => server.close());
     const lives = await within(60_000, Promise.all([0, 1].map((rank) => live(port, rank))));
     for (const [step, error] of lives) {

@@ -69,12 +69,15 @@ export async function fragile(at: Place, size: number): Promise<Fragile[]> {
 
 /** Relays bytes between clients and a port, until it is cut. */
 export async function relay(
-  target: number,
+  target: number | (() => number),
   onBytes: (bytes: Buffer, from: "rank" | "store", socket: Socket) => Buffer = (chunk) => chunk,
 ): Promise<{ readonly port: number; cut(): void }> {
   const open = new Set<Socket>();
   const server = createServer((near) => {
-    const far = createConnection({ host: "127.0.0.1", port: target });
+    const far = createConnection({
+      host: "127.0.0.1",
+      port: typeof target === "number" ? target : target(),
+    });
     for (const socket of [near, far]) {
       open.add(socket.on("error", () => undefined).setNoDelay(true));
     }
