@@ -57,7 +57,7 @@ export function tcpSection({ machine, versions, peers, commit, date, rounds, row
   return `## Speed between processes
 
 ${facts.join(", ")}. [\`tcp()\`](tcp.md) beside Open MPI, over TCP and by its own choice, which is shared memory on one machine.
-Every call is awaited, until the slowest rank is done. Medians of ${rounds} rounds in which all ran in turn. \`${path}\` holds the
+Every call is awaited, until the slowest rank is done. ${rounds === 1 ? "One round" : `Medians of ${rounds} rounds`} in which all ran in turn. \`${path}\` holds the
 spread; \`npm run bench:tcp -- --out FILE\` measures them again.
 
 ${callsTable(calls)}${latencyTable(awaited)}${memoryTable(memory)}`;
