@@ -10,7 +10,7 @@ import { errorsOf } from "./times/report.mjs";
 options({
   name: "profile:fit",
   about:
-    "Fits the profile h200x8 to the times in bench/results, from its present numbers, and writes it\nto src/algorithms/nccl/times/profiles. Build again afterwards.",
+    "Fits the profile h200x8 to the times in bench/results and writes it; build again afterwards.",
   options: {},
 });
 

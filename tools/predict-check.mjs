@@ -1,7 +1,7 @@
 // Compares predicted times with every measured one in bench/results, and writes the errors into docs/benchmarks.md.
 // npm run predict:check -- --help
 import { readFileSync, writeFileSync } from "node:fs";
-import { basename, join } from "node:path";
+import { basename, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { fitProfile, machineProfiles, residualsOf, testedBytes } from "twinccl/algorithms";
 import { options, plain } from "./options.mjs";
@@ -10,18 +10,25 @@ import { fittedMeasurements, profileOrigin, unfittedMeasurements } from "./times
 import { errorText, markdownTable } from "./times/report.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const { check, numbers, page } = options({
+const values = options({
   name: "predict:check",
   about:
-    "Compares predicted times with every measured one in bench/results, and writes the errors between the\nmarkers of the page.",
+    "Compares predicted times with those measured in bench/results, and writes the errors into a page.",
   options: {
     check: { help: "write nothing; status 1 if the page differs" },
     numbers: {
       help: "print what each number of the model buys, for docs/predict.md; write nothing",
     },
-    page: { is: plain("FILE"), default: join(root, "docs", "benchmarks.md"), help: "the page" },
+    page: {
+      is: plain("FILE"),
+      default: "docs/benchmarks.md",
+      help: "the page; relative to the repository",
+    },
   },
 });
+
+const { check, numbers } = values;
+const page = resolve(root, values.page);
 
 const begin = "<!-- predicted times -->\n";
 const end = "<!-- end of predicted times -->\n";

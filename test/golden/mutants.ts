@@ -21,14 +21,17 @@ const choice = (rule: string, from: string, to: string): Mutant => ({
 const hosts = (rule: string, from: string, to: string): Mutant => ({
   ...{ rule, from, to, file: "hosts.js" },
 });
+const connect = (rule: string, from: string, to: string): Mutant => ({
+  ...{ rule, from, to, file: "connect.js" },
+});
 
 export const mutants: readonly Mutant[] = [
-  hosts(
+  connect(
     "children of a tree in their order",
-    "[rank - half, rank + after]",
-    "[rank + after, rank - half]",
+    "[node - half, node + after]",
+    "[node + after, node - half]",
   ),
-  hosts("two trees, by channel", "...paths(treeB)", "...paths(treeA)"),
+  connect("two trees, by channel", "paths.at(-1)", "paths[0]"),
   hosts("a network of 1.2 GB/s a channel", "2.4, 1.2, 0.24", "2.4, 1, 0.24"),
   hosts("the tree's bandwidth within a node doubled", "within < 2 * between", "false"),
   choice(
@@ -41,8 +44,8 @@ export const mutants: readonly Mutant[] = [
   choice("trees with all edges on one GPU", "Math.fround(reached * 0.85)", "reached"),
   choice(
     "half the bandwidth over LL",
-    "Math.min(maxLl[size], found * 0.5)",
-    "Math.min(maxLl[size], found)",
+    "Math.min(maxLl[cpu][size], found * 0.5)",
+    "Math.min(maxLl[cpu][size], found)",
   ),
   choice("three quarters of the bandwidth for PAT", "Math.fround(found * 0.75)", "found"),
   choice("PAT's time by rank", "ranks * 2.8", "ranks * 2.4"),

@@ -167,8 +167,13 @@ function treeBandwidth(between: number, channels: number): number {
 
 // Machines as options name them: by name, as hosts of a network, or by the text of a graph file of NCCL.
 
-/** Machines with a name: eight H200 behind NVSwitch, and hosts of one H200 each at 10 Gb/s, one for each rank. */
-export const topologies = { h200x8, "h200-hosts": h200Hosts } as const;
+/** Machines with a name. */
+export const topologies = {
+  /** The first GPUs of eight H200 behind NVSwitch, one for each rank. */
+  h200x8,
+  /** Hosts of one H200 each at 10 Gb/s, one for each rank. */
+  "h200-hosts": h200Hosts,
+} as const;
 
 /** The name of a machine. */
 export type TopologyName = keyof typeof topologies;

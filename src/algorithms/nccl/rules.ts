@@ -91,7 +91,16 @@ const torchWheels = {
 } as const;
 
 /** A library with known plans. */
-export type LibraryName = `nccl-${Minor}` | `torch-${keyof typeof torchWheels}`;
+export type LibraryName =
+  | "nccl-2.27"
+  | "nccl-2.28"
+  | "nccl-2.29"
+  | "nccl-2.30"
+  | "torch-2.10"
+  | "torch-2.11"
+  | "torch-2.12"
+  | "torch-2.13"
+  | "torch-2.14";
 
 /** Names of the libraries with known plans. */
 export const libraryNames: readonly LibraryName[] = [
