@@ -15,15 +15,10 @@ interface Mutant {
   readonly to: string;
 }
 
-const choice = (rule: string, from: string, to: string): Mutant => ({
-  ...{ rule, from, to, file: "choice.js" },
-});
-const hosts = (rule: string, from: string, to: string): Mutant => ({
-  ...{ rule, from, to, file: "hosts.js" },
-});
-const connect = (rule: string, from: string, to: string): Mutant => ({
-  ...{ rule, from, to, file: "connect.js" },
-});
+const within =
+  (file: string) =>
+  (rule: string, from: string, to: string): Mutant => ({ rule, file, from, to });
+const [choice, hosts, connect] = [within("choice.js"), within("hosts.js"), within("connect.js")];
 
 export const mutants: readonly Mutant[] = [
   connect(

@@ -221,7 +221,7 @@ export class SimSession implements Session {
     return { plan, times: this.#timesOf(plan, layout, bytes, question, set), bound };
   }
 
-  /** The times of a plan's calls: the same object for calls with other buffers. */
+  /** The times of a plan's calls; on links the same object for calls with other buffers, which keeps the last ends. */
   #timesOf(
     plan: Plan,
     layout: Layout,

@@ -44,7 +44,10 @@ export interface Header extends Message {
   readonly bytes: number;
 }
 
-/** The number of a communicator by its key, alike on all ranks: 48 bits, so that no two of a job have the same. */
+/**
+ * The number of a communicator by its key, alike on all ranks: 48 bits of a hash. Of 1,000 open communicators two have the same
+ * with a probability below 1e-8.
+ */
 export function commNumber(key: string): number {
   return createHash("sha256").update(key).digest().readUIntLE(0, 6);
 }
