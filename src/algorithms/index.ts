@@ -109,7 +109,6 @@ export {
 } from "./layout.ts";
 export { isTooLarge } from "./limits.ts";
 export {
-  algorithmServes,
   assertRingSize,
   type CallChoice,
   type CallMemory,
@@ -154,10 +153,13 @@ export {
   machineProfiles,
   type NcclAlgorithm,
   type NcclCollective,
+  type NcclEnvironment,
   type NcclPin,
   type NcclPlan,
   type NcclProtocol,
   type NcclSettings,
+  type NcclVariables,
+  ncclEnvironment,
   ncclFused,
   ncclLayout,
   ncclPlan,
@@ -175,6 +177,7 @@ export {
   planOutline,
   programName,
   type Residual,
+  type ResolvedPin,
   type RingNumbers,
   residualsOf,
   resolvePin,

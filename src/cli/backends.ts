@@ -22,11 +22,11 @@ import { type BackendSettings, type BackendTable, UsageError } from "./context.t
 import { readText } from "./files.ts";
 import {
   isNcclSetting,
-  joined,
   libraryNameOf,
-  ncclSetting,
   numbersOf,
+  separateSettings,
   topologyNameOf,
+  withSetting,
 } from "./nccl-settings.ts";
 import { oneOf } from "./options.ts";
 
@@ -173,9 +173,10 @@ sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,pr
 tcp:allReduce=ring. COLLECTIVE=NAME chooses an algorithm of the catalogue or of a file
 (sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans, on the machine of
 topology=MACHINE (h200x8, h200-hosts). Settings pin NCCL's plans, and those that are followed:
-algorithm=Ring, protocol=LL, channels=4, rings=0+2+1. devices=0+1 are the GPUs of nccl. seed=N and
-schedule=random fix the order in which ranks of sim resume, executor=cpu is who moves their data,
-machine=FILE is the profile of their clock, from twinccl calibrate.
+algorithm=Ring, protocol=LL, channels=4, rings=0+2+1, or NCCL's variables, NCCL_ALGO=allreduce:tree.
+devices=0+1 are the GPUs of nccl. seed=N and schedule=random fix the order in which ranks of sim
+resume, executor=cpu is who moves their data, machine=FILE is the profile of their clock, from
+twinccl calibrate.
 `;
 
 /**
@@ -193,7 +194,7 @@ export async function variantBackend(
   const [name = "", ...rest] = text.split(":");
   let { seed, schedule, like, topology, algorithms, devices, executor, machine } = settings;
   let setup: NcclSetup = {};
-  for (const setting of rest.length === 0 ? [] : rest.join(":").split(",")) {
+  for (const setting of rest.length === 0 ? [] : separateSettings(rest.join(":"))) {
     const [key = "", value = ""] = setting.split("=");
     const row = findCollective(key);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
@@ -204,7 +205,7 @@ export async function variantBackend(
     else if (key === "executor" && name === "sim") executor = value;
     else if (key === "machine" && name === "sim") machine = parseProfile(readText(value), value);
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
-    else if (isNcclSetting(key)) setup = joined(option, setup, ncclSetting(option, key, value));
+    else if (isNcclSetting(key)) setup = withSetting(option, setup, setting);
     else if (row !== undefined && value !== "") {
       const { choice } = await namedAlgorithm(`${option}: ${key}`, row.collective, value);
       algorithms = { ...algorithms, [row.collective]: choice };

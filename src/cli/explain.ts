@@ -1,6 +1,5 @@
 /** `twinccl explain`: predicts the plan of a call without running it. */
 import {
-  algorithmServes,
   assertRingSize,
   builtCollectives,
   differenceText,
@@ -12,6 +11,7 @@ import {
   libraryOf,
   type NcclCollective,
   type NcclPlan,
+  ncclEnvironment,
   ncclPlan,
   programName,
   resolvePin,
@@ -285,7 +285,7 @@ const plannedCollectives: readonly string[] = [
 ] satisfies NcclCollective[];
 
 /** True for collectives with a known plan; the others use the catalogue's plan. */
-function isPlanned(collective: string): boolean {
+function isPlanned(collective: string): collective is NcclCollective {
   return plannedCollectives.includes(collective);
 }
 
@@ -306,19 +306,18 @@ function planOf(
       `--like ${library}: NCCL's plan is known of ${plannedCollectives.join(", ")}, not of ${collective}`,
     );
   }
-  const { algorithm, protocol, rings, ...settings } = resolvePin(setup);
+  const { rings, variables = {}, ...settings } = resolvePin(setup);
   assertRingSize({ rings }, topology.ranks);
-  const isServed = algorithm === undefined || algorithmServes(algorithm, collective);
   return ncclPlan({
     version: libraryOf(library)?.version ?? "",
     topology: rings === undefined || "xml" in rings ? topology : withRing(topology, rings),
-    collective: collective as NcclCollective,
+    collective,
     dtype,
     op,
     count,
     root,
     settings,
-    forced: isServed ? { algorithm, protocol } : { protocol },
+    forced: ncclEnvironment(variables).forced(collective),
     symmetric: symmetric ? { send: 0, recv: 0 } : undefined,
   });
 }

@@ -20,7 +20,7 @@ import type { MeasuredCollective } from "../bench/index.ts";
 import { parseSize } from "../bench/index.ts";
 import { opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { libraryNameOf, machineNames, topologyNameOf } from "./nccl-settings.ts";
+import { libraryNameOf, machineNames, ncclVariables, topologyNameOf } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 
 const options = {
@@ -113,7 +113,7 @@ function questionOf(
     root: row.rooted ? root : undefined,
     counts: countsOf(parsed.text("count") ?? "1..1M"),
     row: parsed.count("row", 1),
-    variables: variablesOf(parsed.text("nccl")),
+    variables: ncclVariables("--nccl", parsed.text("nccl")),
     version: like,
     topology: machines,
     ask,
@@ -132,21 +132,6 @@ function countsOf(text: string): { readonly from: number; readonly to: number } 
   );
   if (from !== undefined && to !== undefined && ends.length <= 2) return { from, to };
   throw new UsageError(`--count: found "${text}", needs a range such as 5120..10M`);
-}
-
-/** Commas also stand within a value, so a setting begins after the comma before a name. */
-function variablesOf(text: string | undefined): Record<string, string> {
-  const variables: Record<string, string> = {};
-  for (const setting of text === undefined || text === "" ? [] : text.split(/,(?=\w+=)/)) {
-    const at = setting.indexOf("=");
-    const name = setting.slice(0, Math.max(0, at));
-    if (!/^NCCL_\w+$/.test(name)) {
-      throw new UsageError(`--nccl: found "${setting}", needs NCCL's variables: NCCL_PROTO=Simple`);
-    }
-    if (Object.hasOwn(variables, name)) throw new UsageError(`--nccl: ${name} is set twice`);
-    variables[name] = setting.slice(at + 1);
-  }
-  return variables;
 }
 
 function plainText(question: InvarianceQuestion, found: Invariance): string {

@@ -1,8 +1,13 @@
-/** Settings of NCCL on the command line: `protocol=LL,maxChannels=4`, or as NCCL's own variables, `NCCL_PROTO=LL`. */
+/**
+ * Settings of NCCL on the command line: `protocol=LL,maxChannels=4`, and NCCL's own variables, `NCCL_ALGO=allreduce:tree,ring`.
+ *
+ * This file separates settings and reads values of fields; NCCL's variables are parsed in `algorithms/nccl/environment.ts`.
+ */
 import {
   type LibraryName,
   libraryNames,
   libraryOf,
+  type NcclVariables,
   type TopologyName,
   topologies,
 } from "../algorithms/index.ts";
@@ -17,29 +22,13 @@ export interface NcclChoice {
   readonly symmetric: boolean;
 }
 
-type Key = keyof NcclSetup;
+type Key = Exclude<keyof NcclSetup, "variables">;
 
-/** Every setting by our name and by NCCL's variables. */
-const keys: Readonly<Record<string, Key>> = {
-  algorithm: "algorithm",
-  NCCL_ALGO: "algorithm",
-  protocol: "protocol",
-  NCCL_PROTO: "protocol",
-  channels: "channels",
-  rings: "rings",
-  maxChannels: "maxChannels",
-  NCCL_MAX_NCHANNELS: "maxChannels",
-  NCCL_MAX_CTAS: "maxChannels",
-  minChannels: "minChannels",
-  NCCL_MIN_NCHANNELS: "minChannels",
-  NCCL_MIN_CTAS: "minChannels",
-  buffSize: "buffSize",
-  NCCL_BUFFSIZE: "buffSize",
-  llBuffSize: "llBuffSize",
-  NCCL_LL_BUFFSIZE: "llBuffSize",
-  ll128BuffSize: "ll128BuffSize",
-  NCCL_LL128_BUFFSIZE: "ll128BuffSize",
-};
+/** Every setting of its own name; `rings` are those of all channels. */
+const keys = [
+  ...(["algorithm", "protocol", "channels", "maxChannels", "minChannels", "rings"] as const),
+  ...(["buffSize", "llBuffSize", "ll128BuffSize", "threads", "ll128Threads"] as const),
+] satisfies readonly Key[];
 
 const words = { algorithm: ["Ring", "Tree", "PAT"], protocol: ["LL", "LL128", "Simple"] } as const;
 
@@ -47,38 +36,72 @@ const words = { algorithm: ["Ring", "Tree", "PAT"], protocol: ["LL", "LL128", "S
 export const ncclSettingsHelp = `SETTINGS of NCCL, with commas between: algorithm=Ring|Tree|PAT, protocol=LL|LL128|Simple,
 channels=N, maxChannels=N, minChannels=N, rings=0+2+1 (the ranks of every ring in order),
 buffSize=BYTES, llBuffSize=BYTES, ll128BuffSize=BYTES, symmetric (both buffers in symmetric memory);
-NCCL's variables are understood too (NCCL_ALGO=Ring). default: nothing set.
+or NCCL's variables, as NCCL parses them: NCCL_ALGO=ring;allreduce:tree,ring. default: nothing set.
 `;
+
+/** Separates settings: commas also stand within the value of a variable, so a setting begins after the comma before a name. */
+export function separateSettings(text: string): string[] {
+  return text.split(/,(?=\w+=|symmetric(?:,|$))/);
+}
 
 /** True for the name of a setting. */
 export function isNcclSetting(name: string): boolean {
-  return Object.hasOwn(keys, name);
+  return isVariable(name) || (keys as readonly string[]).includes(name);
+}
+
+function isVariable(name: string): boolean {
+  return /^NCCL_\w+$/.test(name);
 }
 
 /** Parses settings; `undefined` and `default` set none. */
 export function ncclChoice(option: string, text: string | undefined): NcclChoice {
   let setup: NcclSetup = {};
   let symmetric = false;
-  for (const setting of text === undefined || text === "default" ? [] : text.split(",")) {
-    const [name = "", value = ""] = setting.split("=");
+  for (const setting of text === undefined || text === "default" ? [] : separateSettings(text)) {
     if (setting === "symmetric") symmetric = true;
-    else setup = joined(option, setup, ncclSetting(option, name, value));
+    else setup = withSetting(option, setup, setting);
   }
   return { setup, symmetric };
 }
 
-/** Adds a setting to others; a setting may occur once, under either name. */
-export function joined(option: string, setup: NcclSetup, more: NcclSetup): NcclSetup {
-  const twice = Object.keys(more).find((key) => Object.hasOwn(setup, key));
-  if (twice === undefined) return { ...setup, ...more };
-  throw new UsageError(`${option}: ${twice} is set twice`);
+/**
+ * NCCL's variables alone.
+ *
+ * @throws UsageError for anything else.
+ */
+export function ncclVariables(option: string, text: string | undefined): NcclVariables {
+  let setup: NcclSetup = {};
+  for (const setting of text === undefined || text === "" ? [] : separateSettings(text)) {
+    if (!isVariable(nameIn(setting))) {
+      throw new UsageError(
+        `${option}: found "${setting}", needs NCCL's variables: NCCL_PROTO=Simple`,
+      );
+    }
+    setup = withSetting(option, setup, setting);
+  }
+  return setup.variables ?? {};
 }
 
-/** One setting. */
-export function ncclSetting(option: string, name: string, value: string): NcclSetup {
-  const key = isNcclSetting(name) ? keys[name] : undefined;
+function nameIn(setting: string): string {
+  return setting.split("=", 1)[0] as string;
+}
+
+/** Adds a setting to others; each may occur once. */
+export function withSetting(option: string, setup: NcclSetup, setting: string): NcclSetup {
+  const name = nameIn(setting);
+  const value = setting.slice(name.length + 1);
+  const { variables = {} } = setup;
+  const all: object = isVariable(name) ? variables : setup;
+  if (Object.hasOwn(all, name)) throw new UsageError(`${option}: ${name} is set twice`);
+  if (isVariable(name)) return { ...setup, variables: { ...variables, [name]: value } };
+  return { ...setup, ...field(option, name, value) };
+}
+
+/** One setting of its own name. */
+function field(option: string, name: string, value: string): NcclSetup {
+  const key = keys.find((each) => each === name);
   if (key === undefined) {
-    const known = [...new Set(Object.values(keys)), "symmetric"].join(", ");
+    const known = [...keys, "NCCL's variables", "symmetric"].join(", ");
     throw new UsageError(`${option}: found "${name}", needs settings out of ${known}`);
   }
   if (key === "algorithm" || key === "protocol") {

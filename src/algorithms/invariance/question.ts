@@ -3,8 +3,9 @@
 import { type DType, dtypes, isDType } from "../../api/dtype.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "../../api/reduce-op.ts";
-import { type NcclEnvironment, ncclEnvironment } from "../nccl/environment.ts";
-import { type NcclCollective, rulesOf } from "../nccl/rules.ts";
+import type { Forced } from "../nccl/choice.ts";
+import { type NcclVariables, ncclEnvironment } from "../nccl/environment.ts";
+import { type NcclCollective, type NcclSettings, rulesOf } from "../nccl/rules.ts";
 import { h200x8, type Topology } from "../nccl/topology.ts";
 import type { CallRequest, Counts } from "./stretches.ts";
 
@@ -40,13 +41,20 @@ export interface InvarianceQuestion {
   /** Only counts that are multiples of it, and places that are apart by it: the elements of a row of a batch. 1 by default. */
   readonly row?: number | undefined;
   /** NCCL's environment variables. */
-  readonly variables?: Readonly<Record<string, string>> | undefined;
+  readonly variables?: NcclVariables | undefined;
   /** One or several, such as `2.28`. */
   readonly version?: string | readonly string[] | undefined;
   /** The machine, or several; eight H200 by default. */
   readonly topology?: TopologyOf | readonly TopologyOf[] | undefined;
   /** All that have more than one possibility by default. */
   readonly ask?: readonly Dependence[] | undefined;
+}
+
+/** The settings that the variables make for the collective. */
+export interface CallEnvironment {
+  readonly settings: NcclSettings;
+  readonly forced: Forced;
+  readonly allowsNvls: boolean;
 }
 
 /** The question in the form that the answers use. */
@@ -58,7 +66,7 @@ export interface Resolved {
   readonly op: ReduceOp | undefined;
   readonly root: number | undefined;
   readonly counts: Counts;
-  readonly environment: NcclEnvironment;
+  readonly environment: CallEnvironment;
   readonly versions: readonly string[];
   readonly topologies: readonly TopologyOf[];
   readonly ask: readonly Dependence[];
@@ -91,6 +99,7 @@ export function resolveQuestion(question: InvarianceQuestion): Resolved {
   for (const version of versions) rulesOf(version);
   const topologies = listOf(question.topology ?? h200x8);
   for (const topology of topologies) for (const each of sorted) topology(each);
+  const { settings, forced, allowsNvls } = ncclEnvironment(variables);
   const sizes = { ranks: sorted.length, hosts: topologies.length, version: versions.length };
   return {
     collective,
@@ -99,7 +108,7 @@ export function resolveQuestion(question: InvarianceQuestion): Resolved {
     op: operatorOf(question),
     root: rootOf(question, sorted),
     counts: countsOf(question),
-    environment: ncclEnvironment(variables, collective),
+    environment: { settings, forced: forced(collective), allowsNvls: allowsNvls(collective) },
     versions,
     topologies,
     ask: askOf(question.ask, sizes),

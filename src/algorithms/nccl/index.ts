@@ -1,6 +1,7 @@
 /** NCCL's plans as pure functions: for one call, the plan of a known version of NCCL, its program and its folds. */
 export type { Choice, Forced } from "./choice.ts";
 export { type Difference, differenceText, differing } from "./differing.ts";
+export { type NcclEnvironment, type NcclVariables, ncclEnvironment } from "./environment.ts";
 export {
   type ElementPlan,
   type ElementRounding,
@@ -22,7 +23,7 @@ export {
   type TopologyOption,
   topologies,
 } from "./hosts.ts";
-export { assertRingSize, type NcclPin, resolvePin } from "./pin.ts";
+export { assertRingSize, type NcclPin, type ResolvedPin, resolvePin } from "./pin.ts";
 export { ncclPlan, type PlanFolds, planFolds, separateMask, takeSeparate } from "./plan.ts";
 export type {
   ChannelPlan,
@@ -38,7 +39,6 @@ export type {
 } from "./plan-types.ts";
 export { ncclFused, ncclLayout, ncclProgram, programName } from "./program.ts";
 export {
-  algorithmServes,
   type Evidence,
   type Library,
   type LibraryName,

@@ -5,10 +5,11 @@
  * Both are checked here.
  */
 import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
+import { type NcclVariables, ncclEnvironment, settingOf } from "./environment.ts";
 import { type NcclSettings, resolveSettings } from "./rules.ts";
 
 /** The pinned settings; a field that is left out is NCCL's choice. */
-export interface NcclPin extends Omit<NcclSettings, "threads" | "ll128Threads"> {
+export interface NcclPin extends NcclSettings {
   /**
    * Tree serves all-reduces alone, PAT reduce-scatters and all-gathers between hosts: other collectives keep NCCL's choice, as
    * under `NCCL_ALGO=allreduce:tree`.
@@ -16,6 +17,11 @@ export interface NcclPin extends Omit<NcclSettings, "threads" | "ll128Threads"> 
   readonly algorithm?: "Ring" | "Tree" | "PAT" | undefined;
   /** NCCL_PROTO. */
   readonly protocol?: "LL" | "LL128" | "Simple" | undefined;
+  /**
+   * NCCL's environment variables, as NCCL reads them: `{ NCCL_ALGO: "ring;allreduce:tree,ring" }`. No other field may set the
+   * same.
+   */
+  readonly variables?: NcclVariables | undefined;
   /** Exact number of channels: `minChannels` and `maxChannels` in one. */
   readonly channels?: number | undefined;
   /**
@@ -25,37 +31,77 @@ export interface NcclPin extends Omit<NcclSettings, "threads" | "ll128Threads"> 
   readonly rings?: readonly number[] | { readonly xml: string } | undefined;
 }
 
+const subject = "plan of NCCL";
+
 const kinds: OptionKinds<NcclPin> = {
   ...{ algorithm: true, protocol: true, channels: true, minChannels: true, maxChannels: true },
   ...{ rings: true, buffSize: true, llBuffSize: true, ll128BuffSize: true },
+  ...{ threads: true, ll128Threads: true, variables: "object" },
 };
 
 const words = { algorithm: ["Ring", "Tree", "PAT"], protocol: ["LL", "LL128", "Simple"] } as const;
 
-/** Checks a pin, and replaces `channels` by `minChannels` and `maxChannels`. */
-export function resolvePin(pin: NcclPin = {}): Omit<NcclPin, "channels"> {
-  assertOptions("plan of NCCL", pin, kinds, { path: "plan" });
-  const { algorithm, protocol, channels, rings, ...settings } = pin;
+/** Values of NCCL_ALGO. A list without an algorithm for a collective fails its calls, so some name theirs. */
+const algorithmLists = {
+  Ring: "Ring",
+  Tree: "allreduce:tree",
+  PAT: "reducescatter:pat;allgather:pat",
+} as const;
+
+/** A pin in the form that NCCL takes: numbers as settings, everything else as variables. It is itself a pin. */
+export interface ResolvedPin extends NcclSettings {
+  readonly rings?: NcclPin["rings"];
+  /** Variables that give no number; left out if there are none. */
+  readonly variables?: NcclVariables;
+}
+
+/** Checks a pin, and brings it to one form. */
+export function resolvePin(pin: NcclPin = {}): ResolvedPin {
+  assertOptions(subject, pin, kinds, { path: "plan" });
+  const { algorithm, protocol, channels, rings, variables: given = {}, ...settings } = pin;
   for (const field of ["algorithm", "protocol"] as const) {
     const found = pin[field];
     if (found === undefined || (words[field] as readonly string[]).includes(found)) continue;
-    throw invalid(
-      "plan of NCCL",
-      `plan.${field}`,
-      String(found),
-      `one of ${words[field].join(", ")}`,
-    );
+    throw invalid(subject, `plan.${field}`, String(found), `one of ${words[field].join(", ")}`);
   }
   if (rings !== undefined) checkRings(rings);
-  const limits = { ...settings, ...limitsOf(pin) };
+  const environment = ncclEnvironment(given);
+  const variables = {
+    ...Object.fromEntries(Object.entries(given).filter(([name]) => settingOf(name) === undefined)),
+    ...(algorithm !== undefined && { NCCL_ALGO: algorithmLists[algorithm] }),
+    ...(protocol !== undefined && { NCCL_PROTO: protocol }),
+  };
+  const limits = { ...settings, ...limitsOf(pin), ...environment.settings };
+  assertOnce(pin, environment.settings);
   resolveSettings(limits);
-  return { ...limits, algorithm, protocol, rings };
+  return {
+    ...limits,
+    ...(rings !== undefined && { rings }),
+    ...(Object.keys(variables).length > 0 && { variables }),
+  };
+}
+
+/** Throws where a variable and another field set the same. */
+function assertOnce(pin: NcclPin, byVariables: NcclSettings): void {
+  const { algorithm, protocol, variables = {} } = pin;
+  const limits = pin.channels === undefined ? {} : { minChannels: true, maxChannels: true };
+  const names: readonly (readonly [string, unknown])[] = [
+    ["algorithm", algorithm !== undefined && variables["NCCL_ALGO"] !== undefined],
+    ["protocol", protocol !== undefined && variables["NCCL_PROTO"] !== undefined],
+    ...Object.keys(byVariables).map((field) => {
+      return [field, pin[field as keyof NcclPin] ?? limits[field as keyof typeof limits]] as const;
+    }),
+  ];
+  const twice = names.find(([, isSet]) => isSet !== undefined && isSet !== false);
+  if (twice === undefined) return;
+  const needed = "it once: as a field or as a variable";
+  throw invalid(subject, `plan.${twice[0]}`, "it beside a variable of NCCL", needed);
 }
 
 /** Throws for a pinned ring that does not have all ranks of a world. */
 export function assertRingSize({ rings }: NcclPin, ranks: number): void {
   if (rings === undefined || "xml" in rings || rings.length === ranks) return;
-  throw invalid("plan of NCCL", "plan.rings", `${rings.length} ranks`, `all ${ranks} of the world`);
+  throw invalid(subject, "plan.rings", `${rings.length} ranks`, `all ${ranks} of the world`);
 }
 
 function limitsOf({ channels, minChannels, maxChannels }: NcclPin): NcclSettings {
@@ -64,7 +110,7 @@ function limitsOf({ channels, minChannels, maxChannels }: NcclPin): NcclSettings
     return { minChannels: channels, maxChannels: channels };
   }
   throw invalid(
-    "plan of NCCL",
+    subject,
     "plan.channels",
     "it beside minChannels or maxChannels",
     "one or the other",
@@ -75,7 +121,7 @@ function checkRings(rings: NonNullable<NcclPin["rings"]>): void {
   if (!Array.isArray(rings)) {
     if (typeof (rings as { readonly xml?: unknown }).xml === "string") return;
     throw invalid(
-      "plan of NCCL",
+      subject,
       "plan.rings",
       typeof rings,
       "ranks in order, or { xml } with the text of a graph file",
@@ -83,5 +129,5 @@ function checkRings(rings: NonNullable<NcclPin["rings"]>): void {
   }
   const sorted = [...rings].sort((a, b) => a - b);
   if (rings.length > 0 && sorted.every((rank, i) => rank === i)) return;
-  throw invalid("plan of NCCL", "plan.rings", `[${rings.join(", ")}]`, "every rank from 0 on once");
+  throw invalid(subject, "plan.rings", `[${rings.join(", ")}]`, "every rank from 0 on once");
 }

@@ -7,11 +7,10 @@ import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
 import {
-  algorithmServes,
   fastestPath,
   fastestPathText,
   type Library,
-  type NcclPin,
+  type NcclEnvironment,
   type NcclPlan,
   type NcclSettings,
   ncclFused,
@@ -34,8 +33,8 @@ export interface NcclPlannerOptions {
   /** The topology of a number of ranks. Throws for more than there are devices. */
   readonly topology: (ranks: number) => Topology;
   readonly settings: NcclSettings;
-  /** Algorithm and protocol that NCCL_ALGO and NCCL_PROTO force; an algorithm only for the collectives that it serves. */
-  readonly forced: Pick<NcclPin, "algorithm" | "protocol">;
+  /** The variables that force algorithms and protocols. */
+  readonly environment: Pick<NcclEnvironment, "forced">;
 }
 
 /** Plans cached; the oldest is evicted first. */
@@ -73,9 +72,7 @@ export class NcclPlanner {
     const key = `${collective}/${ranks}/${root}/${dtype}/${operator}/${count}${at}`;
     const found = this.#plans.get(key);
     if (found !== undefined) return found;
-    const { library, topology, settings, forced } = this.#options;
-    const isServed =
-      forced.algorithm === undefined || algorithmServes(forced.algorithm, collective);
+    const { library, topology, settings, environment } = this.#options;
     const request = {
       version: library.version,
       topology: topology(ranks),
@@ -84,7 +81,7 @@ export class NcclPlanner {
       op,
       count,
       settings,
-      forced: isServed ? forced : { protocol: forced.protocol },
+      forced: environment.forced(collective),
       symmetric,
     };
     const plan = new NcclCallPlan(

@@ -34,6 +34,7 @@ import {
   machineOf,
   machineProfiles,
   type NcclPin,
+  ncclEnvironment,
   resolvePin,
   rulesOf,
   type Topology,
@@ -72,12 +73,12 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const { algorithms = {}, like } = options;
   checkChoice(algorithms);
   if (like === undefined) assertUnnamed(options);
-  const { algorithm, protocol, rings, ...settings } = resolvePin(options.plan);
+  const { rings, variables, ...settings } = resolvePin(options.plan);
   const topology = pinned(machineOf(options.topology ?? unnamed.topology), rings);
   const library = followed(like ?? unnamed.library);
-  const forced = { algorithm, protocol };
+  const environment = ncclEnvironment(variables ?? {});
   const nccl = sharedNcclPlanner(options, library, () => {
-    return new NcclPlanner({ library, topology, settings, forced });
+    return new NcclPlanner({ library, topology, settings, environment });
   });
   const catalogue = new CataloguePlanner(algorithms);
   const profile = profileOf(options, library);

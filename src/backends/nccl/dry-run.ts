@@ -3,9 +3,9 @@ import {
   explainCall,
   isOrdered,
   type LibraryName,
-  type NcclPin,
   type Planner,
   plannersOf,
+  type ResolvedPin,
   symmetricRefusal,
   unclaimedPlanner,
 } from "../../algorithms/index.ts";
@@ -39,7 +39,7 @@ export interface DryRunFacts {
   /** The GPUs of all ranks; left out where they are unknown. */
   readonly places?: readonly BusAddress[] | undefined;
   /** The pinned plan of every communicator. */
-  readonly pin?: NcclPin | undefined;
+  readonly pin?: ResolvedPin | undefined;
   /** Why NCCL does not take its usual plans in this process; left out where it does. */
   readonly unusual?: string | undefined;
 }
@@ -50,7 +50,7 @@ export class DryRun {
   /** The least compute capability of the devices here. */
   readonly #capability: number;
   readonly #size: number;
-  readonly #pin: NcclPin;
+  readonly #pin: ResolvedPin;
   readonly #places: readonly BusAddress[] | undefined;
   /** Why nothing is claimed about NCCL's plans. */
   readonly #unclaimed: string | undefined;

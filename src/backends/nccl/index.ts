@@ -1,6 +1,5 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 
-import { resolvePin } from "../../algorithms/index.ts";
 import type { OpenRequest, Probe } from "../../api/backend-entry.ts";
 import { firstLine } from "../../api/error-text.ts";
 import { type Backend, CommError } from "../../api/index.ts";
@@ -19,7 +18,7 @@ import {
   type NcclOptions,
   ncclOptionKinds,
 } from "./options.ts";
-import { needsVariables } from "./process/pinned-start.ts";
+import { needsVariables, reachingPin } from "./process/pinned-start.ts";
 import { PlanRecord } from "./process/plan-log.ts";
 import { awaitStarts } from "./process/start-variables.ts";
 
@@ -54,7 +53,7 @@ export function nccl(options: NcclOptions = {}): NcclBackend {
   assertCompareCalls("nccl", options.compareCalls);
   assertStaging(options.staging);
   assertStreams(options);
-  const pin = resolvePin(options.plan);
+  const pin = reachingPin(options.plan);
   const plans = new PlanRecord();
   return {
     name: "nccl",

@@ -1,6 +1,6 @@
 /** Opens sessions: all ranks in this process, or this process as one rank of a job. */
 import { hostname } from "node:os";
-import { assertRingSize, type NcclPin } from "../../algorithms/index.ts";
+import { assertRingSize, type ResolvedPin } from "../../algorithms/index.ts";
 import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
 import { CommAbortedError, CommTimeoutError, InvalidArgumentError } from "../../api/index.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
@@ -33,7 +33,7 @@ export interface Setup {
   /** True if calls accept arrays, which are copied; false by default. */
   readonly staging?: NcclOptions["staging"];
   /** The pinned plan; none by default. */
-  readonly pin?: NcclPin | undefined;
+  readonly pin?: ResolvedPin | undefined;
   /** Reason why NCCL's plans differ from the usual ones in this process, if they do. */
   readonly unusual?: string | undefined;
   /** Records NCCL's plans of a communicator since the previous call. */
@@ -183,7 +183,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
 function busIds(
   cuda: Libraries["cuda"],
   found: readonly RankPlacement[],
-  { rings }: NcclPin,
+  { rings }: ResolvedPin,
 ): string[] | undefined {
   try {
     return found.map(({ device }) => cuda.pciBusId(device));
@@ -251,7 +251,7 @@ function withHostNames(text: string): string {
 
 /** The session to open: number of ranks and pinned plan. */
 interface SetupRequest {
-  readonly pin: NcclPin;
+  readonly pin: ResolvedPin;
   readonly size: number;
   readonly plans: PlanRecord;
   readonly libraries: Libraries;
@@ -276,7 +276,7 @@ export function sessionSetup(
     timeoutMs,
     compareCalls,
     staging,
-    pin: { ...pin, ...processSettings.buffers() },
+    pin: { ...pin, ...processSettings.readOnce() },
     unusual: processSettings.unusual(),
     readPlans: log && ((comm) => plans.read(log, comm)),
   };

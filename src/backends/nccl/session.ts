@@ -27,7 +27,6 @@ import type { LocalRank } from "./device/local-rank.ts";
 import type { Progress } from "./device/progress.ts";
 import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { NcclOptions } from "./options.ts";
-import { pinnedVariables } from "./process/pinned-start.ts";
 import { afterPinnedStarts, startWithVariables, withVariables } from "./process/start-variables.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
@@ -371,7 +370,7 @@ function createChildren(
   discard: (comms: readonly NcclCommunicator[]) => void,
 ): NcclCommunicator[] | Promise<NcclCommunicator[]> {
   const { nccl } = libraries;
-  const variables = pinnedVariables(pin);
+  const { variables = {} } = pin;
   if (job === undefined) {
     // The split may have to wait. If the parent has ended meanwhile, its handles are invalid, and no child is created.
     const splitHere = () =>

@@ -323,7 +323,11 @@ test.each([
   ["--programs --against sim", "--against does not go with --programs"],
   ["program.mjs --against sim --counts 4", "--counts does not go with FILE"],
   ["program.mjs --against sim --collective gather", "--collective does not go with FILE"],
-  ["--against sim:protocol=LL,NCCL_PROTO=Simple", "--against: protocol is set twice"],
+  ["--against sim:NCCL_PROTO=LL,NCCL_PROTO=Simple", "--against: NCCL_PROTO is set twice"],
+  [
+    "--against sim:like=nccl-2.28,protocol=LL,NCCL_PROTO=Simple",
+    "plan.protocol: found it beside a variable of NCCL",
+  ],
 ])("%s: every option is used or refused", async (line, message) => {
   const { status, err } = await cli(`verify ${line}`);
   expect(status).toBe(2);

@@ -1,37 +1,51 @@
 /** Starts NCCL with a pinned plan: configuration, environment variables and graph file. */
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { graphFile, graphTopology, type NcclPin, withRing } from "../../../algorithms/index.ts";
+import {
+  graphFile,
+  graphTopology,
+  type NcclPin,
+  type ResolvedPin,
+  resolvePin,
+  withRing,
+} from "../../../algorithms/index.ts";
+import { InvalidArgumentError } from "../../../api/index.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
 import { privateFolder, withFiles } from "./private-files.ts";
 import { startWithVariables, type Variables, withVariables } from "./start-variables.ts";
 
 /** Limits on channels, as fields of `ncclConfig_t`. */
-export function pinnedConfig({ minChannels, maxChannels }: NcclPin): ConfigFields {
+export function pinnedConfig({ minChannels, maxChannels }: ResolvedPin): ConfigFields {
   return {
     ...(minChannels !== undefined && { minCTAs: minChannels }),
     ...(maxChannels !== undefined && { maxCTAs: maxChannels }),
   };
 }
 
-/** Values of NCCL_ALGO. Since 2.24 a list without an algorithm for a collective fails its calls, so some name theirs. */
-const algorithmNames = {
-  Ring: "Ring",
-  Tree: "allreduce:tree",
-  PAT: "reducescatter:pat;allgather:pat",
-} as const;
+/** Variables that NCCL reads at every start of a communicator. */
+const readAtStarts: readonly string[] = ["NCCL_ALGO", "NCCL_PROTO"];
 
-/** Algorithm and protocol, as variables. */
-export function pinnedVariables({ algorithm, protocol }: NcclPin): Variables {
-  return {
-    ...(algorithm !== undefined && { NCCL_ALGO: algorithmNames[algorithm] }),
-    ...(protocol !== undefined && { NCCL_PROTO: protocol }),
-  };
+/**
+ * A pin that reaches NCCL whole.
+ *
+ * @throws InvalidArgumentError for variables that NCCL reads once per process and that no field of a pin stands for.
+ */
+export function reachingPin(pin: NcclPin | undefined): ResolvedPin {
+  const resolved = resolvePin(pin);
+  const name = Object.keys(resolved.variables ?? {}).find((each) => !readAtStarts.includes(each));
+  if (name === undefined) return resolved;
+  throw new InvalidArgumentError(
+    {
+      headline: `nccl: plan.variables: found ${name}, which NCCL reads once per process`,
+      hint: `set ${name} in the environment of the process${name === "NCCL_NVLS_ENABLE" ? ", or nccl({ nvls })" : ""}`,
+    },
+    { field: "plan.variables" },
+  );
 }
 
 /** True if NCCL reads parts of the pinned plan from variables during its start. */
-export function needsVariables(pin: NcclPin): boolean {
-  return pin.rings !== undefined || Object.keys(pinnedVariables(pin)).length > 0;
+export function needsVariables({ rings, variables }: ResolvedPin): boolean {
+  return rings !== undefined || variables !== undefined;
 }
 
 /** A private folder for graph files during the start of a communicator. */
@@ -66,12 +80,11 @@ class GraphFolder {
  * first, and reads them with the pinned ring at the second.
  */
 export function startPinned<C extends { destroy(): void }>(
-  pin: NcclPin,
+  pin: ResolvedPin,
   places: readonly string[],
   start: () => C,
 ): C {
-  const variables = pinnedVariables(pin);
-  const { rings } = pin;
+  const { rings, variables = {} } = pin;
   if (rings === undefined || places.length === 1) return withVariables(variables, start);
   const folder = new GraphFolder();
   try {
@@ -108,12 +121,11 @@ export interface JobStart<C> {
 
 /** Like `startPinned`, for a job with one rank per process. Variables are set only after all ranks share an id. */
 export async function startPinnedJob<C extends JobCommunicator>(
-  pin: NcclPin,
+  pin: ResolvedPin,
   places: readonly string[],
   { agreeOnId, begin, share, cancelled }: JobStart<C>,
 ): Promise<C> {
-  const variables = pinnedVariables(pin);
-  const { rings } = pin;
+  const { rings, variables = {} } = pin;
   const start = async (which: "first" | "pinned", under: Variables): Promise<C> => {
     const id = await agreeOnId(which);
     return startWithVariables(under, () => begin(id), cancelled);

@@ -5,28 +5,30 @@ import { setPlanVariables } from "../discovery/known-versions.ts";
 import { PlanLogFile } from "./plan-log.ts";
 import { assertReachesNccl, isSetForStart } from "./start-variables.ts";
 
-/** NCCL's variables of buffer sizes. */
-const bufferVariables = {
+/** Variables of NCCL that give pinned numbers, each read once per process. */
+const numberVariables = {
   buffSize: "NCCL_BUFFSIZE",
   llBuffSize: "NCCL_LL_BUFFSIZE",
   ll128BuffSize: "NCCL_LL128_BUFFSIZE",
+  threads: "NCCL_NTHREADS",
+  ll128Threads: "NCCL_LL128_NTHREADS",
 } as const;
 
 const nvlsVariable = "NCCL_NVLS_ENABLE";
 
-type BufferField = keyof typeof bufferVariables;
+type NumberField = keyof typeof numberVariables;
 
-/** Buffer sizes other than NCCL's defaults. */
-export type BufferSizes = Pick<NcclPin, BufferField>;
+/** Numbers other than NCCL's defaults. */
+export type PinnedNumbers = Pick<NcclPin, NumberField>;
 
-const bufferFields = Object.keys(bufferVariables) as BufferField[];
+const numberFields = Object.keys(numberVariables) as NumberField[];
 
 /** Settings of the first world. */
 interface Settled {
-  /** Original values of the variables, used for unpinned sizes. */
-  readonly given: Readonly<Record<BufferField, string>>;
+  /** Original values of the variables, used for unpinned numbers. */
+  readonly given: Readonly<Record<NumberField, string>>;
   /** Values read by NCCL. */
-  readonly values: Readonly<Record<BufferField, string>>;
+  readonly values: Readonly<Record<NumberField, string>>;
   readonly log?: PlanLogFile;
 }
 
@@ -43,6 +45,8 @@ export class ProcessSettings {
   #nvls: boolean | undefined;
   /** Set variables that change plans; NCCL reads each once. */
   readonly #planVariables = new Set<string>();
+  /** Variables that the first world's pin has set. */
+  readonly #pinned = new Set<string>();
 
   constructor(env = process.env, makeLog = (): PlanLogFile => new PlanLogFile()) {
     this.#env = env;
@@ -52,23 +56,23 @@ export class ProcessSettings {
   /**
    * Fixes the settings; called before the first use of NCCL by a world. Returns NCCL's log file if plans are read.
    *
-   * @throws InvalidArgumentError for buffer sizes other than the first world's. UnsupportedError for `readPlan` if NCCL already
+   * @throws InvalidArgumentError for numbers other than the first world's. UnsupportedError for `readPlan` if NCCL already
    * runs without its log.
    */
-  settle(pin: BufferSizes, readPlan: boolean): PlanLogFile | undefined {
+  settle(pin: PinnedNumbers, readPlan: boolean): PlanLogFile | undefined {
     for (const name of setPlanVariables(this.#env)) {
-      if (!isSetForStart(name)) this.#planVariables.add(name);
+      if (!isSetForStart(name) && !this.#pinned.has(name)) this.#planVariables.add(name);
     }
     const settled = this.#settled;
     if (settled === undefined) return this.#first(pin, readPlan);
-    for (const field of bufferFields) {
+    for (const field of numberFields) {
       const requested = pin[field] === undefined ? settled.given[field] : text(pin[field]);
       const found = settled.values[field];
       if (requested === found) continue;
       throw new InvalidArgumentError(
         {
           headline: `nccl: plan.${field}: found ${words(requested)}, but NCCL runs in this process with ${words(found)}`,
-          hint: "NCCL reads buffer sizes once per process: give every world the same, or start another process",
+          hint: "NCCL reads it once per process: give every world the same, or start another process",
         },
         { field: `plan.${field}` },
       );
@@ -119,10 +123,10 @@ export class ProcessSettings {
     this.#nvls = requested;
   }
 
-  /** The effective buffer sizes, for predictions. */
-  buffers(): BufferSizes {
+  /** The effective numbers, for predictions. */
+  readOnce(): PinnedNumbers {
     const values = this.#settled?.values;
-    const given = bufferFields.filter((field) => (values?.[field] ?? "") !== "");
+    const given = numberFields.filter((field) => (values?.[field] ?? "") !== "");
     return Object.fromEntries(given.map((field) => [field, Number(values?.[field])]));
   }
 
@@ -134,18 +138,21 @@ export class ProcessSettings {
     return `${names.join(", ")} ${names.length === 1 ? "is" : "are"} set`;
   }
 
-  #first(pin: BufferSizes, readPlan: boolean): PlanLogFile | undefined {
-    const given = this.#sizes();
-    const pinned = bufferFields.filter((field) => pin[field] !== undefined);
+  #first(pin: PinnedNumbers, readPlan: boolean): PlanLogFile | undefined {
+    const given = this.#numbers();
+    const pinned = numberFields.filter((field) => pin[field] !== undefined);
     const named = [
-      ...pinned.map((field) => bufferVariables[field]),
+      ...pinned.map((field) => numberVariables[field]),
       ...(readPlan ? ["NCCL_DEBUG"] : []),
     ];
     if (named.length > 0) assertReachesNccl(named);
     // If no file can be created, this throws before any setting is fixed.
     const log = readPlan ? this.#makeLog() : undefined;
-    for (const field of pinned) this.#env[bufferVariables[field]] = text(pin[field]);
-    const values = this.#sizes();
+    for (const field of pinned) {
+      this.#pinned.add(numberVariables[field]);
+      this.#env[numberVariables[field]] = text(pin[field]);
+    }
+    const values = this.#numbers();
     if (log === undefined) {
       this.#settled = { given, values };
       return undefined;
@@ -156,9 +163,9 @@ export class ProcessSettings {
   }
 
   /** The values of the variables. */
-  #sizes(): Record<BufferField, string> {
-    const sizes = bufferFields.map((field) => [field, this.#env[bufferVariables[field]] ?? ""]);
-    return Object.fromEntries(sizes) as Record<BufferField, string>;
+  #numbers(): Record<NumberField, string> {
+    const found = numberFields.map((field) => [field, this.#env[numberVariables[field]] ?? ""]);
+    return Object.fromEntries(found) as Record<NumberField, string>;
   }
 }
 

@@ -10,7 +10,7 @@ const allowed = (
   variables: Record<string, string>,
   collective: NcclCollective = "allReduce",
 ): unknown => {
-  const { algorithm = "all", protocol = "all" } = ncclEnvironment(variables, collective).forced;
+  const { algorithm = "all", protocol = "all" } = ncclEnvironment(variables).forced(collective);
   return [`${algorithm}`, `${protocol}`];
 };
 
@@ -27,6 +27,12 @@ test.each([
   [{ NCCL_PROTO: "^LL,ll128" }, "all", "Simple"],
   [{ NCCL_PROTO: "LL;allreduce:^LL" }, "all", "LL128,Simple"],
   [{ NCCL_PROTO: "reduce:LL" }, "all", "all"],
+  // Words and entries without a letter do not count, as in NCCL.
+  [{ NCCL_ALGO: "", NCCL_PROTO: "^" }, "all", "LL,LL128,Simple"],
+  [{ NCCL_ALGO: ";allreduce:tree,,;", NCCL_PROTO: "allreduce::LL" }, "Tree", "LL"],
+  [{ NCCL_PAT_ENABLE: "0" }, "Tree,Ring", "all"],
+  [{ NCCL_PAT_ENABLE: "2", NCCL_ALGO: "^ring" }, "Tree,PAT", "all"],
+  [{ NCCL_PAT_ENABLE: "0", NCCL_ALGO: "^ring" }, "Tree", "all"],
 ])("%o allows %s with %s for an all-reduce", (variables, algorithm, protocol) => {
   expect(allowed(variables as Record<string, string>)).toEqual([algorithm, protocol]);
 });
@@ -45,12 +51,20 @@ describe("are refused by name", () => {
     [{ NCCL_ALGO: "all-reduce:tree" }, 'NCCL_ALGO: found "all-reduce"'],
     [{ NCCL_ALGO: "allreduce:tree;ring" }, 'NCCL_ALGO: found "ring"'],
     [{ NCCL_ALGO: "NVLS" }, "no plan of NVLS is known"],
+    [{ NCCL_ALGO: ";tree" }, "a collective before every entry but the first"],
+    [{ NCCL_ALGO: "allreduce:tree:ring" }, "one colon"],
+    [{ NCCL_ALGO: "constructor:tree" }, 'NCCL_ALGO: found "constructor"'],
+    [{ NCCL_ALGO: "tree, ring" }, 'NCCL_ALGO: found " ring"'],
+    [{ NCCL_PAT_ENABLE: "1" }, "0 or 2"],
+    [{ NCCL_NVLS_ENABLE: "off" }, "0, 1 or 2"],
+    [{ NCCL_MAX_CTAS: 1 }, "NCCL_MAX_CTAS: found 1, needs a text"],
     [{ NCCL_PROTO: "^LL,LL128,Simple" }, "at least one protocol"],
     [{ NCCL_MAX_CTAS: "0" }, "a whole number above 0"],
     [{ NCCL_MAX_CTAS: "1", NCCL_MAX_NCHANNELS: "1" }, "it once"],
     [{ NCCL_FOO: "1" }, "NCCL_FOO"],
   ])("%o", (variables, text) => {
-    const parse = (): unknown => ncclEnvironment(variables as Record<string, string>, "allReduce");
+    const parse = (): unknown =>
+      ncclEnvironment(variables as Record<string, string>).forced("allReduce");
     expect(parse).toThrow(InvalidArgumentError);
     expect(parse).toThrow(text);
   });
@@ -58,7 +72,7 @@ describe("are refused by name", () => {
 
 test("in-switch reduction is possible unless a variable excludes it", () => {
   const nvls = (variables: Record<string, string>): boolean =>
-    ncclEnvironment(variables, "allReduce").allowsNvls;
+    ncclEnvironment(variables).allowsNvls("allReduce");
   expect(nvls({})).toBe(true);
   expect(nvls({ NCCL_ALGO: "NVLS,Ring" })).toBe(true);
   expect(nvls({ NCCL_ALGO: "allreduce:tree" })).toBe(false);
@@ -70,7 +84,7 @@ test("numbers of threads beside multiples of a warp become the maximum", () => {
     variables: Record<string, string>,
     protocol: "LL" | "LL128" | "Simple",
   ): number => {
-    const { threads = 0, ll128Threads = 0 } = ncclEnvironment(variables, "allReduce").settings;
+    const { threads = 0, ll128Threads = 0 } = ncclEnvironment(variables).settings;
     return channelBudget({
       ...{ collective: "allReduce", algorithm: "Tree", protocol, topology: h200x8(8) },
       ...{ bytes: 65_536, channels: 64, threads: { threads, ll128Threads } },

@@ -34,8 +34,7 @@ describe("a graph file", () => {
 describe("a pin", () => {
   test("of channels is both limits", () => {
     expect(resolvePin({ channels: 5, protocol: "LL" })).toEqual({
-      ...{ minChannels: 5, maxChannels: 5, algorithm: undefined, protocol: "LL" },
-      rings: undefined,
+      ...{ minChannels: 5, maxChannels: 5, variables: { NCCL_PROTO: "LL" } },
     });
   });
 
@@ -48,6 +47,22 @@ describe("a pin", () => {
     ["no ranks", { rings: [] }, /rings: found \[\]/],
     ["rings as text", { rings: "0-1" }, /rings: found string, needs ranks in order/],
     ["a buffer", { llBuffSize: -1 }, /llBuffSize: found -1/],
+    ["a variable", { variables: { NCCL_ALGO: "trea" } }, /NCCL_ALGO: found "trea"/],
+    [
+      "a variable's value",
+      { variables: { NCCL_MAX_CTAS: 3 } },
+      /NCCL_MAX_CTAS: found 3, needs a text/,
+    ],
+    [
+      "a list beside",
+      { algorithm: "Ring", variables: { NCCL_ALGO: "tree" } },
+      /algorithm: found it beside/,
+    ],
+    [
+      "a limit beside",
+      { channels: 2, variables: { NCCL_MIN_CTAS: "2" } },
+      /minChannels: found it beside/,
+    ],
   ];
   test.each(bad)("is refused for %s that make no sense", (_, pin, message) => {
     expect(() => resolvePin(pin as NcclPin)).toThrow(message);
@@ -90,6 +105,26 @@ test("a communicator of a split has the rings of its own ranks", async () => {
     return half?.explain(call).chunkOf(0).order;
   });
   expect(orders[0]).toEqual([1, 2, 0]);
+  await world.close();
+});
+
+test("a pin's variables are what NCCL makes of them", async () => {
+  const variables = {
+    NCCL_ALGO: "ring;allreduce:tree,ring",
+    NCCL_PROTO: "^LL",
+    NCCL_MAX_CTAS: "3",
+  };
+  expect(resolvePin(resolvePin({ variables }))).toEqual(resolvePin({ variables }));
+  const backend = sim({ like: "nccl-2.28", plan: { variables } });
+  const world = await createWorld({ backend, size: 4 });
+  const call = { dtype: "float32", op: "sum" } as const;
+  const planned = (collective: "allReduce" | "reduce", count: number): unknown => {
+    const { algorithm, channels } = world.explain({ ...call, collective, count });
+    return `${algorithm}, ${channels}`;
+  };
+  expect(planned("allReduce", 2 ** 24)).toBe("Ring Simple, 3");
+  expect(planned("allReduce", 2 ** 10)).toBe("Tree LL128, 1");
+  expect(planned("reduce", 2 ** 24)).toBe("Ring Simple, 3");
   await world.close();
 });
 

@@ -3,12 +3,13 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { graphFile, graphTopology, h200x8 } from "../../../../../src/algorithms/index.ts";
+import { resolvePin } from "../../../../../src/algorithms/nccl/pin.ts";
 import { sessionSetup } from "../../../../../src/backends/nccl/open.ts";
 import {
   graphsWithRing,
   needsVariables,
   pinnedConfig,
-  pinnedVariables,
+  reachingPin,
   startPinned,
   startPinnedJob,
 } from "../../../../../src/backends/nccl/process/pinned-start.ts";
@@ -151,12 +152,20 @@ describe("variables", () => {
 test("limits go into the configuration, words into variables, Tree for all-reduces alone", () => {
   expect(pinnedConfig({ minChannels: 2, maxChannels: 4 })).toEqual({ minCTAs: 2, maxCTAs: 4 });
   expect(pinnedConfig({})).toEqual({});
-  expect(pinnedVariables({ algorithm: "Ring", protocol: "LL128" })).toEqual({
+  expect(reachingPin({ algorithm: "Ring", protocol: "LL128" }).variables).toEqual({
     NCCL_ALGO: "Ring",
     NCCL_PROTO: "LL128",
   });
-  expect(pinnedVariables({ algorithm: "Tree" })).toEqual({ NCCL_ALGO: "allreduce:tree" });
-  expect(pinnedVariables({})).toEqual({});
+  expect(reachingPin({ algorithm: "Tree" }).variables).toEqual({ NCCL_ALGO: "allreduce:tree" });
+  expect(reachingPin({ variables: { NCCL_PROTO: "^LL", NCCL_MAX_CTAS: "3" } })).toEqual({
+    maxChannels: 3,
+    variables: { NCCL_PROTO: "^LL" },
+  });
+  expect(reachingPin(undefined)).toEqual({});
+  for (const name of ["NCCL_DEBUG", "NCCL_NVLS_ENABLE"]) {
+    const pin = { variables: { [name]: "0" } };
+    expect(() => reachingPin(pin)).toThrow(`found ${name}, which NCCL reads once per process`);
+  }
 });
 
 /** A start that does with graph files what NCCL does, and notes what it saw. */
@@ -179,7 +188,7 @@ function fakeStarts(found: string) {
 
 test("the variables that change settings are known", () => {
   const choices = [{ algorithm: "Ring" }, { protocol: "LL" }, { rings: [1, 0] }] as const;
-  expect(choices.map(needsVariables)).toEqual([true, true, true]);
+  expect(choices.map((pin) => needsVariables(resolvePin(pin)))).toEqual([true, true, true]);
   expect([{}, { minChannels: 2 }, { buffSize: 4096 }].map(needsVariables)).not.toContain(true);
 });
 
@@ -187,7 +196,7 @@ describe("a pinned ring", () => {
   // GPUs 2, 3 and 6 of a larger machine.
   const found = graphFile(h200x8(3), [2, 3, 6]);
   const places = ["0000:1B:00.0", "0000:43:00.0", "0000:52:00.0"];
-  const pin = { algorithm: "Ring", rings: [0, 2, 1] } as const;
+  const pin = resolvePin({ algorithm: "Ring", rings: [0, 2, 1] });
 
   test("is given by a file like NCCL's own with another order", () => {
     const fake = fakeStarts(found);
@@ -251,7 +260,7 @@ describe("a pinned ring", () => {
   test("of a job delays no other start while its ranks meet, and sets no variable", async () => {
     const fake = fakeStarts(found);
     let met: (id: Uint8Array) => void = () => undefined;
-    const waiting = startPinnedJob({ algorithm: "Tree" }, places, {
+    const waiting = startPinnedJob(resolvePin({ algorithm: "Tree" }), places, {
       agreeOnId: () => {
         return new Promise<Uint8Array>((resolve) => {
           met = resolve;
@@ -389,7 +398,7 @@ describe("settings of a process", () => {
     const settings = new ProcessSettings(env);
     expect(settings.settle({ buffSize: 65_536 }, false)).toBeUndefined();
     expect(env).toEqual({ NCCL_BUFFSIZE: "65536" });
-    expect(settings.buffers()).toEqual({ buffSize: 65_536 });
+    expect(settings.readOnce()).toEqual({ buffSize: 65_536 });
     settings.settle({ buffSize: 65_536 }, false);
     expect(() => settings.settle({ buffSize: 4096 }, false)).toThrow(
       /plan.buffSize: found 4096, but NCCL runs in this process with 65536/,
@@ -403,7 +412,7 @@ describe("settings of a process", () => {
   test("a variable that was already set counts as the first world's", () => {
     const settings = new ProcessSettings({ NCCL_LL_BUFFSIZE: "32768" });
     settings.settle({ llBuffSize: 32_768 }, false);
-    expect(settings.buffers()).toEqual({ llBuffSize: 32_768 });
+    expect(settings.readOnce()).toEqual({ llBuffSize: 32_768 });
   });
 
   test("a variable that was already set holds for every world that pins nothing", () => {
@@ -412,7 +421,7 @@ describe("settings of a process", () => {
     settings.settle({}, false);
     settings.settle({}, false);
     settings.settle({ buffSize: 8_388_608 }, false);
-    expect(settings.buffers()).toEqual({ buffSize: 8_388_608 });
+    expect(settings.readOnce()).toEqual({ buffSize: 8_388_608 });
     expect(() => settings.settle({ buffSize: 4096 }, false)).toThrow(/found 4096.* with 8388608/);
     const pinned = new ProcessSettings({ NCCL_BUFFSIZE: "8388608" });
     pinned.settle({ buffSize: 4096 }, false);

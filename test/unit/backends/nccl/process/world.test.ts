@@ -2,6 +2,7 @@
 import { type Backend, createWorld } from "twinccl";
 import type { NcclPin } from "twinccl/nccl";
 import { expect, test } from "vitest";
+import { resolvePin } from "../../../../../src/algorithms/nccl/pin.ts";
 import { openLocal } from "../../../../../src/backends/nccl/open.ts";
 import { pinnedConfig } from "../../../../../src/backends/nccl/process/pinned-start.ts";
 import type { NcclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
@@ -15,7 +16,8 @@ interface StartVariables {
   readonly config: unknown;
 }
 
-function pinned(pin: NcclPin, fails = false) {
+function pinned(plan: NcclPin, fails = false) {
+  const pin = resolvePin(plan);
   const starts: StartVariables[] = [];
   const read: string[] = [];
   const { setup } = fakeGpus();
