@@ -11,6 +11,13 @@
 #include <string.h>
 #include <time.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* Devices of the machine, 9 at most. */
+#ifndef DEVICES
+#define DEVICES 8
+#endif
+
 typedef struct { char internal[128]; } ncclUniqueId;
 
 static uintptr_t next_address = (uintptr_t)1 << 44;
@@ -51,6 +58,7 @@ static int emptied(void) {
   unsigned sum = 0;
   for (size_t at = 0; at < read_bytes; at += 64) sum += read_through[at];
   sink = sum;
+  (void)sink;
   emptying_us += now_us() - began;
   return 0;
 }
@@ -72,15 +80,40 @@ EXPORT double inert_emptying_us(void) { return emptying_us; }
 /* CUDA runtime */
 EXPORT int cudaRuntimeGetVersion(int *version) { *version = 12080; return 0; }
 EXPORT int cudaDriverGetVersion(int *version) { *version = 12080; return 0; }
-EXPORT int cudaGetDeviceCount(int *count) { *count = 8; return 0; }
+/* The devices of the machine, and those of them that CUDA_VISIBLE_DEVICES shows, listed by number. */
+static int visible_devices(int *shown) {
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  int count = 0;
+  if (list == NULL) {
+    for (; count < DEVICES; count++) shown[count] = count;
+    return count;
+  }
+  while (count < DEVICES) {
+    char *end;
+    long device = strtol(list, &end, 10);
+    if (end == list || device < 0 || device >= DEVICES) break;
+    shown[count++] = (int)device;
+    if (*end != ',') break;
+    list = end + 1;
+  }
+  return count;
+}
+
+EXPORT int cudaGetDeviceCount(int *count) {
+  int shown[DEVICES];
+  *count = visible_devices(shown);
+  return *count > 0 ? 0 : 100;
+}
 EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
   *value = attribute == 75 ? 9 : 0;
   return 0;
 }
 EXPORT int cudaDeviceGetPCIBusId(char *id, int length, int device) {
+  int shown[DEVICES];
+  if (device >= visible_devices(shown)) return 101;
   strncpy(id, "0000:00:00.0", (size_t)length);
-  id[6] = (char)('0' + device);
+  id[6] = (char)('0' + shown[device]);
   return 0;
 }
 EXPORT int cudaDeviceCanAccessPeer(int *can, int device, int peer) {

@@ -13,7 +13,7 @@ export function buildInert() {
   process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
   const library = join(folder, "libinert.so");
   const source = fileURLToPath(new URL("inert.c", import.meta.url));
-  const flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter"];
+  const flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Wextra"];
   const { command, missing } = compilerHere();
   if (command === undefined) throw new Error(missing);
   const { status, stderr } = spawnSync(command, [...flags, "-o", library, source], {

@@ -21,7 +21,8 @@ export interface Backend {
   open(request: OpenRequest): Promise<Session>;
   /**
    * Opens this process's one rank of a job of several processes. Left out where all ranks of a world live in one process.
-   * Throws `RendezvousError` when not all come, and what `open` throws.
+   * Throws `RendezvousError` when not all come, and what `open` throws: `BackendUnavailableError` on all ranks or on none, after
+   * which all may join on another backend.
    */
   join?(request: JoinRequest): Promise<Session>;
 }

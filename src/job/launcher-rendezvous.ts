@@ -4,13 +4,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import type { JoinRequest } from "../api/backend-entry.ts";
-import { InvalidArgumentError } from "../api/index.ts";
+import { BackendUnavailableError, InvalidArgumentError } from "../api/index.ts";
 import {
   type LauncherEnvironment,
   launcherEnvironment,
   secretVariable,
   type Variables,
 } from "../api/world/launchers.ts";
+import { agreeOnBackend } from "./agreed-backend.ts";
 import { fileRendezvous } from "./file.ts";
 import { limits } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
@@ -36,22 +37,48 @@ export function launchedRank({ size }: JoinRequest): LauncherEnvironment | undef
   return found === 1 ? undefined : environment;
 }
 
-/** Joins the launcher's job, and opens this process's rank in it; leaves the job where that fails. */
-export async function joinLaunched<T>(
+/** A backend's part in the join of a launched job. */
+export interface JoiningBackend<Found, Opened> {
+  readonly name: string;
+  /**
+   * Finds what this rank needs on its host, before the rendezvous. Throws `BackendUnavailableError` where it is missing: then no
+   * rank of the job opens the backend.
+   */
+  find(): Promise<Found>;
+  /** Opens this rank, where all ranks have found what they need. */
+  open(membership: Membership, found: Found): Promise<Opened>;
+}
+
+/**
+ * Joins the launcher's job, and opens this process's rank in it; leaves the job where that fails.
+ *
+ * @throws BackendUnavailableError, on every rank, where one of them lacks what the backend needs: all may go on to another backend.
+ *   InvalidArgumentError where ranks pass different backends.
+ */
+export async function joinLaunched<Found, Opened>(
   environment: LauncherEnvironment,
   { timeoutMs, signal }: JoinRequest,
-  open: (membership: Membership) => Promise<T>,
-): Promise<T> {
+  { name, find, open }: JoiningBackend<Found, Opened>,
+): Promise<Opened> {
   const { rank, size } = environment;
   const jobId = shortJobId(environment.jobId);
-  const request = { jobId, rank, size, deadlineMs: timeoutMs, signal };
-  const membership = await rendezvousFor(environment).join(request);
+  const rendezvous = rendezvousFor(environment);
+  const found = await find().catch(unavailability);
+  const membership = await rendezvous.join({ jobId, rank, size, deadlineMs: timeoutMs, signal });
   try {
-    return await open(membership);
+    const missing = found instanceof BackendUnavailableError ? found : undefined;
+    await agreeOnBackend(membership, name, missing, { timeoutMs, signal });
+    return await open(membership, found as Found);
   } catch (error) {
     await membership.leave();
     throw error;
   }
+}
+
+/** Reason that the other ranks hear too; any other error is this rank's own. */
+function unavailability(error: unknown): BackendUnavailableError {
+  if (error instanceof BackendUnavailableError) return error;
+  throw error;
 }
 
 /** A job id that is too long to be one keeps its beginning, and a hash of the rest. */

@@ -219,6 +219,8 @@ function errorOf(value: Uint8Array, { rank: own, size, jobId, generation }: Memb
   const facts = { rank: own, size, comm: jobId, ranks: rank === undefined ? [] : [rank] };
   // An argument error stays one, so that no rank tries again.
   if (code === "ERR_COMM_ARG") return new InvalidArgumentError(words, facts);
+  // The ranks take another backend together, or none does.
+  if (code === "ERR_COMM_BACKEND") return new BackendUnavailableError(words, facts);
   // All ranks share the deadline.
   if (code === "ERR_COMM_TIMEOUT") return new CommTimeoutError(words, facts);
   return new RemoteRankError(words, facts);

@@ -63,7 +63,7 @@ export function assertBackend(
 
 /**
  * A backend that opens the first of `backends` with a successful probe; `world.selection` lists the tried ones.
- * `connect` joins the job of the first that can be joined; a simulation takes its turn where the job has one rank.
+ * `connect` takes the first that all ranks of the job can use; a simulation takes its turn where the job has one rank.
  * Only this choice falls through: a backend passed alone never does.
  *
  * @throws BackendUnavailableError, when opened, naming every backend and why it failed.
@@ -94,7 +94,10 @@ export function firstAvailable(...backends: readonly Backend[]): Backend {
   };
 }
 
-/** Joins the job on the first backend that is here; one without processes takes part where this process is the whole job. */
+/**
+ * Joins the job on the first backend that is available on all of its ranks: one that is missing on some fails on all, so that all
+ * go on to the next. A backend without processes takes part where this process is the whole job.
+ */
 async function joinFirst(backends: readonly Backend[], request: JoinRequest): Promise<Session> {
   const attempts: Attempt[] = [];
   const { name, size } = request;

@@ -31,17 +31,28 @@ export async function join(
   const job = launchedRank(request);
   const { rank, size, localRank } = job ?? { rank: 0, size: 1, localRank: 0 };
   const requested = requestedDevice(options, localRank);
+  const stream = ownStream(options);
   if (size > 1) {
     own.restrictTo(requested);
     disableRuntimeConnect();
   }
-  const { libraries, visible } = await findDevices(options);
-  const device = own.indexAmong(visible, requested);
-  if (device === undefined) throw notVisible(requested, visible, own, rank, size);
-  const place = { device, stream: ownStream(options) };
-  const setup = setupOf(libraries, size);
-  if (job === undefined) return openLocal(setup, [place], request.name);
-  return joinLaunched(job, request, (membership) => openJoined(setup, place, membership, request));
+  const find = async () => {
+    const { libraries, visible } = await findDevices(options);
+    const device = own.indexAmong(visible, requested);
+    if (device === undefined) throw notVisible(requested, visible, own, rank, size);
+    return { libraries, place: { device, stream } };
+  };
+  if (job === undefined) {
+    const { libraries, place } = await find();
+    return openLocal(setupOf(libraries, size), [place], request.name);
+  }
+  return joinLaunched(job, request, {
+    name: "nccl",
+    find,
+    // The process's settings for NCCL are final from here on.
+    open: (membership, { libraries, place }) =>
+      openJoined(setupOf(libraries, size), place, membership, request),
+  });
 }
 
 /** The device of this process: the named one, or the one of its local rank. */

@@ -2,7 +2,7 @@
 import { hostname } from "node:os";
 import { assertRingSize, type ResolvedPin } from "../../algorithms/index.ts";
 import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
-import { CommAbortedError, CommTimeoutError, InvalidArgumentError } from "../../api/index.ts";
+import { BackendUnavailableError, CommAbortedError, CommTimeoutError } from "../../api/index.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
 import { bootId } from "../../job/file-record.ts";
 import { openJob, type SessionOpener } from "../../job/job.ts";
@@ -193,12 +193,13 @@ function busIds(
   }
 }
 
-/** Refuses two ranks on one GPU, which hang NCCL or fail without the names of the ranks. */
+/** Refuses two ranks on one GPU, which hang NCCL or fail without the names of the ranks; on every rank alike. */
 function refuseShared(places: readonly string[], rank: number): void {
-  const place = places[rank] as string;
+  const seen = new Set<string>();
+  const place = places.find((each, at) => seen.add(each).size === at);
+  if (place === undefined) return;
   const ranks = places.flatMap((other, each) => (other === place ? [each] : []));
-  if (ranks.length === 1) return;
-  throw new InvalidArgumentError(
+  throw new BackendUnavailableError(
     {
       headline: `connect: ranks ${ranks.join(", ")} all use the GPU ${withHostNames(place)}`,
       hint: "one GPU per rank: the launcher's local rank chooses it, or nccl({ devices: [...] }). `twinccl launch --hosts N` imitates hosts, whose ranks may share one",

@@ -43,9 +43,12 @@ export function tcp(options: TcpOptions = {}): Backend {
       const job = launchedRank(request);
       if (job === undefined) return openAlone(setupOf(1), request.name);
       const setup = setupOf(job.size);
-      return joinLaunched(job, request, (membership) =>
-        openJoined(setup, { host, tls, compareCalls, job }, membership, request),
-      );
+      return joinLaunched(job, request, {
+        name: "tcp",
+        find: () => Promise.resolve(),
+        open: (membership) =>
+          openJoined(setup, { host, tls, compareCalls, job }, membership, request),
+      });
     },
   };
 }

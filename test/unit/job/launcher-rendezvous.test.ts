@@ -49,13 +49,22 @@ const alone: Variables = {
 };
 const request = { name: "world", size: 1, timeoutMs: 20_000, signal: undefined };
 
+/** A backend that needs nothing. */
+const opening = <T>(open: (membership: Membership) => Promise<T>) => ({
+  ...{ name: "test", find: () => Promise.resolve(), open },
+});
+
 test("a job id is kept within bounds, and apart from others", async () => {
   const jobIdOf = (end: string): Promise<string> => {
     const environment = read({ ...alone, PMIX_NAMESPACE: `${"ü".repeat(200)}${end}` });
-    return joinLaunched(environment, request, async (membership) => {
-      await membership.leave();
-      return membership.jobId;
-    });
+    return joinLaunched(
+      environment,
+      request,
+      opening(async (membership) => {
+        await membership.leave();
+        return membership.jobId;
+      }),
+    );
   };
   const ids = [await jobIdOf("a"), await jobIdOf("b")];
   for (const id of ids) expect(Buffer.byteLength(id)).toBeLessThanOrEqual(128);
@@ -65,10 +74,14 @@ test("a job id is kept within bounds, and apart from others", async () => {
 test("a job is left by a rank that cannot be opened", async () => {
   const environment = read({ ...alone, PMIX_NAMESPACE: `left-${process.pid}` });
   let joined: Membership | undefined;
-  const failing = joinLaunched(environment, request, (membership) => {
-    joined = membership;
-    return Promise.reject(new Error("no device"));
-  });
+  const failing = joinLaunched(
+    environment,
+    request,
+    opening((membership) => {
+      joined = membership;
+      return Promise.reject(new Error("no device"));
+    }),
+  );
   await expect(failing).rejects.toThrow("no device");
   expect(await errorOf((joined as Membership).rejoin())).toMatchObject({ code: "ERR_COMM_CLOSED" });
 });
