@@ -10,11 +10,18 @@ import { InvalidArgumentError } from "../../api/errors.ts";
 import { balancedTree } from "./connect.ts";
 import { levelsOf, type SearchResult, type Topology } from "./topology.ts";
 
-/** An element with its place in the file. */
-export interface XmlElement {
-  readonly name: string;
+/** A line of a file. */
+export interface XmlPlace {
+  /** The file's name in messages. */
+  readonly file: string;
   /** Counted from 1. */
   readonly line: number;
+}
+
+/** An element with its place. */
+export interface XmlElement {
+  readonly name: string;
+  readonly at: XmlPlace;
   readonly attributes: ReadonlyMap<string, string>;
   readonly children: readonly XmlElement[];
 }
@@ -37,45 +44,53 @@ const maxQuoted = 120;
 const token = /\s+|<!--[\s\S]*?-->|<(\/?)([A-Za-z]\w*)((?:\s+[A-Za-z]\w*="[^"<>&]*")*)\s*(\/?)>/y;
 const attribute = /([A-Za-z]\w*)="([^"]*)"/g;
 
-/** The root element of a text. */
-export function parseXml(text: string): XmlElement {
-  const top: OpenElement = { name: "", line: 1, attributes: new Map(), children: [] };
+/** The root element of a text; messages name the file. */
+export function parseXml(text: string, file: string): XmlElement {
+  const start = { file, line: 1 };
+  const top: OpenElement = { name: "", at: start, attributes: new Map(), children: [] };
   const open: OpenElement[] = [top];
   if (text.length > maxCharacters) {
     const found = `found ${text.length.toLocaleString("en")} characters`;
-    throw xmlFault(1, found, `at most ${maxCharacters.toLocaleString("en")}`);
+    throw xmlFault(start, found, `at most ${maxCharacters.toLocaleString("en")}`);
   }
-  let line = 1;
+  let at: XmlPlace = start;
   for (token.lastIndex = 0; token.lastIndex < text.length; ) {
-    const at = token.lastIndex;
+    const from = token.lastIndex;
     const found = token.exec(text);
-    if (found === null) throw xmlFault(line, `found ${snippet(text, at)}`, "a tag");
+    if (found === null) throw xmlFault(at, `found ${snippet(text, from)}`, "a tag");
     const [whole, closes, name = "", attributes = "", single] = found;
-    if (closes === "/") close(open, name, line, attributes + single);
+    if (closes === "/") close(open, name, at, attributes + single);
     else if (name !== "") {
-      const element = { name, line, attributes: attributesOf(attributes, line), children: [] };
+      const element = { name, at, attributes: attributesOf(attributes, at), children: [] };
       (open.at(-1) as OpenElement).children.push(element);
       if (open.length > maxDepth) {
-        throw xmlFault(line, `found <${name}> in ${open.length - 1} others`, "fewer of them");
+        throw xmlFault(at, `found <${name}> in ${open.length - 1} others`, "fewer of them");
       }
       if (single === "") open.push(element);
     }
-    line += whole.split("\n").length - 1;
+    const lines = whole.split("\n").length - 1;
+    if (lines > 0) at = { file, line: at.line + lines };
   }
   const last = open.at(-1) as OpenElement;
-  if (last !== top) throw xmlFault(line, `<${last.name}> of line ${last.line} is open`, "its end");
+  if (last !== top) {
+    throw xmlFault(at, `<${last.name}> of line ${last.at.line} is open`, "its end");
+  }
   const [root, second] = top.children;
-  if (root === undefined) throw xmlFault(line, "found no element", "<graphs>");
-  if (second !== undefined) throw xmlFault(second.line, "found a second root", "only one");
+  if (root === undefined) throw xmlFault(at, "found no element", "<graphs>");
+  if (second !== undefined) throw xmlFault(second.at, "found a second root", "only one");
   return root;
 }
 
-/** The error for a line of the file. */
-export function xmlFault(line: number, found: string, needed: string): InvalidArgumentError {
+/** The error for a line of a file. */
+export function xmlFault(
+  { file, line }: XmlPlace,
+  found: string,
+  needed: string,
+): InvalidArgumentError {
   const quoted = found.length > maxQuoted ? `${found.slice(0, maxQuoted)}…` : found;
   return new InvalidArgumentError(
     {
-      headline: `topology xml: line ${line}: ${quoted}, needs ${needed}`,
+      headline: `${file}: line ${line}: ${quoted}, needs ${needed}`,
       hint: "pass the text of a file that NCCL_GRAPH_DUMP_FILE wrote",
     },
     { field: "topology" },
@@ -83,35 +98,34 @@ export function xmlFault(line: number, found: string, needed: string): InvalidAr
 }
 
 /** The value of an attribute. */
-export function fieldOf({ attributes, name, line }: XmlElement, attribute: string): string {
+export function fieldOf({ attributes, name, at }: XmlElement, attribute: string): string {
   const value = attributes.get(attribute);
-  if (value === undefined) throw xmlFault(line, `<${name}> has no ${attribute}`, "one");
+  if (value === undefined) throw xmlFault(at, `<${name}> has no ${attribute}`, "one");
   return value;
 }
 
-/** Throws for an attribute that NCCL 2.28 does not write: it could say more than is read. */
+/** Throws for an attribute that NCCL does not write: it could say more than is read. */
 export function assertAttributes(
-  { attributes, name, line }: XmlElement,
+  { attributes, name, at }: XmlElement,
   known: readonly string[],
 ): void {
   for (const attribute of attributes.keys()) {
     if (known.includes(attribute)) continue;
-    throw xmlFault(line, `<${name}> has ${attribute}`, `${known.join(", ") || "none"} alone`);
+    throw xmlFault(at, `<${name}> has ${attribute}`, `${known.join(", ") || "none"} alone`);
   }
 }
 
-function close(open: OpenElement[], name: string, line: number, rest: string): void {
+function close(open: OpenElement[], name: string, at: XmlPlace, rest: string): void {
   const last = open.at(-1) as OpenElement;
-  if (rest !== "") throw xmlFault(line, `</${name}> has more than a name`, `</${name}>`);
+  if (rest !== "") throw xmlFault(at, `</${name}> has more than a name`, `</${name}>`);
   if (open.length > 1 && last.name === name) open.pop();
-  else
-    throw xmlFault(line, `found </${name}>`, open.length > 1 ? `</${last.name}>` : "a beginning");
+  else throw xmlFault(at, `found </${name}>`, open.length > 1 ? `</${last.name}>` : "a beginning");
 }
 
-function attributesOf(text: string, line: number): Map<string, string> {
+function attributesOf(text: string, at: XmlPlace): Map<string, string> {
   const attributes = new Map<string, string>();
   for (const [, name = "", value = ""] of text.matchAll(attribute)) {
-    if (attributes.has(name)) throw xmlFault(line, `${name} is given twice`, "it once");
+    if (attributes.has(name)) throw xmlFault(at, `${name} is given twice`, "it once");
     attributes.set(name, value);
   }
   return attributes;

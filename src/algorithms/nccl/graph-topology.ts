@@ -3,13 +3,20 @@
  *
  * A file holds the result of NCCL's search on one node, before it doubles the channels: graph 0 is the ring, graph 1 the tree.
  * The search of a communicator over several nodes finds the NICs too: each channel then begins and ends with a `net`. GPUs are
- * named by device; the lowest of a node is its first rank. The model that chooses algorithms is Hopper's over NVLink, so other
+ * named by device, and since NCCL 2.30 by rank too; without ranks the lowest device of a node is its first rank. The model that chooses algorithms is Hopper's over NVLink, so other
  * links within a node are an error.
  */
 import { type InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { connected, maxGraphChannels, type NodeGraph, type NodeGraphs } from "./connect.ts";
-import { assertAttributes, fieldOf, parseXml, type XmlElement, xmlFault } from "./graph-file.ts";
+import {
+  assertAttributes,
+  fieldOf,
+  parseXml,
+  type XmlElement,
+  type XmlPlace,
+  xmlFault,
+} from "./graph-file.ts";
 import { type CpuVendor, chainTree, plainTree, type Topology } from "./topology.ts";
 
 /** Nodes by the texts of NCCL's graph files. */
@@ -20,21 +27,27 @@ export interface GraphNodes {
   readonly cpu?: CpuVendor | undefined;
 }
 
-/** The graphs of one file, and its GPUs. */
+/** The graphs of one file. */
 interface NodeFile extends NodeGraphs {
-  readonly devices: readonly number[];
+  readonly at: XmlPlace;
+  /** The rank of its first GPU; left out where the file names none, as those before NCCL 2.30. */
+  readonly firstRank: number | undefined;
   /** True if its channels begin and end at a NIC. */
   readonly isJoined: boolean;
 }
 
 /**
- * The topology of graph files by number of ranks. Throws for a number other than 1 or that of the GPUs of all nodes.
+ * The topology of graph files by number of ranks. Throws for a number other than 1 or that of the GPUs of all nodes. Messages
+ * call the files by their names.
  *
  * @throws InvalidArgumentError for text that is no graph file, or that contradicts itself; UnsupportedError for other links.
  */
-export function graphTopology(graphs: string | GraphNodes): (ranks: number) => Topology {
+export function graphTopology(
+  graphs: string | GraphNodes,
+  names?: readonly string[],
+): (ranks: number) => Topology {
   const option = typeof graphs === "string" ? { xml: graphs } : graphs;
-  const files = filesOf(option);
+  const files = filesOf(option, names);
   const known = new Map<number, Topology>();
   return (ranks) => {
     const topology = known.get(ranks) ?? topologyOf(option, files, ranks);
@@ -44,16 +57,20 @@ export function graphTopology(graphs: string | GraphNodes): (ranks: number) => T
 }
 
 /** Reads equal texts once. */
-function filesOf({ xml, cpu, ...others }: GraphNodes): NodeFile[] {
+function filesOf(
+  { xml, cpu, ...others }: GraphNodes,
+  names: readonly string[] | undefined,
+): NodeFile[] {
   assertOptions("sim", { xml, cpu, ...others }, { xml: true, cpu: true }, { path: "topology" });
   if (cpu !== undefined && cpu !== "intel" && cpu !== "amd") {
     throw invalid("sim", "topology.cpu", textOf(cpu), '"intel" or "amd"');
   }
   const texts: readonly unknown[] = Array.isArray(xml) ? xml : [xml];
   const files = new Map<string, NodeFile>();
-  const read = texts.map((text) => {
+  const read = texts.map((text, place) => {
     if (typeof text !== "string") throw noText(text);
-    const file = files.get(text) ?? fileOf(text);
+    const name = names?.[place] ?? (texts.length > 1 ? `topology xml[${place}]` : "topology xml");
+    const file = files.get(text) ?? fileOf(text, name);
     files.set(text, file);
     return file;
   });
@@ -90,7 +107,24 @@ function topologyOf(
   if (ranks !== gpus) throw otherRanks(ranks, files, isOneText);
   const first = nodes.find(({ isJoined }) => isJoined !== nodes.length > 1);
   if (first !== undefined) throw otherNodes(nodes.length);
+  assertPlaces(nodes, isOneText);
   return connected(nodes, { name: nameOf(nodes, cpu), ...(nodes.length > 1 && { cpu }) });
+}
+
+/** Throws for a file with the ranks of another node. The one of many nodes may be of any. */
+function assertPlaces(nodes: readonly NodeFile[], isOneText: boolean): void {
+  let expected = 0;
+  for (const { at, firstRank, gpus } of nodes) {
+    const isOfAny = isOneText && nodes.length > 1;
+    const isRight = isOfAny ? (firstRank ?? 0) % gpus === 0 : (firstRank ?? expected) === expected;
+    if (!isRight) {
+      const needed = isOfAny
+        ? `a multiple of its ${gpus} GPUs`
+        : `rank ${expected}: files of nodes stand in the order of their ranks`;
+      throw xmlFault(at, `the ranks begin with ${firstRank}`, needed);
+    }
+    expected += gpus;
+  }
 }
 
 /** As many nodes of one kind as there are ranks for. */
@@ -165,25 +199,31 @@ const patterns: { readonly [id: number]: readonly number[] } = {
 
 /** One graph of a file, with the devices of every channel in place of ranks. */
 interface DeviceGraph extends NodeGraph {
-  readonly line: number;
+  readonly at: XmlPlace;
   readonly isJoined: boolean;
+  readonly gpus: readonly XmlElement[];
 }
 
-function fileOf(text: string): NodeFile {
-  const graphs = graphsOf(parseXml(text));
-  const ring = graphOf(graphs, ringId, "ring");
-  const tree = graphOf(graphs, treeId, "tree");
-  const devices = [...(ring.channels[0] as readonly number[])].sort((a, b) => a - b);
+function fileOf(text: string, name: string): NodeFile {
+  const root = parseXml(text, name);
+  const graphs = graphsOf(root);
+  const ring = graphOf(root.at, graphs, ringId, "ring");
+  const tree = graphOf(root.at, graphs, treeId, "tree");
+  const ranks = ranksOf([...ring.gpus, ...tree.gpus]);
+  const rankOf = (device: number): number => ranks?.get(device) ?? device;
+  const devices = [...(ring.channels[0] as readonly number[])];
+  devices.sort((a, b) => rankOf(a) - rankOf(b));
   for (const graph of [ring, tree]) assertSameDevices(graph, devices);
+  if (ranks !== undefined) assertConsecutive(devices.map(rankOf), ring.at);
   const { isJoined } = ring;
   if (tree.isJoined !== isJoined) {
     const has = isJoined ? "no <net>" : "<net>";
-    throw xmlFault(tree.line, `the tree has ${has}`, "the same as the ring");
+    throw xmlFault(tree.at, `the tree has ${has}`, "the same as the ring");
   }
   const gpus = devices.length;
   if (isJoined && gpus === 1 && tree.pattern !== plainTree) {
     throw xmlFault(
-      tree.line,
+      tree.at,
       `pattern ${tree.pattern} for one GPU`,
       `${plainTree}: the others take a second GPU`,
     );
@@ -193,20 +233,51 @@ function fileOf(text: string): NodeFile {
     ...graph,
     channels: graph.channels.map((channel) => channel.map((dev) => numbers.get(dev) as number)),
   });
-  return { gpus, devices, isJoined, ring: ranked(ring), tree: ranked(tree) };
+  const firstRank = ranks?.get(devices[0] as number);
+  const at = (ring.gpus[0] as XmlElement).at;
+  return { at, gpus, firstRank, isJoined, ring: ranked(ring), tree: ranked(tree) };
+}
+
+/** The rank of every device, where the elements have one. */
+function ranksOf(gpus: readonly XmlElement[]): ReadonlyMap<number, number> | undefined {
+  const isRanked = gpus[0]?.attributes.has("rank");
+  const ranks = new Map<number, number>();
+  const devices = new Map<number, number>();
+  for (const gpu of gpus) {
+    if (gpu.attributes.has("rank") !== isRanked) {
+      throw xmlFault(
+        gpu.at,
+        `<gpu> has ${isRanked ? "no " : ""}rank`,
+        "the same as the first <gpu>",
+      );
+    }
+    if (!isRanked) continue;
+    const [device, rank] = [deviceOf(gpu), integer(gpu, "rank")];
+    const known = ranks.get(device) ?? rank;
+    const owner = devices.get(rank) ?? device;
+    if (known !== rank) throw xmlFault(gpu.at, `rank ${rank} of a GPU`, `its rank ${known}`);
+    if (owner !== device) throw xmlFault(gpu.at, `rank ${rank} of two GPUs`, "a GPU for each");
+    ranks.set(device, rank);
+    devices.set(rank, device);
+  }
+  return isRanked ? ranks : undefined;
+}
+
+function assertConsecutive(ranks: readonly number[], at: XmlPlace): void {
+  if (ranks.every((rank, place) => rank === (ranks[0] as number) + place)) return;
+  throw xmlFault(at, `ranks ${ranks.join(", ")}`, "consecutive ones: ranks go node after node");
 }
 
 function graphsOf(root: XmlElement): Map<number, XmlElement> {
-  if (root.name !== "graphs") throw xmlFault(root.line, `found <${root.name}>`, "<graphs>");
+  if (root.name !== "graphs") throw xmlFault(root.at, `found <${root.name}>`, "<graphs>");
   assertAttributes(root, ["version"]);
   if (integer(root, "version") !== 1)
-    throw xmlFault(root.line, "found another version", 'version="1"');
+    throw xmlFault(root.at, "found another version", 'version="1"');
   const graphs = new Map<number, XmlElement>();
   for (const element of root.children) {
-    if (element.name !== "graph")
-      throw xmlFault(element.line, `found <${element.name}>`, "<graph>");
+    if (element.name !== "graph") throw xmlFault(element.at, `found <${element.name}>`, "<graph>");
     const id = integer(element, "id");
-    if (graphs.has(id)) throw xmlFault(element.line, `graph ${id} is given twice`, "it once");
+    if (graphs.has(id)) throw xmlFault(element.at, `graph ${id} is given twice`, "it once");
     graphs.set(id, element);
   }
   return graphs;
@@ -217,31 +288,36 @@ const graphAttributes = [
   ...["typeintra", "typeinter", "samechannels"],
 ];
 
-function graphOf(graphs: ReadonlyMap<number, XmlElement>, id: number, what: string): DeviceGraph {
+function graphOf(
+  file: XmlPlace,
+  graphs: ReadonlyMap<number, XmlElement>,
+  id: number,
+  what: string,
+): DeviceGraph {
   const element = graphs.get(id);
   if (element === undefined) {
     throw xmlFault(
-      1,
+      file,
       `found no graph with id="${id}"`,
       `the ${what} graph: NCCL would search for it again`,
     );
   }
   assertAttributes(element, graphAttributes);
-  const { line, children } = element;
+  const { at, children } = element;
   const pattern = integer(element, "pattern", patterns[id]);
   const count = integer(element, "nchannels");
   if (count < 1 || count !== children.length) {
-    throw xmlFault(line, `nchannels ${count}, and ${children.length} channels`, "as many of them");
+    throw xmlFault(at, `nchannels ${count}, and ${children.length} channels`, "as many of them");
   }
   if (count > maxGraphChannels) {
-    throw xmlFault(line, `nchannels ${count}`, `at most ${maxGraphChannels}, which NCCL doubles`);
+    throw xmlFault(at, `nchannels ${count}`, `at most ${maxGraphChannels}, which NCCL doubles`);
   }
   const channels = children.map(channelOf);
   const isJoined = channels[0]?.isJoined ?? false;
   const other = channels.findIndex((channel) => channel.isJoined !== isJoined);
   if (other >= 0) {
     throw xmlFault(
-      (children[other] as XmlElement).line,
+      (children[other] as XmlElement).at,
       `channel ${other} has ${isJoined ? "no <net>" : "<net>"}`,
       "the same as channel 0",
     );
@@ -249,7 +325,8 @@ function graphOf(graphs: ReadonlyMap<number, XmlElement>, id: number, what: stri
   const devices = channels.map((channel) => channel.devices);
   assertLinks(element, devices[0]?.length ?? 0);
   return {
-    ...{ line, pattern, isJoined, channels: devices },
+    ...{ at, pattern, isJoined, channels: devices },
+    gpus: channels.flatMap((channel) => channel.gpus),
     bandwidth: figure(element, "speedintra", "GB/s above 0"),
     interBandwidth: figure(element, "speedinter", "GB/s above 0"),
     interLatency: element.attributes.has("latencyinter")
@@ -267,7 +344,7 @@ const links = ["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "S
 function linkOf(element: XmlElement, attribute: "typeintra" | "typeinter"): string {
   const type = fieldOf(element, attribute);
   if (links.includes(type)) return type;
-  throw xmlFault(element.line, `${attribute} ${type}`, `one of ${links.join(", ")}`);
+  throw xmlFault(element.at, `${attribute} ${type}`, `one of ${links.join(", ")}`);
 }
 
 /** True for a network that NCCL takes LL128 over: it is no farther than the NIC of another GPU. */
@@ -280,7 +357,7 @@ function assertLinks(element: XmlElement, gpus: number): void {
   if (type === "NVL" || (gpus === 1 && type === "LOC")) return;
   throw new UnsupportedError(
     {
-      headline: `topology xml: line ${element.line}: typeintra ${type}: NCCL's model of it is not known here`,
+      headline: `${element.at.file}: line ${element.at.line}: typeintra ${type}: NCCL's model of it is not known here`,
       hint: "only models of nodes with NVLink (NVL) between all GPUs are",
     },
     { field: "topology" },
@@ -288,36 +365,41 @@ function assertLinks(element: XmlElement, gpus: number): void {
 }
 
 /** The GPUs of a channel, and whether a NIC stands before and after them. */
-function channelOf(channel: XmlElement): { devices: number[]; isJoined: boolean } {
-  const { name, line, children } = channel;
-  if (name !== "channel") throw xmlFault(line, `found <${name}>`, "<channel>");
+function channelOf(channel: XmlElement): {
+  readonly devices: number[];
+  readonly gpus: readonly XmlElement[];
+  readonly isJoined: boolean;
+} {
+  const { name, at, children } = channel;
+  if (name !== "channel") throw xmlFault(at, `found <${name}>`, "<channel>");
   assertAttributes(channel, []);
   const isJoined = children[0]?.name === "net";
-  const devices: number[] = [];
+  const gpus: XmlElement[] = [];
   children.forEach((element, place) => {
     const isEnd = isJoined && (place === 0 || place === children.length - 1);
     const needed = isEnd ? "net" : "gpu";
     if (element.name !== needed) {
       const order = "<gpu> elements, or these between two <net>";
-      throw xmlFault(element.line, `found <${element.name}>`, order);
+      throw xmlFault(element.at, `found <${element.name}>`, order);
     }
-    assertAttributes(element, ["dev"]);
-    const device = deviceOf(element);
-    if (!isEnd) devices.push(device);
+    assertAttributes(element, isEnd ? ["dev"] : ["dev", "rank"]);
+    deviceOf(element);
+    if (!isEnd) gpus.push(element);
   });
+  const devices = gpus.map(deviceOf);
   if (new Set(devices).size !== devices.length || devices.length === 0) {
-    throw xmlFault(line, `devices ${devices.join(", ")}`, "every GPU once");
+    throw xmlFault(at, `devices ${devices.join(", ")}`, "every GPU once");
   }
-  return { devices, isJoined };
+  return { devices, gpus, isJoined };
 }
 
 /** Checks that every channel has every GPU. */
-function assertSameDevices({ channels, line }: DeviceGraph, expected: readonly number[]): void {
+function assertSameDevices({ channels, at }: DeviceGraph, expected: readonly number[]): void {
   channels.forEach((channel, number) => {
-    const sorted = [...channel].sort((a, b) => a - b);
-    if (sorted.length === expected.length && sorted.every((dev, i) => dev === expected[i])) return;
+    const found = new Set(channel);
+    if (found.size === expected.length && expected.every((dev) => found.has(dev))) return;
     throw xmlFault(
-      line,
+      at,
       `channel ${number} has devices ${channel.join(", ")}`,
       `those of the first ring: ${expected.join(", ")}`,
     );
@@ -328,7 +410,7 @@ function assertSameDevices({ channels, line }: DeviceGraph, expected: readonly n
 function deviceOf(element: XmlElement): number {
   const value = fieldOf(element, "dev");
   if (/^(0x)?[0-9a-fA-F]{1,8}$/.test(value)) return Number.parseInt(value, 16);
-  throw xmlFault(element.line, `dev="${value}"`, "a hexadecimal number of at most 8 digits");
+  throw xmlFault(element.at, `dev="${value}"`, "a hexadecimal number of at most 8 digits");
 }
 
 function integer(element: XmlElement, attribute: string, known?: readonly number[]): number {
@@ -336,7 +418,7 @@ function integer(element: XmlElement, attribute: string, known?: readonly number
   const number = /^(0|[1-9]\d{0,8})$/.test(value) ? Number(value) : -1;
   const needed = known === undefined ? "an integer" : `one of ${known.join(", ")}`;
   if (number >= 0 && (known?.includes(number) ?? true)) return number;
-  throw xmlFault(element.line, `${attribute}="${value}"`, needed);
+  throw xmlFault(element.at, `${attribute}="${value}"`, needed);
 }
 
 /** A decimal number of GB/s or microseconds. */
@@ -344,5 +426,5 @@ function figure(element: XmlElement, attribute: string, needed: string, orZero =
   const value = fieldOf(element, attribute);
   const number = /^\d{1,6}(\.\d{1,12})?$/.test(value) ? Number(value) : -1;
   if (number > 0 || (orZero && number === 0)) return number;
-  throw xmlFault(element.line, `${attribute}="${value}"`, needed);
+  throw xmlFault(element.at, `${attribute}="${value}"`, needed);
 }

@@ -166,9 +166,11 @@ export function graphsWithRing(
   places: readonly string[],
 ): string {
   const devices = devicesIn(found);
+  // Since 2.30 the file names ranks too; here they follow from the places.
+  const unranked = found.replaceAll(/ rank="\d+"/g, "");
   const byPlace = places.map((_, rank) => rank).sort((a, b) => compare(places[a], places[b]));
   const position = (rank: number): number => byPlace.indexOf(rank);
-  return graphFile(withRing(graphTopology(found)(places.length), ring.map(position)), devices);
+  return graphFile(withRing(graphTopology(unranked)(places.length), ring.map(position)), devices);
 }
 
 function devicesIn(xml: string): number[] {

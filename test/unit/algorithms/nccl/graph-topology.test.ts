@@ -265,9 +265,14 @@ describe("a line that does not fit is refused with its number", () => {
       /line 2: <graph> has rails/,
     ],
     [
-      "a rank of a GPU",
+      "a rank of one GPU alone",
       changed('<gpu dev="0"', '<gpu dev="0" rank="0"'),
-      /line 4: <gpu> has rank, needs dev alone/,
+      /line 5: <gpu> has no rank, needs the same as the first <gpu>/,
+    ],
+    [
+      "another bus of a GPU",
+      changed('<gpu dev="0"', '<gpu dev="0" bus="0"'),
+      /needs dev, rank alone/,
     ],
     [
       "an element in a GPU",
@@ -330,6 +335,80 @@ describe("a line that does not fit is refused with its number", () => {
     const error = errorOf(xml);
     expect(error).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", field: "topology" });
     expect(error.message).toMatch(message);
+  });
+});
+
+describe("ranks of GPUs, which NCCL 2.30 writes", () => {
+  /** A text with the rank of each device. */
+  const ranked = (text: string, rankOf: (device: number) => number | string): string =>
+    text.replaceAll(
+      /<gpu dev="(\w+)"/g,
+      (tag, dev: string) => `${tag} rank="${rankOf(Number.parseInt(dev, 16))}"`,
+    );
+  const rings = [[0, 1, 2, 3]];
+  const alone = file(graph(0, 4, 30, rings), graph(1, 1, 30, rings));
+  const joined = joinedText(rings, rings, 1);
+
+  test("number the GPUs, and those without them are numbered by device", () => {
+    const mirrored = graphTopology(ranked(alone, (device) => 3 - device))(4);
+    expect(mirrored.channels[0]?.ring).toEqual([0, 3, 2, 1]);
+    expect(mirrored.channels[0]?.tree).toEqual(chainTree([0, 1, 2, 3]));
+    expect(graphTopology(ranked(alone, (device) => device))(4)).toEqual(graphTopology(alone)(4));
+  });
+
+  test("may be those of any node, where one file is that of all", () => {
+    const third = ranked(joined, (device) => 8 + device);
+    expect(graphTopology(third)(12)).toEqual(graphTopology(joined)(12));
+  });
+
+  test("are those of each node, where each has a file", () => {
+    const xml = [0, 1, 2].map((node) => ranked(joined, (device) => 4 * node + device));
+    const { name: _, ...read } = graphTopology({ xml })(12);
+    expect(graphTopology(joined)(12)).toMatchObject(read);
+    const swapped = [xml[0], xml[2], xml[1]] as string[];
+    expect(() => graphTopology({ xml: swapped })(12)).toThrow(
+      /topology xml\[1\]: line 5: the ranks begin with 8, needs rank 4/,
+    );
+  });
+
+  test.each([
+    ["a rank of two GPUs", (device: number) => device >> 1, /line 5: rank 0 of two GPUs/],
+    [
+      "ranks of other nodes between",
+      (device: number) => 2 * device,
+      /ranks 0, 2, 4, 6, needs cons/,
+    ],
+    ["no number", () => "x", /rank="x", needs an integer/],
+    ["a negative number", () => -1, /rank="-1", needs an integer/],
+    [
+      "other ranks than those of the node",
+      (device: number) => 4 + device,
+      /begin with 4, needs rank 0/,
+    ],
+  ])("are refused: %s", (_what, rankOf, message) => {
+    const error = (() => {
+      try {
+        return graphTopology(ranked(alone, rankOf))(4);
+      } catch (thrown) {
+        return thrown;
+      }
+    })();
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "topology" });
+    expect((error as CommError).message).toMatch(message);
+  });
+
+  test("are refused where ring and tree give a GPU two of them", () => {
+    const [ring, tree] = ranked(alone, (device) => device).split('id="1"') as [string, string];
+    const other = tree.replace('rank="0"', 'rank="9"');
+    expect(() => graphTopology(`${ring}id="1"${other}`)(4)).toThrow(
+      /rank 9 of a GPU, needs its rank 0/,
+    );
+  });
+
+  test("between which no node ends are refused", () => {
+    expect(() => graphTopology(ranked(joined, (device) => 2 + device))(8)).toThrow(
+      /the ranks begin with 2, needs a multiple of its 4 GPUs/,
+    );
   });
 });
 

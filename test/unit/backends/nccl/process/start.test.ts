@@ -219,6 +219,13 @@ describe("a pinned ring", () => {
     // Rank 0 is GPU 3, rank 1 GPU 2: the ring 3, 2, 6, 7 turned to begin at the first GPU.
     const ring = /<channel>\s+((?:<gpu dev="\w+"\/>\s+)+)/.exec(xml)?.[1]?.match(/0x\d/g);
     expect(ring).toEqual(["0x2", "0x6", "0x7", "0x3"]);
+    // NCCL 2.30 names the ranks too.
+    const rankOf = new Map([2, 3, 6, 7].map((device, place) => [device, [1, 0, 2, 3][place]]));
+    const ranked = four.replaceAll(
+      /dev="(0x\d)"/g,
+      (dev, text) => `${dev} rank="${rankOf.get(Number(text))}"`,
+    );
+    expect(graphsWithRing(ranked, [0, 1, 2, 3], bus)).toBe(xml);
   });
 
   test("leaves no variable or file when the start fails", () => {
