@@ -20,12 +20,12 @@ import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
 import { readText } from "./files.ts";
+import { machineHelp, machineNamed } from "./machines.ts";
 import {
   isNcclSetting,
   libraryNameOf,
   numbersOf,
   separateSettings,
-  topologyNameOf,
   withSetting,
 } from "./nccl-settings.ts";
 import { oneOf } from "./options.ts";
@@ -172,12 +172,12 @@ export const variantHelp = `BACKEND is a name and, after a colon, what is specia
 sim:allReduce=linear,seed=7, sim:like=nccl-2.28,protocol=LL, nccl:devices=0+1,protocol=LL,
 tcp:allReduce=ring. COLLECTIVE=NAME chooses an algorithm of the catalogue or of a file
 (sim:allReduce=./line.mjs), like=LIBRARY follows that library's plans, on the machine of
-topology=MACHINE (h200x8, h200-hosts). Settings pin NCCL's plans, and those that are followed:
+topology=MACHINE. Settings pin NCCL's plans, and those that are followed:
 algorithm=Ring, protocol=LL, channels=4, rings=0+2+1, or NCCL's variables, NCCL_ALGO=allreduce:tree.
 devices=0+1 are the GPUs of nccl. seed=N and schedule=random fix the order in which ranks of sim
 resume, executor=cpu is who moves their data, machine=FILE is the profile of their clock, from
 twinccl calibrate.
-`;
+${machineHelp}`;
 
 /**
  * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`. They override `settings`, the values
@@ -201,7 +201,7 @@ export async function variantBackend(
     else if (key === "schedule" && name === "sim") {
       schedule = oneOf(`${option}: schedule`, value, scheduleNames);
     } else if (key === "like") like = libraryNameOf(`${option}: like`, value);
-    else if (key === "topology") topology = topologyNameOf(`${option}: topology`, value);
+    else if (key === "topology") topology = machineNamed(`${option}: topology`, value);
     else if (key === "executor" && name === "sim") executor = value;
     else if (key === "machine" && name === "sim") machine = parseProfile(readText(value), value);
     else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);

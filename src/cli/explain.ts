@@ -16,10 +16,10 @@ import {
   programName,
   resolvePin,
   type Topology,
-  type TopologyName,
-  topologies,
+  type TopologyOption,
   withRing,
 } from "../algorithms/index.ts";
+import { machineOf } from "../algorithms/nccl/index.ts";
 import {
   createWorld,
   type Explanation,
@@ -32,14 +32,8 @@ import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.
 import { maxRanks, opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { variantBackend } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import {
-  libraryNameOf,
-  machineNames,
-  type NcclChoice,
-  ncclChoice,
-  ncclSettingsHelp,
-  topologyNameOf,
-} from "./nccl-settings.ts";
+import { machineHelp, machineNamed, machineOption } from "./machines.ts";
+import { libraryNameOf, type NcclChoice, ncclChoice, ncclSettingsHelp } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 import { refuseOneRankEach } from "./placement.ts";
@@ -55,7 +49,7 @@ const options = {
     value: "LIBRARY",
     help: "follow this library's plans: nccl-2.27 to 2.30, torch-2.10 to 2.14",
   },
-  topology: { value: "MACHINE", help: `whose plans: ${machineNames} (h200x8)` },
+  ...machineOption,
   nccl: { value: "SETTINGS", help: "how NCCL is set up (default)" },
   against: { value: "SETTINGS", help: "compare NCCL's plan with the one under these settings" },
   element: { value: "I", help: "only element I of the output: its chunk, and how it is folded" },
@@ -76,6 +70,7 @@ COLLECTIVE: ${builtCollectives.join(" ")}
 
 ${optionLines(options)}
 ${algorithmFileHelp}
+${machineHelp}
 ${ncclSettingsHelp}
 Examples:
   twinccl explain all-reduce --count 1M
@@ -83,6 +78,7 @@ Examples:
   twinccl explain all-reduce --ranks 4 --count 10 --algorithm ./line.mjs
   twinccl explain all-reduce --count 1M --element 5376
   twinccl explain reduce-scatter --topology h200-hosts --ranks 16
+  twinccl explain all-reduce --topology graph.xml --ranks 16 --count 1M
   twinccl explain all-reduce --count 1M --against NCCL_MAX_NCHANNELS=4
 
 Exit status: 0, or 2 for wrong usage and calls that are too large to be explained.
@@ -192,8 +188,8 @@ function libraryFor(parsed: ExplainOptions, size: number): LibraryName | undefin
 }
 
 /** The machine of `--topology`. */
-function machineIn(parsed: ExplainOptions): TopologyName {
-  return topologyNameOf("--topology", parsed.text("topology") ?? "h200x8");
+function machineIn(parsed: ExplainOptions): TopologyOption {
+  return machineNamed("--topology", parsed.text("topology") ?? "h200x8");
 }
 
 /** Largest world that follows NCCL by default. */
@@ -217,7 +213,7 @@ function planPairOf(
   const against = parsed.text("against");
   const needsPlan = parsed.has("element") && isPlanned(question.collective);
   if (against === undefined && !needsPlan) return undefined;
-  const machine = { library, topology: topologies[machineIn(parsed)](size) };
+  const machine = { library, topology: machineOf(machineIn(parsed))(size) };
   const plan = planOf(question, machine, ncclChoice("--nccl", parsed.text("nccl")));
   const setup = ncclChoice("--against", against);
   const other = against === undefined ? undefined : planOf(question, machine, setup);

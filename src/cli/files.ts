@@ -12,13 +12,14 @@ import {
 import { dirname, resolve } from "node:path";
 import { UsageError } from "./context.ts";
 
-/** The text of a file. */
-export function readText(path: string): string {
-  if (!existsSync(path)) throw new UsageError(`there is no file ${path}`);
+/** The text of a file, which an option may name. */
+export function readText(path: string, option?: string): string {
+  const where = option === undefined ? "" : `${option}: `;
+  if (!existsSync(path)) throw new UsageError(`${where}there is no file ${path}`);
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    throw new UsageError(`${path} cannot be read: ${reasonOf(error)}`);
+    throw new UsageError(`${where}${path} cannot be read: ${reasonOf(error)}`);
   }
 }
 

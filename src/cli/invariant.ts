@@ -11,16 +11,17 @@ import {
   libraryOf,
   type NcclCollective,
   type PricedSettings,
-  topologies,
   type Witness,
 } from "../algorithms/index.ts";
+import { machineOf } from "../algorithms/nccl/index.ts";
 import { alignedTable } from "../api/error-text.ts";
 import { namedReduceOps, type ReduceOp } from "../api/index.ts";
 import type { MeasuredCollective } from "../bench/index.ts";
 import { parseSize } from "../bench/index.ts";
 import { opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { libraryNameOf, machineNames, ncclVariables, topologyNameOf } from "./nccl-settings.ts";
+import { machineHelp, machineNamed } from "./machines.ts";
+import { libraryNameOf, ncclVariables } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 
 const options = {
@@ -32,7 +33,7 @@ const options = {
   root: { short: "r", value: "RANK", help: "root of a reduce (0)" },
   nccl: { value: "SETTINGS", help: "NCCL's environment variables, with commas between" },
   like: { value: "LIBRARY,…", help: "versions: nccl-2.27 to 2.30, torch-2.10 to 2.14 (nccl-2.28)" },
-  topology: { value: "MACHINE,…", help: `machines: ${machineNames} (h200x8)` },
+  topology: { value: "MACHINE,…", help: "machines (h200x8)" },
   ask: { value: "NAMES", help: `some of ${dependences.join(", ")}` },
   json: { help: "print one JSON document" },
 } as const satisfies OptionTable;
@@ -56,7 +57,7 @@ ${optionLines(options)}
 SETTINGS as NCCL parses them: NCCL_ALGO and NCCL_PROTO name collectives before a colon, have
 semicolons between and exclude after ^. Also NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS (or …_CTAS),
 NCCL_NTHREADS, NCCL_LL128_NTHREADS, NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE.
-
+${machineHelp}
 Examples:
   twinccl invariant all-reduce -d bfloat16 --count 5120..10M --nccl NCCL_ALGO=allreduce:tree
   twinccl invariant all-reduce --ranks 4,8 --ask ranks --nccl NCCL_ALGO=allreduce:tree
@@ -99,7 +100,7 @@ function questionOf(
   const machines = parsed
     .text("topology")
     ?.split(",")
-    .map((name) => topologies[topologyNameOf("--topology", name)]);
+    .map((name) => machineOf(machineNamed("--topology", name)));
   const ask = parsed
     .text("ask")
     ?.split(",")

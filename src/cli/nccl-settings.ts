@@ -8,8 +8,6 @@ import {
   libraryNames,
   libraryOf,
   type NcclVariables,
-  type TopologyName,
-  topologies,
 } from "../algorithms/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { UsageError } from "./context.ts";
@@ -117,16 +115,6 @@ function field(option: string, name: string, value: string): NcclSetup {
 export function numbersOf(option: string, name: string, value: string): number[] {
   if (/^\d{1,9}(\+\d{1,9})*$/.test(value)) return value.split("+").map(Number);
   throw new UsageError(`${option}: ${name}: found "${value}", needs numbers such as 0+2+1`);
-}
-
-const machines = Object.keys(topologies) as TopologyName[];
-
-/** Names of machines with known plans, for help texts. */
-export const machineNames = machines.join(" or ");
-
-/** The machine of that name. */
-export function topologyNameOf(option: string, name: string): TopologyName {
-  return oneOf(option, name, machines);
 }
 
 /** The library of `--like`. */

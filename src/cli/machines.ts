@@ -1,0 +1,64 @@
+/** Machines on the command line: a name, hosts with a network of another speed, or graph files of NCCL. */
+import {
+  graphTopology,
+  type TopologyName,
+  type TopologyOption,
+  topologies,
+} from "../algorithms/index.ts";
+import { maxRanks } from "./args.ts";
+import { UsageError } from "./context.ts";
+import { readText } from "./files.ts";
+
+const names = Object.keys(topologies) as TopologyName[];
+
+/** The option's row in a command's table. */
+export const machineOption = {
+  topology: { value: "MACHINE", help: "whose plans (h200x8)" },
+} as const;
+
+/** The meaning of MACHINE, for help texts. */
+export const machineHelp = `MACHINE is h200x8, eight H200 of one node; h200-hosts, an H200 on each host and sockets at 10 Gb/s;
+h200-hosts@25, the same at 25 Gb/s; or FILE.xml of NCCL_GRAPH_DUMP_FILE, for nodes that are alike.
+A.xml+B.xml has the file of each node. FILE.xml@amd: AMD's processors (Intel's).
+`;
+
+/**
+ * The machine of that name.
+ *
+ * @throws UsageError for an unknown name or a missing file, InvalidArgumentError with file and line for one that is no graph
+ * file or contradicts itself.
+ */
+export function machineNamed(option: string, text: string): TopologyOption {
+  const name = names.find((each) => each === text);
+  if (name !== undefined) return name;
+  const speed = /^h200-hosts@(.*)$/.exec(text)?.[1];
+  if (speed !== undefined) return hostsAt(option, speed);
+  if (/[./\\]/.test(text)) return graphsOf(option, text);
+  throw new UsageError(
+    `${option}: found "${text}", needs one of ${names.join(", ")}, h200-hosts@SPEED, or graph files of NCCL such as graph.xml`,
+  );
+}
+
+/** Hosts of one GPU with sockets at a speed, as many as there are ranks. */
+function hostsAt(option: string, speed: string): TopologyOption {
+  const gigabitsPerSecond = /^\d{1,6}(\.\d{1,6})?$/.test(speed) ? Number(speed) : 0;
+  if (gigabitsPerSecond > 0) {
+    return { hosts: maxRanks, gpusPerHost: 1, network: { kind: "socket", gigabitsPerSecond } };
+  }
+  throw new UsageError(
+    `${option}: found "h200-hosts@${speed}", needs the network's Gb/s above 0, such as h200-hosts@25`,
+  );
+}
+
+/** Nodes by their graph files. They are read here too, because only here they have names. */
+function graphsOf(option: string, text: string): TopologyOption {
+  const [, files = "", cpu] = /^(.*?)(?:@(amd|intel))?$/s.exec(text) ?? [];
+  const paths = files.split(/[+,]/);
+  const texts = paths.map((path) => readText(path, option));
+  const machine = {
+    xml: texts.length === 1 ? (texts[0] as string) : texts,
+    ...(cpu !== undefined && { cpu: cpu as "amd" | "intel" }),
+  };
+  graphTopology(machine, paths);
+  return machine;
+}
