@@ -21,17 +21,34 @@ const file = fileURLToPath(
 /** Fits one after another: the pull towards the first numbers is gone after the second. */
 const fits = 3;
 
-/** A value as TypeScript, in the format of the repository. */
-function literal(value, indent = "") {
-  if (Array.isArray(value)) {
-    const inline = `[${value.map((each) => literal(each)).join(", ")}]`;
-    if (inline.length < 90) return inline;
-    return `[\n${value.map((each) => `${indent}  ${literal(each)},\n`).join("")}${indent}]`;
-  }
+/** Characters of a line. */
+const width = 100;
+
+const nameOf = (name) => (/^[\w$]+$/.test(name) ? name : JSON.stringify(name));
+
+/** A value on one line. */
+function inlineOf(value) {
+  if (Array.isArray(value)) return `[${value.map(inlineOf).join(", ")}]`;
   if (typeof value !== "object") return JSON.stringify(value);
-  const fields = Object.entries(value).map(
-    ([name, field]) => `${indent}  ${name}: ${literal(field, `${indent}  `)},\n`,
-  );
+  const fields = Object.entries(value).map(([name, each]) => `${nameOf(name)}: ${inlineOf(each)}`);
+  return `{ ${fields.join(", ")} }`;
+}
+
+/** A value as TypeScript, in the format of the repository; `used` are the characters before it on its line. */
+function literal(value, indent = "", used = 0) {
+  const inline = inlineOf(value);
+  if (typeof value !== "object") return inline;
+  // Objects of numbers stay one number a line, so that a fit changes only its lines.
+  const isShort = Array.isArray(value) || Array.isArray(Object.values(value)[0]);
+  if (isShort && used + inline.length < width) return inline;
+  const inner = `${indent}  `;
+  if (Array.isArray(value)) {
+    return `[\n${value.map((each) => `${inner}${literal(each, inner)},\n`).join("")}${indent}]`;
+  }
+  const fields = Object.entries(value).map(([name, each]) => {
+    const start = `${inner}${nameOf(name)}: `;
+    return `${start}${literal(each, inner, start.length)},\n`;
+  });
   return `{\n${fields.join("")}${indent}}`;
 }
 

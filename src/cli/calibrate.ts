@@ -136,8 +136,11 @@ function measuredText(measured: Calibration["profile"]["measured"]): string {
     text: (value: number) => string,
   ): string => (least === most ? text(least) : `${text(least)} to ${text(most)}`);
   return Object.entries(measured)
-    .map(([collective, { ranks, bytes }]) => {
-      return `${collective} (${range(ranks, String)} ranks, ${range(bytes, sizeText)})`;
-    })
-    .join(", ");
+    .flatMap(([collective, { modes }]) =>
+      Object.entries(modes).map(([mode, { ranks, bytes }]) => {
+        const ranges = `${range(ranks, String)} ranks, ${range(bytes, sizeText)}`;
+        return `\n#   ${collective}, ${mode}: ${ranges}`;
+      }),
+    )
+    .join("");
 }

@@ -1,6 +1,7 @@
 /** The time of calls on a measured machine: of NCCL's plans, and of collectives that are sends and receives of one group. */
 import { bytesOf } from "../../api/index.ts";
 import {
+  type CallMode,
   callUs,
   extrapolationOf,
   type MachineProfile,
@@ -33,10 +34,11 @@ export class MachineClock {
     const asked = question.collective === "barrier" ? barrierOf(question) : question;
     const call = this.#callOf(asked, counts);
     if (call === "unknown") return undefined;
-    const { memory } = mode;
-    const found = { ...mode, memory: question.place === undefined ? memory : "symmetric" } as const;
+    const memory = question.place === undefined ? mode.memory : "symmetric";
+    const found: CallMode = { ...mode, memory };
     const us = call === undefined ? 0 : callUs(numbers, call, found);
-    const why = extrapolationOf(this.#profile, timedQuestion(asked, counts));
+    const timed = { ...timedQuestion(asked, counts), mode: found };
+    const why = extrapolationOf(this.#profile, timed, call);
     const on = `${machine}, NCCL ${nccl}`;
     // The clock counts picoseconds.
     const ns = Math.round(us * 1e6) / 1000;

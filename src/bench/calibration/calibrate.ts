@@ -6,6 +6,7 @@ import {
   type MachineProfile,
   type Measurement,
   machineProfiles,
+  modeText,
   type ProfileOrigin,
   type Residual,
   testedBytes,
@@ -174,12 +175,7 @@ export function callText({
   collective,
   mode,
 }: Pick<NextCall["question"], "collective" | "mode">): string {
-  const words = [
-    mode.awaited ? "awaited" : mode.launch === "graph" ? "recorded" : "call by call",
-    ...(mode.memory === "symmetric" ? ["symmetric"] : []),
-    ...(mode.processes === "one" ? ["one process"] : []),
-  ];
-  return `${collective}, ${words.join(", ")}`;
+  return `${collective}, ${modeText(mode)}`;
 }
 
 /** One line about a call to measure. */

@@ -22,9 +22,13 @@ describe("calibrate", () => {
     const { status, out: text, err } = await cli(`calibrate ${results} --out ${out}`);
     expect({ status, err }).toEqual({ status: 0, err: "" });
     expect(text).toMatch(/^# mine: 8 x NVIDIA H200, NCCL 2\.28\.9; \d+ measured calls\n/);
-    expect(text).toMatch(/ {2}allReduce, recorded +Ring LL +1 KiB +1 +\d+\.\d +\d+\.\d\n/);
+    expect(text).toMatch(
+      / {2}allReduce, recorded, ordinary memory +Ring LL +1 KiB +1 +\d+\.\d +\d+\.\d\n/,
+    );
     expect(text).toMatch(/\n# all: \d\.\d % off \(mean\), \d+\.\d % \(worst\)\n/);
-    expect(text).toContain("allGather (8 ranks, 128 B to 512 MiB)");
+    expect(text).toContain(
+      "\n#   allGather, recorded, ordinary memory: 8 ranks, 128 B to 512 MiB\n",
+    );
     expect(text).toMatch(/# worth measuring next:\n# {3}\w+, recorded.* ranks, /);
     const profile = parseProfile(readFileSync(out, "utf8"), out);
     expect(profile).toMatchObject({ name: "mine", topology: "h200x8", sources: ["eight.json"] });

@@ -6,10 +6,15 @@
  */
 import { topologies } from "../hosts.ts";
 import type { TimedCall } from "./call.ts";
-import { type CallMode, callUs } from "./model.ts";
+import { type CallMode, callUs, modeText } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
-import type { MachineProfile, MeasuredCalls } from "./profile.ts";
-import { type TimedQuestion, testedBytes, timedCall } from "./question.ts";
+import type {
+  MachineProfile,
+  MeasuredCalls,
+  MeasuredCollective,
+  MeasuredRange,
+} from "./profile.ts";
+import { choiceNameOf, type TimedQuestion, testedBytes, timedCall } from "./question.ts";
 
 /** A measured call. */
 export interface Measurement extends TimedQuestion {
@@ -70,7 +75,7 @@ export function fitProfile(
   };
   const found = leastSquares(errors, from).map((log) => Number(Math.exp(log).toPrecision(4)));
   const numbers = withNumbers(start.numbers, paths, found);
-  const measured = measuredOf(timed.map(({ measurement }) => measurement));
+  const measured = measuredOf(timed);
   const residuals = timed.map(({ measurement, call }) => {
     return { measurement, modelUs: callUs(numbers, call, measurement.mode) };
   });
@@ -97,19 +102,53 @@ function timedOf(
   });
 }
 
-/** Ranges by collective. */
-function measuredOf(measurements: readonly Measurement[]): Record<string, MeasuredCalls> {
+/** The measured calls by collective. */
+function measuredOf(calls: readonly Timed[]): Record<string, MeasuredCollective> {
+  const names = [...new Set(calls.map(({ measurement }) => measurement.collective))];
+  return Object.fromEntries(
+    names.map((name) => {
+      const group = calls.filter(({ measurement }) => measurement.collective === name);
+      const sizes = group.map(({ measurement }) => testedBytes(measurement));
+      const modes = rangesBy(group, ({ measurement }) => modeText(measurement.mode));
+      const exact = rangesBy(group, ({ call }) => choiceNameOf(call));
+      const choices = Object.fromEntries(
+        Object.entries(exact).map(([choice, { ranks, bytes }]) => {
+          return [choice, { ranks, bytes: upToNext(bytes, sizes) }];
+        }),
+      );
+      const dtypes = [...new Set(group.map(({ measurement }) => measurement.dtype))];
+      return [name, { modes, choices, dtypes }];
+    }),
+  );
+}
+
+function rangesBy(
+  calls: readonly Timed[],
+  nameOf: (call: Timed) => string,
+): Record<string, MeasuredCalls> {
   const found: Record<string, MeasuredCalls> = {};
-  for (const measurement of measurements) {
-    const { collective, ranks } = measurement;
-    const bytes = testedBytes(measurement);
-    const known = found[collective] ?? { ranks: [ranks, ranks], bytes: [bytes, bytes] };
-    found[collective] = {
-      ranks: [Math.min(known.ranks[0], ranks), Math.max(known.ranks[1], ranks)],
-      bytes: [Math.min(known.bytes[0], bytes), Math.max(known.bytes[1], bytes)],
-    };
+  for (const each of calls) {
+    const { ranks } = each.measurement;
+    const bytes = testedBytes(each.measurement);
+    const name = nameOf(each);
+    const known = found[name] ?? { ranks: [ranks, ranks], bytes: [bytes, bytes] };
+    found[name] = { ranks: withValue(known.ranks, ranks), bytes: withValue(known.bytes, bytes) };
   }
   return found;
+}
+
+function withValue([least, most]: MeasuredRange, value: number): MeasuredRange {
+  return [Math.min(least, value), Math.max(most, value)];
+}
+
+/** NCCL changes its choice somewhere between two measured sizes, so that a choice's range reaches up to the next ones. */
+function upToNext([least, most]: MeasuredRange, sizes: readonly number[]): MeasuredRange {
+  const below = sizes.filter((size) => size < least);
+  const above = sizes.filter((size) => size > most);
+  return [
+    below.length === 0 ? least : Math.max(...below) + 1,
+    above.length === 0 ? most : Math.min(...above) - 1,
+  ];
 }
 
 /** The arguments with the least sum of squares of the errors near `origin`. */

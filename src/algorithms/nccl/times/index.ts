@@ -1,5 +1,6 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
 
+export { type CallChoice, type CallTime, choiceOf, extrapolationOf, timeOf } from "./answer.ts";
 export { type TimedCall, timedExchange, timedPlan } from "./call.ts";
 export {
   type FittedProfile,
@@ -9,7 +10,7 @@ export {
   type Residual,
   residualsOf,
 } from "./fit.ts";
-export { type CallMemory, type CallMode, callUs } from "./model.ts";
+export { type CallMemory, type CallMode, callUs, modeText } from "./model.ts";
 export type {
   LowRingNumbers,
   ModelNumbers,
@@ -17,14 +18,11 @@ export type {
   SymmetricNumbers,
   TreeNumbers,
 } from "./numbers.ts";
-export type { MachineProfile, MeasuredCalls, MeasuredRange } from "./profile.ts";
+export type {
+  MachineProfile,
+  MeasuredCalls,
+  MeasuredCollective,
+  MeasuredRange,
+} from "./profile.ts";
 export { checkedProfile, machineProfiles, parseProfile } from "./profile-file.ts";
-export {
-  type CallChoice,
-  type CallTime,
-  choiceOf,
-  extrapolationOf,
-  type TimedQuestion,
-  testedBytes,
-  timeOf,
-} from "./question.ts";
+export { type TimedQuestion, testedBytes } from "./question.ts";

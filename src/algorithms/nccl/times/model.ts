@@ -27,9 +27,30 @@ export interface CallMode {
   readonly awaited: boolean;
 }
 
+/**
+ * The way as it takes effect: NCCL registers memory of its allocator in recordings only, so that it is ordinary memory for other
+ * calls.
+ */
+function effectiveMode(mode: CallMode): CallMode {
+  const { launch, memory } = mode;
+  return launch === "eager" && memory === "registered" ? { ...mode, memory: "ordinary" } : mode;
+}
+
+/** The way of calling in words. */
+export function modeText(mode: CallMode): string {
+  const { launch, memory, processes, awaited } = effectiveMode(mode);
+  const words = [
+    launch === "graph" ? "recorded" : "call by call",
+    `${memory} memory`,
+    ...(processes === "one" ? ["one process"] : []),
+    ...(awaited ? ["awaited"] : []),
+  ];
+  return words.join(", ");
+}
+
 /** Microseconds of a call, with the part of the processes that make it. */
 export function callUs(numbers: ModelNumbers, call: TimedCall, mode: CallMode): number {
-  const { launch, memory, processes, awaited } = mode;
+  const { launch, memory, processes, awaited } = effectiveMode(mode);
   const device = deviceUs(numbers, call, memory);
   if (awaited) return device + awaitUs(numbers, call, mode);
   if (launch === "graph" && processes === "each") return device;

@@ -1,9 +1,11 @@
 /** Profiles: those of the library, and those in files, which are checked field by field. */
+import { dtypes } from "../../../api/dtype.ts";
 import { InvalidArgumentError, UnsupportedError } from "../../../api/errors.ts";
 import { namesText } from "../../../api/nearest.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
 import type { TopologyName } from "../hosts.ts";
 import { libraryOf, ncclVersions } from "../rules.ts";
+import { modeText } from "./model.ts";
 import type { MachineProfile } from "./profile.ts";
 import { h200x8Profile } from "./profiles/h200x8.ts";
 
@@ -62,15 +64,17 @@ export function checkedProfile(value: unknown, file: string): MachineProfile {
   return value as MachineProfile;
 }
 
+/** The values of a way of calling, by field. */
+const modeValues = {
+  launch: ["eager", "graph"],
+  memory: ["ordinary", "registered", "symmetric"],
+  processes: ["each", "one"],
+  awaited: [true, false],
+} as const;
+
 function checkMode(value: unknown, file: string): void {
-  const choices = {
-    launch: ["eager", "graph"],
-    memory: ["ordinary", "registered", "symmetric"],
-    processes: ["each", "one"],
-    awaited: [true, false],
-  };
-  const mode = fieldsOf(value, file, "mode", Object.keys(choices));
-  for (const [name, known] of Object.entries<readonly unknown[]>(choices)) {
+  const mode = fieldsOf(value, file, "mode", Object.keys(modeValues));
+  for (const [name, known] of Object.entries<readonly unknown[]>(modeValues)) {
     if (known.includes(mode[name])) continue;
     throw fault(file, `mode.${name}`, textOf(mode[name]), `one of ${known.join(", ")}`);
   }
@@ -82,10 +86,49 @@ function checkMeasured(value: unknown, file: string): void {
   }
   for (const [collective, ranges] of Object.entries(value)) {
     const field = `measured.${collective}`;
-    const { ranks, bytes } = fieldsOf(ranges, file, field, ["ranks", "bytes"]);
-    checkRange(ranks, file, `${field}.ranks`, 1);
-    checkRange(bytes, file, `${field}.bytes`, 0);
+    const found = fieldsOf(ranges, file, field, ["modes", "choices", "dtypes"]);
+    checkKinds(found["modes"], file, `${field}.modes`, knownModes);
+    checkKinds(found["choices"], file, `${field}.choices`, knownChoices);
+    checkDTypes(found["dtypes"], file, `${field}.dtypes`);
   }
+}
+
+/** The words of all ways of calling. */
+const knownModes: readonly string[] = modeValues.launch.flatMap((launch) =>
+  modeValues.memory.flatMap((memory) =>
+    modeValues.processes.flatMap((processes) =>
+      modeValues.awaited.map((awaited) => modeText({ launch, memory, processes, awaited })),
+    ),
+  ),
+);
+
+/** The names of all choices of the time model. */
+const knownChoices: readonly string[] = [
+  ...["Ring", "Tree"].flatMap((algorithm) =>
+    ["LL", "LL128", "Simple"].map((protocol) => `${algorithm} ${protocol}`),
+  ),
+  ...["LL", "LD"].map((kernel) => `Symmetric ${kernel}`),
+  "messages",
+];
+
+/** Ranges by words of a list. */
+function checkKinds(value: unknown, file: string, field: string, known: readonly string[]): void {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw fault(file, field, textOf(value), "ranges by name");
+  }
+  for (const [name, ranges] of Object.entries(value)) {
+    const path = `${field}.${name}`;
+    if (!known.includes(name)) throw fault(file, path, "an unknown name", namesText(name, known));
+    const { ranks, bytes } = fieldsOf(ranges, file, path, ["ranks", "bytes"]);
+    checkRange(ranks, file, `${path}.ranks`, 1);
+    checkRange(bytes, file, `${path}.bytes`, 0);
+  }
+}
+
+function checkDTypes(value: unknown, file: string, field: string): void {
+  const isKnown = (each: unknown): boolean => dtypes.some((dtype) => dtype === each);
+  if (Array.isArray(value) && value.every(isKnown)) return;
+  throw fault(file, field, textOf(value), `a list of ${dtypes.join(", ")}`);
 }
 
 function checkRange(value: unknown, file: string, field: string, least: number): void {

@@ -1,4 +1,5 @@
 /** The profile of a machine: the numbers of the time model with their origin, as data. */
+import type { DType } from "../../../api/dtype.ts";
 import type { TopologyName } from "../hosts.ts";
 import type { CallMode } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
@@ -6,11 +7,21 @@ import type { ModelNumbers } from "./numbers.ts";
 /** Least and most of something measured. */
 export type MeasuredRange = readonly [least: number, most: number];
 
-/** The calls of a collective that were measured. */
+/** The measured calls of one kind. */
 export interface MeasuredCalls {
   readonly ranks: MeasuredRange;
   /** Bytes as nccl-tests counts them. */
   readonly bytes: MeasuredRange;
+}
+
+/** The measured calls of a collective. */
+export interface MeasuredCollective {
+  /** By the way of calling, as `modeText` words it. */
+  readonly modes: Readonly<Record<string, MeasuredCalls>>;
+  /** By NCCL's choice, as `choiceOf` names it. Sizes reach up to the next measured one of another choice. */
+  readonly choices: Readonly<Record<string, MeasuredCalls>>;
+  /** A fold of another type may take longer; a copy of it does not. */
+  readonly dtypes: readonly DType[];
 }
 
 /** The numbers of one machine with their origin; a file of a profile holds exactly these fields, as JSON. */
@@ -30,6 +41,6 @@ export interface MachineProfile {
   /** The way of making calls of a question that leaves it out. */
   readonly mode: CallMode;
   /** By collective. */
-  readonly measured: Readonly<Record<string, MeasuredCalls>>;
+  readonly measured: Readonly<Record<string, MeasuredCollective>>;
   readonly numbers: ModelNumbers;
 }

@@ -1,14 +1,12 @@
-/** Questions for the time of a call, and their answers by a profile. */
+/** Questions for the time of a call, and the facts that follow from them. */
 import { bytesOf, type DType } from "../../../api/dtype.ts";
 import type { ReduceOp } from "../../../api/reduce-op.ts";
 import type { Forced } from "../choice.ts";
-import { topologies } from "../hosts.ts";
 import { ncclPlan } from "../plan.ts";
 import type { NcclCollective } from "../rules.ts";
 import type { Topology } from "../topology.ts";
 import { type TimedCall, timedExchange, timedPlan } from "./call.ts";
-import { type CallMode, callUs } from "./model.ts";
-import type { MachineProfile } from "./profile.ts";
+import type { CallMode } from "./model.ts";
 
 /** Calls that are sends and receives in one group; `sendRecv` is one message to the next rank. */
 const exchanges = ["allToAll", "allToAllv", "gather", "scatter", "sendRecv"] as const;
@@ -33,38 +31,11 @@ export interface TimedQuestion {
   readonly mode?: Partial<CallMode> | undefined;
 }
 
-/** The predicted time of a call. */
-export interface CallTime {
-  /** Microseconds of a call; 0 for one that moves nothing between GPUs. */
-  readonly us: number;
-  /** The reason why the time is extrapolated; `undefined` within the measured range. */
-  readonly extrapolated: string | undefined;
-}
-
-/** The time of a call on a machine. */
-export function timeOf(profile: MachineProfile, question: TimedQuestion): CallTime {
-  const call = timedCall(question, profile.nccl, topologies[profile.topology], profile.mode);
-  const mode = { ...profile.mode, ...question.mode };
-  const us = call === undefined ? 0 : callUs(profile.numbers, call, mode);
-  return { us, extrapolated: extrapolationOf(profile, question) };
-}
-
-/** The choice of NCCL for a call. */
-export interface CallChoice {
-  /** Algorithm and protocol, such as `Ring LL`; the kernel of symmetric memory; `messages` for sends and receives. */
-  readonly name: string;
-  /** Channels, or blocks of a symmetric kernel, that carry data. */
-  readonly channels: number;
-}
-
-/** NCCL's choice for a call on a machine; `undefined` for one that moves nothing between GPUs. */
-export function choiceOf(profile: MachineProfile, question: TimedQuestion): CallChoice | undefined {
-  const call = timedCall(question, profile.nccl, topologies[profile.topology], profile.mode);
-  if (call === undefined) return undefined;
-  if (call.kind === "exchange") return { name: "messages", channels: call.channels };
-  if (call.kind === "symmetric") return { name: `Symmetric ${call.kernel}`, channels: call.blocks };
-  const algorithm = call.kind === "tree" ? "Tree" : "Ring";
-  return { name: `${algorithm} ${call.protocol}`, channels: call.channels };
+/** NCCL's choice for a call: algorithm and protocol, such as `Ring LL`; a symmetric kernel; `messages`. */
+export function choiceNameOf(call: TimedCall): string {
+  if (call.kind === "exchange") return "messages";
+  if (call.kind === "symmetric") return `Symmetric ${call.kernel}`;
+  return `${call.kind === "tree" ? "Tree" : "Ring"} ${call.protocol}`;
 }
 
 /** The facts of a call; `undefined` for one that moves nothing between GPUs. */
@@ -119,24 +90,4 @@ export function testedBytes({ collective, ranks, count, dtype, counts }: TimedQu
   const sums = counts?.map((row) => row.reduce((sum, each) => sum + each, 0));
   const elements = sums === undefined ? count * (whole ? 1 : ranks) : Math.max(...sums);
   return elements * bytesOf(dtype);
-}
-
-/** The reason why a predicted time is extrapolated; `undefined` within the measured range. */
-export function extrapolationOf(
-  profile: MachineProfile,
-  question: TimedQuestion,
-): string | undefined {
-  const { collective, ranks } = question;
-  const measured = profile.measured[collective];
-  if (measured === undefined) return `no ${collective} was measured`;
-  const [fewest, most] = measured.ranks;
-  if (ranks < fewest || ranks > most) return `measured with ${fewest} to ${most} ranks`;
-  const [least, largest] = measured.bytes;
-  const bytes = testedBytes(question);
-  if (bytes < least || bytes > largest) return `measured from ${least} to ${largest} bytes`;
-  const blocks = ["allGather", "reduceScatter", "allToAll"].includes(collective);
-  if (blocks && (question.count * bytesOf(question.dtype)) % 16 !== 0) {
-    return "measured with blocks of whole 16 bytes";
-  }
-  return undefined;
 }

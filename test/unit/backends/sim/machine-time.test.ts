@@ -146,7 +146,7 @@ describe("an explanation", () => {
 
   test("marks a time beyond the measured range", async () => {
     expect((await explained({}, 8, 2 ** 28)).predictedFor).toBe(
-      `${machine}; extrapolated: measured from 8 to 536870912 bytes`,
+      `${machine}; extrapolated: recorded, registered memory: measured with 8 to 536870912 bytes`,
     );
   });
 });

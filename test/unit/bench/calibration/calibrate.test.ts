@@ -1,7 +1,11 @@
 /** Calibration: a planted machine is found in noisy results, and too little data is refused by name. */
 import { CommError } from "twinccl";
 import { describe, expect, test } from "vitest";
-import { type MachineProfile, timeOf } from "../../../../src/algorithms/index.ts";
+import {
+  type MachineProfile,
+  type MeasuredCollective,
+  timeOf,
+} from "../../../../src/algorithms/index.ts";
 import {
   type Calibration,
   calibrate,
@@ -61,7 +65,10 @@ describe("a calibration", () => {
   });
 
   test("states what was measured", () => {
-    expect(both.profile.measured["broadcast"]).toEqual({ ranks: [2, 8], bytes: [128, 2 ** 29] });
+    const { modes } = both.profile.measured["broadcast"] as MeasuredCollective;
+    expect(modes).toEqual({
+      "recorded, ordinary memory": { ranks: [2, 8], bytes: [128, 2 ** 29] },
+    });
     expect(both.profile.mode).toMatchObject({ launch: "graph", memory: "ordinary" });
   });
 });
@@ -94,7 +101,9 @@ describe("too little data", () => {
     const { message } = refusal(
       ({ collective }, bytes) => collective === "broadcast" && bytes < 512,
     );
-    expect(message).toContain("r0.json: broadcast, recorded: found 2 sizes, needs 3 or more");
+    expect(message).toContain(
+      "r0.json: broadcast, recorded, ordinary memory: found 2 sizes, needs 3 or more",
+    );
     expect(message).toContain("bench --calibration");
   });
 
@@ -104,7 +113,7 @@ describe("too little data", () => {
       ({ collective }, bytes) => collective === "allReduce" && far.includes(bytes),
     );
     expect(message).toMatch(
-      /r0.json: allReduce, recorded of 8 ranks, .+ by Ring \w+: \d+ % uncertain/,
+      /r0.json: allReduce, recorded, ordinary memory of 8 ranks, .+ by Ring \w+: \d+ % uncertain/,
     );
     expect(message).toMatch(/next would be:\n {2}\w+, .*8 ranks/);
   });

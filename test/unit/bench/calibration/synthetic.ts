@@ -1,12 +1,12 @@
 /** Results of a machine that exists as a profile alone: its times with noise, as `twinccl bench --calibration` writes them. */
 import {
   type CallMode,
+  choiceOf,
   type MachineProfile,
   machineProfiles,
   testedBytes,
   timeOf,
 } from "../../../../src/algorithms/index.ts";
-import { choiceOf } from "../../../../src/algorithms/nccl/times/question.ts";
 import { type CalibrationCall, calibrationCalls } from "../../../../src/bench/calibration/set.ts";
 
 /** A machine unlike the start of the fit: slower and quicker by several tens of per cent. */

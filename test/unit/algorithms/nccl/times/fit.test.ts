@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import {
   fitProfile,
   type MachineProfile,
+  type MeasuredCollective,
   type Measurement,
   machineProfiles,
   timeOf,
@@ -49,7 +50,18 @@ describe("a fit", () => {
   test("keeps the numbers that no measurement depends on, and states what was measured", () => {
     const { profile: found } = fitProfile(profile, measurements, profile);
     expect(found.numbers.symmetric).toEqual(profile.numbers.symmetric);
-    expect(found.measured).toEqual({ allReduce: { ranks: [2, 8], bytes: [8, 536_870_912] } });
+    const { modes, choices, dtypes } = found.measured["allReduce"] as MeasuredCollective;
+    expect(modes).toEqual({
+      "recorded, registered memory": { ranks: [2, 8], bytes: [8, 536_870_912] },
+    });
+    // Two ranks leave LL between 256 KiB and 2 MiB, eight use LL128 for 32 MiB; the next sizes are the bounds.
+    expect(choices).toEqual({
+      "Ring LL": { ranks: [2, 8], bytes: [8, 33_554_431] },
+      "Ring LL128": { ranks: [8, 8], bytes: [2_097_153, 134_217_727] },
+      "Ring Simple": { ranks: [2, 8], bytes: [262_145, 536_870_912] },
+    });
+    expect(dtypes).toEqual(["float32"]);
+    expect(Object.keys(found.measured)).toEqual(["allReduce"]);
   });
 
   test("gives equal numbers for equal measurements", () => {

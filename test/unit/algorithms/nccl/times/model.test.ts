@@ -115,10 +115,56 @@ describe("the measured range", () => {
   test("a time beyond it is extrapolated, with the reason", () => {
     expect(reason({})).toBeUndefined();
     expect(reason({ ranks: 3 })).toBeUndefined();
-    expect(reason({ count: 2 ** 28 })).toBe("measured from 8 to 536870912 bytes");
+    expect(reason({ ranks: 1 })).toBe("recorded, registered memory: measured with 2 to 8 ranks");
+    expect(reason({ count: 2 ** 28 })).toBe(
+      "recorded, registered memory: measured with 8 to 536870912 bytes",
+    );
     expect(reason({ collective: "reduce" })).toBe("no reduce was measured");
+    expect(reason({ dtype: "bfloat16" })).toBe("measured with float32");
+    expect(reason({ collective: "broadcast", dtype: "bfloat16" })).toBeUndefined();
     expect(reason({ collective: "allGather", count: 1021 })).toBe(
       "measured with blocks of whole 16 bytes",
+    );
+  });
+
+  test("is that of the way of calling", () => {
+    const awaited = { launch: "eager", memory: "ordinary", awaited: true } as const;
+    expect(reason({ count: 256, mode: awaited })).toBeUndefined();
+    expect(reason({ count: 512, mode: awaited })).toBe(
+      "call by call, ordinary memory, awaited: measured with 1024 bytes",
+    );
+    expect(reason({ count: 256, mode: { awaited: true } })).toBe(
+      "no allReduce was measured: recorded, registered memory, awaited",
+    );
+    expect(reason({ collective: "broadcast", mode: { memory: "symmetric" } })).toBe(
+      "no broadcast was measured: recorded, symmetric memory",
+    );
+    expect(reason({ mode: { launch: "graph", processes: "one" } })).toBe(
+      "no allReduce was measured: recorded, registered memory, one process",
+    );
+    expect(reason({ mode: { memory: "ordinary", processes: "one" } })).toBeUndefined();
+  });
+
+  test("is that of NCCL's choice, up to the next measured size of another", () => {
+    const forced = { algorithm: "Ring", protocol: "LL128" } as const;
+    expect(reason({ collective: "allGather", forced })).toBe(
+      "Ring LL128: measured with 2097153 to 33554431 bytes",
+    );
+    const gather = { collective: "allGather", count: 2 ** 24 } as const;
+    expect(reason(gather)).toBeUndefined();
+    expect(reason({ ...gather, forced: { algorithm: "Ring", protocol: "LL" } })).toMatch(
+      /^Ring LL: measured with 8 to \d+ bytes$/,
+    );
+    const tree = { algorithm: "Tree", protocol: "LL" } as const;
+    expect(reason({ forced: tree })).toBeUndefined();
+    const [{ allReduce }, { "Tree LL": _, ...choices }] = [
+      profile.measured,
+      profile.measured["allReduce"]?.choices ?? {},
+    ];
+    const without = { ...profile, measured: { allReduce: { ...allReduce, choices } } };
+    const call = { collective: "allReduce", ranks: 8, count: 1024, dtype: "float32" } as const;
+    expect(timeOf(without as MachineProfile, { ...call, forced: tree }).extrapolated).toBe(
+      "no allReduce was measured: Tree LL",
     );
   });
 });
