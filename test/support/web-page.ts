@@ -58,16 +58,24 @@ export interface Opened {
   readonly complaints: string[];
 }
 
-/** Opens the page with a query, and waits until every executor has run; the script `before` runs ahead of the page's own. */
+/** Settings of a page. */
+export interface PageOptions extends BrowserContextOptions {
+  /** The page finds WebGPU, which takes seconds a page in software; else it runs on the other executors. */
+  readonly hasWebGpu?: boolean;
+}
+
+const hideWebGpu =
+  'Object.defineProperty(Object.getPrototypeOf(navigator), "gpu", { get: () => undefined })';
+
+/** Opens the page with a query, and waits until every executor has run. */
 export async function openPage(
   { browser, address }: Site,
-  query = "",
-  options: BrowserContextOptions = {},
-  before?: string,
+  query: string,
+  { hasWebGpu = false, ...options }: PageOptions = {},
 ): Promise<Opened> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
-  if (before !== undefined) await page.addInitScript({ content: before });
+  if (!hasWebGpu) await page.addInitScript({ content: hideWebGpu });
   const complaints: string[] = [];
   page.on("pageerror", (error) => complaints.push(error.message));
   page.on("console", (message) => {
@@ -81,6 +89,14 @@ export async function openPage(
 /** Waits until the call that the page shows has run on every executor. */
 export async function ran(page: Page): Promise<void> {
   await page.locator("html[data-ran]:not([data-ran=running])").waitFor({ timeout: 60_000 });
+}
+
+/** Gives the page another screen, and lets it draw. */
+export async function resize(page: Page, size: { width: number; height: number }): Promise<void> {
+  await page.setViewportSize(size);
+  await page.evaluate(
+    "new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))",
+  );
 }
 
 /** The text of an element. */

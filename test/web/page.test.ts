@@ -9,8 +9,10 @@ import {
   type Opened,
   openPage,
   openSite,
+  type PageOptions,
   playSlowly,
   ran,
+  resize,
   type Site,
   text,
   timeOf,
@@ -30,7 +32,7 @@ afterAll(async () => {
 async function on(
   query: string,
   use: (page: Page) => Promise<void>,
-  options?: Parameters<typeof openPage>[2],
+  options?: PageOptions,
 ): Promise<void> {
   const { page, complaints }: Opened = await openPage(site, query, options);
   try {
@@ -42,6 +44,7 @@ async function on(
 }
 
 const still = { reducedMotion: "reduce" } as const;
+const everyExecutor = { hasWebGpu: true } as const;
 
 describe("the build", () => {
   test("needs nothing of Node", () => {
@@ -70,7 +73,7 @@ describe("the call", () => {
     "collective=allToAllv&plan=pairwise&dtype=int64&ranks=3&count=100",
     "collective=gather&plan=direct&root=2&ranks=4&count=64&dtype=uint8",
   ])("%s gives the same bits on every executor", async (query) => {
-    await on(query, async (page) => {
+    const use = async (page: Page): Promise<void> => {
       const findings = await page
         .locator("#verdict li")
         .evaluateAll((items) =>
@@ -83,23 +86,25 @@ describe("the call", () => {
       expect(await text(page, "#verdict [data-executor=webgpu]")).toContain("swiftshader");
       expect(await text(page, "#faults")).toBe("");
       expect(await page.locator("#inspector .agrees").count()).toBe(1);
-    });
+    };
+    await on(query, use, everyExecutor);
   });
 
   test("runs on the others where the browser has no WebGPU, and reports it", async () => {
-    const without =
-      'Object.defineProperty(Object.getPrototypeOf(navigator), "gpu", { get: () => undefined })';
-    const { page, complaints } = await openPage(site, "ranks=3", still, without);
-    const webgpu = page.locator("#verdict [data-executor=webgpu]");
-    expect(await webgpu.getAttribute("data-kind")).toBe("missing");
-    expect(await webgpu.innerText()).toContain("there is no navigator.gpu");
-    expect(await text(page, "#verdict .headline")).toMatch(/cpu and wasm give the same bits/);
-    expect(complaints).toEqual([]);
-    await page.context().close();
+    await on(
+      "ranks=3",
+      async (page) => {
+        const webgpu = page.locator("#verdict [data-executor=webgpu]");
+        expect(await webgpu.getAttribute("data-kind")).toBe("missing");
+        expect(await webgpu.innerText()).toContain("there is no navigator.gpu");
+        expect(await text(page, "#verdict .headline")).toMatch(/cpu and wasm give the same bits/);
+      },
+      still,
+    );
   });
 
   test("with an invalid argument is refused with its reason", async () => {
-    await on("dtype=int32&op=preMul&scalar=0.5", async (page) => {
+    const use = async (page: Page): Promise<void> => {
       expect(await text(page, "#faults")).toMatch(
         /^allReduce: op: preMul is 0.5, but int32 takes an integer .*needs sum, prod/,
       );
@@ -114,7 +119,8 @@ describe("the call", () => {
         20,
       );
       expect(await page.locator("#inspector .agrees").count()).toBe(1);
-    });
+    };
+    await on("dtype=int32&op=preMul&scalar=0.5", use, everyExecutor);
   });
 });
 
@@ -389,23 +395,22 @@ describe("the picture", () => {
     "dtype=float64&op=avg&values=wild&count=1000&element=700&rank=2",
     "dtype=int64&op=prod&values=wild&ranks=4&count=1000&element=77",
   ];
-  const screens = [320, 390, 768].flatMap((width) => wide.map((query) => ({ width, query })));
-  test.each(screens)("fits a screen $width pixels wide: $query", async ({ width, query }) => {
-    await on(
-      query,
-      async (page) => {
+  test.each(wide)("fits screens of 768, 390 and 320 pixels: %s", async (query) => {
+    const use = async (page: Page): Promise<void> => {
+      for (const width of [768, 390, 320]) {
+        await resize(page, { width, height: 800 });
         const over = await page.evaluate(
           "['html', '#inspector .table-room'].map((each) => document.querySelector(each)).map((each) => each.scrollWidth - each.clientWidth)",
         );
-        expect(over).toEqual([0, 0]);
+        expect(over, `${width} pixels`).toEqual([0, 0]);
         const cells = await page.locator(".hops tbody :is(th, td)").all();
         const boxes = await Promise.all(cells.map((each) => each.boundingBox()));
         const outside = boxes.filter((box) => box !== null && box.x + box.width > width);
         expect({ cells: boxes.length > 0, outside }).toEqual({ cells: true, outside: [] });
         const texts = await page.locator(".hops .rounding").allInnerTexts();
         expect(texts.filter((each) => each === "")).toEqual([]);
-      },
-      { ...still, viewport: { width, height: 800 } },
-    );
+      }
+    };
+    await on(query, use, { ...still, ...everyExecutor });
   });
 });
