@@ -1,7 +1,6 @@
-/** Plans over hosts with one rule broken on purpose, each replayed on recorded results: a copy of the build with one text changed. */
+/** Plans over hosts with one rule broken on purpose, each replayed on recorded results by a copy of the build. */
 import { spawnSync } from "node:child_process";
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -71,26 +70,27 @@ export const mutants: readonly Mutant[] = [
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Recorded calls of a file that a mutant gives other bits or another plan. */
-export function exposedBy({ file, from, to }: Mutant, records: string): number {
-  const folder = mkdtempSync(join(tmpdir(), "twinccl-mutant-"));
+/** Copies the build into a folder, for `exposedBy`. */
+export function copyBuild(folder: string): void {
+  cpSync(join(root, "dist"), join(folder, "dist"), { recursive: true });
+  cpSync(join(root, "package.json"), join(folder, "package.json"));
+  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
+}
+
+/** Recorded calls of a file that a mutant gives other bits or another plan; it is the copied build with one text changed. */
+export function exposedBy({ file, from, to }: Mutant, folder: string, records: string): number {
+  const path = join(folder, "dist/algorithms/nccl", file);
+  const text = readFileSync(path, "utf8");
+  if (text.split(from).length !== 2) throw new Error(`${file}: "${from}" is not there once`);
+  writeFileSync(
+    path,
+    text.replace(from, () => to),
+  );
   try {
-    cpSync(join(root, "dist"), join(folder, "dist"), { recursive: true });
-    cpSync(join(root, "package.json"), join(folder, "package.json"));
-    symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
-    const path = join(folder, "dist/algorithms/nccl", file);
-    const text = readFileSync(path, "utf8");
-    if (text.split(from).length !== 2) throw new Error(`${file}: "${from}" is not there once`);
-    writeFileSync(
-      path,
-      text.replace(from, () => to),
-    );
-    const main = join(folder, "dist/cli/main.js");
-    const options = { encoding: "utf8", maxBuffer: 2 ** 28 } as const;
     const { stdout, stderr } = spawnSync(
       process.execPath,
-      [main, "golden", "check", records, "--json"],
-      options,
+      [join(folder, "dist/cli/main.js"), "golden", "check", records, "--json"],
+      { encoding: "utf8", maxBuffer: 2 ** 28 },
     );
     if (stdout === "") throw new Error(stderr);
     const report = JSON.parse(stdout) as Record<
@@ -100,6 +100,6 @@ export function exposedBy({ file, from, to }: Mutant, records: string): number {
     const { mismatches, planDifferences, refusals } = report;
     return new Set([...mismatches, ...planDifferences, ...refusals].map(({ index }) => index)).size;
   } finally {
-    rmSync(folder, { recursive: true });
+    writeFileSync(path, text);
   }
 }
