@@ -10,7 +10,6 @@ import {
   type ChannelPaths,
   type CpuVendor,
   plainTree,
-  ringAt,
   type SearchResult,
   type Topology,
   type Tree,
@@ -50,55 +49,55 @@ const splitTree = 2;
 /** The most channels of a graph: half of NCCL's limit, because they are doubled. */
 export const maxGraphChannels = 32;
 
-/** The topology of some nodes, whose ranks are numbered node after node. */
+/** The topology of some nodes, whose ranks are numbered node after node. Equal nodes share their graphs. */
 export function connected(
   nodes: readonly NodeGraphs[],
   facts: { readonly name: string; readonly cpu?: CpuVendor | undefined },
 ): Topology {
-  const found = Math.min(
-    ...nodesOnce(nodes).map(({ ring, tree }) =>
-      Math.min(ring.channels.length, tree.channels.length),
-    ),
+  const kinds = [...new Set(nodes)];
+  const found = least(kinds, ({ ring, tree }) =>
+    Math.min(ring.channels.length, tree.channels.length),
   );
   const sizes = nodes.map(({ gpus }) => gpus);
-  const ringSearch = searchOfNodes(nodes, found, "ring");
+  const isJoined = nodes.length > 1;
+  const ringSearch = searchOf(kinds, "ring", found, isJoined);
   return {
     ...facts,
     ranks: sizes.reduce((sum, gpus) => sum + gpus, 0),
     nodes: nodes.length,
-    ...(sizes.some((gpus) => gpus !== sizes[0]) && { nodeSizes: sizes }),
-    evidence: evidenceOf(nodes),
-    channels: channelsBetween(nodes, found, ringSearch),
+    ...(kinds.some(({ gpus }) => gpus !== sizes[0]) && { nodeSizes: sizes }),
+    evidence: evidenceOf(kinds, nodes.length),
+    channels: channelsBetween(nodes, kinds, found, ringSearch),
     ringSearch,
     treeSearch: {
-      ...searchOfNodes(nodes, found, "tree"),
-      pattern: Math.max(...nodesOnce(nodes).map(({ tree }) => tree.pattern)),
+      ...searchOf(kinds, "tree", found, isJoined),
+      pattern: -least(kinds, ({ tree }) => -tree.pattern),
     },
-    sameChannels: nodes.every(({ ring }) => ring.sameChannels),
+    sameChannels: kinds.every(({ ring }) => ring.sameChannels),
   };
 }
 
-/** The different graphs among those of all nodes. */
-function nodesOnce(nodes: readonly NodeGraphs[]): NodeGraphs[] {
-  return [...new Set(nodes)];
+/** The least value of a figure. */
+function least<K>(kinds: readonly K[], figure: (kind: K) => number): number {
+  return kinds.reduce((smallest, kind) => Math.min(smallest, figure(kind)), Infinity);
 }
 
 /** The worst figures of all nodes: NCCL takes those. */
-function searchOfNodes(
-  nodes: readonly NodeGraphs[],
-  channels: number,
+function searchOf(
+  kinds: readonly NodeGraphs[],
   kind: "ring" | "tree",
+  channels: number,
+  isJoined: boolean,
 ): SearchResult {
-  const graphs = nodesOnce(nodes).map((node) => node[kind]);
-  const least = (figure: (graph: NodeGraph) => number): number => Math.min(...graphs.map(figure));
+  const graphs = kinds.map((node) => node[kind]);
   const ll128 = graphs.every((graph) => graph.ll128);
-  const bandwidth = least((graph) => graph.bandwidth);
-  if (nodes.length === 1) return { channels, bandwidth, ll128 };
+  const bandwidth = least(graphs, (graph) => graph.bandwidth);
+  if (!isJoined) return { channels, bandwidth, ll128 };
   return {
     channels,
     bandwidth,
     ll128,
-    interBandwidth: least((graph) => graph.interBandwidth),
+    interBandwidth: least(graphs, (graph) => graph.interBandwidth),
     interLatency: graphs[0]?.interLatency ?? 0,
   };
 }
@@ -107,10 +106,10 @@ function searchOfNodes(
 const recorded = { nodes: 32, ring: [1.2, 1.2], tree: [2.4, 1.2] } as const;
 
 /** Results were recorded on one node, and with one network between nodes of one GPU. */
-function evidenceOf(nodes: readonly NodeGraphs[]): Evidence {
-  if (nodes.length === 1) return "measured";
-  if (nodes.length > recorded.nodes) return "source";
-  const isRecorded = nodesOnce(nodes).every(
+function evidenceOf(kinds: readonly NodeGraphs[], nodes: number): Evidence {
+  if (nodes === 1) return "measured";
+  if (nodes > recorded.nodes) return "source";
+  const isRecorded = kinds.every(
     ({ gpus, ring, tree }) =>
       gpus === 1 && has(ring, recorded.ring) && has(tree, recorded.tree) && ring.sameChannels,
   );
@@ -123,35 +122,58 @@ function has(graph: NodeGraph, [within, between]: readonly [number, number]): bo
   return bandwidth === within && interBandwidth === between;
 }
 
-/** The channels of the search, doubled: first those with tree A. NCCL doubles few fast ones between nodes again. */
+/**
+ * The channels of the search, doubled: first those with tree A. NCCL doubles few fast ones between nodes again. A plan takes
+ * few paths, so each is made on first use.
+ */
 function channelsBetween(
   nodes: readonly NodeGraphs[],
+  kinds: readonly NodeGraphs[],
   found: number,
   { bandwidth }: SearchResult,
 ): ChannelPaths[] {
-  const everyNode = nodesOnce(nodes);
-  const rings = new Map<string, readonly number[]>();
-  const trees = new Map<string, Tree>();
-  const halves = nodes.length === 1 ? [binaryTree(1)] : doubleTree(nodes.length);
-  const paths = halves.map((between, half) =>
-    Array.from({ length: found }, (_, channel): ChannelPaths => {
-      const ringOn = (node: NodeGraphs, i: number): readonly number[] =>
-        ringOf(node, i, channel, found);
-      const chainOn = ({ tree }: NodeGraphs): readonly number[] =>
-        tree.channels[channel] as readonly number[];
-      // Equal channels share their paths, and with them the orders of folding.
-      const ringKey = everyNode.map((node) => `${ringOn(node, 0)} ${ringOn(node, 1)}`).join("/");
-      const treeKey = `${half} ${everyNode.map(chainOn).join("/")}`;
-      const ring = rings.get(ringKey) ?? joinedRing(nodes.map(ringOn));
-      const tree = trees.get(treeKey) ?? joinedTree(nodes, nodes.map(chainOn), between);
-      rings.set(ringKey, ring);
-      trees.set(treeKey, tree);
-      return { ring, tree };
-    }),
+  const between = once(() =>
+    nodes.length === 1 ? ([binaryTree(1), binaryTree(1)] as const) : doubleTree(nodes.length),
   );
-  const channels = [...(paths[0] as ChannelPaths[]), ...(paths.at(-1) as ChannelPaths[])];
+  // Equal channels share their paths, and with them the orders of folding.
+  const rings = new Map<string, () => readonly number[]>();
+  const trees = new Map<string, () => Tree>();
+  const half = (which: 0 | 1): ChannelPaths[] =>
+    Array.from({ length: found }, (_, channel): ChannelPaths => {
+      const ringKey = kinds.map((kind) => `${[0, 1].map((i) => ringOf(kind, i, channel, found))}`);
+      const treeKey = `${nodes.length === 1 ? 0 : which} ${kinds.map((kind) => chainOf(kind, channel)).join("/")}`;
+      const ring = shared(rings, ringKey.join("/"), () =>
+        joinedRing(nodes, (node, i) => ringOf(node, i, channel, found)),
+      );
+      const tree = shared(trees, treeKey, () => joinedTree(nodes, channel, between()[which]));
+      return {
+        get ring() {
+          return ring();
+        },
+        get tree() {
+          return tree();
+        },
+      };
+    });
+  const channels = [...half(0), ...half(1)];
   const isFew = nodes.length > 1 && bandwidth > 45 && channels.length < 16;
   return isFew ? [...channels, ...channels] : channels;
+}
+
+/** A value that is computed on first use. */
+function once<T>(compute: () => T): () => T {
+  let known: { readonly value: T } | undefined;
+  return () => {
+    known ??= { value: compute() };
+    return known.value;
+  };
+}
+
+/** The value of a key, which the first one computes. */
+function shared<T>(known: Map<string, () => T>, key: string, compute: () => T): () => T {
+  const value = known.get(key) ?? once(compute);
+  known.set(key, value);
+  return value;
 }
 
 /** The ring of a channel on one node. */
@@ -165,46 +187,54 @@ function ringOf(
   return ring.channels[exchanged ? channel ^ 1 : channel] as readonly number[];
 }
 
+/** The chain of a channel on one node. */
+function chainOf({ tree }: NodeGraphs, channel: number): readonly number[] {
+  return tree.channels[channel] as readonly number[];
+}
+
 /** One ring through all nodes, from rank 0 on. */
-function joinedRing(rings: readonly (readonly number[])[]): readonly number[] {
+function joinedRing(
+  nodes: readonly NodeGraphs[],
+  ringOn: (node: NodeGraphs, place: number) => readonly number[],
+): readonly number[] {
+  const ring: number[] = [];
   let base = 0;
-  const ring = rings.flatMap((gpus) => {
-    const ranks = gpus.map((gpu) => base + gpu);
-    base += gpus.length;
-    return ranks;
+  nodes.forEach((node, place) => {
+    for (const gpu of ringOn(node, place)) ring.push(base + gpu);
+    base += node.gpus;
   });
   const start = ring.indexOf(0);
-  return ring.map((_, i) => ringAt(ring, start + i));
+  return start === 0 ? ring : [...ring.slice(start), ...ring.slice(0, start)];
 }
 
 /** The chains of all nodes as one tree; `between` is the tree over nodes. */
-function joinedTree(
-  nodes: readonly NodeGraphs[],
-  chains: readonly (readonly number[])[],
-  between: Tree,
-): Tree {
-  let base = 0;
-  const ranks = chains.map((gpus) => {
-    const chain = gpus.map((gpu) => base + gpu);
-    base += gpus.length;
-    return chain;
-  });
-  const children: number[][] = Array.from({ length: base }, () => []);
-  ranks.forEach((chain, node) => {
-    const below = (gpu: number): number[] => children[chain[gpu] as number] as number[];
-    chain.slice(1).forEach((rank, gpu) => {
-      below(gpu).push(rank);
+function joinedTree(nodes: readonly NodeGraphs[], channel: number, between: Tree): Tree {
+  const bases: number[] = [];
+  let ranks = 0;
+  for (const { gpus } of nodes) {
+    bases.push(ranks);
+    ranks += gpus;
+  }
+  const head = (node: number): number =>
+    (bases[node] as number) + (chainOf(nodes[node] as NodeGraphs, channel)[0] as number);
+  const children: number[][] = new Array(ranks);
+  nodes.forEach((node, place) => {
+    const base = bases[place] as number;
+    const chain = chainOf(node, channel);
+    chain.forEach((gpu, at) => {
+      const next = chain[at + 1];
+      children[base + gpu] = next === undefined ? [] : [base + next];
     });
-    const pattern = nodes[node]?.tree.pattern;
+    const { pattern } = node.tree;
     const first = pattern === plainTree ? 0 : 1;
     const second = pattern === splitTree ? 1 : 0;
-    (between.children[node] as readonly number[]).forEach((child, place) => {
+    (between.children[place] as readonly number[]).forEach((child, which) => {
       // The only child of the root is a second one.
-      const at = place === 0 && node !== between.root ? first : second;
-      below(at).push((ranks[child] as number[])[0] as number);
+      const at = which === 0 && place !== between.root ? first : second;
+      (children[base + (chain[at] as number)] as number[]).push(head(child));
     });
   });
-  return { root: (ranks[between.root] as number[])[0] as number, children };
+  return { root: head(between.root), children };
 }
 
 /**

@@ -27,9 +27,10 @@ export interface GraphNodes {
   readonly cpu?: CpuVendor | undefined;
 }
 
-/** The graphs of one file. */
-interface NodeFile extends NodeGraphs {
+/** One file. */
+interface NodeFile {
   readonly at: XmlPlace;
+  readonly graphs: NodeGraphs;
   /** The rank of its first GPU; left out where the file names none, as those before NCCL 2.30. */
   readonly firstRank: number | undefined;
   /** True if its channels begin and end at a NIC. */
@@ -56,7 +57,7 @@ export function graphTopology(
   };
 }
 
-/** Reads equal texts once. */
+/** Reads equal texts once; files with equal graphs share them, whatever ranks they name. */
 function filesOf(
   { xml, cpu, ...others }: GraphNodes,
   names: readonly string[] | undefined,
@@ -67,16 +68,24 @@ function filesOf(
   }
   const texts: readonly unknown[] = Array.isArray(xml) ? xml : [xml];
   const files = new Map<string, NodeFile>();
+  const kinds = new Map<string, NodeGraphs>();
   const read = texts.map((text, place) => {
     if (typeof text !== "string") throw noText(text);
     const name = names?.[place] ?? (texts.length > 1 ? `topology xml[${place}]` : "topology xml");
-    const file = files.get(text) ?? fileOf(text, name);
+    const file = files.get(text) ?? sharing(fileOf(text, name), kinds);
     files.set(text, file);
     return file;
   });
   if (read.length === 0) throw noText(xml);
   assertAlike(read);
   return read;
+}
+
+function sharing(file: NodeFile, kinds: Map<string, NodeGraphs>): NodeFile {
+  const kind = JSON.stringify(file.graphs);
+  const graphs = kinds.get(kind) ?? file.graphs;
+  kinds.set(kind, graphs);
+  return { ...file, graphs };
 }
 
 function noText(found: unknown): InvalidArgumentError {
@@ -87,7 +96,7 @@ function noText(found: unknown): InvalidArgumentError {
 /** Every rank of NCCL predicts times by its own node's latency, so ranks of different nodes would choose differently. */
 function assertAlike(files: readonly NodeFile[]): void {
   for (const graph of ["ring", "tree"] as const) {
-    const latencies = [...new Set(files.map((file) => file[graph].interLatency))];
+    const latencies = [...new Set(files.map(({ graphs }) => graphs[graph].interLatency))];
     if (latencies.length < 2) continue;
     const found = `latencyinter ${latencies.join(" and ")}`;
     throw invalid("sim", "topology.xml", found, `one latency in the ${graph}s of all nodes`);
@@ -100,21 +109,24 @@ function topologyOf(
   ranks: number,
 ): Topology {
   const [file] = files as [NodeFile];
-  if (ranks === 1) return singleRank(connected([file], { name: nameOf([file], cpu) }));
+  if (ranks === 1)
+    return singleRank(connected([file.graphs], { name: nameOf([file.graphs], cpu) }));
   const isOneText = typeof xml === "string";
   const nodes = isOneText && file.isJoined ? repeated(file, ranks) : files;
-  const gpus = nodes.reduce((sum, node) => sum + node.gpus, 0);
+  const gpus = nodes.reduce((sum, { graphs }) => sum + graphs.gpus, 0);
   if (ranks !== gpus) throw otherRanks(ranks, files, isOneText);
   const first = nodes.find(({ isJoined }) => isJoined !== nodes.length > 1);
   if (first !== undefined) throw otherNodes(nodes.length);
   assertPlaces(nodes, isOneText);
-  return connected(nodes, { name: nameOf(nodes, cpu), ...(nodes.length > 1 && { cpu }) });
+  const graphs = nodes.map((node) => node.graphs);
+  return connected(graphs, { name: nameOf(graphs, cpu), ...(nodes.length > 1 && { cpu }) });
 }
 
 /** Throws for a file with the ranks of another node. The one of many nodes may be of any. */
 function assertPlaces(nodes: readonly NodeFile[], isOneText: boolean): void {
   let expected = 0;
-  for (const { at, firstRank, gpus } of nodes) {
+  for (const { at, firstRank, graphs } of nodes) {
+    const { gpus } = graphs;
     const isOfAny = isOneText && nodes.length > 1;
     const isRight = isOfAny ? (firstRank ?? 0) % gpus === 0 : (firstRank ?? expected) === expected;
     if (!isRight) {
@@ -129,15 +141,16 @@ function assertPlaces(nodes: readonly NodeFile[], isOneText: boolean): void {
 
 /** As many nodes of one kind as there are ranks for. */
 function repeated(file: NodeFile, ranks: number): NodeFile[] {
-  return new Array<NodeFile>(Math.floor(ranks / file.gpus)).fill(file);
+  return new Array<NodeFile>(Math.floor(ranks / file.graphs.gpus)).fill(file);
 }
 
 function nameOf(nodes: readonly NodeGraphs[], cpu: CpuVendor): string {
   if (nodes.length === 1) return "Hopper GPUs with the given graph";
-  const sizes = nodes.map(({ gpus }) => gpus);
+  const kinds = [...new Set(nodes)];
+  const sizes = kinds.map(({ gpus }) => gpus);
   const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
   const gpus = least === most ? `${least}` : `${least} to ${most}`;
-  const files = new Set(nodes).size === 1 ? "graph" : "graphs";
+  const files = kinds.length === 1 ? "graph" : "graphs";
   const vendor = cpu === "amd" ? "AMD" : "Intel";
   return `${nodes.length} hosts of ${gpus} Hopper ${most === 1 ? "GPU" : "GPUs"} with the given ${files} and ${vendor} CPUs`;
 }
@@ -147,8 +160,9 @@ function otherRanks(
   files: readonly NodeFile[],
   isOneText: boolean,
 ): UnsupportedError {
-  const [{ gpus, isJoined }] = files as [NodeFile];
-  const total = files.reduce((sum, file) => sum + file.gpus, 0);
+  const [{ graphs, isJoined }] = files as [NodeFile];
+  const { gpus } = graphs;
+  const total = files.reduce((sum, file) => sum + file.graphs.gpus, 0);
   const owners =
     files.length > 1
       ? `${files.length} hosts with ${total} GPUs`
@@ -197,21 +211,23 @@ const patterns: { readonly [id: number]: readonly number[] } = {
   [treeId]: [1, 2, 3],
 };
 
-/** One graph of a file, with the devices of every channel in place of ranks. */
-interface DeviceGraph extends NodeGraph {
+/** One graph of a file. */
+interface DeviceGraph {
   readonly at: XmlPlace;
+  /** Its channels have devices in place of ranks. */
+  readonly graph: NodeGraph;
   readonly isJoined: boolean;
   readonly gpus: readonly XmlElement[];
 }
 
 function fileOf(text: string, name: string): NodeFile {
   const root = parseXml(text, name);
-  const graphs = graphsOf(root);
-  const ring = graphOf(root.at, graphs, ringId, "ring");
-  const tree = graphOf(root.at, graphs, treeId, "tree");
+  const elements = graphsOf(root);
+  const ring = graphOf(root.at, elements, ringId, "ring");
+  const tree = graphOf(root.at, elements, treeId, "tree");
   const ranks = ranksOf([...ring.gpus, ...tree.gpus]);
   const rankOf = (device: number): number => ranks?.get(device) ?? device;
-  const devices = [...(ring.channels[0] as readonly number[])];
+  const devices = [...(ring.graph.channels[0] as readonly number[])];
   devices.sort((a, b) => rankOf(a) - rankOf(b));
   for (const graph of [ring, tree]) assertSameDevices(graph, devices);
   if (ranks !== undefined) assertConsecutive(devices.map(rankOf), ring.at);
@@ -221,21 +237,22 @@ function fileOf(text: string, name: string): NodeFile {
     throw xmlFault(tree.at, `the tree has ${has}`, "the same as the ring");
   }
   const gpus = devices.length;
-  if (isJoined && gpus === 1 && tree.pattern !== plainTree) {
+  if (isJoined && gpus === 1 && tree.graph.pattern !== plainTree) {
     throw xmlFault(
       tree.at,
-      `pattern ${tree.pattern} for one GPU`,
+      `pattern ${tree.graph.pattern} for one GPU`,
       `${plainTree}: the others take a second GPU`,
     );
   }
   const numbers = new Map(devices.map((device, rank) => [device, rank]));
-  const ranked = (graph: DeviceGraph): NodeGraph => ({
+  const ranked = ({ graph }: DeviceGraph): NodeGraph => ({
     ...graph,
     channels: graph.channels.map((channel) => channel.map((dev) => numbers.get(dev) as number)),
   });
   const firstRank = ranks?.get(devices[0] as number);
   const at = (ring.gpus[0] as XmlElement).at;
-  return { at, gpus, firstRank, isJoined, ring: ranked(ring), tree: ranked(tree) };
+  const graphs = { gpus, ring: ranked(ring), tree: ranked(tree) };
+  return { at, graphs, firstRank, isJoined };
 }
 
 /** The rank of every device, where the elements have one. */
@@ -324,9 +341,8 @@ function graphOf(
   }
   const devices = channels.map((channel) => channel.devices);
   assertLinks(element, devices[0]?.length ?? 0);
-  return {
-    ...{ at, pattern, isJoined, channels: devices },
-    gpus: channels.flatMap((channel) => channel.gpus),
+  const graph = {
+    ...{ pattern, channels: devices },
     bandwidth: figure(element, "speedintra", "GB/s above 0"),
     interBandwidth: figure(element, "speedinter", "GB/s above 0"),
     interLatency: element.attributes.has("latencyinter")
@@ -336,6 +352,7 @@ function graphOf(
     sameChannels: integer(element, "samechannels", [0, 1]) === 1,
     alternates: integer(element, "crossnic", [0, 1, 2]) === 2,
   };
+  return { at, graph, isJoined, gpus: channels.flatMap((channel) => channel.gpus) };
 }
 
 /** NCCL's kinds of links, from the nearest on. */
@@ -394,8 +411,8 @@ function channelOf(channel: XmlElement): {
 }
 
 /** Checks that every channel has every GPU. */
-function assertSameDevices({ channels, at }: DeviceGraph, expected: readonly number[]): void {
-  channels.forEach((channel, number) => {
+function assertSameDevices({ graph, at }: DeviceGraph, expected: readonly number[]): void {
+  graph.channels.forEach((channel, number) => {
     const found = new Set(channel);
     if (found.size === expected.length && expected.every((dev) => found.has(dev))) return;
     throw xmlFault(

@@ -363,8 +363,7 @@ describe("ranks of GPUs, which NCCL 2.30 writes", () => {
 
   test("are those of each node, where each has a file", () => {
     const xml = [0, 1, 2].map((node) => ranked(joined, (device) => 4 * node + device));
-    const { name: _, ...read } = graphTopology({ xml })(12);
-    expect(graphTopology(joined)(12)).toMatchObject(read);
+    expect(graphTopology({ xml })(12)).toEqual(graphTopology(joined)(12));
     const swapped = [xml[0], xml[2], xml[1]] as string[];
     expect(() => graphTopology({ xml: swapped })(12)).toThrow(
       /topology xml\[1\]: line 5: the ranks begin with 8, needs rank 4/,

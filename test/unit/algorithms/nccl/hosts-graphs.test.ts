@@ -343,6 +343,19 @@ describe("hosts of one GPU", () => {
     expect(problemsOfAll(topology)).toEqual([]);
   });
 
+  test("may be as many as a world has ranks, each with a file of its own", () => {
+    const text = joinedText([[0]], [[0]], 3, { typeintra: "LOC" });
+    const xml = Array.from({ length: 131_072 }, (_, rank) =>
+      text.replaceAll('gpu dev="0"', `gpu dev="0" rank="${rank}"`),
+    );
+    const [alike, each] = [graphTopology(text)(131_072), graphTopology({ xml })(131_072)];
+    expect(each.name).toBe("131072 hosts of 1 Hopper GPU with the given graph and Intel CPUs");
+    expect(each.name).toBe(alike.name);
+    expect(each.channels[1]?.tree.root).toBe(131_071);
+    expect(each.channels[0]?.ring.at(-1)).toBe(131_071);
+    expect(each.channels).toHaveLength(alike.channels.length);
+  });
+
   test("take the tree pattern of one GPU alone", () => {
     expect(() => graphTopology(joinedText([[0]], [[0]], 1, { typeintra: "LOC" }))).toThrow(
       /pattern 1 for one GPU, needs 3/,
