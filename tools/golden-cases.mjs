@@ -1,8 +1,8 @@
 // Draws calls for `twinccl golden record`: every set-up, collective, type and operator, counts at the edges of NCCL's plans.
 // npm run -s golden:cases -- --help
 // A process of NCCL has one size of buffers, so `ch5` and `smallbuf` each need a file of their own.
-import { writeFileSync } from "node:fs";
-import { ncclPlan, topologies } from "twinccl/algorithms";
+import { readFileSync, writeFileSync } from "node:fs";
+import { graphTopology, ncclPlan, topologies } from "twinccl/algorithms";
 import { listOf, oneOf, options, plain, whole } from "./options.mjs";
 import { random } from "./verify-gpu/draw.mjs";
 
@@ -15,9 +15,14 @@ const values = options({
     seed: { is: whole(), default: "1", help: "of the draw" },
     ranks: { is: listOf(whole(2)), default: "2,3,4", help: "numbers of ranks" },
     machine: {
-      is: oneOf("h200x8", "h200-hosts"),
+      is: plain("MACHINE"),
       default: "h200x8",
-      help: "one node, or a host for each rank: then counts lie beside NCCL's switch points",
+      help: "that one node; or h200-hosts, or a graph file of hosts: then counts lie beside NCCL's switch points",
+    },
+    cpu: {
+      is: oneOf("intel", "amd"),
+      default: "intel",
+      help: "with a graph file: the hosts' processors",
     },
     setups: {
       is: oneOf("all", "chosen", "forced"),
@@ -45,8 +50,23 @@ const counts = [
   ...[20_011, 30_011, 32_768, 65_537, 73_729, 100_003, 131_071, 196_609, 262_144, 300_007],
 ];
 
-const isSpread = values.machine === "h200-hosts";
-const hostSetups = ["Ring-LL", "Ring-Simple", "Tree-LL", "Tree-Simple", "PAT-Simple"];
+const isGraph = values.machine.includes(".");
+const isSpread = isGraph || values.machine === "h200-hosts";
+const machine = isGraph
+  ? { xml: readFileSync(values.machine, "utf8"), ...(values.cpu === "amd" && { cpu: values.cpu }) }
+  : values.machine;
+if (!isGraph && !Object.hasOwn(topologies, machine)) {
+  process.stderr.write(
+    `golden-cases: --machine: found "${machine}", needs h200x8, h200-hosts or a graph file\n`,
+  );
+  process.exit(2);
+}
+const topologyOf = isGraph ? graphTopology(machine) : topologies[machine];
+const hostSetups = ["Ring-LL", "Ring-Simple", "Tree-LL", "Tree-Simple", "PAT-Simple"].concat(
+  isGraph ? ["Ring-LL128", "Tree-LL128"] : [],
+);
+/** Most bytes of a call over hosts. */
+const mostBytes = isGraph ? 2 ** 21 : 2 ** 20;
 
 /** The first byte of each choice of NCCL's model but the first, up to 2 MiB, counted as the model counts. */
 const switchPoints = new Map();
@@ -54,7 +74,7 @@ const switchPoints = new Map();
 function switchesOf(collective, ranks) {
   const key = `${collective}/${ranks}`;
   const blocks = collective === "reduceScatter" ? ranks : 1;
-  const topology = topologies["h200-hosts"](ranks);
+  const topology = topologyOf(ranks);
   const call = { version: "2.28", topology, collective, dtype: "uint8", op: "sum", root: 0 };
   const chosen = (bytes) => {
     const count = Math.ceil(bytes / blocks);
@@ -89,7 +109,7 @@ function hostCount(coll, n, elementBytes) {
   const channel = pick([16_384, 32_768, 4096, 4096 * n, 65_536]) * (1 + below(4));
   const at = chance(2) && edges.length > 0 ? pick(edges) : chance(2) ? channel : 1 + below(400_000);
   const nearest = Math.floor(at / blocks / elementBytes) + pick([-2, -1, 0, 0, 1, 2]);
-  return Math.max(1, Math.min(nearest, Math.floor(2 ** 20 / elementBytes)));
+  return Math.max(1, Math.min(nearest, Math.floor(mostBytes / elementBytes)));
 }
 
 const draw = random(values.seed);
@@ -160,7 +180,7 @@ while (lines.size < values.cases) {
 }
 // A recording may end before its calls do, so those that NCCL chooses for come first.
 const isForced = (line) => (line.includes('"ap":"default"') ? 0 : 1);
-const head = JSON.stringify({ golden: 1, library: "nccl-2.28.9", topology: values.machine });
+const head = JSON.stringify({ golden: 1, library: "nccl-2.28.9", topology: machine });
 const written = isSpread
   ? [head, ...[...lines].sort((a, b) => isForced(a) - isForced(b))]
   : [...lines];

@@ -15,6 +15,7 @@ import type { BackendFor } from "../golden/replay.ts";
 import { executorOption, namedBackend } from "./backends.ts";
 import { type BackendSettings, type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, readText } from "./files.ts";
+import { hostsOf, recordedHead, underGraphs } from "./golden/graphs.ts";
 import { recordAsRank, recordLaunched } from "./golden/launched.ts";
 import { hasLauncherChannel } from "./launch/job.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
@@ -53,7 +54,8 @@ check replays each call of FILE through createWorld, alloc and the collective, w
 and the settings it was recorded under, and compares hashes of every rank's output. It needs no
 GPU. record makes each call of CASES (lines of the same format; results in them are not looked
 at) and writes what comes out, with the plan that NCCL logged for it. A process has one size of
-buffers: cases under others are reported and left out. The format: test/golden/README.md
+buffers: cases under others are reported and left out. With NCCL_GRAPH_FILE the machine of the
+records is that of those graphs, which their first line keeps. The format: test/golden/README.md
 in the repository, where the recorded results lie as well.
 
 ${optionLines(options)}
@@ -113,8 +115,9 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   for (const option of ["streams", "timeout"] as const) {
     if (parsed.has(option)) throw new UsageError(`--${option} goes with --launch`);
   }
-  const { cases, head } = readCases(readText(path), path);
-  if (head.topology !== "h200x8" && name !== "sim") {
+  const { cases, ...file } = readCases(readText(path), path);
+  const head = name === "nccl" ? recordedHead(file.head) : file.head;
+  if (name !== "sim" && cases.some(({ ranks }) => hostsOf(head, ranks) > 1)) {
     throw new UsageError("record: ranks on hosts of their own are processes: add --launch");
   }
   const write = outputFile("--out", parsed.text("out"));
@@ -122,17 +125,21 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   let backend: Backend | undefined;
   const given = { readPlan: true, executor: parsed.text("executor") };
   const makeBackend = await backendsOf(context, name, head, given);
-  const { records, failures } = await record(cases, {
-    backendFor: (setup) => {
-      backend = makeBackend(setup);
-      return backend;
-    },
-    bitsUpTo: parsed.integer("bits", 0),
-    // The simulation runs the plans that it explains. For NCCL an explanation is only a prediction, so that its log is read.
-    planOf: (_, outcome) => (name === "sim" ? outcome.plan() : loggedPlan(backend)),
-    onProgress: (done) => progress.show(`golden: ${done} of ${cases.length} recorded`),
-  }).finally(() => progress.clear());
-  return writeRecords({ records, failures }, head, write, context);
+  const recordAll = (): Promise<Recording> =>
+    record(cases, {
+      backendFor: (setup) => {
+        backend = makeBackend(setup);
+        return backend;
+      },
+      bitsUpTo: parsed.integer("bits", 0),
+      // The simulation runs the plans that it explains. For NCCL an explanation is only a prediction, so that its log is read.
+      planOf: (_, outcome) => (name === "sim" ? outcome.plan() : loggedPlan(backend)),
+      onProgress: (done) => progress.show(`golden: ${done} of ${cases.length} recorded`),
+    });
+  const recording = await (name === "nccl" ? underGraphs(head, recordAll) : recordAll()).finally(
+    () => progress.clear(),
+  );
+  return writeRecords(recording, head, write, context);
 }
 
 /** Records with a process for each rank; this is their launcher, or one of them. */
@@ -151,7 +158,8 @@ async function runLaunched(
     await recordAsRank({ backends: await context.backends(), name, streams, bitsUpTo });
     return 0;
   }
-  const { cases, head } = readCases(readText(path), path);
+  const { cases, ...file } = readCases(readText(path), path);
+  const head = name === "nccl" ? recordedHead(file.head) : file.head;
   const write = outputFile("--out", parsed.text("out"));
   const seconds = parsed.has("timeout") ? parsed.integer("timeout", 1, 1, 86_400) : undefined;
   const recording = await recordLaunched(
@@ -235,8 +243,10 @@ function reportText(
   show: number,
 ): string {
   const { identical, mismatches, planDifferences } = report;
+  const machine =
+    typeof head.topology === "string" ? head.topology : "the machine of its first line";
   const text = [
-    `# ${path}: ${cases.length} calls of ${head.library} on ${head.topology}, replayed on ${backend}`,
+    `# ${path}: ${cases.length} calls of ${head.library} on ${machine}, replayed on ${backend}`,
   ];
   if (unknownFields.length > 0) text.push(`# not looked at: ${unknownFields.join(", ")}`);
   for (const mismatch of mismatches.slice(0, show)) {

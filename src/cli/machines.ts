@@ -1,5 +1,7 @@
 /** Machines on the command line: a name, hosts with a network of another speed, or graph files of NCCL. */
 import {
+  type CpuVendor,
+  type GraphNodes,
   graphTopology,
   type TopologyName,
   type TopologyOption,
@@ -50,14 +52,22 @@ function hostsAt(option: string, speed: string): TopologyOption {
   );
 }
 
-/** Nodes by their graph files. They are read here too, because only here they have names. */
+/** Nodes by the names of their graph files. */
 function graphsOf(option: string, text: string): TopologyOption {
   const [, files = "", cpu] = /^(.*?)(?:@(amd|intel))?$/s.exec(text) ?? [];
-  const paths = files.split(/[+,]/);
+  return graphMachine(option, files.split(/[+,]/), cpu as CpuVendor | undefined);
+}
+
+/** The machine of graph files. They are read here too, because only here they have names. */
+export function graphMachine(
+  option: string,
+  paths: readonly string[],
+  cpu: CpuVendor | undefined,
+): GraphNodes {
   const texts = paths.map((path) => readText(path, option));
   const machine = {
     xml: texts.length === 1 ? (texts[0] as string) : texts,
-    ...(cpu !== undefined && { cpu: cpu as "amd" | "intel" }),
+    ...(cpu !== undefined && { cpu }),
   };
   graphTopology(machine, paths);
   return machine;

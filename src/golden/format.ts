@@ -4,7 +4,7 @@
  * A first line with the field `golden` gives version, library and machine; a file without one is of version 1, NCCL 2.28.9 and
  * eight H200. A line that is read and written again is unchanged.
  */
-import type { TopologyName } from "../algorithms/index.ts";
+import type { TopologyOption } from "../algorithms/index.ts";
 import type { DType } from "../api/index.ts";
 import type { GoldenCase } from "./case.ts";
 
@@ -32,8 +32,8 @@ export type GoldenRecord = GoldenCase & GoldenResult;
 export interface GoldenHead {
   /** Library and version, such as `nccl-2.28.9`. */
   readonly library: string;
-  /** The machine. */
-  readonly topology: TopologyName;
+  /** The machine: a name, hosts with a network, or NCCL's graph files as `{ "xml": text }`. */
+  readonly topology: TopologyOption;
 }
 
 /** The version of the format. */

@@ -1,6 +1,13 @@
 /** Reads files of recorded results, and of calls to be recorded. Contents outside the format are refused by name. */
-import { libraryNames, libraryOf, type TopologyName, topologies } from "../algorithms/index.ts";
-import { bytesOf, namedReduceOps } from "../api/index.ts";
+import {
+  libraryNames,
+  libraryOf,
+  type TopologyName,
+  type TopologyOption,
+  topologies,
+} from "../algorithms/index.ts";
+import { machineOf } from "../algorithms/nccl/index.ts";
+import { bytesOf, CommError, namedReduceOps } from "../api/index.ts";
 import { type EnvironmentName, environments, type GoldenCase } from "./case.ts";
 import {
   defaultHead,
@@ -69,10 +76,22 @@ function headOf(fields: Fields): GoldenHead {
   if (libraryOf(library) === undefined) {
     throw fields.fault("library", `one of ${libraryNames.join(", ")}, or with a patch number`);
   }
-  return {
-    library,
-    topology: fields.word("topology", Object.keys(topologies) as TopologyName[]),
-  };
+  return { library, topology: topologyOf(fields) };
+}
+
+/** A machine by name, or one that its facts describe. */
+function topologyOf(fields: Fields): TopologyOption {
+  const given = fields.raw("topology");
+  if (typeof given !== "object" || given === null) {
+    return fields.word("topology", Object.keys(topologies) as TopologyName[]);
+  }
+  try {
+    machineOf(given as TopologyOption);
+    return given as TopologyOption;
+  } catch (error) {
+    if (!(error instanceof CommError)) throw error;
+    throw fields.wrong("topology", error.message.split("\n")[0] as string);
+  }
 }
 
 const algorithms = ["Ring", "Tree", "PAT"] as const;
@@ -227,7 +246,12 @@ class Fields {
   fault(field: string, needs: string): GoldenFormatError {
     const value = this.#values[field];
     const found = value === undefined ? "nothing" : (JSON.stringify(value).slice(0, 60) as string);
-    return new GoldenFormatError(this.#place, `${field}: found ${found}, needs ${needs}`, field);
+    return this.wrong(field, `found ${found}, needs ${needs}`);
+  }
+
+  /** The fault of a field in words of its own. */
+  wrong(field: string, what: string): GoldenFormatError {
+    return new GoldenFormatError(this.#place, `${field}: ${what}`, field);
   }
 }
 

@@ -12,7 +12,7 @@ import {
   lanesPerElement,
 } from "../../src/algorithms/arithmetic/index.ts";
 import type { FoldOrder } from "../../src/algorithms/nccl/fold-order.ts";
-import { type TopologyName, topologies } from "../../src/algorithms/nccl/hosts.ts";
+import { machineOf, type TopologyOption } from "../../src/algorithms/nccl/hosts.ts";
 import { ncclPlan, planFolds, takeSeparate } from "../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";
@@ -28,12 +28,12 @@ export function recordsOf(name: string): GoldenFile<GoldenRecord> {
 }
 
 /** The plan of a recorded call on a machine. */
-function planOf(golden: GoldenRecord, machine: TopologyName): NcclPlan {
+function planOf(golden: GoldenRecord, machine: TopologyOption): NcclPlan {
   const { ranks, forced, collective, dtype, count, root, offset } = golden;
   const bytes = offset * bytesOf(dtype);
   return ncclPlan({
     version: "2.28.9",
-    topology: topologies[machine](ranks),
+    topology: machineOf(machine)(ranks),
     collective,
     dtype,
     op: operatorOf(golden),
@@ -48,9 +48,9 @@ function planOf(golden: GoldenRecord, machine: TopologyName): NcclPlan {
 /** Replays cases in memory that is kept from one to the next. */
 export class Replay {
   #output = new ArrayBuffer(0);
-  readonly #machine: TopologyName;
+  readonly #machine: TopologyOption;
 
-  constructor(machine: TopologyName) {
+  constructor(machine: TopologyOption) {
     this.#machine = machine;
   }
 

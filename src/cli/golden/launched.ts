@@ -12,6 +12,7 @@ import type { BackendTable, Context } from "../context.ts";
 import { askLauncher, reportToLauncher } from "../launch/job.ts";
 import { Progress } from "../output.ts";
 import { startRanks } from "../placement.ts";
+import { hostsOf, underGraphs } from "./graphs.ts";
 
 /** Options of a recording over processes. */
 export interface LaunchedOptions {
@@ -37,7 +38,7 @@ export async function recordLaunched(
     const calls = places.map((place) => cases[place] as GoldenCase);
     const size = (calls[0] as GoldenCase).ranks;
     const text = [headLine(head), ...calls.map(lineOf)].join("\n");
-    const command = { name: "golden", args, size, hosts: isSpread(head) ? size : 1 };
+    const command = { name: "golden", args, size, hosts: hostsOf(head, size) };
     const status = await startRanks(
       {
         ...command,
@@ -56,11 +57,6 @@ export async function recordLaunched(
   }
   progress.clear();
   return records.recording();
-}
-
-/** True for a machine with a host for each rank. */
-function isSpread({ topology }: GoldenHead): boolean {
-  return topology !== "h200x8";
 }
 
 /** Indices of the calls of each job: a process has one size of buffers. */
@@ -89,19 +85,21 @@ export async function recordAsRank({ backends, name, ...options }: RankOptions):
   const { library, topology } = head;
   const followed = name === "tcp" ? { like: library, topology } : { readPlan: true };
   let logged: NcclBackend["plans"] | undefined;
-  await recordRank(cases, {
-    ...options,
-    backendFor: (plan) => {
-      const backend = namedBackend(backends, name, { ...followed, plan });
-      logged = (backend as Partial<NcclBackend>).plans;
-      return backend;
-    },
-    plansOf: (calls, comm) =>
-      logged === undefined
-        ? calls.map((golden) => explained(golden, comm))
-        : loggedPlans(calls, logged.take()),
-    report: (results) => reportToLauncher({ results }),
-  });
+  const record = (): Promise<void> =>
+    recordRank(cases, {
+      ...options,
+      backendFor: (plan) => {
+        const backend = namedBackend(backends, name, { ...followed, plan });
+        logged = (backend as Partial<NcclBackend>).plans;
+        return backend;
+      },
+      plansOf: (calls, comm) =>
+        logged === undefined
+          ? calls.map((golden) => explained(golden, comm))
+          : loggedPlans(calls, logged.take()),
+      report: (results) => reportToLauncher({ results }),
+    });
+  await (name === "nccl" ? underGraphs(head, record) : record());
 }
 
 /** The plan that a backend runs as it explains it. */

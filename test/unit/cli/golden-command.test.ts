@@ -4,6 +4,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { sim } from "twinccl/sim";
 import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
+import { backends } from "../../../src/cli/backends.ts";
+import type { BackendTable } from "../../../src/cli/context.ts";
+import { hostsOf, underGraphs } from "../../../src/cli/golden/graphs.ts";
+import { graphText, joinedText } from "../../support/graph-files.ts";
 import { corrupting } from "../bench/corrupting-backend.ts";
 import { cli } from "./harness.ts";
 
@@ -205,5 +209,124 @@ describe("record --launch", () => {
     const { status, err } = await cli(line);
     expect(status).toBe(2);
     expect(err).toMatch(why);
+  });
+});
+
+describe("graphs of NCCL in the first line", () => {
+  const call = (n: number, ap: string, coll: string, count: number): string =>
+    `{"env":"plain","n":${n},"ap":"${ap}","coll":"${coll}","dt":"f32","op":"sum","count":${count},"cls":"norm","inplace":false,"offset":0,"h":""}`;
+  const headOf = (topology: unknown): string =>
+    JSON.stringify({ golden: 1, library: "nccl-2.28.9", topology });
+  const channels = new Array<number[]>(4).fill([0]);
+  const hosts = joinedText(channels, channels, 3, { typeintra: "LOC", speedinter: 50 });
+  const calls = [
+    call(4, "default", "allReduce", 300_000),
+    call(4, "Tree-LL128", "allReduce", 5000),
+    call(2, "default", "reduceScatter", 20_000),
+  ];
+  /** GPU 3 has the second place in the ring. */
+  const node = graphText(
+    { id: 0, pattern: 4, channels: [[0, 3, 1, 2]] },
+    { id: 1, pattern: 1, channels: [[0, 3, 1, 2]] },
+  );
+  const nodeCalls = [call(4, "default", "allReduce", 700), call(4, "Ring-Simple", "allReduce", 99)];
+
+  test("are the machine of a recording over processes, and of its check", async () => {
+    const path = file("graph.jsonl", [headOf({ xml: hosts }), ...calls]);
+    const launched = join(folder, "graph-launched.jsonl");
+    const one = await cli(`golden record ${path} --backend tcp --launch --out ${launched}`);
+    expect(one).toMatchObject({ status: 0, out: "golden: 3 of 3 recorded\n", err: "" });
+    expect(readFileSync(launched, "utf8")).toBe(
+      (await cli(`golden record ${path} --backend sim`)).out,
+    );
+    const { status, out } = await cli(`golden check ${launched}`);
+    expect({ status, out }).toMatchObject({ status: 0 });
+    expect(out).toContain("3 calls of nccl-2.28.9 on the machine of its first line");
+    expect(out).toContain("# plans: 3 of 3 as nccl-2.28.9 reported them");
+    const text = readFileSync(launched, "utf8");
+    expect(text).toContain('"plan":{"algorithm":"Tree","protocol":"LL128"');
+    // The machine decides the plan: on another one the same calls have others.
+    const other = file("graph-other.jsonl", [headOf("h200-hosts"), ...text.split("\n").slice(1)]);
+    expect((await cli(`golden check ${other}`)).status).toBe(1);
+  }, 60_000);
+
+  /** NCCL, as far as it takes graphs from the file that its variable names. */
+  const reader: BackendTable = {
+    nccl: ({ plan }) => {
+      const xml = readFileSync(process.env["NCCL_GRAPH_FILE"] as string, "utf8");
+      return sim({ like: "nccl-2.28", topology: { xml }, ...(plan && { plan }) });
+    },
+  };
+  const forNccl = { backends: { ...backends, ...reader } };
+
+  test("are what NCCL reads", async () => {
+    const path = file("node.jsonl", [headOf({ xml: node }), ...nodeCalls]);
+    const { status, out } = await cli(`golden record ${path} --backend nccl`, forNccl);
+    expect(status).toBe(0);
+    expect(process.env).not.toHaveProperty("NCCL_GRAPH_FILE");
+    const bare = (text: string): string => text.replaceAll(/,"plan":\{.*?\}/g, "");
+    expect(out).toBe(bare((await cli(`golden record ${path} --backend sim`)).out));
+  });
+
+  test("are those of NCCL_GRAPH_FILE, where it is set", async () => {
+    const graph = file("node.xml", [node]);
+    const path = file("plain.jsonl", nodeCalls);
+    vi.stubEnv("NCCL_GRAPH_FILE", graph);
+    const recorded = await cli(`golden record ${path} --backend nccl`, forNccl);
+    const twice = file("twice.jsonl", [headOf({ xml: node }), ...nodeCalls]);
+    const both = await cli(`golden record ${twice} --backend nccl`, forNccl);
+    vi.stubEnv("NCCL_GRAPH_FILE", file("broken.xml", ["<graphs"]));
+    const broken = await cli(`golden record ${path} --backend nccl`, forNccl);
+    vi.unstubAllEnvs();
+    expect(recorded.status).toBe(0);
+    expect(JSON.parse(recorded.out.split("\n")[0] as string)).toMatchObject({
+      topology: { xml: `${node}\n` },
+    });
+    expect((await cli(`golden check ${file("kept.jsonl", [recorded.out])}`)).status).toBe(0);
+    expect(both).toMatchObject({ status: 2 });
+    expect(both.err).toContain("the file's machine has graphs, unset NCCL_GRAPH_FILE");
+    expect(broken.status).toBe(2);
+    expect(broken.err).toContain('broken.xml: line 1: found "<graphs"');
+  });
+
+  test("are those of a rank's node, without the ranks of GPUs", async () => {
+    const texts = [0, 1].map((each) =>
+      joinedText([[0, 1]], [[0, 1]], 1, { speedinter: 20 + each }).replaceAll(
+        /gpu dev="(\w+)"/g,
+        (dev, number) => `${dev} rank="${2 * each + Number(number)}"`,
+      ),
+    );
+    const head = { library: "nccl-2.28.9", topology: { xml: texts } };
+    expect(hostsOf(head, 4)).toBe(2);
+    for (const rank of [1, 2]) {
+      for (const [name, value] of Object.entries({
+        RANK: rank,
+        SIZE: 4,
+        LOCAL_RANK: rank % 2,
+        LOCAL_SIZE: 2,
+        JOB_ID: "x",
+      }))
+        vi.stubEnv(`TWINCCL_${name}`, String(value));
+      const seen = await underGraphs(head, async () =>
+        readFileSync(process.env["NCCL_GRAPH_FILE"] as string, "utf8"),
+      );
+      vi.unstubAllEnvs();
+      expect(seen).toBe(joinedText([[0, 1]], [[0, 1]], 1, { speedinter: rank === 1 ? 20 : 21 }));
+    }
+  });
+
+  test("of nodes of different sizes, and other numbers of ranks, are refused", async () => {
+    const two = [
+      joinedText([[0]], [[0]], 3, { typeintra: "LOC" }),
+      joinedText([[0, 1]], [[0, 1]], 1),
+    ];
+    const path = file("sizes.jsonl", [headOf({ xml: two }), call(3, "default", "allReduce", 9)]);
+    const sizes = await cli(`golden record ${path} --backend tcp --launch`);
+    expect(sizes).toMatchObject({ status: 2, out: "" });
+    expect(sizes.err).toContain("hosts of 1, 2 ranks, needs equally many on each imitated host");
+    const four = file("four.jsonl", [headOf({ xml: node }), call(3, "default", "allReduce", 9)]);
+    const count = await cli(`golden record ${four} --backend tcp --launch`);
+    expect(count.status).toBe(2);
+    expect(count.err).toContain("found 3 ranks, its rings and trees are those of 4 GPUs");
   });
 });

@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { lineOf } from "../../../src/golden/format.ts";
+import { headLine, lineOf } from "../../../src/golden/format.ts";
 import { GoldenFormatError, readCases, readRecords } from "../../../src/golden/read.ts";
+import { joinedText } from "../../support/graph-files.ts";
 
 const files = ["nccl-2.28.9-h200x8.jsonl", "nccl-2.28.9-h200x8-settings.jsonl"];
 
@@ -32,6 +33,46 @@ test("optional fields survive as well", () => {
 test("a first line names the subject of the file; blank lines do not count", () => {
   const file = readRecords(`${head}\n\n${line}\n`, "f");
   expect(file).toMatchObject({ head: { library: "nccl-2.28.9" }, lines: [3] });
+});
+
+describe("a first line with facts of its machine", () => {
+  const xml = joinedText([[0, 1]], [[0, 1]], 1);
+  const headOf = (topology: unknown): string =>
+    JSON.stringify({ golden: 1, library: "nccl-2.28.9", topology });
+  const network = { kind: "socket", gigabitsPerSecond: 25 };
+
+  test.each([
+    [{ xml }],
+    [{ xml: [xml, xml], cpu: "amd" }],
+    [{ hosts: 4, gpusPerHost: 1, network }],
+  ])("is the same when read and written again: %#", (topology) => {
+    const { head: read } = readRecords(`${headOf(topology)}\n${line}`, "f");
+    expect(headLine(read)).toBe(headOf(topology));
+  });
+
+  test.each([
+    [{ xml: xml.replace('speedintra="30"', 'speedintra="0"') }, /line 2: speedintra="0", needs GB/],
+    [{ xml: [xml, "<graphs"] }, /topology xml\[1\]: line 1: found "<graphs"/],
+    [{ xml, cpu: "arm" }, /topology.cpu: found "arm"/],
+    [{ hosts: 0, gpusPerHost: 1, network }, /topology.hosts: found 0/],
+    [{ hosts: 1e9, gpusPerHost: 1, network }, /topology.hosts: found 1000000000/],
+    [{ hosts: 2, gpusPerHost: 1, network: { ...network, gigabitsPerSecond: 0 } }, /found 0, needs/],
+    [{ graphs: xml }, /needs the name of a machine/],
+    [[], /needs the name of a machine/],
+    [null, /found null, needs one of/],
+    [5, /found 5, needs one of/],
+  ])("is refused by line and field: %#", (topology, message) => {
+    let caught: unknown;
+    try {
+      readCases(`${headOf(topology)}\n${line}`, "f");
+    } catch (error) {
+      caught = error;
+    }
+    expect(caught).toBeInstanceOf(GoldenFormatError);
+    expect(caught).toMatchObject({ file: "f", line: 1, field: "topology" });
+    expect((caught as Error).message).toMatch(/^f: line 1: topology: /);
+    expect((caught as Error).message).toMatch(message);
+  });
 });
 
 test("fields without a meaning here are reported, not dropped in silence", () => {
