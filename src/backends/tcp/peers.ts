@@ -139,6 +139,11 @@ export class Peers {
     if (this.#retired.size > maxRetired) this.#retired.delete(oldest as number);
   }
 
+  /** True for one of the communicators that ended last. */
+  hasRetired(comm: number): boolean {
+    return this.#retired.has(comm);
+  }
+
   /** The reason for the end of a connection with a peer; `undefined` while there is none. */
   endOf(peer: number): string | undefined {
     return this.#ends.get(peer);

@@ -45,6 +45,7 @@ import {
   type Explanation,
   type Question,
   RankLostError,
+  UnsupportedError,
 } from "../../api/index.ts";
 import { closeAtEnd, closedBefore } from "../../job/async.ts";
 import type { Job } from "../../job/job.ts";
@@ -279,8 +280,16 @@ export class TcpSession implements Session {
   }
 
   #open(info: CommInfo): void {
-    const { job } = this.#parts;
+    const { job, peers } = this.#parts;
     const number = commNumber(job?.keyOf(info) ?? info.name);
+    const hasNumber = (comm: OpenCommunicator): boolean => comm.commNumber === number;
+    const isTaken = peers.hasRetired(number) || [...this.#comms.values()].some(hasNumber);
+    if (job !== undefined && isTaken) {
+      const error = equalNumbersError(info);
+      // Ranks of it that have no other communicator with this number learn of it there.
+      job.aborted(info, error);
+      throw error;
+    }
     this.#comms.set(info.id, { info, commNumber: number, sequence: 0, runs: new Set() });
     job?.countersOf(info);
   }
@@ -473,5 +482,16 @@ function connectionError({ name, ranks, local }: CommInfo, lost: number, reason:
       comm: name,
       ranks: [ranks.indexOf(lost)],
     },
+  );
+}
+
+/** The messages of two communicators with one number would be taken for each other. */
+function equalNumbersError({ name, ranks }: CommInfo): UnsupportedError {
+  return new UnsupportedError(
+    {
+      headline: `split: "${name}" gets the number of another communicator of this process on its connections`,
+      hint: "its number is a hash of the calls before the split: make another call, such as a barrier, before it",
+    },
+    { comm: name, size: ranks.length },
   );
 }

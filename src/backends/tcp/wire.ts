@@ -45,8 +45,8 @@ export interface Header extends Message {
 }
 
 /**
- * The number of a communicator by its key, alike on all ranks: 48 bits of a hash. Of 1,000 open communicators two have the same
- * with a probability below 1e-8.
+ * The number of a communicator by its key, alike on all ranks: 48 bits of a hash. Of 1,000 communicators two have the same
+ * with a probability below 1e-8; the later one is then refused.
  */
 export function commNumber(key: string): number {
   return createHash("sha256").update(key).digest().readUIntLE(0, 6);

@@ -1,6 +1,7 @@
 /** Ranks of a job in this process: ends of other ranks, senders that are far ahead, calls that fail. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { Plan } from "../../../../src/algorithms/index.ts";
+import { Job } from "../../../../src/job/job.ts";
 import { closeAfter } from "../../../support/opened.ts";
 import { within } from "../../../support/planted.ts";
 import { TcpJob, type TcpJobOptions } from "../../../support/tcp-jobs.ts";
@@ -165,4 +166,23 @@ test("many communicators have calls under way at once", async () => {
     return found.map((sum, i) => sum === splits[i]!.size);
   });
   expect(sums.flat()).toEqual(new Array(80).fill(true));
+});
+
+describe("a communicator with the number of another one", () => {
+  test("is refused on the ranks of both, and ended on the others", async () => {
+    const job = await open(3);
+    const pair = await job.each((comm, rank) => comm.split({ color: rank === 2 ? undefined : 0 }));
+    const number = vi.spyOn(Job.prototype, "keyOf").mockReturnValue("world/0.0");
+    const outcomes = await job.outcomes(async (comm) => {
+      const all = await comm.split({ color: 0 });
+      const send = all!.alloc("int32", 1);
+      await all!.allReduce({ send, op: "sum" });
+    });
+    number.mockRestore();
+    for (const error of outcomes.slice(0, 2)) {
+      expect(error).toMatchObject({ code: "ERR_COMM_UNSUPPORTED", comm: "world/0#2" });
+    }
+    expect(outcomes[2]).toMatchObject({ code: "ERR_COMM_ABORTED" });
+    expect(pair.map((comm) => comm?.size)).toEqual([2, 2, undefined]);
+  });
 });
