@@ -60,6 +60,7 @@ export {
   callUs,
   checkedProfile,
   choiceOf,
+  choiceOfCall,
   extrapolationOf,
   type FittedProfile,
   fitProfile,

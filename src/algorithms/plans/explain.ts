@@ -25,7 +25,7 @@ import { operatorSign } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
 import { evaluate, type Link, linkModel } from "../timing.ts";
 import { explanationText, predictionText } from "./explain-text.ts";
-import { isBuilt, type MachineTime, type Plan } from "./plan.ts";
+import { isBuilt, type MachineTime, machineText, type Plan } from "./plan.ts";
 
 /** The clock of an explanation. */
 interface ExplainedClock {
@@ -34,8 +34,13 @@ interface ExplainedClock {
   readonly time: () => MachineTime | undefined;
 }
 
+/** The machine of a time in words, or a link. */
+function clockText(time: MachineTime | undefined, link: Link): string {
+  return time === undefined ? linkText(link) : machineText(time);
+}
+
 /** A link in words. */
-function linkText({ latencyPs, gigabytesPerSecond }: Link): string {
+export function linkText({ latencyPs, gigabytesPerSecond }: Link): string {
   return `links of ${latencyPs / 1000} ns and ${gigabytesPerSecond} GB/s`;
 }
 
@@ -88,7 +93,7 @@ export function explainPlan(
       return onMachine()?.ns ?? largest(timing().finished, 0) / 1000;
     },
     get predictedFor() {
-      return onMachine()?.machine ?? linkText(link);
+      return clockText(onMachine(), link);
     },
     claim: plan.claim,
     fastest: plan.fastest,
@@ -330,7 +335,7 @@ export function explainReduces(
       first === undefined
         ? largest(sums.finished) / 1000
         : times.reduce((sum, each) => sum + (each?.ns ?? 0), 0),
-    predictedFor: first?.machine ?? linkText(link),
+    predictedFor: clockText(first, link),
     claim: (every[0] as Part).plan.claim,
     chunkOf: (element) => chunkHolding(explanation.chunks, element),
     toString: () =>

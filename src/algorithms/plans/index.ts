@@ -1,5 +1,5 @@
 /** Plans: the program of a call, its layout and arithmetic, and its explanation. */
-export { explainInRankOrder, namesOf } from "./explain.ts";
+export { explainInRankOrder, linkText, namesOf } from "./explain.ts";
 export {
   type BlockCounts,
   isBuilt,
@@ -11,6 +11,7 @@ export {
 export {
   explainCall,
   isOrdered,
+  measuredProfile,
   type PlanOptions,
   plannersOf,
   planOf,

@@ -3,6 +3,7 @@ import { bytesOf } from "../../api/index.ts";
 import {
   type CallMode,
   callUs,
+  choiceOfCall,
   extrapolationOf,
   type MachineProfile,
   type NcclPlan,
@@ -18,11 +19,21 @@ import type { BlockCounts, MachineTime, PlanQuestion } from "./plan.ts";
 export class MachineClock {
   readonly messages: Link;
   readonly #profile: MachineProfile;
+  /** The reason why times are extrapolated whatever the call; `undefined` without one. */
+  readonly #unusual: string | undefined;
   readonly #planOf: (question: PlanQuestion) => NcclPlan | undefined;
 
-  /** `planOf` gives NCCL's plan of a call where NCCL has one. */
-  constructor(profile: MachineProfile, planOf: (question: PlanQuestion) => NcclPlan | undefined) {
+  /**
+   * `planOf` gives NCCL's plan of a call where NCCL has one. `unusual` is the reason why no such plan was measured, if there is
+   * one.
+   */
+  constructor(
+    profile: MachineProfile,
+    planOf: (question: PlanQuestion) => NcclPlan | undefined,
+    unusual?: string,
+  ) {
     this.#profile = profile;
+    this.#unusual = unusual;
     this.#planOf = planOf;
     const { lowStartUs, portRate } = profile.numbers.exchange;
     this.messages = { latencyPs: Math.round(lowStartUs * 1e6), gigabytesPerSecond: portRate };
@@ -38,11 +49,11 @@ export class MachineClock {
     const found: CallMode = { ...mode, memory };
     const us = call === undefined ? 0 : callUs(numbers, call, found);
     const timed = { ...timedQuestion(asked, counts), mode: found };
-    const why = extrapolationOf(this.#profile, timed, call);
-    const on = `${machine}, NCCL ${nccl}`;
+    const why = extrapolationOf(this.#profile, timed, call) ?? this.#unusual;
     // The clock counts picoseconds.
     const ns = Math.round(us * 1e6) / 1000;
-    return { ns, machine: why === undefined ? on : `${on}; extrapolated: ${why}` };
+    const choice = call && choiceOfCall(call);
+    return { ns, machine: `${machine}, NCCL ${nccl}`, extrapolated: why, choice };
   }
 
   #callOf(

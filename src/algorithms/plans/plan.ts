@@ -11,7 +11,7 @@ import {
 import type { Cost } from "../algorithm.ts";
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
-import type { PlanFolds } from "../nccl/index.ts";
+import type { CallChoice, PlanFolds } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
 import type { Link } from "../timing.ts";
 
@@ -64,8 +64,17 @@ export interface Plan {
 /** The predicted time of a call on a measured machine. */
 export interface MachineTime {
   readonly ns: number;
-  /** Machine and library in words, and the reason for an extrapolated time. */
+  /** Machine and library in words. */
   readonly machine: string;
+  /** The reason why the time is extrapolated; `undefined` within the measured range. */
+  readonly extrapolated: string | undefined;
+  /** NCCL's choice; `undefined` for a call that moves nothing between GPUs. */
+  readonly choice: CallChoice | undefined;
+}
+
+/** The machine of a predicted time in words, and the reason for an extrapolated one. */
+export function machineText({ machine, extrapolated }: MachineTime): string {
+  return extrapolated === undefined ? machine : `${machine}; extrapolated: ${extrapolated}`;
 }
 
 /** Counts of blocks of different lengths: row i for rank i of an all-to-allv, else one row with the blocks of all ranks. */

@@ -35,6 +35,7 @@ import {
   machineProfiles,
   type NcclPin,
   ncclEnvironment,
+  type ResolvedPin,
   resolvePin,
   rulesOf,
   type Topology,
@@ -73,7 +74,8 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const { algorithms = {}, like } = options;
   checkChoice(algorithms);
   if (like === undefined) assertUnnamed(options);
-  const { rings, variables, ...settings } = resolvePin(options.plan);
+  const pin = resolvePin(options.plan);
+  const { rings, variables, ...settings } = pin;
   const topology = pinned(machineOf(options.topology ?? unnamed.topology), rings);
   const library = followed(like ?? unnamed.library);
   const environment = ncclEnvironment(variables ?? {});
@@ -82,7 +84,8 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   });
   const catalogue = new CataloguePlanner(algorithms);
   const profile = profileOf(options, library);
-  const clock = profile && new MachineClock(profile, (question) => nccl.factsOf(question));
+  const clock =
+    profile && new MachineClock(profile, (question) => nccl.factsOf(question), unusualOf(pin));
   return (size) => {
     if (like === undefined && options.machine === undefined && size > unnamed.ranks) {
       const why = `${size} ranks are more than the ${unnamed.ranks} devices of ${unnamed.topology}`;
@@ -109,7 +112,11 @@ const unmeasured = {
   reducesEachRoot: () => false,
 } as const;
 
-/** The profile of the machine that the plans follow; `undefined` where it was not measured. */
+/** The profile of the machine that the options name; `undefined` where it was not measured. Throws for another machine's. */
+export function measuredProfile(options: PlanOptions): MachineProfile | undefined {
+  return profileOf(options, followed(options.like ?? unnamed.library));
+}
+
 function profileOf(
   { topology = unnamed.topology, machine }: PlanOptions,
   { version }: Library,
@@ -132,6 +139,12 @@ function profileOf(
   if (typeof topology !== "string" || !Object.hasOwn(machineProfiles, topology)) return undefined;
   const profile = machineProfiles[topology];
   return profile?.nccl === rulesOf(version).version ? profile : undefined;
+}
+
+/** The reason why plans with such settings were not measured; forced algorithms and protocols were. */
+function unusualOf({ rings, variables: _forced, ...settings }: ResolvedPin): string | undefined {
+  const isUsual = [rings, ...Object.values(settings)].every((value) => value === undefined);
+  return isUsual ? undefined : "measured with NCCL's own channels, rings and buffers";
 }
 
 /** True for graphs of NCCL, which are those of one communicator. */

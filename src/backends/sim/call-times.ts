@@ -3,6 +3,7 @@ import {
   evaluate,
   type Layout,
   type LinkModel,
+  type MachineTime,
   type MessageEvent,
   type Program,
 } from "../../algorithms/index.ts";
@@ -11,6 +12,8 @@ import { largest } from "../../api/largest.ts";
 
 /** Computes the ends of a call's ranks. */
 export interface CallTimes {
+  /** The time on a measured machine; `undefined` on links. */
+  readonly machine: MachineTime | undefined;
   /** Moves `finishedAtPs` of every call, given by rank, from the rank's start to its end. */
   predict(calls: readonly RankCall[]): void;
   /** The same, with every message, in the order of reception. */
@@ -19,6 +22,7 @@ export interface CallTimes {
 
 /** A call on links. */
 export class LinkTimes implements CallTimes {
+  readonly machine = undefined;
   readonly #program: Program;
   readonly #layout: Layout;
   readonly #model: LinkModel;
@@ -65,11 +69,13 @@ export class LinkTimes implements CallTimes {
  * links, in proportion.
  */
 export class MachineTimes implements CallTimes {
+  readonly machine: MachineTime;
   readonly #timePs: number;
   readonly #onLinks: () => LinkParts;
 
-  constructor(timePs: number, onLinks: () => LinkParts) {
-    this.#timePs = timePs;
+  constructor(machine: MachineTime, onLinks: () => LinkParts) {
+    this.machine = machine;
+    this.#timePs = Math.round(machine.ns * 1000);
     this.#onLinks = onLinks;
   }
 

@@ -18,7 +18,8 @@ export { type Fault, failAt } from "./faults.ts";
 export type { SimOptions } from "./options.ts";
 export type { ScheduleName } from "./scheduler.ts";
 export type { ChromeEvent } from "./timeline.ts";
-export { Trace, type TracedMessage, type TransferTimes } from "./trace.ts";
+export { Trace, type TracedMessage, type TraceOptions, type TransferTimes } from "./trace.ts";
+export type { TracedCallFacts, TracedSpan } from "./trace-events.ts";
 
 /**
  * The simulated backend, as a value for `createWorld`.

@@ -187,7 +187,7 @@ export class SimSession implements Session {
     const { calls } = set;
     const ready = this.#lookupOrPrepare(set);
     if (ready === undefined) return this.#executeReduces(set, posted);
-    const { plan, bound } = ready;
+    const { plan, bound, times } = ready;
     try {
       return this.#move(set.comm, calls, bound);
     } finally {
@@ -198,7 +198,7 @@ export class SimSession implements Session {
       this.#streams.end(set.comm, calls);
       if (started !== undefined) {
         const unclaimed = plan.unclaimed || scalarsDiffer(set);
-        this.trace?.call(set, started, plan.name, { unclaimed, posted });
+        this.trace?.call(set, started, plan.name, { unclaimed, posted, time: times.machine });
       }
     }
   }
@@ -233,8 +233,7 @@ export class SimSession implements Session {
     const model = linkModel(link ?? linkOf(), bytes);
     const time = link === undefined ? planner.time(question, countsOf(set)) : undefined;
     if (time !== undefined) {
-      const timePs = Math.round(time.ns * 1000);
-      return new MachineTimes(timePs, () => ({ program: plan.program, layout, model }));
+      return new MachineTimes(time, () => ({ program: plan.program, layout, model }));
     }
     const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
     this.#times.set(layout, known);
@@ -259,7 +258,8 @@ export class SimSession implements Session {
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);
         const unclaimed = scalarsDiffer(set);
-        this.trace?.call(set, started, namesOf(plans), { unclaimed, posted });
+        const time = ready[0]?.times.machine;
+        this.trace?.call(set, started, namesOf(plans), { unclaimed, posted, time });
       }
     }
   }
@@ -276,7 +276,7 @@ export class SimSession implements Session {
       transfers,
       this.#settings.link ?? this.#settings.planner.messages ?? linkOf(),
       (rank, batch) => this.#streams.join(comm, rank, batch),
-      (transfer, times) => this.trace?.transfer(comm, transfer, times),
+      (transfer, times, began) => this.trace?.transfer(comm, transfer, times, began),
     );
     this.#streams.end(comm, calls);
     return this.#move(comm, calls, this.#settings.phantom ? [] : [bindTransfers(transfers)]);
@@ -303,7 +303,7 @@ export class SimSession implements Session {
   /** Sets the time at which each rank is done. */
   #predict(set: CallSet, { times }: SubmittedCall): void {
     const { trace } = this;
-    if (trace === undefined) times.predict(set.calls);
+    if (trace === undefined || !trace.hasMessages) times.predict(set.calls);
     else times.predictMessages(set.calls, (event) => trace.message(set, event));
   }
 }

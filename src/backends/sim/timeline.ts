@@ -1,9 +1,11 @@
 /**
- * Draws a trace as a timeline in virtual time: one band per rank, with its ports and its work, and arrows for messages.
+ * Draws a trace as a timeline in virtual time: one band per rank, with its ports and its work, and arrows for messages. Without
+ * messages, bars have labels, and a legend tells work by the first word of its name.
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */
 import { largest } from "../../api/largest.ts";
+import { svgNumber, svgText } from "./svg.ts";
 
 /** The least left margin; longer process names widen it. */
 const least = 64;
@@ -27,6 +29,18 @@ const style = `
 /** The background of failed calls, readable in light and dark themes. */
 const failedStyle = `
   .failed { fill: #c0392b }`;
+
+/** Labels and the tints of kinds of work. */
+const labelledStyle = `
+  .calls { fill: #8fb8de } .inside { text-anchor: middle; font-size: 10px; fill: #222 } .mark { stroke: #888 }
+  .kind1 { fill: #c96f4a } .kind2 { fill: #8e7cc3 } .kind3 { fill: #5f9e8f } .kind4 { fill: #b58db6 } .kind5 { fill: #9a9a4a }
+  @media (prefers-color-scheme: dark) { .calls { fill: #6f9cc9 } }`;
+
+/** Kinds of work with a tint; more are drawn alike. */
+const maxKinds = 6;
+
+/** Pixels between bars that follow one another. */
+const gap = 0.5;
 
 interface Span {
   readonly pid: number;
@@ -54,26 +68,85 @@ export function timelineSvg(events: readonly ChromeEvent[], title: string): stri
     1e-9,
   );
   const used = rowNames.map((_, row) => spans.some((span) => span.row === row));
+  const labelled = !events.some(({ ph }) => ph === "s");
+  const kinds = labelled ? kindsOf(spans) : [];
+  const begin = labelled ? top + 16 : top;
   const rows = used.filter(Boolean).length;
   const band = rows * rowHeight + bandGap;
-  const height = top + bands.size * band + 22;
+  const height = begin + bands.size * band + 22;
   const x = (time: number): number => left + (time / end) * (width - left - 16);
   const y = (pid: number, row: number): number =>
-    top + (order.get(pid) ?? 0) * band + used.slice(0, row).filter(Boolean).length * rowHeight;
+    begin + (order.get(pid) ?? 0) * band + used.slice(0, row).filter(Boolean).length * rowHeight;
+  const isFailed = spans.some(({ failed }) => failed);
+  const styles = `${style}${isFailed ? failedStyle : ""}${labelled ? labelledStyle : ""}`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img">`,
-    `<title>${escaped(title)}</title>`,
-    `<style>${style}${spans.some(({ failed }) => failed) ? failedStyle : ""}</style>`,
-    `<text x="${left}" y="14">${escaped(title)}</text>`,
-    ...grid(end, x, height),
+    `<title>${svgText(title)}</title>`,
+    `<style>${styles}</style>`,
+    `<text x="${left}" y="14">${svgText(title)}</text>`,
+    ...(labelled ? legend(used, kinds, left) : []),
+    ...grid(end, x, { top: begin - 6, height }),
     ...Array.from(
       bands,
-      ([pid, name]) => `<text x="8" y="${y(pid, 0) + 11}">${escaped(name)}</text>`,
+      ([pid, name]) => `<text x="8" y="${y(pid, 0) + 11}">${svgText(name)}</text>`,
     ),
-    ...spans.map((span) => rectangle(span, x, y)),
+    ...spans.map((span) => (labelled ? labelledBar(span, kinds, x, y) : rectangle(span, x, y))),
     ...arrows(events, x, y),
     "</svg>\n",
   ].join("\n");
+}
+
+/** The first words of work, in the order of their first bar; none where they are too many. */
+function kindsOf(spans: readonly Span[]): string[] {
+  const work = spans.filter(({ row, begin, end }) => rowNames[row] === "work" && begin < end);
+  const kinds = [...new Set(work.map(({ name }) => firstWord(name)))];
+  return kinds.length > maxKinds ? [] : kinds;
+}
+
+function firstWord(name: string): string {
+  return name.split(" ")[0] ?? "";
+}
+
+/** Names of the colours, below the title. */
+function legend(used: readonly boolean[], kinds: readonly string[], left: number): string[] {
+  const rows = rowNames.filter((row, at) => used[at] && (row !== "work" || kinds.length === 0));
+  const entries = [
+    ...rows.map((row) => ({ kind: `${row}`, text: `${row}` })),
+    ...kinds.map((text, at) => ({ kind: `work kind${at}`, text })),
+  ];
+  let x = left;
+  return entries.map(({ kind, text }) => {
+    const at = x;
+    x += 30 + 6.5 * text.length;
+    return (
+      `<rect class="${kind}" x="${svgNumber(at)}" y="21" width="10" height="10" rx="2"/>` +
+      `<text x="${svgNumber(at + 15)}" y="30">${svgText(text)}</text>`
+    );
+  });
+}
+
+/** A bar with its label, where that fits; work without a duration is a line. */
+function labelledBar(
+  span: Span,
+  kinds: readonly string[],
+  x: (time: number) => number,
+  y: (pid: number, row: number) => number,
+): string {
+  const { pid, row, name, begin, end } = span;
+  const isWork = rowNames[row] === "work";
+  const [from, above] = [x(begin), y(pid, row)];
+  if (isWork && begin === end) {
+    const at = svgNumber(from);
+    const ends = `y1="${above - rowHeight}" y2="${above + rowHeight}"`;
+    return `<line class="mark" x1="${at}" x2="${at}" ${ends}><title>${svgText(name)}</title></line>`;
+  }
+  const kind = isWork ? ` kind${Math.max(0, kinds.indexOf(firstWord(name)))}` : "";
+  const bar = rectangle(span, x, y, { gap, kind });
+  const words = [name, firstWord(name), ...(isWork ? [name.split(" ").at(-1) ?? ""] : [])];
+  const wide = x(end) - from - gap;
+  const label = words.find((each) => each !== "" && 5.5 * each.length + 4 <= wide);
+  if (label === undefined) return bar;
+  return `${bar}<text class="inside" x="${svgNumber(from + wide / 2)}" y="${above + 10.5}">${svgText(label)}</text>`;
 }
 
 function spanOf({ pid, tid, name, ts = 0, dur = 0, args }: ChromeEvent): Span {
@@ -85,12 +158,13 @@ function rectangle(
   { pid, row, name, failed, begin, end }: Span,
   x: (time: number) => number,
   y: (pid: number, row: number) => number,
+  drawn = { gap: 0, kind: "" },
 ): string {
-  const wide = Math.max(1, x(end) - x(begin));
-  const place = `x="${fixed(x(begin))}" y="${y(pid, row) + 1}" width="${fixed(wide)}"`;
-  const tip = `${name}: ${fixed(begin)} to ${fixed(end)} µs`;
-  const kind = failed ? `${rowNames[row]} failed` : rowNames[row];
-  return `<rect class="${kind}" ${place} height="${rowHeight - 2}" rx="2"><title>${escaped(tip)}</title></rect>`;
+  const wide = Math.max(1, x(end) - x(begin) - drawn.gap);
+  const place = `x="${svgNumber(x(begin))}" y="${y(pid, row) + 1}" width="${svgNumber(wide)}"`;
+  const tip = `${name}: ${svgNumber(begin)} to ${svgNumber(end)} µs`;
+  const kind = `${rowNames[row]}${drawn.kind}${failed ? " failed" : ""}`;
+  return `<rect class="${kind}" ${place} height="${rowHeight - 2}" rx="2"><title>${svgText(tip)}</title></rect>`;
 }
 
 /** A line from each message's send to its receipt. */
@@ -105,34 +179,35 @@ function arrows(
   return events.flatMap((event) => {
     const start = event.ph === "f" ? starts.get(event.id ?? -1) : undefined;
     if (start === undefined) return [];
-    const from = `${fixed(x(start.ts ?? 0))} ${y(start.pid, start.tid) + rowHeight / 2}`;
-    const to = `${fixed(x(event.ts ?? 0))} ${y(event.pid, event.tid) + rowHeight / 2}`;
+    const from = `${svgNumber(x(start.ts ?? 0))} ${y(start.pid, start.tid) + rowHeight / 2}`;
+    const to = `${svgNumber(x(event.ts ?? 0))} ${y(event.pid, event.tid) + rowHeight / 2}`;
     return [`<path class="message" d="M ${from} L ${to}"/>`];
   });
 }
 
 /** About eight vertical lines at round times. */
-function grid(end: number, x: (time: number) => number, height: number): string[] {
+function grid(
+  end: number,
+  x: (time: number) => number,
+  { top, height }: { readonly top: number; readonly height: number },
+): string[] {
   const rough = end / 8;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? rough;
   const lines: string[] = [];
   for (let i = 0; i * step <= end; i++) {
-    const at = fixed(x(i * step));
-    lines.push(`<line class="grid" x1="${at}" x2="${at}" y1="${top - 6}" y2="${height - 18}"/>`);
+    const at = svgNumber(x(i * step));
+    lines.push(`<line class="grid" x1="${at}" x2="${at}" y1="${top}" y2="${height - 18}"/>`);
     lines.push(
-      `<text x="${at}" y="${height - 6}" text-anchor="middle">${fixed(i * step)} µs</text>`,
+      `<text x="${at}" y="${height - 6}" text-anchor="middle">${timeText(i * step, end)}</text>`,
     );
   }
   return lines;
 }
 
-function fixed(value: number): string {
-  return String(Number(value.toPrecision(6)));
-}
-
-function escaped(text: string): string {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+/** A time of the axis; all of them in one unit. */
+function timeText(us: number, end: number): string {
+  return end < 10_000 ? `${svgNumber(us)} µs` : `${svgNumber(us / 1000)} ms`;
 }
 
 /** An event of the Chrome trace format; times in microseconds. */

@@ -5,11 +5,26 @@
  * gives the same bytes.
  */
 
-import type { MessageEvent } from "../../algorithms/index.ts";
+import type { MachineTime, MessageEvent } from "../../algorithms/index.ts";
 import type { CallSet, CommInfo, FailedCall, RankCall, Transfer } from "../../api/backend-entry.ts";
 import { escaped } from "../../api/error-text.ts";
 import type { CollectiveName } from "../../api/index.ts";
+import { assertOptions } from "../../api/option-kinds.ts";
 import { type ChromeEvent, timelineSvg } from "./timeline.ts";
+import {
+  callSpan,
+  classes,
+  completedEvent,
+  failedEvent,
+  fieldValue,
+  lineBreaks,
+  postedEvent,
+  rows,
+  type TracedCall,
+  type TracedSpan,
+  type TraceEvent,
+  us,
+} from "./trace-events.ts";
 
 /** A message of a traced call: sender, receiver, bytes, and the times at which it held their ports. */
 export interface TracedMessage extends MessageEvent {
@@ -28,20 +43,14 @@ export interface TracedMessage extends MessageEvent {
   readonly message?: number;
 }
 
-/** Classes order events of the same time: first what ends, then what begins. */
-const classes = { receive: 0, finish: 1, work: 2, post: 3 } as const;
-
-/** The event at a time. */
-interface TraceEvent {
-  readonly timePs: number;
-  readonly class: number;
-  readonly text: string;
-  /** The event as Chrome's trace viewer draws it; none for events that only the text shows. */
-  readonly chrome: readonly ChromeEvent[];
+/** Options of a trace. */
+export interface TraceOptions {
+  /**
+   * False leaves out the messages of collective calls, which are many for large programs; true when left out. Sends and
+   * receives are always there.
+   */
+  readonly messages?: boolean | undefined;
 }
-
-/** Rows of a rank in the Chrome trace. */
-const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
 
 /** Position of one generation of a world in a trace. */
 interface TracedWorld {
@@ -59,6 +68,13 @@ export class Trace {
   #messages: TracedMessage[] = [];
   /** Generations of worlds with events, in the order of their first event. */
   #worlds = new Map<WorldTrace, TracedWorld>();
+  /** @internal */
+  readonly hasMessages: boolean;
+
+  constructor(options: TraceOptions = {}) {
+    assertOptions<TraceOptions>("Trace", options, { messages: "boolean" });
+    this.hasMessages = options.messages ?? true;
+  }
 
   /** Number of events so far. */
   get length(): number {
@@ -92,6 +108,12 @@ export class Trace {
    */
   messages(): readonly TracedMessage[] {
     return [...this.#messages].sort((a, b) => a.recvEnd - b.recvEnd);
+  }
+
+  /** The calls and the work of all ranks, in the order in which they end. */
+  spans(): readonly TracedSpan[] {
+    const all = [...this.#events].flatMap(({ spans = [] }) => spans);
+    return all.sort((a, b) => a.endPs - b.endPs);
   }
 
   /**
@@ -177,6 +199,12 @@ export interface TransferTimes {
   readonly recvEnd: number;
 }
 
+/** The times from which each side of a transfer could move its data, in picoseconds. */
+export interface TransferStarts {
+  readonly sendPs: number;
+  readonly recvPs: number;
+}
+
 /** A part of a call that a trace shows. */
 interface Shown {
   /** Changes when the trace is cleared. */
@@ -236,7 +264,7 @@ export class WorldTrace {
   /**
    * Every rank's part of a call: the times of the call and of its result. `unclaimed` where no claim is made about NCCL's bits,
    * although NCCL was to be followed or the algorithm is the caller's. `posted` are the calls as the ranks made them: the replay
-   * in place of its calls.
+   * in place of its calls. `time` is that on a measured machine.
    */
   call(
     { comm, number, calls }: CallSet,
@@ -245,11 +273,16 @@ export class WorldTrace {
     {
       unclaimed = false,
       posted = calls,
-    }: { unclaimed?: boolean; posted?: readonly RankCall[] } = {},
+      time,
+    }: {
+      unclaimed?: boolean;
+      posted?: readonly RankCall[];
+      time?: MachineTime | undefined;
+    } = {},
   ): void {
     const algorithm = unclaimed ? `${plan} unclaimed` : plan;
     for (const [at, call] of calls.entries()) {
-      const part = this.#part(comm, call, number, algorithm);
+      const part = this.#part(comm, call, number, { algorithm, time });
       const startPs = startedPs[call.rank] as number;
       const [begin, end] = [
         postedEvent(part, startPs),
@@ -282,10 +315,15 @@ export class WorldTrace {
       this.#trace.add(failedEvent(last.part, last.startPs, atPs, error));
       return;
     }
-    const part = this.#part(comm, call, number, undefined);
+    const part = this.#part(comm, call, number);
     const startPs = Math.min(Math.max(call.postedAtPs, freePs), atPs);
     this.#trace.add(postedEvent(part, startPs));
     this.#trace.add(failedEvent(part, startPs, atPs, error));
+  }
+
+  /** True if the messages of collective calls are recorded. */
+  get hasMessages(): boolean {
+    return this.#trace.hasMessages;
   }
 
   /** A message between two ranks of a call. */
@@ -293,13 +331,17 @@ export class WorldTrace {
     this.#message(comm, collective, { call: number }, event);
   }
 
-  /** A send and its matched receive. */
-  transfer(comm: CommInfo, transfer: Transfer, times: TransferTimes): void {
+  /** A send and its matched receive; `began` are the times from which the two sides could move data. */
+  transfer(comm: CommInfo, transfer: Transfer, times: TransferTimes, began: TransferStarts): void {
     const { send, recv, sendNumber, recvNumber } = transfer;
     const message = this.#nthBetween(comm, send.rank, recv.rank);
     const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
     const numbers = { call: recvNumber, sendCall: sendNumber, message };
-    this.#message(comm, "send", numbers, { ...event, ...times });
+    const spans = [
+      callSpan(this.#part(comm, send, sendNumber), began.sendPs, times.sendEnd, false),
+      callSpan(this.#part(comm, recv, recvNumber), began.recvPs, times.recvEnd, false),
+    ];
+    this.#message(comm, "send", numbers, { ...event, ...times }, spans);
   }
 
   #nthBetween(comm: CommInfo, from: number, to: number): number {
@@ -316,6 +358,7 @@ export class WorldTrace {
     collective: CollectiveName,
     numbers: MessageNumbers,
     event: MessageEvent,
+    spans: readonly TracedSpan[] = [],
   ): void {
     const from = comm.ranks[event.from] as number;
     const to = comm.ranks[event.to] as number;
@@ -338,21 +381,34 @@ export class WorldTrace {
     const flow = { name, id, cat: "message" };
     const out = { pid: sender.pid, tid: rows.out, ts: us(sendStart) };
     const into = { pid: receiver.pid, tid: rows.in };
-    this.#add(recvEnd, classes.receive, text, [
+    const chrome: ChromeEvent[] = [
       { name, ph: "X", ...out, dur: us(sendEnd - sendStart), args: sendArgs },
       { ...flow, ph: "s", ...out },
       { name, ph: "X", ...into, ts: us(recvStart), dur: us(recvEnd - recvStart), args },
       { ...flow, ph: "f", bp: "e", ...into, ts: us(recvEnd) },
-    ]);
+    ];
+    this.#trace.add({ timePs: recvEnd, class: classes.receive, text, chrome, spans });
   }
 
   /** Virtual compute of a rank. */
   work(rank: number, startPs: number, endPs: number, label: string | undefined): void {
     const { pid, rankText } = this.#seen(rank);
     const name = label ?? "work";
-    this.#add(startPs, classes.work, `work ${rankText} until=${endPs} ${name}`, [
-      { name, ph: "X", pid, tid: rows.work, ts: us(startPs), dur: us(endPs - startPs) },
-    ]);
+    const span = {
+      ph: "X",
+      pid,
+      tid: rows.work,
+      ts: us(startPs),
+      dur: us(endPs - startPs),
+    } as const;
+    const of = { world: this.#place.world, generation: this.#generation, rank };
+    this.#trace.add({
+      timePs: startPs,
+      class: classes.work,
+      text: `work ${rankText} until=${endPs} ${name}`,
+      chrome: [{ name, ...span }],
+      spans: [{ kind: "work", ...of, name, startPs, endPs, call: undefined }],
+    });
   }
 
   get #place(): TracedWorld {
@@ -369,89 +425,15 @@ export class WorldTrace {
     return { pid: firstPid + rank, rankText: `rank=${rank}${worldText}${generationText}` };
   }
 
-  #part(comm: CommInfo, call: RankCall, number: number, algorithm: string | undefined): TracedCall {
-    const { pid, rankText } = this.#seen(comm.ranks[call.rank] as number);
-    return { pid, rankText, comm: comm.name, number, call, algorithm };
+  #part(
+    comm: CommInfo,
+    call: RankCall,
+    number: number,
+    plan: Pick<TracedCall, "algorithm" | "time"> = { algorithm: undefined, time: undefined },
+  ): TracedCall {
+    const rank = comm.ranks[call.rank] as number;
+    const { pid, rankText } = this.#seen(rank);
+    const of = { world: this.#place.world, generation: this.#generation, rank };
+    return { pid, rankText, of, comm, number, call, ...plan };
   }
-
-  #add(timePs: number, order: number, text: string, chrome: readonly ChromeEvent[]): void {
-    this.#trace.add({ timePs, class: order, text, chrome });
-  }
-}
-
-/** The rank and the call of a part. */
-interface TracedCall {
-  /** The rank's process in the Chrome trace, and the rank's name in lines. */
-  readonly pid: number;
-  readonly rankText: string;
-  /** Name of the communicator, and number of the call there. */
-  readonly comm: string;
-  readonly number: number;
-  readonly call: RankCall;
-  /** The algorithm; `undefined` for a call that ended before its start. */
-  readonly algorithm: string | undefined;
-}
-
-/** Records the call of the part. */
-function postedEvent(part: TracedCall, atPs: number): TraceEvent {
-  return { timePs: atPs, class: classes.post, text: line("post", part), chrome: [] };
-}
-
-/** Records the end of the part. */
-function completedEvent(part: TracedCall, startPs: number, endPs: number): TraceEvent {
-  const chrome = slice(part, startPs, endPs);
-  return { timePs: endPs, class: classes.finish, text: line("done", part), chrome: [chrome] };
-}
-
-/** Records the failure of the part at that time. */
-function failedEvent(part: TracedCall, startPs: number, endPs: number, error: unknown): TraceEvent {
-  const code = codeOf(error);
-  const { name, args, ...span } = slice(part, startPs, endPs);
-  const reason = error instanceof Error ? error.message.split("\n", 1)[0] : String(error);
-  const facts = { ...args, error: code, reason };
-  const chrome = { ...span, name: `${name} ${code}`, cname: "terrible", args: facts } as const;
-  return { timePs: endPs, class: classes.finish, text: line("fail", part, code), chrome: [chrome] };
-}
-
-function line(event: string, part: TracedCall, error?: string): string {
-  const { rankText, comm, number, algorithm } = part;
-  const words = [
-    event,
-    rankText,
-    `comm=${fieldValue(comm)}`,
-    `call=${number}`,
-    error && `error=${fieldValue(error)}`,
-  ];
-  return [...words, whatOf(part), algorithm].filter((word) => word !== undefined).join(" ");
-}
-
-function slice(part: TracedCall, startPs: number, endPs: number): ChromeEvent {
-  const { pid, comm, number, algorithm } = part;
-  const args = { comm, call: number, ...(algorithm === undefined ? {} : { algorithm }) };
-  const span = { pid, tid: rows.calls, ts: us(startPs), dur: us(endPs - startPs) };
-  return { name: whatOf(part), ph: "X", ...span, args };
-}
-
-function whatOf({ call: { collective, dtype, count } }: TracedCall): string {
-  return dtype === undefined ? collective : `${collective} ${dtype}[${count}]`;
-}
-
-/** The code of an error, otherwise its name. */
-function codeOf(error: unknown): string {
-  const { code, name } = Object(error) as { readonly code?: unknown; readonly name?: unknown };
-  const known = [code, name].find((each) => typeof each === "string");
-  return known === undefined ? typeof error : String(known);
-}
-
-/** Characters that break a line or control a terminal. */
-const lineBreaks = /[\p{Cc}\u2028\u2029]/gu;
-
-/** A name as the value of a field: in quotes where it could be read as more than one. */
-function fieldValue(name: string): string {
-  return /[\p{Zs}"]/u.test(name) ? JSON.stringify(name) : name;
-}
-
-/** Microseconds, in which Chrome's format counts. */
-function us(ps: number): number {
-  return ps / 1e6;
 }

@@ -4,7 +4,7 @@ import type { Transfer } from "../../api/backend-entry.ts";
 import { bytesOf } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
 import type { BoundCall } from "./executor.ts";
-import type { TransferTimes } from "./trace.ts";
+import type { TransferStarts, TransferTimes } from "./trace.ts";
 
 /** Sends and receives under way that a rank posted together. */
 export interface ConcurrentCalls {
@@ -27,20 +27,21 @@ export function predictTransfers(
   transfers: readonly Transfer[],
   link: Link,
   joined: Joined,
-  onTransfer: (transfer: Transfer, times: TransferTimes) => void,
+  onTransfer: (transfer: Transfer, times: TransferTimes, began: TransferStarts) => void,
 ): void {
   const ready = transfers.map((transfer) => {
     const { send, recv, sendBatch, recvBatch } = transfer;
     const sender = joined(send.rank, sendBatch);
     const receiver = joined(recv.rank, recvBatch);
-    const readyPs = Math.max(
-      Math.max(send.finishedAtPs, recv.finishedAtPs),
-      Math.max(sender.beganPs, receiver.beganPs),
-    );
-    return { transfer, readyPs, sender, receiver };
+    const began = {
+      sendPs: Math.max(send.finishedAtPs, sender.beganPs),
+      recvPs: Math.max(recv.finishedAtPs, receiver.beganPs),
+    };
+    const readyPs = Math.max(began.sendPs, began.recvPs);
+    return { transfer, readyPs, began, sender, receiver };
   });
   ready.sort((a, b) => a.readyPs - b.readyPs);
-  for (const { transfer, readyPs, sender, receiver } of ready) {
+  for (const { transfer, readyPs, began, sender, receiver } of ready) {
     const { send, recv } = transfer;
     const model = linkModel(link, send.dtype === undefined ? 0 : bytesOf(send.dtype));
     const length = model.occupancy(send.count);
@@ -52,7 +53,7 @@ export function predictTransfers(
     const recvEnd = recvStart + length;
     send.finishedAtPs = sendEnd;
     recv.finishedAtPs = recvEnd;
-    onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd });
+    onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd }, began);
   }
 }
 

@@ -33,7 +33,11 @@ export interface CallChoice {
 /** NCCL's choice for a call on a machine; `undefined` for one that moves nothing between GPUs. */
 export function choiceOf(profile: MachineProfile, question: TimedQuestion): CallChoice | undefined {
   const call = timedCall(question, profile.nccl, topologies[profile.topology], profile.mode);
-  if (call === undefined) return undefined;
+  return call && choiceOfCall(call);
+}
+
+/** NCCL's choice in the facts of a call. */
+export function choiceOfCall(call: TimedCall): CallChoice {
   const channels = call.kind === "symmetric" ? call.blocks : call.channels;
   return { name: choiceNameOf(call), channels };
 }

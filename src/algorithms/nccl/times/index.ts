@@ -1,6 +1,13 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
 
-export { type CallChoice, type CallTime, choiceOf, extrapolationOf, timeOf } from "./answer.ts";
+export {
+  type CallChoice,
+  type CallTime,
+  choiceOf,
+  choiceOfCall,
+  extrapolationOf,
+  timeOf,
+} from "./answer.ts";
 export { type TimedCall, timedExchange, timedPlan } from "./call.ts";
 export {
   type FittedProfile,
