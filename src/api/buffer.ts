@@ -290,7 +290,7 @@ export class DeviceBuffer<D extends DType = DType> {
     throw new UnsupportedError(
       {
         headline: `${action}: the buffer has a size and no contents: this world keeps phantom data`,
-        hint: "leave it out where comm.capabilities.phantom is set, or open the world without phantom",
+        hint: "leave it out where comm.capabilities.phantom is set, or open the world without phantom: predict --job takes --contents",
       },
       { rank: this.allocation.rank, field: "phantom" },
     );

@@ -79,6 +79,7 @@ export const backends: BackendTable = {
       ...(link !== undefined && { link }),
       ...(trace instanceof Trace && { trace }),
       strict: rest.strict,
+      phantom: rest.phantom,
       ...(rest.machine !== undefined && { machine: rest.machine }),
       ...(rest.executor !== undefined && { executor: namedExecutor(rest.executor) }),
     }),

@@ -47,7 +47,7 @@ const commands: Readonly<Record<string, Row>> = {
     load: () => import("./invariant.ts"),
   },
   predict: {
-    summary: "predict which algorithm is fastest at which size, for up to a million ranks",
+    summary: "predict times: of NCCL's choices, of a program, of algorithms on a million ranks",
     load: () => import("./predict.ts"),
   },
   calibrate: {

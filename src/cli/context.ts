@@ -31,6 +31,8 @@ export interface BackendSettings {
   readonly algorithms?: NamedAlgorithms | undefined;
   /** The profile of the machine, for the simulation's clock. */
   readonly machine?: MachineProfile | undefined;
+  /** True if simulated buffers have sizes and no contents. */
+  readonly phantom?: boolean | undefined;
   /** Receiver of events, for `--trace`. */
   readonly trace?: TraceSink | undefined;
   /** The executor of the simulation: a name of `executors.ts`. */

@@ -10,7 +10,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { UsageError } from "./context.ts";
+import { type TraceSink, UsageError } from "./context.ts";
 
 /** The text of a file, which an option may name. */
 export function readText(path: string, option?: string): string {
@@ -61,4 +61,11 @@ function assertWritable(path: string, found: Stats | undefined): void {
 
 function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** A trace for its file: a Chrome trace for a `.json`, else text. */
+export function traceText(trace: TraceSink, path: string | undefined): string {
+  return path?.endsWith(".json") === true
+    ? `${JSON.stringify(trace.toChrome())}\n`
+    : trace.toText();
 }

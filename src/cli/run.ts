@@ -10,7 +10,7 @@ import {
   variantHelp,
 } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
-import { outputFile } from "./files.ts";
+import { outputFile, traceText } from "./files.ts";
 import { reportToLauncher } from "./launch/job.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
 import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
@@ -83,7 +83,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   if (isLauncher) return runProcesses(parsed.positionals[0], args, ranks, context);
   // The trace is written even after a failure, when it matters most.
   const writeTrace = (): void => {
-    if (trace !== undefined) write?.(traceText(trace, traceFile?.endsWith(".json") === true));
+    if (trace !== undefined) write?.(traceText(trace, traceFile));
   };
   const run = connected ? runOwnRank : runRanks;
   // Compared with a simulated call, recording its line costs little.
@@ -146,10 +146,6 @@ async function runOwnRank(opening: Opening, program: RankProgram, context: Conte
   } finally {
     await comm.close();
   }
-}
-
-function traceText(trace: Trace, isChrome: boolean): string {
-  return isChrome ? `${JSON.stringify(trace.toChrome())}\n` : trace.toText();
 }
 
 /** A result on one line; for a buffer, its contents. */

@@ -88,11 +88,11 @@ describe("an algorithm in a file", () => {
     expect(out).toMatch(/^# +size +ring +line {3}/m);
     expect(out).toContain(`# line of ${line}: sound on 16 ranks; ${unclaimed}\n`);
     const { own, results } = JSON.parse(await fine(`${predicted} --json`));
-    expect(own).toEqual([{ algorithm: "line", file: line, sound_on: 16 }]);
-    const [{ predictions }] = results;
+    expect(own).toEqual([{ algorithm: "line", file: line, soundOn: 16 }]);
+    const [{ algorithms }] = results;
     const of = (name: string) =>
-      predictions.find(({ algorithm }: { algorithm: string }) => algorithm === name);
-    expect(of("line").time).toBeGreaterThan(of("ring").time);
+      algorithms.find(({ algorithm }: { algorithm: string }) => algorithm === name);
+    expect(of("line").predictedNs).toBeGreaterThan(of("ring").predictedNs);
   });
 
   longTest(

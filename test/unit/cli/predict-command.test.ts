@@ -8,15 +8,15 @@ import { cli } from "./harness.ts";
 const folder = mkdtempSync(join(tmpdir(), "twinccl-predict-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** Times by algorithm of the only size. */
+/** Microseconds by algorithm of the only size. */
 async function times(line: string): Promise<Record<string, number | null>> {
   const { status, out, err } = await cli(`predict ${line} --json`);
   expect({ status, err }).toEqual({ status: 0, err: "" });
   const [result] = JSON.parse(out).results;
   return Object.fromEntries(
-    result.predictions.map((each: { algorithm: string; time: number | null }) => [
+    result.algorithms.map((each: { algorithm: string; predictedNs: number | null }) => [
       each.algorithm,
-      each.time,
+      each.predictedNs === null ? null : each.predictedNs / 1000,
     ]),
   );
 }
@@ -81,7 +81,7 @@ describe("predict", () => {
   test("a row for each number of elements, and none for sizes below one element", async () => {
     const sizes = async (line: string): Promise<number[]> => {
       const { results } = JSON.parse((await cli(`predict ${line} --json`)).out);
-      return results.map(({ size }: { size: number }) => size);
+      return results.map(({ bytes }: { bytes: number }) => bytes);
     };
     expect(await sizes("all-reduce -b 1 -e 8")).toEqual([4, 8]);
     expect(await sizes("all-reduce -b 8 -e 16 -i 2")).toEqual([8, 12, 16]);

@@ -1,0 +1,106 @@
+/** `twinccl predict --job FILE`: a program in virtual time, with buffers that have sizes and no contents. */
+import { type LinkOptions, linkOf } from "../../algorithms/index.ts";
+import { linkText } from "../../algorithms/plans/index.ts";
+import { linkBounds } from "../../algorithms/timing.ts";
+import { createWorld } from "../../api/index.ts";
+import { Trace } from "../../backends/sim/index.ts";
+import { maxRanks } from "../args.ts";
+import { namedBackend } from "../backends.ts";
+import { type Context, UsageError } from "../context.ts";
+import { outputFile, traceText } from "../files.ts";
+import { loadProgram, type Watch, withExitReport } from "../program-file.ts";
+import { type JobReport, jobDocument, jobTable, jobTitle } from "./job-table.ts";
+import { jobTimes } from "./job-times.ts";
+import { type Library, libraryIn } from "./library.ts";
+import { decimal, type PredictOptions } from "./options.ts";
+
+/** Largest world that follows NCCL without being asked for. */
+const maxDefaultRanks = 8;
+
+/** Runs the program, prints its times, and draws its ranks. */
+export async function predictJob(
+  file: string,
+  parsed: PredictOptions,
+  context: Context,
+): Promise<void> {
+  const ranks = parsed.integer("ranks", 8, 1, maxRanks);
+  const clock = clockIn(parsed, ranks);
+  const write = outputFile("--out", parsed.text("out"));
+  const draw = outputFile("--svg", parsed.text("svg"));
+  const writeTrace = outputFile("--trace", parsed.text("trace"));
+  const trace = new Trace({ messages: false });
+  const backend = namedBackend(await context.backends(), "sim", {
+    ...clock.library?.options,
+    ...(clock.link === undefined ? {} : { machine: undefined, link: clock.link }),
+    trace,
+    ...(!parsed.has("contents") && { phantom: true }),
+  });
+  const endsPs = new Array<number>(ranks).fill(0);
+  const work = async (watch: Watch): Promise<void> => {
+    const program = await loadProgram(file);
+    const timed = watch(async (comm) => {
+      await program(comm);
+      endsPs[comm.rank] = 1000 * (comm.stats().virtualNs ?? 0);
+    });
+    const world = await createWorld({ backend, size: ranks, name: "predict", callSites: true });
+    await world.run(timed).finally(() => world.close());
+  };
+  await withExitReport("predict", context, work);
+  const report: JobReport = {
+    ...{ file, ranks, library: clock.library, clock: clock.text },
+    contents: parsed.has("contents"),
+    times: jobTimes(trace.spans(), endsPs),
+  };
+  const document = `${JSON.stringify(jobDocument(report), null, 2)}\n`;
+  context.out(parsed.has("json") ? document : jobTable(report));
+  write?.(document);
+  draw?.(trace.toSvg(jobTitle(report)));
+  writeTrace?.(traceText(trace, parsed.text("trace")));
+}
+
+/** The clock of the program. */
+interface Clock {
+  /** `undefined` where the plans follow no library. */
+  readonly library: Library | undefined;
+  /** The links; `undefined` for the clock of the library's machine. */
+  readonly link: LinkOptions | undefined;
+  /** The machine or the links in words. */
+  readonly text: string;
+}
+
+function clockIn(parsed: PredictOptions, ranks: number): Clock {
+  const link = linkIn(parsed);
+  const library = libraryIn(parsed, link === undefined && ranks <= maxDefaultRanks);
+  if (library === undefined && parsed.has("topology")) {
+    throw new UsageError(`--topology: found "${parsed.text("topology")}", --job needs a machine`);
+  }
+  if (library?.symmetric) {
+    throw new UsageError(
+      "--nccl: symmetric is of the program's buffers: comm.alloc(dtype, length, { symmetric: true })",
+    );
+  }
+  if (link !== undefined && parsed.has("machine")) {
+    throw new UsageError(
+      "--machine has the times; leave --latency-ns and --gigabytes-per-second out",
+    );
+  }
+  if (link === undefined && library?.profile !== undefined) {
+    return { library, link, text: library.machineText };
+  }
+  return { library, link, text: linkText(linkOf(link)) };
+}
+
+/** The link of the options; `undefined` without any. */
+function linkIn(parsed: PredictOptions): LinkOptions | undefined {
+  if (!parsed.has("latency-ns") && !parsed.has("gigabytes-per-second")) return undefined;
+  const { latencyPs, gigabytesPerSecond } = linkOf();
+  return {
+    latencyNs: decimal(parsed, "latency-ns", latencyPs / 1000),
+    gigabytesPerSecond: decimal(
+      parsed,
+      "gigabytes-per-second",
+      gigabytesPerSecond,
+      linkBounds.gigabytesPerSecond,
+    ),
+  };
+}
