@@ -1,11 +1,11 @@
 /**
  * Both ends of the connection from a rank to a peer: messages go one way, reports the other way.
  *
- * The receiver makes the connection, when the sender requests it, because only a socket that connects reads into a buffer that is used
- * again. Other sockets allocate memory for each read, and the collection of it takes longer than the reads.
+ * The receiver makes the connection, when the sender requests it, because only a socket that connects reads into memory that it is
+ * given: the block of a message. Other sockets allocate memory for each read, and the collection of it takes longer than the reads.
  */
 import { timingSafeEqual } from "node:crypto";
-import type { Socket } from "node:net";
+import type { OnReadOpts, Socket } from "node:net";
 import { tune } from "../../job/connection.ts";
 import type { Block, Blocks } from "./blocks.ts";
 import { type Header, headerBytes, kind, type Message, readHeader, writeHeader } from "./wire.ts";
@@ -30,6 +30,9 @@ const maxMessageBytes = 2 ** 30;
 
 /** The reason for the end of a connection that was closed at its other end. */
 const closedReason = "it has closed the connection";
+
+/** All connections read headers and short messages into it: each read is passed on before the next one. */
+const readBuffer = Buffer.allocUnsafeSlow(8 * 2 ** 10);
 
 const noFlow = { sequence: 0, lane: 0, round: 0, total: 0 } as const;
 
@@ -238,15 +241,19 @@ export class Incoming {
   #hasRead = false;
   #isOver = false;
 
-  /** `connect` makes the connection, and passes what arrives to its argument. */
-  constructor(
-    connect: (read: (chunk: Uint8Array) => void) => Socket,
-    blocks: Blocks,
-    listener: IncomingListener,
-  ) {
+  /** `connect` makes the connection, which reads as its argument says. */
+  constructor(connect: (onread: OnReadOpts) => Socket, blocks: Blocks, listener: IncomingListener) {
     this.#blocks = blocks;
     this.#listener = listener;
-    this.#socket = connect((chunk) => this.#read(chunk));
+    this.#socket = connect({
+      buffer: () => this.#block?.bytes.subarray(this.#filled) ?? readBuffer,
+      callback: (count, buffer) => {
+        if (this.#isOver) return true;
+        if (buffer === readBuffer) this.#read(readBuffer.subarray(0, count));
+        else this.#fill(count);
+        return true;
+      },
+    });
     this.#writer = new FrameWriter(this.#socket);
     tune(this.#socket);
     this.#socket.unref();
@@ -288,6 +295,13 @@ export class Incoming {
     this.#listener.dropped();
   }
 
+  /** Bytes of a message have arrived in their place. */
+  #fill(count: number): void {
+    this.#filled += count;
+    if (this.#filled === this.#block?.bytes.byteLength) this.#complete();
+  }
+
+  /** Bytes have arrived with their header, or behind the end of a message. */
   #read(chunk: Uint8Array): void {
     this.#hasRead = true;
     let at = 0;

@@ -6,7 +6,13 @@
  * the receiver makes it.
  */
 import { randomBytes } from "node:crypto";
-import { connect as connectPlain, createServer, type Server, type Socket } from "node:net";
+import {
+  connect as connectPlain,
+  createServer,
+  type OnReadOpts,
+  type Server,
+  type Socket,
+} from "node:net";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { keyIdentity, tlsSettings, tune } from "../../job/connection.ts";
 import type { Membership } from "../../job/rendezvous.ts";
@@ -42,9 +48,6 @@ const closeMs = 5_000;
 
 /** Time from the end of a request to the next one. */
 const requestMs = 250;
-
-/** All connections read into it: each read is passed on before the next one. */
-const readBuffer = Buffer.allocUnsafeSlow(256 * 2 ** 10);
 
 /** The connections of one rank. */
 export class Peers {
@@ -198,28 +201,16 @@ export class Peers {
     request.resume();
   }
 
-  #connect(
-    peer: number,
-    purpose: "request" | "receive",
-    read?: (chunk: Uint8Array) => void,
-  ): Socket {
+  #connect(peer: number, purpose: "request" | "receive", onread?: OnReadOpts): Socket {
     const { host, port, key } = this.#addresses[peer] as ListenerAddress;
     const psk = Buffer.from(key, "base64");
-    const onread = read && {
-      onread: {
-        buffer: readBuffer,
-        callback: (bytes: number, buffer: Uint8Array): boolean => {
-          read(buffer.subarray(0, bytes));
-          return true;
-        },
-      },
-    };
     const socket = this.#settings.tls
       ? connectTls({
-          ...{ ...tlsSettings, ...onread, host, port, checkServerIdentity: () => undefined },
+          ...{ ...tlsSettings, ...(onread && { onread }), host, port },
+          checkServerIdentity: () => undefined,
           pskCallback: () => ({ psk, identity: keyIdentity }),
         })
-      : connectPlain({ ...onread, host, port });
+      : connectPlain({ ...(onread && { onread }), host, port });
     socket.unref();
     socket.write(helloFrame(this.rank, psk, purpose));
     return socket;
@@ -239,7 +230,7 @@ export class Peers {
 
   /** Connects to a sender. */
   #receiveFrom(peer: number): void {
-    const incoming = new Incoming((read) => this.#connect(peer, "receive", read), this.blocks, {
+    const incoming = new Incoming((onread) => this.#connect(peer, "receive", onread), this.blocks, {
       arrived: (header, block) => {
         const { comm, total } = header;
         if (this.#retired.has(comm)) this.blocks.give(block);

@@ -1,7 +1,7 @@
 /** Connections between ranks: messages in parts of any length, and strangers, which leave the job unharmed. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
-import { connect, Socket } from "node:net";
+import { connect, type OnReadOpts, Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { describe, expect, test } from "vitest";
 import { Blocks } from "../../../../src/backends/tcp/blocks.ts";
@@ -96,9 +96,9 @@ function received(parts: readonly Uint8Array[]) {
   const found: { readonly comm: number; readonly sequence: number; readonly bytes: number[] }[] =
     [];
   const ends: string[] = [];
-  let read: (chunk: Uint8Array) => void = () => undefined;
-  const connected = (onRead: typeof read): Socket => {
-    read = onRead;
+  let onread: OnReadOpts | undefined;
+  const connected = (opts: OnReadOpts): Socket => {
+    onread = opts;
     return new Socket();
   };
   new Incoming(connected, new Blocks(), {
@@ -108,7 +108,17 @@ function received(parts: readonly Uint8Array[]) {
     ended: (reason) => ends.push(reason),
     dropped: () => ends.push("dropped"),
   });
-  for (const part of parts) read(part);
+  for (const part of parts) {
+    // As a socket does: each read into the memory that it gets, as far as there is room.
+    for (let at = 0; at < part.length; ) {
+      const { buffer, callback } = onread as OnReadOpts;
+      const room = (buffer as () => Uint8Array)();
+      const count = Math.min(room.byteLength, part.length - at);
+      room.set(part.subarray(at, at + count));
+      callback(count, room);
+      at += count;
+    }
+  }
   return { found, ends };
 }
 
