@@ -11,11 +11,8 @@ import type { Block } from "./blocks.ts";
 import type { Endpoint } from "./flows.ts";
 import type { Peers } from "./peers.ts";
 import { type Move, type RankProgram, rankProgram } from "./rank-program.ts";
-import { type CallData, RoundData, sliceElements } from "./values.ts";
-import type { FlowId } from "./wire.ts";
-
-/** Lanes that are under way at once, about: a lane that waits for a message leaves the processor to others. */
-const lanesAtOnce = 8;
+import { type CallData, RoundData } from "./values.ts";
+import type { FlowId, Message } from "./wire.ts";
 
 /** A call to run, and its place. */
 export interface CallRequest {
@@ -52,9 +49,9 @@ export class CallRun {
 
   constructor(call: CallRequest) {
     this.#call = call;
-    const { program, dtype, tables } = call.data;
+    const { program, slices, tables } = call.data;
     this.#program = rankProgram(program, call.rank);
-    this.#slice = sliceElements(program, dtype);
+    this.#slice = slices.elements;
     const longest = Math.max(longestOf(tables.in.lengths), longestOf(tables.out.lengths));
     this.#rounds = Math.max(1, Math.ceil(longest / this.#slice));
     let settle: { resolve: () => void; reject: (error: unknown) => void } | undefined;
@@ -105,6 +102,7 @@ export class CallRun {
   }
 
   #startRounds(): void {
+    const { lanesAtOnce } = this.#call.data.slices;
     const atOnce = Math.max(1, Math.floor(lanesAtOnce / this.#program.lanes.length));
     this.attempt(() => {
       for (let i = 0; i < atOnce; i++) this.#startRound();
@@ -127,7 +125,8 @@ export class CallRun {
     const { data, peers } = this.#call;
     const values = new RoundData(data, round, this.#slice, peers.blocks);
     const lanes = this.#program.lanes.map((moves, lane) => {
-      return new LaneRun(this, moves, values, { sequence: this.#call.sequence, lane, round });
+      const id = { sequence: this.#call.sequence, lane, round, total: 0 };
+      return new LaneRun(this, moves, values, id);
     });
     let open = lanes.length;
     for (const lane of lanes) {
@@ -169,7 +168,7 @@ export class CallRun {
   }
 
   get credits(): number {
-    return this.#call.data.credits;
+    return this.#call.data.slices.credits;
   }
 
   /** The traffic with a peer. */
@@ -186,11 +185,11 @@ export class CallRun {
     if (index + this.credits < all) peers.credit(ranks[peer] as number, comm, id);
   }
 
-  send(peer: number, id: FlowId, block: Block): void {
+  send(peer: number, id: Message, block: Block): void {
     const { peers, comm, ranks } = this.#call;
     this.endpoint(peer).sent(block.bytes.byteLength);
     this.#addUnsent(peer, 1);
-    peers.send(ranks[peer] as number, comm, { ...id, total: 0 }, block, () => {
+    peers.send(ranks[peer] as number, comm, id, block, () => {
       this.#addUnsent(peer, -1);
       this.#finishIfDone();
     });
@@ -239,14 +238,14 @@ class LaneRun {
   readonly #run: CallRun;
   readonly #moves: readonly Move[];
   readonly #data: RoundData;
-  readonly #id: FlowId;
+  readonly #id: Message;
   #at = 0;
   /** The value of the current move, which waits for a credit to send it. */
   #value: Block | undefined;
   /** Messages taken so far, by peer. */
   readonly #taken = new Map<number, number>();
 
-  constructor(run: CallRun, moves: readonly Move[], data: RoundData, id: FlowId) {
+  constructor(run: CallRun, moves: readonly Move[], data: RoundData, id: Message) {
     this.#run = run;
     this.#moves = moves;
     this.#data = data;

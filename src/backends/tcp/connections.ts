@@ -184,7 +184,17 @@ export class Outgoing {
     if (this.#isOver) return;
     const { memory, bytes } = block;
     const frame = Buffer.from(memory, 0, headerBytes + bytes.byteLength);
-    writeHeader(frame, { ...message, kind: kind.data, bytes: bytes.byteLength, comm });
+    const { sequence, lane, round, total } = message;
+    // Written out: V8 makes a new shape for each object with a spread.
+    writeHeader(frame, {
+      kind: kind.data,
+      bytes: bytes.byteLength,
+      comm,
+      sequence,
+      lane,
+      round,
+      total,
+    });
     this.#writer.write(frame, (error) => {
       if (error) return;
       this.#blocks.give(block);

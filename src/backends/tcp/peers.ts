@@ -164,13 +164,16 @@ export class Peers {
 
   /** Reports to the sender of a flow that one of its messages was taken. */
   credit(peer: number, comm: number, flow: FlowId): void {
-    this.#incoming.get(peer)?.report({ ...flow, comm, kind: kind.credit, bytes: 0, total: 0 });
+    const { sequence, lane, round } = flow;
+    const header = { kind: kind.credit, bytes: 0, comm, sequence, lane, round, total: 0 };
+    this.#incoming.get(peer)?.report(header);
   }
 
   /** Reports the end of calls to a sender. */
   ended(peer: number, comm: number, { calls, bytes }: { calls: number; bytes: number }): void {
     const flow = { sequence: calls, lane: 0, round: 0 };
-    this.#incoming.get(peer)?.report({ ...flow, comm, kind: kind.ended, bytes: 0, total: bytes });
+    const header = { kind: kind.ended, bytes: 0, comm, ...flow, total: bytes };
+    this.#incoming.get(peer)?.report(header);
   }
 
   /** The connection to a peer; a new one is requested. */

@@ -53,7 +53,7 @@ import { CallRun } from "./call-run.ts";
 import type { Peers } from "./peers.ts";
 import { TransferRun } from "./transfers.ts";
 import type { CallData, RankMemory } from "./values.ts";
-import { creditsOf } from "./values.ts";
+import { slicesOf } from "./values.ts";
 import { commNumber } from "./wire.ts";
 
 /** Settings of a session. */
@@ -410,11 +410,7 @@ function prepare(planner: Planner, comm: CommInfo, call: RankCall): CallData {
     input: isCopied ? copyOf(call.send) : memoryRange(call.send),
     output: memoryRange(call.recv),
     folds: dtype === undefined || op === undefined ? undefined : plan.folds(dtype, op),
-    credits: creditsOf(
-      program,
-      dtype,
-      hasUnevenBlocks(question.collective) ? Infinity : call.count,
-    ),
+    slices: slicesOf(program, dtype, hasUnevenBlocks(question.collective) ? undefined : call.count),
   };
 }
 

@@ -34,47 +34,58 @@ export interface CallData {
   readonly output: RankMemory | undefined;
   /** Absent for copies. */
   readonly folds: PlanFolds | undefined;
-  /** Messages of a flow that may wait at the receiver: the same number on both ranks. */
-  readonly credits: number;
+  readonly slices: Slices;
   /** The input is a copy that was made for this call. */
   readonly isCopied: boolean;
 }
 
 /** A part of a chunk that one round moves. */
 interface Segment {
-  /** Memory of its buffer. */
-  readonly source: Lanes;
-  /** First element in its buffer, and in its chunk. */
+  /** Memory of its buffer, and its first element there. */
+  readonly lanes: Lanes;
   readonly at: number;
-  readonly inChunk: number;
   readonly count: number;
 }
 
-/** Elements of a chunk that a round moves: messages have a limited length, and rounds overlap. */
-export function sliceElements(program: Program, dtype: DType | undefined): number {
-  if (dtype === undefined) return 1;
-  const perMessage = Math.floor(sliceBytes / bytesOf(dtype) / widestMove(program));
-  return Math.max(leastElements, perMessage);
+/** The slices that a call is cut into: the same on all ranks. */
+export interface Slices {
+  /** Elements of a chunk that a round moves: messages have a limited length, and rounds overlap. */
+  readonly elements: number;
+  /** Messages of a flow that may wait at the receiver. Programs need one; short messages have more. */
+  readonly credits: number;
+  /** Lanes that are under way at once, about: a lane that waits for a message leaves the processor to others. */
+  readonly lanesAtOnce: number;
 }
 
-/** Messages of a flow that may wait at the receiver. Programs need one; short messages have more. */
-export function creditsOf(program: Program, dtype: DType | undefined, count: number): number {
-  if (dtype === undefined) return leastCredits;
-  const elements = Math.min(
-    sliceElements(program, dtype),
-    Math.ceil(count / program.chunksPerBlock),
-  );
-  const bytes = Math.max(1, elements * bytesOf(dtype) * widestMove(program));
-  return Math.max(leastCredits, Math.min(mostCredits, Math.floor(waitingBytes / bytes)));
+/** The slices of a call whose blocks have `count` elements on every rank, or `undefined` where their lengths vary. */
+export function slicesOf(
+  program: Program,
+  dtype: DType | undefined,
+  count: number | undefined,
+): Slices {
+  if (dtype === undefined) return { elements: 1, credits: leastCredits, lanesAtOnce: mostLanes };
+  const chunk = count === undefined ? undefined : Math.ceil(count / program.chunksPerBlock);
+  const elementBytes = bytesOf(dtype) * widestMove(program);
+  const fair = chunk === undefined ? 0 : (chunk * elementBytes) / mostLanes;
+  const sliceBytes = clamp(fair, leastSliceBytes, mostSliceBytes);
+  const elements = Math.max(leastElements, Math.floor(sliceBytes / elementBytes));
+  const bytes = Math.max(1, Math.min(elements, chunk ?? Infinity) * elementBytes);
+  const credits = clamp(Math.floor(waitingBytes / bytes), leastCredits, mostCredits);
+  return { elements, credits, lanesAtOnce: clamp(Math.floor(openBytes / bytes), 1, mostLanes) };
 }
 
-const [leastCredits, mostCredits] = [2, 64];
+function clamp(value: number, least: number, most: number): number {
+  return Math.max(least, Math.min(most, value));
+}
 
-/** Bytes of a message, and of the messages of a flow that wait at the receiver, about. */
-const [sliceBytes, waitingBytes] = [128 * 2 ** 10, 512 * 2 ** 10];
+/** Bytes of a message, about: a long step is cut into as many slices as lanes are under way, and more where that makes them too long. */
+const [leastSliceBytes, mostSliceBytes] = [128 * 2 ** 10, 512 * 2 ** 10];
 const leastElements = 256;
 
-const noBytes = new Uint8Array(0);
+/** Bytes of the messages of a flow that wait at the receiver, and of one message of each lane that is under way, about. */
+const [waitingBytes, openBytes] = [512 * 2 ** 10, 2 * 2 ** 20];
+const [leastCredits, mostCredits] = [2, 64];
+const mostLanes = 8;
 
 /** The moves of one round of a call on this rank's data. */
 export class RoundData {
@@ -170,32 +181,40 @@ export class RoundData {
       this.#operands.delete(first);
       return operands;
     }
-    const views = chunks.map((ref) => this.#view(ref));
-    const block = this.#blocks.take(views.reduce((sum, { byteLength }) => sum + byteLength, 0));
-    let at = 0;
-    for (const view of views) {
-      block.bytes.set(view, at);
-      at += view.byteLength;
-    }
+    let elements = 0;
+    for (const ref of chunks) elements += this.#count(ref);
+    const block = this.#blocks.take(elements * this.#bytes);
+    this.#load(block, chunks);
     return [block];
+  }
+
+  /** Copies chunks into a block. */
+  #load(block: Block, chunks: Chunks): void {
+    const values = this.#lanesOf(block);
+    let at = 0;
+    for (const ref of chunks) {
+      const { lanes, at: sourceAt, count } = this.#segment(ref);
+      if (count === 0) continue;
+      values.set(this.#slices(lanes, sourceAt, count), at * this.#width);
+      at += count;
+    }
   }
 
   /** Folds chunks into a block with `before` operands. */
   #fold(block: Block, chunks: Chunks, before: number): void {
     const { folds } = this.#call;
+    if (folds === undefined) {
+      this.#load(block, chunks);
+      return;
+    }
     const acc = this.#lanesOf(block);
     const isContribution = isInput(chunks);
     let at = 0;
     for (const ref of chunks) {
-      const { source, at: sourceAt, inChunk, count } = this.#segment(ref);
-      // An empty block may lie behind the end of its buffer.
+      const { lanes: source, at: sourceAt, count } = this.#segment(ref);
       if (count === 0) continue;
-      if (folds === undefined) {
-        acc.set(this.#slices(source, sourceAt, count), at * this.#width);
-      } else {
-        const range = { acc, at, source, sourceAt, count, inChunk };
-        this.#foldBoth(folds, range, { before, isContribution });
-      }
+      const range = { acc, at, source, sourceAt, count, inChunk: this.#first };
+      this.#foldBoth(folds, range, { before, isContribution });
       at += count;
     }
   }
@@ -226,11 +245,13 @@ export class RoundData {
   }
 
   #store(block: Block, chunks: Chunks): void {
+    const values = this.#lanesOf(block);
     let at = 0;
     for (const ref of chunks) {
-      const target = this.#view(ref);
-      target.set(block.bytes.subarray(at, at + target.byteLength));
-      at += target.byteLength;
+      const { lanes, at: targetAt, count } = this.#segment(ref);
+      if (count === 0) continue;
+      lanes.set(this.#slices(values, at, count), targetAt * this.#width);
+      at += count;
     }
   }
 
@@ -242,27 +263,15 @@ export class RoundData {
     return lanes.subarray(at * this.#width, (at + count) * this.#width);
   }
 
-  /** The elements of this round in a chunk. */
+  /** The elements of this round in a chunk. An empty block may lie behind the end of its buffer. */
   #segment(ref: Ref): Segment {
-    const [count, inChunk] = [this.#count(ref), this.#first];
+    const count = this.#count(ref);
     if (bufferOf(ref) === 2) {
-      return { source: this.#lanesOf(this.#scratchBlock(ref)), at: 0, inChunk, count };
+      return { lanes: this.#lanesOf(this.#scratchBlock(ref)), at: 0, count };
     }
     const { place, table } = this.#bufferOf(ref);
-    const source = place?.memory.lanes(this.#call.dtype as DType) as Lanes;
-    return { source, at: this.#startOf(ref, place, table), inChunk, count };
-  }
-
-  /** The bytes of a chunk in this round. */
-  #view(ref: Ref): Uint8Array {
-    if (bufferOf(ref) === 2) return this.#scratchBlock(ref).bytes;
-    const count = this.#count(ref);
-    // An empty block may lie behind the end of its buffer.
-    if (count === 0) return noBytes;
-    const { place, table } = this.#bufferOf(ref);
-    const at = this.#startOf(ref, place, table);
-    const { buffer } = (place as RankMemory).memory;
-    return new Uint8Array(buffer, at * this.#bytes, count * this.#bytes);
+    const lanes = place?.memory.lanes(this.#call.dtype as DType) as Lanes;
+    return { lanes, at: this.#startOf(ref, place, table), count };
   }
 
   #bufferOf(ref: Ref): { readonly place: RankMemory | undefined; readonly table: ChunkTable } {
