@@ -67,44 +67,76 @@ const root = fileURLToPath(new URL("../", import.meta.url));
 const env = { ...process.env, FORCE_COLOR: "0", CUDA_VISIBLE_DEVICES: "" };
 const options = { cwd: root, encoding: "utf8", timeout: 200_000, env } as const;
 
-/** Ends the output of a module; modules run one after another in one process, which loads the package once. */
-const endOfModule = "-- end of module --";
+/** Ends the output of an example; modules and plain commands run one after another in one process, which loads the package once. */
+const endOfExample = "-- end of example --";
 
 /** The outputs of examples, in their order. */
 function printed(examples: readonly Example[]): string[] {
-  const modules = examples.filter(({ kind }) => kind === "module");
-  const outputs = outputsOfModules(modules);
+  const joined = examples.filter(isJoined);
+  const outputs = outputsOfJoined(joined);
   return examples.map((example) =>
-    example.kind === "module"
-      ? (outputs[modules.indexOf(example)] ?? "")
+    isJoined(example)
+      ? (outputs[joined.indexOf(example)] ?? "")
       : outputOf(spawnSync("sh", ["-e", "-c", withoutNpm(example.body)], options)),
   );
 }
+
+/** A command line of the package without anything for a shell, but for the number of lines that `head` leaves. */
+const plainLine = /^npm run -s twinccl -- (?!launch)([\w\s./:,=-]+?)(?: \| head -n (\d+))?$/;
+
+/** Words and number of lines of the command lines of an example, if all are plain. */
+function plainLines({ kind, body }: Example): [words: string[], lines: number][] | undefined {
+  if (kind !== "command") return undefined;
+  const lines = body.trimEnd().replaceAll("\\\n", " ").split("\n");
+  const found = lines.map((line) => plainLine.exec(line));
+  if (!found.every((match) => match !== null)) return undefined;
+  return found.map(([, words = "", head = "1000"]) => [words.split(/\s+/), Number(head)]);
+}
+
+const isJoined = (example: Example): boolean =>
+  example.kind === "module" || plainLines(example) !== undefined;
 
 /** The start of npm and the check of dist take longer than most commands. */
 function withoutNpm(command: string): string {
   return command.replaceAll("npm run -s twinccl --", "node dist/cli/main.js");
 }
 
-function outputsOfModules(modules: readonly Example[]): string[] {
+function outputsOfJoined(examples: readonly Example[]): string[] {
   // Inside the repository, so that `import "twinccl"` is the package's own dist.
   const folder = mkdtempSync(`${root}.docs-check-`);
   try {
-    const runs = modules.map(({ body }, at) => {
-      writeFileSync(`${folder}/${at}.mjs`, body);
-      return `await run("./${at}.mjs");\n`;
+    const runs = examples.map((example, at) => {
+      const lines = plainLines(example);
+      if (lines !== undefined) return `await run(() => command(${JSON.stringify(lines)}));\n`;
+      writeFileSync(`${folder}/${at}.mjs`, example.body);
+      return `await run(() => import("./${at}.mjs"));\n`;
     });
-    const run = `const run = async (name) => {
-      await import(name).catch((error) => console.log("uncaught", error));
-      console.log("${endOfModule}");
-    };\n`;
-    writeFileSync(`${folder}/all.mjs`, run + runs.join(""));
+    writeFileSync(`${folder}/all.mjs`, runner + runs.join(""));
     const output = outputOf(spawnSync(process.execPath, [`${folder}/all.mjs`], options));
-    return output.split(`${endOfModule}\n`);
+    return output.split(`${endOfExample}\n`);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
+
+/** The functions of the process that runs examples: `run` ends the output of one, `command` runs its command lines. */
+const runner = `
+  import { backends } from "../dist/cli/backends.js";
+  import { runCli } from "../dist/cli/cli.js";
+  const run = async (example) => {
+    await example().catch((error) => console.log("uncaught", error));
+    console.log("${endOfExample}");
+  };
+  const command = async (lines) => {
+    for (const [words, most] of lines) {
+      let text = "";
+      const out = (more) => (text += more);
+      const status = await runCli(words, { out, err: out, terminal: false, backends: async () => backends });
+      process.stdout.write(text.split(/(?<=\\n)/).slice(0, most).join(""));
+      if (status !== 0) throw status;
+    }
+  };
+`;
 
 /** The output as a reader sees it, errors included, so that an example that fails cannot pass. */
 function outputOf(result: ReturnType<typeof spawnSync>): string {
@@ -122,6 +154,7 @@ describe("the reader of examples", () => {
     "```js\nconsole.log(1);\n```\n\nprints\n\n```text\n1\n```",
     "```sh\nnpm install\n```\n```text\nnot checked\n```",
     "```sh check\necho hi\n```\n```text\nhi\n```",
+    "```sh check\nnpm run -s twinccl -- explain all-reduce --count 8 \\\n  --ranks 2 | head -n 1\n```\n```text\nallReduce float32[8] sum on 2 ranks: Ring LL\n```",
     "```mjs\nunchecked();\n```\n\n# Next\n\n```text\nof another section\n```",
     "```js check\n```",
   ].join("\n");
@@ -131,11 +164,13 @@ describe("the reader of examples", () => {
     expect(examples.map((each) => [each.kind, each.body, each.expected])).toEqual([
       ["module", "console.log(1);\n", "1\n"],
       ["command", "echo hi\n", "hi\n"],
+      ["command", expect.stringContaining(" | head -n 1\n"), expect.stringContaining("Ring LL\n")],
       ["module", "\n", ""],
     ]);
   });
 
   test("runs them, and shows a failure", () => {
+    expect(examples.map(isJoined)).toEqual([true, false, true, true]);
     expect(printed(examples)).toEqual(examples.map((each) => each.expected));
     const broken: Example = { ...examples[0]!, body: "throw 1;" };
     const after: Example = { ...examples[0]!, body: "process.exit(2);" };
