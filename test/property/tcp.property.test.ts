@@ -99,7 +99,7 @@ function largePrograms(
       kind: fc.constantFrom(...kinds),
       dtype: fc.constantFrom(...dtypes),
       op: reduceOps("float32"),
-      kib: fc.integer({ min: 100, max: 700 }),
+      kib: fc.integer({ min: 100, max: isAll ? 700 : 250 }),
       more: fc.nat({ max: 9 }),
       root: fc.nat({ max: 4 }),
       form: fc.constantFrom<Placement["form"]>("apart", "oneBlock", "inPlace"),

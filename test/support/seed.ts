@@ -27,11 +27,11 @@ export const isAll = isRest || TWINCCL_TESTS === "all";
 /** The part of a law's cases that is drawn. */
 export const partOfCases: number = isAll ? 1 : 1 / 20;
 
-/** The number of cases of a law, unless `TWINCCL_RUNS` overrides it. A law of few cases keeps twice its part. */
+/** The number of cases of a law, unless `TWINCCL_RUNS` overrides it. A law of few cases keeps twice its part, one of many at most 25. */
 export function runsOf(all: number): number {
   if (TWINCCL_RUNS === undefined) {
     const part = Math.ceil(all * partOfCases);
-    return isAll ? part : Math.max(part, Math.min(2 * part, 10));
+    return isAll ? part : Math.min(Math.max(part, Math.min(2 * part, 10)), 25);
   }
   const runs = Number(TWINCCL_RUNS);
   if (!Number.isSafeInteger(runs) || runs < 1) throw new Error(`TWINCCL_RUNS=${TWINCCL_RUNS}`);
