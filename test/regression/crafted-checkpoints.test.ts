@@ -19,7 +19,7 @@ import {
 } from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { afterEach, describe, expect, test } from "vitest";
-import { someOf } from "../support/seed.ts";
+import { isAll, someOf } from "../support/seed.ts";
 import { randomWords } from "../unit/algorithms/arithmetic/lane-bits.ts";
 
 /** Takes any state: so that what is wrong with one is found by the checkpoint, or not at all. */
@@ -325,7 +325,8 @@ test.each(someOf([1, 2, 3, 4]))(
     const expected = partsOf(0);
     const shared = bits(Object.values(expected.shared).map(({ kept }) => kept));
     let [loaded, refused] = [0, 0];
-    for (let round = 0; round < 100; round++) {
+    const rounds = isAll ? 100 : 40;
+    for (let round = 0; round < rounds; round++) {
       await files.write(MANIFEST, original);
       const made = await craft(files, (manifest) => {
         for (let times = 0; times <= next() % 2; times++) mutate(manifest, next);
@@ -343,8 +344,8 @@ test.each(someOf([1, 2, 3, 4]))(
       }
     }
     // Some change values, which are theirs alone to tell, or the order of parts.
-    expect(loaded).toBeGreaterThan(3);
-    expect(refused).toBeGreaterThan(50);
+    expect(loaded).toBeGreaterThan(rounds / 30);
+    expect(refused).toBeGreaterThan(rounds / 2);
   },
 );
 

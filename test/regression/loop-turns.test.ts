@@ -149,7 +149,7 @@ async function sideBySide(comm: Communicator, mark: (text: string) => void): Pro
   const parts = [0, 1, 2].map(async (part) => {
     const own = await comm.split({ color: 0 });
     const data = own.alloc("float32", 1 << 15).fill(comm.rank + part);
-    for (let step = 0; step < 30; step++) {
+    for (let step = 0; step < 20; step++) {
       await deep(part * 5, () => own.allReduce({ send: data, op: "sum" }));
       mark(`${part}.${comm.rank}.${step} `);
       if (comm.rank === part) comm.work(1000 * step);
@@ -157,7 +157,7 @@ async function sideBySide(comm: Communicator, mark: (text: string) => void): Pro
     }
   });
   const half = await comm.split({ color: comm.rank % 2 });
-  for (let step = 0; step < 60; step++) {
+  for (let step = 0; step < 40; step++) {
     await Promise.all([half.barrier(), half.barrier()]);
     mark(`h.${comm.rank}.${step} `);
   }

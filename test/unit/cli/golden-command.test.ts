@@ -166,7 +166,7 @@ describe("record --launch", () => {
     '{"env":"plain","n":3,"ap":"default","coll":"allReduce","dt":"f32","op":"avg","count":500,"cls":"norm","inplace":true,"offset":3,"h":""}',
     '{"env":"plain","n":3,"ap":"Tree-Simple","coll":"allReduce","dt":"bf16","op":"sum","count":700,"cls":"norm","inplace":false,"offset":0,"h":""}',
     '{"env":"ch1","n":2,"ap":"default","coll":"reduceScatter","dt":"f64","op":"prod","count":1500,"cls":"wild","inplace":false,"offset":0,"h":""}',
-    '{"env":"smallbuf","n":2,"ap":"default","coll":"reduce","dt":"i8","op":"max","count":90,"cls":"norm","inplace":false,"offset":0,"root":1,"h":""}',
+    '{"env":"ch1","n":2,"ap":"default","coll":"reduce","dt":"i8","op":"max","count":90,"cls":"norm","inplace":false,"offset":0,"root":1,"h":""}',
   ];
   const path = file("hosts.jsonl", [head, ...calls]);
 
@@ -183,19 +183,19 @@ describe("record --launch", () => {
   }, 60_000);
 
   test("keeps what was recorded, and names what was not", async () => {
-    const refused = file("refused.jsonl", [head, ...calls.slice(0, 2), refusedCall]);
+    const refused = file("refused.jsonl", [head, ...calls.slice(2), refusedCall]);
     const { status, out, err } = await cli(
       `golden record ${refused} --backend tcp --launch --bits 8`,
     );
     expect(status).toBe(1);
     expect(out.trim().split("\n")).toHaveLength(3);
-    expect(err).toMatch(/no record of plain\/3\/PAT-Simple\/.*: reduceScatter: NCCL has no PAT/);
+    expect(err).toMatch(/no record of ch1\/2\/PAT-Simple\/.*: reduceScatter: NCCL has no PAT/);
     expect(err).toContain("golden: 2 of 3 recorded");
   }, 60_000);
 
   /** NCCL has no averages by PAT. */
   const refusedCall =
-    '{"env":"plain","n":3,"ap":"PAT-Simple","coll":"reduceScatter","dt":"f32","op":"avg","count":9,"cls":"norm","inplace":false,"offset":0,"h":""}';
+    '{"env":"ch1","n":2,"ap":"PAT-Simple","coll":"reduceScatter","dt":"f32","op":"avg","count":9,"cls":"norm","inplace":false,"offset":0,"h":""}';
 
   test.each([
     [`golden record ${path} --backend sim --launch`, /--launch: sim has all ranks in one process/],

@@ -18,6 +18,7 @@ import {
 import { type MlpBatch, mlpStage, shardedTransformer } from "twinccl/parallel/models";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { isAll } from "../../support/seed.ts";
 
 const stages: readonly ShardingStage[] = [1, 2, 3];
 const rule = sgd({ learningRate: 0.1, momentum: 0.9 });
@@ -250,15 +251,16 @@ describe("checkpoints of all ranks of a mesh", () => {
   test("continue bit by bit, and on other lines, stages and pipelines within rounding", async () => {
     const whole = await run(memoryFiles(), [2, 2], 6, 3);
     const expected = new Map(whole.flat());
-    for (const [extents, stage] of [
+    const places = [
       [[2, 2], 3],
       [[3, 2], 1],
-      [[1, 2], 2],
-      [[2, 3], 3],
       [[1, 5], 3],
       [[4, 1], 2],
+      [[1, 2], 2],
+      [[2, 3], 3],
       [[1, 4], 3],
-    ] as const) {
+    ] as const;
+    for (const [extents, stage] of isAll ? places : places.slice(0, 4)) {
       const files = memoryFiles();
       await run(files, [2, 2], 3, 3);
       const rest = await run(files, extents, 6, stage);
