@@ -22,7 +22,7 @@ import { type FoldOracle, judgeRun } from "../../src/testing/oracle/judge.ts";
 import type { OracleDType, OracleOp } from "../../src/testing/oracle/rounding.ts";
 import { orderOf } from "../support/fold-order.ts";
 import { orderedReduce } from "../support/ordered-oracle.ts";
-import { holds, isAll, seedFor } from "../support/seed.ts";
+import { holds, isAll, seedFor, someOf } from "../support/seed.ts";
 
 /** A row of the catalogue that folds. */
 interface Row {
@@ -70,12 +70,12 @@ describe.each(rows)("$collective by $algorithm", (row) => {
 
   test("exact contents give the results of naive loops", async () => {
     const cases = programs({ payload: "exact", kinds, maxElements: 70 });
-    await holds(cases, (program) => judge(row, program, false), 100);
+    await holds(cases, (program) => judge(row, program, false), isAll ? 100 : 40);
   });
 
   test("arbitrary bits give the results of the paper's fold order", async () => {
     const cases = programs({ payload: "bits", kinds, maxElements: 70 });
-    await holds(cases, (program) => judge(row, program, true), 150);
+    await holds(cases, (program) => judge(row, program, true), isAll ? 150 : 40);
   });
 });
 
@@ -156,7 +156,8 @@ describe("every dtype and every operator", () => {
         "max",
         ...(isFloat(dtype) ? [] : ["avg" as const]),
       ];
-      for (const row of rows) {
+      const place = everyDType.indexOf(dtype);
+      for (const row of rows.filter((_, at) => isAll || at % 3 === place % 3)) {
         const calls = ops.map((op, i) => callOf(row, dtype, op, [1, 64], i));
         const { outcomes } = await runProgram(
           sim({ algorithms: { [row.collective]: row.algorithm } }),
@@ -179,7 +180,7 @@ describe("buffers longer than an executor's block", () => {
     ["float32", 4096 * 2],
     ["float64", 2048 * 3 - 1],
   ];
-  test.each(long)(
+  test.each(someOf(long))(
     "%s[%i]: exact sums on 1, 2 and 3 ranks, in place and apart",
     async (dtype, count) => {
       for (const size of [1, 2, 3]) {

@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import { encode, type Field, listOf, shared, whole } from "../../../src/job/frames.ts";
 import { Generation, type Member } from "../../../src/job/generation.ts";
 import { limits, type Reply } from "../../../src/job/protocol.ts";
+import { longTest } from "../../support/long-test.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -69,7 +70,7 @@ describe("keys", () => {
     expect(Buffer.compare(found, largest)).toBe(0);
   });
 
-  test("are limited in number and bytes, with an error", async () => {
+  longTest("are limited in number and bytes, with an error", async () => {
     const [zero] = await (await place(1)).joinAll();
     const large = new Uint8Array(2 ** 20);
     for (let at = 0; at < 63; at += 1) await zero!.set(`k${at}`, large);
