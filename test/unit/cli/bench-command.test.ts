@@ -132,10 +132,10 @@ describe("graphs, latency and processes", () => {
     vi.stubEnv("TWINCCL_SIZE", "2");
     vi.stubEnv("TWINCCL_LOCAL_RANK", "1");
     vi.stubEnv("TWINCCL_JOB_ID", "test");
-    vi.stubEnv("TWINCCL_CUDART_LIBRARY", join(folder, "libcudart.so"));
+    // Ranks agree on a backend before it is opened, so that a rank needs a store first.
     const { out, err } = await cli("bench all-reduce --backend nccl");
     expect(out).toBe("");
-    expect(err).toContain("libcudart was not found");
+    expect(err).toContain("TWINCCL_PORT is not set");
     expect((await cli(`bench all-reduce -b 64 -e 64 ${quick}`)).out).toContain("# Out of bounds");
   });
 });
