@@ -62,8 +62,11 @@ static int run(struct list *list) {
 
 EXPORTED int twinccl_version(void) { return HELPER_VERSION; }
 
-/* One for each thread of JavaScript. A foreign call without arguments is the cheapest. */
-static __thread struct list *mailbox;
+/*
+ * One for each thread of JavaScript. A foreign call without arguments is the cheapest. In this model the word is at a fixed distance
+ * from the thread's base; others call __tls_get_addr, which reads memory that a driver leaves cold.
+ */
+static __thread struct list *mailbox __attribute__((tls_model("initial-exec")));
 
 /* The word of this thread that holds the address of the list to run. */
 EXPORTED struct list **twinccl_mailbox(void) { return &mailbox; }

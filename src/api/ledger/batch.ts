@@ -24,6 +24,8 @@ class CallBatch extends Submission {
   readonly #matched: MatchedCall[];
   /** The operations of each rank here, by row. */
   readonly #columns: readonly Operation[][];
+  /** The first column: a call of the only rank here is added without a look at the others. */
+  readonly #ops: Operation[];
   readonly #from: number;
   /** The row behind the last one. */
   to: number;
@@ -43,6 +45,7 @@ class CallBatch extends Submission {
     this.timeoutMs = timeoutMs;
     this.#matched = matched;
     this.#columns = columns;
+    this.#ops = columns[0] as Operation[];
     this.#from = from;
     this.to = from + 1;
   }
@@ -50,7 +53,7 @@ class CallBatch extends Submission {
   /** Adds a row of one call. */
   addCall(matched: MatchedCall, op: Operation): void {
     this.#matched.push(matched);
-    (this.#columns[0] as Operation[]).push(op);
+    this.#ops.push(op);
     this.to++;
   }
 
@@ -110,6 +113,8 @@ export class RankCalls {
   next = 0;
   /** Identifies the open batch in objects that outlive it. */
   key: object = this;
+  /** Read for every call without a look at the state of the communicator: few objects are in the caches then. */
+  readonly #streams: CommState["world"]["streams"];
   /** The operations of this turn, by row. */
   ops: Operation[] = [];
   /** By row: prepared calls that came before the first rank's call, which is compared with them when it comes. */
@@ -119,8 +124,9 @@ export class RankCalls {
   readonly at: number;
   readonly #batches: CallBatches;
 
-  constructor(batches: CallBatches, rank: number, at: number) {
+  constructor(batches: CallBatches, { world }: CommState, rank: number, at: number) {
     this.#batches = batches;
+    this.#streams = world.streams;
     this.rank = rank;
     this.at = at;
   }
@@ -136,7 +142,8 @@ export class RankCalls {
   accepts(timeoutMs: number | undefined): boolean {
     if (this.timeoutMs !== timeoutMs) return false;
     if (this.rows !== undefined) return true;
-    return this.batch?.acceptsMore === true && !this.#batches.isBlocked;
+    if (this.batch?.acceptsMore !== true) return false;
+    return this.#streams.size === 0 || !this.#batches.isBlocked;
   }
 
   /** Appends a call that was checked before; false for one that has to be posted. */
@@ -291,7 +298,7 @@ export class CallBatches {
   constructor(state: CommState) {
     this.#state = state;
     const { local, ranks } = state.comm;
-    this.#ranks = local.map((rank, at) => new RankCalls(this, rank, at));
+    this.#ranks = local.map((rank, at) => new RankCalls(this, state, rank, at));
     const byRank: (RankCalls | undefined)[] = ranks.map(() => undefined);
     for (const own of this.#ranks) byRank[own.rank] = own;
     this.#byRank = byRank;
