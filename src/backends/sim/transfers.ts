@@ -72,10 +72,14 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
     independent: true,
   };
   const offsets = Float64Array.of(0);
-  const tables = transfers.map(({ send }) => ({
-    lengths: Float64Array.of(send.send?.byteLength ?? 0),
-    offsets,
-  }));
+  // Messages of one length share a table: a group has thousands of them.
+  const known = new Map<number, { lengths: Float64Array; offsets: Float64Array }>();
+  const tables = transfers.map(({ send }) => {
+    const bytes = send.send?.byteLength ?? 0;
+    const table = known.get(bytes) ?? { lengths: Float64Array.of(bytes), offsets };
+    known.set(bytes, table);
+    return table;
+  });
   return {
     dtype: "uint8",
     plan,
