@@ -3,9 +3,10 @@ import { dtypes } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
 import { moves, traits } from "./data/calls.ts";
 import { byId, html } from "./dom.ts";
-import { isNccl, type PlanChoice, planChoices } from "./plans.ts";
+import { isAcrossHosts, isNccl, type PlanChoice, planChoices } from "./plans.ts";
 import {
   channelCounts,
+  networkSpeeds,
   opNames,
   type Reading,
   readState,
@@ -34,6 +35,7 @@ const controls = {
   ranks: byId("ranks", HTMLInputElement),
   plan: byId("plan", HTMLSelectElement),
   channels: byId("channels", HTMLSelectElement),
+  network: byId("network", HTMLSelectElement),
   values: byId("values", HTMLSelectElement),
   seed: byId("seed", HTMLInputElement),
   latency: byId("latency", HTMLInputElement),
@@ -49,6 +51,7 @@ export function startControls(now: () => State, changed: (reading: Reading) => v
   fill(controls.op, opNames, opLabels);
   fill(controls.values, valueKinds);
   fill(controls.channels, channelCounts.map(String), { "0": "as NCCL chooses" });
+  fill(controls.network, networkSpeeds.map(String));
   for (const key of keys) {
     controls[key].addEventListener("change", () => {
       const before = now();
@@ -86,6 +89,7 @@ export function showControls(state: State, faults: readonly string[]): void {
     scalar: reduces && state.op === "preMul",
     root: rooted,
     channels: isNccl(state) && state.plan !== "nccl-symmetric",
+    network: isAcrossHosts(state),
   };
   for (const element of document.querySelectorAll<HTMLElement>("[data-for]")) {
     element.hidden = shown[element.dataset["for"] ?? ""] === false;

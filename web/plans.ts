@@ -23,6 +23,9 @@ const planned: readonly SpecifiedCollective[] = [
 /** Those that have kernels for symmetric memory. */
 const symmetric: readonly SpecifiedCollective[] = ["allReduce", "reduceScatter", "allGather"];
 
+/** Gb/s between the hosts of the machine with a name. */
+export const namedNetwork = 10;
+
 /** GPUs of the machine with known plans. */
 const ncclRanks = 8;
 
@@ -67,9 +70,10 @@ function hostChoices(collective: SpecifiedCollective): PlanChoice[] {
   // NCCL has no PAT for averages of a reduce-scatter, so there it is left to the choice.
   if (collective === "allGather") demands.push("PAT Simple");
   return [
-    { id: "hosts", label: "NCCL’s own choice", group },
+    { id: "hosts", label: "NCCL’s own choice across hosts", group },
     ...demands.map((demand): PlanChoice => {
-      return { id: `hosts ${demand}`.toLowerCase().replaceAll(" ", "-"), label: demand, group };
+      const id = `hosts ${demand}`.toLowerCase().replaceAll(" ", "-");
+      return { id, label: `NCCL ${demand} across hosts`, group };
     }),
   ];
 }
@@ -80,11 +84,12 @@ export function planIds(collective: SpecifiedCollective, ranks: number): string[
 }
 
 /** True for a plan of NCCL. */
-export function isNccl({ plan }: State): boolean {
-  return plan.startsWith("nccl") || isAcrossHosts(plan);
+export function isNccl(state: State): boolean {
+  return state.plan.startsWith("nccl") || isAcrossHosts(state);
 }
 
-function isAcrossHosts(plan: string): boolean {
+/** True for a plan of ranks on hosts of their own. */
+export function isAcrossHosts({ plan }: State): boolean {
   return plan.startsWith("hosts");
 }
 
@@ -107,6 +112,13 @@ export function planOptions(
     protocol: named(protocols, protocol),
     channels: channels === 0 ? undefined : channels,
   };
-  const topology = isAcrossHosts(plan) ? "h200-hosts" : "h200x8";
-  return { like: "nccl-2.28", topology, plan: pin };
+  return { like: "nccl-2.28", topology: topologyOf(state), plan: pin };
+}
+
+/** The machine by name, or hosts with another network. */
+function topologyOf(state: State): NonNullable<SimOptions["topology"]> {
+  if (!isAcrossHosts(state)) return "h200x8";
+  const { network, ranks: hosts } = state;
+  if (network === namedNetwork) return "h200-hosts";
+  return { hosts, gpusPerHost: 1, network: { kind: "socket", gigabitsPerSecond: network } };
 }

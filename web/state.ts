@@ -7,7 +7,7 @@ import {
   type SpecifiedCollective,
 } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
-import { planIds } from "./plans.ts";
+import { namedNetwork, planIds } from "./plans.ts";
 
 export type OpName = NamedReduceOp | "preMul";
 export type ValueKind = (typeof valueKinds)[number];
@@ -26,6 +26,8 @@ export interface State {
   readonly root: number;
   /** Channels of NCCL's plan; 0 for its own choice. */
   readonly channels: number;
+  /** Gb/s of the sockets between hosts. */
+  readonly network: number;
   readonly values: ValueKind;
   readonly seed: number;
   /** Nanoseconds from one rank to another. */
@@ -45,6 +47,7 @@ const maxElements = 1_048_576;
 export const opNames: readonly OpName[] = [...namedReduceOps, "preMul"];
 export const valueKinds = ["mixed", "whole", "wild"] as const;
 export const channelCounts = [0, 1, 2, 4, 8, 16, 24] as const;
+export const networkSpeeds = [10, 25, 50, 100, 200, 400] as const;
 
 export const defaults: State = {
   collective: "allReduce",
@@ -56,6 +59,7 @@ export const defaults: State = {
   scalar: 0.3,
   root: 0,
   channels: 0,
+  network: namedNetwork,
   values: "mixed",
   seed: 1,
   latency: 250,
@@ -82,6 +86,10 @@ const fields: { readonly [K in keyof State]: Field<State[K]> } = {
   scalar: decimal(-Number.MAX_VALUE, Number.MAX_VALUE),
   root: integer(0, maxRanks - 1),
   channels: { ...integer(0, 24), needs: "0, 1, 2, 4, 8, 16 or 24" },
+  network: {
+    read: (text) => networkSpeeds.find((speed) => `${speed}` === text),
+    needs: `one of ${networkSpeeds.join(", ")}`,
+  },
   values: oneOf(valueKinds),
   seed: integer(0, 2 ** 32 - 1),
   latency: decimal(0, 1e12),

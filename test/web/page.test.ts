@@ -124,6 +124,45 @@ describe("the call", () => {
   });
 });
 
+describe("a call across hosts", () => {
+  test("has trees A and B with their channels, also after the screen has become narrow", async () => {
+    const use = async (page: Page): Promise<void> => {
+      const names = () => page.locator("#stage .panel-name").allTextContents();
+      const boxes = async (): Promise<readonly number[]> => {
+        const found = await page.locator("#stage .panel-name").all();
+        const places = await Promise.all(found.map((each) => each.boundingBox()));
+        return places.map((place) => Math.round(place?.x ?? -1));
+      };
+      expect(await names()).toEqual(["tree A · channels 0, 1", "tree B · channels 2, 3"]);
+      expect(new Set(await boxes()).size).toBe(2);
+      expect(await text(page, "#facts")).toContain("from the source, not measured");
+      await resize(page, { width: 390, height: 800 });
+      await page.waitForFunction(
+        `document.querySelector("#stage svg").getAttribute("viewBox").startsWith("0 0 400 ")`,
+      );
+      expect(await names()).toHaveLength(2);
+      expect(new Set(await boxes()).size).toBe(1);
+      expect(await page.locator("#stage .spot").count()).toBe(32);
+    };
+    await on("plan=hosts-tree-simple&ranks=16&network=400&count=100000", use, still);
+  });
+
+  test("has its network beside it, which other calls do not have", async () => {
+    const use = async (page: Page): Promise<void> => {
+      expect(await page.locator("#network").isVisible()).toBe(true);
+      expect(await text(page, "#facts")).toContain("sockets at 10 Gb/s");
+      await page.locator("#network").selectOption("25");
+      await ran(page);
+      expect(await addressed(page)).toContain("network=25");
+      expect(await text(page, "#facts")).toContain("sockets at 25 Gb/s");
+      await page.locator("#plan").selectOption("ring");
+      await ran(page);
+      expect(await page.locator("#network").isVisible()).toBe(false);
+    };
+    await on("plan=hosts&ranks=4&count=1000", use, still);
+  });
+});
+
 describe("the animation", () => {
   test("begins by itself, advances, and stops on request", async () => {
     await on("", async (page) => {

@@ -1,7 +1,15 @@
 /** Where ranks stand on the stage, and the ways between them. */
 
 import type { Flight } from "../data/film.ts";
-import { type Figure, figureOf, type Graph, graphsOf, joined, linkKey } from "./graph.ts";
+import {
+  type Figure,
+  figureOf,
+  type Graph,
+  graphsOf,
+  joined,
+  linkKey,
+  type TreeFigure,
+} from "./graph.ts";
 
 export interface Point {
   readonly x: number;
@@ -19,11 +27,17 @@ export interface Way {
 /** A rank's place in a panel. */
 export interface Spot extends Point {
   readonly rank: number;
+  /** Place of its number from its middle, where messages would cover it. */
+  readonly label?: Point | undefined;
 }
 
 /** A drawing of one graph: most films have one, a double tree has two. */
 export interface Panel {
   readonly kind: Figure["kind"];
+  /** Name of a tree among two, with its channels; `undefined` for the only panel. */
+  readonly title: string | undefined;
+  /** Its upper left corner. */
+  readonly corner: Point;
   readonly channels: ReadonlySet<number>;
   readonly spots: readonly Spot[];
   readonly ways: ReadonlyMap<string, Way>;
@@ -31,34 +45,95 @@ export interface Panel {
   readonly middle: Point;
 }
 
-export const stageWidth = 640;
-export const stageHeight = 540;
+/** The size of a drawing in its own units. */
+export interface Frame {
+  readonly width: number;
+  readonly height: number;
+}
 
-/** Panels for a film, side by side. */
-export function panelsOf(
+/** The panels of a film in their frame. */
+export interface Drawing {
+  readonly frame: Frame;
+  readonly panels: readonly Panel[];
+}
+
+const wide: Frame = { width: 640, height: 540 };
+const narrow: Frame = { width: 400, height: 400 };
+
+/** True for a room of so many pixels whose drawing takes fewer units, so that ranks stay legible. */
+export function isNarrow(pixels: number): boolean {
+  return pixels < 480;
+}
+
+/** Most leaves for two trees side by side. */
+const mostBeside = 8;
+
+/** From layer to layer of a tree that is as high as it needs, and the edges above and below it. */
+const layerGap = 58;
+const treeEdge = 42;
+/** Room for the name of a tree. */
+const titleRoom = 24;
+
+/** The drawing of a film in a room of so many pixels: two trees beside each other, or one above the other where they are wide. */
+export function drawingOf(
   flights: readonly Flight[],
   size: number,
   rootOf: (channels: ReadonlySet<number>) => number,
-): Panel[] {
+  pixels: number,
+): Drawing {
   const graphs = graphsOf(flights, size);
-  const trees = graphs.filter((graph) => figureOf(graph, rootOf(graph.channels)).kind === "tree");
-  const apart = graphs.length === 2 && trees.length === 2;
-  const drawn = apart ? graphs : [joined(graphs)];
-  const room = stageWidth / drawn.length;
-  return drawn.map((graph, i) => {
+  const base = isNarrow(pixels) ? narrow : wide;
+  const trees = graphs.flatMap((graph) => {
     const figure = figureOf(graph, rootOf(graph.channels));
-    return panelOf(graph, figure, { left: i * room, width: room });
+    return figure.kind === "tree" ? [{ graph, figure }] : [];
   });
+  if (graphs.length === 2 && trees.length === 2) return treesOf(trees, base);
+  const graph = joined(graphs);
+  const figure = figureOf(graph, rootOf(graph.channels));
+  const height = figure.kind === "tree" && base === narrow ? treeHeight(figure, base) : base.height;
+  const frame = { ...base, height };
+  return { frame, panels: [panelOf(graph, figure, { left: 0, top: 0, ...frame }, undefined)] };
+}
+
+interface DrawnTree {
+  readonly graph: Graph;
+  readonly figure: TreeFigure;
+}
+
+function treesOf(trees: readonly DrawnTree[], base: Frame): Drawing {
+  const isBeside = base === wide && trees.every(({ figure }) => figure.leaves <= mostBeside);
+  const width = isBeside ? base.width / trees.length : base.width;
+  const heights = trees.map(({ figure }) =>
+    isBeside ? base.height : titleRoom + treeHeight(figure, base),
+  );
+  let top = 0;
+  const panels = trees.map(({ graph, figure }, i) => {
+    const room = { left: isBeside ? i * width : 0, top, width, height: heights[i] as number };
+    if (!isBeside) top += room.height;
+    const channels = [...graph.channels].join(", ");
+    const title = `tree ${"AB"[i]} · ${graph.channels.size === 1 ? "channel" : "channels"} ${channels}`;
+    return panelOf(graph, figure, room, title);
+  });
+  return { frame: { width: base.width, height: isBeside ? base.height : top }, panels };
+}
+
+/** The height that a tree needs in a frame. */
+function treeHeight({ layers, leaves }: TreeFigure, { width }: Frame): number {
+  return 2 * treeEdge + (layers.length - 1) * layerGap + (isCrowded(leaves, width) ? secondRow : 0);
 }
 
 interface Room {
   readonly left: number;
+  readonly top: number;
   readonly width: number;
+  readonly height: number;
 }
 
-function panelOf(graph: Graph, figure: Figure, room: Room): Panel {
+function panelOf(graph: Graph, figure: Figure, room: Room, title: string | undefined): Panel {
   const { channels, links } = graph;
-  const layout = figure.kind === "tree" ? tree(figure.layers, room) : circle(figure, room);
+  const top = room.top + (title === undefined ? 0 : titleRoom);
+  const below = { ...room, top, height: room.height - (top - room.top) };
+  const layout = figure.kind === "tree" ? tree(figure, below) : circle(figure, below);
   const { spots, radius, way } = layout;
   const bySpot = new Map(spots.map((spot) => [spot.rank, spot]));
   const ways = new Map<string, Way>();
@@ -67,8 +142,9 @@ function panelOf(graph: Graph, figure: Figure, room: Room): Panel {
     if (a === undefined || b === undefined) continue;
     ways.set(key, way(a, b, links.has(linkKey(to, from))));
   }
-  const middle = { x: room.left + room.width / 2, y: stageHeight / 2 };
-  return { kind: figure.kind, channels, spots, ways, radius, middle };
+  const middle = { x: room.left + room.width / 2, y: room.top + room.height / 2 };
+  const corner = { x: room.left, y: room.top };
+  return { kind: figure.kind, title, corner, channels, spots, ways, radius, middle };
 }
 
 interface Laid {
@@ -78,11 +154,13 @@ interface Laid {
 }
 
 /** Ranks on a circle; a chain leaves a gap at the bottom. */
-function circle({ kind, order }: Exclude<Figure, { kind: "tree" }>, room: Room): Laid {
+function circle({ kind, order }: Exclude<Figure, TreeFigure>, room: Room): Laid {
   const size = order.length;
-  const centre = { x: room.left + room.width / 2, y: stageHeight / 2 };
-  const around = Math.min(room.width, stageHeight) / 2 - 62;
-  const radius = Math.max(11, Math.min(27, (Math.PI * around) / Math.max(1, size) / 2.4));
+  const centre = { x: room.left + room.width / 2, y: room.top + room.height / 2 };
+  const around = Math.min(room.width, room.height) / 2 - (room.width <= narrow.width ? 46 : 62);
+  const free = (Math.PI * around) / Math.max(1, size) / 2.4;
+  const isCrowded = free < 11;
+  const radius = isCrowded ? 8 : Math.min(27, free);
   const gap = kind === "chain" ? Math.PI / 3 : 0;
   const angles = order.map((_, i) =>
     kind === "chain"
@@ -97,6 +175,7 @@ function circle({ kind, order }: Exclude<Figure, { kind: "tree" }>, room: Room):
   const spots = order.map((rank, i) => ({
     rank,
     ...(size === 1 ? centre : onCircle(angles[i] as number, around)),
+    ...(isCrowded && { label: outwards(angles[i] as number, radius + 17) }),
   }));
   const way = (a: Spot, b: Spot, both: boolean): Way => {
     const [i, j] = [place.get(a.rank) as number, place.get(b.rank) as number];
@@ -119,6 +198,10 @@ function circle({ kind, order }: Exclude<Figure, { kind: "tree" }>, room: Room):
   return { spots, radius, way };
 }
 
+function outwards(angle: number, distance: number): Point {
+  return { x: distance * Math.cos(angle), y: distance * Math.sin(angle) };
+}
+
 /** A curve between two ranks that bends towards the middle, to its own side where both ways are used. */
 function chord(a: Point, b: Point, centre: Point, radius: number, both: boolean): Way {
   const [dx, dy] = [b.x - a.x, b.y - a.y];
@@ -132,18 +215,32 @@ function chord(a: Point, b: Point, centre: Point, radius: number, both: boolean)
   return curve(a, control, control, b, (radius + 13) / length);
 }
 
+/** Least width of a column; where columns are narrower, every other rank of the lowest layer is lower. */
+const leastColumn = 34;
+const secondRow = 30;
+const margin = 14;
+
+/** True where the lowest layer needs two rows. */
+function isCrowded(leaves: number, width: number): boolean {
+  return (width - 2 * margin) / leaves < leastColumn;
+}
+
 /** Layers from top to bottom. */
-function tree(layers: readonly (readonly { rank: number; across: number }[])[], room: Room): Laid {
-  const widest = Math.max(...layers.map(({ length }) => length));
-  const [top, bottom] = [56, stageHeight - 56];
+function tree({ layers, leaves }: TreeFigure, room: Room): Laid {
+  const rows = isCrowded(leaves, room.width) ? secondRow : 0;
+  const [top, bottom] = [room.top + treeEdge, room.top + room.height - treeEdge - rows];
   const gap = layers.length < 2 ? 0 : (bottom - top) / (layers.length - 1);
-  const usable = room.width - 28;
-  const radius = Math.max(10, Math.min(27, usable / widest / 2.7, gap === 0 ? 27 : gap / 3));
+  const usable = room.width - 2 * margin;
+  // Ranks of one row are at least a column and a half apart where there are two.
+  const apart = (usable / leaves) * (rows > 0 ? 1.5 : 1);
+  const radius = Math.max(10, Math.min(rows > 0 ? 13 : 27, apart / 2.7, gap === 0 ? 27 : gap / 3));
   const spots = layers.flatMap((layer, depth) =>
-    layer.map(({ rank, across }) => ({
+    layer.map(({ rank, across }, i) => ({
       rank,
-      x: room.left + 14 + across * usable,
-      y: gap === 0 ? stageHeight / 2 : top + depth * gap,
+      x: room.left + margin + across * usable,
+      y:
+        (gap === 0 ? room.top + room.height / 2 : top + depth * gap) +
+        (depth === layers.length - 1 && i % 2 === 1 ? rows : 0),
     })),
   );
   const way = (a: Spot, b: Spot, both: boolean): Way => {

@@ -53,8 +53,15 @@ function neighbours({ ranks, links }: Graph): number[][] {
 export type Figure =
   /** Ranks in the order of the ring, or of the chain from its end. */
   | { readonly kind: "ring" | "chain"; readonly order: readonly number[] }
-  | { readonly kind: "tree"; readonly layers: readonly (readonly TreeNode[])[] }
+  | TreeFigure
   | { readonly kind: "mesh"; readonly order: readonly number[] };
+
+export interface TreeFigure {
+  readonly kind: "tree";
+  readonly layers: readonly (readonly TreeNode[])[];
+  /** Ranks without children; each has a column of its own. */
+  readonly leaves: number;
+}
 
 /** A rank in a tree: across from 0 to 1. */
 export interface TreeNode {
@@ -77,7 +84,7 @@ export function figureOf(graph: Graph, root: number): Figure {
         const start = peers[root]?.length === 1 ? root : end;
         return { kind: "chain", order: walk(peers, start) };
       }
-      return { kind: "tree", layers: layersOf(peers, root) };
+      return treeOf(peers, root);
     }
   }
   return { kind: "mesh", order: graph.ranks };
@@ -98,7 +105,7 @@ function walk(peers: readonly (readonly number[])[], start: number): number[] {
 }
 
 /** Leaves side by side, every other rank above the middle of its children. */
-function layersOf(peers: readonly (readonly number[])[], root: number): TreeNode[][] {
+function treeOf(peers: readonly (readonly number[])[], root: number): TreeFigure {
   const layers: TreeNode[][] = [];
   const across = new Map<number, number>();
   let leaves = 0;
@@ -118,5 +125,5 @@ function layersOf(peers: readonly (readonly number[])[], root: number): TreeNode
     for (const peer of peers[rank] ?? []) if (peer !== parent) descend(peer, rank, depth + 1);
   };
   descend(root, -1, 0);
-  return layers;
+  return { kind: "tree", layers, leaves };
 }

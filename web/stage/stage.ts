@@ -2,18 +2,34 @@
 import type { Film, Flight } from "../data/film.ts";
 import { html, sharpContext, svg } from "../dom.ts";
 import { rankColour, rankStyle, token } from "../theme.ts";
-import { type Panel, type Point, panelsOf, stageHeight, stageWidth } from "./geometry.ts";
+import {
+  type Drawing,
+  drawingOf,
+  isNarrow,
+  type Panel,
+  type Point,
+  type Spot,
+} from "./geometry.ts";
 import { linkKey } from "./graph.ts";
 import { drawParcel, drawTail } from "./parcel.ts";
 
 /** Share of the film for which a rank glows after a message has arrived. */
 const glowShare = 0.035;
 
+/** Everything that a drawing is made of. */
+interface Loaded {
+  readonly film: Film;
+  readonly root: number | undefined;
+  readonly rootOf: (channels: ReadonlySet<number>) => number;
+  /** Width of the room in pixels. */
+  readonly pixels: number;
+}
+
 /** Draws a film at a time. */
 export class Stage {
   readonly #room: HTMLElement;
-  #film: Film | undefined;
-  #panels: readonly Panel[] = [];
+  #loaded: Loaded | undefined;
+  #drawing: Drawing = { frame: { width: 1, height: 1 }, panels: [] };
   #canvas: HTMLCanvasElement = html("canvas", { "aria-hidden": "true" });
   readonly #count = svg("text", { class: "under-way", y: 2 });
   readonly #countName = svg("text", { class: "under-way-name", y: 24 });
@@ -27,7 +43,7 @@ export class Stage {
 
   constructor(room: HTMLElement) {
     this.#room = room;
-    new ResizeObserver(() => this.draw(this.#timePs)).observe(room);
+    new ResizeObserver(() => this.#fit()).observe(room);
   }
 
   /** Loads a film; gives the figure in words. */
@@ -36,13 +52,30 @@ export class Stage {
     root: number | undefined,
     rootOf: (channels: ReadonlySet<number>) => number,
   ): string {
-    this.#film = film;
-    this.#panels = panelsOf(film.flights, film.ranks, rootOf);
     this.#maxElements = Math.max(1, ...film.flights.map(({ message }) => message.elements));
     this.#arrivals = Array.from({ length: film.ranks }, () => []);
     for (const { message } of film.flights) this.#arrivals[message.to]?.push(message.recvEnd);
     for (const times of this.#arrivals) times.sort((a, b) => a - b);
-    const text = describe(this.#panels, film);
+    return this.#lay({ film, root, rootOf, pixels: this.#room.clientWidth });
+  }
+
+  /** Lays the film out again where the room has become wide or narrow. */
+  #fit(): void {
+    const { clientWidth: pixels } = this.#room;
+    const loaded = this.#loaded;
+    if (loaded !== undefined && pixels > 0 && isNarrow(loaded.pixels) !== isNarrow(pixels)) {
+      this.#lay({ ...loaded, pixels });
+    }
+    this.draw(this.#timePs);
+  }
+
+  #lay(loaded: Loaded): string {
+    const { film, root, rootOf, pixels } = loaded;
+    this.#loaded = loaded;
+    this.#drawing = drawingOf(film.flights, film.ranks, rootOf, pixels);
+    const { width, height } = this.#drawing.frame;
+    this.#room.style.aspectRatio = `${width} / ${height}`;
+    const text = describe(this.#drawing.panels, film);
     this.#build(film, root, text);
     return text;
   }
@@ -50,12 +83,13 @@ export class Stage {
   /** Shows the film as it is at a time. */
   draw(timePs: number): void {
     this.#timePs = timePs;
-    const film = this.#film;
+    const film = this.#loaded?.film;
     if (film === undefined) return;
     const width = this.#room.clientWidth;
     if (width === 0) return;
-    const scale = width / stageWidth;
-    const context = sharpContext(this.#canvas, width, stageHeight * scale);
+    const { frame } = this.#drawing;
+    const scale = width / frame.width;
+    const context = sharpContext(this.#canvas, width, frame.height * scale);
     context.scale(scale, scale);
     const flying = film.flights.filter(
       ({ message }) => message.sendStart <= timePs && timePs < message.recvEnd,
@@ -82,13 +116,13 @@ export class Stage {
     scale: number,
   ): void {
     const { from, to, channel, sendStart, recvEnd, elements } = flight.message;
-    const panel = this.#panels.find(({ channels }) => channels.has(channel));
+    const panel = this.#drawing.panels.find(({ channels }) => channels.has(channel));
     const way = panel?.ways.get(linkKey(from, to));
     if (panel === undefined || way === undefined) return;
     const u = eased((this.#timePs - sendStart) / (recvEnd - sendStart));
     // On small screens parcels stay large enough to be distinguished.
     const room = Math.min(1.6, Math.max(1, 0.85 / scale));
-    const crowd = panel.radius < 18 ? 0.7 : 1;
+    const crowd = panel.radius < 10 ? 0.5 : panel.radius < 18 ? 0.7 : 1;
     const size = (8 + 5 * Math.sqrt(elements / this.#maxElements)) * room * crowd;
     drawTail(context, way, u, rankColour(from, film.ranks), size);
     const place: Point = way.at(u);
@@ -123,44 +157,31 @@ export class Stage {
   }
 
   #build(film: Film, root: number | undefined, label: string): void {
+    const { frame, panels } = this.#drawing;
     const picture = svg("svg", {
-      viewBox: `0 0 ${stageWidth} ${stageHeight}`,
+      viewBox: `0 0 ${frame.width} ${frame.height}`,
       role: "img",
       "aria-label": label,
     });
     this.#halos = [];
     this.#gauges = [];
-    for (const panel of this.#panels) {
+    for (const panel of panels) {
+      if (panel.title !== undefined) picture.append(titleOf(panel, panel.title));
       const links = svg("g", { class: "links" });
       for (const way of panel.ways.values()) links.append(svg("path", { d: pathOf(way.line) }));
       picture.append(links);
       const halos: SVGElement[] = [];
       const gauges: SVGElement[] = [];
-      for (const { rank, x, y } of panel.spots) {
-        const spot = svg("g", {
-          class: rank === root ? "spot root" : "spot",
-          transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
-          style: `--rank: ${rankStyle(rank, film.ranks)}`,
-        });
-        const r = panel.radius;
-        const halo = svg("circle", { class: "halo", r: r + 9 });
-        const gauge = svg("circle", { class: "gauge", r: r + 4, pathLength: 100 });
-        halos[rank] = halo;
-        gauges[rank] = gauge;
-        const number = svg(
-          "text",
-          { "font-size": Math.max(11, r * 0.72), dy: "0.36em" },
-          `${rank}`,
-        );
-        spot.append(halo, svg("circle", { class: "gauge-room", r: r + 4 }), gauge);
-        spot.append(svg("circle", { class: "disc", r }), number);
-        if (rank === root) spot.append(svg("text", { class: "root-name", y: -r - 13 }, "root"));
+      for (const place of panel.spots) {
+        const { spot, halo, gauge } = spotOf(place, panel.radius, film, root);
+        halos[place.rank] = halo;
+        gauges[place.rank] = gauge;
         picture.append(spot);
       }
       this.#halos.push(halos);
       this.#gauges.push(gauges);
     }
-    const [only] = this.#panels;
+    const [only] = panels;
     if (only !== undefined && (only.kind === "ring" || only.kind === "chain")) {
       const { x, y } = only.middle;
       const place = { transform: `translate(${x} ${y})`, "aria-hidden": "true" };
@@ -169,6 +190,31 @@ export class Stage {
     this.#canvas = html("canvas", { "aria-hidden": "true" });
     this.#room.replaceChildren(picture, this.#canvas);
   }
+}
+
+/** A rank on the stage. */
+function spotOf({ rank, x, y, label }: Spot, r: number, film: Film, root: number | undefined) {
+  const spot = svg("g", {
+    class: rank === root ? "spot root" : "spot",
+    transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
+    style: `--rank: ${rankStyle(rank, film.ranks)}`,
+  });
+  const halo = svg("circle", { class: "halo", r: r + 9 });
+  const gauge = svg("circle", { class: "gauge", r: r + 4, pathLength: 100 });
+  const number = svg("text", { "font-size": Math.max(11, r * 0.72), dy: "0.36em" }, `${rank}`);
+  if (label !== undefined) {
+    number.setAttribute("class", "beside");
+    number.setAttribute("x", label.x.toFixed(1));
+    number.setAttribute("y", label.y.toFixed(1));
+  }
+  spot.append(halo, svg("circle", { class: "gauge-room", r: r + 4 }), gauge);
+  spot.append(svg("circle", { class: "disc", r }), number);
+  if (rank === root) spot.append(svg("text", { class: "root-name", y: -r - 13 }, "root"));
+  return { spot, halo, gauge };
+}
+
+function titleOf({ corner }: Panel, title: string): SVGElement {
+  return svg("text", { class: "panel-name", x: corner.x + 16, y: corner.y + 24 }, title);
 }
 
 function describe(panels: readonly Panel[], film: Film): string {

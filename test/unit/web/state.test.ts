@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import { planIds } from "../../../web/plans.ts";
 import {
   defaults,
+  networkSpeeds,
   opNames,
   readState,
   type State,
@@ -22,6 +23,7 @@ const states: fc.Arbitrary<State> = fc
     op: fc.constantFrom(...opNames),
     scalar: fc.double({ noNaN: true, noDefaultInfinity: true }).filter((x) => !Object.is(x, -0)),
     channels: fc.constantFrom(0, 1, 4, 24),
+    network: fc.constantFrom(...networkSpeeds),
     values: fc.constantFrom(...valueKinds),
     seed: fc.nat(),
     latency: fc.constantFrom(0, 0.5, 250),
