@@ -25,7 +25,7 @@ export const mutants: readonly Mutant[] = [
     "[node - half, node + after]",
     "[node + after, node - half]",
   ),
-  connect("two trees, by channel", "paths.at(-1)", "paths[0]"),
+  connect("two trees, by channel", "between()[which]", "between()[0]"),
   hosts("a network of 1.2 GB/s a channel", "2.4, 1.2, 0.24", "2.4, 1, 0.24"),
   hosts("the tree's bandwidth within a node doubled", "within < 2 * between", "false"),
   choice(
