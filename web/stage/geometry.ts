@@ -215,12 +215,12 @@ function chord(a: Point, b: Point, centre: Point, radius: number, both: boolean)
   return curve(a, control, control, b, (radius + 13) / length);
 }
 
-/** Least width of a column; where columns are narrower, every other rank of the lowest layer is lower. */
+/** Least width of a column; where columns are narrower, every other leaf is lower. */
 const leastColumn = 34;
 const secondRow = 30;
 const margin = 14;
 
-/** True where the lowest layer needs two rows. */
+/** True where leaves need two rows. */
 function isCrowded(leaves: number, width: number): boolean {
   return (width - 2 * margin) / leaves < leastColumn;
 }
@@ -235,12 +235,12 @@ function tree({ layers, leaves }: TreeFigure, room: Room): Laid {
   const apart = (usable / leaves) * (rows > 0 ? 1.5 : 1);
   const radius = Math.max(10, Math.min(rows > 0 ? 13 : 27, apart / 2.7, gap === 0 ? 27 : gap / 3));
   const spots = layers.flatMap((layer, depth) =>
-    layer.map(({ rank, across }, i) => ({
+    layer.map(({ rank, across, column }) => ({
       rank,
       x: room.left + margin + across * usable,
       y:
         (gap === 0 ? room.top + room.height / 2 : top + depth * gap) +
-        (depth === layers.length - 1 && i % 2 === 1 ? rows : 0),
+        (column !== undefined && column % 2 === 1 ? rows : 0),
     })),
   );
   const way = (a: Spot, b: Spot, both: boolean): Way => {

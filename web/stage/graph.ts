@@ -67,6 +67,8 @@ export interface TreeFigure {
 export interface TreeNode {
   readonly rank: number;
   readonly across: number;
+  /** Its column, counted from 0, for a rank without children. */
+  readonly column: number | undefined;
 }
 
 /** The figure that a graph makes; a tree hangs from `root`. */
@@ -120,8 +122,10 @@ function treeOf(peers: readonly (readonly number[])[], root: number): TreeFigure
   place(root, -1);
   const descend = (rank: number, parent: number, depth: number): void => {
     layers[depth] ??= [];
-    const share = ((across.get(rank) ?? 0) + 0.5) / Math.max(1, leaves);
-    layers[depth].push({ rank, across: share });
+    const at = across.get(rank) ?? 0;
+    const isLeaf = (peers[rank] ?? []).every((peer) => peer === parent);
+    const column = isLeaf ? at : undefined;
+    layers[depth].push({ rank, across: (at + 0.5) / Math.max(1, leaves), column });
     for (const peer of peers[rank] ?? []) if (peer !== parent) descend(peer, rank, depth + 1);
   };
   descend(root, -1, 0);

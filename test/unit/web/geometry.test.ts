@@ -52,7 +52,7 @@ describe.each(rooms)("in a room of %i pixels", (pixels) => {
           expect(a.y - radius).toBeGreaterThanOrEqual(0);
           expect(a.y + radius).toBeLessThanOrEqual(frame.height);
           for (const b of spots.slice(i + 1)) {
-            expect(Math.hypot(a.x - b.x, a.y - b.y)).toBeGreaterThanOrEqual(2 * radius);
+            expect(Math.hypot(a.x - b.x, a.y - b.y)).toBeGreaterThanOrEqual(2 * radius + 8);
           }
         }
         const letterPixels = (Math.max(11, radius * 0.72) * pixels) / frame.width;
