@@ -19,8 +19,6 @@ const tarball = join(temporary, `${name}-${version}.tgz`);
 const alone = {
   test: "npm test",
   "test:all": "npm run -s test:all",
-  mutation: "npm run -s test:mutation",
-  programs: "npm run -s test:programs",
   build: "node tools/build.mjs --is-fresh || npm run -s build",
   "web build": "npm run -s web:build",
   "native helper": "node tools/native.mjs --all",
@@ -30,24 +28,26 @@ const alone = {
 // The package is judged as it would be published: the tarball, not the checkout. The longest come first, so that none runs
 // alone at the end.
 const together = {
+  programs: "npm run -s test:programs -- --maxWorkers=1",
   web: "npm run -s test:web",
   "golden on WebGPU":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl --executor webgpu --most 100003",
   types: "npm run -s types",
+  "golden of hosts": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200-hosts.jsonl",
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
-  "golden of hosts": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200-hosts.jsonl",
+  docs: "npm run -s docs",
   "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
-  "try-package": `npm run -s try-package -- "${tarball}"`,
-  docs: "npm run -s docs",
-  attw: `npm run -s attw -- "${tarball}"`,
+  mutation: "npm run -s test:mutation -- --maxWorkers=1",
   lint: "biome ci --colors=off --error-on-warnings .",
   knip: "npm run -s knip",
+  "try-package": `npm run -s try-package -- "${tarball}"`,
+  attw: `npm run -s attw -- "${tarball}"`,
   "knip --production": "npm run -s knip -- --production",
+  "pipeline pictures": "node tools/pipeline-pictures.mjs --check",
   publint: `npm run -s publint -- "${tarball}"`,
   "algorithms page": "node tools/algorithms-page.mjs --check",
-  "pipeline pictures": "node tools/pipeline-pictures.mjs --check",
 };
 
 const compilers = missingCompilers();
