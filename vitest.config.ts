@@ -100,13 +100,19 @@ export default defineConfig(({ mode }): ViteUserConfig => {
   const shared = (name: string, folders: readonly string[]): Project =>
     project(name, folders, { exclude: [...excluded, ...globs(ownProcess)] });
 
-  /** Tests that one process runs after each other, because they share a device. */
-  const onDevice = { fileParallelism: false, testTimeout: 240_000 };
+  /** A shader takes seconds in software. */
+  const deviceTimeoutMs = 240_000;
 
   /** Projects that run alone, by modes of their names. */
   const special: Record<string, Project[] | undefined> = {
     // On machines with GPUs; fails where there are none.
-    gpu: [project("gpu", ["test/gpu"], { ...onDevice, isolate: true, globalSetup: [] })],
+    gpu: [
+      project("gpu", ["test/gpu"], {
+        // Files share the GPUs.
+        ...{ fileParallelism: false, isolate: true, globalSetup: [] },
+        testTimeout: deviceTimeoutMs,
+      }),
+    ],
     // In headless Chromium; fails where there is none.
     web: [project("web", ["test/web"], { hookTimeout: 120_000, globalSetup: [] })],
     mutation: [project("mutation", ["test/mutation"], { testTimeout: 300_000, globalSetup: [] })],
@@ -145,16 +151,9 @@ export default defineConfig(({ mode }): ViteUserConfig => {
           : [shared("areas", Object.values(areas).flat())]),
         project("foreign", foreign),
         project("own-process", ownProcess, { isolate: true }),
-        // On a WebGPU adapter, be it one in software; left out where there is none. Projects of another number of workers
-        // run after each other.
+        // On a WebGPU adapter, be it one in software; left out where there is none. Each process has a device of its own.
         ...(isAll
-          ? [
-              project("webgpu", ["test/webgpu"], {
-                ...onDevice,
-                exclude: [],
-                sequence: { groupOrder: 1 },
-              }),
-            ]
+          ? [project("webgpu", ["test/webgpu"], { exclude: [], testTimeout: deviceTimeoutMs })]
           : []),
       ],
     },

@@ -8,7 +8,10 @@ const manifest = createRequire(import.meta.url).resolve("vitest/package.json");
 const vitest = join(dirname(manifest), "vitest.mjs");
 const { status } = spawnSync(
   process.execPath,
-  [vitest, "run", "--mode", "all", "--project", "webgpu", ...process.argv.slice(2)],
+  // Files share the adapter.
+  [vitest, "run", "--mode", "all", "--project", "webgpu", "--no-file-parallelism"].concat(
+    process.argv.slice(2),
+  ),
   { stdio: "inherit", env: { ...process.env, TWINCCL_WEBGPU: "needed" } },
 );
 process.exitCode = status ?? 1;
