@@ -54,16 +54,39 @@ function anyFloat(format: FloatFormat, next: () => number): Bits {
   const high = next();
   const choice = next() % 8;
   if (choice < 3) return [low, high];
-  const { width, fractionBits, bias, largest } = format;
-  const sign = BigInt(high & 1) << BigInt(width - 1);
-  const fraction = BigInt.asUintN(fractionBits, (BigInt(low) << 32n) | BigInt(high));
-  if (choice < 5) {
-    const exponent = BigInt(bias + (low % 4) - 2);
-    return halves(sign | (exponent << BigInt(fractionBits)) | fraction);
+  const sign = high & 1;
+  if (choice >= 5) {
+    const edges = edgesOf(format);
+    return signed(format, sign, edges[low % edges.length] as Bits);
   }
-  const minNormal = 1n << BigInt(fractionBits);
-  const edges = [0n, 1n, minNormal - 1n, minNormal, largest, largest - 1n, largest + 1n];
-  return halves(sign | (edges[low % edges.length] ?? 0n));
+  const exponent = format.bias + (low % 4) - 2;
+  // The fraction is the end of `low` and `high` as one number.
+  if (format.width === 64) {
+    return signed(format, sign, [high, (exponent << 20) | (low & 0xf_ffff)]);
+  }
+  const { fractionBits } = format;
+  const fraction = high & ((1 << fractionBits) - 1);
+  return signed(format, sign, [(exponent << fractionBits) | fraction, 0]);
+}
+
+const knownEdges = new Map<FloatFormat, readonly Bits[]>();
+
+/** Zero, the subnormal and normal numbers beside it, and the end of the finite numbers. */
+function edgesOf(format: FloatFormat): readonly Bits[] {
+  let edges = knownEdges.get(format);
+  if (edges === undefined) {
+    const { largest } = format;
+    const minNormal = 1n << BigInt(format.fractionBits);
+    edges = [0n, 1n, minNormal - 1n, minNormal, largest, largest - 1n, largest + 1n].map(halves);
+    knownEdges.set(format, edges);
+  }
+  return edges;
+}
+
+/** A magnitude with a sign of 0 or 1. */
+function signed({ width }: FloatFormat, sign: number, [low, high]: Bits): Bits {
+  if (width === 64) return [low, (high | (sign << 31)) >>> 0];
+  return [(low | (sign << (width - 1))) >>> 0, high];
 }
 
 /** Integers with a sum over all ranks below the first integer that the format cannot represent. */
