@@ -10,8 +10,13 @@ import type { Tree } from "./topology.ts";
 export type FoldOrder = readonly (number | FoldOrder)[];
 
 /** The ranks of an order, from left to right. */
-export function ranksOf(order: FoldOrder): number[] {
+export function ranksOf(order: FoldOrder): readonly number[] {
+  if (isFlat(order)) return order;
   return order.flatMap((each) => (typeof each === "number" ? [each] : ranksOf(each)));
+}
+
+function isFlat(order: FoldOrder): order is readonly number[] {
+  return order.every((each) => typeof each === "number");
 }
 
 /** The rank of the first contribution: the sender of a copy. */
