@@ -1,9 +1,7 @@
 /** `twinccl start`, the main job of `npm start`: the simulated table, with every result checked. */
 
-import { Writable } from "node:stream";
 import type { Backend, CollectiveName } from "../api/index.ts";
 import {
-  type BenchDocument,
   type BenchResult,
   bench,
   environment,
@@ -17,10 +15,9 @@ import {
 } from "../bench/index.ts";
 import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
-import { PrefixedOutput } from "./launch/report.ts";
 import { parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
-import { startRanks } from "./placement.ts";
+import { runTcp } from "./start-processes.ts";
 import { type Comparison, sweep } from "./verify/sweep.ts";
 
 const ranks = 8;
@@ -71,57 +68,6 @@ async function runStart(args: readonly string[], context: Context): Promise<numb
   const sum = tally(results);
   context.out(`${tallyText(sum, ranks)}\n`);
   return sum.wrong === 0 && isTcpFine && isNcclFine ? 0 : 1;
-}
-
-/** Two processes, and few calls: seconds on two cores that others use as well. */
-const processes = 2;
-const processCalls = "all-reduce -b 8 -e 2M -f 64 -n 10 -w 3 --backend tcp --json";
-
-/** Prints the table of two processes, or the reason for leaving it out. True without wrong elements. */
-async function runTcp(context: Context): Promise<boolean> {
-  const document = await measuredProcesses(context);
-  if (typeof document === "string") {
-    context.out(`# the table of processes over TCP is left out: ${document}\n`);
-    return true;
-  }
-  const style = { simulated: false };
-  const { results } = document;
-  context.out(`#\n# all-reduce: ${processes} ranks in ${processes} processes, over TCP\n`);
-  context.out(tableHead(style) + results.map(tableRow).join("") + tableFoot(results, style));
-  const found = tally(results);
-  context.out(`${tallyText(found, processes)}\n`);
-  return found.wrong === 0;
-}
-
-/** The figures of processes; a text is the reason why there are none. */
-async function measuredProcesses(context: Context): Promise<BenchDocument | string> {
-  const progress = new Progress(context);
-  progress.show("allReduce in processes");
-  const [stdout, stderr] = [new Collected(), new Collected()];
-  const report = new PrefixedOutput(() => "", { stdout, stderr });
-  const args = [...processCalls.split(" "), "-g", String(processes)];
-  const err = (text: string): void => void stderr.write(text);
-  try {
-    const command = { name: "bench", args, size: processes, report, timeoutMs: 30_000 };
-    await startRanks(command, { err, main: context.main });
-    return JSON.parse(stdout.text) as BenchDocument;
-  } catch (error) {
-    // A rank that fails prints its error; of one that could not start the launcher tells.
-    const lines = stderr.text.split("\n").filter((line) => line !== "");
-    return lines.find((line) => line.includes("Error: ")) ?? lines.at(-1) ?? String(error);
-  } finally {
-    progress.clear();
-  }
-}
-
-/** An output that is kept. */
-class Collected extends Writable {
-  text = "";
-
-  override _write(chunk: Buffer, _: unknown, done: () => void): void {
-    this.text += chunk.toString("latin1");
-    done();
-  }
 }
 
 /** Number of GPUs for an NCCL world here, and the reason of the limit. */

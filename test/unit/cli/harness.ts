@@ -14,7 +14,16 @@ export interface Outcome {
 type Surroundings = Partial<Omit<Context, "backends">> & { readonly backends?: BackendTable };
 
 /** Runs a command line in this process. */
-export async function cli(line: string, surroundings: Surroundings = {}): Promise<Outcome> {
+export function cli(line: string, surroundings: Surroundings = {}): Promise<Outcome> {
+  const words = line.split(" ").filter((word) => word !== "");
+  return inContext((context) => runCli(words, context), surroundings);
+}
+
+/** Runs a part of a command, which gives the exit status. */
+export async function inContext(
+  run: (context: Context) => Promise<number>,
+  surroundings: Surroundings = {},
+): Promise<Outcome> {
   let out = "";
   let err = "";
   const context: Context = {
@@ -25,9 +34,6 @@ export async function cli(line: string, surroundings: Surroundings = {}): Promis
     ...surroundings,
     backends: async () => surroundings.backends ?? backends,
   };
-  const status = await runCli(
-    line.split(" ").filter((word) => word !== ""),
-    context,
-  );
+  const status = await run(context);
   return { status, out, err };
 }
