@@ -38,7 +38,13 @@ export function runsOf(all: number): number {
   return runs;
 }
 
-/** Rows of a table of equal tests: all of them, or every third. */
+/** Rows of a table of equal tests: `some` of them in `npm test`, all in `test:all`, the others in `test:rest`. */
+export function partOf<T>(all: readonly T[], some: readonly T[]): readonly T[] {
+  if (isRest) return all.filter((each) => !some.includes(each));
+  return isAll ? all : some;
+}
+
+/** Rows of such a table: all of them, or every third. */
 export function someOf<T>(rows: readonly T[]): readonly T[] {
   return isAll ? rows : rows.filter((_, at) => at % 3 === 1);
 }
