@@ -8,7 +8,7 @@ const none = 1e-9;
 
 const each = (folder, names, field) => names.map((name) => `${folder}.${name}.${field}`);
 const protocols = ["LL", "LL128", "Simple"];
-const kernels = ["low", "allReduce", "reduceScatter", "allGather"];
+const kernels = ["allReduce", "reduceScatter", "allGather"];
 
 /** Groups of numbers that are taken away together. */
 const rows = [
@@ -27,6 +27,7 @@ const rows = [
   ["messages: `portRate`", free, ["exchange.portRate"]],
   ["symmetric: `ownPs`", none, each("symmetric", kernels, "ownPs")],
   ["symmetric: `singlePs`", none, ["symmetric.singlePs"]],
+  ["symmetric LL: `passUs`", none, ["symmetric.low.passUs"]],
 ];
 
 function without(profile, paths, value) {

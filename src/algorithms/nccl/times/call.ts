@@ -39,6 +39,16 @@ export interface SymmetricCall {
   readonly singleBytes: number;
 }
 
+/** Bytes that one channel carries one after another in one direction on one rank. */
+export interface ChannelLoad {
+  /** Bytes that move in packs of 16 bytes, and those that move byte by byte. The first bytes of each part are left out. */
+  readonly packedBytes: number;
+  readonly singleBytes: number;
+  /** Bytes of the last slice, which the quicker end of a message still moves when the slower one is done. */
+  readonly packedSlice: number;
+  readonly singleSlice: number;
+}
+
 /** Facts of sends and receives in one group. */
 export interface ExchangeCall {
   readonly kind: "exchange";
@@ -50,10 +60,11 @@ export interface ExchangeCall {
   readonly channels: number;
   /** Bytes of the largest part that one channel carries of a message. */
   readonly partBytes: number;
-  /** The same, of messages with an address that is no multiple of 16 at either end. */
-  readonly misalignedBytes: number;
-  /** Bytes that the busiest port carries, in its busier direction. */
+  /** Those channels of all ranks that no other one exceeds in everything. */
+  readonly loads: readonly ChannelLoad[];
+  /** Bytes of the busiest port, in its busier direction: with several peers, and with one. */
   readonly portBytes: number;
+  readonly linkBytes: number;
 }
 
 /** The facts of a call that decide its time. */
@@ -119,71 +130,4 @@ function threadsOf({ collective, ranks }: ChannelPlan, bytes: number): number {
   let threads = 512;
   while (bytes * blocks < threads * lineBytes * ranks && threads % 128 === 0) threads /= 2;
   return threads;
-}
-
-/** Channels of sends and receives. */
-const exchangeChannels = 32;
-
-/** Bytes of a message up to which one channel carries it, and bytes of a part up to which it gets no more channels. */
-export const exchangePart = 65_536;
-const mostPart = 16_777_216;
-
-/** Multiples of these bytes move in one load or store. */
-const packBytes = 16;
-
-/**
- * The facts of messages in one group: row i of `traffic` holds the bytes that rank i sends to each rank. `undefined` for no
- * messages. Blocks lie one after another in their buffers; with blocks of one length their addresses do not matter.
- */
-export function timedExchange(
-  traffic: readonly (readonly number[])[],
-  oneLength: boolean,
-): ExchangeCall | undefined {
-  const ranks = traffic.length;
-  const offsets = new Array<number>(ranks).fill(0);
-  const arriving = new Array<number>(ranks).fill(0);
-  let [partBytes, misalignedBytes, portBytes] = [0, 0, 0];
-  let [messages, allMessages, channels] = [0, 0, 0];
-  for (let from = 0; from < ranks; from++) {
-    let [sent, leaving, own, used] = [0, 0, 0, 0];
-    for (let to = 0; to < ranks; to++) {
-      const bytes = traffic[from]?.[to] ?? 0;
-      if (bytes === 0) continue;
-      const parts = partsOf(bytes, ranks);
-      const isAligned = sent % packBytes === 0 && (offsets[to] as number) % packBytes === 0;
-      partBytes = Math.max(partBytes, bytes / parts);
-      if (!isAligned && !oneLength) {
-        misalignedBytes = Math.max(misalignedBytes, bytes / Math.min(parts, sharedParts(ranks)));
-      }
-      own++;
-      used += parts;
-      sent += bytes;
-      offsets[to] = (offsets[to] as number) + bytes;
-      if (from === to) continue;
-      leaving += bytes;
-      arriving[to] = (arriving[to] as number) + bytes;
-    }
-    // Channels that several messages share carry the parts of all of them.
-    partBytes = Math.max(partBytes, sent / exchangeChannels);
-    messages = Math.max(messages, own);
-    allMessages += own;
-    channels = Math.max(channels, Math.min(exchangeChannels, used));
-    portBytes = Math.max(portBytes, leaving);
-  }
-  if (allMessages === 0) return undefined;
-  for (const bytes of arriving) portBytes = Math.max(portBytes, bytes);
-  const parts = { channels, partBytes, misalignedBytes, portBytes };
-  return { kind: "exchange", ranks, messages, allMessages, ...parts };
-}
-
-/** Channels that a message to every rank can have at once. */
-function sharedParts(ranks: number): number {
-  return Math.max(1, exchangeChannels / 2 ** Math.ceil(Math.log2(ranks)));
-}
-
-/** Channels that carry a message: fewer for a small one, and more for a large one, which then shares them. */
-function partsOf(bytes: number, ranks: number): number {
-  let parts = Math.min(sharedParts(ranks), Math.ceil(bytes / exchangePart));
-  while (bytes / parts > mostPart && parts < exchangeChannels) parts *= 2;
-  return parts;
 }

@@ -8,7 +8,8 @@ export {
   extrapolationOf,
   timeOf,
 } from "./answer.ts";
-export { type TimedCall, timedExchange, timedPlan } from "./call.ts";
+export { type TimedCall, timedPlan } from "./call.ts";
+export { timedExchange } from "./exchange.ts";
 export {
   type FittedProfile,
   fitProfile,

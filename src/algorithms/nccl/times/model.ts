@@ -4,13 +4,7 @@
  * A time is that of a call in a stream of equal ones, back to back: a throughput. An awaited call takes longer by a term of
  * its own. All numbers come from the profile of a machine.
  */
-import {
-  type ChannelCall,
-  type ExchangeCall,
-  exchangePart,
-  type SymmetricCall,
-  type TimedCall,
-} from "./call.ts";
+import type { ChannelCall, ExchangeCall, SymmetricCall, TimedCall } from "./call.ts";
 import type { ModelNumbers } from "./numbers.ts";
 
 /** Memory of both buffers. NCCL registers memory of its own allocator in recordings, and ordinary memory never. */
@@ -82,7 +76,7 @@ function awaitUs(
   if (processes === "each") {
     return (eager ? awaited.eagerUs : awaited.graphUs) + awaited.rankUs * ranks;
   }
-  return (eager ? awaited.sharedEagerUs : awaited.sharedGraphUs) * ranks ** 1.25;
+  return (eager ? awaited.sharedEagerUs : awaited.sharedGraphUs) * ranks ** 1.2;
 }
 
 /** Microseconds that the devices take for a call. */
@@ -136,50 +130,66 @@ function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
   const first = (hops * Math.min(partBytes, chunkBytes)) / chunkRate;
   const all = partBytes / (ranks === 2 ? rate * tree.pairGain : rate);
   const fixed = startUs + ring[protocol].channelUs * (channels - 1) + hopUs * hops;
-  return fixed + (first + all) / thousand;
+  const further = hopUs * Math.max(0, partBytes / chunkBytes - 1);
+  return fixed + further + (first + all) / thousand;
 }
 
 function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
   const { ring, chain, registered } = numbers;
   const { collective, protocol, ranks, channels, partBytes, chunkBytes, passBytes } = call;
-  const { startUs, channelUs, hopRate } = ring[protocol];
-  const launched = channelUs * (channels - 1);
+  const { startUs, channelUs, hopUs, hopRate } = ring[protocol];
+  const launched = startUs + channelUs * (channels - 1);
   if (protocol === "LL") {
     const full = Math.ceil(partBytes / passBytes) * fullPass;
     const bytes = partBytes + chain.passShare * (full - partBytes);
-    return startUs + launched + bytes / hopRate / thousand;
+    return launched + bytes / hopRate / thousand;
   }
-  if (protocol === "LL128") return startUs + launched + partBytes / hopRate / thousand;
-  if (memory !== "registered" || collective !== "broadcast") {
-    return chain.startUs + launched + partBytes / chain.rate / thousand;
-  }
-  const first = ((ranks - 1) * Math.min(partBytes, chunkBytes)) / registered.chunkRate;
-  return chain.startUs + launched + (first + partBytes / registered.rate) / thousand;
+  const further = hopUs * Math.max(0, partBytes / chunkBytes - 1);
+  const isDirect = memory === "registered" && collective === "broadcast" && protocol === "Simple";
+  const first = isDirect
+    ? ((ranks - 1) * Math.min(partBytes, chunkBytes)) / registered.chunkRate
+    : 0;
+  return launched + further + (first + partBytes / hopRate) / thousand;
 }
 
 /** Bytes up to which a channel's part of a message goes over LL. */
 const lowPart = 16_384;
 
+/** Channels of a Ring: at its rate they carry all that a link does. */
+const linkChannels = 24;
+
 function exchangeUs(
-  { exchange, registered }: ModelNumbers,
+  { exchange, registered, ring }: ModelNumbers,
   call: ExchangeCall,
   memory: CallMemory,
 ): number {
-  const { channels, partBytes, misalignedBytes, portBytes } = call;
+  const { channels, partBytes, loads, portBytes, linkBytes } = call;
   if (partBytes <= lowPart) {
     return exchange.lowStartUs + partBytes / exchange.lowRate / thousand;
   }
-  const { messageRate } = memory === "registered" ? registered : exchange;
-  // The start pays for the first bytes of a part.
-  const aligned = Math.max(0, partBytes - exchangePart) / messageRate;
-  const slow = Math.max(0, misalignedBytes - exchangePart) / exchange.misalignedRate;
-  const moved = Math.max(aligned, slow, portBytes / exchange.portRate);
+  const isDirect = memory === "registered";
+  const { messageRate } = isDirect ? registered : exchange;
+  const { misalignedRate, portRate } = exchange;
+  const linkRate = linkChannels * ring.Simple.hopRate;
+  let moved = Math.max(portBytes / portRate, linkBytes / linkRate);
+  for (const { packedBytes, singleBytes, packedSlice, singleSlice } of loads) {
+    const all = packedBytes / messageRate + singleBytes / misalignedRate;
+    const last = Math.max(packedSlice / messageRate, singleSlice / misalignedRate);
+    // A sender writes into registered memory itself, so that no receiver copies after it.
+    moved = Math.max(moved, isDirect ? all : all + last);
+  }
   return exchange.startUs + exchange.channelUs * (channels - 1) + moved / thousand;
 }
 
 function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
   const { collective, kernel, ranks, blocks, bytes, singleBytes } = call;
-  const { startUs, ownPs, peerPs } = kernel === "LL" ? symmetric.low : symmetric[collective];
+  if (kernel === "LL") {
+    const { startUs, rankPs, passUs } = symmetric.low;
+    const own = bytes / blocks;
+    const passes = Math.ceil(own / fullPass);
+    return startUs + passUs * (passes - 1) + (own * rankPs * ranks) / thousand ** 2;
+  }
+  const { startUs, ownPs, peerPs } = symmetric[collective];
   const peers = ranks - 1;
   const slow = collective === "allGather" ? 0 : singleBytes * symmetric.singlePs * peers;
   return startUs + (bytes * (ownPs + peerPs * peers) + slow) / blocks / thousand ** 2;

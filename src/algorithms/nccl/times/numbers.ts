@@ -39,12 +39,21 @@ export interface TreeNumbers {
   readonly rate: number;
 }
 
-/** A symmetric kernel; picoseconds of one block for each byte. */
+/** A direct symmetric kernel; picoseconds of one block for each byte. */
 export interface SymmetricNumbers {
   readonly startUs: number;
   readonly ownPs: number;
   /** For each other rank. */
   readonly peerPs: number;
+}
+
+/** The symmetric kernel of low latency, in which every rank receives what all send. */
+export interface LowSymmetricNumbers {
+  readonly startUs: number;
+  /** Picoseconds of one block for each byte and rank. */
+  readonly rankPs: number;
+  /** Each pass of all threads after the first: it begins when the one before has arrived. */
+  readonly passUs: number;
 }
 
 /** All numbers of a machine. */
@@ -62,17 +71,13 @@ export interface ModelNumbers {
   readonly chain: {
     /** Part of a pass of LL that takes its time whatever the number of its threads. */
     readonly passShare: number;
-    /** Over Simple. */
-    readonly startUs: number;
-    readonly rate: number;
   };
   /** Over Simple where NCCL has registered the buffers, so that a rank writes into the next one's. */
   readonly registered: {
     /** The pass of an all-gather that has no step. */
     readonly passRate: number;
-    /** A broadcast: one channel of the first chunk's steps, and one channel once all ranks are at work. */
+    /** A broadcast: one channel of the first chunk's steps. */
     readonly chunkRate: number;
-    readonly rate: number;
     /** One channel of a message. */
     readonly messageRate: number;
   };
@@ -88,11 +93,11 @@ export interface ModelNumbers {
     readonly messageRate: number;
     /** One channel of a message at an address that is no multiple of 16. */
     readonly misalignedRate: number;
-    /** All messages that leave a rank, or reach it. */
+    /** All messages that leave a rank, or reach it, where it has several peers. */
     readonly portRate: number;
   };
   readonly symmetric: {
-    readonly low: SymmetricNumbers;
+    readonly low: LowSymmetricNumbers;
     /** For each other rank, bytes that a direct kernel moves element by element. */
     readonly singlePs: number;
     readonly allReduce: SymmetricNumbers;

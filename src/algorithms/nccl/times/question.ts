@@ -5,7 +5,8 @@ import type { Forced } from "../choice.ts";
 import { ncclPlan } from "../plan.ts";
 import type { NcclCollective } from "../rules.ts";
 import type { Topology } from "../topology.ts";
-import { type TimedCall, timedExchange, timedPlan } from "./call.ts";
+import { type TimedCall, timedPlan } from "./call.ts";
+import { timedExchange } from "./exchange.ts";
 import type { CallMode } from "./model.ts";
 
 /** Calls that are sends and receives in one group; `sendRecv` is one message to the next rank. */

@@ -2,12 +2,13 @@
 import { describe, expect, test } from "vitest";
 import {
   type CallMode,
+  choiceOf,
   type MachineProfile,
   machineProfiles,
   type TimedQuestion,
   timeOf,
 } from "../../../../../src/algorithms/index.ts";
-import { timedExchange } from "../../../../../src/algorithms/nccl/times/call.ts";
+import { timedExchange } from "../../../../../src/algorithms/nccl/times/exchange.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
 
@@ -85,15 +86,27 @@ describe("the time of a call", () => {
 });
 
 describe("messages of a group", () => {
-  test("blocks of different lengths lie at misaligned addresses", () => {
-    const traffic = [
-      [4, 1_000_004],
-      [1_000_000, 4],
-    ];
-    const facts = timedExchange(traffic, false);
-    expect(facts).toMatchObject({ messages: 2, allMessages: 4, portBytes: 1_000_004 });
-    expect(facts?.misalignedBytes).toBeCloseTo(1_000_004 / 16, 6);
-    expect(timedExchange(traffic, true)?.misalignedBytes).toBe(0);
+  const large = 2 ** 24;
+  /** Loads of a message from rank 0 to rank 1, behind so many bytes of the sender to itself. */
+  const loads = (before: number, oneLength = false) =>
+    timedExchange([[before, large], []], oneLength)?.loads;
+  const part = large / 16 - 65_536;
+  const slice = 131_072;
+
+  test("of whole packs move quickly, and end a slice later at the receiver", () => {
+    const quick = { packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 };
+    expect(loads(0)).toEqual([quick]);
+    expect(loads(16)).toEqual([quick]);
+    expect(loads(4, true)).toEqual([quick]);
+  });
+
+  test("at an address that is no multiple of 16 move byte by byte at that end", () => {
+    expect(loads(4)).toEqual([
+      { packedBytes: 0, singleBytes: part, packedSlice: slice, singleSlice: 0 },
+      { packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 },
+    ]);
+    const both = timedExchange([[0, 4, 0], [], [4, large, 0]], false);
+    expect(both?.loads[0]).toMatchObject({ packedBytes: 0, packedSlice: 0, singleSlice: slice });
   });
 
   test("a message takes as many channels as all peers can have at once, and more from 16 MiB a channel", () => {
@@ -101,6 +114,67 @@ describe("messages of a group", () => {
       timedExchange([[0, bytes, 0, 0], [], [], []], true)?.channels;
     expect([1, 65_536, 65_537, 2 ** 20, 2 ** 27, 2 ** 28].map(to)).toEqual([1, 1, 2, 8, 8, 16]);
   });
+
+  test("a message with more channels shares those of another peer", () => {
+    const [beside, shared] = [3 * 2 ** 26, 2 ** 25];
+    const facts = timedExchange([[0, beside, shared, 0], [], [], []], true);
+    expect(facts?.channels).toBe(16);
+    expect(facts?.loads[0]?.packedBytes).toBe(beside / 16 + shared / 8 - 2 * 65_536);
+    const apart = timedExchange([[0, beside, 0, shared], [], [], []], true);
+    expect(apart?.channels).toBe(24);
+    expect(apart?.loads[0]?.packedBytes).toBe(beside / 16 - 65_536);
+  });
+
+  test("count for a port where it has several peers, and for a link with one", () => {
+    const bytes = 2 ** 30;
+    const of = (traffic: readonly (readonly number[])[]) => timedExchange(traffic, true);
+    expect(of([[0, bytes, 0], [], []])).toMatchObject({ portBytes: 0, linkBytes: bytes });
+    const both = { portBytes: 2 * bytes, linkBytes: 2 * bytes };
+    expect(of([[0, bytes, bytes], [], []])).toMatchObject(both);
+    expect(of([[], [bytes], [bytes]])).toMatchObject(both);
+    expect(of([[bytes], [], []])).toMatchObject({ messages: 1, portBytes: 0, linkBytes: 0 });
+  });
+
+  test("into registered memory take no second copy, and a link bounds a large message", () => {
+    const sent = (count: number, memory: CallMode["memory"]): number =>
+      us({ collective: "sendRecv", ranks: 2, count, mode: { memory } });
+    expect(sent(2 ** 22, "ordinary")).toBeGreaterThan(1.1 * sent(2 ** 22, "registered"));
+    const rate = (4 * 2 ** 28) / sent(2 ** 28, "registered") / 1000;
+    expect(rate).toBeLessThan(400);
+    expect(rate).toBeGreaterThan(300);
+  });
+});
+
+describe("a kernel of symmetric memory", () => {
+  test("takes longer by a pass for each further 4096 bytes of a block", () => {
+    const sent = (count: number): number => us({ ranks: 2, count, mode: { memory: "symmetric" } });
+    const { passUs } = profile.numbers.symmetric.low;
+    expect(sent(8192) - sent(2048)).toBeGreaterThan(passUs);
+    expect(sent(2048) - sent(512)).toBeLessThan(passUs);
+  });
+});
+
+describe("worlds and sizes between the measured ones", () => {
+  const collectives = ["allReduce", "reduceScatter", "allGather", "broadcast", "reduce"] as const;
+  test.each([...collectives, "allToAll", "sendRecv", "gather", "scatter"] as const)(
+    "%s of any number of ranks grows without a jump while NCCL's choice stays",
+    (collective) => {
+      for (const ranks of [2, 3, 4, 5, 6, 7, 8]) {
+        let last: { readonly us: number; readonly choice: string } | undefined;
+        for (let count = 1; count < 2 ** 26; count = Math.ceil(1.3 * count)) {
+          const call = { collective, ranks, count, dtype: "float32" } as const;
+          const found = us(call);
+          const choice = JSON.stringify(choiceOf(profile, call));
+          expect(found).toBeGreaterThan(3);
+          if (last !== undefined && last.choice === choice) {
+            expect(found / last.us).toBeGreaterThan(0.9);
+            expect(found / last.us).toBeLessThan(1.4);
+          }
+          last = { us: found, choice };
+        }
+      }
+    },
+  );
 });
 
 describe("the measured range", () => {

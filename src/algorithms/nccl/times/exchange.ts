@@ -1,0 +1,198 @@
+/**
+ * The facts of sends and receives in one group, as NCCL divides them among channels.
+ *
+ * Every rank meets its peers in rounds, and every round has a first channel of its own. A message takes as many channels from there
+ * as all peers can have at once, and more where it is large: then it shares those of other rounds.
+ */
+import type { ChannelLoad, ExchangeCall } from "./call.ts";
+
+/** Channels of sends and receives. */
+const exchangeChannels = 32;
+
+/** Bytes of a message up to which one channel carries it, and bytes of a part up to which it gets no more channels. */
+const firstPart = 65_536;
+const mostPart = 16_777_216;
+
+/** Bytes of a part that cost no more than its start. */
+const freeBytes = 65_536;
+
+/** Bytes of a slice: a receiver copies one from its channel's buffer while the sender fills the next. */
+const sliceBytes = 131_072;
+
+/** Multiples of these bytes move in one load or store. */
+const packBytes = 16;
+
+/** Bytes from each rank to each rank; a row may be short. */
+type Traffic = readonly (readonly number[])[];
+
+/** A part of a message on its channel. */
+interface Part {
+  readonly bytes: number;
+  readonly isOwn: boolean;
+  /** True where the address is a multiple of 16. */
+  readonly isSendAligned: boolean;
+  readonly isRecvAligned: boolean;
+}
+
+/**
+ * The facts of messages in one group: row i of `traffic` holds the bytes that rank i sends to each rank. `undefined` for no
+ * messages. Blocks lie one after another in their buffers; with blocks of one length their addresses do not matter.
+ */
+export function timedExchange(traffic: Traffic, oneLength: boolean): ExchangeCall | undefined {
+  const ranks = traffic.length;
+  const bytesOf = (from: number, to: number): number => traffic[from]?.[to] ?? 0;
+  const sends = channelsOf(ranks);
+  const recvs = channelsOf(ranks);
+  const offsets = offsetsOf(ranks, bytesOf);
+  const messages = new Array<number>(ranks).fill(0);
+  let partBytes = 0;
+  shifts(ranks).forEach((shift, round) => {
+    for (let from = 0; from < ranks; from++) {
+      const to = (from + shift) % ranks;
+      const bytes = bytesOf(from, to);
+      if (bytes === 0) continue;
+      messages[from] = (messages[from] as number) + 1;
+      const parts = partsOf(bytes, ranks);
+      const part: Part = {
+        bytes: bytes / parts,
+        isOwn: from === to,
+        isSendAligned: oneLength || (offsets.send[from]?.[to] as number) % packBytes === 0,
+        isRecvAligned: oneLength || (offsets.recv[from]?.[to] as number) % packBytes === 0,
+      };
+      partBytes = Math.max(partBytes, part.bytes);
+      for (let i = 0; i < parts; i++) {
+        const channel = (firstChannel(round) + i) % exchangeChannels;
+        sends[from]?.[channel]?.push(part);
+        if (!part.isOwn) recvs[to]?.[channel]?.push(part);
+      }
+    }
+  });
+  const allMessages = messages.reduce((sum, each) => sum + each, 0);
+  if (allMessages === 0) return undefined;
+  const used = sends.map((channels) => channels.filter((parts) => parts.length > 0).length);
+  return {
+    ...{ kind: "exchange", ranks, messages: Math.max(...messages), allMessages, partBytes },
+    channels: Math.max(...used),
+    loads: largestLoads([
+      ...sends.flat().map((parts) => loadOf(parts, (part) => part.isSendAligned)),
+      ...recvs.flat().map((parts) => loadOf(parts, (part) => part.isRecvAligned)),
+    ]),
+    ...portsOf(ranks, bytesOf),
+  };
+}
+
+/** The lists of parts by rank and channel. */
+function channelsOf(ranks: number): Part[][][] {
+  return Array.from({ length: ranks }, () =>
+    Array.from({ length: exchangeChannels }, (): Part[] => []),
+  );
+}
+
+/** Distances to the peers of the rounds: those of NCCL's schedule, which go round a power of two. */
+function shifts(ranks: number): readonly number[] {
+  const around = 2 ** Math.ceil(Math.log2(ranks));
+  const found: number[] = [];
+  for (let step = 0, shift = 0; step < around; step++, shift = (shift + step) % around) {
+    if (shift < ranks) found.push(shift);
+  }
+  return found;
+}
+
+/** The first channel of a round: its bits in reverse, so that the first rounds are far apart. */
+function firstChannel(round: number): number {
+  let channel = 0;
+  for (let bit = 1; bit < exchangeChannels; bit *= 2) {
+    if ((round & bit) !== 0) channel += exchangeChannels / 2 / bit;
+  }
+  return channel;
+}
+
+/** Channels that carry a message: fewer for a small one, and more for a large one, which then shares them. */
+function partsOf(bytes: number, ranks: number): number {
+  const shared = Math.max(1, exchangeChannels / 2 ** Math.ceil(Math.log2(ranks)));
+  let parts = Math.min(shared, Math.ceil(bytes / firstPart));
+  while (bytes / parts > mostPart && parts < exchangeChannels) parts *= 2;
+  return parts;
+}
+
+/** Offsets of the blocks in the senders' and the receivers' buffers, by sender and receiver. */
+function offsetsOf(
+  ranks: number,
+  bytesOf: (from: number, to: number) => number,
+): { readonly send: readonly number[][]; readonly recv: readonly number[][] } {
+  const every = Array.from({ length: ranks }, (_, rank) => rank);
+  const arrived = new Array<number>(ranks).fill(0);
+  const send = every.map((from) => {
+    let sent = 0;
+    return every.map((to) => {
+      sent += bytesOf(from, to);
+      return sent - bytesOf(from, to);
+    });
+  });
+  const recv = every.map((from) =>
+    every.map((to) => {
+      const at = arrived[to] as number;
+      arrived[to] = at + bytesOf(from, to);
+      return at;
+    }),
+  );
+  return { send, recv };
+}
+
+/** The load of a channel in one direction; `isAligned` tells of this direction's address. A rank copies its own block alone. */
+function loadOf(parts: readonly Part[], isAligned: (part: Part) => boolean): ChannelLoad {
+  let [packedBytes, singleBytes, packedSlice, singleSlice] = [0, 0, 0, 0];
+  for (const part of parts) {
+    const { isOwn, isSendAligned, isRecvAligned } = part;
+    const bytes = Math.max(0, part.bytes - freeBytes);
+    if (isOwn ? isSendAligned && isRecvAligned : isAligned(part)) packedBytes += bytes;
+    else singleBytes += bytes;
+    if (isOwn) continue;
+    const slice = Math.min(bytes, sliceBytes);
+    if (isSendAligned || isRecvAligned) packedSlice = Math.max(packedSlice, slice);
+    else singleSlice = Math.max(singleSlice, slice);
+  }
+  return { packedBytes, singleBytes, packedSlice, singleSlice };
+}
+
+/** The loads that no other one exceeds in everything. */
+function largestLoads(loads: readonly ChannelLoad[]): readonly ChannelLoad[] {
+  const found: ChannelLoad[] = [];
+  for (const load of loads) {
+    if (found.some((other) => covers(other, load))) continue;
+    const kept = found.filter((other) => !covers(load, other));
+    found.splice(0, found.length, ...kept, load);
+  }
+  return found;
+}
+
+function covers(a: ChannelLoad, b: ChannelLoad): boolean {
+  return (
+    a.packedBytes >= b.packedBytes &&
+    a.singleBytes >= b.singleBytes &&
+    a.packedSlice >= b.packedSlice &&
+    a.singleSlice >= b.singleSlice
+  );
+}
+
+/** Bytes of the busiest ports: those with several peers, and those with one. */
+function portsOf(
+  ranks: number,
+  bytesOf: (from: number, to: number) => number,
+): { readonly portBytes: number; readonly linkBytes: number } {
+  let [portBytes, linkBytes] = [0, 0];
+  for (let rank = 0; rank < ranks; rank++) {
+    let [leaving, receivers, arriving, senders] = [0, 0, 0, 0];
+    for (let peer = 0; peer < ranks; peer++) {
+      if (peer === rank) continue;
+      leaving += bytesOf(rank, peer);
+      arriving += bytesOf(peer, rank);
+      if (bytesOf(rank, peer) > 0) receivers++;
+      if (bytesOf(peer, rank) > 0) senders++;
+    }
+    if (receivers > 1) portBytes = Math.max(portBytes, leaving);
+    if (senders > 1) portBytes = Math.max(portBytes, arriving);
+    linkBytes = Math.max(linkBytes, leaving, arriving);
+  }
+  return { portBytes, linkBytes };
+}
