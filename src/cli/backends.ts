@@ -196,7 +196,9 @@ export async function variantBackend(
   let { seed, schedule, like, topology, algorithms, devices, executor, machine } = settings;
   let setup: NcclSetup = {};
   for (const setting of rest.length === 0 ? [] : separateSettings(rest.join(":"))) {
-    const [key = "", value = ""] = setting.split("=");
+    // A path may hold an equals sign too.
+    const [key = "", ...values] = setting.split("=");
+    const value = values.join("=");
     const row = findCollective(key);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
     else if (key === "schedule" && name === "sim") {
@@ -212,7 +214,7 @@ export async function variantBackend(
       algorithms = { ...algorithms, [row.collective]: choice };
     } else {
       throw new UsageError(
-        `${option}: found "${setting}" in "${text}", needs seed=N, schedule=NAME, like=LIBRARY, topology=MACHINE, executor=NAME, a setting of NCCL or COLLECTIVE=ALGORITHM`,
+        `${option}: found "${setting}" in "${text}", needs seed=N, schedule=NAME, like=LIBRARY, topology=MACHINE, executor=NAME, machine=FILE, a setting of NCCL or COLLECTIVE=ALGORITHM`,
       );
     }
   }

@@ -209,7 +209,7 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ["verify --against sim:sede=1", /--against: found "sede=1" in "sim:sede=1", needs seed=N/],
     [
       "verify --against sim:seed=x",
-      /needs seed=N, schedule=NAME, like=LIBRARY, topology=MACHINE, executor=NAME, a setting/,
+      /needs seed=N, schedule=NAME, like=LIBRARY, topology=MACHINE, executor=NAME, machine=FILE, a setting/,
     ],
     ["verify --against sim:schedule=slow", /schedule: found "slow", needs one of fair, random, v/],
     ["trace all-reduce --schedule slow", /--schedule: found "slow", needs one of fair, random, v/],
