@@ -2,7 +2,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { rowsOf } from "../../bench/gpu/plan.mjs";
+import { machineProfiles } from "twinccl/algorithms";
+import { readResults } from "../../dist/bench/calibration/results.js";
 
 const results = fileURLToPath(new URL("../../bench/results", import.meta.url));
 
@@ -46,80 +47,41 @@ function testsOf(text) {
   });
 }
 
-/** The modes of the comparison on GPUs, by their names and those of the peers. */
-function modeOf(mode, peer, awaited) {
-  return {
-    launch: mode.endsWith("graph") ? "graph" : "eager",
-    memory: mode.startsWith("symmetric") ? "symmetric" : "ordinary",
-    processes: peer.includes("one process") ? "one" : "each",
-    awaited,
-  };
-}
-
 /** Several processes jitter less than one for all GPUs, and one machine's figures more than the best round of many. */
-const weightOf = (peer) => (peer.includes("one process") ? 0.5 : 0.7);
+const weightOf = ({ mode }) => (mode.processes === "one" ? 0.5 : 0.7);
 
-/** Rows of a comparison on GPUs, for the peers with these names. */
-function comparedOf({ ranks, results: rows, latency }, source, peers) {
-  const planned = rowsOf(ranks, { quick: false });
-  const timesOf = (row, more, awaited) =>
-    peers.flatMap((peer) => {
-      const us = row.peers[peer]?.median_us;
-      if (us === undefined) return [];
-      const mode = modeOf(row.mode, peer, awaited);
-      return [
-        { ...more, ranks, dtype, mode, us, source: `${source}, ${peer}`, weight: weightOf(peer) },
-      ];
-    });
-  const measured = rows.flatMap((row) => {
-    const { collective, mode, bytes, count } = row;
-    const { traffic } = planned.find(
-      (each) => each.collective === collective && each.mode === mode && each.bytes === bytes,
-    );
-    const counts = traffic.length === 0 ? undefined : traffic;
-    return timesOf(row, { collective, count, counts }, false);
-  });
-  const awaited = latency.flatMap((row) =>
-    timesOf(row, { collective: "allReduce", count: row.bytes / 4 }, true),
-  );
-  return [...measured, ...awaited];
-}
-
-function documents() {
+function comparisons() {
   return readdirSync(results)
     .filter((name) => /^gpu-h200x\d\.json$/.test(name))
     .sort()
-    .map((name) => [name, JSON.parse(readFileSync(join(results, name), "utf8"))]);
+    .map((name) => ({ name, text: readFileSync(join(results, name), "utf8") }));
 }
+
+/** The comparisons on GPUs, by the times of this peer. */
+const comparedTimes = (peer) => readResults(comparisons(), machineProfiles[machine], [peer]);
+
+const comparedOf = (peer) =>
+  comparedTimes(peer).measurements.map((each) => ({ ...each, weight: weightOf(each) }));
 
 /** The measurements that the profile is fitted to: of nccl-tests, and of the C++ loop of the comparison. */
 export function fittedMeasurements() {
-  return [
-    ...testsOf(readFileSync(join(results, testsFile), "utf8")),
-    ...documents().flatMap(([name, document]) =>
-      comparedOf(document, name, ["native", "native, one process"]),
-    ),
-  ];
+  const tests = testsOf(readFileSync(join(results, testsFile), "utf8"));
+  return [...tests, ...comparedOf("native")];
 }
 
 /** Measurements of the same calls made by twinccl, which no fit uses. */
 export function unfittedMeasurements() {
-  return documents().flatMap(([name, document]) =>
-    comparedOf(document, name, ["twinccl", "twinccl, one process"]),
-  );
+  return comparedOf("twinccl");
 }
 
 /** The fields of the machine's profile that no fit decides. */
 export function profileOrigin() {
-  const [, { commit, date }] = documents().at(-1);
+  const { nccl, date, commit } = comparedTimes("native");
   return {
     name: machine,
     machine: "8 x NVIDIA H200, NVSwitch",
-    topology: machine,
-    nccl: "2.28.9",
-    date: date.slice(0, 10),
-    commit: commit.slice(0, 7),
-    sources: [testsFile, ...documents().map(([name]) => name)],
+    ...{ topology: machine, nccl, date, commit: commit.slice(0, 7) },
+    sources: [testsFile, ...comparisons().map(({ name }) => name)],
     mode: { launch: "graph", memory: "registered", processes: "each", awaited: false },
   };
 }

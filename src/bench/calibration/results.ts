@@ -8,6 +8,7 @@ import {
 } from "../../algorithms/index.ts";
 import { dtypes, InvalidArgumentError, namedReduceOps, UnsupportedError } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
+import { heaviestRank, skewedTraffic, type TrafficMatrix } from "../traffic.ts";
 import { Fields } from "./fields.ts";
 
 /** A file of results. */
@@ -29,13 +30,12 @@ export interface MeasuredTimes {
   readonly skipped: ReadonlyMap<string, number>;
 }
 
-/** Collectives that a row gives every argument of. */
+/** Collectives that a row of `twinccl bench` gives every argument of, and those of the comparison on GPUs. */
 const timed = [
   ...(["allReduce", "reduceScatter", "allGather", "broadcast", "reduce"] as const),
   ...(["allToAll", "gather", "scatter", "sendRecv"] as const),
 ] as const;
-
-type Timed = (typeof timed)[number];
+const compared = [...timed, "allToAllv"] as const;
 
 /** The version with the kernels of the time model. */
 const knownNccl = /^2\.28(\.\d+)?$/;
@@ -55,12 +55,17 @@ interface Facts {
 }
 
 /**
- * Reads files of results. `usual` gives NCCL's choice for a call; a row with another one was forced.
+ * Reads files of results. `usual` gives NCCL's choice for a call; a row with another one was forced. Of a comparison on GPUs
+ * the times of the first of the `peers` that ran are read: NCCL's own loop before twinccl.
  *
  * @throws InvalidArgumentError that names the file, the field and the found value. UnsupportedError for a version of NCCL or GPUs
  * without known plans.
  */
-export function readResults(files: readonly ResultsFile[], usual: MachineProfile): MeasuredTimes {
+export function readResults(
+  files: readonly ResultsFile[],
+  usual: MachineProfile,
+  peers: readonly string[] = ["native", "twinccl"],
+): MeasuredTimes {
   const measurements: Measurement[] = [];
   const skipped = new Map<string, number>();
   let known: (Facts & { readonly file: string }) | undefined;
@@ -74,7 +79,7 @@ export function readResults(files: readonly ResultsFile[], usual: MachineProfile
     if (known === undefined || known.gpus.length < facts.gpus.length)
       known = { ...facts, file: name };
     const rows = new Rows(skipped, usual);
-    if (isComparison) readComparison(document, rows);
+    if (isComparison) readComparison(document, rows, peers);
     else for (const run of runsOf(document)) readBench(run, rows);
     measurements.push(...rows.found);
   }
@@ -110,10 +115,10 @@ class Rows {
     this.#usual = usual;
   }
 
-  /** The collective of a row; `undefined` for one without a time model, which is counted. */
-  collective(row: Fields): Timed | undefined {
+  /** The collective of a row; `undefined` for one that is not among the known ones, which is counted. */
+  collective<T extends string>(row: Fields, known: readonly T[]): T | undefined {
     const name = row.text("collective");
-    const found = timed.find((each) => each === name);
+    const found = known.find((each) => each === name);
     if (found === undefined) this.#skipped.set(name, (this.#skipped.get(name) ?? 0) + 1);
     return found;
   }
@@ -208,7 +213,7 @@ function readBench(run: Fields, rows: Rows): void {
   };
   for (const row of run.objects("results")) {
     if (row.text("backend") !== "nccl") throw row.fault("backend", "nccl");
-    const collective = rows.collective(row);
+    const collective = rows.collective(row, timed);
     if (collective === undefined) continue;
     const call = {
       ...{ collective, mode, source: run.file },
@@ -243,34 +248,46 @@ function timeOfRow(placement: Fields, bytes: number): number {
   return us;
 }
 
-/** Rows of `npm run bench:gpu`: those of NCCL's own loop, and where it did not run those of twinccl. */
-function readComparison(document: Fields, rows: Rows): void {
+/** Rows of `npm run bench:gpu`, by the first of these peers that ran; one process for all ranks is a peer of its own. */
+function readComparison(document: Fields, rows: Rows, peers: readonly string[]): void {
   const ranks = document.whole("ranks", 1);
-  const add = (row: Fields, call: { collective: Timed; count: number; awaited: boolean }): void => {
-    const { awaited, ...rest } = call;
+  type Call = Pick<Measurement, "collective" | "count" | "counts">;
+  const add = (row: Fields, call: Call, awaited: boolean): void => {
     const issue = row.word("mode", ["eager", "graph", "symmetric", "symmetric+graph"]);
-    const peers = row.object("peers");
+    const found = row.object("peers");
     for (const processes of ["each", "one"] as const) {
       const suffix = processes === "one" ? ", one process" : "";
-      const name = [`native${suffix}`, `twinccl${suffix}`].find((each) => hasTime(peers, each));
+      const name = peers.map((peer) => `${peer}${suffix}`).find((each) => hasTime(found, each));
       if (name === undefined) continue;
       const mode: CallMode = {
         launch: issue.endsWith("graph") ? "graph" : "eager",
         memory: issue.startsWith("symmetric") ? "symmetric" : "ordinary",
         ...{ processes, awaited },
       };
-      const us = peers.object(name).positive("median_us");
-      rows.add({ ...rest, ranks, dtype: "float32", mode, us, source: document.file });
+      const us = found.object(name).positive("median_us");
+      rows.add({ ...call, ranks, dtype: "float32", mode, us, source: document.file });
     }
   };
   for (const row of document.objects("results")) {
-    const collective = rows.collective(row);
+    const collective = rows.collective(row, compared);
     if (collective === undefined) continue;
-    add(row, { collective, count: row.whole("count", 0), awaited: false });
+    const count = row.whole("count", 0);
+    const counts = collective === "allToAllv" ? comparedTraffic(row, count, ranks) : undefined;
+    add(row, { collective, count, counts }, false);
   }
   for (const row of document.objects("latency")) {
-    add(row, { collective: "allReduce", count: row.whole("bytes", 4) / 4, awaited: true });
+    add(row, { collective: "allReduce", count: row.whole("bytes", 4) / 4 }, true);
   }
+}
+
+/** The counts of an all-to-allv, of which a row holds those of the heaviest rank; its size is a power of two in bench/gpu/plan.mjs. */
+function comparedTraffic(row: Fields, count: number, ranks: number): TrafficMatrix {
+  const planned = Math.max(ranks, 2 ** Math.floor(Math.log2(count)));
+  const traffic = skewedTraffic(planned, ranks, 0.5, 0);
+  const heaviest = heaviestRank(traffic);
+  if (heaviest !== count)
+    throw row.fault("count", `${heaviest}, the heaviest rank's of ${planned}`);
+  return traffic;
 }
 
 /** True for a peer that ran. */

@@ -4,6 +4,7 @@ import { CommError } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { startProfile } from "../../../../src/bench/calibration/calibrate.ts";
 import { type MeasuredTimes, readResults } from "../../../../src/bench/calibration/results.ts";
+import { heaviestRank } from "../../../../src/bench/traffic.ts";
 import { calibrationDocument } from "./synthetic.ts";
 
 const document = calibrationDocument(startProfile, 8, {
@@ -60,13 +61,39 @@ describe("results", () => {
     expect(read({ ...facts, ...runs[0] }).measurements.length).toBeGreaterThan(3);
   });
 
-  test("of the comparison on GPUs are NCCL's own times; an all-to-allv is counted", () => {
+  test("of the comparison on GPUs are NCCL's own times, with the counts of an all-to-allv", () => {
     const file = new URL("../../../../bench/results/gpu-h200x4.json", import.meta.url);
     const { measurements, skipped } = read(JSON.parse(readFileSync(file, "utf8")));
     expect(measurements.length).toBeGreaterThan(200);
-    expect(skipped.get("allToAllv")).toBe(16);
+    expect(skipped.size).toBe(0);
+    const uneven = measurements.filter(({ collective }) => collective === "allToAllv");
+    expect(uneven).toHaveLength(32);
+    for (const { counts = [], count } of uneven) expect(heaviestRank(counts)).toBe(count);
     const first = measurements.find(({ mode }) => mode.processes === "each");
     expect(first).toMatchObject({ collective: "allReduce", ranks: 4, count: 2, us: 10.561 });
+  });
+
+  test("of the comparison are those of another peer, where it is named", () => {
+    const file = new URL("../../../../bench/results/gpu-h200x4.json", import.meta.url);
+    const files = [{ name: "four.json", text: readFileSync(file, "utf8") }];
+    const [first] = readResults(files, startProfile, ["twinccl"]).measurements;
+    const [row] = JSON.parse(files[0]?.text ?? "").results;
+    expect(first?.us).toBe(row.peers.twinccl.median_us);
+    expect(readResults(files, startProfile, ["torch"]).measurements[0]?.mode.processes).toBe(
+      "each",
+    );
+  });
+
+  test("of an all-to-allv with another count than the planned one are refused", () => {
+    const file = new URL("../../../../bench/results/gpu-h200x2.json", import.meta.url);
+    const compared = JSON.parse(readFileSync(file, "utf8"));
+    const at = compared.results.findIndex(
+      (row: { collective: string }) => row.collective === "allToAllv",
+    );
+    compared.results[at].count = 13;
+    const error = errorOf(() => read(compared));
+    expect(error.field).toBe(`results[${at}].count`);
+    expect(error.message).toContain("found 13, needs 8");
   });
 
   test("with another choice of NCCL were forced", () => {
