@@ -1,6 +1,5 @@
 /** Answers to questions by a profile: the time of a call with the reason why it is extrapolated, and NCCL's choice. */
 import { bytesOf } from "../../../api/dtype.ts";
-import { topologies } from "../hosts.ts";
 import type { TimedCall } from "./call.ts";
 import { callUs, modeText } from "./model.ts";
 import type { MachineProfile, MeasuredCalls, MeasuredRange } from "./profile.ts";
@@ -16,7 +15,7 @@ export interface CallTime {
 
 /** The time of a call on a machine. */
 export function timeOf(profile: MachineProfile, question: TimedQuestion): CallTime {
-  const call = timedCall(question, profile.nccl, topologies[profile.topology], profile.mode);
+  const call = timedCall(question, profile);
   const mode = { ...profile.mode, ...question.mode };
   const us = call === undefined ? 0 : callUs(profile.numbers, call, mode);
   return { us, extrapolated: extrapolationOf(profile, question, call) };
@@ -32,7 +31,7 @@ export interface CallChoice {
 
 /** NCCL's choice for a call on a machine; `undefined` for one that moves nothing between GPUs. */
 export function choiceOf(profile: MachineProfile, question: TimedQuestion): CallChoice | undefined {
-  const call = timedCall(question, profile.nccl, topologies[profile.topology], profile.mode);
+  const call = timedCall(question, profile);
   return call && choiceOfCall(call);
 }
 

@@ -4,7 +4,6 @@
  * The method is Levenberg's and Marquardt's over logarithms of the numbers, so that all stay positive. It has no randomness:
  * equal measurements give equal numbers. A weak pull towards the starting numbers fixes those that no measurement depends on.
  */
-import { topologies } from "../hosts.ts";
 import type { TimedCall } from "./call.ts";
 import { type CallMode, callUs, modeText } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
@@ -92,12 +91,9 @@ export function residualsOf(
   });
 }
 
-function timedOf(
-  { nccl, topology, mode }: ProfileOrigin,
-  measurements: readonly Measurement[],
-): Timed[] {
+function timedOf(origin: ProfileOrigin, measurements: readonly Measurement[]): Timed[] {
   return measurements.flatMap((measurement): Timed[] => {
-    const call = timedCall(measurement, nccl, topologies[topology], mode);
+    const call = timedCall(measurement, origin);
     return call === undefined || !(measurement.us > 0) ? [] : [{ measurement, call }];
   });
 }

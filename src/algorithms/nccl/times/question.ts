@@ -2,12 +2,13 @@
 import { bytesOf, type DType } from "../../../api/dtype.ts";
 import type { ReduceOp } from "../../../api/reduce-op.ts";
 import type { Forced } from "../choice.ts";
+import { topologies } from "../hosts.ts";
 import { ncclPlan } from "../plan.ts";
 import type { NcclCollective } from "../rules.ts";
-import type { Topology } from "../topology.ts";
 import { type TimedCall, timedPlan } from "./call.ts";
 import { timedExchange } from "./exchange.ts";
 import type { CallMode } from "./model.ts";
+import type { MachineProfile } from "./profile.ts";
 
 /** Calls that are sends and receives in one group; `sendRecv` is one message to the next rank. */
 const exchanges = ["allToAll", "allToAllv", "gather", "scatter", "sendRecv"] as const;
@@ -39,12 +40,34 @@ export function choiceNameOf(call: TimedCall): string {
   return `${call.kind === "tree" ? "Tree" : "Ring"} ${call.protocol}`;
 }
 
+/** The fields of a profile that decide a call's plan. */
+type Planned = Pick<MachineProfile, "nccl" | "topology" | "mode">;
+
+/** Facts of the last calls: a plan takes a hundred times as long as the formulas. The oldest is evicted first. */
+const knownCalls = new Map<string, TimedCall | undefined>();
+const mostKnown = 1024;
+
 /** The facts of a call; `undefined` for one that moves nothing between GPUs. */
-export function timedCall(
+export function timedCall(question: TimedQuestion, planned: Planned): TimedCall | undefined {
+  const { collective, ranks, count, dtype, op = "sum", root = 0, forced, counts } = question;
+  if (counts !== undefined) return planCall(question, planned);
+  const { nccl, topology, mode } = planned;
+  const operator = typeof op === "object" ? "preMul" : op;
+  const memory = (question.mode?.memory ?? mode.memory) === "symmetric" ? "symmetric" : "";
+  const choice = forced === undefined ? "" : `${forced.algorithm}/${forced.protocol}`;
+  const key = `${nccl}/${topology}/${collective}/${ranks}/${count}/${dtype}/${operator}/${root}/${memory}/${choice}`;
+  const known = knownCalls.get(key);
+  if (known !== undefined || knownCalls.has(key)) return known;
+  const found = planCall(question, planned);
+  const oldest = knownCalls.size < mostKnown ? undefined : knownCalls.keys().next().value;
+  if (oldest !== undefined) knownCalls.delete(oldest);
+  knownCalls.set(key, found);
+  return found;
+}
+
+function planCall(
   question: TimedQuestion,
-  version: string,
-  topology: (ranks: number) => Topology,
-  mode: CallMode,
+  { nccl: version, topology, mode }: Planned,
 ): TimedCall | undefined {
   const { collective, ranks, count, dtype, op = "sum", root = 0, forced } = question;
   if (isExchange(collective)) {
@@ -55,7 +78,7 @@ export function timedCall(
   const copies = collective === "broadcast" || collective === "allGather";
   const symmetric = (question.mode?.memory ?? mode.memory) === "symmetric";
   const plan = ncclPlan({
-    ...{ version, topology: topology(ranks), collective, dtype, count, forced },
+    ...{ version, topology: topologies[topology](ranks), collective, dtype, count, forced },
     op: copies ? undefined : op,
     root: rooted ? root : undefined,
     symmetric: symmetric ? { send: 0, recv: 0 } : undefined,

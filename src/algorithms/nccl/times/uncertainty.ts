@@ -4,7 +4,6 @@
  * It depends on the measured calls and not on their times, so that it ranks calls that no machine has run yet. Recursive least
  * squares: every measurement removes its direction from the covariance.
  */
-import { topologies } from "../hosts.ts";
 import { numberAt, pathsOf, pull, withNumbers } from "./fit.ts";
 import { callUs } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
@@ -60,8 +59,8 @@ export class Uncertainty {
 
   /** By number, the relative change of the time for a relative change of the number. */
   #slopes(question: TimedQuestion): Float64Array | undefined {
-    const { nccl, topology, mode: usual, numbers } = this.#profile;
-    const call = timedCall(question, nccl, topologies[topology], usual);
+    const { mode: usual, numbers } = this.#profile;
+    const call = timedCall(question, this.#profile);
     if (call === undefined) return undefined;
     const mode = { ...usual, ...question.mode };
     const us = callUs(numbers, call, mode);

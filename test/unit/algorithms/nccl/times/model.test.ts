@@ -77,6 +77,31 @@ describe("the time of a call", () => {
     expect(shared).toBeGreaterThan(5 * us({ count: 2, mode: eager }) - 20);
   });
 
+  test("a question has the same answer again, and another one with any other field", () => {
+    const call = { collective: "allReduce", ranks: 8, count: 2 ** 10, dtype: "float32" } as const;
+    const others: readonly TimedQuestion[] = [
+      { ...call, collective: "broadcast" },
+      { ...call, ranks: 4 },
+      { ...call, count: 2 ** 16 },
+      { ...call, dtype: "bfloat16" },
+      { ...call, forced: { algorithm: "Tree", protocol: "LL" } },
+      { ...call, forced: { algorithm: "Ring", protocol: "LL128" } },
+      { ...call, mode: { memory: "symmetric" } },
+      { ...call, mode: { launch: "eager" } },
+      { ...call, mode: { processes: "one" } },
+    ];
+    const answers = [call, ...others].map((each) => timeOf(profile, each).us);
+    expect([call, ...others].map((each) => timeOf(profile, each).us)).toEqual(answers);
+    const [first, ...rest] = answers;
+    for (const other of rest) expect(other).not.toBe(first);
+    const counts = [
+      [1, 2 ** 20],
+      [2 ** 20, 1],
+    ];
+    const uneven = { ...call, collective: "allToAllv", ranks: 2, count: 2 ** 20 + 1 } as const;
+    expect(timeOf(profile, { ...uneven, counts }).us).not.toBe(timeOf(profile, uneven).us);
+  });
+
   test("an awaited call takes longer than one of many", () => {
     const awaited = (mode: Partial<CallMode>): number =>
       us({ count: 256, mode: { memory: "ordinary", awaited: true, ...mode } });
