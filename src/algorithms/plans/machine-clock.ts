@@ -15,7 +15,10 @@ import {
 import type { Link } from "../timing.ts";
 import type { BlockCounts, MachineTime, PlanQuestion } from "./plan.ts";
 
-/** A time is that of a call back to back with others, as the profile was measured: the start of kernels is in it. */
+/**
+ * A time is that of a call back to back with others: the start of kernels is in it. Buffers are in ordinary memory, which NCCL never
+ * registers, unless they are symmetric: `alloc` of twinccl takes the memory of `cudaMalloc`.
+ */
 export class MachineClock {
   readonly messages: Link;
   readonly #profile: MachineProfile;
@@ -45,7 +48,7 @@ export class MachineClock {
     const asked = question.collective === "barrier" ? barrierOf(question) : question;
     const call = this.#callOf(asked, counts);
     if (call === "unknown") return undefined;
-    const memory = question.place === undefined ? mode.memory : "symmetric";
+    const memory = question.place === undefined ? "ordinary" : "symmetric";
     const found: CallMode = { ...mode, memory };
     const us = call === undefined ? 0 : callUs(numbers, call, found);
     const timed = { ...timedQuestion(asked, counts), mode: found };

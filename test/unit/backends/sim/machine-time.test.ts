@@ -2,7 +2,12 @@
 import { type Communicator, createWorld } from "twinccl";
 import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { type MachineProfile, machineProfiles, timeOf } from "../../../../src/algorithms/index.ts";
+import {
+  type CallMode,
+  type MachineProfile,
+  machineProfiles,
+  timeOf,
+} from "../../../../src/algorithms/index.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
 const machine = "8 x NVIDIA H200, NVSwitch, NCCL 2.28.9";
@@ -107,6 +112,36 @@ describe("virtual time on a measured machine", () => {
     expect(Math.max(...times) * 1000).toBeCloseTo(end, 3);
   });
 
+  test("is that of ordinary memory, and of symmetric memory for windows", async () => {
+    const count = 2 ** 21;
+    const broadcast = { collective: "broadcast", dtype: "float32", root: 0, count } as const;
+    const reduced = { collective: "allReduce", dtype: "float32", op: "sum", count } as const;
+    const nsIn = (call: typeof broadcast | typeof reduced, memory: CallMode["memory"]): number =>
+      1000 * timeOf(profile, { ...call, ranks: 8, mode: { memory } }).us;
+    const world = await createWorld({ backend: sim({ phantom: true }), size: 8 });
+    const found = world.explain(broadcast).predictedNs;
+    expect(found).toBeCloseTo(nsIn(broadcast, "ordinary"), 2);
+    expect(found).toBeLessThan(0.6 * nsIn(broadcast, "registered"));
+    expect(world.explain({ ...reduced, symmetric: true }).predictedNs).toBeCloseTo(
+      nsIn(reduced, "symmetric"),
+      2,
+    );
+    await world.close();
+  });
+
+  test("of a message is that of its start and of a port with several peers", async () => {
+    const bytes = 2 ** 20;
+    const ends = await endsOf({}, async (comm) => {
+      const buffer = comm.alloc("uint8", bytes);
+      if (comm.rank === 0) await comm.send({ send: buffer, peer: 1 });
+      if (comm.rank === 1) await comm.recv({ recv: buffer, peer: 0 });
+    });
+    const { lowStartUs, portRate } = profile.numbers.exchange;
+    expect(ends[1]).toBeGreaterThanOrEqual(1000 * lowStartUs + bytes / portRate - 1);
+    expect(ends[1]).toBeLessThan(1000 * lowStartUs + (2 * bytes) / portRate + 1000);
+    expect(ends[2]).toBe(0);
+  });
+
   const others = ["allToAll", "barrier", "gather", "scatter", "broadcast", "reduce"] as const;
   test.each(others)("holds for %s too", async (collective) => {
     const world = await createWorld({ backend: sim({ phantom: true }), size: 4 });
@@ -146,7 +181,7 @@ describe("an explanation", () => {
 
   test("marks a time beyond the measured range", async () => {
     expect((await explained({}, 8, 2 ** 28)).predictedFor).toBe(
-      `${machine}; extrapolated: recorded, registered memory: measured with 8 to 536870912 bytes`,
+      `${machine}; extrapolated: recorded, ordinary memory: measured with 8 to 536870912 bytes`,
     );
   });
 });
