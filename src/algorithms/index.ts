@@ -143,6 +143,7 @@ export {
   type Library,
   type LibraryName,
   type LowRingNumbers,
+  type LowSymmetricNumbers,
   libraryNames,
   libraryOf,
   type MachineProfile,

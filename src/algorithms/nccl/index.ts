@@ -65,6 +65,7 @@ export {
   type FittedProfile,
   fitProfile,
   type LowRingNumbers,
+  type LowSymmetricNumbers,
   type MachineProfile,
   type MeasuredCalls,
   type MeasuredCollective,

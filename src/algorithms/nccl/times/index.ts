@@ -21,6 +21,7 @@ export {
 export { type CallMemory, type CallMode, callUs, modeText } from "./model.ts";
 export type {
   LowRingNumbers,
+  LowSymmetricNumbers,
   ModelNumbers,
   RingNumbers,
   SymmetricNumbers,
