@@ -75,15 +75,12 @@ function libraryOfProfile(profile: MachineProfile | undefined): string {
   return profile === undefined ? "nccl-2.28" : `nccl-${profile.nccl}`;
 }
 
-/** The way of calling: that of the options, else of the profile. */
-function modeIn(
-  parsed: PredictOptions,
-  { launch, processes, memory, awaited }: CallMode,
-): CallMode {
+/** The way of calling: that of the options, else of the profile; in ordinary memory, as on the clock of the planner. */
+function modeIn(parsed: PredictOptions, { launch, processes, awaited }: CallMode): CallMode {
   return {
     launch: oneOf("--mode", parsed.text("mode") ?? launch, ["eager", "graph"]),
     processes: oneOf("--processes", parsed.text("processes") ?? processes, ["each", "one"]),
-    memory,
+    memory: "ordinary",
     awaited: parsed.has("latency") || awaited,
   };
 }

@@ -38,12 +38,12 @@ describe("predict --like", () => {
     expect({ status, err }).toEqual({ status: 0, err: "" });
     expect(out).toMatchInlineSnapshot(`
       "# predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9: allReduce, ranks 8, dtype float32
-      # nccl: recorded, registered memory, back to back
-      # catalogue: each message as a send of that machine, links of 6363 ns and 325.2 GB/s, crossbar
+      # nccl: recorded, ordinary memory, back to back
+      # catalogue: each message as a send of that machine, links of 6363 ns and 314.9 GB/s, crossbar
       #    size            choice    nccl    ring   linear   (us, * fastest)
-         64 KiB        Ring LL x2   18.10   89.43    15.55*
-          4 MiB    Ring LL128 x24   55.03*  111.7    193.3
-        256 MiB   Ring Simple x24    1338*   1534    11569
+         64 KiB        Ring LL x2   18.09   89.45    15.64*
+          4 MiB    Ring LL128 x24   54.66*  112.4    199.2
+        256 MiB   Ring Simple x24    1329*   1581    11947
       # from 3.43 MiB on Ring LL128 in place of Ring LL
       # from 34.7 MiB on Ring Simple in place of Ring LL128
       "
@@ -215,7 +215,7 @@ describe("predict --svg", () => {
       "Ring LL128 from 3.43 MiB",
       "Ring Simple from 34.7 MiB",
     ]);
-    expect(svg).toContain(`${machine}; recorded, registered memory, back to back`);
+    expect(svg).toContain(`${machine}; recorded, ordinary memory, back to back`);
   });
 
   test("bold lines of NCCL's choice meet where it switches", async () => {
