@@ -29,7 +29,7 @@ const explained = (backend: string) =>
   cli(`explain all-reduce -n 8 --count 1024 --backend ${backend}`);
 
 describe("sim:machine=FILE", () => {
-  test("explains a call with the time of the file, whose path may hold an equals sign", async () => {
+  test("explains a call with the time of the file, also with an equals sign in its path", async () => {
     const { status, out, err } = await explained(`sim:machine=${slow}`);
     expect({ status, err }).toEqual({ status: 0, err: "" });
     const { ring } = known.numbers;

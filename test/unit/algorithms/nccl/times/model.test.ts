@@ -125,7 +125,7 @@ describe("messages of a group", () => {
     expect(loads(4, true)).toEqual([quick]);
   });
 
-  test("at an address that is no multiple of 16 move byte by byte at that end", () => {
+  test("move byte by byte at an end with an address between multiples of 16", () => {
     expect(loads(4)).toEqual([
       { packedBytes: 0, singleBytes: part, packedSlice: slice, singleSlice: 0 },
       { packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 },
