@@ -20,6 +20,15 @@ import type { MeasuredCollective } from "../bench/index.ts";
 import { parseSize } from "../bench/index.ts";
 import { opHelp, parseCollective, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { show, showAsRank } from "./invariant/show.ts";
+import {
+  type Asked,
+  shownOn,
+  shownQuestion,
+  shownText,
+  showOptions,
+} from "./invariant/show-options.ts";
+import { hasLauncherChannel } from "./launch/job.ts";
 import { machineHelp, machineNamed } from "./machines.ts";
 import { libraryNameOf, ncclVariables } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
@@ -35,12 +44,13 @@ const options = {
   like: { value: "LIBRARY,…", help: "versions: nccl-2.27 to 2.30, torch-2.10 to 2.14 (nccl-2.28)" },
   topology: { value: "MACHINE,…", help: "machines (h200x8)" },
   ask: { value: "NAMES", help: `some of ${dependences.join(", ")}` },
+  ...showOptions,
   json: { help: "print one JSON document" },
 } as const satisfies OptionTable;
 
 type InvariantOptions = Parsed<typeof options>;
 
-const asked: readonly NcclCollective[] = [
+const planned: readonly NcclCollective[] = [
   ...(["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"] as const),
 ];
 
@@ -50,8 +60,9 @@ export const command: Command = {
 
 Decides whether the bits of an element depend on anything but its contributions, for every count
 of a range, by proof over the breakpoints of NCCL's plans. What depends is shown by the smallest
-count, both folds, and contributions with different bits. Runs nothing: docs/invariance.md.
-COLLECTIVE: ${asked.join(" ")}
+count, both folds, and contributions with different bits. Runs nothing without --backend, which
+makes the calls of the answers: docs/invariance.md.
+COLLECTIVE: ${planned.join(" ")}
 
 ${optionLines(options)}
 SETTINGS as NCCL parses them: NCCL_ALGO and NCCL_PROTO name collectives before a colon, have
@@ -62,63 +73,73 @@ Examples:
   twinccl invariant all-reduce -d bfloat16 --count 5120..10M --nccl NCCL_ALGO=allreduce:tree
   twinccl invariant all-reduce --ranks 4,8 --ask ranks --nccl NCCL_ALGO=allreduce:tree
   twinccl invariant reduce-scatter --count 5120..1M --row 5120
+  twinccl invariant all-reduce --topology h200-hosts --ask size --backend nccl --launch
 
-Exit status: 0 whatever the answers are, or 2 for wrong usage.
+Exit status: 0 whatever the answers are, 1 where calls on a backend are not as predicted, or 2 for
+wrong usage.
 `,
-  run: async (args, context) => runInvariant(args, context),
+  run: runInvariant,
 };
 
-function runInvariant(args: readonly string[], context: Context): number {
+async function runInvariant(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const row = parseCollective(parsed.positionals[0], asked);
-  const collective = asked.find((name) => name === row.collective);
+  const row = parseCollective(parsed.positionals[0], planned);
+  const collective = planned.find((name) => name === row.collective);
   if (collective === undefined) {
-    throw new UsageError(`NCCL's plan is known of ${asked.join(", ")}, not of ${row.collective}`);
+    throw new UsageError(`NCCL's plan is known of ${planned.join(", ")}, not of ${row.collective}`);
   }
   refuseUnused(row, parsed);
-  const question = questionOf(collective, row, parsed);
+  const asked = askedOf(collective, row, parsed);
+  const { question } = asked;
+  const on = shownOn(asked, parsed);
+  if (on !== undefined && hasLauncherChannel()) {
+    await showAsRank(on, await context.backends());
+    return 0;
+  }
   const found = invariance(question);
-  const { variables } = question;
+  if (!parsed.has("json")) context.out(plainText(question, found));
+  const shown = on && (await show(shownQuestion(asked, parsed), found, on, args, context));
+  if (typeof shown === "number") return shown;
   if (parsed.has("json")) {
-    const { ranks, dtype, op, root } = question;
-    const document = { collective, ranks, dtype, op, root, variables, ...found };
+    const { ranks, dtype, op, root, variables } = question;
+    const document = { collective, ranks, dtype, op, root, variables, ...found, shown };
     context.out(`${JSON.stringify(document, null, 2)}\n`);
-  } else context.out(plainText(question, found));
-  return 0;
+  } else if (shown !== undefined) context.out(shownText(shown));
+  return shown === undefined || shown.isAsPredicted ? 0 : 1;
 }
 
-function questionOf(
+function askedOf(
   collective: NcclCollective,
   row: MeasuredCollective,
   parsed: InvariantOptions,
-): InvarianceQuestion {
+): Asked {
   const ranks = numbersOf("--ranks", parsed.text("ranks") ?? "8");
-  const like = parsed
-    .text("like")
-    ?.split(",")
-    .map((name) => libraryOf(libraryNameOf("--like", name))?.version ?? name);
-  const machines = parsed
-    .text("topology")
-    ?.split(",")
-    .map((name) => machineOf(machineNamed("--topology", name)));
+  const libraries = (parsed.text("like") ?? "nccl-2.28")
+    .split(",")
+    .map((name) => libraryNameOf("--like", name));
+  const machines = (parsed.text("topology") ?? "h200x8")
+    .split(",")
+    .map((name) => machineNamed("--topology", name));
   const ask = parsed
     .text("ask")
     ?.split(",")
     .map((name) => oneOf("--ask", name, dependences));
   const root = rootOf(row, parsed.integer("root", 0), Math.min(...ranks));
-  return {
+  const op = row.reduces ? oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps) : undefined;
+  const question = {
     collective,
     ranks,
     dtype: parseDtype(parsed.text("dtype") ?? "float32"),
-    op: row.reduces ? oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps) : undefined,
+    op,
     root: row.rooted ? root : undefined,
     counts: countsOf(parsed.text("count") ?? "1..1M"),
     row: parsed.count("row", 1),
     variables: ncclVariables("--nccl", parsed.text("nccl")),
-    version: like,
-    topology: machines,
+    version: libraries.map((name) => libraryOf(name)?.version ?? name),
+    topology: machines.map(machineOf),
     ask,
   };
+  return { question, machines, libraries };
 }
 
 function numbersOf(option: string, text: string): number[] {

@@ -7,6 +7,7 @@
  */
 
 import { dtypeInfo } from "../../api/dtype.ts";
+import { type NcclVariables, settingOf } from "../nccl/environment.ts";
 import { type ElementRounding, elementPlan, operatorSign } from "../nccl/explain.ts";
 import { type FoldOrder, orderText } from "../nccl/fold-order.ts";
 import type { NcclPlan, Piece } from "../nccl/plan-types.ts";
@@ -28,6 +29,8 @@ import { type Witness, witnessOf } from "./witness.ts";
 export interface DifferentFold {
   /** Difference of this call from the other, such as `3 channels`. */
   readonly call: string;
+  /** NCCL's variables of this call. */
+  readonly variables: NcclVariables;
   readonly ranks: number;
   readonly count: number;
   /** Output block: the rank of a reduce-scatter, otherwise 0. */
@@ -112,8 +115,8 @@ function answerOf(question: Dependence, resolved: Resolved, calls: readonly Call
   if (found === undefined) {
     return { question, isInvariant: true, reason: invariantReasons[question] };
   }
-  const { pair, labels } = found;
-  const folds = [differentFold(pair[0], labels[0]), differentFold(pair[1], labels[1])] as const;
+  const { pair, kinds } = found;
+  const folds = [differentFold(pair[0], kinds[0]), differentFold(pair[1], kinds[1])] as const;
   const witness = op === undefined ? undefined : witnessFor(resolved, folds);
   const reason = dependentReasons[question];
   return { question, isInvariant: false, reason, folds, ...(witness && { witness }) };
@@ -146,9 +149,15 @@ function orderless({ dtype, op }: Resolved): string {
   return "minimum and maximum give the same bits in every order";
 }
 
+/** A kind of call: its difference from the other, and its variables. */
+interface CallKind {
+  readonly call: string;
+  readonly variables: NcclVariables;
+}
+
 interface Found {
   readonly pair: Pair;
-  readonly labels: readonly [string, string];
+  readonly kinds: readonly [CallKind, CallKind];
 }
 
 function firstPair(
@@ -156,27 +165,28 @@ function firstPair(
   resolved: Resolved,
   calls: readonly Calls[],
 ): Found | undefined {
+  const { variables } = resolved;
+  const asAsked = (call: string): CallKind => ({ call, variables });
   if (question === "ranks") {
     for (const [at, more] of calls.slice(1).entries()) {
       const fewer = calls[at] as Calls;
       const pair = betweenCalls(fewer, more);
-      if (pair !== undefined) return { pair, labels: [ranksText(fewer), ranksText(more)] };
+      if (pair !== undefined)
+        return { pair, kinds: [asAsked(ranksText(fewer)), asAsked(ranksText(more))] };
     }
     return undefined;
   }
   for (const each of calls) {
     if (question === "size" || question === "position") {
       const pair = question === "size" ? acrossCounts(each) : acrossPlaces(each);
-      if (pair !== undefined) return { pair, labels: ownLabels[question] };
+      const [one, other] = ownLabels[question];
+      if (pair !== undefined) return { pair, kinds: [asAsked(one), asAsked(other)] };
       continue;
     }
-    for (const [label, request] of alternatives(question, each.request, resolved)) {
+    for (const { request, ...kind } of alternatives(question, each.request, resolved)) {
       const pair = betweenCalls(each, new Calls(request, each.counts));
-      if (pair !== undefined)
-        return {
-          pair,
-          labels: [question === "hosts" ? each.request.topology.name : "as asked", label],
-        };
+      const own = question === "hosts" ? each.request.topology.name : "as asked";
+      if (pair !== undefined) return { pair, kinds: [asAsked(own), kind] };
     }
   }
   return undefined;
@@ -195,41 +205,57 @@ const ownLabels = {
 function alternatives(
   question: Dependence,
   request: CallRequest,
-  { versions, topologies, counts }: Resolved,
-): (readonly [string, CallRequest])[] {
+  { versions, topologies, counts, variables }: Resolved,
+): (CallKind & { readonly request: CallRequest })[] {
   const { settings, forced, topology } = request;
   switch (question) {
     case "channels":
       return Array.from({ length: channelLimit }, (_, at) => {
         const limits = { minChannels: at + 1, maxChannels: at + 1 };
-        return [
-          at === 0 ? "1 channel" : `${at + 1} channels`,
-          { ...request, settings: { ...settings, ...limits } },
-        ];
+        return {
+          call: at === 0 ? "1 channel" : `${at + 1} channels`,
+          variables: withChannels(variables, at + 1),
+          request: { ...request, settings: { ...settings, ...limits } },
+        };
       });
     case "protocol":
       return protocols
-        .map((protocol) => [protocol, { ...request, forced: { ...forced, protocol } }] as const)
-        .filter(([, each]) => isServed(each, counts.from));
+        .map((protocol) => ({
+          call: protocol,
+          variables: { ...variables, NCCL_PROTO: protocol },
+          request: { ...request, forced: { ...forced, protocol } },
+        }))
+        .filter((each) => isServed(each.request, counts.from));
     case "version":
-      return versions.slice(1).map((version) => [`NCCL ${version}`, { ...request, version }]);
+      return versions.slice(1).map((version) => {
+        return { call: `NCCL ${version}`, variables, request: { ...request, version } };
+      });
     case "hosts":
       return topologies.slice(1).map((topologyOf) => {
         const other = topologyOf(topology.ranks);
-        return [other.name, { ...request, topology: other }];
+        return { call: other.name, variables, request: { ...request, topology: other } };
       });
     default:
       return [];
   }
 }
 
-function differentFold({ calls, count, block, element }: Place, call: string): DifferentFold {
+/** Variables with an exact number of channels. */
+export function withChannels(variables: NcclVariables, channels: number): NcclVariables {
+  const others = Object.entries(variables).filter(([name]) => {
+    return !["minChannels", "maxChannels"].includes(settingOf(name) ?? "");
+  });
+  const limits = { NCCL_MIN_NCHANNELS: `${channels}`, NCCL_MAX_NCHANNELS: `${channels}` };
+  return { ...Object.fromEntries(others), ...limits };
+}
+
+function differentFold({ calls, count, block, element }: Place, kind: CallKind): DifferentFold {
   const plan = calls.plan(count);
   const { piece, rounding } = elementPlan(plan, element, block);
   const { algorithm, protocol, channels, ranks } = plan;
   const { channel, loop, chunk, order } = piece as Piece;
   const where = { channels, channel, loop, chunk, order, rounding };
-  return { call, ranks, count, block, element, algorithm, protocol, ...where };
+  return { ...kind, ranks, count, block, element, algorithm, protocol, ...where };
 }
 
 function witnessFor(

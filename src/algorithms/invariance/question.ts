@@ -66,6 +66,7 @@ export interface Resolved {
   readonly op: ReduceOp | undefined;
   readonly root: number | undefined;
   readonly counts: Counts;
+  readonly variables: NcclVariables;
   readonly environment: CallEnvironment;
   readonly versions: readonly string[];
   readonly topologies: readonly TopologyOf[];
@@ -108,6 +109,7 @@ export function resolveQuestion(question: InvarianceQuestion): Resolved {
     op: operatorOf(question),
     root: rootOf(question, sorted),
     counts: countsOf(question),
+    variables,
     environment: { settings, forced: forced(collective), allowsNvls: allowsNvls(collective) },
     versions,
     topologies,

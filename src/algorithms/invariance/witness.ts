@@ -8,11 +8,12 @@
 
 import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import { type Fold, type Lanes, lanesOf, type ScalarRounding } from "../arithmetic/fold.ts";
+import { type Lanes, lanesOf, type ScalarRounding } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
 import { scalarBits } from "../arithmetic/scalar.ts";
 import { type FoldOrder, ranksOf } from "../nccl/fold-order.ts";
 import { scales } from "./fold-class.ts";
+import { foldInOrder } from "./fold-in-order.ts";
 
 /** A fold of one element. */
 export interface ElementFold {
@@ -99,27 +100,12 @@ class Trial {
     const result = lanes();
     this.#run = folds.map(({ order, rounding }) => {
       const fold = foldFor(dtype, op, ranksOf(order).length, rounding);
-      const steps = this.#steps(fold, order, result, lanes);
+      const one = { sources: this.#memory, at: 0, count: 1, make: lanes };
       return () => {
-        for (const step of steps) step();
+        foldInOrder(fold, order, one, result);
         fold.finish(result, 0, 1);
         return hex(result);
       };
-    });
-  }
-
-  /** The passes of a fold over one element. */
-  #steps(fold: Fold, order: FoldOrder, acc: Lanes, lanes: () => Lanes): (() => void)[] {
-    return order.flatMap((each, i) => {
-      if (typeof each === "number") {
-        const source = this.#memory[each] as Lanes;
-        if (i === 0) return [() => fold.begin(acc, 0, source, 0, 1)];
-        return [() => fold.addContribution(acc, 0, source, 0, 1)];
-      }
-      if (i === 0) return this.#steps(fold, each, acc, lanes);
-      const partial = lanes();
-      const join = (): void => fold.addPartial(acc, 0, partial, 0, 1);
-      return [...this.#steps(fold, each, partial, lanes), join];
     });
   }
 
