@@ -1,6 +1,7 @@
 /** `twinccl invariant`: decides what the bits of a call depend on beside its contributions. Runs nothing. */
 import {
   type Answer,
+  type CallTime,
   type DifferentFold,
   dependences,
   type FoldRange,
@@ -172,7 +173,7 @@ function plainText(question: InvarianceQuestion, found: Invariance): string {
     ...indented(foldRows(found.ranges, op)),
     "provided that",
     ...found.provided.map((each) => `  ${each}`),
-    ...cheapestLines(found.cheapest, question),
+    ...cheapestLines(found, question),
     "",
   ].join("\n");
 }
@@ -259,24 +260,48 @@ function foldsText(folds: FoldRange["folds"], op: ReduceOp | undefined): string 
   return op === undefined ? "copied" : `${foldText(first, op)}${more}`;
 }
 
-function cheapestLines(cheapest: readonly PricedSettings[], { op }: InvarianceQuestion): string[] {
+function cheapestLines(
+  { cheapest, topology, version }: Invariance,
+  { op, variables = {} }: InvarianceQuestion,
+): string[] {
   if (op === undefined) return [];
   if (cheapest.length === 0) {
     return ["no setting of algorithm, protocol and channels makes size and position invariant"];
   }
-  const lines = (cheapest[0] as PricedSettings).times.flatMap(({ ranks, counts, freeUs }, at) => {
-    const times = (us: readonly number[]): string[] => us.map((time) => time.toFixed(1));
-    const rows = cheapest.map(({ variables, times: each }) => [
+  const machine = `${topology} under NCCL ${version}`;
+  const lines = (cheapest[0] as PricedSettings).times.flatMap((first, at) => {
+    const { ranks, counts, predictedFor, freeTimes, askedTimes } = first;
+    const rows = cheapest.map(({ variables, times }) => [
       settingsText(variables) || "no setting",
-      ...times(each[at]?.us ?? []),
+      ...timeTexts(times[at]?.times ?? []),
     ]);
-    const head = [`${ranks} ranks, µs by NCCL's own table`, ...counts.map(String)];
-    return indented([head, ...rows, ["NCCL's own choice", ...times(freeUs)]]);
+    if (predictedFor === undefined)
+      return [...indented(rows), `  not predicted: no times of ${machine} were measured`];
+    const asked = Object.keys(variables).length === 0 ? [] : askedTimes;
+    const all = [
+      ...cheapest.flatMap(({ times }) => times[at]?.times ?? []),
+      ...asked,
+      ...freeTimes,
+    ];
+    const reasons = new Set(all.flatMap(({ extrapolated: why }) => why ?? []));
+    const head = [`${ranks} ranks, µs`, ...counts.map(String)];
+    return [
+      ...indented([
+        head,
+        ...rows,
+        ...(asked.length > 0 ? [["as asked", ...timeTexts(asked)]] : []),
+        ["NCCL's own choice", ...timeTexts(freeTimes)],
+      ]),
+      `  predicted for ${predictedFor}`,
+      ...[...reasons].map((why) => `  ~ extrapolated: ${why}`),
+    ];
   });
-  const isLimited = cheapest.some(({ limitsChannels }) => limitsChannels);
-  return [
-    "fewest settings with size and position invariant",
-    ...lines,
-    ...(isLimited ? ["  the table knows no limit of channels: one channel takes longer"] : []),
-  ];
+  return ["fewest settings with size and position invariant", ...lines];
+}
+
+/** Microseconds, with a mark where they are extrapolated. */
+function timeTexts(times: readonly CallTime[]): string[] {
+  return times.map(
+    ({ us, extrapolated }) => `${us.toFixed(1)}${extrapolated === undefined ? "" : " ~"}`,
+  );
 }

@@ -1,6 +1,19 @@
-/** The settings under which neither size nor position of an element matters, with NCCL's own predicted times. */
+/**
+ * The settings under which neither size nor position of an element matters, with their predicted times.
+ *
+ * Times are those of a measured machine by its profile, for the plans that NCCL takes under the settings. Machines and versions
+ * without a profile have none: NCCL's own table of costs ranks algorithms, and is far from what they take.
+ */
 
-import { protocols } from "../nccl/rules.ts";
+import { protocols, rulesOf } from "../nccl/rules.ts";
+import {
+  type CallTime,
+  callUs,
+  extrapolationOf,
+  type MachineProfile,
+  machineProfiles,
+  timedPlan,
+} from "../nccl/times/index.ts";
 import { acrossCounts, acrossPlaces } from "./differences.ts";
 import { type Resolved, requestOf } from "./question.ts";
 import { type CallRequest, Calls, isServed } from "./stretches.ts";
@@ -9,19 +22,22 @@ import { type CallRequest, Calls, isServed } from "./stretches.ts";
 export interface PricedSettings {
   /** NCCL's variables; none where its defaults suffice. */
   readonly variables: Readonly<Record<string, string>>;
-  /** Predicted microseconds of the smallest, the middle (geometric) and the largest count, for each number of ranks. */
+  /** Predicted times of the smallest, the middle (geometric) and the largest count, for each number of ranks. */
   readonly times: readonly PricedTimes[];
-  /** True if a variable limits channels, which NCCL's table of times ignores. */
-  readonly limitsChannels: boolean;
 }
 
 /** Predicted times of one number of ranks, under settings and by NCCL's own choice. */
 export interface PricedTimes {
   readonly ranks: number;
   readonly counts: readonly number[];
-  readonly us: readonly number[];
-  /** Those of NCCL's own choice. */
-  readonly freeUs: readonly number[];
+  /** The measured machine and library that the times are predicted for; `undefined` where there is none. */
+  readonly predictedFor: string | undefined;
+  /** By count; empty without a measured machine. */
+  readonly times: readonly CallTime[];
+  /** Those of NCCL's own choice, without any variable. */
+  readonly freeTimes: readonly CallTime[];
+  /** Those under the variables of the question. */
+  readonly askedTimes: readonly CallTime[];
 }
 
 type Change = Pick<CallRequest, "forced" | "settings">;
@@ -31,7 +47,7 @@ interface Candidate {
   readonly change: Change;
 }
 
-/** The settings with the fewest variables, cheapest first at the largest count. */
+/** The settings with the fewest variables, cheapest first at the largest count where times are predicted. */
 export function cheapestSettings(resolved: Resolved): PricedSettings[] {
   const found: Candidate[] = [];
   for (const candidate of candidates(resolved)) {
@@ -49,18 +65,16 @@ export function cheapestSettings(resolved: Resolved): PricedSettings[] {
       times: resolved.ranks
         .filter((ranks) => ranks > 1)
         .map((ranks) => timesOf(resolved, ranks, change)),
-      limitsChannels: "NCCL_MAX_NCHANNELS" in variables,
     }))
     .sort((a, b) => last(a) - last(b));
 }
 
-function last({ times }: PricedSettings): number {
-  return times.reduce((sum, { us }) => sum + (us.at(-1) ?? 0), 0);
+function last({ times: all }: PricedSettings): number {
+  return all.reduce((sum, { times }) => sum + (times.at(-1)?.us ?? 0), 0);
 }
 
 /** All settings of algorithm, protocol and one channel, those with few variables first. */
-function candidates({ collective, environment }: Resolved): Candidate[] {
-  const { settings } = environment;
+function candidates({ collective }: Resolved): Candidate[] {
   const algorithms =
     collective === "allReduce" ? ([undefined, "Tree", "Ring"] as const) : [undefined];
   const all = algorithms.flatMap((algorithm) =>
@@ -73,7 +87,7 @@ function candidates({ collective, environment }: Resolved): Candidate[] {
         },
         change: {
           forced: { algorithm, protocol },
-          settings: isOne ? { ...settings, minChannels: 1, maxChannels: 1 } : settings,
+          settings: isOne ? { minChannels: 1, maxChannels: 1 } : {},
         },
       })),
     ),
@@ -92,17 +106,37 @@ function isInvariant(resolved: Resolved, change: Change): boolean {
 }
 
 function timesOf(resolved: Resolved, ranks: number, change: Change): PricedTimes {
-  const { counts, environment } = resolved;
+  const { counts } = resolved;
   const { from, to, row } = counts;
   const middle = row * Math.round(Math.sqrt(from * to) / row);
   const request = requestOf(resolved, ranks);
   const calls = new Calls({ ...request, ...change }, counts);
-  const free = new Calls({ ...request, forced: {}, settings: environment.settings }, counts);
+  const free = new Calls({ ...request, forced: {}, settings: {} }, counts);
   const each = [...new Set([from, middle, to])];
-  return {
-    ranks,
-    counts: each,
-    us: each.map((count) => calls.predictedUs(count)),
-    freeUs: each.map((count) => free.predictedUs(count)),
-  };
+  const profile = profileOf(request);
+  const timesOn = (of: Calls): CallTime[] =>
+    profile === undefined ? [] : each.map((count) => timeAt(of, count, profile));
+  const predictedFor = profile && `${profile.machine}, NCCL ${profile.nccl}`;
+  const [times, freeTimes] = [timesOn(calls), timesOn(free)];
+  const askedTimes = timesOn(new Calls(request, counts));
+  return { ranks, counts: each, predictedFor, times, freeTimes, askedTimes };
+}
+
+/** The profile of the machine and version; `undefined` where it was not measured. */
+function profileOf({ topology, version }: CallRequest): MachineProfile | undefined {
+  const { name } = topology;
+  const profile = Object.hasOwn(machineProfiles, name) ? machineProfiles[name] : undefined;
+  return profile?.nccl === rulesOf(version).version ? profile : undefined;
+}
+
+function timeAt(calls: Calls, count: number, profile: MachineProfile): CallTime {
+  const { collective, dtype, op, root, topology, settings = {} } = calls.request;
+  const call = timedPlan(calls.plan(count), false);
+  const us = call === undefined ? 0 : callUs(profile.numbers, call, profile.mode);
+  const question = { collective, ranks: topology.ranks, count, dtype, op, root };
+  const isSet = Object.values(settings).some((value) => value !== undefined);
+  const why = extrapolationOf(profile, question, call);
+  const extrapolated =
+    why ?? (isSet ? "measured without settings of channels, threads and buffers" : undefined);
+  return { us, extrapolated };
 }

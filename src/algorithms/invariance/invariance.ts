@@ -304,16 +304,25 @@ function inSwitch({ op, dtype }: Resolved): boolean {
   return (op === "min" || op === "max") && bytes > 1 && (kind !== "float" || bytes === 2);
 }
 
+/** The contribution that changes no other one; `undefined` where there is none. */
+function neutralText({ op, dtype }: Resolved): string | undefined {
+  if (op === undefined || op === "avg") return undefined;
+  if (op === "prod") return "1";
+  if (op === "min") return "the largest value";
+  if (op === "max") return "the least value";
+  return dtypeInfo[dtype].kind === "float" ? "-0, or +0 where no sum is -0" : "0";
+}
+
 function conditionsOf(resolved: Resolved): string[] {
   const { environment, op, dtype, ask, ranks, collective } = resolved;
+  const neutral = neutralText(resolved);
   const found = ["the call is alone in its group, and its buffers are in no symmetric window"];
   if (environment.allowsNvls && inSwitch(resolved) && ranks.some((each) => each > 1)) {
     found.push("in-switch reduction (NVLS) is off: NCCL_NVLS_ENABLE=0");
   }
-  if (ask.includes("ranks") && seesOrder(resolved)) {
-    const neutral = op === "prod" ? "1" : "-0, or +0 where no sum is -0";
+  if (ask.includes("ranks") && neutral !== undefined) {
     found.push(`ranks beyond a smaller group contribute ${neutral}`);
-    if (ranks[0] === 1)
+    if (ranks[0] === 1 && seesOrder(resolved))
       found.push("a single rank copies: bits of a NaN, and infinities of float8e5m2, stay");
   }
   if (dtype === "float64" && op !== undefined) found.push("bits of a float64 NaN are not compared");

@@ -133,11 +133,6 @@ export class Calls {
     return ncclPlan({ ...this.request, count });
   }
 
-  /** NCCL's predicted time, in microseconds. */
-  predictedUs(count: number): number {
-    return Math.min(...this.#priced(count).map(({ time }) => time));
-  }
-
   /** The most channels of a call in a stretch. */
   mostChannels(choice: ChoiceStretch): number {
     const { budget, channels } = this.#question(choice.to, choice);

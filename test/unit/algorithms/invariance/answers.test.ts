@@ -3,9 +3,15 @@ import { InvalidArgumentError, UnsupportedError } from "twinccl";
 import {
   type Answer,
   type Dependence,
+  type Forced,
   h200x8,
   type InvarianceQuestion,
   invariance,
+  type MachineProfile,
+  machineProfiles,
+  type PricedTimes,
+  timeOf,
+  topologies,
   withRing,
 } from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
@@ -137,14 +143,41 @@ describe("the cheapest settings", () => {
     expect(settings({ ranks: 2 })).toEqual([{}]);
     expect(settings({ ranks: 3 })).toEqual([{ ...tree, NCCL_MAX_NCHANNELS: "1" }]);
     expect(settings({ ranks: [4, 8] })).toEqual([tree]);
+    // They begin with NCCL's defaults, whatever the question sets.
+    const one = { NCCL_MAX_NCHANNELS: "1" };
+    expect(settings({ ranks: 3, variables: one })).toEqual([{ ...tree, ...one }]);
     expect(settings({ op: "avg" })).toHaveLength(3);
   });
 
-  test("have NCCL's predicted times, never below those of its own choice", () => {
-    const [first] = invariance({ ...usual, ask: [] }).cheapest;
-    const [{ us = [], freeUs = [] } = {}] = first?.times ?? [];
-    expect(us.map((time) => Number(time.toFixed(1)))).toEqual([15.5, 37.5, 212.4]);
-    expect(freeUs.every((time, at) => time <= (us[at] ?? 0))).toBe(true);
+  test("have the times of the measured machine, with the reason where they are extrapolated", () => {
+    const profile = machineProfiles["h200x8"] as MachineProfile;
+    const question = { ...usual, dtype: "float32", ask: [] } as const;
+    const [first] = invariance(question).cheapest;
+    const [{ counts: sizes = [], times = [], freeTimes = [], predictedFor } = {}] = (first?.times ??
+      []) as Partial<PricedTimes>[];
+    const timed = (count: number, forced: Forced) =>
+      timeOf(profile, { collective: "allReduce", ranks: 8, count, dtype: "float32", forced });
+    expect(sizes).toEqual([5120, 231_705, 10 * 2 ** 20]);
+    expect(times).toEqual(sizes.map((count) => timed(count, { algorithm: "Tree" })));
+    expect(freeTimes).toEqual(sizes.map((count) => timed(count, {})));
+    expect(predictedFor).toBe("8 x NVIDIA H200, NVSwitch, NCCL 2.28.9");
+    expect(new Set(times.map(({ extrapolated }) => extrapolated))).toEqual(new Set([undefined]));
+  });
+
+  test("are extrapolated with other dtypes and under limits of channels, and not predicted elsewhere", () => {
+    const timesOf = (more: Partial<InvarianceQuestion>): PricedTimes | undefined =>
+      invariance({ ...usual, ...more, ask: [] }).cheapest[0]?.times[0];
+    expect(timesOf({})?.times[0]?.extrapolated).toBe("measured with float32");
+    const three = timesOf({ ranks: 3, dtype: "float32" });
+    expect(three?.times[2]?.extrapolated).toContain("without settings of channels");
+    expect(three?.freeTimes[2]?.extrapolated).toBeUndefined();
+    // One channel carries all: it takes far longer than NCCL's 24.
+    expect(three?.times[2]?.us).toBeGreaterThan(5 * (three?.freeTimes[2]?.us ?? 0));
+    const asked = timesOf({ dtype: "float32", variables: { ...tree, NCCL_MAX_NCHANNELS: "1" } });
+    expect(asked?.askedTimes[2]?.us).toBeGreaterThan(5 * (asked?.times[2]?.us ?? 0));
+    for (const more of [{ topology: topologies["h200-hosts"] }, { version: "2.29" }]) {
+      expect(timesOf(more)).toMatchObject({ predictedFor: undefined, times: [], freeTimes: [] });
+    }
   });
 });
 
@@ -155,6 +188,10 @@ test("conditions: in-switch reduction, padding, NaNs of float64", () => {
   expect(provided({ op: "avg" })).not.toContain("NVLS");
   expect(provided({ variables: tree })).not.toContain("NVLS");
   expect(provided({ ranks: [1, 4], ask: ["ranks"], variables: tree })).toContain("-0");
+  const padded: Partial<InvarianceQuestion> = { ranks: [4, 8], ask: ["ranks"], variables: tree };
+  expect(provided({ ...padded, op: "max" })).toContain("contribute the least value");
+  expect(provided({ ...padded, dtype: "int32" })).toContain("contribute 0");
+  expect(provided({ ...padded, op: "avg" })).not.toContain("contribute");
   expect(provided({ dtype: "float64" })).toContain("float64 NaN");
 });
 
