@@ -81,8 +81,9 @@ function printed(examples: readonly Example[]): string[] {
   );
 }
 
-/** A command line of the package without anything for a shell, but for the number of lines that `head` leaves. */
-const plainLine = /^npm run -s twinccl -- (?!launch)([\w\s./:,=-]+?)(?: \| head -n (\d+))?$/;
+/** A command line of the package without anything for a shell, but for the number of lines that `head` leaves, and without processes. */
+const plainLine =
+  /^npm run -s twinccl -- (?!launch|.* --backend tcp)([\w\s./:,=-]+?)(?: \| head -n (\d+))?$/;
 
 /** Words and number of lines of the command lines of an example, if all are plain. */
 function plainLines({ kind, body }: Example): [words: string[], lines: number][] | undefined {
