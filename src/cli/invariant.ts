@@ -97,9 +97,11 @@ async function runInvariant(args: readonly string[], context: Context): Promise<
     await showAsRank(on, await context.backends());
     return 0;
   }
+  // Wrong options are refused before anything is printed.
+  const calls = shownQuestion(asked, parsed);
   const found = invariance(question);
   if (!parsed.has("json")) context.out(plainText(question, found));
-  const shown = on && (await show(shownQuestion(asked, parsed), found, on, args, context));
+  const shown = on && (await show(calls, found, on, args, context));
   if (typeof shown === "number") return shown;
   if (parsed.has("json")) {
     const { ranks, dtype, op, root, variables } = question;
@@ -150,9 +152,8 @@ function numbersOf(option: string, text: string): number[] {
 
 function countsOf(text: string): { readonly from: number; readonly to: number } {
   const ends = text.split("..");
-  const [from, to = from] = ends.map((end) =>
-    /^\d+[KMG]?$/i.test(end) ? parseSize(end) : undefined,
-  );
+  const sizes = ends.map((end) => (/^\d+[KMG]?$/i.test(end) ? parseSize(end) : undefined));
+  const [from, to] = [sizes[0], sizes.at(-1)];
   if (from !== undefined && to !== undefined && ends.length <= 2) return { from, to };
   throw new UsageError(`--count: found "${text}", needs a range such as 5120..10M`);
 }
