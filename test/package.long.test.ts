@@ -55,6 +55,8 @@ describe("the tarball", () => {
       "LICENSE",
       "README.md",
       "examples/line.mjs",
+      "examples/training-step-after.mjs",
+      "examples/training-step.mjs",
       "native/helper.c",
       "package.json",
     ]);
