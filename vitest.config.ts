@@ -51,13 +51,19 @@ const ownProcess: readonly string[] = [
   ...nccl("process/start.test.ts", "process/world.test.ts"),
   "test/unit/cli/doctor-command.test.ts",
   // The collector runs late in a process with a large heap.
-  "test/unit/backends/sim/wasm-pressure.test.ts",
+  "test/unit/backends/sim/wasm-pressure.long.test.ts",
   // Timers that other tests leave, and memory that they have reserved, change what a world concludes.
-  ...["arena-lifetime", "deadlock-verdict", "failed-stalls", "full-arena", "worker-threads"].map(
-    (name) => `test/regression/${name}.test.ts`,
-  ),
+  ...[
+    "arena-lifetime.long.test.ts",
+    "deadlock-verdict.test.ts",
+    "failed-stalls.test.ts",
+    "full-arena.long.test.ts",
+    "worker-threads.long.test.ts",
+  ].map((name) => `test/regression/${name}`),
   // A rank that leaves is a deadlock in real time: a case of the suite.
-  ...["host-backend", "planted-backends"].map((name) => `test/conformance/${name}.test.ts`),
+  ...["host-backend.test.ts", "planted-backends.long.test.ts"].map(
+    (name) => `test/conformance/${name}`,
+  ),
 ];
 
 /** True for a file that draws by the mode: it or what it imports of test imports `seed.ts` or `long-test.ts` of test/support. */
@@ -130,8 +136,8 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       isolate: false,
       // Projects transform the same modules.
       experimental: { fsModuleCache: true },
-      // One more than cores: some files wait for processes, sockets or the real clock.
-      maxWorkers: availableParallelism() + 1,
+      // A worker more takes a quarter more processor time, to compile src once again; long tests wait for processes and the clock.
+      maxWorkers: availableParallelism() + (isAll ? 1 : 0),
       // Short tests leave much behind; the default of 16 MiB has it copied several times.
       execArgv: ["--max-semi-space-size=32"],
       // Machines stand still for seconds; what hangs is found all the same.

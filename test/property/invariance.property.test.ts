@@ -107,7 +107,7 @@ test("size: the answer, the smallest count and the first element", async () => {
       const [, larger] = folds ?? [];
       expect(larger && [larger.count, larger.element]).toEqual(found);
     },
-    2000,
+    1000,
   );
 });
 
@@ -120,7 +120,7 @@ test("position: the answer and the smallest count", async () => {
       expect(isInvariant).toBe(found === undefined);
       expect(folds?.[0].count).toBe(found);
     },
-    1000,
+    400,
   );
 });
 

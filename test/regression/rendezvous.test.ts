@@ -20,6 +20,7 @@ import { rendezvousFor } from "../../src/job/launcher-rendezvous.ts";
 import { limits, type Reply, type Request } from "../../src/job/protocol.ts";
 import { Store } from "../../src/job/store.ts";
 import { connectSession, tcpRendezvous } from "../../src/job/tcp.ts";
+import { longTest } from "../support/long-test.ts";
 import { closeAfter } from "../support/opened.ts";
 import { launch, script } from "../unit/job/launched.ts";
 import { errorOf, type Place, place, relay } from "../unit/job/stores.ts";
@@ -289,7 +290,7 @@ describe("other users could block the file in the folder for temporary files", (
   });
 });
 
-test("a process that a rank starts inherited the secret of its job", async () => {
+longTest("a process that a rank starts inherited the secret of its job", async () => {
   const file = (name: string) => new URL(`../../dist/${name}`, import.meta.url).href;
   const rendezvousModule = file("job/launcher-rendezvous.js");
   const path = script(

@@ -4,6 +4,7 @@ import { Alarm, Deadlines } from "../../../src/api/ledger/deadlines.ts";
 import type { Posting } from "../../../src/api/ledger/posting.ts";
 import { completeOp, failOp, Operation } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
+import { longTest } from "../../support/long-test.ts";
 import { randomWords } from "../../support/seed.ts";
 
 const observer = { awaited: () => undefined, resumed: () => undefined };
@@ -101,7 +102,7 @@ describe("deadlines", () => {
     expect(watched.late).toEqual([[0, 30]]);
   });
 
-  test("behave like one timer for each open call", async () => {
+  longTest("behave like one timer for each open call", async () => {
     const timers = new LivingTimers();
     for (let seed = 0; seed < 200; seed++) {
       const next = randomWords(seed);

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import type { BenchDocument } from "twinccl/bench";
 import { sim } from "twinccl/sim";
 import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
+import { longTest } from "../../support/long-test.ts";
 import { corrupting } from "../bench/corrupting-backend.ts";
 import { cli } from "./harness.ts";
 
@@ -30,7 +31,7 @@ test("the table: data lines hold numbers, every other line begins with #", async
   expect(out).toMatch(/# Out of bounds values : 0 OK\n# Avg bus bandwidth .*simulated, in process/);
 });
 
-test("all dtypes, operators and roots, and nccl-tests' names", async () => {
+longTest("all dtypes, operators and roots, and nccl-tests' names", async () => {
   const all = await cli(`bench reduce -b 64 -e 64 -d all -o all -r all -n 1 -w 0 -g 3 --csv`);
   expect(all.status).toBe(0);
   expect(all.out.trimEnd().split("\n")).toHaveLength(1 + 12 * 5 * 3);
@@ -108,7 +109,7 @@ describe("graphs, latency and processes", () => {
     expect(stderr).toContain("BackendUnavailableError: libcudart was not found");
     expect(stderr).toMatch(/rank [01] failed first .*exit status 2/);
   });
-  test("tcp has a process for each rank, and rank 0 prints", async () => {
+  longTest("tcp has a process for each rank, and rank 0 prints", async () => {
     const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
     const path = join(folder, "tcp.json");
     const line = "bench all-reduce -b 64 -e 128 -n 1 -w 0 -g 2 --backend tcp";

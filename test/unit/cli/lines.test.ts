@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { LineSplitter } from "../../../src/cli/launch/lines.ts";
+import { longTest } from "../../support/long-test.ts";
 
 const most = 2 ** 20;
 
@@ -52,7 +53,7 @@ test.each([
   expect(found).toEqual([letter.repeat(most / units), letter.repeat(5), "end"]);
 });
 
-test("a long line that arrives byte by byte is written whole", () => {
+longTest("a long line that arrives byte by byte is written whole", async () => {
   const text = "ü".repeat(700_000);
   expect(lines(Buffer.from(text), 1).map(String)).toEqual([text]);
 });

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
+import { longTest } from "../../support/long-test.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-run-"));
@@ -123,7 +124,7 @@ describe("--backend tcp, a process for each rank", () => {
     return { status, out: stdout, err: stderr };
   }
 
-  test("prints the results of the simulation by rank", async () => {
+  longTest("prints the results of the simulation by rank", async () => {
     const path = program(
       "processes",
       `const send = comm.alloc("float32", 3).fill(0.1 * (comm.rank + 1));

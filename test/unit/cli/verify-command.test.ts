@@ -8,6 +8,7 @@ import { sim } from "twinccl/sim";
 import { afterAll, describe, expect, test } from "vitest";
 import { backends } from "../../../src/cli/backends.ts";
 import { catalogueRows, programsLine, verifyPrograms } from "../../../src/cli/verify/programs.ts";
+import { longTest } from "../../support/long-test.ts";
 import { isAll } from "../../support/seed.ts";
 import { corrupting } from "../bench/corrupting-backend.ts";
 import { cli } from "./harness.ts";
@@ -27,20 +28,23 @@ function figures(out: string): Record<string, number[]> {
 }
 
 describe("the sweep", () => {
-  test("covers every measured collective, on arbitrary bits where the plan is the same", async () => {
-    const { status, out, err } = await cli(`verify --against sim:seed=7 ${quick} --seed 5`);
-    expect({ status, err }).toEqual({ status: 0, err: "" });
-    expect(out).toMatch(/^# sim against sim:seed=7, 1 to 3 ranks, seed 5\n/);
-    const found = figures(out);
-    expect(Object.keys(found)).toEqual(measuredCollectives.map(({ collective }) => collective));
-    for (const [results = 0, onBits, elements = 0] of Object.values(found)) {
-      expect(results).toBeGreaterThan(0);
-      expect(onBits).toBe(results);
-      expect(elements).toBeGreaterThanOrEqual(0);
-    }
-    const all = Object.values(found).reduce((sum, [results = 0]) => sum + results, 0);
-    expect(out.endsWith(`\nverify: ${all} of ${all} identical\n`)).toBe(true);
-  });
+  longTest(
+    "covers every measured collective, on arbitrary bits where the plan is the same",
+    async () => {
+      const { status, out, err } = await cli(`verify --against sim:seed=7 ${quick} --seed 5`);
+      expect({ status, err }).toEqual({ status: 0, err: "" });
+      expect(out).toMatch(/^# sim against sim:seed=7, 1 to 3 ranks, seed 5\n/);
+      const found = figures(out);
+      expect(Object.keys(found)).toEqual(measuredCollectives.map(({ collective }) => collective));
+      for (const [results = 0, onBits, elements = 0] of Object.values(found)) {
+        expect(results).toBeGreaterThan(0);
+        expect(onBits).toBe(results);
+        expect(elements).toBeGreaterThanOrEqual(0);
+      }
+      const all = Object.values(found).reduce((sum, [results = 0]) => sum + results, 0);
+      expect(out.endsWith(`\nverify: ${all} of ${all} identical\n`)).toBe(true);
+    },
+  );
 
   test("all dtypes and operators, of one collective, at counts that were named", async () => {
     const line = "verify --against sim:seed=1 --collective all-reduce --ranks 2 --counts 0,33";
@@ -50,19 +54,22 @@ describe("the sweep", () => {
     expect(figures(out)).toEqual({ allReduce: [3 * 120, 3 * 120, 3 * 120 * 33] });
   });
 
-  test("every algorithm of the catalogue agrees with the default on exact numbers", async () => {
-    for (const [collective, algorithms] of Object.entries(catalogue)) {
-      for (const name of Object.keys(algorithms).slice(1)) {
-        const line = `verify --against sim:${collective}=${name} --collective ${collective}`;
-        const { status, out } = await cli(`${line} ${quick} --ranks ${isAll ? 5 : 3}`);
-        expect({ name, status, out }).toMatchObject({ name, status: 0 });
-        const [results = 0, onBits] = figures(out)[collective] ?? [];
-        expect(results).toBeGreaterThan(0);
-        const { reduces } = specifications[collective as keyof typeof specifications];
-        expect(onBits).toBe(reduces ? 0 : results);
+  longTest(
+    "every algorithm of the catalogue agrees with the default on exact numbers",
+    async () => {
+      for (const [collective, algorithms] of Object.entries(catalogue)) {
+        for (const name of Object.keys(algorithms).slice(1)) {
+          const line = `verify --against sim:${collective}=${name} --collective ${collective}`;
+          const { status, out } = await cli(`${line} ${quick} --ranks ${isAll ? 5 : 3}`);
+          expect({ name, status, out }).toMatchObject({ name, status: 0 });
+          const [results = 0, onBits] = figures(out)[collective] ?? [];
+          expect(results).toBeGreaterThan(0);
+          const { reduces } = specifications[collective as keyof typeof specifications];
+          expect(onBits).toBe(reduces ? 0 : results);
+        }
       }
-    }
-  });
+    },
+  );
 
   test("names the first element and rank that differ, with both sides' bits", async () => {
     const one = "--collective allReduce --ranks 2 --dtype int8 --op sum --counts 5";
@@ -75,7 +82,7 @@ describe("the sweep", () => {
     expect(out.endsWith("verify: 4 of 6 identical\n")).toBe(true);
   });
 
-  test("finds the wrong bit of every collective that the backend spoils", async () => {
+  longTest("finds the wrong bit of every collective that the backend spoils", async () => {
     const { out } = await cli(`verify --against broken ${quick} --ranks 2`, withBroken);
     const spoiled = [...out.matchAll(/first: (\w+) /g)].map(([, name]) => name);
     const able = measuredCollectives.filter(({ moves, collective }) => {

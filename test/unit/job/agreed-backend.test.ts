@@ -117,24 +117,27 @@ describe.skipIf(fault !== "")(`ranks of a job${fault}`, () => {
     expect(await launched(2, 2, "shared")).toEqual(onTcp(2));
   });
 
-  test("take processes where the GPUs of one host do not suffice, and rank 0 hosts the store", async () => {
-    const port = await freePort();
-    const outcomes = [2, 2, 0].map(async (devices, rank) => {
-      const numbers = { RANK: rank, SIZE: 3, LOCAL_RANK: rank % 2, JOB_ID: "two-hosts" };
-      const network = { ADDRESS: "127.0.0.1", PORT: port };
-      const variables = Object.entries({ ...numbers, ...network });
-      const named = variables.map(([name, value]) => [`TWINCCL_${name}`, String(value)]);
-      const env = { ...process.env, ...machine(devices), ...Object.fromEntries(named) };
-      const child = spawn(process.execPath, [path, "choice"], { env });
-      let out = "";
-      child.stdout.on("data", (chunk) => {
-        out += chunk;
+  longTest(
+    "take processes where the GPUs of one host do not suffice, and rank 0 hosts the store",
+    async () => {
+      const port = await freePort();
+      const outcomes = [2, 2, 0].map(async (devices, rank) => {
+        const numbers = { RANK: rank, SIZE: 3, LOCAL_RANK: rank % 2, JOB_ID: "two-hosts" };
+        const network = { ADDRESS: "127.0.0.1", PORT: port };
+        const variables = Object.entries({ ...numbers, ...network });
+        const named = variables.map(([name, value]) => [`TWINCCL_${name}`, String(value)]);
+        const env = { ...process.env, ...machine(devices), ...Object.fromEntries(named) };
+        const child = spawn(process.execPath, [path, "choice"], { env });
+        let out = "";
+        child.stdout.on("data", (chunk) => {
+          out += chunk;
+        });
+        await once(child, "close");
+        return JSON.parse(out.replace("result ", "")) as Outcome;
       });
-      await once(child, "close");
-      return JSON.parse(out.replace("result ", "")) as Outcome;
-    });
-    expect(await Promise.all(outcomes)).toEqual(onTcp(3));
-  });
+      expect(await Promise.all(outcomes)).toEqual(onTcp(3));
+    },
+  );
 
   test("fail together where one lacks its GPU and NCCL is named alone", async () => {
     const outcomes = await launched(3, 2, "nccl");
@@ -156,7 +159,7 @@ describe.skipIf(fault !== "")(`ranks of a job${fault}`, () => {
     },
   );
 
-  test("that name different backends are refused, each with the choices of all", async () => {
+  longTest("that name different backends are refused, each with the choices of all", async () => {
     for (const outcome of await launched(3, 3, "nccl", "tcp", "nccl")) {
       expect(outcome).toMatchObject({ code: "ERR_COMM_ARG" });
       expect(outcome?.message).toMatch(/ranks 0, 2 +nccl\n +rank 1 +tcp$/m);

@@ -11,6 +11,7 @@ import { limits, type Reply, type Request, replies, requests } from "../../../sr
 import { openOnAllRanks } from "../../../src/job/rebuild.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
 import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { longTest } from "../../support/long-test.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { within } from "../../support/planted.ts";
 import { quickTime } from "../../support/quick-time.ts";
@@ -118,7 +119,7 @@ describe("errors about thousands of ranks", () => {
     expect(error.message.length).toBeLessThan(1_000);
   });
 
-  test("are short where all of them were lost", async () => {
+  longTest("are short where all of them were lost", async () => {
     const sent: Reply[] = [];
     const peer = { label: "rank", send: (reply: Reply) => void sent.push(reply) };
     const members = Array.from(

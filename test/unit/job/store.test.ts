@@ -213,7 +213,7 @@ describe("exchange", () => {
     }
   });
 
-  test("takes more bytes than one value, up to its own limit", async () => {
+  longTest("takes more bytes than one value, up to its own limit", async () => {
     const four = await (await place(4)).joinAll();
     const value = new Uint8Array(2 ** 20).fill(3);
     const all = await Promise.all(four.map((member) => member.exchange("k", value)));

@@ -9,6 +9,7 @@ import {
 } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { longTest } from "../../support/long-test.ts";
 import {
   type Expected,
   expectHealthy,
@@ -281,33 +282,41 @@ describe.concurrent("a stall", () => {
     return reports;
   }
 
-  test("is reported once, with the waiting ranks and the live resources, and never becomes an error", async () => {
-    const reports = await stalls(async (comm, released) => {
-      if (comm.rank === 1) return;
-      const timer = setTimeout(() => undefined, 60_000);
-      await Promise.race([comm.barrier().catch(() => undefined), released]);
-      clearTimeout(timer);
-    });
-    expect(reports).toHaveLength(1);
-    expect(reports[0]?.text).toMatch(
-      /^stalled: rank 0 waits, and only something else can wake it\n/,
-    );
-    expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier/);
-    expect(reports[0]?.text).toMatch(/still alive: .*Timeout/);
-    expect(reports[0]?.alive?.get("Timeout")).toBeGreaterThan(0);
-  }, 30_000);
+  longTest(
+    "is reported once, with the waiting ranks and the live resources, and never becomes an error",
+    async () => {
+      const reports = await stalls(async (comm, released) => {
+        if (comm.rank === 1) return;
+        const timer = setTimeout(() => undefined, 60_000);
+        await Promise.race([comm.barrier().catch(() => undefined), released]);
+        clearTimeout(timer);
+      });
+      expect(reports).toHaveLength(1);
+      expect(reports[0]?.text).toMatch(
+        /^stalled: rank 0 waits, and only something else can wake it\n/,
+      );
+      expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier/);
+      expect(reports[0]?.text).toMatch(/still alive: .*Timeout/);
+      expect(reports[0]?.alive?.get("Timeout")).toBeGreaterThan(0);
+    },
+    30_000,
+  );
 
-  test("is reported when a rank waits for a promise that never resolves", async () => {
-    const reports = await stalls(async (comm, released) => {
-      if (comm.rank === 1) await released;
-      else await comm.barrier().catch(() => undefined);
-    });
-    expect(reports).toHaveLength(1);
-    expect(reports[0]?.text).toMatch(
-      /^stalled: rank 0 waits, and rank 1 runs without making a call\n/,
-    );
-    expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier .*\n {2}rank 1 {2}runs/);
-  }, 30_000);
+  longTest(
+    "is reported when a rank waits for a promise that never resolves",
+    async () => {
+      const reports = await stalls(async (comm, released) => {
+        if (comm.rank === 1) await released;
+        else await comm.barrier().catch(() => undefined);
+      });
+      expect(reports).toHaveLength(1);
+      expect(reports[0]?.text).toMatch(
+        /^stalled: rank 0 waits, and rank 1 runs without making a call\n/,
+      );
+      expect(reports[0]?.text).toMatch(/rank 0 {2}waits in barrier .*\n {2}rank 1 {2}runs/);
+    },
+    30_000,
+  );
 
   test("with a listener that throws aborts the world, also where a hook throws too", async () => {
     const warned: string[] = [];

@@ -19,6 +19,7 @@ import {
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { FailingFiles, type FailureKind } from "../../support/failing-files.ts";
+import { partOf } from "../../support/seed.ts";
 
 /** Shared state of every dtype and odd lengths, all of it made of one number. */
 class Ballast implements Stateful {
@@ -199,58 +200,61 @@ describe("a save that is interrupted", () => {
   /** The numbers of operations of rank 0 and the others; the last one is the first without a failure. */
   const kinds: FailureKind[] = ["before", "torn", "after"];
 
-  test.each(kinds)("at any operation (%s) leaves the earlier one, or is complete", async (kind) => {
-    const size = 3;
-    let struck = 0;
-    for (const dead of [0, 1]) {
-      for (let at = 0; ; at++) {
-        const files = memoryFiles();
-        await run(size, (comm) =>
-          new Checkpoints(comm, files, { keep: 1 }).save(1, everything(10, comm.rank)),
-        );
-        const failing = new FailingFiles(files, at, kind);
-        const saving = run(size, (comm) =>
-          new Checkpoints(comm, comm.rank === dead ? failing : files, { keep: 1 }).save(
-            2,
-            everything(20, comm.rank),
-          ),
-        );
-        const outcome = await saving.catch((error: unknown) => error);
-        if (!failing.struck) {
-          expect(outcome).toHaveLength(size);
-          expect(at).toBeGreaterThan(dead === 0 ? 4 : 0);
-          break;
+  test.each(partOf<FailureKind>(kinds, ["torn"]))(
+    "at any operation (%s) leaves the earlier one, or is complete",
+    async (kind) => {
+      const size = 3;
+      let struck = 0;
+      for (const dead of [0, 1]) {
+        for (let at = 0; ; at++) {
+          const files = memoryFiles();
+          await run(size, (comm) =>
+            new Checkpoints(comm, files, { keep: 1 }).save(1, everything(10, comm.rank)),
+          );
+          const failing = new FailingFiles(files, at, kind);
+          const saving = run(size, (comm) =>
+            new Checkpoints(comm, comm.rank === dead ? failing : files, { keep: 1 }).save(
+              2,
+              everything(20, comm.rank),
+            ),
+          );
+          const outcome = await saving.catch((error: unknown) => error);
+          if (!failing.struck) {
+            expect(outcome).toHaveLength(size);
+            expect(at).toBeGreaterThan(dead === 0 ? 4 : 0);
+            break;
+          }
+          struck++;
+          const error = await failure(Promise.reject(outcome), size);
+          expect(error.ranks).toEqual([dead]);
+          expect(error.message).toMatch(/was killed/);
+          // Whichever it is, it is whole: one number everywhere, on the same ranks and on others.
+          const complete = /is complete/.test(error.message);
+          for (const ranks of [size, 2]) {
+            const found = await load(files, ranks);
+            const step = found[0]!.step;
+            expect([1, 2]).toContain(step);
+            if (complete) expect(step).toBe(2);
+            for (const each of found) expect(each).toMatchObject({ step, number: 10 * step! });
+          }
+          // The list of complete saves holds: also an older one with an interrupted removal.
+          const [listed] = await run(1, (comm) => new Checkpoints(comm, files).list());
+          for (const { save, step } of listed!) {
+            expect((await load(files, 1, { save }))[0]).toMatchObject({ step, number: 10 * step });
+          }
+          const folders = (await files.list("")).sort();
+          // And the next save succeeds, with a number of its own, and tidies up.
+          const [next] = await run(size, (comm) =>
+            new Checkpoints(comm, files, { keep: 1 }).save(3, everything(30, comm.rank)),
+          );
+          expect((await load(files, 1))[0]).toMatchObject({ step: 3, number: 30 });
+          expect(folders).not.toContain(`save-${String(next!.save).padStart(8, "0")}`);
+          expect(await files.list("")).toEqual([`save-${String(next!.save).padStart(8, "0")}`]);
         }
-        struck++;
-        const error = await failure(Promise.reject(outcome), size);
-        expect(error.ranks).toEqual([dead]);
-        expect(error.message).toMatch(/was killed/);
-        // Whichever it is, it is whole: one number everywhere, on the same ranks and on others.
-        const complete = /is complete/.test(error.message);
-        for (const ranks of [size, 2]) {
-          const found = await load(files, ranks);
-          const step = found[0]!.step;
-          expect([1, 2]).toContain(step);
-          if (complete) expect(step).toBe(2);
-          for (const each of found) expect(each).toMatchObject({ step, number: 10 * step! });
-        }
-        // The list of complete saves holds: also an older one with an interrupted removal.
-        const [listed] = await run(1, (comm) => new Checkpoints(comm, files).list());
-        for (const { save, step } of listed!) {
-          expect((await load(files, 1, { save }))[0]).toMatchObject({ step, number: 10 * step });
-        }
-        const folders = (await files.list("")).sort();
-        // And the next save succeeds, with a number of its own, and tidies up.
-        const [next] = await run(size, (comm) =>
-          new Checkpoints(comm, files, { keep: 1 }).save(3, everything(30, comm.rank)),
-        );
-        expect((await load(files, 1))[0]).toMatchObject({ step: 3, number: 30 });
-        expect(folders).not.toContain(`save-${String(next!.save).padStart(8, "0")}`);
-        expect(await files.list("")).toEqual([`save-${String(next!.save).padStart(8, "0")}`]);
       }
-    }
-    expect(struck).toBeGreaterThan(5);
-  });
+      expect(struck).toBeGreaterThan(5);
+    },
+  );
 
   test("is refused by name on request", async () => {
     const files = memoryFiles();

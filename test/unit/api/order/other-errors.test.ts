@@ -2,6 +2,7 @@
 import { type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { longTest } from "../../../support/long-test.ts";
 import { within } from "../../../support/planted.ts";
 import {
   backends,
@@ -173,7 +174,7 @@ test("a deadlock ends calls of all communicators together: none is done in betwe
   expect(seen).toEqual([{ codes: [dead, dead] }, { codes: [dead, dead] }, { codes: [dead] }]);
 });
 
-test("thousands of communicators and calls leave nothing behind", async () => {
+longTest("thousands of communicators and calls leave nothing behind", async () => {
   const world = await createWorld({ backend: sim(), size: 2 });
   const used: number[] = [];
   await world.run(async (comm) => {

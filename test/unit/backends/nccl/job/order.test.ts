@@ -2,6 +2,7 @@
 import { CallOrderError, CommTimeoutError } from "twinccl";
 import { expect, test } from "vitest";
 import { fakeGpus } from "../../../../support/fake-gpus/index.ts";
+import { longTest } from "../../../../support/long-test.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
 
 const caught = (op: PromiseLike<unknown>): Promise<unknown> =>
@@ -95,7 +96,7 @@ test("calls in one order on all ranks are late for another reason", async () => 
   await closeAll(joined);
 });
 
-test("a late call of another communicator keeps its own cause", async () => {
+longTest("a late call of another communicator keeps its own cause", async () => {
   const joined = await joinAll(2, undefined, fakeGpus());
   const errors = await onAll(joined, async ({ comm }: Joined) => {
     const own = { color: 0, stream: "own" } as const;

@@ -12,6 +12,6 @@ test("no answer is contradicted by a call", async () => {
       const { answers } = invariance(questionOf(drawn, algorithms));
       expect(await judge(drawn, answers[0] as Answer)).toBeUndefined();
     },
-    1500,
+    500,
   );
 });
