@@ -46,7 +46,7 @@ async function measuredProcesses(context: Context): Promise<BenchDocument | stri
     await startRanks(command, { err, main: context.main });
     return JSON.parse(stdout.text) as BenchDocument;
   } catch (error) {
-    // A rank that fails prints its error; of one that could not start the launcher tells.
+    // A rank that fails prints its error; the launcher prints why one did not start.
     const lines = stderr.text.split("\n").filter((line) => line !== "");
     return lines.find((line) => line.includes("Error: ")) ?? lines.at(-1) ?? String(error);
   } finally {

@@ -75,7 +75,7 @@ export async function joinLaunched<Found, Opened>(
   }
 }
 
-/** Reason that the other ranks hear too; any other error is this rank's own. */
+/** The reason also goes to the other ranks; any other error is this rank's own. */
 function unavailability(error: unknown): BackendUnavailableError {
   if (error instanceof BackendUnavailableError) return error;
   throw error;

@@ -1,6 +1,6 @@
 /**
  * Draws a trace as a timeline in virtual time: one band per rank, with its ports and its work, and arrows for messages. Without
- * messages, bars have labels, and a legend tells work by the first word of its name.
+ * messages, bars have labels, and a legend sorts work by the first word of its name.
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */

@@ -14,7 +14,7 @@ import { jobTimes } from "./job-times.ts";
 import { type Library, libraryIn } from "./library.ts";
 import { decimal, type PredictOptions } from "./options.ts";
 
-/** Largest world that follows NCCL without being asked for. */
+/** Largest world that follows NCCL without an option. */
 const maxDefaultRanks = 8;
 
 /** Runs the program, prints its times, and draws its ranks. */
