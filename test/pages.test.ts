@@ -1,6 +1,7 @@
 /** The pages name only files and symbols that exist, and hold the speeds of the result files. */
 import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { linksIn } from "./support/page-links.ts";
@@ -68,6 +69,20 @@ describe.each(pages)("%s", (page) => {
     const missing = linksIn(page, markdown).filter((path) => !exists(path) && path !== "");
     expect(missing).toEqual([]);
   });
+});
+
+test.each(["README.md", "ARCHITECTURE.md"])("%s has at most 130 lines", (page) => {
+  expect(read(page).trimEnd().split("\n").length).toBeLessThanOrEqual(130);
+});
+
+test("folders of src with more than ten files have a README", () => {
+  const unmapped = [...folders].filter((folder) => {
+    const files = tracked.filter((path) => dirname(path) === folder && path.endsWith(".ts"));
+    return (
+      folder.startsWith("src/") && files.length > 10 && !tracked.includes(`${folder}/README.md`)
+    );
+  });
+  expect(unmapped).toEqual([]);
 });
 
 test("ARCHITECTURE.md names symbols that exist", () => {
