@@ -33,8 +33,8 @@ export interface NcclPlannerOptions {
   /** The topology of a number of ranks. Throws for more than there are devices. */
   readonly topology: (ranks: number) => Topology;
   readonly settings: NcclSettings;
-  /** The variables that force algorithms and protocols. */
-  readonly environment: Pick<NcclEnvironment, "forced">;
+  /** The algorithms and protocols that variables force; `undefined` without variables. */
+  readonly forced: NcclEnvironment["forced"] | undefined;
 }
 
 /** Plans cached; the oldest is evicted first. */
@@ -72,7 +72,7 @@ export class NcclPlanner {
     const key = `${collective}/${ranks}/${root}/${dtype}/${operator}/${count}${at}`;
     const found = this.#plans.get(key);
     if (found !== undefined) return found;
-    const { library, topology, settings, environment } = this.#options;
+    const { library, topology, settings, forced } = this.#options;
     const request = {
       version: library.version,
       topology: topology(ranks),
@@ -81,7 +81,7 @@ export class NcclPlanner {
       op,
       count,
       settings,
-      forced: environment.forced(collective),
+      forced: forced?.(collective),
       symmetric,
     };
     const plan = new NcclCallPlan(

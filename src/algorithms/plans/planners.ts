@@ -78,9 +78,9 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const { rings, variables, ...settings } = pin;
   const topology = pinned(machineOf(options.topology ?? unnamed.topology), rings);
   const library = followed(like ?? unnamed.library);
-  const environment = ncclEnvironment(variables ?? {});
+  const forced = variables && ncclEnvironment(variables).forced;
   const nccl = sharedNcclPlanner(options, library, () => {
-    return new NcclPlanner({ library, topology, settings, environment });
+    return new NcclPlanner({ library, topology, settings, forced });
   });
   const catalogue = new CataloguePlanner(algorithms);
   const profile = profileOf(options, library);

@@ -4,6 +4,7 @@ import {
   explainCall,
   type Layout,
   type Link,
+  type LinkModel,
   linkModel,
   linkOf,
   namesOf,
@@ -230,14 +231,14 @@ export class SimSession implements Session {
     set: CallSet,
   ): CallTimes {
     const { link, planner } = this.#settings;
-    const model = linkModel(link ?? linkOf(), bytes);
+    const model = (): LinkModel => linkModel(link ?? linkOf(), bytes);
     const time = link === undefined ? planner.time(question, countsOf(set)) : undefined;
     if (time !== undefined) {
-      return new MachineTimes(time, () => ({ program: plan.program, layout, model }));
+      return new MachineTimes(time, () => ({ program: plan.program, layout, model: model() }));
     }
     const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
     this.#times.set(layout, known);
-    const times = known.get(bytes) ?? new LinkTimes(plan.program, layout, model);
+    const times = known.get(bytes) ?? new LinkTimes(plan.program, layout, model());
     known.set(bytes, times);
     return times;
   }
