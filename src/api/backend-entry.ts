@@ -43,8 +43,15 @@ export type {
   WriteFault,
 } from "./backend.ts";
 export { asJobSession, inRankOrder, isQueueing } from "./backend.ts";
-export { bufferOver, type MemoryOwner, memoryOf, overlapBytes } from "./buffer.ts";
+export {
+  bufferOver,
+  type MemoryOwner,
+  memoryOf,
+  overlapBytes,
+  type PlacedCall,
+  type SymmetricPlace,
+  symmetricPlace,
+} from "./buffer.ts";
 export { questionPlace } from "./explanation.ts";
 export type { Memory } from "./memory.ts";
 export { reduceOpName } from "./reduce-op.ts";
-export { type PlacedCall, type SymmetricPlace, symmetricPlace } from "./symmetric.ts";

@@ -4,10 +4,15 @@
  * NCCL calls a mismatch undefined behaviour. Here it is an error on every rank, found before a byte moves.
  */
 import type { CallDigest, CommInfo, JobSession, RankCall } from "../backend.ts";
-import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
+import {
+  type Allocation,
+  allocationOf,
+  type DeviceBuffer,
+  reachedBuffers,
+  symmetricPlace,
+} from "../buffer.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
-import { reachedBuffers, symmetricPlace } from "../symmetric.ts";
 import { postedFacts } from "./failures.ts";
 import type { Posting, Prepared, SignatureField } from "./posting.ts";
 import type { MatchedPair, PendingCollective } from "./queues.ts";

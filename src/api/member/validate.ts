@@ -11,6 +11,7 @@ import {
   createBuffer,
   DeviceBuffer,
   overlapBytes,
+  symmetricPlace,
 } from "../buffer.ts";
 import type { CallOptions, Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
@@ -20,7 +21,6 @@ import { hostBytes } from "../host-array.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
-import { symmetricPlace } from "../symmetric.ts";
 import { argumentNames, inPlaceOf } from "./argument-names.ts";
 
 /** The names that each call takes. */

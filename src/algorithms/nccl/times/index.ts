@@ -1,13 +1,5 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
 
-export {
-  type CallChoice,
-  type CallTime,
-  choiceOf,
-  choiceOfCall,
-  extrapolationOf,
-  timeOf,
-} from "./answer.ts";
 export { type TimedCall, timedPlan } from "./call.ts";
 export { timedExchange } from "./exchange.ts";
 export {
@@ -34,4 +26,13 @@ export type {
   MeasuredRange,
 } from "./profile.ts";
 export { checkedProfile, machineProfiles, parseProfile } from "./profile-file.ts";
-export { type TimedQuestion, testedBytes } from "./question.ts";
+export {
+  type CallChoice,
+  type CallTime,
+  choiceOf,
+  choiceOfCall,
+  extrapolationOf,
+  type TimedQuestion,
+  testedBytes,
+  timeOf,
+} from "./question.ts";
