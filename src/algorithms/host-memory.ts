@@ -1,5 +1,5 @@
 /** Host memory as the memory of a rank: with an address of its own, and as lanes for folds. */
-import type { Memory } from "../api/backend-entry.ts";
+import type { Memory, RankDevice } from "../api/backend-entry.ts";
 import { bytesOf, type DType, dtypeInfo, InvalidArgumentError } from "../api/index.ts";
 import { type FloatDType, type Lanes, lanesOf, numberToBits } from "./arithmetic/index.ts";
 
@@ -102,8 +102,70 @@ export class AddressSpace {
   }
 }
 
+/** A rank's device whose memory is the host's: allocated in one piece, or a program's TypedArray in place. */
+export class HostDevice implements RankDevice {
+  /** Such as `tcp:3`. */
+  readonly name: string;
+  readonly #rank: number;
+  readonly #addresses: AddressSpace;
+
+  /** The device of world rank `rank` of a backend. The ranks of one process share their addresses. */
+  constructor(backend: string, rank: number, addresses: AddressSpace) {
+    this.name = `${backend}:${rank}`;
+    this.#rank = rank;
+    this.#addresses = addresses;
+  }
+
+  /** There are no streams. */
+  streamOf(): undefined {
+    return undefined;
+  }
+
+  /**
+   * New memory of zeros, symmetric or not.
+   *
+   * @throws InvalidArgumentError for more bytes than the host gives in one piece.
+   */
+  allocate(byteLength: number): Memory {
+    const ptr = this.#addresses.reserve(byteLength);
+    try {
+      return this.create(ptr, byteLength);
+    } catch (cause) {
+      if (!(cause instanceof RangeError)) throw cause;
+      throw allocationError(this.#rank, this.name, byteLength, cause);
+    }
+  }
+
+  /** The memory at a new address; throws a `RangeError` for too many bytes. */
+  protected create(ptr: bigint, byteLength: number): Memory {
+    return allocateHost(this.name, ptr, byteLength);
+  }
+
+  /** There is no device memory of the program's own. */
+  adopt(_ptr: bigint, _byteLength: number): Memory | undefined {
+    return undefined;
+  }
+
+  /** The memory of a TypedArray of the program, the same object every time. */
+  borrow(buffer: ArrayBufferLike): Memory {
+    return this.#addresses.borrow(this.name, buffer);
+  }
+}
+
+/**
+ * The devices of all ranks of a world in this process, by rank: for backends on the memory of the host. Their memories are
+ * `HostMemory`, at addresses that no other one of the world has. A TypedArray of several ranks is the same memory on all.
+ *
+ * @example
+ * const devices = hostDevices("mine", size);
+ */
+export function hostDevices(backend: string, size: number): RankDevice[] {
+  const addresses = new AddressSpace();
+  return Array.from({ length: size }, (_, rank) => new HostDevice(backend, rank, addresses));
+}
+
 /** The error for more memory than the host gives in one piece. */
-export function allocationError(rank: number, device: string, byteLength: number, cause: unknown) {
+function allocationError(rank: number, device: string, byteLength: number, cause: unknown) {
   return new InvalidArgumentError(
     {
       headline: `alloc: ${byteLength} bytes are more than this host gives in one piece`,

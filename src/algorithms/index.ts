@@ -99,11 +99,14 @@ export {
 } from "./invariance/index.ts";
 export {
   allToAllvBlocks,
+  type BlockInput,
   type Blocks,
   type CallShape,
   type ChunkTable,
   type Layout,
   layoutOf,
+  type OutputBlock,
+  outputsOf,
   packed,
   rowBlocks,
 } from "./layout.ts";

@@ -1,6 +1,7 @@
 /** The elements of a program's chunks: the layout of a call's buffers. */
-import { overlapBytes, type RankCall } from "../api/backend-entry.ts";
-import { specifications } from "../api/collectives/index.ts";
+import { overlapBytes, type RankCall, type Work } from "../api/backend-entry.ts";
+import { type SpecifiedCollective, specifications } from "../api/collectives/index.ts";
+import type { DeviceBuffer, ReduceOp } from "../api/index.ts";
 import { none, type Program } from "./program.ts";
 
 /** First element and length of every chunk of one buffer. */
@@ -71,6 +72,59 @@ export function inputBlocks({ sendCounts, sendOffsets, send, count }: RankCall):
 export function outputBlocks({ recvCounts, recvOffsets, recv, count }: RankCall): Blocks {
   if (recvCounts === undefined) return packed(recv === undefined ? [] : [count]);
   return { counts: recvCounts, offsets: recvOffsets ?? packed(recvCounts).offsets };
+}
+
+/** A block of an output, in elements of its buffer, and the input blocks that it is made of. */
+export interface OutputBlock {
+  readonly buffer: DeviceBuffer;
+  /** Its first element. */
+  readonly start: number;
+  /** Its length, and that of each input block. */
+  readonly count: number;
+  /** True for a fold of the inputs, which are in the order of ranks; false for a copy of the only one. */
+  readonly reduces: boolean;
+  readonly inputs: readonly BlockInput[];
+}
+
+/** An input block, and the operator of its rank: of a pre-multiplied sum each rank has its own. */
+export interface BlockInput {
+  readonly buffer: DeviceBuffer;
+  /** Its first element. */
+  readonly start: number;
+  readonly op: ReduceOp | undefined;
+}
+
+/**
+ * The blocks that a call of all ranks, or an exchange of messages, writes: for backends with all ranks in one process. Blocks
+ * without elements are left out. An output may lie on an input of the same work.
+ *
+ * @example
+ * for (const { buffer, start, count, reduces, inputs } of outputsOf(work)) fold(inputs);
+ */
+export function outputsOf(work: Work): OutputBlock[] {
+  if ("transfers" in work) {
+    return work.transfers.flatMap(({ send, recv }) => {
+      if (send.send === undefined || recv.recv === undefined || recv.count === 0) return [];
+      const inputs = [{ buffer: send.send, start: 0, op: undefined }];
+      return { buffer: recv.recv, start: 0, count: recv.count, reduces: false, inputs };
+    });
+  }
+  const { collective, calls } = work;
+  const { expected, outBlocks, reduces } = specifications[collective as SpecifiedCollective];
+  const ranks = calls.length;
+  return calls.flatMap(({ rank, root, count: each, recv, recvCounts, recvOffsets }) => {
+    if (recv === undefined) return [];
+    const outputs = Array.from({ length: outBlocks(ranks, rank, root) }, (_, block) => {
+      const inputs = expected(ranks, rank, block, root).map((from): BlockInput => {
+        const { send, sendOffsets, count, op } = calls[from.rank] as RankCall;
+        const start = sendOffsets?.[from.block] ?? from.block * count;
+        return { buffer: send as DeviceBuffer, start, op };
+      });
+      const start = recvOffsets?.[block] ?? block * each;
+      return { buffer: recv, start, count: recvCounts?.[block] ?? each, reduces, inputs };
+    });
+    return outputs.filter(({ count }) => count > 0);
+  });
 }
 
 /** True when the output of a call overlaps its input. */

@@ -24,7 +24,7 @@ worldsConform({
   backend: host,
   sizes: someSizes,
   capabilities: {
-    hostArrays: false,
+    hostArrays: true,
     virtualTime: false,
     deterministic: true,
     symmetricMemory: false,

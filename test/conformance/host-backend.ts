@@ -1,70 +1,35 @@
 /** A backend on the memory of this process: every collective, folded in the order of ranks. */
-import { bytesOf, type DeviceBuffer, type SpecifiedCollective, specifications } from "twinccl";
-import { explainInRankOrder, foldFor, lanesOf } from "twinccl/algorithms";
-import type { Backend, CallSet, Exchange, RankCall, RankDevice } from "twinccl/backend";
-import { inRankOrder, memoryOf } from "twinccl/backend";
-import { HostMemory } from "twinccl/sim";
+import { bytesOf } from "twinccl";
+import type { OutputBlock } from "twinccl/algorithms";
+import { explainInRankOrder, foldFor, lanesOf, outputsOf } from "twinccl/algorithms";
+import { type Backend, inRankOrder, memoryOf, type Work } from "twinccl/backend";
+import { type HostMemory, hostDevices } from "twinccl/sim";
 
-/** The bytes of a buffer. */
-function bytesIn(buffer: DeviceBuffer): Uint8Array {
-  const memory = memoryOf(buffer) as HostMemory;
-  return new Uint8Array(memory.buffer, buffer.byteOffset, buffer.byteLength);
-}
-
-/** First element and length of a block: a v-form gives both, every other call has blocks of `count`. */
-function blockOf(call: RankCall, side: "send" | "recv", block: number): [number, number] {
-  const [counts, offsets] = [call[`${side}Counts`], call[`${side}Offsets`]];
-  return [offsets?.[block] ?? block * call.count, counts?.[block] ?? call.count];
-}
-
-/** Makes every output block of every rank out of the input blocks that its specification names. */
-function collect({ collective, calls }: CallSet): void {
-  const { expected, outBlocks, reduces } = specifications[collective as SpecifiedCollective];
-  const ranks = calls.length;
-  // Copies, because an output may lie on an input.
-  const inputs = calls.map(({ send }) => send && bytesIn(send).slice());
-  for (const { rank, root, recv, dtype } of calls) {
-    if (recv === undefined || dtype === undefined) continue;
-    // A fold for each rank: scalars of a pre-multiplied sum may differ.
-    const folds = calls.map(({ op = "sum" }) => foldFor(dtype, op, ranks, "fused"));
-    for (let block = 0; block < outBlocks(ranks, rank, root); block++) {
-      const [start, count] = blockOf(calls[rank]!, "recv", block);
-      if (count === 0) continue;
-      const result = new Uint8Array(count * bytesOf(dtype));
-      const lanes = lanesOf(dtype, result.buffer, 0, result.length);
-      for (const [hop, from] of expected(ranks, rank, block, root).entries()) {
-        const { buffer, length } = inputs[from.rank]!;
-        const input = lanesOf(dtype, buffer, 0, length);
-        const [at] = blockOf(calls[from.rank]!, "send", from.block);
-        if (hop === 0) folds[from.rank]!.begin(lanes, 0, input, at, count);
-        else folds[from.rank]!.addContribution(lanes, 0, input, at, count);
-      }
-      // One rank alone copies, unless it multiplies.
-      if (reduces && (ranks > 1 || folds[0]!.scales)) folds[0]!.finish(lanes, 0, count);
-      bytesIn(recv).set(result, start * bytesOf(dtype));
-    }
+/** The bytes of an output block: a copy of its input, or the fold of its inputs. */
+function bytesIn({ buffer, count, reduces, inputs }: OutputBlock): Uint8Array {
+  const { dtype } = buffer;
+  const bytes = new Uint8Array(count * bytesOf(dtype));
+  const value = lanesOf(dtype, bytes.buffer, 0, bytes.length);
+  // A fold for each rank: scalars of a pre-multiplied sum may differ.
+  const folds = inputs.map(({ op = "sum" }) => foldFor(dtype, op, inputs.length, "fused"));
+  for (const [hop, input] of inputs.entries()) {
+    const lanes = (memoryOf(input.buffer) as HostMemory).lanes(dtype);
+    const at = input.buffer.byteOffset / bytesOf(dtype) + input.start;
+    if (hop === 0) folds[hop]!.begin(value, 0, lanes, at, count);
+    else folds[hop]!.addContribution(value, 0, lanes, at, count);
   }
+  // One rank alone copies, unless it multiplies.
+  if (reduces && (inputs.length > 1 || folds[0]!.scales)) folds[0]!.finish(value, 0, count);
+  return bytes;
 }
 
-/** Copies messages. All are under way at once: every send is read before a receive is written. */
-function exchange({ transfers }: Exchange): void {
-  const sent = transfers.map(({ send }) => bytesIn(send.send!).slice());
-  for (const [i, { recv }] of transfers.entries()) bytesIn(recv.recv!).set(sent[i]!);
-}
-
-/** The device of a rank: addresses count from a base of its own. */
-function deviceOf(rank: number): RankDevice {
-  const name = `host:${rank}`;
-  let next = BigInt(rank + 1) << 48n;
-  const allocate = (bytes: number): HostMemory => {
-    const memory = new HostMemory(name, next, new ArrayBuffer(bytes), false);
-    next += BigInt(bytes + 1);
-    return memory;
-  };
-  const none = (): never => {
-    throw new Error("without capabilities.hostArrays no TypedArray is borrowed");
-  };
-  return { name, streamOf: nothing, allocate, adopt: () => undefined, borrow: none };
+/** Runs a call or messages. All blocks are read before one is written: an output may lie on an input. */
+function execute(work: Work): void {
+  const outputs = outputsOf(work);
+  const contents = outputs.map(bytesIn);
+  for (const [i, { buffer, start }] of outputs.entries()) {
+    memoryOf(buffer).write(buffer.byteOffset + start * bytesOf(buffer.dtype), contents[i]!);
+  }
 }
 
 const nothing = (): undefined => undefined;
@@ -74,14 +39,14 @@ export const host = (): Backend => ({
   name: "host",
   probe: () => ({ ok: true, reason: "needs nothing" }),
   open: async ({ size }) => {
-    const localRanks = Array.from({ length: size }, (_, rank) => rank);
-    const devices = localRanks.map(deviceOf);
-    const can = { hostArrays: false, virtualTime: false, symmetricMemory: false };
-    const capabilities = { ...can, deterministic: true };
+    const devices = hostDevices("host", size);
+    const can = { hostArrays: true, deterministic: true };
+    const capabilities = { ...can, virtualTime: false, symmetricMemory: false };
+    const localRanks = [...devices.keys()];
     return {
       info: { backend: "host", size, localRanks, capabilities, timeoutMs: undefined },
       device: (rank) => devices[rank]!,
-      execute: (work) => ("transfers" in work ? exchange(work) : collect(work)),
+      execute,
       explain: explainInRankOrder,
       estimate: () => 0,
       scheduler: inRankOrder(size),

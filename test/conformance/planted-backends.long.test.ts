@@ -10,7 +10,7 @@ import { expect, test } from "vitest";
 import { host } from "./host-backend.ts";
 
 const capabilities = {
-  hostArrays: false,
+  hostArrays: true,
   virtualTime: false,
   deterministic: true,
   symmetricMemory: false,
@@ -108,6 +108,7 @@ test("offsets of receive buffers that are ignored fail the cases that name offse
     "gathers blocks at every root, where offsets say",
     "gathers blocks at all ranks, where offsets say",
     "exchanges blocks of all ranks, where offsets say",
+    "takes TypedArrays in place of buffers",
     "runs the calls of a group at once",
     "replays recorded calls with new contents",
     "runs calls of the communicators of a split, in the order of its keys",
@@ -122,6 +123,7 @@ test("offsets of send buffers that are ignored fail the cases that name offsets"
     "copies bytes, NaN payloads included, for every dtype",
     "scatters blocks from every root, where offsets say",
     "exchanges blocks of all ranks, where offsets say",
+    "takes TypedArrays in place of buffers",
     "runs whole programs, with every collective, form and placement",
   ]);
 });
@@ -151,6 +153,7 @@ test("blocks of a scatter in the wrong order fail the case that names it", async
   };
   expect(await failures(() => planted({ after }))).toEqual([
     "scatters blocks from every root, where offsets say",
+    "takes TypedArrays in place of buffers",
     "runs whole programs, with every collective, form and placement",
   ]);
 });

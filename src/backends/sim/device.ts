@@ -1,50 +1,30 @@
 /** The devices of a simulated world: each allocates for its rank, at addresses that no other allocation of the world has. */
 
-import { AddressSpace, allocateHost, allocationError } from "../../algorithms/host-memory.ts";
-import type { Memory, RankDevice } from "../../api/backend-entry.ts";
+import { AddressSpace, HostDevice } from "../../algorithms/host-memory.ts";
+import type { Memory } from "../../api/backend-entry.ts";
 import type { Executor } from "./executor.ts";
 import { PhantomMemory } from "./memory.ts";
 
-/** The device of one simulated rank. */
-export class SimDevice implements RankDevice {
-  readonly name: string;
-  readonly #rank: number;
-  readonly #addresses: AddressSpace;
+/** The device of one simulated rank: its memory is the executor's, or the host's where the executor has none. */
+export class SimDevice extends HostDevice {
   readonly #executor: Executor;
   readonly #phantom: boolean;
 
   constructor(rank: number, addresses: AddressSpace, executor: Executor, phantom: boolean) {
-    this.name = `sim:${rank}`;
-    this.#rank = rank;
-    this.#addresses = addresses;
+    super("sim", rank, addresses);
     this.#executor = executor;
     this.#phantom = phantom;
   }
 
-  streamOf(): undefined {
-    return undefined;
-  }
-
-  allocate(byteLength: number): Memory {
+  protected override create(ptr: bigint, byteLength: number): Memory {
     const { name } = this;
-    const ptr = this.#addresses.reserve(byteLength);
     if (this.#phantom) return new PhantomMemory(name, ptr, byteLength);
-    try {
-      const allocated = this.#executor.allocate?.(name, ptr, byteLength);
-      return allocated ?? allocateHost(name, ptr, byteLength);
-    } catch (cause) {
-      if (!(cause instanceof RangeError)) throw cause;
-      throw allocationError(this.#rank, name, byteLength, cause);
-    }
+    return this.#executor.allocate?.(name, ptr, byteLength) ?? super.create(ptr, byteLength);
   }
 
   /** Memory of the executor; `undefined` where the executor has none. */
-  adopt(ptr: bigint, byteLength: number): Memory | undefined {
+  override adopt(ptr: bigint, byteLength: number): Memory | undefined {
     return this.#executor.adopt?.(this.name, ptr, byteLength);
-  }
-
-  borrow(buffer: ArrayBufferLike): Memory {
-    return this.#addresses.borrow(this.name, buffer);
   }
 }
 

@@ -9,7 +9,7 @@ import { assertSimOptions, type SimOptions } from "./options.ts";
 import { SimSession } from "./session.ts";
 import { WorldTrace } from "./trace.ts";
 
-export { HostMemory } from "../../algorithms/host-memory.ts";
+export { HostMemory, hostDevices } from "../../algorithms/host-memory.ts";
 export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
 export type { BoundBuffer, BoundCall, Executor, SimMemory } from "./executor.ts";
 export { cpu } from "./executors/cpu.ts";

@@ -1,10 +1,5 @@
 /** An open rank: runs its part of each complete call over connections to the other ranks. */
-import {
-  AddressSpace,
-  allocateHost,
-  allocationError,
-  HostMemory,
-} from "../../algorithms/host-memory.ts";
+import { AddressSpace, HostDevice, HostMemory } from "../../algorithms/host-memory.ts";
 import {
   execute,
   explainCall,
@@ -28,7 +23,6 @@ import {
   type Exchange,
   inRankOrder,
   type JobSession,
-  type Memory,
   memoryOf,
   type PeerProcesses,
   type RankCall,
@@ -123,7 +117,7 @@ export class TcpSession implements Session {
       timeoutMs,
     };
     this.scheduler = inRankOrder(size);
-    this.#device = new HostDevice(info.local[0] as number);
+    this.#device = new HostDevice("tcp", info.local[0] as number, new AddressSpace());
     this.#alive.unref();
     this.#open(info);
     peers.onEnd = (rank, reason) => this.#connectionEnded(rank, reason);
@@ -360,40 +354,6 @@ export class TcpJobSession extends TcpSession implements JobSession {
 
   rejoin(without: readonly number[] | undefined): Promise<Session> {
     return this.#job.rejoin(without, () => this.endGeneration());
-  }
-}
-
-/** Host memory as a device. */
-class HostDevice implements RankDevice {
-  readonly name: string;
-  readonly #rank: number;
-  readonly #addresses = new AddressSpace();
-
-  constructor(rank: number) {
-    this.name = `tcp:${rank}`;
-    this.#rank = rank;
-  }
-
-  streamOf(): undefined {
-    return undefined;
-  }
-
-  allocate(byteLength: number): Memory {
-    const { name } = this;
-    try {
-      return allocateHost(name, this.#addresses.reserve(byteLength), byteLength);
-    } catch (cause) {
-      if (!(cause instanceof RangeError)) throw cause;
-      throw allocationError(this.#rank, name, byteLength, cause);
-    }
-  }
-
-  adopt(): undefined {
-    return undefined;
-  }
-
-  borrow(buffer: ArrayBufferLike): Memory {
-    return this.#addresses.borrow(this.name, buffer);
   }
 }
 
