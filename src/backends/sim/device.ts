@@ -2,8 +2,8 @@
 
 import { AddressSpace, HostDevice } from "../../algorithms/host-memory.ts";
 import type { Memory } from "../../api/backend-entry.ts";
-import type { Executor } from "./executor.ts";
-import { PhantomMemory } from "./memory.ts";
+import { UnsupportedError } from "../../api/index.ts";
+import type { Executor, SimMemory } from "./executor.ts";
 
 /** The device of one simulated rank: its memory is the executor's, or the host's where the executor has none. */
 export class SimDevice extends HostDevice {
@@ -34,5 +34,44 @@ export function simDevices(size: number, executor: Executor, phantom: boolean): 
   return Array.from(
     { length: size },
     (_, rank) => new SimDevice(rank, addresses, executor, phantom),
+  );
+}
+
+/** Memory of a simulated device without contents. */
+class PhantomMemory implements SimMemory {
+  readonly phantom = true;
+  readonly borrowed = false;
+  readonly device: string;
+  readonly ptr: bigint;
+  readonly byteLength: number;
+
+  constructor(device: string, ptr: bigint, byteLength: number) {
+    this.device = device;
+    this.ptr = ptr;
+    this.byteLength = byteLength;
+  }
+
+  write(): void {
+    throw noContents("write", this.device);
+  }
+
+  read(): void {
+    throw noContents("read", this.device);
+  }
+
+  /** Does nothing: contents could never be read. */
+  fill(): void {}
+
+  fingerprint(): number {
+    throw noContents("fingerprint", this.device);
+  }
+
+  free(): void {}
+}
+
+function noContents(action: string, device: string): UnsupportedError {
+  return new UnsupportedError(
+    { headline: `${action}: memory of ${device} has a size and no contents` },
+    { field: "phantom" },
   );
 }
