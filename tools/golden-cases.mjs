@@ -29,13 +29,22 @@ const values = options({
       default: "all",
       help: "over hosts: calls that NCCL chooses for, such with a forced algorithm, or both",
     },
+    least: {
+      is: whole(1),
+      help: "over hosts: least bytes that a rank sends, instead of switch points",
+    },
+    most: { is: whole(1), help: "with --least: most bytes that a rank sends" },
+    sensitive: {
+      help: "over hosts: sums and products of floats with moderate exponents alone",
+    },
     environments: { is: listOf(plain("NAME")), default: "plain,ch1,sym", help: "set-ups of NCCL" },
   },
 });
-if (values.out === undefined) {
-  process.stderr.write("golden-cases: name the file: --out cases.jsonl\n");
+const refuse = (why) => {
+  process.stderr.write(`golden-cases: ${why}\n`);
   process.exit(2);
-}
+};
+if (values.out === undefined) refuse("name the file: --out cases.jsonl");
 
 const types = {
   ...{ i8: 1, u8: 1, i32: 4, u32: 4, i64: 8, u64: 8 },
@@ -56,12 +65,18 @@ const machine = isGraph
   ? { xml: readFileSync(values.machine, "utf8"), ...(values.cpu === "amd" && { cpu: values.cpu }) }
   : values.machine;
 if (!isGraph && !Object.hasOwn(topologies, machine)) {
-  process.stderr.write(
-    `golden-cases: --machine: found "${machine}", needs h200x8, h200-hosts or a graph file\n`,
-  );
-  process.exit(2);
+  refuse(`--machine: found "${machine}", needs h200x8, h200-hosts or a graph file`);
 }
 const topologyOf = isGraph ? graphTopology(machine) : topologies[machine];
+if (!isSpread && (values.least ?? values.most ?? values.sensitive) !== false) {
+  refuse("--least, --most and --sensitive go with hosts: --machine h200-hosts or a graph file");
+}
+if ((values.least === undefined) !== (values.most === undefined)) {
+  refuse("--least and --most go together");
+}
+if (values.most < values.least) {
+  refuse(`--most: found ${values.most}, needs at least the bytes of --least ${values.least}`);
+}
 const hostSetups = ["Ring-LL", "Ring-Simple", "Tree-LL", "Tree-Simple", "PAT-Simple"].concat(
   isGraph ? ["Ring-LL128", "Tree-LL128"] : [],
 );
@@ -102,9 +117,13 @@ function switchesOf(collective, ranks) {
   return found;
 }
 
-/** Bytes at and beside a switch point, a number of channels or a chunk; of one block for a reduce-scatter. */
+/** Elements beside a switch point, a number of channels or a chunk, or of `--least` to `--most` bytes; of a block for a reduce-scatter. */
 function hostCount(coll, n, elementBytes) {
   const blocks = coll === "reduceScatter" ? n : 1;
+  if (values.least !== undefined) {
+    const bytes = values.least + below(values.most - values.least + 1);
+    return Math.max(1, Math.floor(bytes / blocks / elementBytes));
+  }
   const edges = switchesOf(coll, n);
   const channel = pick([16_384, 32_768, 4096, 4096 * n, 65_536]) * (1 + below(4));
   const at = chance(2) && edges.length > 0 ? pick(edges) : chance(2) ? channel : 1 + below(400_000);
@@ -124,19 +143,17 @@ function drawHostCase() {
   let coll = pick(["allReduce", "allReduce", "reduceScatter", "reduceScatter", "reduce"]);
   if (ap.startsWith("Tree")) coll = "allReduce";
   if (ap.startsWith("PAT")) coll = "reduceScatter";
+  const floats = ["f32", "f16", "bf16", "f64"];
   const dt = pick([
-    ...Object.keys(types),
-    "f32",
-    "f16",
-    "bf16",
-    "f64",
+    ...(values.sensitive ? ["e4m3", "e5m2"] : Object.keys(types)),
+    ...floats,
     ...(n > 8 ? ["e4m3", "e5m2"] : []),
   ]);
-  const plainOps = ["sum", "sum", "prod", "max", "min"];
+  const plainOps = ["sum", "sum", "prod", ...(values.sensitive ? [] : ["max", "min"])];
   const op = pick(ap.startsWith("PAT") ? plainOps : [...plainOps, "avg", "avg", "preMul"]);
   return {
     ...{ env, n, ap, coll, dt, op, count: hostCount(coll, n, types[dt]) },
-    cls: chance(3) ? "wild" : "norm",
+    cls: chance(3) && !values.sensitive ? "wild" : "norm",
     ...(coll === "reduce" && { root: below(n) }),
     inplace: coll !== "reduce" && chance(4),
     offset: chance(4) ? pick([1, 2, 3, 5, 9]) : 0,

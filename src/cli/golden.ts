@@ -30,6 +30,7 @@ const options = {
   ...executorOption,
   most: { value: "COUNT", help: "check: leave out cases of more elements" },
   show: { value: "N", help: "check: tell so many mismatches in full (5)" },
+  sensitive: { help: "check: count elements with other bits in the reverse order of ranks" },
   json: { help: "check: print one JSON document instead" },
   out: { value: "FILE", help: "record: write to FILE instead of standard output" },
   launch: {
@@ -96,9 +97,11 @@ async function runCheck(path: string, parsed: GoldenOptions, context: Context): 
   const name = parsed.text("backend") ?? "sim";
   const backendFor = await backendsOf(context, name, head, { executor: parsed.text("executor") });
   const progress = new Progress(context);
-  const report = await check(cases, backendFor, (done, wrong) =>
-    progress.show(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
-  ).finally(() => progress.clear());
+  const report = await check(cases, backendFor, {
+    countsSensitive: parsed.has("sensitive"),
+    onProgress: (done, wrong) =>
+      progress.show(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
+  }).finally(() => progress.clear());
   const json = parsed.has("json");
   context.out(
     json ? jsonText(path, file, report) : reportText(path, name, { ...file, cases }, report, show),
@@ -108,7 +111,7 @@ async function runCheck(path: string, parsed: GoldenOptions, context: Context): 
 }
 
 async function runRecord(path: string, parsed: GoldenOptions, context: Context): Promise<number> {
-  refuse(parsed, "record", ["most", "show", "json"]);
+  refuse(parsed, "record", ["most", "show", "sensitive", "json"]);
   const name = parsed.text("backend");
   if (name === undefined) throw new UsageError("record: name the backend: --backend nccl or sim");
   if (parsed.has("launch")) return runLaunched(path, name, parsed, context);
@@ -242,7 +245,7 @@ function reportText(
   report: CheckReport,
   show: number,
 ): string {
-  const { identical, mismatches, planDifferences } = report;
+  const { identical, mismatches } = report;
   const machine =
     typeof head.topology === "string" ? head.topology : "the machine of its first line";
   const text = [
@@ -255,16 +258,31 @@ function reportText(
   }
   if (mismatches.length > show) text.push(`# ${mismatches.length - show} more are not identical`);
   for (const line of refusalLines(report)) text.push(line);
-  if (report.plans > 0) {
-    const agreeing = report.plans - planDifferences.length;
-    text.push(`# plans: ${agreeing} of ${report.plans} as ${head.library} reported them`);
-    for (const difference of planDifferences.slice(0, show)) {
-      const { plan, recordedPlan } = difference;
-      text.push(`#   ${difference.case}: ${planText(plan)}; reported: ${planText(recordedPlan)}`);
-    }
-  }
+  text.push(...planLines(report, head.library, show), elementsLine(report));
   text.push(`golden: ${identical} of ${cases.length} identical`, "");
   return text.join("\n");
+}
+
+function planLines(
+  { plans, choices, planDifferences }: CheckReport,
+  library: string,
+  show: number,
+): string[] {
+  if (plans === 0) return [];
+  const otherwise = planDifferences.filter(({ isChoice }) => isChoice).length;
+  return [
+    `# plans: ${plans - planDifferences.length} of ${plans} as ${library} reported them; ` +
+      `${choices - otherwise} of ${choices} where it chose`,
+    ...planDifferences.slice(0, show).map(({ case: id, plan, recordedPlan }) => {
+      return `#   ${id}: ${planText(plan)}; reported: ${planText(recordedPlan)}`;
+    }),
+  ];
+}
+
+function elementsLine({ elements, orderSensitiveElements: sensitive }: CheckReport): string {
+  const of =
+    sensitive === undefined ? "" : `, ${sensitive} of them with other bits in the reverse order`;
+  return `# elements: ${elements} identical${of}`;
 }
 
 function mismatchLines(mismatch: Mismatch, line: number, count: number): string[] {

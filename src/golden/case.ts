@@ -66,6 +66,11 @@ export function sentBlocks({ collective, ranks }: GoldenCase): number {
   return specifications[collective].inBlocks(ranks, 0, 0);
 }
 
+/** Elements of all ranks' results together; those that the ranks share count once. */
+export function resultElements(golden: GoldenCase): number {
+  return golden.count * (golden.collective === "reduceScatter" ? golden.ranks : 1);
+}
+
 /** Bits of the scalar that small floats are multiplied by before the sum. */
 const scalars: { readonly [D in SmallFloat]: number } = {
   float16: 0x34cd,

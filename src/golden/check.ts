@@ -1,7 +1,9 @@
 /** Checks that calls still give their recorded results. */
 import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type HostArray } from "../api/index.ts";
+import { resultElements } from "./case.ts";
 import { type GoldenPlan, type GoldenRecord, idOf } from "./format.ts";
+import { orderSensitiveElements as sensitiveElements } from "./order-sensitive.ts";
 import { hashesOf, recordedOutput } from "./outputs.ts";
 import { type BackendFor, type Outcome, replay } from "./replay.ts";
 
@@ -42,6 +44,8 @@ export interface Refusal {
 export interface PlanDifference {
   readonly index: number;
   readonly case: string;
+  /** The library chose the plan; else algorithm and protocol were forced. */
+  readonly isChoice: boolean;
   readonly plan: GoldenPlan | undefined;
   readonly recordedPlan: GoldenPlan;
 }
@@ -50,23 +54,37 @@ export interface PlanDifference {
 export interface CheckReport {
   readonly cases: number;
   readonly identical: number;
+  /** Elements of the identical results, and those of them with bits that depend on the order of folding, if counted. */
+  readonly elements: number;
+  readonly orderSensitiveElements: number | undefined;
   readonly mismatches: readonly Mismatch[];
   readonly refusals: readonly Refusal[];
-  /** Cases with a reported plan, and those of them that follow another one. */
+  /** Cases with a reported plan; those of them where the library chose it; and those that follow another one. */
   readonly plans: number;
+  readonly choices: number;
   readonly planDifferences: readonly PlanDifference[];
 }
 
-/** Replays every record; `onProgress` gets the numbers of completed and of differing ones. */
+/** Options of a check. */
+export interface CheckOptions {
+  /** Also count the elements with bits that depend on the order of folding. */
+  readonly countsSensitive?: boolean | undefined;
+  /** Gets the numbers of completed and of differing cases. */
+  readonly onProgress?: ((done: number, wrong: number) => void) | undefined;
+}
+
+/** Replays every record. */
 export async function check(
   records: readonly GoldenRecord[],
   backendFor: BackendFor,
-  onProgress: (done: number, wrong: number) => void = () => {},
+  { countsSensitive = false, onProgress }: CheckOptions = {},
 ): Promise<CheckReport> {
   const mismatches: Mismatch[] = [];
   const refusals: Refusal[] = [];
   const planDifferences: PlanDifference[] = [];
-  let [done, identical, plans] = [0, 0, 0];
+  const counts = { identical: 0, elements: 0, plans: 0, choices: 0 };
+  let sensitive = 0;
+  let done = 0;
   await replay(records, backendFor, (index, outcome) => {
     const record = records[index] as GoldenRecord;
     if (outcome.failure !== undefined) {
@@ -74,22 +92,34 @@ export async function check(
       refusals.push({ index, case: idOf(record), reason });
     } else {
       const mismatch = mismatchOf(record, index, outcome);
-      if (mismatch === undefined) identical++;
-      else mismatches.push(mismatch);
+      if (mismatch === undefined) {
+        counts.identical++;
+        counts.elements += resultElements(record);
+        if (countsSensitive) sensitive += sensitiveElements(record);
+      } else mismatches.push(mismatch);
       if (record.plan !== undefined) {
-        plans++;
+        counts.plans++;
+        const isChoice = record.forced === undefined;
+        if (isChoice) counts.choices++;
         const plan = outcome.plan();
         if (!samePlan(plan, record.plan)) {
-          planDifferences.push({ index, case: idOf(record), plan, recordedPlan: record.plan });
+          planDifferences.push({
+            ...{ index, case: idOf(record), isChoice },
+            ...{ plan, recordedPlan: record.plan },
+          });
         }
       }
     }
-    onProgress(++done, done - identical);
+    onProgress?.(++done, done - counts.identical);
   });
   for (const list of [mismatches, refusals, planDifferences]) {
     list.sort((a, b) => a.index - b.index);
   }
-  return { cases: records.length, identical, mismatches, refusals, plans, planDifferences };
+  const orderSensitiveElements = countsSensitive ? sensitive : undefined;
+  return {
+    ...{ cases: records.length, ...counts, orderSensitiveElements },
+    ...{ mismatches, refusals, planDifferences },
+  };
 }
 
 function mismatchOf(

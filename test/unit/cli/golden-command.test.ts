@@ -7,6 +7,8 @@ import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
 import { backends } from "../../../src/cli/backends.ts";
 import type { BackendTable } from "../../../src/cli/context.ts";
 import { hostsOf, underGraphs } from "../../../src/cli/golden/graphs.ts";
+import { orderSensitiveElements } from "../../../src/golden/order-sensitive.ts";
+import { readRecords } from "../../../src/golden/read.ts";
 import { graphText, joinedText } from "../../support/graph-files.ts";
 import { longTest } from "../../support/long-test.ts";
 import { corrupting } from "../bench/corrupting-backend.ts";
@@ -38,9 +40,19 @@ describe("check", () => {
   test("all identical: the count is the last line", async () => {
     const { status, out, err } = await cli(`golden check ${good}`);
     expect({ status, err }).toEqual({ status: 0, err: "" });
-    expect(out).toBe(
-      `# ${good}: 40 calls of nccl-2.28.9 on h200x8, replayed on sim\ngolden: 40 of 40 identical\n`,
+    const [title, elements, last] = out.split("\n");
+    expect(title).toBe(`# ${good}: 40 calls of nccl-2.28.9 on h200x8, replayed on sim`);
+    expect(elements).toMatch(/^# elements: \d+ identical$/);
+    expect(last).toBe("golden: 40 of 40 identical");
+    const counted = await cli(`golden check ${good} --sensitive`);
+    const [found] = /(?<=identical, )\d+(?= of them with other bits)/.exec(counted.out) ?? [];
+    expect(Number(found)).toBe(
+      readRecords(some.join("\n"), good).cases.reduce(
+        (sum, golden) => sum + orderSensitiveElements(golden),
+        0,
+      ),
     );
+    expect(Number(found)).toBeGreaterThan(0);
   });
 
   test("a mismatch is reported by field, and makes the exit status 1", async () => {
@@ -99,6 +111,7 @@ describe("check", () => {
     ],
     [`golden check ${good} --out x`, /--out does not belong to check/],
     [`golden record ${good}`, /record: name the backend/],
+    [`golden record ${good} --backend sim --sensitive`, /--sensitive does not belong to record/],
     [`golden record ${good} --backend sim --json`, /--json does not belong to record/],
     [
       `golden record ${good} --backend sim --out ${folder}/a/b`,
@@ -140,7 +153,9 @@ describe("record", () => {
     expect(bare).toEqual(some);
     const check = await cli(`golden check ${path}`);
     expect(check.status).toBe(0);
-    expect(check.out).toContain("# plans: 40 of 40 as nccl-2.28.9 reported them\n");
+    expect(check.out).toMatch(
+      /^# plans: 40 of 40 as nccl-2.28.9 reported them; (\d+) of \1 where it chose$/m,
+    );
   });
 
   test("without --out standard output holds the records and nothing else", async () => {
