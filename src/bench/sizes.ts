@@ -1,5 +1,5 @@
 /** Sizes of messages: their notation (`8`, `1K`, `16M`), and the sizes of a sweep. */
-import { bytesOf, type DType } from "../api/index.ts";
+import { bytesOf, type DType } from "../api/dtype.ts";
 import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
 import type { MeasuredCollective, Skew } from "./collectives.ts";
 

@@ -6,7 +6,7 @@
  */
 import type { JoinRequest } from "../api/backend-entry.ts";
 import { firstLine, rankRows, ranksText, sharedRows } from "../api/error-text.ts";
-import { BackendUnavailableError, type CommError, InvalidArgumentError } from "../api/index.ts";
+import { BackendUnavailableError, type CommError, InvalidArgumentError } from "../api/errors.ts";
 import { decode, encode, line, type MessageOf, optional } from "./frames.ts";
 import { limits } from "./protocol.ts";
 import type { Membership } from "./rendezvous.ts";

@@ -8,7 +8,7 @@
 
 import type { CallDigest, CommInfo, PeerBarrier } from "../api/backend-entry.ts";
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
-import { CollectiveMismatchError, type CommError, RemoteRankError } from "../api/index.ts";
+import { CollectiveMismatchError, type CommError, RemoteRankError } from "../api/errors.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { longestTimerMs, pause } from "./async.ts";
 import type { CallCounters } from "./comm-status.ts";

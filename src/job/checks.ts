@@ -2,7 +2,7 @@
 
 import { lookup } from "node:dns/promises";
 import { isIP, isIPv6 } from "node:net";
-import { InvalidArgumentError } from "../api/index.ts";
+import { InvalidArgumentError } from "../api/errors.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { longestTimerMs, settlesWithin } from "./async.ts";
 import { limits } from "./protocol.ts";

@@ -1,7 +1,7 @@
 /** The client of a rank: its authenticated session with the store, and its memberships. */
 
 import { hostname } from "node:os";
-import { CommClosedError } from "../api/index.ts";
+import { CommClosedError } from "../api/errors.ts";
 import { invariant } from "../api/invariant.ts";
 import { invalid } from "../api/option-kinds.ts";
 import { emitWarning } from "../api/warnings.ts";

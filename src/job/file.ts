@@ -1,7 +1,7 @@
 /** The rendezvous at a file: rank 0 writes there where its store is, the others read it. */
 import { randomBytes } from "node:crypto";
 import { dirname } from "node:path";
-import { InvalidArgumentError, RendezvousError } from "../api/index.ts";
+import { InvalidArgumentError, RendezvousError } from "../api/errors.ts";
 import { pause } from "./async.ts";
 import { isLoopback, type JoinArguments, joinArguments, shortText } from "./checks.ts";
 import { RendezvousSession } from "./client.ts";

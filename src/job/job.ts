@@ -11,7 +11,7 @@ import type {
   RemoteTransfer,
   Session,
 } from "../api/backend-entry.ts";
-import { CommClosedError } from "../api/index.ts";
+import { CommClosedError } from "../api/errors.ts";
 import { type CompareCalls, CrossCheck, FirstContacts, StoreWaits } from "./before-calls.ts";
 import { type CallCounters, CommStatus } from "./comm-status.ts";
 import { MissingRankFinder } from "./missing-ranks.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import type { JoinRequest } from "../api/backend-entry.ts";
-import { BackendUnavailableError, InvalidArgumentError } from "../api/index.ts";
+import { BackendUnavailableError, InvalidArgumentError } from "../api/errors.ts";
 import {
   type LauncherEnvironment,
   launcherEnvironment,

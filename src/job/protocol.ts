@@ -7,7 +7,7 @@ import {
   InvalidArgumentError,
   RemoteRankError,
   RendezvousError,
-} from "../api/index.ts";
+} from "../api/errors.ts";
 import { maxProcesses } from "../api/world/launchers.ts";
 import {
   base64Bytes,

@@ -12,7 +12,7 @@ import {
   CommTimeoutError,
   InvalidArgumentError,
   RemoteRankError,
-} from "../api/index.ts";
+} from "../api/errors.ts";
 import { pause } from "./async.ts";
 import { decode, encode, line, type MessageOf, optional, text, whole } from "./frames.ts";
 import { limits } from "./protocol.ts";

@@ -1,7 +1,7 @@
 /** The store on a TCP port: hosted by the launcher, or by rank 0 when there is none. */
 import type { AddressInfo, Socket } from "node:net";
 import { createServer, type Server, type TLSSocket } from "node:tls";
-import { RendezvousError } from "../api/index.ts";
+import { RendezvousError } from "../api/errors.ts";
 import { addressText, isOwnName, numericAddress, requireSecret } from "./checks.ts";
 import {
   FramedSocket,

@@ -5,7 +5,7 @@
 import { randomBytes } from "node:crypto";
 import { createConnection, type Socket } from "node:net";
 import { connect as connectTls, type TLSSocket } from "node:tls";
-import { RendezvousError } from "../api/index.ts";
+import { RendezvousError } from "../api/errors.ts";
 import { pause } from "./async.ts";
 import {
   addressText,
