@@ -1,6 +1,6 @@
 /**
  * Whole random programs over several communicators: against the oracle for exact contents, and between backends for
- * any bits. `test/programs` runs 20,000 of the former.
+ * any bits. `test/programs` runs 20,000 of the former in `npm run ok`.
  */
 import { sim } from "twinccl/sim";
 import {
