@@ -91,6 +91,9 @@ export default defineConfig(({ mode }): ViteUserConfig => {
   const isAll = mode !== "test";
   const excluded = mode === "rest" ? sameInAll() : isAll ? [] : ["**/*.long.test.ts"];
 
+  // A worker more takes a quarter more processor time, to compile src once again; long tests wait for processes and the clock.
+  const maxWorkers = availableParallelism() + (isAll ? 1 : 0);
+
   const project = (name: string, folders: readonly string[], test: object = {}): Project => ({
     extends: true,
     test: {
@@ -99,6 +102,8 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       exclude: excluded,
       globalSetup: ["./tools/build-before-tests.mjs"],
       setupFiles: ["./test/support/close-opened.ts", "./test/support/order-warnings.ts"],
+      // Stated here: `extends` reads this file again, in the mode `test`.
+      maxWorkers,
       ...test,
     },
   });
@@ -136,8 +141,6 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       isolate: false,
       // Projects transform the same modules.
       experimental: { fsModuleCache: true },
-      // A worker more takes a quarter more processor time, to compile src once again; long tests wait for processes and the clock.
-      maxWorkers: availableParallelism() + (isAll ? 1 : 0),
       // Short tests leave much behind; the default of 16 MiB has it copied several times.
       execArgv: ["--max-semi-space-size=32"],
       // Machines stand still for seconds; what hangs is found all the same.

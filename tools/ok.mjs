@@ -28,7 +28,7 @@ const alone = {
 // The package is judged as it would be published: the tarball, not the checkout. The longest come first, so that none runs
 // alone at the end.
 const together = {
-  programs: "npm run -s test:programs -- --maxWorkers=1",
+  programs: "npm run -s test:programs",
   web: "npm run -s test:web",
   "golden on WebGPU":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl --executor webgpu --most 100003",
@@ -39,7 +39,7 @@ const together = {
   docs: "npm run -s docs",
   "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
-  mutation: "npm run -s test:mutation -- --maxWorkers=1",
+  mutation: "VITEST_MAX_WORKERS=1 npm run -s test:mutation",
   lint: "biome ci --colors=off --error-on-warnings .",
   knip: "npm run -s knip",
   "try-package": `npm run -s try-package -- "${tarball}"`,
