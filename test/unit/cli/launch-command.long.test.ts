@@ -175,8 +175,8 @@ describe("--json", () => {
 
   test("reports a process that could not start", async () => {
     const path = script("waits.mjs", lasting);
-    const limited = 'ulimit -n 160; exec "$@"';
-    const job = launch(["-n", "70", "--json", "--grace", "1", path], {}, [
+    const limited = 'ulimit -n 80; exec "$@"';
+    const job = launch(["-n", "40", "--json", "--grace", "1", path], {}, [
       ...["sh", "-c", limited, "sh"],
     ]);
     const { status, lines } = await job.ended;
