@@ -2,8 +2,6 @@
 
 import { type AlgorithmChoice, type LibraryName, parseProfile } from "../algorithms/index.ts";
 import { type Backend, BackendUnavailableError, UnsupportedError } from "../api/index.ts";
-import { type NcclBackend, nccl } from "../backends/nccl/index.ts";
-import { webgpu } from "../backends/sim/executors/webgpu/index.ts";
 import {
   cpu,
   type Executor,
@@ -14,7 +12,7 @@ import {
   wasm,
 } from "../backends/sim/index.ts";
 import { scheduleNames } from "../backends/sim/scheduler.ts";
-import { type TcpOptions, tcp } from "../backends/tcp/index.ts";
+import type { TcpOptions } from "../backends/tcp/index.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";
@@ -30,11 +28,14 @@ import {
 } from "./nccl-settings.ts";
 import { oneOf } from "./options.ts";
 
-const executors: Readonly<Record<string, () => Executor>> = {
+const executors: Readonly<Record<string, () => Executor | Promise<Executor>>> = {
   cpu,
   wasm,
   // Shared by all worlds of a command, because kernels are compiled for a device.
-  webgpu: () => webgpu({ keepDevice: true }),
+  webgpu: async () => {
+    const { webgpu } = await import("../backends/sim/executors/webgpu/index.ts");
+    return webgpu({ keepDevice: true });
+  },
 };
 
 /** The option's row in a command's table. */
@@ -53,9 +54,9 @@ const created = new Map<string, Executor>();
  *
  * @throws UsageError for an unknown name.
  */
-function namedExecutor(name: string): Executor {
+async function namedExecutor(name: string): Promise<Executor> {
   const make = Object.hasOwn(executors, name) ? executors[name] : undefined;
-  const executor = created.get(name) ?? make?.();
+  const executor = created.get(name) ?? (await make?.());
   if (executor !== undefined) {
     created.set(name, executor);
     return executor;
@@ -67,7 +68,7 @@ function namedExecutor(name: string): Executor {
 
 /** Functions that create backends, by name. */
 export const backends: BackendTable = {
-  sim: ({ seed = 0, algorithms = {}, trace, link, like, topology, plan, ...rest }) =>
+  sim: async ({ seed = 0, algorithms = {}, trace, link, like, topology, plan, ...rest }) =>
     sim({
       seed,
       schedule: rest.schedule,
@@ -81,17 +82,18 @@ export const backends: BackendTable = {
       strict: rest.strict,
       phantom: rest.phantom,
       ...(rest.machine !== undefined && { machine: rest.machine }),
-      ...(rest.executor !== undefined && { executor: namedExecutor(rest.executor) }),
+      ...(rest.executor !== undefined && { executor: await namedExecutor(rest.executor) }),
     }),
   nccl: ncclBackend,
   tcp: tcpBackend,
 };
 
 /** Real GPUs. */
-function ncclBackend({ algorithms = {}, ...settings }: BackendSettings): NcclBackend {
+async function ncclBackend({ algorithms = {}, ...settings }: BackendSettings): Promise<Backend> {
   const { like, topology, link, devices, plan, readPlan } = settings;
   const algorithm = Object.keys(algorithms)[0];
   refuseSettings("nccl", { algorithm, like, topology, link, ...ofSimulation(settings) });
+  const { nccl } = await import("../backends/nccl/index.ts");
   return nccl({
     ...(devices !== undefined && { devices }),
     ...(plan !== undefined && { plan }),
@@ -100,9 +102,10 @@ function ncclBackend({ algorithms = {}, ...settings }: BackendSettings): NcclBac
 }
 
 /** One rank in each process. It follows plans as the simulation does. */
-function tcpBackend({ algorithms = {}, ...settings }: BackendSettings): Backend {
+async function tcpBackend({ algorithms = {}, ...settings }: BackendSettings): Promise<Backend> {
   const { like, topology, link, plan, comparesCalls = true } = settings;
   refuseSettings("tcp", ofSimulation(settings));
+  const { tcp } = await import("../backends/tcp/index.ts");
   return tcp({
     compareCalls: comparesCalls ? "once" : "off",
     // tcp() itself refuses unknown options.
@@ -138,11 +141,11 @@ function refuseSettings(backend: string, given: object): void {
  *
  * @throws BackendUnavailableError for an unknown name; there is no fallback.
  */
-export function namedBackend(
+export async function namedBackend(
   table: BackendTable,
   name: string,
   settings: BackendSettings,
-): Backend {
+): Promise<Backend> {
   const make = Object.hasOwn(table, name) ? table[name] : undefined;
   if (make !== undefined) return make(settings);
   throw new BackendUnavailableError({

@@ -51,8 +51,10 @@ export interface TraceSink {
   toChrome(): object;
 }
 
-/** Table of backends by name; only the command line has one. */
-export type BackendTable = Readonly<Record<string, (settings: BackendSettings) => Backend>>;
+/** Table of backends by name; only the command line has one. The modules of a backend are loaded with the first of its kind. */
+export type BackendTable = Readonly<
+  Record<string, (settings: BackendSettings) => Backend | Promise<Backend>>
+>;
 
 /** The context of a command. */
 export interface Context {

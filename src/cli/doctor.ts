@@ -149,7 +149,7 @@ async function backendReport(
   make: BackendTable[string],
 ): Promise<BackendReport> {
   try {
-    const backend = make({});
+    const backend = await make({});
     const isEach = hasOneRankEach(name);
     const probe = await backend.probe({ size: isEach ? 1 : size, name: "doctor" });
     const ok = probe.ok;

@@ -130,8 +130,8 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   const makeBackend = await backendsOf(context, name, head, given);
   const recordAll = (): Promise<Recording> =>
     record(cases, {
-      backendFor: (setup) => {
-        backend = makeBackend(setup);
+      backendFor: async (setup) => {
+        backend = await makeBackend(setup);
         return backend;
       },
       bitsUpTo: parsed.integer("bits", 0),

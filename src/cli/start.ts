@@ -75,8 +75,9 @@ async function gpuCount({ backends }: Context): Promise<{ gpus: number; reason: 
   let reason = "there is no such backend";
   let gpus = 0;
   const { nccl } = await backends();
+  const backend = await nccl?.({});
   for (let size = 2; size <= ranks; size++) {
-    const probe = await nccl?.({}).probe({ size, name: "start" });
+    const probe = await backend?.probe({ size, name: "start" });
     if (probe?.ok !== true) return { gpus, reason: probe?.reason ?? reason };
     gpus = size;
     reason = probe.reason;
@@ -102,14 +103,14 @@ async function runNccl(context: Context): Promise<boolean> {
     context.out(`# NCCL's table is left out: ${reason}\n`);
     return true;
   }
-  const backend = namedBackend(await context.backends(), "nccl", {});
+  const backend = await namedBackend(await context.backends(), "nccl", {});
   const part = { collective: "allReduce", title: "all-reduce of NCCL", algorithms: {} } as const;
   const measured = tally(await runPart(part, context, { backend, size: gpus }));
   context.out(`${tallyText(measured, gpus)}\n`);
   const progress = new Progress(context);
   const found = await sweep({
     a: { name: "nccl", backend },
-    b: { name: "sim", backend: namedBackend(await context.backends(), "sim", {}) },
+    b: { name: "sim", backend: await namedBackend(await context.backends(), "sim", {}) },
     rows: measuredCollectives.filter(({ collective }) =>
       (comparedCases.collectives as readonly string[]).includes(collective),
     ),
@@ -140,7 +141,7 @@ async function runPart(
   context.out(tableHead(style));
   const { results } = await bench({
     ...demoCalls,
-    backend: gpus?.backend ?? namedBackend(await context.backends(), "sim", { algorithms }),
+    backend: gpus?.backend ?? (await namedBackend(await context.backends(), "sim", { algorithms })),
     collective,
     ranks: gpus?.size ?? ranks,
     onProgress: (text) => progress.show(text),

@@ -80,7 +80,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const path = parsed.text("out");
   const write = outputFile("--out", path);
   const trace = new Trace();
-  const backend = namedBackend(await context.backends(), "sim", {
+  const backend = await namedBackend(await context.backends(), "sim", {
     seed: parsed.integer("seed", 0),
     schedule: scheduleIn(parsed),
     algorithms: chosen?.algorithms,

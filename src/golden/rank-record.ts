@@ -53,7 +53,8 @@ async function recordSome(
   const { backendFor, streams, report } = options;
   // A communicator costs more than some calls.
   const wide = Math.max(1, Math.min(streams, Math.floor(indices.length / 8)));
-  const comm = await connect({ backend: backendFor(setup), name: "golden", timeoutMs: 120_000 });
+  const backend = await backendFor(setup);
+  const comm = await connect({ backend, name: "golden", timeoutMs: 120_000 });
   try {
     const comms: Communicator[] = [comm];
     while (comms.length < wide) comms.push(await comm.split({ color: 0, stream: "own" }));

@@ -26,7 +26,7 @@ import { inputOf } from "./inputs.ts";
 import { canonicalForm } from "./outputs.ts";
 
 /** A backend with NCCL's set-up for a case. */
-export type BackendFor = (setup: NcclSetup) => Backend;
+export type BackendFor = (setup: NcclSetup) => Backend | Promise<Backend>;
 
 /** The outcome of one call. */
 export interface Outcome {
@@ -48,7 +48,7 @@ export async function replay(
   onCase: OnCase,
 ): Promise<void> {
   for (const [setup, indices] of bySetup(cases)) {
-    const backend = backendFor(setup);
+    const backend = await backendFor(setup);
     let world: World | undefined;
     try {
       for (const index of indices) {

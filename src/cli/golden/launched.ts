@@ -88,8 +88,8 @@ export async function recordAsRank({ backends, name, ...options }: RankOptions):
   const record = (): Promise<void> =>
     recordRank(cases, {
       ...options,
-      backendFor: (plan) => {
-        const backend = namedBackend(backends, name, { ...followed, plan });
+      backendFor: async (plan) => {
+        const backend = await namedBackend(backends, name, { ...followed, plan });
         logged = (backend as Partial<NcclBackend>).plans;
         return backend;
       },

@@ -259,7 +259,11 @@ function groupsOf(calls: readonly ShownCall[], keyOf: (call: ShownCall) => unkno
 }
 
 /** The backend under variables. NCCL gets those that a pin cannot carry from the environment. */
-function backendOf(table: BackendTable, variables: NcclVariables, on: ShownOn): Backend {
+async function backendOf(
+  table: BackendTable,
+  variables: NcclVariables,
+  on: ShownOn,
+): Promise<Backend> {
   const { backend, like, option } = on;
   if (backend !== "nccl") {
     return namedBackend(table, backend, { like, topology: option, plan: { variables } });
@@ -306,7 +310,7 @@ async function inThisProcess(
 ): Promise<0> {
   for (const group of groupsOf(calls, ({ ranks, variables }) => [ranks, variables])) {
     const { ranks, variables } = calls[group[0] as number] as ShownCall;
-    const backend = backendOf(table, variables, on);
+    const backend = await backendOf(table, variables, on);
     const world = await createWorld({ backend, size: ranks, name: "invariant" });
     try {
       for (const index of group) {
@@ -356,7 +360,8 @@ export async function showAsRank(on: ShownOn, table: BackendTable): Promise<void
     readonly calls: readonly ShownCall[];
   };
   for (const group of groupsOf(calls, ({ variables }) => variables)) {
-    const backend = backendOf(table, (calls[group[0] as number] as ShownCall).variables, on);
+    const { variables } = calls[group[0] as number] as ShownCall;
+    const backend = await backendOf(table, variables, on);
     const comm = await connect({ backend, name: "invariant", timeoutMs: 120_000 });
     try {
       for (const index of group) {

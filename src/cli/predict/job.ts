@@ -29,7 +29,7 @@ export async function predictJob(
   const draw = outputFile("--svg", parsed.text("svg"));
   const writeTrace = outputFile("--trace", parsed.text("trace"));
   const trace = new Trace({ messages: false });
-  const backend = namedBackend(await context.backends(), "sim", {
+  const backend = await namedBackend(await context.backends(), "sim", {
     ...clock.library?.options,
     ...(clock.link === undefined ? {} : { machine: undefined, link: clock.link }),
     trace,
