@@ -6,38 +6,48 @@
 import { type DeviceBuffer, memoryOf } from "./buffer.ts";
 import type { Memory } from "./memory.ts";
 
-/** A buffer, and the number of its user: a message of a group, or a rank. */
-export interface MemoryUse {
-  readonly buffer: DeviceBuffer;
-  readonly user: number;
-}
-
-/** Indexes buffers by their memory, and by their address on devices with adopted memory. */
+/** Indexes buffers by their memory, and by their address on devices with adopted memory. A user is a message, or a rank. */
 export class MemoryUses {
   readonly #byMemory = new Map<Memory, Ranges<number>>();
-  /** By device, for devices with adopted memory: their adopted ranges, and all of them. */
-  readonly #adopted = new Map<string, Ranges<bigint>>();
-  readonly #addressed = new Map<string, Ranges<bigint>>();
+  #hasAdopted = false;
+  /** By device with adopted memory: the adopted ranges, and all of them. Made at the first question. */
+  #byAddress: ReadonlyMap<string, AddressRanges> | undefined;
 
-  constructor(all: readonly MemoryUse[]) {
-    for (const use of all) {
-      const memory = memoryOf(use.buffer);
-      add(this.#byMemory, memory, offsets(use));
-      if (memory.adopted === true) add(this.#adopted, memory.device, addresses(use));
+  /** Adds a buffer; all are added before the first question. */
+  add(buffer: DeviceBuffer, user: unknown): void {
+    const { byteOffset: begin, byteLength } = buffer;
+    if (byteLength === 0) return;
+    const memory = memoryOf(buffer);
+    const range = { begin, end: begin + byteLength, user };
+    let ranges = this.#byMemory.get(memory);
+    if (ranges === undefined) {
+      ranges = new Ranges();
+      this.#byMemory.set(memory, ranges);
     }
-    if (this.#adopted.size === 0) return;
-    for (const use of all) {
-      const { device } = memoryOf(use.buffer);
-      if (this.#adopted.has(device)) add(this.#addressed, device, addresses(use));
-    }
+    ranges.add(range);
+    if (memory.adopted === true) this.#hasAdopted = true;
   }
 
-  /** True when a buffer of another user has bytes of this one, in the sense of `overlapBytes`. */
-  isShared(use: MemoryUse): boolean {
-    const memory = memoryOf(use.buffer);
-    if (this.#byMemory.get(memory)?.overlaps(offsets(use)) === true) return true;
-    const beside = (memory.adopted === true ? this.#addressed : this.#adopted).get(memory.device);
-    return beside?.overlaps(addresses(use)) === true;
+  /** True when no buffer overlaps one of another user, as far as that is seen without sorting them. */
+  get areApart(): boolean {
+    if (this.#hasAdopted) return false;
+    for (const ranges of this.#byMemory.values()) if (!ranges.areApart) return false;
+    return true;
+  }
+
+  /** True when a buffer of another user has bytes of this one, which was added, in the sense of `overlapBytes`. */
+  isShared(buffer: DeviceBuffer, user: unknown): boolean {
+    const { byteOffset: begin, byteLength } = buffer;
+    const memory = memoryOf(buffer);
+    const within = this.#byMemory.get(memory);
+    const range = { begin, end: begin + byteLength, user };
+    if (within?.areApart === false && within.overlaps(range)) return true;
+    if (!this.#hasAdopted) return false;
+    this.#byAddress ??= addressRanges(this.#byMemory);
+    const beside = this.#byAddress.get(memory.device);
+    const others = memory.adopted === true ? beside?.all : beside?.adopted;
+    const { ptr } = buffer;
+    return others?.overlaps({ begin: ptr, end: ptr + BigInt(byteLength), user }) === true;
   }
 }
 
@@ -45,55 +55,65 @@ export class MemoryUses {
 interface Range<P extends number | bigint> {
   readonly begin: P;
   readonly end: P;
-  readonly user: number;
+  readonly user: unknown;
 }
 
-function offsets({ buffer: { byteOffset, byteLength }, user }: MemoryUse): Range<number> {
-  return { begin: byteOffset, end: byteOffset + byteLength, user };
+/** The ranges of a device with adopted memory. */
+interface AddressRanges {
+  readonly adopted: Ranges<bigint>;
+  readonly all: Ranges<bigint>;
 }
 
-function addresses({ buffer: { ptr, byteLength }, user }: MemoryUse): Range<bigint> {
-  return { begin: ptr, end: ptr + BigInt(byteLength), user };
-}
-
-function add<K, P extends number | bigint>(
-  index: Map<K, Ranges<P>>,
-  key: K,
-  range: Range<P>,
-): void {
-  if (range.begin === range.end) return;
-  const ranges = index.get(key);
-  if (ranges === undefined) index.set(key, new Ranges(range));
-  else ranges.add(range);
+function addressRanges(
+  byMemory: ReadonlyMap<Memory, Ranges<number>>,
+): ReadonlyMap<string, AddressRanges> {
+  const byDevice = new Map<string, AddressRanges>();
+  for (const { device, adopted } of byMemory.keys()) {
+    if (adopted === true) byDevice.set(device, { adopted: new Ranges(), all: new Ranges() });
+  }
+  for (const [{ device, ptr, adopted }, ranges] of byMemory) {
+    const known = byDevice.get(device);
+    for (const { begin, end, user } of known === undefined ? [] : ranges.items) {
+      const range = { begin: ptr + BigInt(begin), end: ptr + BigInt(end), user };
+      known?.all.add(range);
+      if (adopted === true) known?.adopted.add(range);
+    }
+  }
+  return byDevice;
 }
 
 /** The furthest end among the first ranges, and the furthest one of any other user. */
 interface PrefixReach<P extends number | bigint> {
   readonly end: P;
-  readonly user: number;
+  readonly user: unknown;
   readonly otherEnd: P | undefined;
 }
 
 /** Ranges of one memory, or of one device; sorted at the first question that needs it. */
 class Ranges<P extends number | bigint> {
-  readonly #ranges: Range<P>[];
-  /** The only user; `undefined` when there are several. */
-  #soleUser: number | undefined;
+  readonly items: Range<P>[] = [];
+  /** Each range begins where those before it have ended, as the parts of a buffer do that a loop takes. */
+  #isAscending = true;
+  #hasSoleUser = true;
   #reaches: readonly PrefixReach<P>[] | undefined;
 
-  constructor(first: Range<P>) {
-    this.#ranges = [first];
-    this.#soleUser = first.user;
+  add(range: Range<P>): void {
+    const last = this.items[this.items.length - 1];
+    if (last !== undefined) {
+      if (range.begin < last.end) this.#isAscending = false;
+      if (range.user !== last.user) this.#hasSoleUser = false;
+    }
+    this.items.push(range);
   }
 
-  add(range: Range<P>): void {
-    if (range.user !== this.#soleUser) this.#soleUser = undefined;
-    this.#ranges.push(range);
+  /** True when no range overlaps one of another user, as far as that is seen without sorting them. */
+  get areApart(): boolean {
+    return this.#isAscending || this.#hasSoleUser;
   }
 
   /** True when a range of another user overlaps this one. */
   overlaps({ begin, end, user }: Range<P>): boolean {
-    if (begin === end || user === this.#soleUser) return false;
+    if (begin === end) return false;
     this.#reaches ??= this.#sorted();
     const reach = this.#reaches[this.#countBefore(end) - 1];
     if (reach === undefined) return false;
@@ -103,9 +123,9 @@ class Ranges<P extends number | bigint> {
 
   /** Sorts the ranges by their begin, and gives the reach of each prefix. */
   #sorted(): PrefixReach<P>[] {
-    this.#ranges.sort((a, b) => (a.begin < b.begin ? -1 : Number(a.begin > b.begin)));
+    this.items.sort((a, b) => (a.begin < b.begin ? -1 : Number(a.begin > b.begin)));
     let reach: PrefixReach<P> | undefined;
-    return this.#ranges.map((range) => {
+    return this.items.map((range) => {
       reach = reach === undefined ? { ...range, otherEnd: undefined } : reachWith(reach, range);
       return reach;
     });
@@ -114,10 +134,10 @@ class Ranges<P extends number | bigint> {
   /** Number of sorted ranges that begin before a position. */
   #countBefore(position: P): number {
     let low = 0;
-    let high = this.#ranges.length;
+    let high = this.items.length;
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if ((this.#ranges[middle] as Range<P>).begin < position) low = middle + 1;
+      if ((this.items[middle] as Range<P>).begin < position) low = middle + 1;
       else high = middle;
     }
     return low;

@@ -2,8 +2,13 @@
 import fc from "fast-check";
 import type { Memory } from "twinccl/backend";
 import { expect, test } from "vitest";
-import { createAllocation, createBuffer, overlapBytes } from "../../src/api/buffer.ts";
-import { type MemoryUse, MemoryUses } from "../../src/api/memory-uses.ts";
+import {
+  createAllocation,
+  createBuffer,
+  type DeviceBuffer,
+  overlapBytes,
+} from "../../src/api/buffer.ts";
+import { MemoryUses } from "../../src/api/memory-uses.ts";
 import { holds } from "../support/seed.ts";
 
 /** Memory of 16 bytes: at a place of one of two devices that others may share, where it was adopted. */
@@ -21,6 +26,11 @@ const memories: readonly Memory[] = Array.from({ length: 8 }, (_, at) => {
   };
 });
 
+interface MemoryUse {
+  readonly buffer: DeviceBuffer;
+  readonly user: number;
+}
+
 const use: fc.Arbitrary<MemoryUse> = fc
   .record({
     memory: fc.nat({ max: memories.length - 1 }),
@@ -35,19 +45,24 @@ const use: fc.Arbitrary<MemoryUse> = fc
 
 test("a buffer counts as shared when another user's buffer overlaps it", async () => {
   let shared = 0;
+  let apart = 0;
   await holds(
     fc.array(use, { maxLength: 12 }),
     (uses) => {
-      const index = new MemoryUses(uses);
+      const index = new MemoryUses();
+      for (const { buffer, user } of uses) index.add(buffer, user);
       for (const one of uses) {
         const isShared = uses.some(
           (other) => other.user !== one.user && overlapBytes(one.buffer, other.buffer) > 0,
         );
-        expect(index.isShared(one)).toBe(isShared);
+        expect(index.isShared(one.buffer, one.user)).toBe(isShared);
+        if (isShared) expect(index.areApart).toBe(false);
         if (isShared) shared++;
+        if (index.areApart) apart++;
       }
     },
     500,
   );
   expect(shared).toBeGreaterThan(0);
+  expect(apart).toBeGreaterThan(0);
 });

@@ -7,7 +7,7 @@ import { type DeviceBuffer, memoryOf, overlapBytes } from "../buffer.ts";
 import { ranksText } from "../error-text.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import type { Memory } from "../memory.ts";
-import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
+import { MemoryUses } from "../memory-uses.ts";
 import { PerRankError } from "./failures.ts";
 import { isReleased, type Posting } from "./posting.ts";
 import type { MatchedPair, MessageBatch } from "./queues.ts";
@@ -142,16 +142,16 @@ export function aliasingErrors(
 }
 
 function usesOf(calls: readonly RankCall[]): MemoryUses {
-  const uses: MemoryUse[] = [];
+  const uses = new MemoryUses();
   for (const { rank, send, recv } of calls) {
-    if (send !== undefined) uses.push({ buffer: send, user: rank });
-    if (recv !== undefined) uses.push({ buffer: recv, user: rank });
+    if (send !== undefined) uses.add(send, rank);
+    if (recv !== undefined) uses.add(recv, rank);
   }
-  return new MemoryUses(uses);
+  return uses;
 }
 
 function isShared({ rank, recv }: HostWriter, uses: MemoryUses): boolean {
-  return uses.isShared({ buffer: recv, user: rank });
+  return uses.isShared(recv, rank);
 }
 
 function writesHostMemory(call: RankCall): call is HostWriter {

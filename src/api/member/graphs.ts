@@ -5,8 +5,14 @@ import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
 import { graphNumber } from "../ledger/dispatch.ts";
-import { buffersIn, type Prepared, rankCall, type SignatureField } from "../ledger/posting.ts";
-import { type MemoryUse, MemoryUses } from "../memory-uses.ts";
+import {
+  buffersIn,
+  type Prepared,
+  type PreparedHalf,
+  rankCall,
+  type SignatureField,
+} from "../ledger/posting.ts";
+import { MemoryUses } from "../memory-uses.ts";
 import { failOp, type Operation } from "../op.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import {
@@ -137,21 +143,21 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
 
 /** Throws when a receive among sends and receives that match in any order would overwrite what another one uses. */
 function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
-  const all: MemoryUse[] = [];
-  const recvs: MemoryUse[] = [];
-  for (const { prepared } of calls) {
-    if (!("transfers" in prepared)) continue;
-    for (const { call } of prepared.transfers) {
-      const buffer = call.send ?? call.recv;
-      if (buffer === undefined) continue;
-      const use = { buffer, user: all.length };
-      all.push(use);
-      if (call.recv !== undefined) recvs.push(use);
+  const uses = new MemoryUses();
+  for (const collected of calls) {
+    for (const {
+      call: { send, recv },
+    } of halvesOf(collected)) {
+      const buffer = send ?? recv;
+      if (buffer !== undefined) uses.add(buffer, collected);
     }
   }
-  if (recvs.length === 0) return;
-  const uses = new MemoryUses(all);
-  if (!recvs.some((use) => uses.isShared(use))) return;
+  if (uses.areApart) return;
+  const isShared = (collected: CollectedCall): boolean =>
+    halvesOf(collected).some(
+      ({ call: { recv } }) => recv !== undefined && uses.isShared(recv, collected),
+    );
+  if (!calls.some(isShared)) return;
   throw poster.check
     .begin("recv", {})
     .fault(
@@ -159,6 +165,11 @@ function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
       "it overlaps memory of another send or receive of the group",
       "memory of its own",
     );
+}
+
+/** The sends and receives of a call. */
+function halvesOf({ prepared }: CollectedCall): readonly PreparedHalf[] {
+  return "transfers" in prepared ? prepared.transfers : [];
 }
 
 /** Calls that need an answer from the host in between have no place among grouped or recorded ones. */
