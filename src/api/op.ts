@@ -109,11 +109,11 @@ interface Fault {
 interface Extras {
   site?: CallSite;
   enqueued?: Operation<void>;
-  onSubmitted?: (() => void)[];
+  onSubmitted?: ((op: Operation) => void)[];
   /** The error of one of these callbacks. */
   fault?: Fault;
   onSettled?: ((error: unknown) => void)[];
-  onFinal?: ((error: unknown) => void)[];
+  onFinal?: ((error: unknown, op: Operation) => void)[];
   whole?: Operation;
   half?: boolean;
 }
@@ -268,8 +268,8 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
    * Calls `callback` with the final outcome: after all callbacks of `whenSettled`, any of which can still fail the operation. It
    * must not throw.
    */
-  whenFinal(callback: (error: unknown) => void): void {
-    if (!this.pending) callback(this.error);
+  whenFinal(callback: (error: unknown, op: Operation) => void): void {
+    if (!this.pending) callback(this.error, this as Operation);
     else {
       const extras = this.#ensureExtras();
       if (extras.onFinal === undefined) extras.onFinal = [callback];
@@ -281,8 +281,8 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
    * Calls `callback` when the operation is submitted; an operation that fails earlier never calls it. If `callback` throws, the
    * operation fails with that error.
    */
-  whenSubmitted(callback: () => void): void {
-    if (this.#status === "submitted" || this.#status === "done") callback();
+  whenSubmitted(callback: (op: Operation) => void): void {
+    if (this.#status === "submitted" || this.#status === "done") callback(this as Operation);
     else {
       const extras = this.#ensureExtras();
       if (extras.onSubmitted === undefined) extras.onSubmitted = [callback];
@@ -321,7 +321,7 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     if (this.#extras === undefined) return;
     for (const callback of this.#extras.onSubmitted ?? []) {
       try {
-        callback();
+        callback(this as Operation);
       } catch (error) {
         this.#extras.fault ??= { error };
       }
@@ -360,7 +360,7 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     this.#failEnqueued();
     if (this.#extras !== undefined) {
       notifySettled(this.#extras, error);
-      notifyFinal(this.#extras, error);
+      this.#notifyFinal(this.#extras, error);
     }
     if (this.#observed) this.#context.observer.resumed(this);
     if (this.#native !== undefined) this.#resume(this.#native);
@@ -400,7 +400,12 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
       this.#outcome = fault.error;
       this.#context.onCallbackError?.(this);
     }
-    notifyFinal(extras, this.error);
+    this.#notifyFinal(extras, this.error);
+  }
+
+  #notifyFinal({ onFinal }: Extras, error: unknown): void {
+    if (onFinal === undefined) return;
+    for (const callback of onFinal) callback(error, this as Operation);
   }
 
   /** Resumes the awaiting program: at once, or in its rank's turn. */
@@ -460,11 +465,6 @@ function notifySettled({ fault, onSettled }: Extras, error: unknown): Fault | un
     }
   }
   return first;
-}
-
-function notifyFinal({ onFinal }: Extras, error: unknown): void {
-  if (onFinal === undefined) return;
-  for (const callback of onFinal) callback(error);
 }
 
 /** A native promise with its two settling functions. */

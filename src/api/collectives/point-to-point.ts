@@ -6,7 +6,7 @@
  * one `sendRecv` or `group` meet freely.
  */
 import type { Data, RecvArgs, SendArgs, SendRecvArgs } from "../calls.ts";
-import type { PreparedHalf, PreparedTransfer } from "../ledger/posting.ts";
+import type { PreparedHalf, PreparedTransfer, SignatureField } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 
 /** Checks a send. */
@@ -30,7 +30,7 @@ export function prepareRecv<R extends Data>(
   check.begin("recv", args);
   const peer = check.rank("peer", args.peer);
   if (peer === rank) throw selfFault(check, "peer", peer);
-  return { transfers: [recvHalf(check, args.recv, peer)], result: args.recv };
+  return { transfers: [recvHalf(check, args.recv, peer, args.recv)], result: args.recv };
 }
 
 /** Checks a send and a receive that happen together; either may be with this rank itself. */
@@ -47,14 +47,19 @@ export function prepareSendRecv<S extends Data, R extends Data>(
   return { transfers: [send, recv], result: args.recv };
 }
 
+/** Messages are compared by their buffers. */
+const noFields: readonly SignatureField[] = [];
+
 function sendHalf(check: Validator, data: Data, peer: number): PreparedHalf {
   const send = check.buffer("send", data);
-  return { direction: "send", peer, call: { dtype: send.dtype, count: send.length, send } };
+  const call = { dtype: send.dtype, count: send.length, send };
+  return { direction: "send", peer, call, signature: noFields, result: undefined };
 }
 
-function recvHalf(check: Validator, data: Data, peer: number): PreparedHalf {
+function recvHalf(check: Validator, data: Data, peer: number, result?: Data): PreparedHalf {
   const recv = check.buffer("recv", data);
-  return { direction: "recv", peer, call: { dtype: recv.dtype, count: recv.length, recv } };
+  const call = { dtype: recv.dtype, count: recv.length, recv };
+  return { direction: "recv", peer, call, signature: noFields, result };
 }
 
 function selfFault(check: Validator, field: string, peer: number): Error {

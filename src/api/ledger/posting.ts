@@ -109,18 +109,17 @@ export function signatureOf(
   return fields.concat(lengths);
 }
 
-/** A send or a receive of a call. */
-export interface PreparedHalf {
+/** A send or a receive of a call. Its result is that of the call, unless the call has two halves. */
+export interface PreparedHalf extends Prepared<unknown> {
   readonly direction: "send" | "recv";
   readonly peer: number;
-  readonly call: PreparedCall;
 }
 
 /** The whole call of sends and receives: counted as its send, where it has one. */
 export function wholeTransfer({ transfers }: PreparedTransfer<unknown>): PreparedCall {
+  const first = transfers[0]?.call;
+  if (first !== undefined && transfers.length === 1) return first;
   const calls = transfers.map(({ call }) => call);
-  const [first] = calls;
-  if (first !== undefined && calls.length === 1) return first;
   const send = calls.find((call) => call.send !== undefined)?.send;
   const recv = calls.find((call) => call.recv !== undefined)?.recv;
   return { count: 0, ...first, send, recv };

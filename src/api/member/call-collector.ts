@@ -44,7 +44,13 @@ export class CallCollector {
     if (action !== "capture") this.#steps.push(this.#grouped);
   }
 
-  /** Adds calls that are posted together: a single call, or the calls of an inner group. */
+  /** Adds a single call. */
+  addCall(call: CollectedCall): void {
+    if (this.#action === "capture") this.#steps.push([call]);
+    else this.#grouped.push(call);
+  }
+
+  /** Adds calls that are posted together, those of an inner group. */
   add(calls: readonly CollectedCall[]): void {
     if (this.#action === "capture") this.#steps.push(calls);
     else for (const call of calls) this.#grouped.push(call);
@@ -152,19 +158,22 @@ export function completeTogether(
     else completeOp(whole, result);
   };
   if (open === 0) settle();
-  for (const part of parts) {
-    part.whenSubmitted(() => {
-      waiting--;
-      whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
-      if (waiting === 0) submitOp(whole);
-    });
+  // One function for all parts: a group has thousands of them.
+  const submitted = (part: Operation): void => {
+    waiting--;
+    whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
+    if (waiting === 0) submitOp(whole);
+  };
+  const final = (error: unknown, part: Operation): void => {
     // A hook of a part may make it fail.
-    part.whenFinal((error) => {
-      if (part.status === "failed") failure ??= { error };
-      whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
-      open--;
-      if (open === 0) settle();
-    });
+    if (part.status === "failed") failure ??= { error };
+    whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
+    open--;
+    if (open === 0) settle();
+  };
+  for (const part of parts) {
+    part.whenSubmitted(submitted);
+    part.whenFinal(final);
   }
 }
 

@@ -21,6 +21,7 @@ import {
   type Posting,
   type Prepared,
   type PreparedCall,
+  type PreparedHalf,
   type PreparedTransfer,
   rankCall,
   type TransferPosting,
@@ -135,7 +136,7 @@ export class Poster {
         known?.prepared ?? this.#prepared(collective, given, prepare as Prepare<A, T>);
       this.assertNotCancelled(collective, options);
       const call = { collective, prepared, options, op, cached: known, calledAtPs: this.nowPs };
-      if (this.collector !== undefined) this.collector.add([call]);
+      if (this.collector !== undefined) this.collector.addCall(call);
       else if ("transfers" in prepared) this.submit([call]);
       else this.#submitOne(call, prepared);
     } catch (error) {
@@ -248,9 +249,9 @@ export class Poster {
   #submitMessages(messages: readonly PostedMessage[]): void {
     let behind = 0;
     for (const { call, op } of messages) this.#notify(call, op, behind++);
-    const transfers = messages.flatMap(({ call, prepared, collected }) =>
-      this.#transferPostings(call, prepared, collected),
-    );
+    const transfers: TransferPosting[] = [];
+    for (const { call, prepared, collected } of messages)
+      this.#addTransfers(call, prepared, collected, transfers);
     this.#ledger.postMessages(this.facts.rank, transfers);
     for (const transfer of transfers) this.#markInUse(transfer, undefined);
   }
@@ -264,7 +265,7 @@ export class Poster {
     const call = this.#createCall(collective, prepared.call, before);
     if (hasReceiveCounts(call)) prepared.rankCall = call;
     this.#notify(call, op);
-    const posting = this.#posting(call, prepared, collected, op);
+    const posting = this.#posting(call, prepared, collected);
     this.#ledger.post(this.facts.rank, posting);
     this.#markInUse(posting, options?.signal);
   }
@@ -330,54 +331,53 @@ export class Poster {
     return call;
   }
 
-  #posting(
-    call: RankCall,
-    prepared: Prepared<unknown>,
-    { options, calledAtPs }: CollectedCall,
-    op: Operation,
-  ): Posting {
-    const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
+  #posting(call: RankCall, prepared: Prepared<unknown>, collected: CollectedCall): Posting {
+    const { op, options, calledAtPs } = collected;
     observeForSession(this.#session, this.#ledger.comm, call, op);
     const cancellable = options?.signal !== undefined;
-    return { call, prepared, op, calledAtPs, deadlinePs, cancellable };
+    return { call, prepared, op, calledAtPs, deadlinePs: this.#deadlineOf(collected), cancellable };
   }
 
-  /** The sends and receives of one call; the call is done when all of them are. */
-  #transferPostings(
+  #deadlineOf({ calledAtPs, options }: CollectedCall): number | undefined {
+    return deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
+  }
+
+  /** Adds the sends and receives of one call; the call is done when all of them are. */
+  #addTransfers(
     whole: RankCall,
     { transfers, result }: PreparedTransfer<unknown>,
     collected: CollectedCall,
-  ): TransferPosting[] {
-    const { options, op: wholeOp } = collected;
-    const single = transfers.length === 1;
-    const parts = transfers.map(({ direction, peer, call: prepared }): TransferPosting => {
-      const op = single ? wholeOp : this.createOp().halfOf(wholeOp);
-      const part = { call: prepared, signature: [], result: single ? result : undefined };
-      const call = single ? whole : rankCall(direction, whole.rank, prepared, whole.postedAtPs);
-      const { calledAtPs, deadlinePs, cancellable } = this.#posting(call, part, collected, op);
-      return {
-        call,
-        prepared: part,
-        op,
-        calledAtPs,
-        deadlinePs,
-        cancellable,
-        direction,
-        peer,
-        number: -1,
-      };
-    });
-    if (!single)
-      completeTogether(
-        wholeOp,
-        parts.map(({ op }) => op),
-        result,
-      );
-    if (options?.signal !== undefined) {
-      for (const { op } of parts)
-        cancelOnSignal(options.signal, this.#ledger, this.facts, whole.collective, op);
+    added: TransferPosting[],
+  ): void {
+    const only = transfers.length === 1 ? transfers[0] : undefined;
+    if (only !== undefined) {
+      added.push(this.#transferPosting(whole, only, collected, collected.op));
+      return;
     }
-    return parts;
+    const parts = transfers.map((half) => {
+      const call = rankCall(half.direction, whole.rank, half.call, whole.postedAtPs);
+      const part = this.createOp().halfOf(collected.op);
+      added.push(this.#transferPosting(call, half, collected, part));
+      return part;
+    });
+    completeTogether(collected.op, parts, result);
+  }
+
+  #transferPosting(
+    call: RankCall,
+    prepared: PreparedHalf,
+    collected: CollectedCall,
+    op: Operation,
+  ): TransferPosting {
+    const { collective, options, calledAtPs } = collected;
+    const { direction, peer } = prepared;
+    const deadlinePs = this.#deadlineOf(collected);
+    const cancellable = options?.signal !== undefined;
+    observeForSession(this.#session, this.#ledger.comm, call, op);
+    if (options?.signal !== undefined)
+      cancelOnSignal(options.signal, this.#ledger, this.facts, collective, op);
+    const number = -1;
+    return { call, prepared, op, calledAtPs, deadlinePs, cancellable, direction, peer, number };
   }
 
   /** Counts a call, and calls its hooks and channels; of messages also with the number of those made before it. */

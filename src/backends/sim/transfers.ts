@@ -1,5 +1,5 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
-import { type FusedPlan, type Link, linkModel } from "../../algorithms/index.ts";
+import { type FusedPlan, type Link, type LinkModel, linkModel } from "../../algorithms/index.ts";
 import type { Transfer } from "../../api/backend-entry.ts";
 import { bytesOf } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
@@ -41,9 +41,12 @@ export function predictTransfers(
     return { transfer, readyPs, began, sender, receiver };
   });
   ready.sort((a, b) => a.readyPs - b.readyPs);
+  const models = new Map<number, LinkModel>();
   for (const { transfer, readyPs, began, sender, receiver } of ready) {
     const { send, recv } = transfer;
-    const model = linkModel(link, send.dtype === undefined ? 0 : bytesOf(send.dtype));
+    const bytes = send.dtype === undefined ? 0 : bytesOf(send.dtype);
+    const model = models.get(bytes) ?? linkModel(link, bytes);
+    models.set(bytes, model);
     const length = model.occupancy(send.count);
     const sendStart = sender.sendPort.freeFrom(readyPs, length);
     const recvStart = receiver.recvPort.freeFrom(sendStart + model.latency, length);
@@ -60,14 +63,11 @@ export function predictTransfers(
 /** All transfers as one bound call of bytes: transfer i copies the only chunk of input i to output i. */
 export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
   const plan: FusedPlan = {
-    groups: transfers.map((_, rank) => [
-      {
-        operands: [{ kind: "contribution", place: { rank, chunk: 0 } }],
-        final: false,
-        reduces: false,
-        targets: [{ rank, chunk: 0 }],
-      },
-    ]),
+    groups: transfers.map((_, rank) => {
+      const place = { rank, chunk: 0 };
+      const operands = [{ kind: "contribution" as const, place }];
+      return [{ operands, final: false, reduces: false, targets: [place] }];
+    }),
     inPlaceSafe: true,
     independent: true,
   };
