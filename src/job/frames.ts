@@ -9,8 +9,12 @@ import { escaped } from "../api/error-text.ts";
 
 /** A frame that is not a valid message. */
 export class FrameError extends Error {
-  constructor(message: string) {
+  /** The field at fault, where it is one. */
+  readonly field: string | undefined;
+
+  constructor(message: string, field?: string) {
     super(oneLine(message));
+    this.field = field;
   }
 }
 
@@ -190,7 +194,7 @@ export function decode<T extends Table>(table: T, frame: Uint8Array): MessageOf<
       message[name] = read(json[name]);
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      throw new FrameError(`${kind}: the field "${name}" needs ${error.message}`);
+      throw new FrameError(`${kind}: the field "${name}" needs ${error.message}`, name);
     }
   }
   return message as MessageOf<T>;

@@ -273,9 +273,66 @@ function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
 
 /** The mismatch of the calls of all ranks, given their digests by rank. */
 function compareDigests(details: readonly string[]): Mismatch | undefined {
-  const digests = details.map((each) => JSON.parse(each) as DigestDetails);
-  const differs = faultOf(digests);
-  return differs && { ...differs, calls: digests.map(({ call }) => call) };
+  const read = details.map(readDigest);
+  const digests = read.filter((each) => each !== undefined);
+  const calls = read.map((each) => each?.call ?? { call: "-", place: undefined });
+  const differs = digests.length < read.length ? formFault(read) : faultOf(digests);
+  return differs && { ...differs, calls };
+}
+
+/** The mismatch where ranks describe their calls in a form of another version, or none. */
+function formFault(read: readonly (DigestDetails | undefined)[]): Mismatch {
+  return {
+    field: "form",
+    ranks: read.flatMap((each, rank) => (each === undefined ? [rank] : [])),
+    values: read.map((each) => (each === undefined ? "none of this version" : "of this version")),
+    rule: "ranks describe their calls to each other in one form",
+    remedy: "run the same version of twinccl on every rank",
+  };
+}
+
+/** The digest in a text of another process; `undefined` for anything else. */
+function readDigest(text: string): DigestDetails | undefined {
+  let read: Partial<Record<keyof DigestDetails, unknown>> | null;
+  try {
+    read = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const { call, signature, lengths, windows } = read ?? {};
+  const { call: words, place } = { ...(call as Partial<CallSummary>) };
+  const isDigest =
+    typeof words === "string" &&
+    (place === undefined || typeof place === "string") &&
+    isListOf(signature, isField) &&
+    isListOf(windows, isField) &&
+    isListOf(lengths, isLengths);
+  return isDigest ? (read as unknown as DigestDetails) : undefined;
+}
+
+function isListOf(value: unknown, isItem: (item: unknown) => boolean): boolean {
+  return Array.isArray(value) && value.every(isItem);
+}
+
+function isField(value: unknown): boolean {
+  if (!Array.isArray(value) || value.length !== 2 || typeof value[0] !== "string") return false;
+  // JSON has `null` for a value that is `undefined`.
+  return value[1] === null || typeof value[1] === "string" || Number.isFinite(value[1]);
+}
+
+function isLengths(value: unknown): boolean {
+  if (value === null) return true;
+  const { collective, rank, count, root, sendCounts, recvCounts } = {
+    ...(value as Partial<CallLengths>),
+  };
+  const areCounts = (counts: unknown): boolean =>
+    counts === undefined || isListOf(counts, Number.isInteger);
+  return (
+    typeof collective === "string" &&
+    [rank, count, root].every(Number.isInteger) &&
+    areCounts(sendCounts) &&
+    areCounts(recvCounts)
+  );
 }
 
 function faultOf(digests: readonly DigestDetails[]): Mismatch | undefined {

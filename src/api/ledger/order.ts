@@ -411,9 +411,17 @@ function parseReport(text: string): OrderReport | undefined {
   try {
     const report = JSON.parse(text) as Partial<OrderReport> | null;
     const { groups, comms } = report ?? {};
-    const isCall = ({ comm, call }: ReportedCall): boolean =>
-      typeof comm === "string" && Number.isInteger(call);
-    const isReport = comms !== undefined && groups?.every(({ calls }) => calls.every(isCall));
+    const areNumbers = (all: readonly number[]): boolean => all.every(Number.isInteger);
+    const isCall = ({ comm, collective, call, message = [0, 0, 0] }: ReportedCall): boolean =>
+      [comm, collective].every((name) => typeof name === "string") &&
+      areNumbers([call, ...message]) &&
+      message.length === 3;
+    const isComm = ({ ranks, next }: OrderReport["comms"][string]): boolean =>
+      areNumbers([...ranks, next]);
+    const isReport =
+      comms !== undefined &&
+      Object.values(comms).every(isComm) &&
+      groups?.every(({ calls }) => calls.every(isCall));
     return isReport === true ? (report as OrderReport) : undefined;
   } catch {
     return undefined;

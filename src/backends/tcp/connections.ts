@@ -7,6 +7,7 @@
 import { timingSafeEqual } from "node:crypto";
 import type { OnReadOpts, Socket } from "node:net";
 import { tune } from "../../job/connection.ts";
+import { bytes, line, type MessageOf, whole } from "../../job/frames.ts";
 import type { Block, Blocks } from "./blocks.ts";
 import { type Header, headerBytes, kind, type Message, readHeader, writeHeader } from "./wire.ts";
 
@@ -15,14 +16,15 @@ export function wasDropped(error: NodeJS.ErrnoException | undefined): boolean {
   return error === undefined || error.code === "ECONNRESET" || error.code === "EPIPE";
 }
 
-/** The address at which a rank listens, and the key that a connection to it must have. */
-export interface ListenerAddress {
-  readonly host: string;
-  readonly port: number;
-  readonly key: string;
-}
-
 export const keyBytes = 32;
+
+/** The address at which a rank listens, and the key that a connection to it must have; for the other ranks. */
+export const addresses = {
+  address: { host: line(253), port: whole(1, 65_535), key: bytes(keyBytes, keyBytes) },
+};
+
+export type ListenerAddress = MessageOf<typeof addresses>;
+
 const helloBytes = keyBytes + 4;
 
 /** The largest message: a slice of many chunks. */

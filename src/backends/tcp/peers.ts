@@ -14,10 +14,13 @@ import {
   type Socket,
 } from "node:net";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
+import { BackendUnavailableError } from "../../api/index.ts";
 import { keyIdentity, tlsSettings, tune } from "../../job/connection.ts";
+import { decode, encode, type FrameError } from "../../job/frames.ts";
 import type { Membership } from "../../job/rendezvous.ts";
 import { type Block, Blocks } from "./blocks.ts";
 import {
+  addresses,
   awaitHello,
   type Hello,
   helloFrame,
@@ -109,10 +112,9 @@ export class Peers {
     const peers = new Peers(membership.rank, settings, blocks);
     try {
       const port = await listen(peers.#server, settings.host);
-      const own = { host: settings.host, port, key: peers.#key.toString("base64") };
-      const value = new TextEncoder().encode(JSON.stringify(own));
-      const all = await membership.exchange("tcp addresses", value, wait);
-      peers.#addresses = all.map((each) => JSON.parse(new TextDecoder().decode(each)));
+      const own = { kind: "address", host: settings.host, port, key: peers.#key } as const;
+      const all = await membership.exchange("tcp addresses", encode(addresses, own), wait);
+      peers.#addresses = all.map((value, from) => addressOf(value, from, membership));
       return peers;
     } catch (error) {
       peers.destroy();
@@ -206,7 +208,7 @@ export class Peers {
 
   #connect(peer: number, purpose: "request" | "receive", onread?: OnReadOpts): Socket {
     const { host, port, key } = this.#addresses[peer] as ListenerAddress;
-    const psk = Buffer.from(key, "base64");
+    const psk = Buffer.from(key);
     const socket = this.#settings.tls
       ? connectTls({
           ...{ ...tlsSettings, ...(onread && { onread }), host, port },
@@ -285,6 +287,23 @@ export class Peers {
     for (const each of this.#outgoing.values()) each.destroy();
     for (const each of this.#incoming.values()) each.destroy();
     for (const socket of this.#unproven.values()) socket.destroy();
+  }
+}
+
+/** The address that a rank gives. */
+function addressOf(value: Uint8Array, from: number, membership: Membership): ListenerAddress {
+  try {
+    return decode(addresses, value);
+  } catch (cause) {
+    const { message, field = "address" } = cause as FrameError;
+    const { rank, size, jobId } = membership;
+    throw new BackendUnavailableError(
+      {
+        headline: `connect: rank ${from} gives no address of this version: ${message}`,
+        hint: `run the same version of twinccl on every rank, and look at the process of rank ${from}`,
+      },
+      { rank, size, comm: jobId, ranks: [from], field, cause },
+    );
   }
 }
 
