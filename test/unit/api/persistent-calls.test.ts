@@ -262,6 +262,18 @@ describe("prepare refuses", () => {
     });
   });
 
+  test("one receive twice in a group", async () => {
+    await run(sim(), async (comm) => {
+      const recv = comm.alloc("int32", 1);
+      const receive = comm.prepare(() => comm.recv({ recv, peer: 1 - comm.rank }));
+      const both = comm.group(() => {
+        receive.start();
+        receive.start();
+      });
+      await expect(both).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "recv" });
+    });
+  });
+
   test("a call on another communicator", async () => {
     const failure = run(sim(), async (comm) => {
       const child = await comm.split({ color: 0 });
