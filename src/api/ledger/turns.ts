@@ -158,8 +158,8 @@ function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
 /** Wake-ups of small calls between two holds: about 200 µs of work, then a hold of two. */
 const workBetween = 256;
 
-/** The same before the first hold of a run, whose code may be cold. It doubles with every hold. */
-const firstWork = 32;
+/** The same before the first hold of a run, whose code may be cold: a call of 8 ranks. It doubles with every hold. */
+const firstWork = 8;
 
 /** Longest turn of the event loop. Timers are due within 10 ms: the rest is for other processes and the garbage collector. */
 const longestTurnMs = 2;
