@@ -20,7 +20,6 @@ const alone = {
   test: "npm test",
   "test:all": "npm run -s test:all",
   build: "node tools/build.mjs --is-fresh || npm run -s build",
-  "web build": "npm run -s web:build",
   "native helper": "node tools/native.mjs --all",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
 };
@@ -37,6 +36,7 @@ const together = {
   "golden settings":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8-settings.jsonl",
   docs: "npm run -s docs",
+  "web build": "npm run -s web:build",
   "golden of four": "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x4.jsonl",
   golden: "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl",
   mutation: "VITEST_MAX_WORKERS=1 npm run -s test:mutation",
