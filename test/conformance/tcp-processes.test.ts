@@ -35,7 +35,7 @@ if (isAll) processesConform({ ...tcp, name: "tcp with TLS", args: ["--tls"], siz
 longTest("tcp between processes has the simulation's bits", async () => {
   const size = 3;
   const drawn = programs({ payload: "bits", sizes: fc.constant(size), maxElements: 3000 });
-  const all = fc.sample(drawn, { seed: replay.seed, numRuns: 300 });
+  const all = fc.sample(drawn, { seed: replay.seed, numRuns: 100 });
   const world = await createWorld({ backend: sim(), size });
   const job = await LaunchedRanks.open<ConformanceParts>({ ...tcp, size });
   try {

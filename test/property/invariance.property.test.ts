@@ -107,7 +107,7 @@ test("size: the answer, the smallest count and the first element", async () => {
       const [, larger] = folds ?? [];
       expect(larger && [larger.count, larger.element]).toEqual(found);
     },
-    1000,
+    500,
   );
 });
 
@@ -137,7 +137,7 @@ test("protocol: the answer, the smallest count and the first element", async () 
       expect(isInvariant).toBe(found === undefined);
       expect(folds && [folds[0].count, folds[0].element]).toEqual(found);
     },
-    600,
+    400,
   );
 });
 
@@ -153,6 +153,6 @@ test("ranks: a group in a larger one", async () => {
       expect(isInvariant).toBe(found === undefined);
       expect(folds && [folds[0].count, folds[0].element]).toEqual(found);
     },
-    600,
+    400,
   );
 });
