@@ -52,6 +52,9 @@ function copy(
   acc.set(source.subarray(sourceAt, sourceAt + count), accAt);
 }
 
+/** Below this number of elements, two views cost more than they save. */
+const fewElements = 64;
+
 /** `acc = acc + source`; every sum joins partials this way too. */
 export function add32(
   acc: Float32Array,
@@ -60,6 +63,12 @@ export function add32(
   sourceAt: number,
   count: number,
 ): void {
+  if (count < fewElements) {
+    for (let i = 0; i < count; i++) {
+      acc[accAt + i] = (acc[accAt + i] as number) + (source[sourceAt + i] as number);
+    }
+    return;
+  }
   addOnto(acc.subarray(accAt, accAt + count), source.subarray(sourceAt, sourceAt + count));
 }
 
