@@ -136,12 +136,18 @@ export class Runner {
     return this.#execute(work.address, work.written, this.#threadsFor(call));
   }
 
-  /** Records that a call has run: from its second run on, its list is kept for the next time. */
-  noteRun(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): void {
-    if (call.work !== undefined && call.work !== ranOnce) return;
-    const mask = call.separate === undefined ? 0 : this.#maskOf(call.dtype);
-    if (call.work === undefined || mask === undefined) call.work = ranOnce;
-    else call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? tooLong;
+  /** As `run`, where the buffers stay at these addresses: the list of the second run is kept for the later ones. */
+  runAndKeep(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): boolean {
+    if (call.work === ranOnce) {
+      const mask = call.separate === undefined ? 0 : this.#maskOf(call.dtype);
+      if (mask !== undefined) {
+        call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? tooLong;
+      }
+      if (this.runKept(call)) return true;
+    }
+    const done = this.run(call, inputs, outputs);
+    if (done) call.work ??= ranOnce;
+    return done;
   }
 
   /** A call of too many ranks: the memory for calls cannot hold its lists or blocks. */

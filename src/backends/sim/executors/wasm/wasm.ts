@@ -152,9 +152,8 @@ export class WasmExecutor implements Executor {
     const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
     const inputs = keepsInputs ? undefined : addressesOf(runner, call.inputs);
     const outputs = inputs && addressesOf(runner, call.outputs);
-    const done = inputs && outputs && runner.run(call, inputs, outputs);
-    if (done === true) runner.noteRun(call, inputs, outputs);
-    else runStaged(runner, call);
+    const done = inputs && outputs && runner.runAndKeep(call, inputs, outputs);
+    if (done !== true) runStaged(runner, call);
   }
 
   close(): void {
