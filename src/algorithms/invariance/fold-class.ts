@@ -34,11 +34,20 @@ export function scales({ dtype, op }: Pick<FoldFacts, "dtype" | "op">): boolean 
   return (op === "avg" || typeof op === "object") && dtypeInfo[dtype].kind === "float";
 }
 
+/** Associations by order, of which plans share a few: by the ranks that count, and by what is fused. */
+const associations = new WeakMap<FoldOrder, Map<string, string>>();
+
 /** The class of an order with one rounding. */
 export function classOf(facts: FoldFacts, order: FoldOrder, rounding: ElementRounding): string {
   if (!seesOrder(facts)) return "any order";
-  const association = associationOf(among(order, facts.present), rounding === "fused");
-  return `${association}${scales(facts) ? ` ${rounding}` : ""}`;
+  const { present } = facts;
+  const isFused = rounding === "fused";
+  const known = associations.get(order) ?? new Map<string, string>();
+  associations.set(order, known);
+  const key = `${present} ${isFused}`;
+  const association = known.get(key) ?? associationOf(among(order, present), isFused);
+  known.set(key, association);
+  return scales(facts) ? `${association} ${rounding}` : association;
 }
 
 /** An order without the ranks from `present` on. */

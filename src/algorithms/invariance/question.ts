@@ -1,6 +1,7 @@
 /** A question of invariance, checked and with its defaults. */
 
 import { type DType, dtypes, isDType } from "../../api/dtype.ts";
+import { UnsupportedError } from "../../api/errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "../../api/reduce-op.ts";
 import type { Forced } from "../nccl/choice.ts";
@@ -75,6 +76,9 @@ export interface Resolved {
 
 const subject = "invariance";
 
+/** Most ranks: their orders take some seconds and 0.7 GB. */
+const maxRanks = 2048;
+
 const kinds: OptionKinds<InvarianceQuestion> = {
   ...{ collective: true, ranks: true, dtype: true, op: true, root: true, counts: "object" },
   ...{ row: true, variables: "object", version: true, topology: true, ask: "array" },
@@ -96,6 +100,7 @@ export function resolveQuestion(question: InvarianceQuestion): Resolved {
   const ranks = listOf(question.ranks).map((each) => wholeNumber("ranks", each, 1));
   if (ranks.length === 0) throw invalid(subject, "ranks", "none", "at least one number");
   const sorted = [...new Set(ranks)].sort((a, b) => a - b);
+  assertRanks(sorted.at(-1) as number);
   const versions = listOf(question.version ?? "2.28");
   for (const version of versions) rulesOf(version);
   const topologies = listOf(question.topology ?? h200x8);
@@ -124,6 +129,17 @@ function listOf<T>(value: T | readonly T[]): readonly T[] {
 function wholeNumber(field: string, value: unknown, least: number): number {
   if (Number.isSafeInteger(value) && (value as number) >= least) return value as number;
   throw invalid(subject, field, textOf(value), `a whole number of at least ${least}`);
+}
+
+function assertRanks(most: number): void {
+  if (most <= maxRanks) return;
+  throw new UnsupportedError(
+    {
+      headline: `${subject}: ranks: found ${most}, needs at most ${maxRanks}`,
+      hint: "a Ring has an order of its own for every rank, so that the work grows with their square",
+    },
+    { field: "ranks" },
+  );
 }
 
 function operatorOf({ collective, dtype, op }: InvarianceQuestion): ReduceOp | undefined {

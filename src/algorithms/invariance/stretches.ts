@@ -151,7 +151,7 @@ export class Calls {
         {
           from: 0,
           to: Number.POSITIVE_INFINITY,
-          fold: this.#fold(choice, block, present),
+          fold: this.#fold(choice, block, present) as string,
           origin: 0,
         },
       ];
@@ -164,22 +164,31 @@ export class Calls {
   wholeFolds(choice: ChoiceStretch): readonly string[] | undefined {
     if (this.#whole.has(choice)) return this.#whole.get(choice);
     const { dtype, op, topology } = this.request;
-    const blocks = Array.from({ length: this.blocks }, (_, block) => block);
-    const folds = blocks.map((block) => this.#folds(choice, block, topology.ranks));
-    const byPosition = seesOrder({ dtype, op }) && this.#rounding(choice) === "byPosition";
-    const isWhole = !byPosition && folds.every(({ size }) => size === 1);
-    const whole = isWhole ? folds.map((set) => [...set].join()) : undefined;
+    const isByPosition = seesOrder({ dtype, op }) && this.#rounding(choice) === "byPosition";
+    const folds: string[] = [];
+    for (let block = 0; block < this.blocks && !isByPosition; block++) {
+      const fold = this.#fold(choice, block, topology.ranks);
+      if (fold === undefined) break;
+      folds.push(fold);
+    }
+    const whole = folds.length === this.blocks ? folds : undefined;
     this.#whole.set(choice, whole);
     return whole;
   }
 
-  #folds(choice: ChoiceStretch, block: number, present: number): ReadonlySet<string> {
+  /** The class of all elements of a block; `undefined` where two differ. */
+  #fold(choice: ChoiceStretch, block: number, present: number): string | undefined {
     const { dtype, op } = this.request;
     const rounding = this.#rounding(choice);
     const facts = { dtype, op, rounding, present };
-    const orders = new Set(this.#orders(choice, block));
     const each = rounding === "byPosition" ? "fused" : rounding;
-    return new Set([...orders].map((order) => classOf(facts, order, each)));
+    let fold: string | undefined;
+    for (const order of this.#orders(choice, block)) {
+      const own = classOf(facts, order, each);
+      if (fold !== undefined && fold !== own) return undefined;
+      fold = own;
+    }
+    return fold;
   }
 
   #orders(choice: ChoiceStretch, block: number): readonly FoldOrder[] {
@@ -200,10 +209,6 @@ export class Calls {
     }
     const { pieces } = this.plan(choice.from);
     return pieces.filter((piece) => piece.block === block).map(({ order }) => order);
-  }
-
-  #fold(choice: ChoiceStretch, block: number, present: number): string {
-    return [...this.#folds(choice, block, present)].join();
   }
 
   #rounding({ protocol }: Choice): ReturnType<typeof hopRounding> {

@@ -115,7 +115,10 @@ export function associationOf(order: FoldOrder, ordered: boolean): string {
     const isHop = typeof each === "number" && i > 0 && ordered;
     const operand = typeof each === "number" ? `${each}` : associationOf(each, ordered);
     if (i === 0) return operand;
-    return isHop ? `(${folded}<${operand})` : `(${[folded, operand].sort().join("+")})`;
+    if (isHop) return `(${folded}<${operand})`;
+    // A fold begins with a parenthesis, which sorts before digits: a long chain is not compared at every hop.
+    const isSorted = (i > 1 && typeof each === "number") || folded < operand;
+    return isSorted ? `(${folded}+${operand})` : `(${operand}+${folded})`;
   }, "");
 }
 
