@@ -32,7 +32,14 @@ import {
 import { hasLauncherChannel } from "./launch/job.ts";
 import { machineHelp, machineNamed } from "./machines.ts";
 import { libraryNameOf, ncclVariables } from "./nccl-settings.ts";
-import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
+import {
+  type OptionTable,
+  oneOf,
+  optionLines,
+  type Parsed,
+  parseOptions,
+  wordsOf,
+} from "./options.ts";
 
 const options = {
   ranks: { short: "n", value: "N,…", help: "number of ranks, or several padded to each other (8)" },
@@ -117,16 +124,15 @@ function askedOf(
   parsed: InvariantOptions,
 ): Asked {
   const ranks = numbersOf("--ranks", parsed.text("ranks") ?? "8");
-  const libraries = (parsed.text("like") ?? "nccl-2.28")
-    .split(",")
-    .map((name) => libraryNameOf("--like", name));
-  const machines = (parsed.text("topology") ?? "h200x8")
-    .split(",")
-    .map((name) => machineNamed("--topology", name));
-  const ask = parsed
-    .text("ask")
-    ?.split(",")
-    .map((name) => oneOf("--ask", name, dependences));
+  const namesOf = (option: "like" | "topology" | "ask"): string[] | undefined => {
+    const text = parsed.text(option);
+    return text === undefined ? undefined : wordsOf(`--${option}`, text);
+  };
+  const libraries = (namesOf("like") ?? ["nccl-2.28"]).map((name) => libraryNameOf("--like", name));
+  const machines = (namesOf("topology") ?? ["h200x8"]).map((name) =>
+    machineNamed("--topology", name),
+  );
+  const ask = namesOf("ask")?.map((name) => oneOf("--ask", name, dependences));
   const root = rootOf(row, parsed.integer("root", 0), Math.min(...ranks));
   const op = row.reduces ? oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps) : undefined;
   const question = {
@@ -146,8 +152,11 @@ function askedOf(
 }
 
 function numbersOf(option: string, text: string): number[] {
-  if (/^\d{1,6}(,\d{1,6})*$/.test(text)) return text.split(",").map(Number);
-  throw new UsageError(`${option}: found "${text}", needs whole numbers with commas between`);
+  const numbers = wordsOf(option, text).map((word) => (/^\d+$/.test(word) ? Number(word) : 0));
+  if (numbers.every((number) => number > 0 && Number.isSafeInteger(number))) return numbers;
+  throw new UsageError(
+    `${option}: found "${text}", needs whole numbers above 0 with commas between`,
+  );
 }
 
 function countsOf(text: string): { readonly from: number; readonly to: number } {
@@ -155,7 +164,9 @@ function countsOf(text: string): { readonly from: number; readonly to: number } 
   const sizes = ends.map((end) => (/^\d+[KMG]?$/i.test(end) ? parseSize(end) : undefined));
   const [from, to] = [sizes[0], sizes.at(-1)];
   if (from !== undefined && to !== undefined && ends.length <= 2) return { from, to };
-  throw new UsageError(`--count: found "${text}", needs a range such as 5120..10M`);
+  throw new UsageError(
+    `--count: found "${text}", needs a range such as 5120..10M, of counts below 2^53`,
+  );
 }
 
 function plainText(question: InvarianceQuestion, found: Invariance): string {

@@ -69,7 +69,7 @@ export function ncclChoice(option: string, text: string | undefined): NcclChoice
  */
 export function ncclVariables(option: string, text: string | undefined): NcclVariables {
   let setup: NcclSetup = {};
-  for (const setting of text === undefined || text === "" ? [] : separateSettings(text)) {
+  for (const setting of text === undefined ? [] : separateSettings(text)) {
     if (!isVariable(nameIn(setting))) {
       throw new UsageError(
         `${option}: found "${setting}", needs NCCL's variables: NCCL_PROTO=Simple`,

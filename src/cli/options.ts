@@ -80,12 +80,15 @@ function parse(
 ): { values: Record<string, unknown>; positionals: string[] } {
   const options = parserOptions(table);
   try {
-    return parseArgs({
+    const parsed = parseArgs({
       args: withNegatives(args, table),
       options,
       allowPositionals: true,
       strict: true,
+      tokens: true,
     });
+    assertOnce(parsed.tokens);
+    return parsed;
   } catch (error) {
     // The first line of Node's messages describes the error; the rest is advice about positionals.
     if (
@@ -95,6 +98,20 @@ function parse(
     )
       throw new UsageError((error.message.split(/[.\n]/)[0] ?? "").replace(/^U/, "u"));
     throw error;
+  }
+}
+
+/** Throws for a value that another one of the same option would replace. */
+function assertOnce(tokens: readonly { kind: string; name?: string; value?: unknown }[]): void {
+  const values = new Map<string, unknown>();
+  for (const { kind, name, value } of tokens) {
+    if (kind !== "option" || name === undefined || value === undefined) continue;
+    if (values.has(name)) {
+      throw new UsageError(
+        `--${name}: found "${values.get(name)}" and "${value}", needs one value`,
+      );
+    }
+    values.set(name, value);
   }
 }
 
@@ -151,7 +168,9 @@ function count(name: string, text: string | undefined, fallback: number): number
   if (text === undefined) return fallback;
   const value = /^\d+[KMG]?$/i.test(text) ? parseSize(text) : undefined;
   if (value !== undefined) return value;
-  throw new UsageError(`${name}: found "${text}", needs a number of elements such as 1000 or 16M`);
+  throw new UsageError(
+    `${name}: found "${text}", needs a number of elements such as 1000 or 16M, below 2^53`,
+  );
 }
 
 /** The help lines of a table. */
@@ -163,6 +182,14 @@ export function optionLines(table: OptionTable): string {
   const width = Math.max(...names.map((name) => name.length)) + 2;
   const helps = Object.values(table).map(({ help }) => help);
   return names.map((name, index) => `${name.padEnd(width)}${helps[index]}\n`).join("");
+}
+
+/** The words of a list with commas between. Throws for one that is there twice. */
+export function wordsOf(what: string, text: string): string[] {
+  const words = text.split(",");
+  const twice = words.find((word, at) => words.indexOf(word) < at);
+  if (twice === undefined) return words;
+  throw new UsageError(`${what}: found "${twice}" twice, needs it once`);
 }
 
 /** Checks that a word is in a list; the error shows the list. */

@@ -104,6 +104,7 @@ export function ncclEnvironment(variables: NcclVariables): NcclEnvironment {
       throw fault(name, "a variable with unknown effect", `one of ${known.join(", ")}`);
     }
   }
+  assertLimits(variables, settings);
   const { NCCL_ALGO, NCCL_PROTO } = variables;
   const algorithmsOf = allowedWords("NCCL_ALGO", NCCL_ALGO, algorithmNames);
   const protocolsOf = allowedWords("NCCL_PROTO", NCCL_PROTO, protocols);
@@ -134,6 +135,16 @@ export function ncclEnvironment(variables: NcclVariables): NcclEnvironment {
 /** The setting that a variable gives as a number. */
 export function settingOf(name: string): keyof NcclSettings | undefined {
   return Object.hasOwn(numbers, name) ? numbers[name] : undefined;
+}
+
+/** Throws for a least number of channels above the most. */
+function assertLimits(variables: NcclVariables, settings: NcclSettings): void {
+  const { minChannels = 1, maxChannels = minChannels } = settings;
+  if (minChannels <= maxChannels) return;
+  const nameOf = (setting: keyof NcclSettings): string =>
+    Object.keys(variables).find((name) => settingOf(name) === setting) as string;
+  const needed = `at most ${nameOf("maxChannels")}, ${maxChannels}`;
+  throw fault(nameOf("minChannels"), `"${minChannels}"`, needed);
 }
 
 function isAllowed(name: NcclAlgorithm, listed: readonly string[], hasPat: boolean): boolean {
