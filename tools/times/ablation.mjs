@@ -8,7 +8,7 @@ const none = 1e-9;
 
 const each = (folder, names, field) => names.map((name) => `${folder}.${name}.${field}`);
 const protocols = ["LL", "LL128", "Simple"];
-const kernels = ["allReduce", "reduceScatter", "allGather"];
+const kernels = ["allReduce", "reduceScatter"];
 
 /** Groups of numbers that are taken away together. */
 const rows = [
@@ -20,12 +20,13 @@ const rows = [
   ["Tree: `chunkRate`", free, each("tree", protocols, "chunkRate")],
   ["chain over LL: `passShare`", none, ["chain.passShare"]],
   ["registered broadcast: `chunkRate`", free, ["registered.chunkRate"]],
-  ["messages over LL: `lowRate`", free, ["exchange.lowRate"]],
+  ["messages: `firstRate`", free, ["exchange.firstRate"]],
   ["messages: `channelUs`", none, ["exchange.channelUs"]],
-  ["messages: `messageRate`", free, ["exchange.messageRate", "registered.messageRate"]],
+  ["messages: `messageRate`", free, ["exchange.messageRate"]],
   ["messages: `misalignedRate`", free, ["exchange.misalignedRate"]],
   ["messages: `portRate`", free, ["exchange.portRate"]],
   ["symmetric: `ownPs`", none, each("symmetric", kernels, "ownPs")],
+  ["symmetric all-gather: `crowdPs`", none, ["symmetric.allGather.crowdPs"]],
   ["symmetric: `singlePs`", none, ["symmetric.singlePs"]],
   ["symmetric LL: `passUs`", none, ["symmetric.low.passUs"]],
 ];

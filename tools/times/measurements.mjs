@@ -63,15 +63,24 @@ const comparedTimes = (peer) => readResults(comparisons(), machineProfiles[machi
 const comparedOf = (peer) =>
   comparedTimes(peer).measurements.map((each) => ({ ...each, weight: weightOf(each) }));
 
-/** The measurements that the profile is fitted to: of nccl-tests, and of the C++ loop of the comparison. */
+/** The only comparison in which awaited calls were measured once their code was compiled. */
+const warmedFile = "gpu-h200x2.json";
+
+/** The calls that decide twinccl's own part of an awaited one. */
+const isOwnPart = ({ mode, source }) => mode.awaited && source === warmedFile;
+
+/**
+ * The measurements that the profile is fitted to: of nccl-tests, of the C++ loop of the comparison, and awaited calls of twinccl on
+ * two GPUs.
+ */
 export function fittedMeasurements() {
   const tests = testsOf(readFileSync(join(results, testsFile), "utf8"));
-  return [...tests, ...comparedOf("native")];
+  return [...tests, ...comparedOf("native"), ...comparedOf("twinccl").filter(isOwnPart)];
 }
 
-/** Measurements of the same calls made by twinccl, which no fit uses. */
+/** Measurements of the calls made by twinccl that no fit uses. */
 export function unfittedMeasurements() {
-  return comparedOf("twinccl");
+  return comparedOf("twinccl").filter((each) => !isOwnPart(each));
 }
 
 /** The fields of the machine's profile that no fit decides. */

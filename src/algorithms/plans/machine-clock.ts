@@ -38,8 +38,8 @@ export class MachineClock {
     this.#profile = profile;
     this.#unusual = unusual;
     this.#planOf = planOf;
-    const { lowStartUs, portRate } = profile.numbers.exchange;
-    this.messages = { latencyPs: Math.round(lowStartUs * 1e6), gigabytesPerSecond: portRate };
+    const { startUs, portRate } = profile.numbers.exchange;
+    this.messages = { latencyPs: Math.round(startUs * 1e6), gigabytesPerSecond: portRate };
   }
 
   /** The time of a call; `undefined` for a collective without a model. */

@@ -263,6 +263,7 @@ function readComparison(document: Fields, rows: Rows, peers: readonly string[]):
         launch: issue.endsWith("graph") ? "graph" : "eager",
         memory: issue.startsWith("symmetric") ? "symmetric" : "ordinary",
         ...{ processes, awaited },
+        ...(awaited && name.startsWith("native") && { program: "native" as const }),
       };
       const us = found.object(name).positive("median_us");
       rows.add({ ...call, ranks, dtype: "float32", mode, us, source: document.file });

@@ -12,11 +12,14 @@ export {
 } from "./fit.ts";
 export { type CallMemory, type CallMode, callUs, modeText } from "./model.ts";
 export type {
+  LineTreeNumbers,
   LowRingNumbers,
   LowSymmetricNumbers,
+  LowTreeNumbers,
   ModelNumbers,
   RingNumbers,
   SymmetricNumbers,
+  SymmetricStores,
   TreeNumbers,
 } from "./numbers.ts";
 export type {

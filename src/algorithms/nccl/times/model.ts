@@ -19,6 +19,8 @@ export interface CallMode {
   readonly processes: "each" | "one";
   /** True if a program awaits each call before the next one. */
   readonly awaited: boolean;
+  /** `native` for awaited calls of a loop in C++, without twinccl's own part. */
+  readonly program?: "native" | undefined;
 }
 
 /**
@@ -70,13 +72,14 @@ function hostUs({ host }: ModelNumbers, call: TimedCall, { launch, processes }: 
 function awaitUs(
   { awaited }: ModelNumbers,
   { ranks }: TimedCall,
-  { launch, processes }: CallMode,
+  { launch, processes, program }: CallMode,
 ): number {
   const eager = launch === "eager";
+  const own = program === "native" ? 0 : awaited.programUs;
   if (processes === "each") {
-    return (eager ? awaited.eagerUs : awaited.graphUs) + awaited.rankUs * ranks;
+    return own + (eager ? awaited.eagerUs : awaited.graphUs) + awaited.rankUs * ranks;
   }
-  return (eager ? awaited.sharedEagerUs : awaited.sharedGraphUs) * ranks ** 1.2;
+  return own * ranks + (eager ? awaited.sharedEagerUs : awaited.sharedGraphUs) * ranks ** 1.2;
 }
 
 /** Microseconds that the devices take for a call. */
@@ -125,7 +128,10 @@ function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): n
 function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
   const { ring, tree } = numbers;
   const { protocol, ranks, channels, partBytes, chunkBytes } = call;
-  const { startUs, hopUs, chunkRate, rate } = tree[protocol];
+  const { hopUs, chunkRate } = tree[protocol];
+  const { startUs } = protocol === "LL" ? tree.LL : ring[protocol];
+  // A rank between two others sends everything twice, up and down; over LL128 its threads are slower than its port.
+  const rate = protocol === "LL128" ? tree.LL128.rate : ring[protocol].hopRate / 2;
   const hops = 2 * ranks - 2;
   const first = (hops * Math.min(partBytes, chunkBytes)) / chunkRate;
   const all = partBytes / (ranks === 2 ? rate * tree.pairGain : rate);
@@ -159,17 +165,15 @@ const lowPart = 16_384;
 const linkChannels = 24;
 
 function exchangeUs(
-  { exchange, registered, ring }: ModelNumbers,
+  { exchange, ring }: ModelNumbers,
   call: ExchangeCall,
   memory: CallMemory,
 ): number {
   const { channels, partBytes, loads, portBytes, linkBytes } = call;
-  if (partBytes <= lowPart) {
-    return exchange.lowStartUs + partBytes / exchange.lowRate / thousand;
-  }
+  const { startUs, channelUs, firstRate, messageRate, misalignedRate, portRate } = exchange;
+  const begun = startUs + Math.min(partBytes, fullPass) / firstRate / thousand;
+  if (partBytes <= lowPart) return begun;
   const isDirect = memory === "registered";
-  const { messageRate } = isDirect ? registered : exchange;
-  const { misalignedRate, portRate } = exchange;
   const linkRate = linkChannels * ring.Simple.hopRate;
   let moved = Math.max(portBytes / portRate, linkBytes / linkRate);
   for (const { packedBytes, singleBytes, packedSlice, singleSlice } of loads) {
@@ -178,7 +182,7 @@ function exchangeUs(
     // A sender writes into registered memory itself, so that no receiver copies after it.
     moved = Math.max(moved, isDirect ? all : all + last);
   }
-  return exchange.startUs + exchange.channelUs * (channels - 1) + moved / thousand;
+  return begun + channelUs * (channels - 1) + moved / thousand;
 }
 
 function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
@@ -189,8 +193,13 @@ function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
     const passes = Math.ceil(own / fullPass);
     return startUs + passUs * (passes - 1) + (own * rankPs * ranks) / thousand ** 2;
   }
-  const { startUs, ownPs, peerPs } = symmetric[collective];
   const peers = ranks - 1;
-  const slow = collective === "allGather" ? 0 : singleBytes * symmetric.singlePs * peers;
+  if (collective === "allGather") {
+    const { startUs, storePs, crowdPs } = symmetric.allGather;
+    const stored = bytes * ranks * (storePs + crowdPs * peers * (peers - 1));
+    return startUs + stored / blocks / thousand ** 2;
+  }
+  const { startUs, ownPs, peerPs } = symmetric[collective];
+  const slow = singleBytes * symmetric.singlePs * peers;
   return startUs + (bytes * (ownPs + peerPs * peers) + slow) / blocks / thousand ** 2;
 }

@@ -3,7 +3,6 @@
  *
  * Names end in their units: `Us` microseconds, `Rate` 10⁹ bytes a second, `Ps` picoseconds for each byte.
  */
-import type { NcclProtocol } from "../rules.ts";
 
 /** A Ring over one protocol. */
 export interface RingNumbers {
@@ -29,22 +28,40 @@ export interface LowRingNumbers extends RingNumbers {
   readonly storeRate: number;
 }
 
-/** A Tree over one protocol. */
+/** A Tree over one protocol; it starts as a Ring does. */
 export interface TreeNumbers {
-  readonly startUs: number;
   readonly hopUs: number;
   /** One channel of the first chunk's steps. */
   readonly chunkRate: number;
-  /** One channel once all ranks are at work. */
+}
+
+/** A Tree over LL. */
+export interface LowTreeNumbers extends TreeNumbers {
+  /** A call that moves nothing. */
+  readonly startUs: number;
+}
+
+/** A Tree over LL128, which is slower than the ports of ranks. */
+export interface LineTreeNumbers extends TreeNumbers {
+  /** One channel once all ranks are at work; over other protocols half of the Ring's `hopRate`. */
   readonly rate: number;
 }
 
-/** A direct symmetric kernel; picoseconds of one block for each byte. */
+/** A direct symmetric kernel that folds; picoseconds of one block for each byte. */
 export interface SymmetricNumbers {
   readonly startUs: number;
   readonly ownPs: number;
   /** For each other rank. */
   readonly peerPs: number;
+}
+
+/** The direct symmetric kernel of an all-gather; picoseconds of one block for each byte that it stores. */
+export interface SymmetricStores {
+  readonly startUs: number;
+  /** For each rank. */
+  readonly storePs: number;
+  /** More for each rank and each ordered pair of its peers, which store on it at the same time. */
+  readonly crowdPs: number;
 }
 
 /** The symmetric kernel of low latency, in which every rank receives what all send. */
@@ -63,7 +80,10 @@ export interface ModelNumbers {
     readonly LL128: RingNumbers;
     readonly Simple: RingNumbers;
   };
-  readonly tree: { readonly [P in NcclProtocol]: TreeNumbers } & {
+  readonly tree: {
+    readonly LL: LowTreeNumbers;
+    readonly LL128: LineTreeNumbers;
+    readonly Simple: TreeNumbers;
     /** Rate of two ranks by that of more: none of them has two neighbours. */
     readonly pairGain: number;
   };
@@ -78,16 +98,13 @@ export interface ModelNumbers {
     readonly passRate: number;
     /** A broadcast: one channel of the first chunk's steps. */
     readonly chunkRate: number;
-    /** One channel of a message. */
-    readonly messageRate: number;
   };
   /** Sends and receives. */
   readonly exchange: {
-    /** Over LL. */
-    readonly lowStartUs: number;
-    readonly lowRate: number;
-    /** Over Simple. */
     readonly startUs: number;
+    /** The first 4096 bytes of a channel. */
+    readonly firstRate: number;
+    /** Each further channel, over Simple. */
     readonly channelUs: number;
     /** One channel of a message. */
     readonly messageRate: number;
@@ -102,7 +119,7 @@ export interface ModelNumbers {
     readonly singlePs: number;
     readonly allReduce: SymmetricNumbers;
     readonly reduceScatter: SymmetricNumbers;
-    readonly allGather: SymmetricNumbers;
+    readonly allGather: SymmetricStores;
   };
   /** The processes that make the calls. */
   readonly host: {
@@ -124,5 +141,7 @@ export interface ModelNumbers {
     /** One process for all ranks; grows a little faster than their number. */
     readonly sharedEagerUs: number;
     readonly sharedGraphUs: number;
+    /** twinccl's own part, for each rank of the process: from the call to NCCL, and from the end to the settled promise. */
+    readonly programUs: number;
   };
 }
