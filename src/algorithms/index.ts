@@ -215,6 +215,7 @@ export {
   isBuilt,
   isOrdered,
   type MachineTime,
+  type MessageTime,
   namesOf,
   type Plan,
   type Planner,

@@ -103,7 +103,12 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
   const usual = plannersOf(plans)(size);
   const planner: Planner = replan
     ? {
-        ...{ messages: undefined, time: () => undefined, reducesEachRoot: () => false },
+        ...{
+          messages: undefined,
+          message: () => undefined,
+          time: () => undefined,
+          reducesEachRoot: () => false,
+        },
         of: (question) => replan(rank, usual.of(question)),
       }
     : usual;

@@ -19,6 +19,7 @@ const rows = [
   ["Ring over LL: `storeRate`", free, ["ring.LL.storeRate"]],
   ["Tree: `chunkRate`", free, each("tree", protocols, "chunkRate")],
   ["chain over LL: `passShare`", none, ["chain.passShare"]],
+  ["registered all-gather: `passRate`", free, ["registered.passRate"]],
   ["registered broadcast: `chunkRate`", free, ["registered.chunkRate"]],
   ["messages: `firstRate`", free, ["exchange.firstRate"]],
   ["messages: `channelUs`", none, ["exchange.channelUs"]],

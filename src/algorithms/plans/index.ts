@@ -4,6 +4,7 @@ export {
   type BlockCounts,
   isBuilt,
   type MachineTime,
+  type MessageTime,
   type Plan,
   type Planner,
   type PlanQuestion,

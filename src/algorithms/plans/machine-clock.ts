@@ -4,16 +4,23 @@ import {
   type CallMode,
   callUs,
   choiceOfCall,
+  type ExchangeCall,
+  exchangeChannels,
   extrapolationOf,
   type MachineProfile,
+  messageTimes,
   type NcclPlan,
   type TimedCall,
   type TimedQuestion,
   timedExchange,
+  timedMessage,
   timedPlan,
 } from "../nccl/index.ts";
 import type { Link } from "../timing.ts";
-import type { BlockCounts, MachineTime, PlanQuestion } from "./plan.ts";
+import type { BlockCounts, MachineTime, MessageTime, PlanQuestion } from "./plan.ts";
+
+const psPerUs = 1e6;
+const mostKnown = 1024;
 
 /**
  * A time is that of a call back to back with others: the start of kernels is in it. Buffers are in ordinary memory, which NCCL never
@@ -25,6 +32,8 @@ export class MachineClock {
   /** The reason why times are extrapolated whatever the call; `undefined` without one. */
   readonly #unusual: string | undefined;
   readonly #planOf: (question: PlanQuestion) => NcclPlan | undefined;
+  /** The times of messages by their bytes, for each number of ranks: to others, and to the rank itself. */
+  readonly #known: Map<number, MessageTime>[] = [];
 
   /**
    * `planOf` gives NCCL's plan of a call where NCCL has one. `unusual` is the reason why no such plan was measured, if there is
@@ -40,6 +49,38 @@ export class MachineClock {
     this.#planOf = planOf;
     const { startUs, portRate } = profile.numbers.exchange;
     this.messages = { latencyPs: Math.round(startUs * 1e6), gigabytesPerSecond: portRate };
+  }
+
+  /** The time of a message: alone it is that of a `sendRecv` of the same bytes. */
+  message(bytes: number, ranks: number, isOwn: boolean): MessageTime {
+    const at = 2 * ranks + Number(isOwn);
+    const known = this.#known[at] ?? new Map<number, MessageTime>();
+    this.#known[at] = known;
+    const earlier = known.get(bytes);
+    if (earlier !== undefined) return earlier;
+    if (known.size === mostKnown) known.clear();
+    const found = this.#messageOf(timedMessage(bytes, ranks, isOwn));
+    known.set(bytes, found);
+    return found;
+  }
+
+  #messageOf(call: ExchangeCall | undefined): MessageTime {
+    if (call === undefined) {
+      return { latencyPs: undefined, occupancyPs: 0, movedPs: 0, channels: 0, startPs: () => 0 };
+    }
+    const mode: CallMode = { ...this.#profile.mode, memory: "ordinary" };
+    const found = messageTimes(this.#profile.numbers, call, mode);
+    const { startUs, channelUs, movedUs, portUs, channels } = found;
+    return {
+      latencyPs: undefined,
+      occupancyPs: Math.round(portUs * psPerUs),
+      movedPs: Math.round(movedUs * psPerUs),
+      channels,
+      startPs: (before) => {
+        const used = Math.min(exchangeChannels, before + channels);
+        return Math.round((startUs + channelUs * (used - 1)) * psPerUs);
+      },
+    };
   }
 
   /** The time of a call; `undefined` for a collective without a model. */

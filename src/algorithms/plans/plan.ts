@@ -72,6 +72,20 @@ export interface MachineTime {
   readonly choice: CallChoice | undefined;
 }
 
+/** The time of one message among those of its group, in picoseconds. */
+export interface MessageTime {
+  /** From the sender's port to the receiver's on a link; `undefined` where both ports move a message at the same time. */
+  readonly latencyPs: number | undefined;
+  /** A message holds the ports of both ranks for so long. */
+  readonly occupancyPs: number;
+  /** While its bytes move, which is at least as long; messages of one group move at the same time. */
+  readonly movedPs: number;
+  /** Channels that carry it. */
+  readonly channels: number;
+  /** The time before its bytes move, when earlier messages of the sender's group have so many channels. */
+  startPs(channelsBefore: number): number;
+}
+
 /** The machine of a predicted time in words, and the reason for an extrapolated one. */
 export function machineText({ machine, extrapolated }: MachineTime): string {
   return extrapolated === undefined ? machine : `${machine}; extrapolated: ${extrapolated}`;
@@ -82,8 +96,10 @@ export type BlockCounts = readonly (readonly number[])[];
 
 /** Plans the calls of a world. */
 export interface Planner {
-  /** The link of single messages on the planner's machine; `undefined` where that was not measured. */
+  /** A link on which the catalogue's messages take about as long as sends; `undefined` where the machine was not measured. */
   readonly messages: Link | undefined;
+  /** The time of a message on a communicator of `ranks`; `undefined` where the machine was not measured. */
+  message(bytes: number, ranks: number, isOwn: boolean): MessageTime | undefined;
   /** The predicted time of a call on that machine, from the last rank's arrival on; `undefined` for no such machine. */
   time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined;
   /** The plan of a call. */

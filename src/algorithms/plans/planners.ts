@@ -51,6 +51,7 @@ import {
   type BlockCounts,
   isBuilt,
   type MachineTime,
+  type MessageTime,
   type Plan,
   type Planner,
   type PlanQuestion,
@@ -108,6 +109,7 @@ export function unclaimedPlanner(why: string): Planner {
 /** The parts of a planner of no measured machine. */
 const unmeasured = {
   messages: undefined,
+  message: () => undefined,
   time: () => undefined,
   reducesEachRoot: () => false,
 } as const;
@@ -203,6 +205,10 @@ class WorldPlanner implements Planner {
 
   get messages(): Link | undefined {
     return this.#clock?.messages;
+  }
+
+  message(bytes: number, ranks: number, isOwn: boolean): MessageTime | undefined {
+    return this.#clock?.message(bytes, ranks, isOwn);
   }
 
   time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined {

@@ -82,7 +82,8 @@ export class Streams {
     const stream = this.#of(comm)[rank] as Stream;
     if (stream.batch !== batch || stream.together === undefined) {
       stream.batch = batch;
-      stream.together = { beganPs: stream.freePs, sendPort: new Port(), recvPort: new Port() };
+      const [sendPort, recvPort] = [new Port(), new Port()];
+      stream.together = { beganPs: stream.freePs, sendPort, recvPort, channels: 0 };
     }
     return stream.together;
   }

@@ -7,6 +7,7 @@ import {
   type LinkModel,
   linkModel,
   linkOf,
+  type MessageTime,
   namesOf,
   type Plan,
   type Planner,
@@ -22,6 +23,7 @@ import type {
   RankCall,
   Session,
   SessionInfo,
+  Transfer,
   Work,
 } from "../../api/backend-entry.ts";
 import { bytesOf, type Explanation, type Question } from "../../api/index.ts";
@@ -34,7 +36,7 @@ import { SimObserver } from "./observer.ts";
 import { type ScheduleName, SimClock, SimScheduler, Streams } from "./scheduler.ts";
 import { StrictLending } from "./strict.ts";
 import type { WorldTrace } from "./trace.ts";
-import { bindTransfers, predictTransfers } from "./transfers.ts";
+import { bindTransfers, linkMessage, predictTransfers } from "./transfers.ts";
 
 /** The options of `sim()`, checked. */
 export interface SimSettings {
@@ -66,6 +68,8 @@ export class SimSession implements Session {
   readonly #devices: readonly SimDevice[];
   /** Times of calls by the layout of their plan and bytes per element. */
   readonly #times = new WeakMap<Layout, Map<number, CallTimes>>();
+  /** The link of messages, by bytes of an element. */
+  readonly #models = new Map<number, LinkModel>();
   readonly #streams = new Streams();
   /** The remaining injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
@@ -275,12 +279,25 @@ export class SimSession implements Session {
     const calls = transfers.flatMap(({ send, recv }) => [send, recv]);
     predictTransfers(
       transfers,
-      this.#settings.link ?? this.#settings.planner.messages ?? linkOf(),
+      (transfer) => this.#messageOf(comm, transfer),
       (rank, batch) => this.#streams.join(comm, rank, batch),
       (transfer, times, began) => this.trace?.transfer(comm, transfer, times, began),
     );
     this.#streams.end(comm, calls);
     return this.#move(comm, calls, this.#settings.phantom ? [] : [bindTransfers(transfers)]);
+  }
+
+  /** The time of a message: as `sendRecv` takes on the planner's machine, else on the link. */
+  #messageOf({ ranks }: CommInfo, { send, recv }: Transfer): MessageTime {
+    const { link, planner } = this.#settings;
+    const width = send.dtype === undefined ? 0 : bytesOf(send.dtype);
+    const isOwn = send.rank === recv.rank;
+    const time =
+      link === undefined ? planner.message(send.count * width, ranks.length, isOwn) : undefined;
+    if (time !== undefined) return time;
+    const model = this.#models.get(width) ?? linkModel(link ?? linkOf(), width);
+    this.#models.set(width, model);
+    return linkMessage(model, send.count);
   }
 
   close(): void | Promise<void> {

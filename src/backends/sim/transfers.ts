@@ -1,7 +1,6 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
-import { type FusedPlan, type Link, type LinkModel, linkModel } from "../../algorithms/index.ts";
+import type { FusedPlan, LinkModel, MessageTime } from "../../algorithms/index.ts";
 import type { Transfer } from "../../api/backend-entry.ts";
-import { bytesOf } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
 import type { BoundCall } from "./executor.ts";
 import type { TransferStarts, TransferTimes } from "./trace.ts";
@@ -12,20 +11,31 @@ export interface ConcurrentCalls {
   readonly beganPs: number;
   readonly sendPort: Port;
   readonly recvPort: Port;
+  /** Channels of the messages that the rank sends. */
+  channels: number;
 }
 
 /** The sends and receives that each side of a transfer belongs to. */
 export type Joined = (rank: number, batch: object) => ConcurrentCalls;
 
+/** A message on a link has nothing before it moves. */
+const noStart = (): number => 0;
+
+/** The time of a message on a link: it holds a port for its bytes, and the sender does not wait for the receiver. */
+export function linkMessage({ latency, occupancy }: LinkModel, count: number): MessageTime {
+  const occupancyPs = occupancy(count);
+  return { latencyPs: latency, occupancyPs, movedPs: 0, channels: 0, startPs: noStart };
+}
+
 /**
- * Sets the completion time of each side: the sender's when its message has left, the receiver's when it has arrived. A message
- * leaves after both sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of
+ * Sets the completion time of each side: on a link the sender's when its message has left, and the receiver's when it has arrived;
+ * on a measured machine both when the bytes have moved. A message leaves after both sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of
  * each side holds its arrival time. Messages that can leave first choose their time on both ports first; later ones use the
  * remaining gaps.
  */
 export function predictTransfers(
   transfers: readonly Transfer[],
-  link: Link,
+  timeOf: (transfer: Transfer) => MessageTime,
   joined: Joined,
   onTransfer: (transfer: Transfer, times: TransferTimes, began: TransferStarts) => void,
 ): void {
@@ -41,19 +51,20 @@ export function predictTransfers(
     return { transfer, readyPs, began, sender, receiver };
   });
   ready.sort((a, b) => a.readyPs - b.readyPs);
-  const models = new Map<number, LinkModel>();
   for (const { transfer, readyPs, began, sender, receiver } of ready) {
     const { send, recv } = transfer;
-    const bytes = send.dtype === undefined ? 0 : bytesOf(send.dtype);
-    const model = models.get(bytes) ?? linkModel(link, bytes);
-    models.set(bytes, model);
-    const length = model.occupancy(send.count);
-    const sendStart = sender.sendPort.freeFrom(readyPs, length);
-    const recvStart = receiver.recvPort.freeFrom(sendStart + model.latency, length);
-    sender.sendPort.take(sendStart, length);
-    receiver.recvPort.take(recvStart, length);
-    const sendEnd = sendStart + length;
-    const recvEnd = recvStart + length;
+    const time = timeOf(transfer);
+    const { latencyPs, occupancyPs } = time;
+    const sendStart = sender.sendPort.freeFrom(readyPs, occupancyPs);
+    const arrivalPs = latencyPs === undefined ? readyPs : sendStart + latencyPs;
+    const recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
+    sender.sendPort.take(sendStart, occupancyPs);
+    receiver.recvPort.take(recvStart, occupancyPs);
+    const startPs = time.startPs(sender.channels);
+    sender.channels += time.channels;
+    const ends = [sendStart + occupancyPs, recvStart + occupancyPs] as const;
+    const bothPs = startPs + Math.max(...ends, readyPs + time.movedPs);
+    const [sendEnd, recvEnd] = latencyPs === undefined ? [bothPs, bothPs] : ends;
     send.finishedAtPs = sendEnd;
     recv.finishedAtPs = recvEnd;
     onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd }, began);

@@ -39,11 +39,11 @@ describe("predict --like", () => {
     expect(out).toMatchInlineSnapshot(`
       "# predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9: allReduce, ranks 8, dtype float32
       # nccl: recorded, ordinary memory, back to back
-      # catalogue: each message as a send of that machine, links of 6363 ns and 314.9 GB/s, crossbar
+      # catalogue: each message as a send of that machine, links of 6247 ns and 314.7 GB/s, crossbar
       #    size            choice    nccl    ring   linear   (us, * fastest)
-         64 KiB        Ring LL x2   18.09   89.45    15.64*
-          4 MiB    Ring LL128 x24   54.66*  112.4    199.2
-        256 MiB   Ring Simple x24    1329*   1581    11947
+         64 KiB        Ring LL x2   18.09   87.82    15.41*
+          4 MiB    Ring LL128 x24   54.77*  110.8    199.1
+        256 MiB   Ring Simple x24    1330*   1580    11954
       # from 3.43 MiB on Ring LL128 in place of Ring LL
       # from 34.7 MiB on Ring Simple in place of Ring LL128
       "
@@ -163,9 +163,9 @@ describe("predict --like", () => {
     const { latencyNs, overheadNs, gigabytesPerSecond } = await documentOf(
       "all-gather --like nccl-2.28 -b 1M -e 1M",
     );
-    const { lowStartUs, portRate } = h200x8.numbers.exchange;
+    const { startUs, portRate } = h200x8.numbers.exchange;
     expect({ latencyNs, overheadNs, gigabytesPerSecond }).toEqual({
-      latencyNs: 1000 * lowStartUs,
+      latencyNs: 1000 * startUs,
       overheadNs: 0,
       gigabytesPerSecond: portRate,
     });

@@ -7,7 +7,7 @@
 import type { ChannelLoad, ExchangeCall } from "./call.ts";
 
 /** Channels of sends and receives. */
-const exchangeChannels = 32;
+export const exchangeChannels = 32;
 
 /** Bytes of a message up to which one channel carries it, and bytes of a part up to which it gets no more channels. */
 const firstPart = 65_536;
@@ -78,6 +78,24 @@ export function timedExchange(traffic: Traffic, oneLength: boolean): ExchangeCal
       ...recvs.flat().map((parts) => loadOf(parts, (part) => part.isRecvAligned)),
     ]),
     ...portsOf(ranks, bytesOf),
+  };
+}
+
+/** The facts of one message alone, on a communicator of `ranks`; `undefined` for no bytes. A rank may send to itself. */
+export function timedMessage(
+  bytes: number,
+  ranks: number,
+  isOwn: boolean,
+): ExchangeCall | undefined {
+  if (bytes === 0) return undefined;
+  const channels = partsOf(bytes, ranks);
+  const partBytes = bytes / channels;
+  const part = { bytes: partBytes, isOwn, isSendAligned: true, isRecvAligned: true };
+  const loads = [loadOf([part], () => true)];
+  const linkBytes = isOwn ? 0 : bytes;
+  return {
+    ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes },
+    ...{ channels, loads, portBytes: 0, linkBytes },
   };
 }
 

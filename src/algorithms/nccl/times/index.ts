@@ -1,7 +1,7 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
 
-export { type TimedCall, timedPlan } from "./call.ts";
-export { timedExchange } from "./exchange.ts";
+export { type ExchangeCall, type TimedCall, timedPlan } from "./call.ts";
+export { exchangeChannels, timedExchange, timedMessage } from "./exchange.ts";
 export {
   type FittedProfile,
   fitProfile,
@@ -10,7 +10,7 @@ export {
   type Residual,
   residualsOf,
 } from "./fit.ts";
-export { type CallMemory, type CallMode, callUs, modeText } from "./model.ts";
+export { type CallMemory, type CallMode, callUs, messageTimes, modeText } from "./model.ts";
 export type {
   LineTreeNumbers,
   LowRingNumbers,

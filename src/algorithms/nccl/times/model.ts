@@ -152,9 +152,9 @@ function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): 
   }
   const further = hopUs * Math.max(0, partBytes / chunkBytes - 1);
   const isDirect = memory === "registered" && collective === "broadcast" && protocol === "Simple";
-  const first = isDirect
-    ? ((ranks - 1) * Math.min(partBytes, chunkBytes)) / registered.chunkRate
-    : 0;
+  // A call of many chunks begins while the one before is still under way.
+  const waited = Math.min(partBytes, chunkBytes ** 2 / partBytes);
+  const first = isDirect ? ((ranks - 1) * waited) / registered.chunkRate : 0;
   return launched + further + (first + partBytes / hopRate) / thousand;
 }
 
@@ -164,15 +164,27 @@ const lowPart = 16_384;
 /** Channels of a Ring: at its rate they carry all that a link does. */
 const linkChannels = 24;
 
-function exchangeUs(
+/** Microseconds of sends and receives: until their bytes move, for each further channel, and while they move. */
+interface ExchangeTimes {
+  readonly startUs: number;
+  readonly channelUs: number;
+  readonly movedUs: number;
+}
+
+function exchangeUs(numbers: ModelNumbers, call: ExchangeCall, memory: CallMemory): number {
+  const { startUs, channelUs, movedUs } = exchangeTimes(numbers, call, memory);
+  return startUs + channelUs * (call.channels - 1) + movedUs;
+}
+
+function exchangeTimes(
   { exchange, ring }: ModelNumbers,
   call: ExchangeCall,
   memory: CallMemory,
-): number {
-  const { channels, partBytes, loads, portBytes, linkBytes } = call;
-  const { startUs, channelUs, firstRate, messageRate, misalignedRate, portRate } = exchange;
-  const begun = startUs + Math.min(partBytes, fullPass) / firstRate / thousand;
-  if (partBytes <= lowPart) return begun;
+): ExchangeTimes {
+  const { partBytes, loads, portBytes, linkBytes } = call;
+  const { channelUs, firstRate, messageRate, misalignedRate, portRate } = exchange;
+  const startUs = exchange.startUs + Math.min(partBytes, fullPass) / firstRate / thousand;
+  if (partBytes <= lowPart) return { startUs, channelUs: 0, movedUs: 0 };
   const isDirect = memory === "registered";
   const linkRate = linkChannels * ring.Simple.hopRate;
   let moved = Math.max(portBytes / portRate, linkBytes / linkRate);
@@ -182,7 +194,30 @@ function exchangeUs(
     // A sender writes into registered memory itself, so that no receiver copies after it.
     moved = Math.max(moved, isDirect ? all : all + last);
   }
-  return begun + channelUs * (channels - 1) + moved / thousand;
+  return { startUs, channelUs, movedUs: moved / thousand };
+}
+
+/** A message among others of its group. */
+export interface MessageTimes extends ExchangeTimes {
+  /** Channels that carry it. */
+  readonly channels: number;
+  /** Microseconds in which it holds the ports of both ranks, as messages with several peers do. */
+  readonly portUs: number;
+}
+
+/** The times of a message; together they are those of the call with that message alone. Its part of the processes is in the start. */
+export function messageTimes(
+  numbers: ModelNumbers,
+  call: ExchangeCall,
+  mode: CallMode,
+): MessageTimes {
+  const { memory } = effectiveMode(mode);
+  const { channels, linkBytes } = call;
+  const times = exchangeTimes(numbers, call, memory);
+  const { channelUs, movedUs } = times;
+  const startUs = callUs(numbers, call, mode) - channelUs * (channels - 1) - movedUs;
+  const portUs = Math.min(movedUs, linkBytes / numbers.exchange.portRate / thousand);
+  return { startUs, channelUs, movedUs, channels, portUs };
 }
 
 function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {

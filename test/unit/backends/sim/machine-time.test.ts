@@ -129,17 +129,122 @@ describe("virtual time on a measured machine", () => {
     await world.close();
   });
 
-  test("of a message is that of its start and of a port with several peers", async () => {
-    const bytes = 2 ** 20;
-    const ends = await endsOf({}, async (comm) => {
-      const buffer = comm.alloc("uint8", bytes);
-      if (comm.rank === 0) await comm.send({ send: buffer, peer: 1 });
-      if (comm.rank === 1) await comm.recv({ recv: buffer, peer: 0 });
+  const sizes = [4, 1024, 2 ** 14, 2 ** 14 + 4, 100_000, 2 ** 20, 2 ** 24 + 4, 2 ** 29];
+
+  test.each([2, 4, 8])("of a message on %i ranks is that of a sendRecv", async (ranks) => {
+    for (const bytes of sizes) {
+      const call = { collective: "sendRecv", dtype: "float32", count: bytes / 4 } as const;
+      const { us } = timeOf(profile, { ...call, ranks, mode: { memory: "ordinary" } });
+      const one = await endsOf(
+        {},
+        async (comm) => {
+          const buffer = comm.alloc("float32", call.count);
+          if (comm.rank === 0) await comm.send({ send: buffer, peer: 1 });
+          if (comm.rank === 1) await comm.recv({ recv: buffer, peer: 0 });
+        },
+        ranks,
+      );
+      const idle = new Array(ranks - 2).fill(0);
+      expect(one.map((ns) => Math.round(ns ?? 0))).toEqual([
+        Math.round(1000 * us),
+        Math.round(1000 * us),
+        ...idle,
+      ]);
+      const round = async (comm: Communicator): Promise<void> => {
+        const [send, recv] = [comm.alloc("float32", call.count), comm.alloc("float32", call.count)];
+        const [to, from] = [(comm.rank + 1) % ranks, (comm.rank + ranks - 1) % ranks];
+        await comm.sendRecv({ send, to, recv, from });
+        await comm.group(() => {
+          comm.send({ send, peer: to });
+          comm.recv({ recv, peer: from });
+        });
+      };
+      const ends = await endsOf({}, round, ranks);
+      expect(ends.map((ns) => Math.round((ns ?? 0) / 10))).toEqual(
+        new Array(ranks).fill(Math.round(200 * us)),
+      );
+    }
+  });
+
+  test.each([2, 4, 8])("of messages among %i ranks is about that of an all-to-all", async (ranks) => {
+    // Larger messages share their channels with each other.
+    for (const bytes of sizes.filter((each) => each < 2 ** 25)) {
+      const call = { collective: "allToAll", dtype: "float32", count: bytes / 4 } as const;
+      const { us } = timeOf(profile, { ...call, ranks, mode: { memory: "ordinary" } });
+      const ends = await endsOf(
+        {},
+        async (comm) => {
+          const [send, recv] = [
+            comm.alloc("float32", ranks * call.count),
+            comm.alloc("float32", ranks * call.count),
+          ];
+          await comm.group(() => {
+            for (let peer = 0; peer < ranks; peer++) {
+              const [at, to] = [peer * call.count, (peer + 1) * call.count];
+              const blocks = { send: send.subarray(at, to), recv: recv.subarray(at, to) };
+              comm.sendRecv({ ...blocks, to: peer, from: peer });
+            }
+          });
+        },
+        ranks,
+      );
+      const found = Math.max(...ends.map((ns) => ns ?? 0)) / 1000;
+      expect(Math.abs(found / us - 1)).toBeLessThan(0.04);
+    }
+  });
+
+  test("of an all-gatherv is that of its sends and receives", async () => {
+    const counts = [2 ** 20 + 1, 3, 0, 2 ** 18];
+    const call = { collective: "allToAllv", dtype: "float32", ranks: 4, count: 0 } as const;
+    const { us } = timeOf(profile, {
+      ...call,
+      counts: counts.map((each) => counts.map(() => each)),
+      mode: { memory: "ordinary" },
     });
-    const { lowStartUs, portRate } = profile.numbers.exchange;
-    expect(ends[1]).toBeGreaterThanOrEqual(1000 * lowStartUs + bytes / portRate - 1);
-    expect(ends[1]).toBeLessThan(1000 * lowStartUs + (2 * bytes) / portRate + 1000);
-    expect(ends[2]).toBe(0);
+    const ends = await endsOf({}, async (comm) => {
+      const send = comm.alloc("float32", counts[comm.rank] as number);
+      const recv = comm.alloc("float32", 2 ** 20 + 4 + 2 ** 18);
+      await comm.allGatherv({ send, recv, recvCounts: counts });
+    });
+    expect(ends.map((ns) => Math.round(ns ?? 0))).toEqual(new Array(4).fill(Math.round(1000 * us)));
+  });
+
+  test("of a reduce-scatterv is that of a reduce to each root, one after another", async () => {
+    const counts = [2 ** 20 + 1, 3, 0, 2 ** 18];
+    const reduces = counts.map((count, root) => {
+      const call = { collective: "reduce", dtype: "float32", ranks: 4, count, root } as const;
+      return count === 0 ? 0 : timeOf(profile, { ...call, mode: { memory: "ordinary" } }).us;
+    });
+    const whole = reduces.reduce((sum, each) => sum + each, 0);
+    const world = await createWorld({ backend: sim({ phantom: true }), size: 4 });
+    const found = world.explain({
+      collective: "reduceScatterv",
+      ...{ dtype: "float32", op: "sum", count: 0, counts: [counts] },
+    });
+    await world.close();
+    expect(found.predictedNs).toBeCloseTo(1000 * whole, 0);
+    const ends = await endsOf({}, async (comm) => {
+      const send = comm.alloc("float32", 2 ** 20 + 4 + 2 ** 18);
+      const recv = comm.alloc("float32", counts[comm.rank] as number);
+      await comm.reduceScatterv({ send, recv, op: "sum", sendCounts: counts });
+    });
+    expect(Math.max(...ends.map((ns) => ns ?? 0))).toBeCloseTo(1000 * whole, 0);
+  });
+
+  test("of a group is that of its collectives one after another, then of its messages", async () => {
+    const ends = await endsOf({}, async (comm) => {
+      const [send, recv] = [comm.alloc("float32", 256), comm.alloc("float32", 256)];
+      await comm.group(() => {
+        comm.send({ send, peer: (comm.rank + 1) % 4 });
+        allReduce(comm);
+        comm.recv({ recv, peer: (comm.rank + 3) % 4 });
+        allReduce(comm);
+      });
+    });
+    const message = { collective: "sendRecv", dtype: "float32", count: 256, ranks: 4 } as const;
+    const { us } = timeOf(profile, { ...message, mode: { memory: "ordinary" } });
+    const whole = Math.round(2 * expectedNs(4) + 1000 * us);
+    expect(ends.map((ns) => Math.round(ns ?? 0))).toEqual(new Array(4).fill(whole));
   });
 
   const others = ["allToAll", "barrier", "gather", "scatter", "broadcast", "reduce"] as const;
