@@ -37,7 +37,7 @@ describe("sim:machine=FILE", () => {
     const call = { collective: "allReduce", ranks: 8, count: 1024, dtype: "float32" } as const;
     const { us } = timeOf({ ...known, numbers }, call);
     expect(us).toBeGreaterThan(timeOf(known, call).us + 30);
-    expect(out).toContain(`${us.toFixed(3)}`);
+    expect(out).toContain(`${Math.round(1e6 * us) / 1e6} µs predicted`);
     expect(out).toContain("predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9");
   });
 
