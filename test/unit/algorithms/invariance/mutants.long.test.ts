@@ -21,7 +21,7 @@ const mutants: readonly (readonly [rule: string, file: string, from: string, to:
     "true ? cut.to :",
   ],
   ["the choice of NCCL", "stretches.js", "if (wins || from === to)", "if (true)"],
-  ["channels of several chains", "stretches.js", "folds.every(({ size }) => size === 1)", "true"],
+  ["channels of several chains", "stretches.js", "fold !== undefined && fold !== own", "false"],
   [
     "the paths in a cut",
     "stretches.js",
@@ -42,12 +42,8 @@ const mutants: readonly (readonly [rule: string, file: string, from: string, to:
     "let block = calls.blocks; block",
   ],
   ["equal cuts alone as equal plans", "differences.js", "a.cut === b.cut && ", ""],
-  [
-    "absent ranks",
-    "fold-class.js",
-    "associationOf(among(order, facts.present),",
-    "associationOf(order,",
-  ],
+  ["absent ranks", "fold-class.js", "associationOf(among(order, present),", "associationOf(order,"],
+  ["absent ranks in a known class", "fold-class.js", "{present} $", "{0} $"],
   [
     "sums and products of floats alone",
     "fold-class.js",
