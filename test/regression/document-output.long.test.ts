@@ -77,7 +77,7 @@ describe("a program that prints", () => {
 const commands = [
   ["explain", "explain all-reduce -n 3 --count 6 --json --algorithm"],
   ["predict", "predict all-reduce -n 3 -b 64 -e 64 --json --algorithm"],
-  ["bench", "bench all-reduce -n 3 -b 64 -e 64 -n 1 -w 0 --json --algorithm"],
+  ["bench", "bench all-reduce -g 3 -b 64 -e 64 -n 1 -w 0 --json --algorithm"],
   ["verify", "verify --programs --ranks 3 --json --collective all-reduce --algorithm"],
 ] as const;
 
