@@ -59,6 +59,7 @@ describe("run", () => {
     const { status, stderr } = run(path);
     expect(status).toBe(1);
     expect(stderr).toContain("before the run was over: rank 1 had not returned");
-    expect(stderr).toMatch(/\ntwinccl run: rank 1 failed first after .* s: exit status 1/);
+    // Both end with a failure, at about the same time.
+    expect(stderr).toMatch(/\ntwinccl run: rank [01] failed first after .* s: exit status 1/);
   });
 });

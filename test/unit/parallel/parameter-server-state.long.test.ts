@@ -190,7 +190,7 @@ describe("saved while it serves, every third version", () => {
     return valuesOf(model);
   }
 
-  test.each([40, 60, 75])(
+  test.each([50, 60, 75])(
     "with a failure at call %i, has the replay of the pushes it saved",
     async (call) => {
       const kept = files();
