@@ -55,9 +55,9 @@ check replays each call of FILE through createWorld, alloc and the collective, w
 and the settings it was recorded under, and compares hashes of every rank's output. It needs no
 GPU. record makes each call of CASES (lines of the same format; results in them are not looked
 at) and writes what comes out, with the plan that NCCL logged for it. A process has one size of
-buffers: cases under others are reported and left out. With NCCL_GRAPH_FILE the machine of the
-records is that of those graphs, which their first line keeps. The format: test/golden/README.md
-in the repository, where the recorded results lie as well.
+buffers: cases under others are reported and left out. The first line of the records names the
+NCCL that made them, and with NCCL_GRAPH_FILE its graphs are the machine. The format:
+test/golden/README.md in the repository, where the recorded results lie as well.
 
 ${optionLines(options)}
 Examples:
@@ -119,7 +119,7 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
     if (parsed.has(option)) throw new UsageError(`--${option} goes with --launch`);
   }
   const { cases, ...file } = readCases(readText(path), path);
-  const head = name === "nccl" ? recordedHead(file.head) : file.head;
+  const head = name === "nccl" ? await recordedHead(file.head) : file.head;
   if (name !== "sim" && cases.some(({ ranks }) => hostsOf(head, ranks) > 1)) {
     throw new UsageError("record: ranks on hosts of their own are processes: add --launch");
   }
@@ -162,7 +162,7 @@ async function runLaunched(
     return 0;
   }
   const { cases, ...file } = readCases(readText(path), path);
-  const head = name === "nccl" ? recordedHead(file.head) : file.head;
+  const head = name === "nccl" ? await recordedHead(file.head) : file.head;
   const write = outputFile("--out", parsed.text("out"));
   const seconds = parsed.has("timeout") ? parsed.integer("timeout", 1, 1, 86_400) : undefined;
   const recording = await recordLaunched(

@@ -23,12 +23,12 @@ const files = [
   ["nccl-2.28.9-h200x8-settings.jsonl", 4080],
   ["nccl-2.28.9-h200x4.jsonl", 6000],
   ["nccl-2.28.9-h200-hosts.jsonl", 6658],
-  ["nccl-2.28.9-hosts-16-channels.jsonl", 700],
-  ["nccl-2.28.9-hosts-10-channels.jsonl", 700],
-  ["nccl-2.28.9-hosts-of-2.jsonl", 1367],
-  ["nccl-2.28.9-hosts-of-2-balanced.jsonl", 350],
-  ["nccl-2.28.9-hosts-of-2-split.jsonl", 350],
-  ["nccl-2.28.9-hosts-of-2-tree.jsonl", 350],
+  ["nccl-2.28.3-hosts-16-channels.jsonl", 700],
+  ["nccl-2.28.3-hosts-10-channels.jsonl", 700],
+  ["nccl-2.28.3-hosts-of-2.jsonl", 1367],
+  ["nccl-2.28.3-hosts-of-2-balanced.jsonl", 350],
+  ["nccl-2.28.3-hosts-of-2-split.jsonl", 350],
+  ["nccl-2.28.3-hosts-of-2-tree.jsonl", 350],
 ] as const;
 
 test.each(files)(

@@ -13,18 +13,21 @@ import { graphMachine } from "../machines.ts";
 const variable = "NCCL_GRAPH_FILE";
 
 /**
- * The head of the records: its machine is that of NCCL_GRAPH_FILE, if that is set.
+ * The head of records that NCCL makes: the installed library, and the machine of NCCL_GRAPH_FILE, if that is set.
  *
  * @throws UsageError for graphs in both; InvalidArgumentError for a file that is no graph file.
  */
-export function recordedHead(head: GoldenHead): GoldenHead {
+export async function recordedHead(head: GoldenHead): Promise<GoldenHead> {
+  const { examine } = await import("../../backends/nccl/discovery/examine.ts");
+  const { nccl } = (await examine()).versions;
+  const installed = nccl === null ? head : { ...head, library: `nccl-${nccl}` };
   const path = process.env[variable];
-  if (path === undefined || path === "") return head;
+  if (path === undefined || path === "") return installed;
   if (graphsOf(head) !== undefined) {
     throw new UsageError(`record: the file's machine has graphs, unset ${variable}`);
   }
   const cpu = cpus()[0]?.model.includes("AMD") ? ("amd" as const) : undefined;
-  return { ...head, topology: graphMachine(variable, [path], cpu) };
+  return { ...installed, topology: graphMachine(variable, [path], cpu) };
 }
 
 function graphsOf({ topology }: GoldenHead): GraphNodes | undefined {

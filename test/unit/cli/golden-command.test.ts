@@ -288,6 +288,23 @@ describe("graphs of NCCL in the first line", () => {
     expect(out).toBe(bare((await cli(`golden record ${path} --backend sim`)).out));
   });
 
+  test("name the NCCL that is installed", async () => {
+    const path = "../../../src/backends/nccl/discovery/examine.ts";
+    vi.doMock(path, () => ({ examine: async () => ({ versions: { nccl: "2.28.3" } }) }));
+    const plain: BackendTable = { nccl: ({ plan }) => sim({ like: "nccl-2.28", plan }) };
+    const { status, out } = await cli(
+      `golden record ${file("old.jsonl", nodeCalls)} --backend nccl`,
+      {
+        backends: { ...backends, ...plain },
+      },
+    );
+    vi.doUnmock(path);
+    expect(status).toBe(0);
+    expect(JSON.parse(out.split("\n")[0] as string)).toMatchObject({ library: "nccl-2.28.3" });
+    const { out: checked } = await cli(`golden check ${file("named.jsonl", [out])}`);
+    expect(checked).toContain("calls of nccl-2.28.3 on h200x8");
+  });
+
   test("are those of NCCL_GRAPH_FILE, where it is set", async () => {
     const graph = file("node.xml", [node]);
     const path = file("plain.jsonl", nodeCalls);

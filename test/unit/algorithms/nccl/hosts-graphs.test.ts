@@ -332,7 +332,7 @@ describe("hosts of one GPU", () => {
   });
 
   test("of two GPUs with sockets at 10 Gb/s are measured as far as results were recorded", () => {
-    const { topology } = recordsOf("nccl-2.28.9-hosts-of-2.jsonl").head;
+    const { topology } = recordsOf("nccl-2.28.3-hosts-of-2.jsonl").head;
     const { xml } = topology as { xml: string };
     const evidence = (ranks: number, cpu?: "amd") =>
       graphTopology({ xml, ...(cpu && { cpu }) })(ranks).evidence;
