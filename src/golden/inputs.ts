@@ -69,29 +69,48 @@ function fillInput(
 
 const stride = 0x85ebca6b | 0;
 
+/** Words of elements `from` and after. Four at a time, since each waits for its own products. */
+function fillWords(words: Int32Array, seed: number, from: number): void {
+  let at = (seed + Math.imul(from, stride)) | 0;
+  const whole = words.length & ~3;
+  for (let i = 0; i < whole; i += 4) {
+    words[i] = mix32(at);
+    words[i + 1] = mix32((at + stride) | 0);
+    words[i + 2] = mix32((at + 2 * stride) | 0);
+    words[i + 3] = mix32((at + 3 * stride) | 0);
+    at = (at + 4 * stride) | 0;
+  }
+  for (let i = whole; i < words.length; i++, at = (at + stride) | 0) words[i] = mix32(at);
+}
+
+/** Words that an element is formed of, a few thousand at a time: they stay in the processor's cache. */
+const scratch = new Int32Array(4096);
+
+/** Calls `form` with the words of elements `from` and after, for all elements. */
+function eachWords(
+  count: number,
+  seed: number,
+  form: (words: Int32Array, from: number) => void,
+): void {
+  for (let from = 0; from < count; from += scratch.length) {
+    const words = scratch.subarray(0, Math.min(scratch.length, count - from));
+    fillWords(words, seed, from);
+    form(words, from);
+  }
+}
+
 function fillRaw(out: Int32Array | Uint16Array | Uint8Array, seed: number): void {
-  if (out instanceof Int32Array) fillRaw32(out, seed);
-  else if (out instanceof Uint16Array) fillRaw16(out, seed);
-  else fillRaw8(out, seed);
-}
-
-function fillRaw32(out: Int32Array, seed: number): void {
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix32(at);
-}
-
-function fillRaw16(out: Uint16Array, seed: number): void {
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix32(at);
-}
-
-function fillRaw8(out: Uint8Array, seed: number): void {
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) out[i] = mix32(at);
+  if (out instanceof Int32Array) fillWords(out, seed, 0);
+  // A typed array keeps the low bits of each word.
+  else eachWords(out.length, seed, (words, from) => out.set(words, from));
 }
 
 function fillFloat32(out: Int32Array, seed: number, drawn: InputClass): void {
   const modulus = drawn === "narrow" ? 3 : 17;
   const base = 127 - (modulus >> 1);
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) {
-    const u = mix32(at);
+  fillWords(out, seed, 0);
+  for (let i = 0; i < out.length; i++) {
+    const u = out[i] as number;
     const exponent = base + ((u >>> 23) % modulus);
     out[i] = (u & 0x8000_0000) | (exponent << 23) | (u & 0x7f_ffff);
   }
@@ -104,27 +123,23 @@ function fillSmall(
   rule: SmallRule,
   drawn: InputClass,
 ): void {
-  if (rule.sign > 0xff) fillSmall16(new Uint16Array(memory, 0, count), seed, rule, drawn);
-  else fillSmall8(new Uint8Array(memory, 0, count), seed, rule, drawn);
+  const isNarrow = drawn === "narrow";
+  const wide = rule.sign > 0xff ? new Uint16Array(memory, 0, count) : undefined;
+  const narrow = new Uint8Array(memory, 0, wide === undefined ? count : 0);
+  eachWords(count, seed, (words, from) => {
+    formSmall(words, rule, isNarrow);
+    (wide ?? narrow).set(words, from);
+  });
 }
 
-function smallBits(u: number, rule: SmallRule, narrow: boolean): number {
-  const e = u >>> 20;
-  const exponent = narrow ? rule.narrowBase + (e % 3) : rule.base + (e & rule.mask);
-  return (u & rule.sign) | (exponent << rule.fractionBits) | (u & rule.fraction);
-}
-
-function fillSmall16(out: Uint16Array, seed: number, rule: SmallRule, drawn: InputClass): void {
-  const narrow = drawn === "narrow";
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) {
-    out[i] = smallBits(mix32(at), rule, narrow);
-  }
-}
-
-function fillSmall8(out: Uint8Array, seed: number, rule: SmallRule, drawn: InputClass): void {
-  const narrow = drawn === "narrow";
-  for (let i = 0, at = seed; i < out.length; i++, at = (at + stride) | 0) {
-    out[i] = smallBits(mix32(at), rule, narrow);
+/** Words become the bits of small floats. */
+function formSmall(words: Int32Array, rule: SmallRule, isNarrow: boolean): void {
+  const { sign, fraction, fractionBits, narrowBase, base, mask } = rule;
+  for (let i = 0; i < words.length; i++) {
+    const u = words[i] as number;
+    const e = u >>> 20;
+    const exponent = isNarrow ? narrowBase + (e % 3) : base + (e & mask);
+    words[i] = (u & sign) | (exponent << fractionBits) | (u & fraction);
   }
 }
 
@@ -132,10 +147,13 @@ function fillWide(out: Int32Array, seed: number, dtype: DType, drawn: InputClass
   const raw = dtype !== "float64" || drawn === "wild";
   const modulus = drawn === "narrow" ? 3 : 17;
   const base = 1023 - (modulus >> 1);
-  for (let i = 0, at = seed; i < out.length; i += 2, at = (at + stride) | 0) {
-    const u = mix32(at);
-    out[i] = mix32(u ^ 0xdeadbeef);
-    const exponent = base + ((u >>> 20) % modulus);
-    out[i + 1] = raw ? u : (u & 0x8000_0000) | (exponent << 20) | (u & 0xf_ffff);
-  }
+  eachWords(out.length >> 1, seed, (words, from) => {
+    for (let i = 0; i < words.length; i++) {
+      const u = words[i] as number;
+      const at = 2 * (from + i);
+      out[at] = mix32(u ^ 0xdeadbeef);
+      const exponent = base + ((u >>> 20) % modulus);
+      out[at + 1] = raw ? u : (u & 0x8000_0000) | (exponent << 20) | (u & 0xf_ffff);
+    }
+  });
 }
