@@ -106,7 +106,8 @@ export class Arena {
     }
     // Memory that was never allocated is still zero.
     const used = Math.min(address + byteLength, before);
-    if (used > address) this.bytes.fill(0, address, used);
+    // Whole words: ranges have no other ends, and in shared memory bytes take four times as long.
+    if (used > address) this.words.fill(0, address / 4, Math.ceil(used / 4));
     return address;
   }
 
