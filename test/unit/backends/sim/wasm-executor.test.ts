@@ -46,6 +46,11 @@ describe.each([true, false])("memory, shared: %s", (shared) => {
     expect([arena.live, arena.size]).toEqual([live, size]);
     const [fresh] = await world.run(async (comm) => comm.alloc("float64", 20_000).toHost());
     expect(fresh?.every((value) => Object.is(value, 0))).toBe(true);
+    const ends = await world.run(async (comm) => {
+      comm.alloc("uint8", 4099).fill(255).dispose();
+      return [...(await comm.alloc("uint8", 4099).toHost())].slice(-8);
+    });
+    expect(ends).toEqual(Array(2).fill(Array(8).fill(0)));
     await world.close();
   });
 
