@@ -66,7 +66,7 @@ export function connected(
     ranks: sizes.reduce((sum, gpus) => sum + gpus, 0),
     nodes: nodes.length,
     ...(kinds.some(({ gpus }) => gpus !== sizes[0]) && { nodeSizes: sizes }),
-    evidence: evidenceOf(kinds, nodes.length, facts.cpu),
+    evidence: evidenceOf(kinds, nodes.length),
     channels: channelsBetween(nodes, kinds, found, ringSearch),
     ringSearch,
     treeSearch: {
@@ -102,17 +102,17 @@ function searchOf(
   };
 }
 
-/** Nodes with recorded results: so many with one GPU or two each, and sockets at 10 Gb/s. */
-const recorded = { nodes: { 1: 32, 2: 4 }, ring: [1.2, 1.2], tree: [2.4, 1.2] } as const;
+/** Nodes with recorded results: up to this number, each of one GPU with sockets at 10 Gb/s. */
+const recorded = { nodes: 32, ring: [1.2, 1.2], tree: [2.4, 1.2] } as const;
 
-/** Results were recorded on one node, and with one network between nodes of one GPU or two. */
-function evidenceOf(kinds: readonly NodeGraphs[], nodes: number, cpu?: CpuVendor): Evidence {
+/** Results were recorded on one node, and with one network between nodes of one GPU. */
+function evidenceOf(kinds: readonly NodeGraphs[], nodes: number): Evidence {
   if (nodes === 1) return "measured";
-  const [first] = kinds as [NodeGraphs];
-  const { gpus, ring, tree } = first;
-  const most = gpus === 1 || gpus === 2 ? recorded.nodes[gpus] : 0;
-  if (kinds.length > 1 || nodes > most || cpu === "amd") return "source";
-  const isRecorded = has(ring, recorded.ring) && has(tree, recorded.tree) && ring.sameChannels;
+  if (nodes > recorded.nodes) return "source";
+  const isRecorded = kinds.every(
+    ({ gpus, ring, tree }) =>
+      gpus === 1 && has(ring, recorded.ring) && has(tree, recorded.tree) && ring.sameChannels,
+  );
   return isRecorded ? "measured" : "source";
 }
 

@@ -13,7 +13,6 @@ import { ncclFused, ncclLayout, ncclProgram } from "../../../../src/algorithms/n
 import type { NcclCollective } from "../../../../src/algorithms/nccl/rules.ts";
 import type { Topology } from "../../../../src/algorithms/nccl/topology.ts";
 import { oracleFinish, oracleFold, oracleJoin } from "../../../../src/testing/oracle/rounding.ts";
-import { recordsOf } from "../../../golden/replay.ts";
 import { graphText, joinedText } from "../../../support/graph-files.ts";
 import { planProblems } from "../../../support/plan-problems.ts";
 import { isAll } from "../../../support/seed.ts";
@@ -329,18 +328,6 @@ describe("hosts of one GPU", () => {
         expect(facts({ ...read, name })).toEqual(facts({ ...known, name }));
       }
     }
-  });
-
-  test("of two GPUs with sockets at 10 Gb/s are measured as far as results were recorded", () => {
-    const { topology } = recordsOf("nccl-2.28.3-hosts-of-2.jsonl").head;
-    const { xml } = topology as { xml: string };
-    const evidence = (ranks: number, cpu?: "amd") =>
-      graphTopology({ xml, ...(cpu && { cpu }) })(ranks).evidence;
-    expect([4, 6, 8].map((ranks) => evidence(ranks))).toEqual(Array(3).fill("measured"));
-    expect(evidence(10)).toBe("source");
-    expect(evidence(4, "amd")).toBe("source");
-    const faster = xml.replaceAll('speedinter="1.2"', 'speedinter="3"');
-    expect(graphTopology({ xml: faster })(4).evidence).toBe("source");
   });
 
   test("with a fast network have LL128, many channels, and source as evidence", () => {
