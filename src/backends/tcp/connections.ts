@@ -274,6 +274,11 @@ export class Incoming {
     this.#socket.on("close", () => this.#closed());
   }
 
+  /** No message comes any more. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
   /** Sends a frame without payload. */
   report(header: Header): void {
     if (this.#isOver) return;

@@ -154,6 +154,11 @@ export class Peers {
     return this.#ends.get(peer);
   }
 
+  /** False once no message of a peer can come: its connection to this rank was never made, or has ended. */
+  mayReceiveFrom(peer: number): boolean {
+    return this.#incoming.get(peer)?.isOver === false;
+  }
+
   /** Those of all peers, by rank. */
   get ends(): ReadonlyMap<number, string> {
     return this.#ends;

@@ -44,6 +44,7 @@ import {
 import { closeAtEnd, closedBefore } from "../../job/async.ts";
 import type { Job } from "../../job/job.ts";
 import { CallRun } from "./call-run.ts";
+import { Losses } from "./losses.ts";
 import type { Peers } from "./peers.ts";
 import { TransferRun } from "./transfers.ts";
 import type { CallData, RankMemory } from "./values.ts";
@@ -55,7 +56,10 @@ export interface SessionSettings {
   readonly planner: Planner;
   readonly link: Link;
   readonly timeoutMs: number | undefined;
-  /** Time for the store to report the loss of a rank whose connection has ended, before the connection alone counts. */
+  /**
+   * Time for the store to report a lost rank once its connection has ended: then the connection alone counts. And time for calls
+   * under way to complete without a rank that the store has reported.
+   */
   readonly verdictMs: number;
 }
 
@@ -94,6 +98,7 @@ export class TcpSession implements Session {
   readonly #parts: SessionParts;
   readonly #device: HostDevice;
   readonly #comms = new Map<number, OpenCommunicator>();
+  protected readonly losses: Losses;
   /** Keeps the process alive while work is under way. */
   readonly #alive = setInterval(() => undefined, 2 ** 30);
   #running = 0;
@@ -103,6 +108,7 @@ export class TcpSession implements Session {
     const { info, peers, timeoutMs } = parts;
     const size = info.ranks.length;
     this.#parts = parts;
+    this.losses = new Losses((lost) => this.#mayComplete(lost), parts.verdictMs);
     this.info = {
       backend: "tcp",
       size,
@@ -217,6 +223,7 @@ export class TcpSession implements Session {
       await run.done;
     } finally {
       comm.runs.delete(run);
+      this.losses.review();
     }
   }
 
@@ -227,11 +234,26 @@ export class TcpSession implements Session {
     }
   }
 
-  #connectionEnded(rank: number, reason: string): void {
-    const runs = [...this.#comms.values()]
+  /** Calls and messages under way on communicators with a rank of the job. */
+  #runsWith(rank: number): { readonly info: CommInfo; readonly run: Run }[] {
+    return [...this.#comms.values()]
       .filter(({ info }) => info.ranks.includes(rank))
-      .flatMap(({ info, runs }) => [...runs].map((run) => ({ info, run })))
-      .filter(({ run }) => run.needs(rank));
+      .flatMap(({ info, runs }) => Array.from(runs, (run) => ({ info, run })));
+  }
+
+  /** True while all that is under way with a lost rank may complete: messages of it, or of others, may come still. */
+  #mayComplete(lost: number): boolean {
+    const { peers, job } = this.#parts;
+    const runs = this.#runsWith(lost);
+    const isCut = !peers.mayReceiveFrom(lost);
+    const isEnded = ({ info, run }: (typeof runs)[number]): boolean =>
+      (isCut && run.needs(lost)) || job?.remoteEnd(info) !== undefined;
+    return runs.length > 0 && !runs.some(isEnded);
+  }
+
+  #connectionEnded(rank: number, reason: string): void {
+    this.losses.review();
+    const runs = this.#runsWith(rank).filter(({ run }) => run.needs(rank));
     if (runs.length === 0) return;
     // Its last messages may be there still. A rank that closed or was lost has news in the store, with better reasons.
     setTimeout(() => {
@@ -297,6 +319,7 @@ export class TcpSession implements Session {
   /** Closes this generation of a job without its other ranks; the job goes on. */
   protected async endGeneration(): Promise<void> {
     closedBefore(this);
+    this.losses.clear();
     for (const { info } of [...this.#comms.values()]) this.abort(info, undefined);
     this.#parts.peers.destroy();
     clearInterval(this.#alive);
@@ -310,6 +333,7 @@ export class TcpSession implements Session {
   }
 
   async #close(): Promise<void> {
+    this.losses.clear();
     for (const { info } of [...this.#comms.values()]) this.release(info);
     await this.#parts.peers.close();
     clearInterval(this.#alive);
@@ -337,6 +361,7 @@ export class TcpJobSession extends TcpSession implements JobSession {
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
     this.compare = job.compare;
+    job.onRemoteEnd(() => this.losses.review());
   }
 
   get peers(): PeerProcesses {
@@ -344,7 +369,7 @@ export class TcpJobSession extends TcpSession implements JobSession {
   }
 
   onLost(listener: (rank: number, reason: string) => void): void {
-    this.#job.onLost(listener);
+    this.#job.onLost((rank, reason) => this.losses.add(rank, () => listener(rank, reason)));
   }
 
   /** No call blocks the process. */

@@ -251,6 +251,18 @@ describe("the end of a job", () => {
     },
   );
 
+  test.each([1, 20_000])(
+    "by the exit of a rank leaves the others its %i elements that another rank passes on late",
+    async (length) => {
+      const { results, status, text } = await scenario("exits-before-they-are-passed-on", [
+        `${length}`,
+      ]);
+      expect(status, text).toBe(0);
+      for (const report of results)
+        expect(report, text).toMatchObject({ broadcast: { code: "fine" }, wrong: 0 });
+    },
+  );
+
   test("by the user's interrupt ends all ranks", async () => {
     const path = pathOf("jobs/faults.mjs");
     const job = launch(["-n", String(size), "--grace", "2", "--", path, "endless"]);

@@ -5,6 +5,10 @@ import { tcp } from "twinccl/tcp";
 
 const [name, option] = process.argv.slice(2);
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const block = (ms) => {
+  const until = performance.now() + ms;
+  while (performance.now() < until);
+};
 const options = { compareCalls: name === "differs" ? option : "once" };
 let comm = await connect({ backend: tcp(options), timeoutMs: 60_000 });
 const { rank } = comm;
@@ -61,6 +65,20 @@ const scenarios = {
     result.broadcast = await outcome(comm.broadcast({ recv, root: 2 }));
     const found = await recv.toHost();
     result.wrong = found.filter((value) => value !== 2).length;
+    await new Promise((resolve) =>
+      process.stdout.write(`result ${JSON.stringify(result)}\n`, resolve),
+    );
+    process.exit(0);
+  },
+  // The root of a broadcast exits after its calls while the process of rank 0, which passes them on to rank 1, computes.
+  async "exits-before-they-are-passed-on"() {
+    await comm.broadcast({ recv: floats(1, rank), root: 2 });
+    const buffers = [1, 2, 3].map(() => floats(Number(option), rank));
+    const calls = buffers.map((recv) => comm.broadcast({ recv, root: 2 }));
+    if (rank === 0) block(700);
+    result.broadcast = await outcome(Promise.all(calls));
+    const found = await Promise.all(buffers.map((each) => each.toHost()));
+    result.wrong = found.filter((each) => each.some((value) => value !== 2)).length;
     await new Promise((resolve) =>
       process.stdout.write(`result ${JSON.stringify(result)}\n`, resolve),
     );
