@@ -1,4 +1,4 @@
-// Builds dist from src with plain tsc, and the native helper of this machine; knows whether dist is older than src.
+// Builds dist from src with plain tsc of TypeScript 7, and the native helper of this machine; knows whether dist is older than src.
 //
 // The new files are written beside dist and then take its place at once, so a program that runs
 // from dist meanwhile never sees half of a build.
@@ -14,7 +14,6 @@ import {
   statSync,
   utimesSync,
 } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildHelper, isHelperStale } from "./native.mjs";
@@ -65,7 +64,7 @@ export function build() {
   const began = new Date();
   const fresh = join(root, `.dist-${process.pid}`);
   const old = join(root, `.dist-${process.pid}-old`);
-  const tsc = createRequire(import.meta.url).resolve("typescript/bin/tsc");
+  const tsc = join(root, "node_modules", "typescript-7", "bin", "tsc");
   // Types are checked by `npm run types`, with those of the tests: checking takes longer than all else of a build.
   const args = [tsc, "-p", "tsconfig.build.json", "--noCheck", "--outDir", fresh];
   try {
