@@ -101,7 +101,11 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       include: globs(folders),
       exclude: excluded,
       globalSetup: ["./tools/build-before-tests.mjs"],
-      setupFiles: ["./test/support/close-opened.ts", "./test/support/order-warnings.ts"],
+      setupFiles: [
+        "./test/support/close-opened.ts",
+        "./test/support/equal-elements.ts",
+        "./test/support/order-warnings.ts",
+      ],
       // Stated here: `extends` reads this file again, in the mode `test`.
       maxWorkers,
       ...test,
