@@ -170,7 +170,7 @@ export class CallMemory {
           now.set(before.subarray(at, at + count * width), at);
         }
       }
-      const at = now.findIndex((byte, i) => byte !== before[i]);
+      const at = firstUnequal(now, before);
       if (at < 0) continue;
       throw new Error(`${this.#call.kind}: byte ${at} was written, which is no part of recv`);
     }
@@ -181,6 +181,12 @@ export class CallMemory {
   dispose(): void {
     for (const { data } of this.#arenas) if ("toHost" in data) data.dispose();
   }
+}
+
+/** Index of the first byte that differs from the other's; -1 if none does. */
+function firstUnequal(bytes: Uint8Array, others: Uint8Array): number {
+  for (let at = 0; at < bytes.length; at++) if (bytes[at] !== others[at]) return at;
+  return -1;
 }
 
 /** A copy of the bytes behind a buffer or array. */

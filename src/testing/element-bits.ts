@@ -1,6 +1,6 @@
 /** Bits of elements: random words, the six float formats as fields of bits, and writing. */
 import { mix32 } from "../api/bits.ts";
-import { bytesOf, type DType } from "../api/index.ts";
+import type { DType } from "../api/index.ts";
 
 /** A source of 32 random bits a call, fixed by its seed. */
 export function randomWords(seed: number): () => number {
@@ -14,14 +14,14 @@ export function randomWords(seed: number): () => number {
 /** An element's bits: the lower 32 and the rest. */
 export type Bits = readonly [low: number, high: number];
 
-/** Writes one element, least byte first. */
-export function writeBits(view: DataView, dtype: DType, at: number, [low, high]: Bits): void {
-  const width = bytesOf(dtype);
+/** Writes one element of `width` bytes, least byte first. */
+export function writeBits(view: DataView, width: number, at: number, bits: Bits): void {
+  const low = bits[0];
   if (width === 1) view.setUint8(at, low);
   else if (width === 2) view.setUint16(2 * at, low, true);
   else {
     view.setUint32(width * at, low, true);
-    if (width === 8) view.setUint32(width * at + 4, high, true);
+    if (width === 8) view.setUint32(width * at + 4, bits[1], true);
   }
 }
 
@@ -58,12 +58,18 @@ export function floatFormat(dtype: DType): FloatFormat | undefined {
 /** Bits of `units · 2^exponent`, for a few units that need no rounding and a result that is a normal number. */
 export function smallFloat(format: FloatFormat, units: number, exponent: number): Bits {
   if (units === 0) return [0, 0];
+  const { width, bias, fractionBits } = format;
   const size = Math.abs(units);
   const top = 31 - Math.clz32(size);
-  const field = BigInt(format.bias + top + exponent) << BigInt(format.fractionBits);
-  const fraction = BigInt(size - 2 ** top) << BigInt(Math.max(0, format.fractionBits - top));
-  const sign = units < 0 ? 1n << BigInt(format.width - 1) : 0n;
-  return halves(sign | field | fraction);
+  const field = bias + top + exponent;
+  const sign = units < 0 ? 1 : 0;
+  const rest = size - (1 << top);
+  if (width < 64) {
+    const fraction = rest << Math.max(0, fractionBits - top);
+    return [((sign << (width - 1)) | (field << fractionBits) | fraction) >>> 0, 0];
+  }
+  const high = (sign << 31) | (field << 20) | (top > 20 ? rest >>> (top - 20) : rest << (20 - top));
+  return [top > 20 ? (rest << (52 - top)) >>> 0 : 0, high >>> 0];
 }
 
 /** The value `kind` of an element, for the comparison of results. */

@@ -34,7 +34,8 @@ export function payloadBytes(request: PayloadRequest, rank: number, count: numbe
   const { dtype, payload, op, size, seed } = request;
   const next = randomWords(seed ^ Math.imul(rank + 1, 0x632be5ab));
   const format = floatFormat(dtype);
-  const bytes = new Uint8Array(count * bytesOf(dtype));
+  const width = bytesOf(dtype);
+  const bytes = new Uint8Array(count * width);
   const view = dataView(bytes);
   const folds = op !== undefined && op !== "min" && op !== "max";
   for (let i = 0; i < count; i++) {
@@ -43,7 +44,7 @@ export function payloadBytes(request: PayloadRequest, rank: number, count: numbe
     else if (payload === "bits" || !folds) bits = anyFloat(format, next);
     else if (op === "prod") bits = exactFactor(format, rank, next);
     else bits = exactTerm(format, size, rank + i, next);
-    writeBits(view, dtype, i, bits);
+    writeBits(view, width, i, bits);
   }
   return bytes;
 }
@@ -91,7 +92,7 @@ function signed({ width }: FloatFormat, sign: number, [low, high]: Bits): Bits {
 
 /** Integers with a sum over all ranks below the first integer that the format cannot represent. */
 function exactTerm(format: FloatFormat, size: number, place: number, next: () => number): Bits {
-  const most = Math.min(2 ** (format.fractionBits + 1), 2 ** 20);
+  const most = 1 << Math.min(format.fractionBits + 1, 20);
   const share = Math.max(1, Math.floor(most / size));
   // With more ranks than the format can count, some contribute zero.
   const value = place % size < most ? (next() % (2 * share + 1)) - share : 0;

@@ -135,7 +135,9 @@ export function oracleFold(call: OracleCall): bigint {
       rest.reduce((acc, bits) => plainHop(format, op, acc, bits), first),
     );
   }
-  const scalar = decode(format, oracleScalar(dtype as OracleFloat, op, call.ranks));
+  const name = dtype as OracleFloat;
+  const scalar =
+    op === "avg" ? averageOf(name, call.ranks) : decode(format, oracleScalar(name, op, call.ranks));
   const scaled = (bits: bigint): bigint => roundTo(format, multiply(decode(format, bits), scalar));
   let acc = call.begin ?? scaled(rest.shift() as bigint);
   for (const bits of rest) {
@@ -208,9 +210,21 @@ export function oracleScalar(
   return roundTo(format, decode(single, roundTo(single, exact)));
 }
 
+const averages = new Map<OracleFloat, Map<number, Exact>>();
+
+/** The scalar of an average, computed once. */
+function averageOf(dtype: OracleFloat, ranks: number): Exact {
+  const known = averages.get(dtype) ?? new Map<number, Exact>();
+  averages.set(dtype, known);
+  const scalar =
+    known.get(ranks) ?? decode(oracleFormats[dtype], oracleScalar(dtype, "avg", ranks));
+  known.set(ranks, scalar);
+  return scalar;
+}
+
 /** The value of raw bits. */
 export function decode(format: OracleFormat, bits: bigint): Exact {
-  const negative = (bits >> BigInt(format.width - 1)) & 1n;
+  const negative = BigInt.asIntN(format.width, bits) < 0n ? 1n : 0n;
   const magnitude = BigInt.asUintN(format.width - 1, bits);
   if (magnitude > format.maxBits) {
     const infinite = format.hasInfinity && magnitude === format.maxBits + 1n;
