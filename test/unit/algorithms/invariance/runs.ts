@@ -104,19 +104,26 @@ async function rankPrints(
     for (const values of contents) {
       fill(send, values[comm.rank] ?? neutralOf(dtype, op));
       await make(comm, { collective, op }, { send, recv });
-      const { buffer } = (await recv.toHost()) as HostArray;
-      const bytes = new Uint8Array(buffer as ArrayBuffer);
-      const width = bytes.length / count;
-      for (let i = 0; i < bytes.length; i++) {
-        const element = Math.floor(i / width);
-        prints[element] = Math.imul((prints[element] as number) ^ (bytes[i] as number), 0x01000193);
-      }
+      // Only a reduce-scatter has a block on each rank.
+      if (blocks > 1 || comm.rank === 0) addPrints(prints, await recv.toHost());
     }
     send.dispose();
     recv.dispose();
     found.push(prints);
   }
   return found;
+}
+
+/** Adds the bytes of all elements to their prints. */
+function addPrints(prints: Uint32Array, { buffer, BYTES_PER_ELEMENT: width }: HostArray): void {
+  const bytes = new Uint8Array(buffer as ArrayBuffer);
+  for (let element = 0, at = 0; element < prints.length; element++) {
+    let print = prints[element] as number;
+    for (let end = at + width; at < end; at++) {
+      print = Math.imul(print ^ (bytes[at] as number), 0x01000193);
+    }
+    prints[element] = print;
+  }
 }
 
 async function make(
@@ -160,9 +167,9 @@ export function sizeSeen(prints: ReadonlyMap<number, Prints>): number | undefine
     for (const [block, found] of blocks.entries()) {
       known[block] ??= [];
       const own = known[block] as number[];
-      for (const [i, print] of found.entries()) {
-        if (own[i] !== undefined && own[i] !== print) return count;
-        own[i] = print;
+      for (let i = 0; i < found.length; i++) {
+        if (own[i] !== undefined && own[i] !== found[i]) return count;
+        own[i] = found[i] as number;
       }
     }
   }
