@@ -88,11 +88,13 @@ function kindOf(drawn: Case, ranks = drawn.ranks): Kind {
   };
 }
 
-function answer(drawn: Case, ask: Dependence, ranks: number | number[] = drawn.ranks): Answer {
+function questionOf(drawn: Case, ranks: number | number[] = drawn.ranks): InvarianceQuestion {
   const { collective, dtype, op, counts, row } = drawn;
-  const variables = variablesOf(drawn);
-  const question: InvarianceQuestion = { collective, ranks, dtype, op, counts, row, variables };
-  return invariance({ ...question, ask: [ask] }).answers[0] as Answer;
+  return { collective, ranks, dtype, op, counts, row, variables: variablesOf(drawn) };
+}
+
+function answer(drawn: Case, ask: Dependence, ranks?: number | number[]): Answer {
+  return invariance({ ...questionOf(drawn, ranks), ask: [ask] }).answers[0] as Answer;
 }
 
 const listOf = ({ counts, row }: Case): number[] => countsOf(counts.from, counts.to, row);
@@ -121,6 +123,21 @@ test("position: the answer and the smallest count", async () => {
       expect(folds?.[0].count).toBe(found);
     },
     400,
+  );
+});
+
+test("the cheapest settings: those with the fewest variables, none of them more than another", async () => {
+  await holds(
+    cases,
+    (drawn) => {
+      const { cheapest } = invariance({ ...questionOf(drawn), ask: [] });
+      const names = cheapest.map(({ variables }) => Object.entries(variables).map(String));
+      const isMore = names.some((each) =>
+        names.some((other) => other !== each && other.every((name) => each.includes(name))),
+      );
+      expect(isMore).toBe(false);
+    },
+    200,
   );
 });
 

@@ -80,7 +80,10 @@ export interface Invariance {
   readonly ranges: readonly FoldRange[];
   /** Conditions of the answers. */
   readonly provided: readonly string[];
-  /** Settings under which neither size nor position matters, with the fewest variables, cheapest first. */
+  /**
+   * Settings under which neither size nor position matters, with the fewest variables, cheapest first. Computed on first use, which
+   * takes longer than the answers.
+   */
   readonly cheapest: readonly PricedSettings[];
 }
 
@@ -94,6 +97,7 @@ export function invariance(question: InvarianceQuestion): Invariance {
   const { counts, ranks, ask, op } = resolved;
   const calls = ranks.map((each) => new Calls(requestOf(resolved, each), counts));
   const [first] = calls as [Calls];
+  let cheapest: PricedSettings[] | undefined;
   return {
     version: first.plan(counts.from).version,
     topology: first.request.topology.name,
@@ -101,7 +105,10 @@ export function invariance(question: InvarianceQuestion): Invariance {
     answers: ask.map((name) => answerOf(name, resolved, calls)),
     ranges: calls.flatMap(rangesOf),
     provided: conditionsOf(resolved),
-    cheapest: op === undefined ? [] : cheapestSettings(resolved),
+    get cheapest() {
+      cheapest ??= op === undefined ? [] : cheapestSettings(resolved);
+      return cheapest;
+    },
   };
 }
 

@@ -93,12 +93,12 @@ function lastEqual(from: number, to: number, value: (at: number) => number): num
 
 /** True if an algorithm and protocol serve the calls; otherwise NCCL refuses them. */
 export function isServed(request: CallRequest, count: number): boolean {
-  return pricedAt(request, count).length > 0;
+  const channels = channelsOf(request.topology, resolveSettings(request.settings)).length;
+  return pricedAt(request, channels, count).length > 0;
 }
 
-function pricedAt(request: CallRequest, count: number): PricedChoice[] {
+function pricedAt(request: CallRequest, channels: number, count: number): PricedChoice[] {
   const { collective, topology, dtype, op, forced } = request;
-  const channels = channelsOf(topology, resolveSettings(request.settings)).length;
   const scales = op !== undefined && isScaled(op);
   const size = modelBytes(collective, topology.ranks, count * bytesOf(dtype));
   return pricedChoices({ collective, topology, dtype, channels, scales, size, forced });
@@ -288,7 +288,7 @@ export class Calls {
   }
 
   #priced(count: number): PricedChoice[] {
-    return pricedAt(this.request, count);
+    return pricedAt(this.request, this.#channels.length, count);
   }
 
   #choiceStretches(): ChoiceStretch[] {

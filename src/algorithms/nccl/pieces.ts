@@ -242,11 +242,13 @@ export function channelPieces(plan: ChannelFacts): Piece[] {
   const orders = parts.map((part) => ordersOf(plan, part));
   return Array.from({ length: copies }, (_, block) =>
     parts.flatMap((part, at) =>
-      (chunksOf[at] as Chunk[]).map((chunk) => ({
-        ...chunk,
+      (chunksOf[at] as Chunk[]).map(({ loop, chunk, offset, length }) => ({
+        loop,
+        chunk,
+        offset: part.offset + offset,
+        length,
         block,
         channel: part.channel,
-        offset: part.offset + chunk.offset,
         order: orders[at]?.(block) as FoldOrder,
       })),
     ),
@@ -257,12 +259,14 @@ function ringPieces(plan: ChannelFacts, part: PlannedPart, { ring }: ChannelPath
   const { ranks, dtype } = plan;
   const { channel, offset, length, chunk: full } = part;
   const elementBytes = bytesOf(dtype);
-  return ringAllReduceChunks(length, full, ranks, elementBytes).map((chunk) => ({
-    ...chunk,
+  return ringAllReduceChunks(length, full, ranks, elementBytes).map((each) => ({
+    loop: each.loop,
+    chunk: each.chunk,
+    offset: offset + each.offset,
+    length: each.length,
     block: 0,
     channel,
-    offset: offset + chunk.offset,
-    order: orderEndingAt(ring, chunk.chunk),
+    order: orderEndingAt(ring, each.chunk),
   }));
 }
 

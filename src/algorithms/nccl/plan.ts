@@ -94,11 +94,13 @@ export function partitionQuestion(
   },
 ): PartitionQuestion {
   const { ranks } = topology;
+  const { algorithm, protocol } = choice;
   const elementBytes = bytesOf(dtype);
-  const call = { ...choice, collective, ranks, elementBytes, channels };
   const bytes = count * elementBytes;
-  const budget = channelBudget({ ...call, topology, bytes, threads: settings });
-  return { ...call, rules: rulesOf(version), count, budget };
+  const call = { collective, algorithm, protocol, topology, bytes, channels, threads: settings };
+  const budget = channelBudget(call);
+  const rules = rulesOf(version);
+  return { rules, collective, protocol, ranks, count, elementBytes, channels, budget };
 }
 
 function channelPlan(

@@ -136,8 +136,17 @@ function minorOf(version: string): Minor | undefined {
   return Object.hasOwn(minors, minor) ? (minor as Minor) : undefined;
 }
 
+/** Rules by version, computed once. */
+const known = new Map<string, VersionRules>();
+
 /** The rules of a version. Throws for an unknown one. */
 export function rulesOf(version: string): VersionRules {
+  const rules = known.get(version) ?? newRulesOf(version);
+  known.set(version, rules);
+  return rules;
+}
+
+function newRulesOf(version: string): VersionRules {
   const minor = minorOf(version);
   if (minor !== undefined) {
     const { latest, ...rules } = minors[minor];

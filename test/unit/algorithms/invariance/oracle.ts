@@ -18,16 +18,22 @@ function foldsOf(kind: Kind, count: number, present = kind.topology.ranks): stri
   const plan = ncclPlan({ ...kind, count });
   const blocks = kind.collective === "reduceScatter" ? kind.topology.ranks : 1;
   const folds = Array.from({ length: blocks }, () => new Array<string>(count));
+  // Pieces share their orders.
+  const texts: Record<string, Map<FoldOrder, string>> = {};
+  const foldOf = (order: FoldOrder, rounding: string): string => {
+    texts[rounding] ??= new Map();
+    const fold = texts[rounding].get(order) ?? foldText(plan, order, rounding, present);
+    texts[rounding].set(order, fold);
+    return fold;
+  };
   for (const { block, offset, length, order } of plan.pieces) {
-    const one = plan.rounding === "byPosition" ? undefined : plan.rounding;
-    const fold = foldText(plan, order, one ?? "fused", present);
-    for (let element = offset; element < offset + length; element++) {
-      const rounding = one ?? elementPlan(plan, element, block).rounding;
-      const own = folds[block] as string[];
-      own[element] =
-        rounding === "separate" && one === undefined
-          ? foldText(plan, order, rounding, present)
-          : fold;
+    const own = folds[block] as string[];
+    const end = offset + length;
+    if (plan.rounding !== "byPosition") own.fill(foldOf(order, plan.rounding), offset, end);
+    else {
+      for (let element = offset; element < end; element++) {
+        own[element] = foldOf(order, elementPlan(plan, element, block).rounding);
+      }
     }
   }
   return folds;
