@@ -151,6 +151,8 @@ export interface Exchange {
   readonly comm: CommInfo;
   readonly transfers: readonly Transfer[];
   readonly remote: readonly RemoteTransfer[];
+  /** The same object whenever the only rank here makes the same messages together again, none of them with itself. */
+  readonly cache?: PlanCache;
 }
 
 /** A session that queues work: further work is submitted before earlier work is done. */
@@ -450,6 +452,6 @@ export interface PlanCache {
 
 /** A planned call that is submitted again without any check. */
 export interface RepeatedCall {
-  /** Submits it as call `number` of its communicator; appended to the submission of a completion that accepts more. */
+  /** Submits it as call `number` of its rank; appended to the submission of a completion that accepts more. */
   submit(number: number, completion: Completion): void;
 }

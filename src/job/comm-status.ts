@@ -104,6 +104,16 @@ export class CallCounters {
     this.#count(messagesOf(this.#size, halves));
   }
 
+  /** The pairs of messages, by number. */
+  pairsOf(halves: readonly RemoteTransfer[]): readonly number[] {
+    return messagesOf(this.#size, halves).map(([pair]) => pair);
+  }
+
+  /** Messages of these pairs, of which others were submitted before, were submitted. */
+  messagesRepeated(pairs: readonly number[]): void {
+    for (const pair of pairs) this.#posted.set(pair, (this.#posted.get(pair) ?? 0) + 1);
+  }
+
   /** Messages failed to submit: the first of each pair is the next one again. */
   messagesFailed(halves: readonly RemoteTransfer[]): void {
     this.#waiting = new Map();

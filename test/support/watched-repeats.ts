@@ -25,7 +25,7 @@ export function watchRepeats(session: QueueingSession, skipAppended = false): Wa
   const submit = session.submit.bind(session);
   session.submit = (work, completion) => {
     submit(work, completion);
-    if ("transfers" in work || work.cache?.repeat === undefined) return;
+    if (work.cache?.repeat === undefined) return;
     work.cache.repeat = watched(work.cache.repeat);
   };
   return {

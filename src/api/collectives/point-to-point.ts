@@ -18,7 +18,7 @@ export function prepareSend<S extends Data>(
   check.begin("send", args);
   const peer = check.rank("peer", args.peer);
   if (peer === rank) throw selfFault(check, "peer", peer);
-  return { transfers: [sendHalf(check, args.send, peer)], result: undefined };
+  return ofOne(sendHalf(check, args.send, peer), undefined);
 }
 
 /** Checks a receive. */
@@ -30,7 +30,7 @@ export function prepareRecv<R extends Data>(
   check.begin("recv", args);
   const peer = check.rank("peer", args.peer);
   if (peer === rank) throw selfFault(check, "peer", peer);
-  return { transfers: [recvHalf(check, args.recv, peer, args.recv)], result: args.recv };
+  return ofOne(recvHalf(check, args.recv, peer, args.recv), args.recv);
 }
 
 /** Checks a send and a receive that happen together; either may be with this rank itself. */
@@ -44,11 +44,16 @@ export function prepareSendRecv<S extends Data, R extends Data>(
   const { send: source } = send.call;
   const { recv: target } = recv.call;
   if (source !== undefined && target !== undefined) check.apart(source, target);
-  return { transfers: [send, recv], result: args.recv };
+  const call = { ...send.call, recv: target };
+  return { call, signature: noFields, result: args.recv, transfers: [send, recv] };
 }
 
 /** Messages are compared by their buffers. */
 const noFields: readonly SignatureField[] = [];
+
+function ofOne<T>(half: PreparedHalf, result: T): PreparedTransfer<T> {
+  return { call: half.call, signature: noFields, result, transfers: [half] };
+}
 
 function sendHalf(check: Validator, data: Data, peer: number): PreparedHalf {
   const send = check.buffer("send", data);

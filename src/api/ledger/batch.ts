@@ -13,7 +13,22 @@ import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../o
 import { type CommState, Submission } from "./comm-state.ts";
 import { failDispatched } from "./dispatch.ts";
 import type { SubmittedGroup } from "./order.ts";
-import { type MatchedCall, type Posting, type Prepared, repeatedPosting } from "./posting.ts";
+import {
+  type MatchedCall,
+  type Posting,
+  type Prepared,
+  type PreparedTransfer,
+  repeatedPosting,
+  repeatedTransfers,
+} from "./posting.ts";
+
+/** A call of messages behind the first of those that a rank makes together. */
+interface MadeCall {
+  readonly prepared: Prepared<unknown>;
+  readonly op: Operation;
+}
+
+const none: readonly MadeCall[] = [];
 
 /** Rows of calls that the session completes together. */
 class CallBatch extends Submission {
@@ -31,8 +46,10 @@ class CallBatch extends Submission {
   to: number;
   /** The place of each row among the submissions of the world, where that has several communicators. */
   serials: number[] | undefined;
+  /** The numbers of the sends and receives of rows of messages. */
+  #numbers: Map<number, readonly number[]> | undefined;
 
-  /** A batch of the rows from `from` on of tables to which further rows may be added. */
+  /** A batch of the row `from` of tables to which further rows may be added. */
   constructor(
     batches: CallBatches,
     timeoutMs: number | undefined,
@@ -57,30 +74,56 @@ class CallBatch extends Submission {
     this.to++;
   }
 
-  get postings(): readonly Posting[] {
-    const postings: Posting[] = [];
-    for (let row = this.#from; row < this.to; row++) {
-      const { prepared } = this.#matched[row] as MatchedCall;
-      for (const [at, ops] of this.#columns.entries()) {
-        const made = prepared[at] as Prepared<unknown>;
-        postings.push(repeatedPosting(made, ops[row] as Operation, this.timeoutMs));
-      }
-    }
-    return postings;
+  /** Notes the numbers of the sends and receives of the last row. */
+  noteNumbers(numbers: readonly number[]): void {
+    this.#numbers ??= new Map();
+    this.#numbers.set(this.to - 1, numbers);
   }
 
-  override get groups(): Iterable<SubmittedGroup> {
-    const { postings, serials } = this;
-    const ranks = this.#columns.length;
-    return Array.from({ length: this.to - this.#from }, (_, row) => ({
-      serial: serials?.[row] ?? this.serial,
-      postings: postings.slice(row * ranks, (row + 1) * ranks),
-    }));
+  /** Places the rows that were added last. */
+  placeRows(serial: number): void {
+    this.serials ??= [];
+    while (this.serials.length < this.to) this.serials.push(serial);
+  }
+
+  /** Removes the rows from `row` on, and gives their calls. */
+  cut(row: number): readonly Posting[] {
+    const rows = Array.from({ length: this.to - row }, (_, behind) =>
+      this.#postingsOf(row + behind),
+    );
+    this.to = row;
+    return rows.flat();
+  }
+
+  get postings(): readonly Posting[] {
+    return this.groups.flatMap(({ postings }) => postings);
+  }
+
+  override get groups(): readonly SubmittedGroup[] {
+    const groups: { serial: number; postings: Posting[] }[] = [];
+    for (let row = this.#from; row < this.to; row++) {
+      const postings = this.#postingsOf(row);
+      // Messages behind the first of a group belong to it.
+      if (this.#matched[row]?.messages?.length === 0) groups.at(-1)?.postings.push(...postings);
+      else groups.push({ serial: this.serials?.[row] ?? this.serial, postings });
+    }
+    return groups;
+  }
+
+  #postingsOf(row: number): Posting[] {
+    const { prepared } = this.#matched[row] as MatchedCall;
+    const numbers = this.#numbers?.get(row);
+    return this.#columns.flatMap((ops, at): Posting[] => {
+      const made = prepared[at] as Prepared<unknown>;
+      const op = ops[row] as Operation;
+      if (numbers === undefined) return [repeatedPosting(made, op, this.timeoutMs)];
+      return repeatedTransfers(made as PreparedTransfer<unknown>, op, this.timeoutMs, numbers);
+    });
   }
 
   /** Comes behind all others: callbacks of the operations may make calls. */
-  markSubmitted(): void {
-    for (let row = this.#from; row < this.to; row++) {
+  markSubmitted(from = this.#from): void {
+    for (let row = from; row < this.to; row++) {
       for (const ops of this.#columns) submitOp(ops[row] as Operation);
     }
   }
@@ -146,14 +189,15 @@ export class RankCalls {
     return this.#streams.size === 0 || !this.#batches.isBlocked;
   }
 
-  /** Appends a call that was checked before; false for one that has to be posted. */
-  append(prepared: Prepared<unknown>, op: Operation): boolean {
+  /** Appends a call that was checked before, of messages with those made together with it; false for one that has to be posted. */
+  append(prepared: Prepared<unknown>, op: Operation, behind?: readonly MadeCall[]): boolean {
     const { matched, rankCall } = prepared;
     if (rankCall === undefined) return false;
     if (this.rows !== undefined) return this.rows.append(this, prepared, op);
     const repeat = matched?.repeat;
     if (matched === undefined || repeat === undefined) return false;
     const batch = this.batch as CallBatch;
+    if (matched.messages !== undefined) return this.#appendMessages(batch, matched, op, behind);
     try {
       repeat.submit(this.next, batch);
     } catch (error) {
@@ -166,6 +210,22 @@ export class RankCalls {
     batch.serials?.push(this.#batches.nextSerial);
     // Comes last, since callbacks of the operation may make calls.
     submitOpAs(op, this.next++);
+    return true;
+  }
+
+  #appendMessages(batch: CallBatch, matched: MatchedCall, op: Operation, behind = none): boolean {
+    if (!matched.isMadeWith(behind)) return false;
+    const row = batch.to;
+    batch.addCall(matched, op);
+    this.#batches.completeMessages(batch, matched, op, behind);
+    try {
+      matched.repeat?.submit(op.call, batch);
+    } catch (error) {
+      this.#batches.fail(batch.cut(row), error);
+      return true;
+    }
+    if (batch.serials !== undefined) batch.placeRows(this.#batches.nextSerial);
+    batch.markSubmitted(row);
     return true;
   }
 }
@@ -321,20 +381,28 @@ export class CallBatches {
     return world.streams.size > 0 && queues.areStreamsBusy;
   }
 
-  /** Begins a batch with a repeated call, the rank's next one; false where that cannot begin one. */
-  begin(prepared: Prepared<unknown>, op: Operation, timeoutMs: number | undefined): boolean {
+  /** Begins a batch with a repeated call, the rank's next one, as `append` adds it; false where that cannot begin one. */
+  begin(
+    prepared: Prepared<unknown>,
+    op: Operation,
+    timeoutMs: number | undefined,
+    behind = none,
+  ): boolean {
     if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
     const own = this.ofRank(op.rank);
     const { matched } = prepared;
     if (this.#isSingle) {
       if (matched?.repeat === undefined) return false;
+      const isMessage = matched.messages !== undefined;
+      if (isMessage && !matched.isMadeWith(behind)) return false;
       this.seal();
       this.#open(timeoutMs);
       own.current = own;
-      const number = own.assign(op);
       const batch = new CallBatch(this, timeoutMs, [matched], [[op]], 0);
-      if (!this.submit(batch, matched, number)) return true;
-      if (this.#state.world.nextId > 1) batch.serials = [batch.serial];
+      if (isMessage) this.completeMessages(batch, matched, op, behind);
+      else own.assign(op);
+      if (!this.submit(batch, matched, op.call)) return true;
+      if (this.#state.world.nextId > 1) batch.placeRows(batch.serial);
       own.batch = batch;
       batch.markSubmitted();
       return true;
@@ -345,6 +413,22 @@ export class CallBatches {
     if (!own.accepts(timeoutMs)) return false;
     own.current = own;
     return own.append(prepared, op);
+  }
+
+  /** Numbers the call of messages in the last row of a batch, and adds those behind it. */
+  completeMessages(
+    batch: CallBatch,
+    { messages = [] }: MatchedCall,
+    first: Operation,
+    behind: readonly MadeCall[],
+  ): void {
+    const { messageNumbers } = this.#state;
+    for (const [at, matched] of messages.entries()) {
+      const op = behind[at - 1]?.op ?? first;
+      if (at > 0) batch.addCall(matched, op);
+      const prepared = matched.prepared[0] as PreparedTransfer<unknown>;
+      batch.noteNumbers(messageNumbers.assignAgain(op.rank, op, prepared));
+    }
   }
 
   #open(timeoutMs: number | undefined): void {
@@ -375,7 +459,10 @@ export class CallBatches {
   submit(batch: CallBatch, { repeat }: MatchedCall, number: number): boolean {
     const { deadlines, submitted } = this.#state;
     if (batch.timeoutMs !== undefined) {
-      for (const posting of batch.postings) deadlines?.watch(posting);
+      for (const posting of batch.postings) {
+        // The operation of a sendRecv has two ends.
+        if (posting.op.deadline === undefined) deadlines?.watch(posting);
+      }
     }
     try {
       submitted.add(batch, (completion) => (repeat as RepeatedCall).submit(number, completion));

@@ -527,10 +527,10 @@ export class SubmissionQueue {
     return [...this.#calls].flatMap(({ postings }) => postings);
   }
 
-  /** The calls submitted together with a posting, and the posting; empty where it is not queued. */
-  submittedWith(posting: Posting): readonly Posting[] {
-    const call = [...this.#calls].find(({ postings }) => postings.includes(posting));
-    return call?.postings ?? [];
+  /** The calls made together with a posting, and the posting; empty where it is not queued. */
+  submittedWith({ op }: Posting): readonly Posting[] {
+    const group = this.groups.find(({ postings }) => postings.some((each) => each.op === op));
+    return group?.postings ?? [];
   }
 
   #remove(call: Submission): void {

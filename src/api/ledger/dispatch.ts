@@ -198,7 +198,7 @@ export function submitWork(
 }
 
 /** Queues calls, which `submit` passes to the session. */
-function enqueue(
+export function enqueue(
   { submitted }: CommState,
   postings: readonly Posting[],
   submit: (completion: Completion) => void,

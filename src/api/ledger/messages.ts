@@ -1,5 +1,5 @@
 /** Matches sends and receives at the heads of their ranks' queues, and dispatches them. */
-import type { CommInfo, Transfer } from "../backend.ts";
+import type { CommInfo, Completion, Transfer } from "../backend.ts";
 import type { CommError } from "../errors.ts";
 import type { Operation } from "../op.ts";
 import {
@@ -14,13 +14,14 @@ import {
   abandon,
   afterBarrier,
   attempt,
+  enqueue,
   failAt,
   isPending,
   lastPostedAtPs,
   settle,
   submitWork,
 } from "./dispatch.ts";
-import { isReleased, type Posting, type TransferPosting } from "./posting.ts";
+import { isReleased, MatchedCall, type Posting, type TransferPosting } from "./posting.ts";
 import type { MatchedPair, MessageBatch } from "./queues.ts";
 
 /** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
@@ -115,12 +116,30 @@ function dispatchPairs(
     sendBatch,
     recvBatch,
   }));
+  const cache = fitting.length === 0 ? matchedCall(state, kept) : undefined;
+  const repeat = cache?.repeat;
+  if (repeat !== undefined) {
+    const number = kept[0]?.op.call ?? -1;
+    const submit = (completion: Completion): void => repeat.submit(number, completion);
+    return attempt(state, kept, () => enqueue(state, kept, submit));
+  }
+  const work = { comm: state.comm, transfers, remote: kept, ...(cache && { cache }) };
   return attempt(
     state,
     messages.flat(),
-    () => submitWork(state, { comm: state.comm, transfers, remote: kept }, messages),
+    () => submitWork(state, work, messages),
     () => settle(state, messages),
   );
+}
+
+/** The matched call of messages; `undefined` unless they are all that the only rank here made together. */
+function matchedCall(
+  { comm, queueing, queues }: CommState,
+  remote: readonly TransferPosting[],
+): MatchedCall | undefined {
+  if (queueing === undefined || comm.local.length > 1) return undefined;
+  const batch = queues.batch(comm.local[0] as number);
+  return batch?.transfers.length === remote.length ? MatchedCall.ofMessages(remote) : undefined;
 }
 
 /** Remote messages with live buffers. Any other fails, and the communicator with it: its other end may be under way. */

@@ -115,20 +115,9 @@ export interface PreparedHalf extends Prepared<unknown> {
   readonly peer: number;
 }
 
-/** The whole call of sends and receives: counted as its send, where it has one. */
-export function wholeTransfer({ transfers }: PreparedTransfer<unknown>): PreparedCall {
-  const first = transfers[0]?.call;
-  if (first !== undefined && transfers.length === 1) return first;
-  const calls = transfers.map(({ call }) => call);
-  const send = calls.find((call) => call.send !== undefined)?.send;
-  const recv = calls.find((call) => call.recv !== undefined)?.recv;
-  return { count: 0, ...first, send, recv };
-}
-
-/** A point-to-point call: its sends and receives, and the result for the caller. */
-export interface PreparedTransfer<T> {
+/** A point-to-point call, counted as its send where it has one, with its sends and receives. */
+export interface PreparedTransfer<T> extends Prepared<T> {
   readonly transfers: readonly PreparedHalf[];
-  readonly result: T;
 }
 
 /** From now until it settles, the operation has the call's memory; reads of it wait. */
@@ -141,10 +130,8 @@ export function markInUse(
 }
 
 /** The buffers of a prepared call. */
-export function buffersIn(prepared: Prepared<unknown> | PreparedTransfer<unknown>): DeviceBuffer[] {
-  const parts =
-    "transfers" in prepared ? prepared.transfers.map(({ call }) => call) : [prepared.call];
-  return parts.flatMap(({ send, recv }) => [send, recv]).filter((buffer) => buffer !== undefined);
+export function buffersIn({ call: { send, recv } }: Prepared<unknown>): DeviceBuffer[] {
+  return [send, recv].filter((buffer) => buffer !== undefined);
 }
 
 // Posted calls.
@@ -163,8 +150,15 @@ export interface Posting {
   readonly cancellable: boolean;
 }
 
+/** A rank's call of messages. */
+export interface PostedMessage extends Pick<Posting, "call" | "op"> {
+  readonly prepared: PreparedTransfer<unknown>;
+}
+
 /** A rank's send or receive. */
 export interface TransferPosting extends Posting {
+  /** The call that it is a part of. */
+  readonly whole: PostedMessage;
   readonly direction: "send" | "recv";
   /** The other rank in the communicator; it may be this one. */
   readonly peer: number;
@@ -193,6 +187,20 @@ export function repeatedPosting(
   return { call, prepared, op, calledAtPs, deadlinePs, cancellable: false };
 }
 
+/** The sends and receives of a message call to other processes as they were made before, with their numbers. */
+export function repeatedTransfers(
+  prepared: PreparedTransfer<unknown>,
+  op: Operation,
+  timeoutMs: number | undefined,
+  numbers: readonly number[],
+): TransferPosting[] {
+  const whole: PostedMessage = { call: prepared.rankCall as RankCall, op, prepared };
+  return prepared.transfers.map((half, at) => ({
+    ...repeatedPosting(half, op, timeoutMs),
+    ...{ whole, direction: half.direction, peer: half.peer, number: numbers[at] as number },
+  }));
+}
+
 // Message numbers.
 
 /** The number of every rank's next send or receive; collective calls are counted apart. */
@@ -218,13 +226,23 @@ export class MessageNumbers {
     const { local, ranks } = this.#comm;
     const isHere = local.length === ranks.length;
     for (const transfer of transfers) {
-      const { op, direction, peer } = transfer;
-      this.#message(rank, op);
-      if (isHere || local.includes(peer)) continue;
-      const both = rank * ranks.length + peer;
-      transfer.number = this.#next[direction].get(both) ?? 0;
-      this.#next[direction].set(both, transfer.number + 1);
+      this.#message(rank, transfer.op);
+      if (isHere || local.includes(transfer.peer)) continue;
+      transfer.number = this.#take(rank, transfer);
     }
+  }
+
+  /** Numbers a call of messages to other processes that is made again, and gives the numbers of its sends and receives. */
+  assignAgain(rank: number, op: Operation, { transfers }: PreparedTransfer<unknown>): number[] {
+    this.#message(rank, op);
+    return transfers.map((half) => this.#take(rank, half));
+  }
+
+  #take(rank: number, { direction, peer }: Pick<PreparedHalf, "direction" | "peer">): number {
+    const both = rank * this.#comm.ranks.length + peer;
+    const number = this.#next[direction].get(both) ?? 0;
+    this.#next[direction].set(both, number + 1);
+    return number;
   }
 
   #message(rank: number, op: Operation): void {
@@ -249,7 +267,10 @@ export class MessageNumbers {
 // Loops make the same calls again and again. A rank's call is then the same `Prepared` object. One identity check per rank replaces
 // the comparison, and the backend's work on the arguments is reused.
 
-/** A matched call, which backends get as `CallSet.cache`. */
+/** A call that is remembered. */
+type MatchedPosting = Pick<Posting, "call" | "prepared">;
+
+/** A matched call, which backends get as the `cache` of work. */
 export class MatchedCall implements PlanCache {
   // What a repetition reads comes first: it is one line of the processor's cache.
   repeat: RepeatedCall | undefined;
@@ -262,9 +283,16 @@ export class MatchedCall implements PlanCache {
   readonly calls: readonly RankCall[];
   /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
   readonly isFixed: boolean;
+  /** Of a call of messages: those that the only rank here made together, if this is the first of them; else none. */
+  messages: readonly MatchedCall[] | undefined;
 
-  private constructor(postings: readonly Posting[], calls: readonly RankCall[]) {
+  private constructor(
+    postings: readonly MatchedPosting[],
+    calls: readonly RankCall[],
+    messages?: readonly MatchedCall[],
+  ) {
     this.calls = calls;
+    this.messages = messages;
     this.prepared = postings.map(({ prepared }) => prepared);
     this.isFixed = calls.every((call) => hasReceiveCounts(call) && !usesHostMemory(call));
   }
@@ -282,6 +310,29 @@ export class MatchedCall implements PlanCache {
     const [first] = postings;
     if (first !== undefined) first.prepared.matched = agreement;
     return agreement;
+  }
+
+  /** The same for all messages that the only rank here has made together, none of them with itself. */
+  static ofMessages(transfers: readonly TransferPosting[]): MatchedCall | undefined {
+    const made = [...new Set(transfers.map(({ whole }) => whole))];
+    const [first, ...behind] = made;
+    const known = first?.prepared.matched;
+    if (known?.isMadeWith(behind) === true) return known;
+    for (const { prepared, call } of transfers) prepared.rankCall = call;
+    for (const { prepared, call } of made) prepared.rankCall = call;
+    const messages = made.map((each) => new MatchedCall([each], [each.call], []));
+    const [matched] = messages;
+    if (first === undefined || matched === undefined) return undefined;
+    matched.messages = messages;
+    first.prepared.matched = matched;
+    return matched;
+  }
+
+  /** True where the calls that are made together with this one are the same as before. */
+  isMadeWith(behind: readonly Pick<MatchedPosting, "prepared">[]): boolean {
+    const messages = this.messages ?? [this];
+    if (messages.length !== behind.length + 1) return false;
+    return behind.every(({ prepared }, at) => messages[at + 1]?.prepared[0] === prepared);
   }
 
   /** True when no buffer of its calls was disposed: they are checked only after disposals. */

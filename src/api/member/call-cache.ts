@@ -1,7 +1,7 @@
 /**
  * A cache of checked calls: a rank that repeats a call with the same arguments, as loops do, uses its prepared call again.
  *
- * A buffer holds its last call. Only calls with fixed arguments are cached: buffers, a root, and a named operator. Lists of
+ * A buffer holds its last two calls. Only calls with fixed arguments are cached: buffers, a root, and a named operator. Lists of
  * counts and offsets are compared with their earlier values. Besides, only a disposal of the buffers can invalidate the call,
  * and is checked again.
  */
@@ -34,8 +34,15 @@ const listNames = ["sendCounts", "sendOffsets", "recvCounts", "recvOffsets"] as 
 
 type Lists = { readonly [Name in (typeof listNames)[number]]?: unknown };
 
+/** Arguments of a message: the ranks of its ends. */
+interface Peers {
+  readonly peer?: unknown;
+  readonly to?: unknown;
+  readonly from?: unknown;
+}
+
 /** All arguments of a call that can be remembered. */
-interface Arguments extends Lists {
+interface Arguments extends Lists, Peers {
   readonly send?: unknown;
   readonly recv?: unknown;
   readonly op?: unknown;
@@ -43,7 +50,7 @@ interface Arguments extends Lists {
 }
 
 /** A checked call with all that a repetition reads: reading from other objects takes longer. */
-export interface CachedCall extends Omit<Arguments, keyof Lists> {
+export interface CachedCall extends Omit<Arguments, keyof Lists | keyof Peers> {
   /** Its cache: a buffer may be used on several communicators. */
   readonly owner: CallCache;
   readonly collective: CollectiveName;
@@ -55,6 +62,8 @@ export interface CachedCall extends Omit<Arguments, keyof Lists> {
   lastUse: LastUse | undefined;
   /** The contents of the lists; `undefined` for a collective that takes none. */
   readonly lists: Lists | undefined;
+  /** The peers of a message; `undefined` for a collective. */
+  readonly peers: Peers | undefined;
   /** Number of its arguments without options and without those that are `undefined`. */
   readonly argumentCount: number;
   /** Where it is counted, and what is sent with it. */
@@ -62,6 +71,8 @@ export interface CachedCall extends Omit<Arguments, keyof Lists> {
   readonly sendBytes: number;
   /** Its channels, where there may be subscribers. */
   readonly channels: Channels | undefined;
+  /** The call before it with the same first buffer. */
+  before: CachedCall | undefined;
 }
 
 /** A checked call before its posting. */
@@ -76,8 +87,17 @@ export interface CollectedCall {
   readonly calledAtPs: number;
 }
 
-/** Collectives that take no other arguments. */
-const repeatable: ReadonlySet<CollectiveName> = new Set(specifiedCollectives);
+const messages = ["send", "recv", "sendRecv"] as const;
+
+/** Calls that take no other arguments. */
+const repeatable: ReadonlySet<CollectiveName> = new Set([...specifiedCollectives, ...messages]);
+
+/** A call that was made before, with its new operation. */
+interface RepeatedCall {
+  readonly cached: CachedCall;
+  readonly prepared: Prepared<unknown>;
+  readonly op: Operation;
+}
 
 /** Collectives that take lists, or may. */
 const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));
@@ -156,6 +176,25 @@ export class CallCache {
     return this.post(cached, op, timeoutMs, calledAtPs);
   }
 
+  /** The same for all calls of messages that are made together. */
+  postMessages(calls: readonly CollectedCall[], batch: RankCalls | undefined): boolean {
+    const timeoutMs = calls[0]?.options?.timeoutMs ?? this.#timeoutMs;
+    const canRepeat = ({ cached, options }: CollectedCall): boolean =>
+      cached !== undefined &&
+      options?.signal === undefined &&
+      (options?.timeoutMs ?? this.#timeoutMs) === timeoutMs &&
+      areAlive(cached) &&
+      !this.isObserved(cached);
+    if (!this.#supportsRepeats || !calls.every(canRepeat)) return false;
+    const [first, ...behind] = calls as readonly RepeatedCall[];
+    if (first === undefined) return false;
+    const { prepared, op } = first;
+    const isAppended = batch?.accepts(timeoutMs) === true && batch.append(prepared, op, behind);
+    if (!isAppended && !this.#ledger.batches.begin(prepared, op, timeoutMs, behind)) return false;
+    for (const each of [first, ...behind]) noteUse(each.cached, each.op);
+    return true;
+  }
+
   /** Makes a call again; false where it has to be posted as a new call. */
   post(
     known: CachedCall,
@@ -168,13 +207,11 @@ export class CallCache {
       return false;
     const ledger = this.#ledger;
     const nowPs = this.#clock?.now(op.worldRank);
-    if (nowPs !== undefined || !ledger.batches.begin(prepared, op, timeoutMs))
+    if (nowPs !== undefined || !ledger.batches.begin(prepared, op, timeoutMs)) {
+      if ("transfers" in prepared) return false;
       ledger.post(op.rank, repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs));
-    count(known);
-    if (op.pending) {
-      if (known.sends !== undefined) known.sends.lastUse = op;
-      if (known.recvs !== undefined) known.recvs.lastUse = op;
     }
+    noteUse(known, op);
     return true;
   }
 
@@ -194,9 +231,18 @@ export class CallCache {
       collective === "barrier"
         ? this.#barrier
         : (lastCallOf(send ?? recv) as CachedCall | undefined);
-    if (last === undefined || last.owner !== this || last.collective !== collective)
-      return undefined;
-    return last.send === send && last.recv === recv && isSame(last, args) ? last : undefined;
+    if (last === undefined) return undefined;
+    if (last.owner === this && last.collective === collective && isSame(last, args)) return last;
+    return last.before && this.#lookupBefore(last.before, collective, args);
+  }
+
+  #lookupBefore(
+    before: CachedCall,
+    collective: CollectiveName,
+    args: Arguments,
+  ): CachedCall | undefined {
+    const isKnown = before.owner === this && before.collective === collective;
+    return isKnown && isSame(before, args) ? before : undefined;
   }
 
   /** True for a cached call with no other argument: no options, and no name that the call does not take. */
@@ -213,16 +259,20 @@ export class CallCache {
       this.#barrier = this.create(collective, prepared);
       return;
     }
-    const given = (args ?? none) as Arguments;
+    const given = (args ?? noArguments) as Arguments;
     const { send, recv, op } = given;
     const buffer = send ?? recv;
     if (!(buffer instanceof DeviceBuffer) || typeof op === "object") return;
     if (recv !== undefined && !(recv instanceof DeviceBuffer)) return;
-    setLastCall(buffer, this.create(collective, prepared, given));
+    const created = this.create(collective, prepared, given);
+    const last = lastCallOf(buffer) as CachedCall | undefined;
+    if (last !== undefined) last.before = undefined;
+    created.before = last;
+    setLastCall(buffer, created);
   }
 
   /** A call for its keeper; without `given`, it has no arguments that may change. */
-  create(collective: CollectiveName, prepared: Prepared<unknown>, given = none): CachedCall {
+  create(collective: CollectiveName, prepared: Prepared<unknown>, given = noArguments): CachedCall {
     const { send, recv, op, root } = given;
     const { call } = prepared;
     return {
@@ -232,22 +282,27 @@ export class CallCache {
       recvs: call.recv && allocationOf(call.recv),
       lastUse: undefined,
       lists: listed.has(collective) ? listsOf(given) : undefined,
+      peers: "transfers" in prepared ? peersOf(given) : undefined,
       argumentCount: definedIn(given),
       counter: this.#stats.counterOf(collective),
       sendBytes: bytesSent(collective, call),
       channels: channelsOf(collective),
+      before: undefined,
     };
   }
 }
 
-const none: Arguments = {};
+const noArguments: Arguments = {};
 
 /** A call with the same buffers would be the same again, and they live. */
 function isSame(last: CachedCall, given: Arguments): boolean {
   return (
+    last.send === given.send &&
+    last.recv === given.recv &&
     last.op === given.op &&
     last.root === given.root &&
     (last.lists === undefined || sameLists(last.lists, given)) &&
+    (last.peers === undefined || samePeers(last.peers, given)) &&
     areAlive(last)
   );
 }
@@ -265,8 +320,15 @@ function countOf(args: object): number {
 
 /** Number of arguments of a checked call that are not `undefined`, without options. */
 function definedIn(given: Arguments): number {
-  const names = ["send", "recv", "op", "root", ...listNames] as const;
+  const names = ["send", "recv", "op", "root", "peer", "to", "from", ...listNames] as const;
   return names.filter((name) => given[name] !== undefined).length;
+}
+
+function noteUse(known: CachedCall, op: Operation): void {
+  count(known);
+  if (!op.pending) return;
+  if (known.sends !== undefined) known.sends.lastUse = op;
+  if (known.recvs !== undefined) known.recvs.lastUse = op;
 }
 
 function count({ counter, sendBytes }: CachedCall): void {
@@ -285,6 +347,14 @@ function setLastUse(known: CachedCall, batch: RankCalls, op: Operation): void {
   const { sends, recvs } = known;
   if (sends !== undefined && sends.lastUse !== lastUse) sends.lastUse = lastUse;
   if (recvs !== undefined && recvs.lastUse !== lastUse) recvs.lastUse = lastUse;
+}
+
+function peersOf({ peer, to, from }: Peers): Peers {
+  return { peer, to, from };
+}
+
+function samePeers(a: Peers, b: Peers): boolean {
+  return a.peer === b.peer && a.to === b.to && a.from === b.from;
 }
 
 /** Copies: the caller may write its lists. */

@@ -357,7 +357,12 @@ class RecordedGraph extends Recording {
 
   constructor(poster: Poster, steps: readonly Step[], calls: readonly CollectedCall[]) {
     super(poster, calls);
-    this.#steps = steps;
+    // They are made again by this recording alone, whatever else their buffers are used for.
+    const keep = (call: CollectedCall): CollectedCall => ({
+      ...call,
+      cached: poster.cache.create(call.collective, call.prepared),
+    });
+    this.#steps = steps.map((step) => (isWork(step) ? step : step.map(keep)));
     this.#calls = calls;
   }
 

@@ -3,7 +3,7 @@ import { type Allocation, allocationOf } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { PersistentCall } from "../communicator.ts";
 import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
-import { buffersIn, type PreparedTransfer } from "../ledger/posting.ts";
+import { buffersIn } from "../ledger/posting.ts";
 import { type CommOp, failOp, type Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
@@ -63,28 +63,24 @@ function preparedError({ facts }: Poster): CommError {
 class FixedCall<T> implements PersistentCall<T> {
   readonly #poster: Poster;
   readonly #call: CollectedCall;
-  /** `undefined` for a message. */
-  readonly #cached: CachedCall | undefined;
+  readonly #cached: CachedCall;
   readonly #memory: readonly Allocation[];
 
   constructor(poster: Poster, call: CollectedCall) {
     const { collective, prepared } = call;
     this.#poster = poster;
     this.#call = call;
-    this.#cached = "transfers" in prepared ? undefined : poster.cache.create(collective, prepared);
+    this.#cached = poster.cache.create(collective, prepared);
     this.#memory = [...new Set(buffersIn(prepared).map(allocationOf))];
   }
 
   start(options?: CallOptions): Operation<T> {
     const poster = this.#poster;
     const refusal = this.#refusal(options);
-    const { collective, prepared } = this.#call;
-    if (refusal === undefined && this.#cached !== undefined) {
-      return poster.post(collective, options, undefined, this.#cached);
-    }
-    return poster.post(collective, refusal === undefined ? options : undefined, () => {
-      if (refusal !== undefined) throw refusal;
-      return prepared as PreparedTransfer<T>;
+    const { collective } = this.#call;
+    if (refusal === undefined) return poster.post(collective, options, undefined, this.#cached);
+    return poster.post(collective, undefined, () => {
+      throw refusal;
     });
   }
 

@@ -18,6 +18,7 @@ import {
   deadlineFrom,
   hasReceiveCounts,
   markInUse,
+  type PostedMessage,
   type Posting,
   type Prepared,
   type PreparedCall,
@@ -25,7 +26,6 @@ import {
   type PreparedTransfer,
   rankCall,
   type TransferPosting,
-  wholeTransfer,
 } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
@@ -51,8 +51,7 @@ type Prepare<A, T> = (
 ) => Prepared<T> | PreparedTransfer<T>;
 
 /** Sends and receives that were made as one call. */
-interface PostedMessage extends NotifiedCall {
-  readonly prepared: PreparedTransfer<unknown>;
+interface CollectedMessage extends PostedMessage {
   readonly collected: CollectedCall;
 }
 
@@ -154,11 +153,8 @@ export class Poster {
   ): Prepared<T> | PreparedTransfer<T> {
     const { rank, size } = this.facts;
     const prepared = prepare(this.check, args, rank, size);
-    if ("transfers" in prepared) {
-      for (const { call } of prepared.transfers) this.check.supported(call);
-      return prepared;
-    }
-    this.check.supported(prepared.call);
+    const parts = "transfers" in prepared ? prepared.transfers : [prepared];
+    for (const { call } of parts) this.check.supported(call);
     this.cache.store(collective, args, prepared);
     return prepared;
   }
@@ -230,8 +226,9 @@ export class Poster {
 
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
   submit(calls: readonly CollectedCall[]): void {
-    const messages: PostedMessage[] = [];
+    const messages: CollectedMessage[] = [];
     for (const { collective, options } of calls) this.assertNotCancelled(collective, options);
+    if (this.#repeatMessages(calls)) return;
     for (const collected of calls) {
       const { collective, prepared, op } = collected;
       if (!("transfers" in prepared)) {
@@ -239,19 +236,24 @@ export class Poster {
         if (!isMade) this.#submitOne(collected, prepared);
         continue;
       }
-      const call = this.#createCall(collective, wholeTransfer(prepared));
+      const call = this.#createCall(collective, prepared.call);
       messages.push({ call, op, prepared, collected });
     }
     if (messages.length > 0) this.#submitMessages(messages);
   }
 
+  /** Makes calls of messages again that were made together before; false where they have to be posted as new ones. */
+  #repeatMessages(calls: readonly CollectedCall[]): boolean {
+    if (calls[0]?.prepared.rankCall === undefined || !calls.every(isMessage)) return false;
+    return this.cache.postMessages(calls, this.#batch.current);
+  }
+
   /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
-  #submitMessages(messages: readonly PostedMessage[]): void {
+  #submitMessages(messages: readonly CollectedMessage[]): void {
     let behind = 0;
     for (const { call, op } of messages) this.#notify(call, op, behind++);
     const transfers: TransferPosting[] = [];
-    for (const { call, prepared, collected } of messages)
-      this.#addTransfers(call, prepared, collected, transfers);
+    for (const message of messages) this.#addTransfers(message, transfers);
     this.#ledger.postMessages(this.facts.rank, transfers);
     for (const transfer of transfers) this.#markInUse(transfer, undefined);
   }
@@ -343,41 +345,38 @@ export class Poster {
   }
 
   /** Adds the sends and receives of one call; the call is done when all of them are. */
-  #addTransfers(
-    whole: RankCall,
-    { transfers, result }: PreparedTransfer<unknown>,
-    collected: CollectedCall,
-    added: TransferPosting[],
-  ): void {
+  #addTransfers(message: CollectedMessage, added: TransferPosting[]): void {
+    const { call: whole, op, prepared } = message;
+    const { transfers, result } = prepared;
     const only = transfers.length === 1 ? transfers[0] : undefined;
     if (only !== undefined) {
-      added.push(this.#transferPosting(whole, only, collected, collected.op));
+      added.push(this.#transferPosting(message, whole, only, op));
       return;
     }
     const parts = transfers.map((half) => {
       const call = rankCall(half.direction, whole.rank, half.call, whole.postedAtPs);
-      const part = this.createOp().halfOf(collected.op);
-      added.push(this.#transferPosting(call, half, collected, part));
+      const part = this.createOp().halfOf(op);
+      added.push(this.#transferPosting(message, call, half, part));
       return part;
     });
-    completeTogether(collected.op, parts, result);
+    completeTogether(op, parts, result);
   }
 
   #transferPosting(
+    whole: CollectedMessage,
     call: RankCall,
     prepared: PreparedHalf,
-    collected: CollectedCall,
     op: Operation,
   ): TransferPosting {
-    const { collective, options, calledAtPs } = collected;
+    const { collective, options, calledAtPs } = whole.collected;
     const { direction, peer } = prepared;
-    const deadlinePs = this.#deadlineOf(collected);
+    const deadlinePs = this.#deadlineOf(whole.collected);
     const cancellable = options?.signal !== undefined;
     observeForSession(this.#session, this.#ledger.comm, call, op);
     if (options?.signal !== undefined)
       cancelOnSignal(options.signal, this.#ledger, this.facts, collective, op);
-    const number = -1;
-    return { call, prepared, op, calledAtPs, deadlinePs, cancellable, direction, peer, number };
+    const posting = { call, prepared, op, calledAtPs, deadlinePs, cancellable };
+    return { ...posting, whole, direction, peer, number: -1 };
   }
 
   /** Counts a call, and calls its hooks and channels; of messages also with the number of those made before it. */
@@ -406,6 +405,10 @@ export class Poster {
     const signal = options?.signal;
     if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
+}
+
+function isMessage({ prepared }: CollectedCall): boolean {
+  return "transfers" in prepared;
 }
 
 function isPlainObject(args: object | undefined): boolean {

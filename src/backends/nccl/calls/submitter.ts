@@ -78,12 +78,13 @@ export class Submitter {
   }
 
   /** Messages of ranks of this process. */
-  messages(comm: NcclCommunicator, { transfers, remote }: Exchange, waiting: Completion): void {
+  messages(comm: NcclCommunicator, exchange: Exchange, waiting: Completion): void {
+    const { transfers, remote } = exchange;
     const ends = messageEnds(transfers, remote);
     let finish: FinishCopyBack | undefined;
     try {
       comm.followWrites();
-      finish = this.#exchange(comm, ends);
+      finish = this.#exchange(comm, ends, exchange);
     } catch (error) {
       comm.counters?.messagesFailed(remote);
       comm.deferRemoteError(error, waiting);
@@ -97,11 +98,19 @@ export class Submitter {
     comm.progress.whenDone(devices, comm, afterCopyBack(waiting, finish));
   }
 
-  #exchange(comm: NcclCommunicator, ends: readonly MessageEnd[]): FinishCopyBack | undefined {
+  #exchange(
+    comm: NcclCommunicator,
+    ends: readonly MessageEnd[],
+    { cache, remote }: Exchange,
+  ): FinishCopyBack | undefined {
     const calls = ends.map(({ call }) => call);
-    return this.#withStagedArrays(comm, calls, (move = (call) => call) => {
-      const moved = ends.map((end) => ({ ...end, call: move(end.call) }));
-      submitMessages(this.#nccl, comm, moved);
+    return this.#withStagedArrays(comm, calls, (move) => {
+      const moved =
+        move === undefined ? ends : ends.map((end) => ({ ...end, call: move(end.call) }));
+      const sequence = this.#nccl.sequence([messageGroup(comm, moved)]);
+      sequence.run();
+      if (move !== undefined || cache === undefined) return;
+      cache.repeat = new PreparedCall(comm, {}, sequence, comm.counters?.pairsOf(remote));
     });
   }
 
@@ -178,23 +187,31 @@ export class Submitter {
   }
 }
 
-/** A call of all ranks with all its arguments, submitted again as further calls of its communicator. */
+/** A call of all ranks, or messages, with all arguments, submitted again as further calls of its communicator. */
 class PreparedCall implements RepeatedCall {
   readonly #comm: NcclCommunicator;
-  readonly #parts: SubmitterParts;
+  readonly #readPlans: SubmitterParts["readPlans"];
   readonly #calls: CallSequence;
+  /** Of messages: the pairs of their ends in other processes. */
+  readonly #pairs: readonly number[] | undefined;
 
-  constructor(comm: NcclCommunicator, parts: SubmitterParts, calls: CallSequence) {
+  constructor(
+    comm: NcclCommunicator,
+    { readPlans }: Pick<SubmitterParts, "readPlans">,
+    calls: CallSequence,
+    pairs?: readonly number[],
+  ) {
     this.#comm = comm;
-    this.#parts = parts;
+    this.#readPlans = readPlans;
     this.#calls = comm.info.ownStream === true ? followingWrites(comm, calls) : calls;
+    this.#pairs = pairs;
   }
 
   submit(number: number, completion: Completion): void {
     const comm = this.#comm;
     if (completion.acceptsMore) {
       this.#calls.run();
-      countSubmitted(comm, number);
+      this.#count(number);
       return;
     }
     if (comm.isOver) throw abortedError(comm.info, comm.abortReason);
@@ -202,16 +219,20 @@ class PreparedCall implements RepeatedCall {
       this.#calls.run();
     } catch (error) {
       comm.deferRemoteError(error, completion);
-      countSubmitted(comm, number);
+      this.#count(number);
       return;
     }
-    countSubmitted(comm, number);
-    const { readPlans } = this.#parts;
+    this.#count(number);
     comm.progress.whenDone(comm.devices, comm, completion);
-    if (readPlans === undefined) return;
+    if (this.#readPlans === undefined) return;
     // Each call's plan is logged.
-    readPlans(comm.info.name);
+    this.#readPlans(comm.info.name);
     completion.acceptsMore = false;
+  }
+
+  #count(number: number): void {
+    if (this.#pairs === undefined) countSubmitted(this.#comm, number);
+    else this.#comm.counters?.messagesRepeated(this.#pairs);
   }
 }
 
@@ -280,13 +301,9 @@ function messageEnds(
   ];
 }
 
-/** Makes the NCCL calls of messages, as one group. */
-function submitMessages(
-  nccl: NcclCalls,
-  comm: NcclCommunicator,
-  ends: readonly MessageEnd[],
-): void {
-  const calls = ends.flatMap(({ direction, peer, call }): DataCall[] => {
+/** The NCCL calls of messages, as one group. */
+function messageGroup(comm: NcclCommunicator, ends: readonly MessageEnd[]): DataCall[] {
+  return ends.flatMap(({ direction, peer, call }): DataCall[] => {
     const { handle, stream } = comm.members.get(call.rank) as LocalMember;
     const { count, dtype } = call;
     const buffer = call[direction];
@@ -294,5 +311,4 @@ function submitMessages(
     const args = [buffer.ptr, count, dataTypes[dtype], peer, handle, stream.device.stream] as const;
     return [{ name: direction, args: [...args] }];
   });
-  nccl.sequence([calls]).run();
 }
