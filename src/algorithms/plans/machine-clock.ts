@@ -108,8 +108,8 @@ export class MachineClock {
     if (plan !== undefined) return timedPlan(plan, question.place !== undefined);
     const traffic = trafficOf(question, counts);
     if (traffic === undefined) return "unknown";
-    const oneLength = counts === undefined;
-    return question.ranks === 1 ? undefined : timedExchange(traffic, oneLength);
+    const sameBlock = question.collective === "allGatherv";
+    return question.ranks === 1 ? undefined : timedExchange(traffic, sameBlock);
   }
 }
 

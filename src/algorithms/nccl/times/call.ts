@@ -8,6 +8,9 @@ import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
 import { grains, type NcclCollective, type NcclProtocol, resolveSettings } from "../rules.ts";
 import { chooseSymmetric, singleBytesOf } from "../symmetric.ts";
 
+/** Multiples of these bytes move in one load or store. */
+export const packBytes = 16;
+
 /** Facts of a call on channels: by Ring, by Tree, or along a chain from or to a root. */
 export interface ChannelCall {
   readonly kind: "ring" | "tree" | "chain";
@@ -20,6 +23,8 @@ export interface ChannelCall {
   readonly chunkBytes: number;
   /** Bytes of an element as the kernel copies it: all-gathers and broadcasts copy bytes. */
   readonly elementBytes: number;
+  /** Blocks of an all-gather or reduce-scatter at addresses that are no multiple of 16: over Simple they move element by element. */
+  readonly misalignedBlocks: number;
   /** Chunks of a Ring all-reduce that hold data. */
   readonly chunks: number;
   /** Bytes that all threads of a block move at once over LL. */
@@ -116,9 +121,17 @@ function channelCall(plan: ChannelPlan): ChannelCall {
     partBytes: length * elementBytes,
     chunkBytes: chunk * elementBytes,
     elementBytes: copies ? 1 : elementBytes,
+    misalignedBlocks: rooted || collective === "allReduce" ? 0 : misalignedBlocks(ranks, bytes),
     chunks: Math.min(ranks, Math.ceil(bytes / grains.LL)),
     passBytes: lineBytes * threadsOf(plan, bytes),
   };
+}
+
+/** Blocks of `bytes` that do not begin at a multiple of 16, of one for each rank, one after another. */
+function misalignedBlocks(ranks: number, bytes: number): number {
+  let found = 0;
+  for (let block = 0; block < ranks; block++) if ((block * bytes) % packBytes !== 0) found++;
+  return found;
 }
 
 /** Bytes of data in a line of LL, which one thread moves. */

@@ -4,7 +4,7 @@
  * Every rank meets its peers in rounds, and every round has a first channel of its own. A message takes as many channels from there
  * as all peers can have at once, and more where it is large: then it shares those of other rounds.
  */
-import type { ChannelLoad, ExchangeCall } from "./call.ts";
+import { type ChannelLoad, type ExchangeCall, packBytes } from "./call.ts";
 
 /** Channels of sends and receives. */
 export const exchangeChannels = 32;
@@ -18,9 +18,6 @@ const freeBytes = 65_536;
 
 /** Bytes of a slice: a receiver copies one from its channel's buffer while the sender fills the next. */
 const sliceBytes = 131_072;
-
-/** Multiples of these bytes move in one load or store. */
-const packBytes = 16;
 
 /** Bytes from each rank to each rank; a row may be short. */
 type Traffic = readonly (readonly number[])[];
@@ -36,9 +33,9 @@ interface Part {
 
 /**
  * The facts of messages in one group: row i of `traffic` holds the bytes that rank i sends to each rank. `undefined` for no
- * messages. Blocks lie one after another in their buffers; with blocks of one length their addresses do not matter.
+ * messages. Blocks lie one after another in their buffers; with `sameBlock` a rank sends one block to all.
  */
-export function timedExchange(traffic: Traffic, oneLength: boolean): ExchangeCall | undefined {
+export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall | undefined {
   const ranks = traffic.length;
   const bytesOf = (from: number, to: number): number => traffic[from]?.[to] ?? 0;
   const sends = channelsOf(ranks);
@@ -56,8 +53,8 @@ export function timedExchange(traffic: Traffic, oneLength: boolean): ExchangeCal
       const part: Part = {
         bytes: bytes / parts,
         isOwn: from === to,
-        isSendAligned: oneLength || (offsets.send[from]?.[to] as number) % packBytes === 0,
-        isRecvAligned: oneLength || (offsets.recv[from]?.[to] as number) % packBytes === 0,
+        isSendAligned: sameBlock || (offsets.send[from]?.[to] as number) % packBytes === 0,
+        isRecvAligned: (offsets.recv[from]?.[to] as number) % packBytes === 0,
       };
       partBytes = Math.max(partBytes, part.bytes);
       for (let i = 0; i < parts; i++) {

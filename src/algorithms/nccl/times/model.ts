@@ -53,9 +53,11 @@ export function callUs(numbers: ModelNumbers, call: TimedCall, mode: CallMode): 
   return longer(device, hostUs(numbers, call, mode));
 }
 
-/** The longer one of two times that overlap, and a little more where they are about equal: either one is late at times. */
-function longer(a: number, b: number): number {
-  const power = 6;
+/**
+ * The longer one of two times that overlap, and a little more where they are about equal: either one is late at times. The lower the
+ * power, the less they overlap; 1 is the sum.
+ */
+function longer(a: number, b: number, power = 6): number {
   return (a ** power + b ** power) ** (1 / power);
 }
 
@@ -104,25 +106,44 @@ const thousand = 1000;
 /** Bytes that all threads of a full block move at once over LL. */
 const fullPass = 4096;
 
+/** Slices of a chunk over Simple, and the least bytes of the first. */
+const slices = 2;
+const leastSlice = 32_768;
+
+/** The power of `longer` for the wait and the bytes of a step over LL128, whose lines arrive one by one. */
+const lineOverlap = 1.5;
+
+/** Microseconds of a Ring's step: the wait for the rank before, and the bytes that move meanwhile. */
+function stepUs({ ring }: ModelNumbers, protocol: ChannelCall["protocol"], bytes: number): number {
+  const { hopUs, hopRate, chunkUs } = ring[protocol];
+  const movedUs = bytes / hopRate / thousand;
+  if (protocol === "LL") return hopUs + movedUs;
+  if (protocol === "LL128") return longer(hopUs, movedUs, lineOverlap);
+  if (bytes <= leastSlice) return hopUs + movedUs;
+  // A rank moves its last slice while the first one travels.
+  const firstUs = Math.max(movedUs / slices, leastSlice / hopRate / thousand);
+  return Math.max(hopUs + firstUs, slices * chunkUs + movedUs);
+}
+
 function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
-  const { ring, registered } = numbers;
+  const { ring, registered, elementRate } = numbers;
   const { collective, protocol, ranks, channels, partBytes, chunks } = call;
-  const { startUs, channelUs, hopUs, chunkUs, hopRate, passRate } = ring[protocol];
+  const { startUs, channelUs, chunkUs, passRate } = ring[protocol];
   const isAllReduce = collective === "allReduce";
   const hops = isAllReduce ? 2 * ranks - 2 : ranks - 1;
   const bytes = isAllReduce ? partBytes / ranks : partBytes;
   const filled = isAllReduce ? chunks - 1 : (ranks - 1) / 2;
   const isDirect = memory === "registered" && collective === "allGather" && protocol === "Simple";
   const first = protocol === "LL" ? Math.min(bytes, fullPass) : 0;
-  let moved = (hops * (bytes - first)) / hopRate;
+  let moved = bytes / (isDirect ? registered.passRate : passRate);
+  let single = 0;
   if (protocol === "LL") {
-    const { firstRate, storeRate } = ring.LL;
-    const stores = collective === "reduceScatter" ? 0 : ranks - 1;
-    moved += (hops * first) / firstRate + (stores * first) / (storeRate * call.elementBytes);
-  }
-  const passed = bytes / (isDirect ? registered.passRate : passRate);
-  const fixed = startUs + channelUs * (channels - 1) + hopUs * hops + chunkUs * filled;
-  return fixed + (moved + passed) / thousand;
+    moved += (hops * first) / ring.LL.firstRate;
+    single = collective === "reduceScatter" ? 0 : (ranks - 1) * first;
+  } else if (protocol === "Simple") single = call.misalignedBlocks * bytes;
+  moved += single / (elementRate * call.elementBytes);
+  const fixed = startUs + channelUs * (channels - 1) + chunkUs * filled;
+  return fixed + hops * stepUs(numbers, protocol, bytes - first) + moved / thousand;
 }
 
 function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
@@ -177,20 +198,22 @@ function exchangeUs(numbers: ModelNumbers, call: ExchangeCall, memory: CallMemor
 }
 
 function exchangeTimes(
-  { exchange, ring }: ModelNumbers,
+  { exchange, ring, elementRate }: ModelNumbers,
   call: ExchangeCall,
   memory: CallMemory,
 ): ExchangeTimes {
   const { partBytes, loads, portBytes, linkBytes } = call;
-  const { channelUs, firstRate, messageRate, misalignedRate, portRate } = exchange;
+  const { channelUs, firstRate, messageRate, portRate } = exchange;
+  // Messages are bytes, and half of a channel's threads send while the others receive.
+  const singleRate = elementRate / 2;
   const startUs = exchange.startUs + Math.min(partBytes, fullPass) / firstRate / thousand;
   if (partBytes <= lowPart) return { startUs, channelUs: 0, movedUs: 0 };
   const isDirect = memory === "registered";
   const linkRate = linkChannels * ring.Simple.hopRate;
   let moved = Math.max(portBytes / portRate, linkBytes / linkRate);
   for (const { packedBytes, singleBytes, packedSlice, singleSlice } of loads) {
-    const all = packedBytes / messageRate + singleBytes / misalignedRate;
-    const last = Math.max(packedSlice / messageRate, singleSlice / misalignedRate);
+    const all = packedBytes / messageRate + singleBytes / singleRate;
+    const last = Math.max(packedSlice / messageRate, singleSlice / singleRate);
     // A sender writes into registered memory itself, so that no receiver copies after it.
     moved = Math.max(moved, isDirect ? all : all + last);
   }

@@ -12,7 +12,7 @@ export interface RingNumbers {
   readonly channelUs: number;
   /** Each step to the next rank. */
   readonly hopUs: number;
-  /** Each further chunk of an all-reduce that holds data. */
+  /** Each further chunk of an all-reduce that holds data, and over Simple each slice of a step. */
   readonly chunkUs: number;
   /** One channel of a step. */
   readonly hopRate: number;
@@ -24,8 +24,6 @@ export interface RingNumbers {
 export interface LowRingNumbers extends RingNumbers {
   /** One channel of a step, for the first bytes. */
   readonly firstRate: number;
-  /** 10⁹ elements a second that a channel writes to the caller's buffer, one by one. */
-  readonly storeRate: number;
 }
 
 /** A Tree over one protocol; it starts as a Ring does. */
@@ -75,6 +73,11 @@ export interface LowSymmetricNumbers {
 
 /** All numbers of a machine. */
 export interface ModelNumbers {
+  /**
+   * 10⁹ elements a second that the threads of a channel move one by one: over LL to the caller's buffer, over Simple at addresses
+   * that are no multiples of 16.
+   */
+  readonly elementRate: number;
   readonly ring: {
     readonly LL: LowRingNumbers;
     readonly LL128: RingNumbers;
@@ -108,8 +111,6 @@ export interface ModelNumbers {
     readonly channelUs: number;
     /** One channel of a message. */
     readonly messageRate: number;
-    /** One channel of a message at an address that is no multiple of 16. */
-    readonly misalignedRate: number;
     /** All messages that leave a rank, or reach it, where it has several peers. */
     readonly portRate: number;
   };

@@ -5,7 +5,7 @@ import type { Forced } from "../choice.ts";
 import { topologies } from "../hosts.ts";
 import { ncclPlan } from "../plan.ts";
 import type { NcclCollective } from "../rules.ts";
-import { type TimedCall, timedPlan } from "./call.ts";
+import { packBytes, type TimedCall, timedPlan } from "./call.ts";
 import { timedExchange } from "./exchange.ts";
 import { type CallMode, callUs, modeText } from "./model.ts";
 import type { MachineProfile, MeasuredCalls, MeasuredRange } from "./profile.ts";
@@ -71,8 +71,7 @@ function planCall(
 ): TimedCall | undefined {
   const { collective, ranks, count, dtype, op = "sum", root = 0, forced } = question;
   if (isExchange(collective)) {
-    const oneLength = collective !== "allToAllv" || question.counts === undefined;
-    return timedExchange(trafficOf(collective, question), oneLength);
+    return timedExchange(trafficOf(collective, question));
   }
   const rooted = collective === "reduce" || collective === "broadcast";
   const copies = collective === "broadcast" || collective === "allGather";
@@ -153,9 +152,6 @@ export function choiceOfCall(call: TimedCall): CallChoice {
   const channels = call.kind === "symmetric" ? call.blocks : call.channels;
   return { name: choiceNameOf(call), channels };
 }
-
-/** Multiples of these bytes move in one load or store. */
-const packBytes = 16;
 
 /**
  * The reason why a predicted time is extrapolated; `undefined` within the measured range. `call` are the facts of the question's

@@ -1,4 +1,5 @@
 /** The time model: what every term depends on, and its errors on measured times. */
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import {
   type CallMode,
@@ -11,6 +12,21 @@ import {
 import { timedExchange } from "../../../../../src/algorithms/nccl/times/exchange.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
+
+/** A file of measured calls, as far as a test reads it. */
+interface MeasuredRuns {
+  readonly runs: readonly {
+    readonly mode: string;
+    readonly latency: boolean;
+    readonly symmetric: boolean;
+    readonly results: readonly {
+      readonly collective: TimedQuestion["collective"];
+      readonly size: number;
+      readonly count: number;
+      readonly out_of_place: { readonly time: number };
+    }[];
+  }[];
+}
 
 function us(question: Partial<TimedQuestion>): number {
   const call = { collective: "allReduce", ranks: 8, count: 1024, dtype: "float32" } as const;
@@ -110,11 +126,82 @@ describe("the time of a call", () => {
   });
 });
 
+describe("misaligned blocks", () => {
+  const count = 2 ** 22;
+  /** Microseconds that a call with so many more elements takes longer. */
+  const more = (question: Partial<TimedQuestion>, odd: number): number =>
+    us({ ...question, count: count + odd }) - us({ ...question, count });
+  const perByte = 1 / (24 * profile.numbers.elementRate * 1000);
+
+  test.each([
+    ["allGather", 2, 1, 4, 1],
+    ["allGather", 4, 2, 4, 2],
+    ["allGather", 8, 1, 4, 6],
+    ["allGather", 3, 3, 4, 2],
+    ["reduceScatter", 2, 1, 4, 1 / 4],
+    ["reduceScatter", 8, 2, 4, 4 / 4],
+    ["reduceScatter", 8, 4, 2, 4 / 2],
+    ["reduceScatter", 8, 1, 8, 4 / 8],
+  ] as const)(
+    "in an %s of %d ranks with %d more elements of %d bytes move element by element",
+    (collective, ranks, odd, bytes, singles) => {
+      const dtype = bytes === 8 ? "float64" : bytes === 4 ? "float32" : "bfloat16";
+      const expected = singles * count * bytes * perByte;
+      expect(more({ collective, ranks, dtype }, odd) / expected).toBeCloseTo(1, 1);
+    },
+  );
+
+  test("slow down messages too, and no all-reduce, broadcast or whole packs", () => {
+    expect(more({ collective: "allToAll", ranks: 2 }, 1)).toBeGreaterThan(60);
+    for (const collective of ["allReduce", "broadcast"] as const) {
+      expect(more({ collective, ranks: 3 }, 1)).toBeLessThan(0.1);
+    }
+    for (const collective of ["allGather", "reduceScatter", "allToAll"] as const) {
+      expect(more({ collective, ranks: 3 }, 4)).toBeLessThan(0.1);
+    }
+  });
+
+  test("an all-gather of unequal blocks sends one block to all, and receives at such addresses", () => {
+    const traffic = [
+      [4, 4],
+      [2 ** 24, 2 ** 24],
+    ];
+    const single = (same: boolean): number[] | undefined =>
+      timedExchange(traffic, same)?.loads.map(({ singleBytes }) => singleBytes);
+    expect(single(true)).toContain(2 ** 24 / 16 - 65_536);
+    const shifted = [
+      [4, 2 ** 24],
+      [0, 0],
+    ];
+    expect(timedExchange(shifted, true)?.loads[0]?.singleBytes).toBe(0);
+    expect(timedExchange(shifted)?.loads[0]?.singleBytes).toBeGreaterThan(0);
+  });
+
+  test("take on two H100 what the numbers of eight H200 say, to a seventh", () => {
+    const file = new URL("../../../../../bench/results/times-h100x2.json", import.meta.url);
+    const { runs } = JSON.parse(readFileSync(file, "utf8")) as MeasuredRuns;
+    const plain = runs.filter(({ mode, latency, symmetric }) => {
+      return mode === "graph" && !latency && !symmetric;
+    });
+    const rows = plain.flatMap(({ results }) =>
+      results.filter(({ collective, size, count }) => {
+        const blocks = ["allGather", "reduceScatter", "allToAll"].includes(collective);
+        return blocks && size > 2 ** 22 && count % 4 !== 0;
+      }),
+    );
+    expect(rows).toHaveLength(9);
+    for (const { collective, count, out_of_place } of rows) {
+      const found = us({ collective, ranks: 2, count, mode: { memory: "ordinary" } });
+      expect(found / out_of_place.time).toBeGreaterThan(6 / 7);
+      expect(found / out_of_place.time).toBeLessThan(7 / 6);
+    }
+  });
+});
+
 describe("messages of a group", () => {
   const large = 2 ** 24;
   /** Loads of a message from rank 0 to rank 1, behind so many bytes of the sender to itself. */
-  const loads = (before: number, oneLength = false) =>
-    timedExchange([[before, large], []], oneLength)?.loads;
+  const loads = (before: number) => timedExchange([[before, large], []])?.loads;
   const part = large / 16 - 65_536;
   const slice = 131_072;
 
@@ -122,7 +209,6 @@ describe("messages of a group", () => {
     const quick = { packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 };
     expect(loads(0)).toEqual([quick]);
     expect(loads(16)).toEqual([quick]);
-    expect(loads(4, true)).toEqual([quick]);
   });
 
   test("move byte by byte at an end with an address between multiples of 16", () => {
@@ -130,29 +216,29 @@ describe("messages of a group", () => {
       { packedBytes: 0, singleBytes: part, packedSlice: slice, singleSlice: 0 },
       { packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 },
     ]);
-    const both = timedExchange([[0, 4, 0], [], [4, large, 0]], false);
+    const both = timedExchange([[0, 4, 0], [], [4, large, 0]]);
     expect(both?.loads[0]).toMatchObject({ packedBytes: 0, packedSlice: 0, singleSlice: slice });
   });
 
   test("a message takes as many channels as all peers can have at once, and more from 16 MiB a channel", () => {
     const to = (bytes: number): number | undefined =>
-      timedExchange([[0, bytes, 0, 0], [], [], []], true)?.channels;
+      timedExchange([[0, bytes, 0, 0], [], [], []])?.channels;
     expect([1, 65_536, 65_537, 2 ** 20, 2 ** 27, 2 ** 28].map(to)).toEqual([1, 1, 2, 8, 8, 16]);
   });
 
   test("a message with more channels shares those of another peer", () => {
     const [beside, shared] = [3 * 2 ** 26, 2 ** 25];
-    const facts = timedExchange([[0, beside, shared, 0], [], [], []], true);
+    const facts = timedExchange([[0, beside, shared, 0], [], [], []]);
     expect(facts?.channels).toBe(16);
     expect(facts?.loads[0]?.packedBytes).toBe(beside / 16 + shared / 8 - 2 * 65_536);
-    const apart = timedExchange([[0, beside, 0, shared], [], [], []], true);
+    const apart = timedExchange([[0, beside, 0, shared], [], [], []]);
     expect(apart?.channels).toBe(24);
     expect(apart?.loads[0]?.packedBytes).toBe(beside / 16 - 65_536);
   });
 
   test("count for a port where it has several peers, and for a link with one", () => {
     const bytes = 2 ** 30;
-    const of = (traffic: readonly (readonly number[])[]) => timedExchange(traffic, true);
+    const of = (traffic: readonly (readonly number[])[]) => timedExchange(traffic);
     expect(of([[0, bytes, 0], [], []])).toMatchObject({ portBytes: 0, linkBytes: bytes });
     const both = { portBytes: 2 * bytes, linkBytes: 2 * bytes };
     expect(of([[0, bytes, bytes], [], []])).toMatchObject(both);
@@ -182,11 +268,11 @@ describe("a kernel of symmetric memory", () => {
 describe("worlds and sizes between the measured ones", () => {
   const collectives = ["allReduce", "reduceScatter", "allGather", "broadcast", "reduce"] as const;
   test.each([...collectives, "allToAll", "sendRecv", "gather", "scatter"] as const)(
-    "%s of any number of ranks grows without a jump while NCCL's choice stays",
+    "%s of any number of ranks, in whole packs, grows without a jump while NCCL's choice stays",
     (collective) => {
       for (const ranks of [2, 3, 4, 5, 6, 7, 8]) {
         let last: { readonly us: number; readonly choice: string } | undefined;
-        for (let count = 1; count < 2 ** 26; count = Math.ceil(1.3 * count)) {
+        for (let count = 4; count < 2 ** 26; count = 4 * Math.ceil((1.3 * count) / 4)) {
           const call = { collective, ranks, count, dtype: "float32" } as const;
           const found = us(call);
           const choice = JSON.stringify(choiceOf(profile, call));
