@@ -112,6 +112,8 @@ export class CallCache {
   readonly #clock: VirtualClock | undefined;
   /** True for a session that neither compares nor observes each call. */
   readonly #supportsRepeats: boolean;
+  /** True where messages are repeated, all of which go to other processes. */
+  readonly #repeatsMessages: boolean;
   #barrier: CachedCall | undefined;
 
   /** `context`: that of the rank's operations, where it is fixed. */
@@ -124,6 +126,8 @@ export class CallCache {
     this.#timeoutMs = info.timeoutMs;
     this.#clock = scheduler.clock;
     this.#supportsRepeats = observer === undefined && ledger.job?.compare === undefined;
+    this.#repeatsMessages =
+      this.#supportsRepeats && ledger.isDistributed && ledger.queueing !== undefined;
   }
 
   /**
@@ -254,7 +258,7 @@ export class CallCache {
 
   /** Remembers a call that was checked. */
   store(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
-    if (!repeatable.has(collective)) return;
+    if (!repeatable.has(collective) || ("transfers" in prepared && !this.#repeatsMessages)) return;
     if (collective === "barrier") {
       this.#barrier = this.create(collective, prepared);
       return;

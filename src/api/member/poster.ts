@@ -375,8 +375,19 @@ export class Poster {
     observeForSession(this.#session, this.#ledger.comm, call, op);
     if (options?.signal !== undefined)
       cancelOnSignal(options.signal, this.#ledger, this.facts, collective, op);
-    const posting = { call, prepared, op, calledAtPs, deadlinePs, cancellable };
-    return { ...posting, whole, direction, peer, number: -1 };
+    const number = -1;
+    return {
+      whole,
+      call,
+      prepared,
+      op,
+      calledAtPs,
+      deadlinePs,
+      cancellable,
+      direction,
+      peer,
+      number,
+    };
   }
 
   /** Counts a call, and calls its hooks and channels; of messages also with the number of those made before it. */
