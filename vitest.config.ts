@@ -8,6 +8,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { defineConfig, type ViteUserConfig } from "vitest/config";
+import { builtSource } from "./tools/built-source.ts";
 import { sourceEntries } from "./tools/source-entries.ts";
 
 type Project = NonNullable<NonNullable<ViteUserConfig["test"]>["projects"]>[number];
@@ -66,26 +67,76 @@ const ownProcess: readonly string[] = [
   ),
 ];
 
-/** True for a file that draws by the mode: it or what it imports of test imports `seed.ts` or `long-test.ts` of test/support. */
-function drawsByMode(path: string, seen: Set<string>): boolean {
-  if (/support\/(seed|long-test)\.ts$/.test(path)) return true;
+/** True for a file that a condition holds of, or of what it imports of test. */
+function reaches(
+  path: string,
+  holds: (path: string) => boolean,
+  seen = new Set<string>(),
+): boolean {
+  if (holds(path)) return true;
   seen.add(path);
   return [...readFileSync(path, "utf8").matchAll(/from "(\.{1,2}\/[^"]+\.ts)"/g)]
     .map(([, name = ""]) => join(dirname(path), name))
     .filter((used) => used.startsWith("test/") && existsSync(used))
-    .some((used) => !seen.has(used) && drawsByMode(used, seen));
+    .some((used) => !seen.has(used) && reaches(used, holds, seen));
 }
 
-/** Files that `--mode all` gives nothing but what `vitest run` has. */
-function sameInAll(): string[] {
-  return readdirSync("test", { recursive: true, encoding: "utf8" })
-    .map((name) => join("test", name))
-    .filter((path) => path.endsWith(".test.ts") && !path.endsWith(".long.test.ts"))
-    .filter((path) => !drawsByMode(path, new Set()));
-}
+const testFiles = readdirSync("test", { recursive: true, encoding: "utf8" })
+  .map((name) => join("test", name))
+  .filter((path) => path.endsWith(".test.ts"));
+
+/** Files that `--mode all` gives nothing but what `vitest run` has: they do not draw by the mode. */
+const sameInAll = (): string[] =>
+  testFiles
+    .filter((path) => !path.endsWith(".long.test.ts"))
+    .filter((path) => !reaches(path, (used) => /support\/(seed|long-test)\.ts$/.test(used)));
+
+/** Files that put something in the place of modules of src, or load them again. */
+const replacing = testFiles.filter((path) =>
+  reaches(path, (used) => /vi\.(mock|doMock|resetModules)\(/.test(readFileSync(used, "utf8"))),
+);
 
 /** Without `--project` all areas are one project: a process loads the modules of src once, not once for each area. */
 const isByArea = process.argv.some((word) => word.startsWith("--project"));
+
+/**
+ * Runs of all areas take dist in the place of src. An area by its name, a watch and `--changed` take src, which they follow.
+ */
+const isBuilt =
+  process.argv.includes("run") &&
+  !isByArea &&
+  !process.argv.some((word) => word.startsWith("--changed"));
+
+/** A shader takes seconds in software. */
+const deviceTimeoutMs = 240_000;
+
+type MakeProject = (
+  name: string,
+  folders: readonly string[],
+  test?: object,
+  takesDist?: boolean,
+) => Project;
+
+/** Projects that run alone, by modes of their names. */
+const special = (project: MakeProject): Record<string, Project[] | undefined> => ({
+  // On machines with GPUs; fails where there are none.
+  gpu: [
+    project(
+      "gpu",
+      ["test/gpu"],
+      {
+        // Files share the GPUs.
+        ...{ fileParallelism: false, isolate: true, globalSetup: [] },
+        testTimeout: deviceTimeoutMs,
+      },
+      false,
+    ),
+  ],
+  // In headless Chromium; fails where there is none.
+  web: [project("web", ["test/web"], { hookTimeout: 120_000, globalSetup: [] }, false)],
+  mutation: [project("mutation", ["test/mutation"], { testTimeout: 300_000 })],
+  programs: [project("programs", ["test/programs"], { testTimeout: 600_000 })],
+});
 
 export default defineConfig(({ mode }): ViteUserConfig => {
   const isAll = mode !== "test";
@@ -94,8 +145,9 @@ export default defineConfig(({ mode }): ViteUserConfig => {
   // A worker more takes a quarter more processor time, to compile src once again; long tests wait for processes and the clock.
   const maxWorkers = availableParallelism() + (isAll ? 1 : 0);
 
-  const project = (name: string, folders: readonly string[], test: object = {}): Project => ({
+  const project: MakeProject = (name, folders, test = {}, takesDist = isBuilt) => ({
     extends: true,
+    ...(takesDist && { plugins: [builtSource] }),
     test: {
       name,
       include: globs(folders),
@@ -112,27 +164,19 @@ export default defineConfig(({ mode }): ViteUserConfig => {
     },
   });
 
-  const shared = (name: string, folders: readonly string[]): Project =>
-    project(name, folders, { exclude: [...excluded, ...globs(ownProcess)] });
+  const shared = (
+    name: string,
+    folders: readonly string[],
+    without: readonly string[] = [],
+  ): Project =>
+    project(name, folders, { exclude: [...excluded, ...globs([...ownProcess, ...without])] });
 
-  /** A shader takes seconds in software. */
-  const deviceTimeoutMs = 240_000;
-
-  /** Projects that run alone, by modes of their names. */
-  const special: Record<string, Project[] | undefined> = {
-    // On machines with GPUs; fails where there are none.
-    gpu: [
-      project("gpu", ["test/gpu"], {
-        // Files share the GPUs.
-        ...{ fileParallelism: false, isolate: true, globalSetup: [] },
-        testTimeout: deviceTimeoutMs,
-      }),
-    ],
-    // In headless Chromium; fails where there is none.
-    web: [project("web", ["test/web"], { hookTimeout: 120_000, globalSetup: [] })],
-    mutation: [project("mutation", ["test/mutation"], { testTimeout: 300_000, globalSetup: [] })],
-    programs: [project("programs", ["test/programs"], { testTimeout: 600_000, globalSetup: [] })],
-  };
+  const wholeAreas = (): Project[] => [
+    shared("areas", Object.values(areas).flat(), isBuilt ? replacing : []),
+    ...(isBuilt
+      ? [project("replacing", replacing, { exclude: [...excluded, ...globs(ownProcess)] }, false)]
+      : []),
+  ];
 
   return {
     resolve: { alias: sourceEntries },
@@ -158,12 +202,12 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       // Polls wait on the real clock, on which quick time (test/support/quick-time.ts) passes seconds in a few milliseconds.
       expect: { poll: { timeout: 20_000, interval: 2 } },
       reporters: ["default", "./tools/closing-line-reporter.ts"],
-      projects: special[mode] ?? [
+      projects: special(project)[mode] ?? [
         ...(isByArea
           ? Object.entries(areas).map(([name, folders]) => shared(name, folders))
-          : [shared("areas", Object.values(areas).flat())]),
+          : wholeAreas()),
         project("foreign", foreign),
-        project("own-process", ownProcess, { isolate: true }),
+        project("own-process", ownProcess, { isolate: true }, false),
         // On a WebGPU adapter, be it one in software; left out where there is none. Each process has a device of its own.
         ...(isAll
           ? [project("webgpu", ["test/webgpu"], { exclude: [], testTimeout: deviceTimeoutMs })]

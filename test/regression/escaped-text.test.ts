@@ -99,7 +99,11 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 test.each([
   ["golden check", "records.jsonl", hostile],
-  ["verify --programs --collective allReduce --algorithm", "graph.xml", `<algo ${hostile}="1">`],
+  [
+    "verify --programs --collective allReduce --algorithm",
+    "algorithm.mjs",
+    `throw new Error(${JSON.stringify(hostile)})`,
+  ],
   ["run", "program.mjs", `throw new Error(${JSON.stringify(hostile)})`],
 ])("contents of a file reached the terminal in what %s prints", async (command, name, content) => {
   const path = join(folder, name);

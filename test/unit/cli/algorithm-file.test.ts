@@ -135,8 +135,8 @@ describe("an algorithm in a file", () => {
 });
 
 describe("the choice among a file's algorithms", () => {
-  const two = `export const up = { ...line, name: "upward" };
-    export const down = { ...line, name: "downward" };`;
+  const two = `export const down = { ...line, name: "downward" };
+    export const up = { ...line, name: "upward" };`;
   const nameIn = async (path: string): Promise<string> =>
     JSON.parse(await fine(`explain ${call} --algorithm ${path} --json`)).algorithm;
 
@@ -174,10 +174,10 @@ describe("the choice among a file's algorithms", () => {
   test("a missing name among several is refused without a guess", async () => {
     const path = file("several.mjs", two);
     expect(await refused(`explain ${call} --algorithm ${path}`)).toContain(
-      `--algorithm: ${path} has 2 algorithms; name one: ${path}#up or ${path}#down`,
+      `--algorithm: ${path} has 2 algorithms; name one: ${path}#down or ${path}#up`,
     );
     expect(await refused(`explain ${call} --algorithm ${path}#left`)).toContain(
-      `--algorithm: ${path} has no algorithm "left"; name one: ${path}#up or ${path}#down`,
+      `--algorithm: ${path} has no algorithm "left"; name one: ${path}#down or ${path}#up`,
     );
   });
 
