@@ -29,6 +29,8 @@ export type {
   RankDevice,
   Rebuilt,
   RecordedCalls,
+  RecordedMessages,
+  RecordedWork,
   RemoteEnd,
   RemoteTransfer,
   RepeatedCall,

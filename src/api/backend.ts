@@ -92,9 +92,9 @@ export interface Session {
   split(set: CallSet, children: readonly CommInfo[]): void | Promise<void>;
   /**
    * Makes a recording that is run as one call named `replay`; `undefined` where it is run call by call instead. All ranks have
-   * recorded these calls, none of which is a message.
+   * recorded these calls. Messages are among them only where this process has one of several ranks.
    */
-  capture(comm: CommInfo, recorded: readonly CallSet[]): object | undefined;
+  capture(comm: CommInfo, recorded: readonly RecordedWork[]): object | undefined;
   /** A rank replays a recording of `capture` no more, or, with none named, none of the communicator; its replays are done. */
   discard(comm: CommInfo, rank: number, graph?: object): void;
   /** Gives up what was submitted on a communicator and is not done, if the backend can: its promises reject with this reason. */
@@ -378,7 +378,7 @@ export interface RankCall {
   recvCounts: readonly number[] | undefined;
   recvOffsets: readonly number[] | undefined;
   readonly split: SplitChoice | undefined;
-  /** For a capture and its replays: what was recorded; left out when messages are among it. */
+  /** For a capture and its replays: what was recorded; left out when messages between ranks of one process are among it. */
   readonly recorded: RecordedCalls | undefined;
   /** For a capture: the backend's object for the recording. For a replay: the recording to run. */
   graph: object | undefined;
@@ -398,14 +398,25 @@ export interface FailedCall {
   readonly atPs: number;
 }
 
-/** The collective calls that a rank has recorded. */
+/** The calls that a rank has recorded. */
 export interface RecordedCalls {
-  /** Each with the virtual time by which it is posted later than a replay. */
+  /** The collective ones, each with the virtual time by which it is posted later than a replay. */
   readonly calls: readonly RankCall[];
+  readonly messages: readonly RecordedMessages[];
   /** Their memory: one buffer of each allocation. */
   readonly buffers: readonly DeviceBuffer[];
   readonly sendBytes: number;
 }
+
+/** Sends and receives that a rank has recorded together. */
+export interface RecordedMessages {
+  /** Number of collective calls that it recorded before them. */
+  readonly place: number;
+  readonly ends: readonly Omit<RemoteTransfer, "number">[];
+}
+
+/** A recorded call of all ranks, or messages of the only rank here. */
+export type RecordedWork = CallSet | RecordedMessages;
 
 /** A send and the matching receive, equal in dtype and count. */
 export interface Transfer {

@@ -68,8 +68,8 @@ export interface Graph extends Disposable {
    * Runs the recorded calls again on the buffers' present contents; ordered like any call.
    *
    * It is one call named `replay`, for hooks, counters and faults too, and meets replays of the same recording alone.
-   * Where messages were recorded the calls are made one by one, as if the program made them. Costs a microsecond a
-   * recorded call of 8 small ranks on the simulation, and one graph launch a rank on GPUs.
+   * Where messages were recorded the calls are made one by one, as if the program made them, except on GPUs with a process for
+   * each rank. Costs a microsecond a recorded call of 8 small ranks on the simulation, and one graph launch a rank on GPUs.
    *
    * @throws CommClosedError once the recording, or a buffer of it, was disposed.
    * @throws CollectiveMismatchError where other ranks replay another recording, or make another call.
@@ -321,7 +321,8 @@ export interface Communicator extends AsyncDisposable {
    *
    * All ranks record the same collective calls in the same order. Messages may differ in number and position from rank to rank,
    * as in the stages of a pipeline. Either all ranks have messages or none (`CollectiveMismatchError`). That they pair up shows
-   * in the replay.
+   * in the replay. On GPUs with a process for each rank they are part of the CUDA graph: all ranks replay it together, and both
+   * ends of a message are recorded.
    *
    * `dispose`, or closing the communicator, frees its memory. On GPUs, other calls on the communicator take about 2 µs longer
    * until then.

@@ -3,7 +3,15 @@
  *
  * A set that differs between ranks never reaches the session.
  */
-import type { CallSet, Completion, PeerBarrier, RankCall, Session, Work } from "../backend.ts";
+import type {
+  CallSet,
+  Completion,
+  PeerBarrier,
+  RankCall,
+  RecordedWork,
+  Session,
+  Work,
+} from "../backend.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
@@ -242,23 +250,28 @@ function split(state: CommState, set: CallSet): void | Promise<void> {
 /** Records the calls of a complete capture. */
 function capture(state: CommState, set: CallSet): void {
   const { session } = state;
-  const recorded = recordedSets(set);
-  for (const each of recorded ?? []) prepareMemory(session, each);
+  const recorded = recordedWork(set);
+  for (const each of recorded ?? []) {
+    if ("ends" in each) assertLive({ ...set, calls: each.ends.map(({ call }) => call) });
+    else prepareMemory(session, each);
+  }
   const graph = recorded && session.capture(set.comm, recorded);
   if (graph !== undefined) graphNumbers.set(graph, ++state.recordings);
   for (const call of set.calls) call.graph = graph;
 }
 
-/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or messages among them. */
-function recordedSets({ comm, number, calls }: CallSet): CallSet[] | undefined {
+/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or not all known. */
+function recordedWork({ comm, number, calls }: CallSet): RecordedWork[] | undefined {
   if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
-  const recorded = calls[0]?.recorded?.calls ?? [];
-  if (recorded.length === 0) return undefined;
-  return recorded.map(({ collective }, index): CallSet => {
+  const recorded = calls[0]?.recorded;
+  const work = (recorded?.calls ?? []).map(({ collective }, index): RecordedWork => {
     const ofRanks = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
     const cache = { planned: undefined, repeat: undefined };
     return { comm, number, collective, calls: ofRanks, cache };
   });
+  // The last come first: the places of the others stay.
+  for (const each of recorded?.messages.toReversed() ?? []) work.splice(each.place, 0, each);
+  return work.length === 0 ? undefined : work;
 }
 
 const graphNumbers = new WeakMap<object, number>();

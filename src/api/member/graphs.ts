@@ -1,5 +1,5 @@
 /** Groups of calls, and recordings: captured, replayed, disposed, and refused afterwards. */
-import type { RankCall, RecordedCalls } from "../backend.ts";
+import type { RankCall, RecordedCalls, RecordedMessages } from "../backend.ts";
 import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
@@ -82,7 +82,7 @@ export function postCapture(poster: Poster, callback: () => void): Operation<Gra
     const signature: SignatureField[] = [
       ["collective", "capture"],
       ["calls", collectives.length],
-      // With them every rank replays call by call, without them all ranks may replay one graph.
+      // With them ranks of one process replay call by call, without them all ranks may replay one graph.
       ["messages", collectives.length < calls.length ? "some" : "none"],
     ];
     for (const [index, prepared] of collectives.entries()) {
@@ -116,9 +116,11 @@ function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
   }
 }
 
-/** Collective calls as a backend sees them, later by the work before them; `undefined` when messages are among them. */
+/** The calls as a backend sees them, later by the work before them; `undefined` when messages of this process are among them. */
 function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | undefined {
+  const { rank } = poster.facts;
   const calls: RankCall[] = [];
+  const messages: RecordedMessages[] = [];
   let laterPs = 0;
   for (const step of steps) {
     if (isWork(step)) {
@@ -126,19 +128,25 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
       continue;
     }
     for (const { collective, prepared } of step) {
-      if ("transfers" in prepared) return undefined;
-      calls.push(rankCall(collective, poster.facts.rank, prepared.call, laterPs));
+      if (!("transfers" in prepared))
+        calls.push(rankCall(collective, rank, prepared.call, laterPs));
     }
+    const ends = step.flatMap(halvesOf).map(({ direction, peer, call }) => ({
+      ...{ direction, peer, call: rankCall(direction, rank, call, laterPs) },
+    }));
+    if (ends.length > 0) messages.push({ place: calls.length, ends });
   }
+  if (messages.length > 0 && !poster.isOnlyRankHere) return undefined;
   const buffers = new Map<Allocation, DeviceBuffer>();
   let sendBytes = 0;
-  for (const { send, recv } of calls) {
+  const ends = messages.flatMap((together) => together.ends.map(({ call }) => call));
+  for (const { send, recv } of [...calls, ...ends]) {
     for (const buffer of [send, recv]) {
       if (buffer !== undefined) buffers.set(allocationOf(buffer), buffer);
     }
     sendBytes += send?.byteLength ?? 0;
   }
-  return { calls, buffers: [...buffers.values()], sendBytes };
+  return { calls, messages, buffers: [...buffers.values()], sendBytes };
 }
 
 /** Throws when a receive among sends and receives that match in any order would overwrite what another one uses. */

@@ -7,6 +7,7 @@ import {
   type Memory,
   type QueueingSession,
   type RankDevice,
+  type RecordedWork,
   type Scheduler,
   type SessionInfo,
   type Work,
@@ -142,11 +143,10 @@ export class NcclSession implements QueueingSession {
     else this.#submitter.call(comm, work, completion);
   }
 
-  /** Records collective calls as CUDA graphs. */
-  capture(info: CommInfo, recorded: readonly CallSet[]): CapturedGraph {
+  /** Records calls as CUDA graphs. */
+  capture(info: CommInfo, recorded: readonly RecordedWork[]): CapturedGraph {
     const comm = this.#comm(info);
-    const rows = recorded.map(({ calls }) => calls);
-    const graph = this.#submitter.record(comm, rows);
+    const graph = this.#submitter.record(comm, recorded);
     comm.graphs.add(graph);
     return graph;
   }

@@ -34,7 +34,12 @@ export class NcclFirstContacts {
     const { info, size, windows, counters } = comm;
     const rows = calls.flatMap((call) => call.recorded?.calls ?? call);
     const all = rows.some(connectsAll);
+    const recorded = calls.flatMap(
+      (call) => call.recorded?.messages.flatMap(({ ends }) => ends) ?? [],
+    );
     const peers = new Set(all ? [] : rows.flatMap((call) => [...peersOf(call, size)]));
+    for (const { call, peer } of recorded) if (call.count > 0) peers.add(peer);
+    peers.delete((calls[0] as RankCall).rank);
     const lacksWindows = rows.some((call) => windows.needsRegistration(call));
     // The submission refuses the call; the others must not wait in NCCL for memory that is gone.
     if (lacksWindows && rows.some(isDisposed)) return undefined;

@@ -7,6 +7,7 @@ import {
   type Completion,
   type Exchange,
   type RankCall,
+  type RecordedWork,
   type RemoteTransfer,
   type RepeatedCall,
   symmetricPlace,
@@ -105,24 +106,46 @@ export class Submitter {
   ): FinishCopyBack | undefined {
     const calls = ends.map(({ call }) => call);
     return this.#withStagedArrays(comm, calls, (move) => {
-      const moved =
-        move === undefined ? ends : ends.map((end) => ({ ...end, call: move(end.call) }));
-      const sequence = this.#nccl.sequence([messageGroup(comm, moved)]);
+      const sequence = this.#messageCalls(comm, ends, move);
       sequence.run();
       if (move !== undefined || cache === undefined) return;
       cache.repeat = new PreparedCall(comm, {}, sequence, comm.counters?.pairsOf(remote));
     });
   }
 
-  /** Records calls of all ranks, one after another. */
-  record(comm: NcclCommunicator, rows: readonly (readonly RankCall[])[]): CapturedGraph {
-    for (const row of rows) registerWindows(comm, row);
+  /** The NCCL calls of messages, as one group. */
+  #messageCalls(
+    comm: NcclCommunicator,
+    ends: readonly MessageEnd[],
+    move: WithDeviceMemory = (call) => call,
+  ): CallSequence {
+    const calls = ends.flatMap(({ direction, peer, call }): DataCall[] => {
+      const { handle, stream } = comm.members.get(call.rank) as LocalMember;
+      const { count, dtype, [direction]: buffer } = move(call);
+      if (count === 0 || dtype === undefined || buffer === undefined) return [];
+      const { device } = stream;
+      const args = [buffer.ptr, count, dataTypes[dtype], peer, handle, device.stream] as const;
+      return [{ name: direction, args: [...args] }];
+    });
+    return this.#nccl.sequence([calls]);
+  }
+
+  /** Records calls of all ranks, and messages, one after another. */
+  record(comm: NcclCommunicator, recorded: readonly RecordedWork[]): CapturedGraph {
     const memberOf = membersOf(comm);
+    const rows = recorded.map((work) => {
+      if ("ends" in work) return work.ends.map(({ call }) => call);
+      registerWindows(comm, work.calls);
+      return work.calls;
+    });
     const copied = this.#arrays?.stage(rows.flat(), memberOf);
     const move: WithDeviceMemory = (call) =>
       copied?.withDeviceMemory(call, memberOf(call.rank)) ?? call;
     const issue = (): void => {
-      for (const row of rows) this.#makeCalls(comm, row.map(move));
+      for (const work of recorded) {
+        if ("ends" in work) this.#messageCalls(comm, work.ends, move).run();
+        else this.#makeCalls(comm, work.calls.map(move));
+      }
     };
     const graph = CapturedGraph.capture(comm.devices, issue, copied);
     this.#parts.readPlans?.(comm.info.name);
@@ -299,16 +322,4 @@ function messageEnds(
     ]),
     ...remote,
   ];
-}
-
-/** The NCCL calls of messages, as one group. */
-function messageGroup(comm: NcclCommunicator, ends: readonly MessageEnd[]): DataCall[] {
-  return ends.flatMap(({ direction, peer, call }): DataCall[] => {
-    const { handle, stream } = comm.members.get(call.rank) as LocalMember;
-    const { count, dtype } = call;
-    const buffer = call[direction];
-    if (count === 0 || dtype === undefined || buffer === undefined) return [];
-    const args = [buffer.ptr, count, dataTypes[dtype], peer, handle, stream.device.stream] as const;
-    return [{ name: direction, args: [...args] }];
-  });
 }
