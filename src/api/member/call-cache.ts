@@ -92,8 +92,8 @@ const messages = ["send", "recv", "sendRecv"] as const;
 /** Calls that take no other arguments. */
 const repeatable: ReadonlySet<CollectiveName> = new Set([...specifiedCollectives, ...messages]);
 
-/** A call that was made before, with its new operation. */
-interface RepeatedCall {
+/** A call of messages that was made before, with its new operation. */
+interface CheckedCall {
   readonly cached: CachedCall;
   readonly prepared: Prepared<unknown>;
   readonly op: Operation;
@@ -190,7 +190,7 @@ export class CallCache {
       areAlive(cached) &&
       !this.isObserved(cached);
     if (!this.#supportsRepeats || !calls.every(canRepeat)) return false;
-    const [first, ...behind] = calls as readonly RepeatedCall[];
+    const [first, ...behind] = calls as readonly CheckedCall[];
     if (first === undefined) return false;
     const { prepared, op } = first;
     const isAppended = batch?.accepts(timeoutMs) === true && batch.append(prepared, op, behind);
