@@ -152,11 +152,39 @@ export async function everyCall(comm, { exact = false, symmetric = true } = {}) 
       await graph.replay();
       await keep(`replay ${round} ${dtype}`, captured);
     }
+    const [passed, arrived, neighbours] = [filled(12), empty(12), empty(12)];
+    const messages = await comm.capture(() => {
+      void comm.sendRecv({ send: passed, recv: arrived, to: right, from: left });
+      void comm.group(() => {
+        if (size === 1) return;
+        void comm.send({ send: passed, peer: left });
+        void comm.recv({ recv: neighbours, peer: right });
+      });
+    });
+    for (let round = 0; round < 2; round++) {
+      passed.copyFrom(contents(dtype, 12, rank, seed++, exact));
+      await messages.replay();
+      await keep(`replayed sendRecv ${round} ${dtype}`, arrived);
+      await keep(`replayed group of messages ${round} ${dtype}`, neighbours);
+    }
     if (!symmetric || !comm.capabilities.symmetricMemory) continue;
     const inWindow = filled(64, { symmetric: true });
     const out = comm.alloc(dtype, 64, { symmetric: true });
     await comm.allReduce({ send: inWindow, recv: out, op: "sum" });
     await keep(`symmetric allReduce ${dtype}`, out);
+  }
+  // Blocks that NCCL may register with a graph, and cut over many channels.
+  const many = 1_000_003;
+  const [whole, block] = [comm.alloc("float32", many), comm.alloc("float32", many)];
+  const large = await comm.capture(() => {
+    const [to, from] = [(rank + 1) % size, (rank + size - 1) % size];
+    void comm.sendRecv({ send: whole, recv: block, to, from });
+    void comm.allReduce({ send: block, op: "max" });
+  });
+  for (let round = 0; round < 2; round++) {
+    whole.copyFrom(contents("float32", many, rank, seed++, exact));
+    await large.replay();
+    await keep(`replayed large message ${round}`, block);
   }
   const halves = await comm.split({ color: rank % 2 });
   const pair = halves.alloc("float32", 50);
