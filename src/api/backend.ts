@@ -175,6 +175,8 @@ export interface JobSession extends Session {
   onLost(listener: (rank: number, reason: string) => void): void;
   /** Present where calls are compared among processes. */
   readonly compare: CompareDigests | undefined;
+  /** The same for captures, which are always compared, on every communicator. */
+  readonly compareCaptures: CompareDigests;
   /**
    * The barrier of ranks before work that connects them for the first time. Without it, such work blocks the process until its
    * peers submit it too. `undefined` for work that cannot block.
@@ -378,7 +380,7 @@ export interface RankCall {
   recvCounts: readonly number[] | undefined;
   recvOffsets: readonly number[] | undefined;
   readonly split: SplitChoice | undefined;
-  /** For a capture and its replays: what was recorded; left out when messages between ranks of one process are among it. */
+  /** For a capture and its replays: what was recorded. */
   readonly recorded: RecordedCalls | undefined;
   /** For a capture: the backend's object for the recording. For a replay: the recording to run. */
   graph: object | undefined;

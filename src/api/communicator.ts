@@ -320,9 +320,9 @@ export interface Communicator extends AsyncDisposable {
    * callback. Recorded calls take no `timeoutMs` and no `signal`: `replay` does; an `allToAllv` needs `recvCounts` and `recv`.
    *
    * All ranks record the same collective calls in the same order. Messages may differ in number and position from rank to rank,
-   * as in the stages of a pipeline. Either all ranks have messages or none (`CollectiveMismatchError`). That they pair up shows
-   * in the replay. On GPUs with a process for each rank they are part of the CUDA graph: all ranks replay it together, and both
-   * ends of a message are recorded.
+   * as in the stages of a pipeline. Both ends of each are recorded, with one dtype and count, and either all ranks have messages
+   * or none (`CollectiveMismatchError`). On GPUs with a process for each rank they are part of the CUDA graph: all ranks replay
+   * it together.
    *
    * `dispose`, or closing the communicator, frees its memory. On GPUs, other calls on the communicator take about 2 µs longer
    * until then.

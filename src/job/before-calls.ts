@@ -72,7 +72,7 @@ export class CrossCheck {
     return this.#mode !== "off";
   }
 
-  /** `JobSession.compare`. The exchange is among all ranks of the job: calls on a communicator of some of them are not compared. */
+  /** `JobSession.compare`. Calls on a communicator of some ranks of the job are not compared. */
   compare<Fault>(
     comm: CommInfo,
     number: number,
@@ -91,6 +91,20 @@ export class CrossCheck {
     });
   }
 
+  /** `JobSession.compareCaptures`. */
+  compareCaptures<Fault>(
+    comm: CommInfo,
+    number: number,
+    own: () => CallDigest,
+    judge: (details: readonly string[]) => Fault | undefined,
+  ): Promise<Fault | undefined> {
+    return this.#exchangeDetails(comm, number, own().details()).then(judge, (error) => {
+      // Without the store there is no comparison: the backend gets the capture as it is.
+      if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return undefined;
+      throw error;
+    });
+  }
+
   #matchedKinds(comm: CommInfo): Set<string> {
     let kinds = this.#matched.get(comm);
     if (kinds === undefined) {
@@ -105,16 +119,17 @@ export class CrossCheck {
     const key = `call ${this.#job.keyOf(comm)} ${number}`;
     this.#job.onCompare(comm, number);
     const exchanging = this.#job.waits.run(comm, (bounds) => {
-      const exchange = this.#membership.exchange(key, new TextEncoder().encode(details), bounds);
+      const own = new TextEncoder().encode(details);
+      const exchange = this.#membership.exchange(key, own, { ...bounds, ranks: comm.ranks });
       if (this.#mode === "always") return exchange;
       exchange.catch(() => undefined);
       return Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
     });
     const all = await exchanging.catch((error) => Promise.reject(peerLostError(comm, error)));
-    return comm.ranks.map((rank) => new TextDecoder().decode(all[rank]));
+    return all.map((each) => new TextDecoder().decode(each));
   }
 
-  /** Rejects once another rank has submitted a call of a kind that matched before, other than the call of this rank. */
+  /** Rejects once another rank has submitted a call that is not compared, other than the call of this rank. */
   async #watchOthers(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
     const { missingRanks } = this.#job;
     await pause(askAfterMs, over, { unref: true });
@@ -137,8 +152,8 @@ function aheadError(
   ahead: readonly number[],
 ): CollectiveMismatchError {
   const values = comm.ranks.map((_, rank) => {
-    if (rank === own) return "a kind that is new on the communicator";
-    return ahead.includes(rank) ? "a kind that matched before" : "unknown";
+    if (rank === own) return "is compared";
+    return ahead.includes(rank) ? "is not compared" : "unknown";
   });
   const rows = values.map((value, rank) => ({ rank, cells: [value] }));
   return new CollectiveMismatchError(

@@ -112,6 +112,11 @@ export class Job implements PeerProcesses {
     return crossCheck.isEnabled ? crossCheck.compare.bind(crossCheck) : undefined;
   }
 
+  /** `JobSession.compareCaptures`. */
+  get compareCaptures(): CompareDigests {
+    return this.crossCheck.compareCaptures.bind(this.crossCheck);
+  }
+
   /** Counts a compared call. */
   #noteCompared(comm: CommInfo, number: number): void {
     const counters = this.#commStatus.ownCounters(comm);

@@ -11,6 +11,7 @@ import {
   reachedBuffers,
   symmetricPlace,
 } from "../buffer.ts";
+import { type DType, isDType } from "../dtype.ts";
 import { type ErrorText, numbersText, outliers, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { postedFacts } from "./failures.ts";
@@ -231,9 +232,10 @@ interface DigestDetails {
   /** Of the call, or of each that it records, where lengths are transposes; `null` elsewhere. */
   readonly lengths: readonly (CallLengths | null)[];
   readonly windows: readonly SignatureField[];
+  readonly messages: readonly RecordedEnd[];
 }
 
-/** Compares a call with those of other processes, where there are any and comparisons are on. */
+/** Compares a call with those of other processes, where there are any and comparisons are on; of a capture always its messages. */
 export function compareAcrossProcesses(
   comm: CommInfo,
   windows: SymmetricWindows,
@@ -242,7 +244,11 @@ export function compareAcrossProcesses(
 ): Promise<Mismatch | undefined> | undefined {
   const [own] = pending.posted;
   if (own === undefined || pending.posted.length === pending.postings.length) return undefined;
-  return job.compare?.(comm, pending.number, () => digestOf(own, windows), compareDigests);
+  const { number } = pending;
+  if (own.call.collective !== "capture")
+    return job.compare?.(comm, number, () => digestOf(own, windows), compareDigests);
+  const digest = () => (job.compare === undefined ? messagesDigest(own) : digestOf(own, windows));
+  return job.compareCaptures(comm, number, digest, compareDigests);
 }
 
 /** Kinds of calls without symmetric memory: no window changes them. */
@@ -265,10 +271,19 @@ function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
       signature,
       lengths,
       windows: fields(),
+      messages: endsOf(call),
     };
     return JSON.stringify(digest);
   };
   return { kind, details };
+}
+
+/** The digest of the messages of a rank's own capture. */
+function messagesDigest(posting: Posting): CallDigest {
+  const messages = endsOf(posting.call);
+  const empty = { signature: [], lengths: [], windows: [] };
+  const digest: DigestDetails = { call: summaryOf(posting), ...empty, messages };
+  return { kind: "", details: () => JSON.stringify(digest) };
 }
 
 /** The mismatch of the calls of all ranks, given their digests by rank. */
@@ -299,14 +314,15 @@ function readDigest(text: string): DigestDetails | undefined {
   } catch {
     return undefined;
   }
-  const { call, signature, lengths, windows } = read ?? {};
+  const { call, signature, lengths, windows, messages } = read ?? {};
   const { call: words, place } = { ...(call as Partial<CallSummary>) };
   const isDigest =
     typeof words === "string" &&
     (place === undefined || typeof place === "string") &&
     isListOf(signature, isField) &&
     isListOf(windows, isField) &&
-    isListOf(lengths, isLengths);
+    isListOf(lengths, isLengths) &&
+    isListOf(messages, isRecordedEnd);
   return isDigest ? (read as unknown as DigestDetails) : undefined;
 }
 
@@ -340,7 +356,8 @@ function faultOf(digests: readonly DigestDetails[]): Mismatch | undefined {
     signatureMismatch(digests.map(({ signature }) => signature)) ?? lengthsFault(digests);
   if (differs !== undefined) return differs;
   const apart = signatureMismatch(digests.map(({ windows }) => windows));
-  return apart && { ...apart, rule: windowRule };
+  if (apart !== undefined) return { ...apart, rule: windowRule };
+  return messagesFault(digests.map(({ messages }) => messages));
 }
 
 /** The call itself, or those that it records. */
@@ -372,13 +389,16 @@ function lengthsFault(digests: readonly DigestDetails[]): Mismatch | undefined {
   return undefined;
 }
 
-// Recordings. Their calls are compared at the capture, as if they were made then.
+// Recordings. Their calls are compared at the capture, as if they were made then. So are the ends of their messages: a replay of
+// one end alone may wait in NCCL without an end.
 
 /** The mismatch of the recorded calls of all ranks, beside their signatures; makes their windows. */
 export function recordedMismatch(
   captures: readonly RankCall[],
   windows: SymmetricWindows,
 ): Mismatch | undefined {
+  const messages = messagesFault(captures.map(endsOf));
+  if (messages !== undefined) return messages;
   const length = captures[0]?.recorded?.calls.length ?? 0;
   for (let index = 0; index < length; index++) {
     const calls = captures.map(({ recorded }) => recorded?.calls[index] as RankCall);
@@ -386,6 +406,84 @@ export function recordedMismatch(
     if (fault !== undefined) return { ...fault, field: `calls[${index}].${fault.field}` };
   }
   return undefined;
+}
+
+/** A recorded send or receive. */
+type RecordedEnd = readonly [direction: "send" | "recv", peer: number, dtype: DType, count: number];
+
+/** The sends and receives that a capture records, in order. */
+function endsOf({ recorded }: RankCall): RecordedEnd[] {
+  const ends = recorded?.messages.flatMap((together) => together.ends) ?? [];
+  return ends.map(({ direction, peer, call: { dtype, count } }): RecordedEnd => {
+    return [direction, peer, dtype as DType, count];
+  });
+}
+
+function isRecordedEnd(value: unknown): boolean {
+  const [direction, peer, dtype, count] = Array.isArray(value) ? value : [];
+  const isDirection = direction === "send" || direction === "recv";
+  return isDirection && isDType(dtype) && [peer, count].every(Number.isInteger);
+}
+
+/** The first recorded message that lacks an end, or has two that differ; `undefined` where all have two. */
+function messagesFault(ends: readonly (readonly RecordedEnd[])[]): Mismatch | undefined {
+  const numbers = ends.map(({ length }) => (length > 0 ? "some" : "none"));
+  const some = differenceOf("messages", numbers);
+  if (some !== undefined) return { ...some, rule: "all ranks record messages, or none" };
+  for (const { from, to, send, recv } of recordedPairs(ends)) {
+    for (let index = 0; index < Math.max(send.length, recv.length); index++) {
+      const [sent, received] = [endText("send", send[index]), endText("receive", recv[index])];
+      const field = endFault(send[index], recv[index]);
+      if (field === undefined) continue;
+      return {
+        field,
+        ranks: [...new Set([from, to])].sort((a, b) => a - b),
+        values: ends.map((_, rank) => {
+          const own = [rank === from ? sent : [], rank === to ? received : []].flat();
+          return own.length === 0 ? "-" : own.join(", ");
+        }),
+        rule: `message ${index + 1} from rank ${from} to rank ${to} is recorded ${
+          field === "messages" ? "at one end alone" : "otherwise at its other end"
+        }`,
+        remedy: "record the send and its receive in the same capture, with one dtype and count",
+      };
+    }
+  }
+  return undefined;
+}
+
+/** The recorded sends from one rank to another, and the receives there. */
+interface RecordedPair {
+  readonly from: number;
+  readonly to: number;
+  readonly send: RecordedEnd[];
+  readonly recv: RecordedEnd[];
+}
+
+function recordedPairs(ends: readonly (readonly RecordedEnd[])[]): Iterable<RecordedPair> {
+  const pairs = new Map<number, RecordedPair>();
+  for (const [rank, own] of ends.entries()) {
+    for (const end of own) {
+      const [direction, peer] = end;
+      const [from, to] = direction === "send" ? [rank, peer] : [peer, rank];
+      const key = from * ends.length + to;
+      const pair = pairs.get(key) ?? { from, to, send: [], recv: [] };
+      pairs.set(key, pair);
+      pair[direction].push(end);
+    }
+  }
+  return pairs.values();
+}
+
+/** The field in which the ends of a message differ. */
+function endFault(send?: RecordedEnd, recv?: RecordedEnd): string | undefined {
+  if (send === undefined || recv === undefined) return "messages";
+  if (send[2] !== recv[2]) return "dtype";
+  return send[3] === recv[3] ? undefined : "count";
+}
+
+function endText(verb: string, end: RecordedEnd | undefined): string {
+  return end === undefined ? `no ${verb}` : `${verb} ${end[2]}[${end[3]}]`;
 }
 
 // Windows of symmetric memory.

@@ -260,10 +260,11 @@ function capture(state: CommState, set: CallSet): void {
   for (const call of set.calls) call.graph = graph;
 }
 
-/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or not all known. */
+/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or messages within this process. */
 function recordedWork({ comm, number, calls }: CallSet): RecordedWork[] | undefined {
-  if (calls.some(({ recorded }) => recorded === undefined)) return undefined;
   const recorded = calls[0]?.recorded;
+  const isOnlyRankHere = comm.local.length === 1 && comm.ranks.length > 1;
+  if (!isOnlyRankHere && recorded?.messages.length !== 0) return undefined;
   const work = (recorded?.calls ?? []).map(({ collective }, index): RecordedWork => {
     const ofRanks = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
     const cache = { planned: undefined, repeat: undefined };

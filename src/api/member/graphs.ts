@@ -68,8 +68,8 @@ function isMessage({ prepared }: CollectedCall): boolean {
 }
 
 /**
- * Records the calls of a synchronous callback. All ranks record the same collective calls; messages pair up when they are
- * replayed, as many on each rank as it has.
+ * Records the calls of a synchronous callback. All ranks record the same collective calls, and both ends of each message, as
+ * many on each rank as it has.
  */
 export function postCapture(poster: Poster, callback: () => void): Operation<Graph> {
   return poster.post("capture", undefined, (): Prepared<Graph> => {
@@ -82,8 +82,6 @@ export function postCapture(poster: Poster, callback: () => void): Operation<Gra
     const signature: SignatureField[] = [
       ["collective", "capture"],
       ["calls", collectives.length],
-      // With them ranks of one process replay call by call, without them all ranks may replay one graph.
-      ["messages", collectives.length < calls.length ? "some" : "none"],
     ];
     for (const [index, prepared] of collectives.entries()) {
       for (const [field, value] of prepared.signature)
@@ -94,7 +92,7 @@ export function postCapture(poster: Poster, callback: () => void): Operation<Gra
       call: { count: calls.length, recorded },
       signature,
       toResult: ({ graph }) =>
-        graph === undefined || recorded === undefined
+        graph === undefined
           ? new RecordedGraph(poster, steps, calls)
           : new NativeGraph(poster, steps, calls, recorded, graph),
     };
@@ -116,8 +114,8 @@ function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
   }
 }
 
-/** The calls as a backend sees them, later by the work before them; `undefined` when messages of this process are among them. */
-function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | undefined {
+/** The calls as a backend sees them, later by the work before them. */
+function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
   const { rank } = poster.facts;
   const calls: RankCall[] = [];
   const messages: RecordedMessages[] = [];
@@ -136,7 +134,6 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls | 
     }));
     if (ends.length > 0) messages.push({ place: calls.length, ends });
   }
-  if (messages.length > 0 && !poster.isOnlyRankHere) return undefined;
   const buffers = new Map<Allocation, DeviceBuffer>();
   let sendBytes = 0;
   const ends = messages.flatMap((together) => together.ends.map(({ call }) => call));

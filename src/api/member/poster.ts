@@ -276,12 +276,6 @@ export class Poster {
     return { ...this.#stats.totals(), failures: this.#ledger.failures.count(this.facts.rank) };
   }
 
-  /** True where the other ranks are in other processes. */
-  get isOnlyRankHere(): boolean {
-    const { local, ranks } = this.#ledger.comm;
-    return local.length === 1 && ranks.length > 1;
-  }
-
   /** Number of closings, also by the world: earlier recordings are gone. */
   get closings(): number {
     return this.#closings + (isMemoryOver(this.#session) ? 1 : 0);

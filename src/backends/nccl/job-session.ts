@@ -16,6 +16,7 @@ export class NcclJobSession extends NcclSession implements JobSession {
   readonly generation: number;
   readonly initialRanks: readonly number[];
   readonly compare: CompareDigests | undefined;
+  readonly compareCaptures: CompareDigests;
   readonly #job: Job;
   readonly #contacts: NcclFirstContacts;
 
@@ -26,6 +27,7 @@ export class NcclJobSession extends NcclSession implements JobSession {
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
     this.compare = job.compare;
+    this.compareCaptures = job.compareCaptures;
   }
 
   get peers(): PeerProcesses {

@@ -353,6 +353,7 @@ export class TcpJobSession extends TcpSession implements JobSession {
   readonly generation: number;
   readonly initialRanks: readonly number[];
   readonly compare: CompareDigests | undefined;
+  readonly compareCaptures: CompareDigests;
   readonly #job: Job;
 
   constructor(parts: SessionParts, job: Job) {
@@ -361,6 +362,7 @@ export class TcpJobSession extends TcpSession implements JobSession {
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
     this.compare = job.compare;
+    this.compareCaptures = job.compareCaptures;
     job.onRemoteEnd(() => this.losses.review());
   }
 

@@ -9,7 +9,7 @@ import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { CompareCalls } from "../../../../../src/job/before-calls.ts";
 import { Job } from "../../../../../src/job/job.ts";
-import type { Membership } from "../../../../../src/job/rendezvous.ts";
+import type { ExchangeOptions, Membership } from "../../../../../src/job/rendezvous.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus } from "../gpus.ts";
 import { connected } from "./connected.ts";
@@ -295,14 +295,30 @@ test("once, a slow rank causes no mismatch", async () => {
   expect(sums).toEqual([2, 2]);
 });
 
-/** Comparisons of the job of which this is rank 0; every rank sends the same. Reports the exchanges. */
+test("off, a capture that meets another call gets an error with the other ranks", async () => {
+  const comms = await connected(2, "off");
+  const [wrong, other] = await outcomes(comms, (comm): PromiseLike<unknown> => {
+    return comm.rank === 0 ? comm.capture(() => void comm.barrier()) : comm.barrier();
+  });
+  expect(wrong).toMatchObject({
+    ...{ code: "ERR_COMM_MISMATCH", field: "call", rank: 0, ranks: [0, 1], call: 0 },
+    values: ["is compared", "is not compared"],
+  });
+  expect(other).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 1 });
+});
+
+/** Comparisons of the job of which this is rank 0; every rank sends the same. Reports the exchanges, unless `tell` throws. */
 function alone(compareCalls: CompareCalls, tell: (key: string, words: string) => void): Job {
   const text = (words: Uint8Array): string => new TextDecoder().decode(words);
   const membership = {
     ...{ rank: 0, size: 2 },
-    async exchange(key: string, words: Uint8Array): Promise<Uint8Array[]> {
+    async exchange(
+      key: string,
+      words: Uint8Array,
+      { ranks = [] }: ExchangeOptions,
+    ): Promise<Uint8Array[]> {
       tell(key, text(words));
-      return ["of 0", "of 1"].map((each) => new TextEncoder().encode(`${text(words)} ${each}`));
+      return ranks.map((rank) => new TextEncoder().encode(`${text(words)} of ${rank}`));
     },
     onNews: () => () => undefined,
     onQuestion: () => undefined,
@@ -356,4 +372,30 @@ test("communicators of splits are compared by their own ranks, and kept apart", 
   expect(keys).toEqual(["call world 0", "call world/1.0 0", "call world/2.0 0"]);
   const inOrder = ["w of 0", "w of 1"];
   expect(seen).toEqual([inOrder, ["w of 1", "w of 0"], inOrder]);
+});
+
+test.each(["off", "once", "always"] as const)("%s: every capture is compared", async (mode) => {
+  const keys: string[] = [];
+  const { crossCheck, compareCaptures } = alone(mode, (key) => keys.push(key));
+  expect(crossCheck.isEnabled).toBe(mode !== "off");
+  const own = () => ({ kind: "k", details: () => "w" });
+  const judge = (words: readonly string[]): string => words.join();
+  const some = { ...world, id: 1, ranks: [0] };
+  for (const [number, comm] of [world, world, some].entries()) {
+    const found = await compareCaptures(comm, number, own, judge);
+    expect(found).toBe(comm === some ? "w of 0" : "w of 0,w of 1");
+  }
+  expect(keys).toEqual(["call world 0", "call world 1", "call world 2"]);
+});
+
+test("without the store a capture is not compared; any other failure of it fails the capture", async () => {
+  const failure = (code: string) => (): never => {
+    throw Object.assign(new Error("planned"), { code });
+  };
+  const compare = (code: string) =>
+    alone("off", failure(code)).compareCaptures(
+      ...([world, 0, () => ({ kind: "k", details: () => "w" }), () => "they differ"] as const),
+    );
+  expect(await compare("ERR_COMM_RENDEZVOUS")).toBeUndefined();
+  await expect(compare("ERR_COMM_ABORTED")).rejects.toThrow("planned");
 });

@@ -5,7 +5,7 @@ import { within } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { watchRepeats } from "../../../../support/watched-repeats.ts";
 import { cleanGpus } from "../gpus.ts";
-import { closeAll, closeRest, type Joined, joinAll, onAll } from "./joined.ts";
+import { closeAll, closeRest, errorOf, type Joined, joinAll, onAll } from "./joined.ts";
 
 quickTime();
 
@@ -158,6 +158,20 @@ describe("a recording with messages", () => {
     expect(await within(5_000, late as Promise<unknown>)).toMatchObject({
       ...{ code: "ERR_COMM_TIMEOUT", collective: "replay", call: 2, ranks: [1] },
     });
+    await closeRest(ranks);
+  });
+
+  test("that a rank does not make is late by the name of that rank", async () => {
+    const ranks = await joinAll(3, "off", cleanGpus({ timeoutMs: 100 }));
+    const late = ranks.slice(0, 2).map(({ comm }) => {
+      const swap = swapOf(comm);
+      return errorOf(comm.capture(() => void comm.sendRecv(swap)));
+    });
+    for (const error of await Promise.all(late)) {
+      expect(error).toMatchObject({
+        ...{ code: "ERR_COMM_TIMEOUT", collective: "capture", call: 0, ranks: [2] },
+      });
+    }
     await closeRest(ranks);
   });
 
