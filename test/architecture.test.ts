@@ -51,6 +51,11 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "a stall is reported after a real delay; no order and no result depends on it",
   },
   {
+    path: "src/backends/sim/executors/webgpu/wait.ts",
+    rule: "timer",
+    reason: "the thread sleeps while a device works; no order and no result depends on it",
+  },
+  {
     path: "src/backends/sim/executors/wasm/pressure.ts",
     rule: "timer",
     reason:

@@ -51,8 +51,13 @@ export function adapterName({ vendor, architecture, device, description }: GPUAd
   return parts[0] === undefined ? "unnamed adapter" : parts.slice(0, 2).join(", ");
 }
 
+/** `navigator.gpu`, where there is one. */
+export function ownGpu(): GPU | undefined {
+  return (globalThis as { readonly navigator?: { readonly gpu?: GPU } }).navigator?.gpu;
+}
+
 async function instanceOf(switches: readonly string[]): Promise<GPU> {
-  const own = (globalThis as { readonly navigator?: { readonly gpu?: GPU } }).navigator?.gpu;
+  const own = ownGpu();
   if (own !== undefined && switches.length === 0) return own;
   const key = switches.join("\n");
   const known = instances.get(key);

@@ -2,6 +2,7 @@
 
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
 import { type AdapterRequest, adapterName, findAdapter } from "./adapter.ts";
+import { waited } from "./wait.ts";
 
 /** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
 export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 } as const;
@@ -66,7 +67,7 @@ export class OpenDevice {
   /** Waits until everything submitted so far is done; rejects if it failed. */
   async done(): Promise<void> {
     try {
-      await this.queue.onSubmittedWorkDone();
+      await waited(this.queue.onSubmittedWorkDone());
     } catch (error) {
       this.fail("lost", messageOf(error));
     }

@@ -4,6 +4,7 @@ import type { FoldJob, Scratch, Spot } from "./jobs.ts";
 import { type Kernels, kernelsOf } from "./kernels.ts";
 import { type Recorder, Recording } from "./recording.ts";
 import { type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
+import { waited } from "./wait.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
 /** Receives bytes that were read; they are valid during the call only. */
@@ -128,7 +129,7 @@ class Download {
 
   /** Waits until the bytes are there. */
   async read(): Promise<void> {
-    await Promise.all(this.#parts.map(({ staging }) => staging.mapAsync(usage.mapRead)));
+    await waited(Promise.all(this.#parts.map(({ staging }) => staging.mapAsync(usage.mapRead))));
   }
 
   /** Passes the bytes on; they are valid during the call only. */
