@@ -146,6 +146,11 @@ export class Job implements PeerProcesses {
     this.#commStatus.announceAborted(comm, why);
   }
 
+  /** Resolves once the processes that answer know of the abort. */
+  othersKnow(comm: CommInfo): Promise<void> {
+    return this.#missingRanks.haveNews(comm);
+  }
+
   /** This process has closed a communicator without the others. */
   announceClosed(comm: CommInfo): void {
     this.#commStatus.announceClosed(comm);

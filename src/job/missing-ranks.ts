@@ -58,6 +58,11 @@ export class MissingRankFinder {
     return this.#ranksFailing(comm, ({ submitted = 0 }) => submitted > number);
   }
 
+  /** Resolves once the processes that answer have all news of a communicator that were announced before. */
+  async haveNews(comm: CommInfo): Promise<void> {
+    await this.#ranksFailing(comm, () => true);
+  }
+
   /** Resolves when another rank has submitted call `number`; stays pending after the signal. */
   onSubmitted(comm: CommInfo, number: number, signal: AbortSignal): Promise<void> {
     const bounds = { timeoutMs: longestTimerMs, signal, idle: true };

@@ -174,6 +174,29 @@ export class Clique {
     }
   }
 
+  /**
+   * A rank is aborted: its kernel goes on without waiting, and sends what it has. Kernels that wait for that receive elements of no
+   * call, and end.
+   */
+  breakOff(aborted: End): void {
+    if (!this.isWhole) return;
+    const kernels = this.#kernels();
+    const broken = kernels[aborted.rank];
+    const isCollective = firstCollective(broken) !== undefined;
+    for (const kernel of kernels) {
+      if (kernel === undefined || kernel === broken) continue;
+      for (const op of [...kernel.open]) {
+        const buffer = isCollective && "root" in op ? op.recv : undefined;
+        const awaited = "peer" in op && op.kind === "recv" && op.peer === aborted.rank;
+        const from = awaited && broken !== undefined ? op.buffer : buffer;
+        if (from === undefined) continue;
+        const bytes = op.count * bytesOf(op.dtype);
+        this.#machine.memory.range(from, bytes, kernel.owner.device).fill(0x5a);
+        kernel.open.delete(op);
+      }
+    }
+  }
+
   #refuseDifferent(ops: readonly CollectiveOp[]): void {
     const texts = ops.map(({ kind, count, dtype, op, root }) =>
       [kind, count, dtype, op?.name, root].join(" "),

@@ -74,8 +74,10 @@ export function allocateHere(
 export function freeIdle(machine: Machine, ptr: bigint): void {
   machine.pump();
   const { home } = machine.memory.at(ptr) ?? { home: "host" };
+  const process = machine.processes.get(machine.current);
   for (const stream of machine.streams.values()) {
-    const concerned = home === "host" || stream.device === home;
+    const concerned =
+      home === "host" ? machine.processes.get(stream.device) === process : stream.device === home;
     if (concerned && !stream.idle)
       machine.complain(`memory of ${home} is freed under running work`);
   }

@@ -41,6 +41,8 @@ export class Machine {
   /** Live things of NCCL, for `leaks`. */
   readonly counters: (() => readonly string[])[] = [];
   current = 0;
+  /** The process of each device with a rank. */
+  readonly processes = new Map<number, object>();
   #held = false;
   #handle = 0x1000n;
   readonly #planned = new Map<string, Planned>();

@@ -103,6 +103,7 @@ function communicatorCalls(
     if (clique.ends.some((end) => end?.device === device)) {
       throw ncclError("ncclCommInitRankConfig", 5, "ncclInvalidUsage");
     }
+    machine.processes.set(device, process);
     const end = new End(clique, rank, device, machine.newHandle(), process);
     clique.ends[rank] = end;
     state.ends.set(end.handle, end);
@@ -213,6 +214,7 @@ function communicatorCalls(
       const end = state.anyEnd(handle);
       if (state.abortsHang) await new Promise(() => undefined);
       await new Promise((resolve) => setImmediate(resolve));
+      end.clique.breakOff(end);
       end.aborted = true;
       // It is removed from the rendezvous of its ranks.
       end.finalized = false;

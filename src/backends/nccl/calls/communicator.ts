@@ -44,6 +44,8 @@ export class NcclCommunicator {
   readonly #over = new AbortController();
   /** Counters of calls submitted here, for queries of other processes; left out where all ranks are here. */
   counters: CallCounters | undefined;
+  /** Receives completed calls once results do not count any more. */
+  withhold: ((waiting: Completion) => void) | undefined;
   readonly #nccl: NcclCalls;
   readonly #remoteErrorGrace = new RemoteErrorGrace();
 
@@ -68,7 +70,8 @@ export class NcclCommunicator {
   markOver(reason?: unknown): void {
     this.isOver = true;
     this.#over.abort(reason);
-    this.#remoteErrorGrace.end(reason);
+    const withheld = this.withhold && abortedError(this.info, undefined);
+    this.#remoteErrorGrace.end(reason ?? withheld);
   }
 
   /**
@@ -80,6 +83,11 @@ export class NcclCommunicator {
     const isLeft = !this.isOver && counters !== undefined;
     if (!isLeft || !this.#remoteErrorGrace.defer(error, waiting)) throw error;
     counters.disconnected = true;
+  }
+
+  /** Keeps calls pending from now on, until the end of the communicator settles them: another process has aborted it. */
+  withholdResults(): void {
+    this.withhold ??= (waiting) => this.#remoteErrorGrace.hold(waiting);
   }
 
   /** The same for a promise: rejects when the communicator ends. */
@@ -345,11 +353,16 @@ class RemoteErrorGrace {
     if (!isRemoteError(error)) return false;
     this.#firstError ??= error;
     this.#lastCheckMs ??= performance.now();
+    this.hold(waiting);
+    return true;
+  }
+
+  /** Defers a call. */
+  hold(waiting: Completion): void {
     waiting.acceptsMore = false;
     this.#deferred.push(waiting);
     // Deferred calls must get their error: the process waits for it.
     this.#keepAliveTimer ??= setInterval(() => undefined, longestTimerMs);
-    return true;
   }
 
   /** Settles the deferred calls, with the reason of an abort where there is one. */

@@ -189,8 +189,10 @@ export class Progress {
         this.#schedulePoll(this.#open.length === before ? sinceMs : performance.now());
       }
     };
-    if (pausing) setTimeout(look, Math.min(longestPauseMs, waitedMs * pausePart));
-    else setImmediate(look);
+    // Sockets come before the query: another process may have aborted, and its news keeps results from being taken.
+    const afterSockets = (): void => void setImmediate(look);
+    if (pausing) setTimeout(afterSockets, Math.min(longestPauseMs, waitedMs * pausePart));
+    else afterSockets();
   }
 
   /** Settles completed points; points that cannot be queried fail. */
@@ -265,6 +267,8 @@ interface StreamEvent {
 interface WorkOwner {
   /** True if the work waits for ranks of other processes. */
   readonly spansProcesses?: boolean;
+  /** Receives waits for completed work instead of settling them; left out while results count. */
+  readonly withhold?: ((waiting: Completion) => void) | undefined;
 }
 
 /** Waits for the work of one communicator, in order. */
@@ -329,7 +333,11 @@ class CompletionPoint {
 }
 
 function settleAll(parties: readonly WaiterGroup[], error: unknown): void {
-  for (const { waiting } of parties) {
-    for (const each of waiting) each.settled(error);
+  for (const { owner, waiting } of parties) {
+    const withhold = error === undefined ? owner?.withhold : undefined;
+    for (const each of waiting) {
+      if (withhold === undefined) each.settled(error);
+      else withhold(each);
+    }
   }
 }

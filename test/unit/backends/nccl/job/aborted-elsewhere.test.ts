@@ -1,0 +1,68 @@
+/** A rank aborts in the middle of a call: NCCL ends the kernels of the others with wrong elements, which are no result. */
+import { describe, expect, test } from "vitest";
+import type { Membership } from "../../../../../src/job/rendezvous.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
+import { fragile, place } from "../../../job/stores.ts";
+import { cleanGpus, turns } from "../gpus.ts";
+import { closeAll, closeRest, errorOf, type Joined, joinAll } from "./joined.ts";
+
+quickTime();
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** A rank that adds up with the others. */
+interface Summing extends Joined {
+  readonly sum: () => PromiseLike<unknown>;
+}
+
+/** Three ranks after a first call. */
+async function afterOneCall(members?: readonly Membership[]): Promise<readonly Summing[]> {
+  const joined = await joinAll(3, "off", cleanGpus(), 60_000, members);
+  const ranks = joined.map((joined): Summing => {
+    const send = joined.comm.alloc("int32", 8).fill(1);
+    return { ...joined, sum: () => joined.comm.allReduce({ send, op: "sum" }) };
+  });
+  await Promise.all(ranks.map(({ sum }) => sum()));
+  return ranks;
+}
+
+describe("a call of a rank", () => {
+  test("fails, begun after the abort of a rank and before that of another one", async () => {
+    const ranks = await afterOneCall();
+    const [waits, late, aborts] = ranks;
+    const first = errorOf(waits!.sum());
+    await pause(300);
+    aborts!.comm.abort(new Error("as planned"));
+    await pause(700);
+    for (const error of [await errorOf(late!.sum()), await first])
+      expect(error).toMatchObject({
+        code: "ERR_COMM_ABORTED",
+        ranks: [2],
+        message: expect.stringMatching(/rank 2 has aborted it: as planned/),
+      });
+    await closeRest(ranks, [waits!.comm, late!.comm]);
+  });
+
+  test("fails, where the deadline of another rank passes", async () => {
+    const ranks = await afterOneCall();
+    const [patient, hurried] = ranks;
+    const waiting = errorOf(patient!.sum());
+    const send = hurried!.comm.alloc("int32", 8);
+    const missed = await errorOf(hurried!.comm.allReduce({ send, op: "sum", timeoutMs: 100 }));
+    expect(missed).toMatchObject({ code: "ERR_COMM_TIMEOUT", ranks: [2] });
+    expect(await waiting).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [1] });
+    await closeRest(ranks, [patient!.comm, ranks[2]!.comm]);
+  });
+
+  test("fails, where a rank is lost and another one aborts first", async () => {
+    const links = await fragile(await place(3), 3);
+    const ranks = await afterOneCall(links.map(({ member }) => member));
+    const calls = ranks.slice(0, 2).map(({ sum }) => errorOf(sum()));
+    await turns();
+    links[2]!.cut();
+    for (const error of await Promise.all(calls))
+      expect(error).toMatchObject({ code: "ERR_COMM_LOST", ranks: [2] });
+    await closeAll(ranks.slice(0, 2));
+    await closeRest(ranks.slice(2));
+  });
+});
