@@ -190,8 +190,11 @@ const comm = text(limits.keyBytes);
 
 /** News of the end of a communicator in a process. */
 const news = {
-  /** `aborted` is the reason; left out where it was closed. */
-  ended: { comm, aborted: optional(line(4 * longestReason)), submitted: count, posted: counts },
+  /** `aborted` is the reason; left out where it was closed. `hadWork`: calls were under way on the device. */
+  ended: {
+    ...{ comm, aborted: optional(line(4 * longestReason)), hadWork: optional(flag) },
+    ...{ submitted: count, posted: counts },
+  },
 };
 
 type EndNews = MessageOf<typeof news>;
@@ -225,6 +228,8 @@ function reportText(key: string, report: CommReport): string {
 interface RemoteEnds {
   /** The first process that aborted it. */
   aborted: { readonly rank: number; readonly why: string } | undefined;
+  /** True once a process has aborted it with work under way. */
+  hadWork: boolean;
   /** Counters of processes that closed it. */
   readonly closed: Map<number, Pick<EndNews, "submitted" | "posted">>;
 }
@@ -293,11 +298,12 @@ export class CommStatus {
     this.#remoteEnds.delete(oldest);
   }
 
-  /** This process has aborted its end. */
-  announceAborted(comm: CommInfo, reason: unknown): void {
+  /** This process has aborted its end, or is about to. */
+  announceAborted(comm: CommInfo, reason: unknown, hadWork = false): void {
     // The others have the first reason already.
-    if (this.#remoteEnds.get(this.#keyOf(comm))?.aborted !== undefined) return;
-    this.#announce(comm, firstLine(reason).slice(0, longestReason));
+    const isKnown = this.#remoteEnds.get(this.#keyOf(comm))?.aborted !== undefined;
+    if (isKnown && !hadWork) return;
+    this.#announce(comm, firstLine(reason).slice(0, longestReason), hadWork);
   }
 
   /** This process has closed the communicator without the others. */
@@ -305,22 +311,28 @@ export class CommStatus {
     this.#announce(comm, undefined);
   }
 
-  #announce(comm: CommInfo, aborted: string | undefined): void {
+  #announce(comm: CommInfo, aborted: string | undefined, hadWork?: boolean): void {
     const { rank, size } = this.#membership;
     const others = comm.ranks.filter((each) => each !== rank && each < size);
     const counters = this.ownCounters(comm);
     const { submitted = 0 } = counters ?? {};
     const posted = aborted === undefined ? (counters?.messageCounts().posted ?? []) : [];
-    const end = { kind: "ended", comm: this.#keyOf(comm), aborted, submitted, posted } as const;
+    const key = this.#keyOf(comm);
+    const end = { kind: "ended", comm: key, aborted, hadWork, submitted, posted } as const;
     const bytes = encode(news, end);
     // Counters of too many messages: the others ask for what they need.
     if (bytes.length <= limits.valueBytes) this.#membership.announce(others, String(bytes));
   }
 
   /** Notes the end of a communicator in another process. */
-  #noteEnd(rank: number, { comm, aborted, submitted, posted }: Omit<EndNews, "kind">): void {
-    const ends = this.#remoteEnds.get(comm) ?? { aborted: undefined, closed: new Map() };
+  #noteEnd(
+    rank: number,
+    { comm, aborted, hadWork, submitted, posted }: Omit<EndNews, "kind">,
+  ): void {
+    const known = this.#remoteEnds.get(comm);
+    const ends = known ?? { aborted: undefined, hadWork: false, closed: new Map() };
     this.#remoteEnds.set(comm, ends);
+    ends.hadWork ||= hadWork === true;
     if (aborted === undefined) ends.closed.set(rank, { submitted, posted });
     else ends.aborted ??= { rank, why: aborted };
     this.#notify();
@@ -328,7 +340,8 @@ export class CommStatus {
 
   /** Notes a process that has closed a communicator and did not announce it. */
   noteClosed(comm: CommInfo, rank: number, { submitted = 0, posted = [] }: CommReport): void {
-    this.#noteEnd(rank, { comm: this.#keyOf(comm), aborted: undefined, submitted, posted });
+    const counts = { submitted, posted };
+    this.#noteEnd(rank, { comm: this.#keyOf(comm), aborted: undefined, hadWork: false, ...counts });
   }
 
   /** Calls `listener` for every change of `endOf`. Returns a function that removes it. */
@@ -354,6 +367,11 @@ export class CommStatus {
         return { rank, aborted: undefined };
     }
     return undefined;
+  }
+
+  /** True where another process has aborted the communicator with work under way. */
+  isBrokenOff(comm: CommInfo): boolean {
+    return this.#remoteEnds.get(this.#keyOf(comm))?.hadWork === true;
   }
 
   /** True where another process has ended the communicator alone, or the job continues without this process. */

@@ -141,9 +141,9 @@ export class Job implements PeerProcesses {
     return this.#missingRanks.callOrders(isEcho);
   }
 
-  /** This process has aborted a communicator. */
-  aborted(comm: CommInfo, why: unknown): void {
-    this.#commStatus.announceAborted(comm, why);
+  /** This process has aborted a communicator; `hadWork`: with calls under way on the device. */
+  aborted(comm: CommInfo, why: unknown, hadWork?: boolean): void {
+    this.#commStatus.announceAborted(comm, why, hadWork);
   }
 
   /** Resolves once the processes that answer know of the abort. */
@@ -154,6 +154,11 @@ export class Job implements PeerProcesses {
   /** This process has closed a communicator without the others. */
   announceClosed(comm: CommInfo): void {
     this.#commStatus.announceClosed(comm);
+  }
+
+  /** True where another process has aborted the communicator with work under way. */
+  isBrokenOff(comm: CommInfo): boolean {
+    return this.#commStatus.isBrokenOff(comm);
   }
 
   /** True where another process has ended the communicator alone, or the job continues without this process. */

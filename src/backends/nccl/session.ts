@@ -102,7 +102,11 @@ export class NcclSession implements QueueingSession {
     this.#add(world);
     this.#ends = new CommunicatorEnds(job);
     job?.onLost((rank) => this.#ends.lost(rank));
-    job?.onRemoteEnd(() => this.#withholdResults(job));
+    job?.onRemoteEnd(() => {
+      for (const comm of this.#comms.values()) {
+        if (job.isBrokenOff(comm.info)) comm.withholdResults();
+      }
+    });
     closeAtEnd(this);
     for (const local of this.#locals()) {
       local.beforeFree = (ptr) => {
@@ -190,28 +194,20 @@ export class NcclSession implements QueueingSession {
     this.#reasons.set(info.id, reason);
     comm.abortReason = reason;
     const error = reason ?? this.#aborted(info);
-    this.#parts.job?.aborted(info, error);
+    const hadWork = comm.progress.waitsFor(comm);
+    this.#parts.job?.aborted(info, error, hadWork);
     this.#retire(comm, error);
     comm.progress.rejectOwner(comm, error);
-    this.#ending.add([comm], this.#abort(comm));
+    this.#ending.add([comm], hadWork ? this.#breakOff(comm) : comm.abort());
   }
 
   /**
-   * Aborts the handles, once the other processes withhold results: a kernel that NCCL aborts sends what it has, and with that
-   * the kernels of other ranks end as if their calls were complete.
+   * Aborts handles with work under way, once the other processes withhold results: a kernel that NCCL aborts sends what it has,
+   * and with that the kernels of other ranks end as if their calls were complete.
    */
-  async #abort(comm: NcclCommunicator): Promise<void> {
+  async #breakOff(comm: NcclCommunicator): Promise<void> {
     if (comm.spansProcesses) await this.#parts.job?.othersKnow(comm.info);
     await comm.abort();
-  }
-
-  /** Withholds the results of communicators that another process has aborted. */
-  #withholdResults(job: Job): void {
-    for (const comm of this.#comms.values()) {
-      const end = job.remoteEnd(comm.info);
-      if (end === undefined || ("aborted" in end && end.aborted === undefined)) continue;
-      comm.withholdResults();
-    }
   }
 
   /** Releases the communicator once its devices are idle. */

@@ -86,6 +86,13 @@ export class Progress {
     return this.#open.some(({ spansProcesses, events }) => spansProcesses && events.some(isAhead));
   }
 
+  /** True if work of an owner is under way. */
+  waitsFor(owner: WorkOwner): boolean {
+    return (
+      this.#unrecorded?.waitsFor(owner) === true || this.#open.some((mark) => mark.waitsFor(owner))
+    );
+  }
+
   /** Rejects the waits for the work of an aborted communicator. */
   rejectOwner(owner: WorkOwner, error: unknown): void {
     for (const mark of [...this.#open]) mark.rejectOwner(owner, error);
@@ -320,6 +327,11 @@ class CompletionPoint {
     const parties = this.#groups;
     this.#groups = [];
     settleAll(parties, error);
+  }
+
+  /** True if some of the work is an owner's. */
+  waitsFor(owner: WorkOwner): boolean {
+    return this.#groups.some((party) => party.owner === owner);
   }
 
   /** Rejects the waits for the work of an aborted communicator. */

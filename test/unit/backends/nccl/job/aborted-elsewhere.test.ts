@@ -43,6 +43,22 @@ describe("a call of a rank", () => {
     await closeRest(ranks, [waits!.comm, late!.comm]);
   });
 
+  test("has its result, where a rank without work under way aborts", async () => {
+    const ranks = await afterOneCall();
+    const [sends, receives, aborts] = ranks;
+    const sent = errorOf(
+      sends!.comm.send({ send: sends!.comm.alloc("int32", 8).fill(7), peer: 1 }),
+    );
+    await turns();
+    aborts!.comm.abort(new Error("as planned"));
+    await turns();
+    const recv = receives!.comm.alloc("int32", 8);
+    expect(await errorOf(receives!.comm.recv({ recv, peer: 0 }))).toBeUndefined();
+    expect(await sent).toBeUndefined();
+    expect([...(await recv.toHost())]).toEqual(new Array(8).fill(7));
+    await closeRest(ranks, [sends!.comm, receives!.comm]);
+  });
+
   test("fails, where the deadline of another rank passes", async () => {
     const ranks = await afterOneCall();
     const [patient, hurried] = ranks;
