@@ -6,7 +6,13 @@ import { fileURLToPath } from "node:url";
 import { fitProfile, machineProfiles, residualsOf, testedBytes } from "twinccl/algorithms";
 import { options, plain } from "./options.mjs";
 import { ablationTable } from "./times/ablation.mjs";
-import { fittedMeasurements, profileOrigin, unfittedMeasurements } from "./times/measurements.mjs";
+import {
+  fittedMeasurements,
+  otherFile,
+  otherMeasurements,
+  profileOrigin,
+  unfittedMeasurements,
+} from "./times/measurements.mjs";
 import { errorText, markdownTable } from "./times/report.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -81,6 +87,9 @@ const between = fourths.flatMap((part) => {
 });
 const byRanks = leftOut((each) => each.ranks === 4);
 const ownCalls = residualsOf(profile, unfittedMeasurements());
+const elsewhere = ["native", "twinccl"].map((peer) => {
+  return residualsOf(profile, otherMeasurements(peer));
+});
 
 /** Rows of the tables: the measurements that each holds. */
 const isOrdinary = (each) => isDevice(each) && each.mode.memory !== "symmetric";
@@ -167,15 +176,29 @@ function modeTable() {
   );
 }
 
+/** Rows of the collectives by NCCL's choice. */
+const chosenRows = deviceRows.filter(([name]) => !name.startsWith("all-reduce forced"));
+
+function otherTable() {
+  return markdownTable(
+    ["another machine, of no fit", "4 x H100, a loop in C++", "4 x H100, by twinccl"],
+    [...chosenRows, ...modeRows]
+      .map(([name, holds]) => [
+        name,
+        ...elsewhere.map((residuals) => errorText(of(residuals, holds))),
+      ])
+      .filter(([, ...cells]) => cells.some((cell) => cell !== "")),
+  );
+}
+
 function sizeTable() {
-  const rows = deviceRows.filter(([name]) => !name.startsWith("all-reduce forced"));
   return markdownTable(
     [
       "recorded, by size",
       ...sizeClasses.map(({ name }) => name),
       ...sizeClasses.map(({ name }) => `${name}, left out`),
     ],
-    rows.map(([name, holds]) => [
+    chosenRows.map(([name, holds]) => [
       name,
       ...[inFit, bySize].flatMap((residuals) =>
         sizeClasses.map(({ holds: inClass }) =>
@@ -194,11 +217,13 @@ ${profile.sources.map((name) => `\`${name}\``).join(", ")}. A cell is the error 
 fitted. *Between*: every fourth size was left out of the fit, and predicted by it. *Left out*: all sizes of a column of the last table were; *from 2 and
 8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
-Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %.
+Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table is another machine,
+four H100 with NCCL 2.28.9 (\`${otherFile}\`), of which nothing was fitted.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}
 ${modeTable()}
+${otherTable()}
 ${sizeTable()}
 ${end}`;
 }

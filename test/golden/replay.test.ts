@@ -29,6 +29,8 @@ const files = [
   ["nccl-2.28.3-hosts-of-2-balanced.jsonl", 350],
   ["nccl-2.28.3-hosts-of-2-split.jsonl", 350],
   ["nccl-2.28.3-hosts-of-2-tree.jsonl", 350],
+  ["nccl-2.28.9-hosts-of-2.jsonl", 878],
+  ["nccl-2.28.9-hosts-of-4.jsonl", 676],
 ] as const;
 
 test.each(files)(

@@ -50,11 +50,13 @@ function testsOf(text) {
 /** Several processes jitter less than one for all GPUs, and one machine's figures more than the best round of many. */
 const weightOf = ({ mode }) => (mode.processes === "one" ? 0.5 : 0.7);
 
+const read = (name) => ({ name, text: readFileSync(join(results, name), "utf8") });
+
 function comparisons() {
   return readdirSync(results)
     .filter((name) => /^gpu-h200x\d\.json$/.test(name))
     .sort()
-    .map((name) => ({ name, text: readFileSync(join(results, name), "utf8") }));
+    .map(read);
 }
 
 /** The comparisons on GPUs, by the times of this peer. */
@@ -81,6 +83,14 @@ export function fittedMeasurements() {
 /** Measurements of the calls made by twinccl that no fit uses. */
 export function unfittedMeasurements() {
   return comparedOf("twinccl").filter((each) => !isOwnPart(each));
+}
+
+/** The comparison on a machine of which no fit uses anything. */
+export const otherFile = "gpu-h100x4.json";
+
+/** Its measurements, by the times of a peer. */
+export function otherMeasurements(peer) {
+  return readResults([read(otherFile)], machineProfiles[machine], [peer]).measurements;
 }
 
 /** The fields of the machine's profile that no fit decides. */

@@ -102,24 +102,37 @@ function searchOf(
   };
 }
 
-/** Nodes with recorded results: up to this number, each of one GPU with sockets at 10 Gb/s. */
-const recorded = { nodes: 32, ring: [1.2, 1.2], tree: [2.4, 1.2] } as const;
+/** GB/s of a channel within a node and between nodes, with sockets at 10 Gb/s. */
+const sockets = { ring: [1.2, 1.2], tree: [2.4, 1.2] } as const;
 
-/** Results were recorded on one node, and with one network between nodes of one GPU. */
+/** Nodes with recorded results, all over such sockets: the channels of each, and the most nodes. */
+const recorded = [
+  { ring: "0", tree: "0", nodes: 32 },
+  { ring: "0 1", tree: "0 1", nodes: 2 },
+  { ring: "0 3 2 1", tree: "0 1 2 3", nodes: 2 },
+] as const;
+
+/** Results were recorded on one node, and with one network between nodes. */
 function evidenceOf(kinds: readonly NodeGraphs[], nodes: number): Evidence {
   if (nodes === 1) return "measured";
-  if (nodes > recorded.nodes) return "source";
-  const isRecorded = kinds.every(
-    ({ gpus, ring, tree }) =>
-      gpus === 1 && has(ring, recorded.ring) && has(tree, recorded.tree) && ring.sameChannels,
-  );
+  const isRecorded = kinds.every(({ ring, tree }) => {
+    const [around, down] = [channelOver(ring, sockets.ring), channelOver(tree, sockets.tree)];
+    return (
+      ring.sameChannels &&
+      recorded.some((each) => each.ring === around && each.tree === down && nodes <= each.nodes)
+    );
+  });
   return isRecorded ? "measured" : "source";
 }
 
-function has(graph: NodeGraph, [within, between]: readonly [number, number]): boolean {
-  const { channels, bandwidth, interBandwidth, interLatency, ll128 } = graph;
-  if (channels.length !== 1 || ll128 || interLatency !== 0) return false;
-  return bandwidth === within && interBandwidth === between;
+/** The GPUs of the only channel, in order; `undefined` for another network, or more channels. */
+function channelOver(
+  { channels, bandwidth, interBandwidth, interLatency, ll128 }: NodeGraph,
+  [within, between]: readonly [number, number],
+): string | undefined {
+  const [channel, ...further] = channels;
+  if (further.length > 0 || ll128 || interLatency !== 0) return undefined;
+  return bandwidth === within && interBandwidth === between ? channel?.join(" ") : undefined;
 }
 
 /**

@@ -13,6 +13,7 @@ import { ncclFused, ncclLayout, ncclProgram } from "../../../../src/algorithms/n
 import type { NcclCollective } from "../../../../src/algorithms/nccl/rules.ts";
 import type { Topology } from "../../../../src/algorithms/nccl/topology.ts";
 import { oracleFinish, oracleFold, oracleJoin } from "../../../../src/testing/oracle/rounding.ts";
+import { recordsOf } from "../../../golden/replay.ts";
 import { graphText, joinedText } from "../../../support/graph-files.ts";
 import { planProblems } from "../../../support/plan-problems.ts";
 import { isAll } from "../../../support/seed.ts";
@@ -328,6 +329,12 @@ describe("hosts of one GPU", () => {
         expect(facts({ ...read, name })).toEqual(facts({ ...known, name }));
       }
     }
+  });
+
+  test.each([2, 4])("of %i GPUs are measured as far as results were recorded", (gpus) => {
+    const { topology } = recordsOf(`nccl-2.28.9-hosts-of-${gpus}.jsonl`).head;
+    const of = graphTopology((topology as { readonly xml: string }).xml);
+    expect([2, 3].map((hosts) => of(hosts * gpus).evidence)).toEqual(["measured", "source"]);
   });
 
   test("with a fast network have LL128, many channels, and source as evidence", () => {
