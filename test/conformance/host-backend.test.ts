@@ -8,7 +8,7 @@ import { type FoldOracle, judgeRun } from "../../src/testing/oracle/judge.ts";
 import { oracleFinish, oracleFold } from "../../src/testing/oracle/rounding.ts";
 import { runsOf } from "../support/seed.ts";
 import { host } from "./host-backend.ts";
-import { someSizes } from "./suite.ts";
+import { someSizes } from "./sizes.ts";
 import { worldsConform } from "./worlds.ts";
 
 const page = readFileSync(new URL("../../docs/backends.md", import.meta.url), "utf8");

@@ -4,7 +4,7 @@
  */
 import { afterEach, expect } from "vitest";
 import { type FakeGpus, fakeGpus } from "../support/fake-gpus/index.ts";
-import { someSizes } from "./suite.ts";
+import { someSizes } from "./sizes.ts";
 import { worldsConform } from "./worlds.ts";
 
 const machines: FakeGpus[] = [];

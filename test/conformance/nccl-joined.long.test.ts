@@ -8,7 +8,8 @@ import { crossed } from "../support/messages.ts";
 import { expectClean } from "../unit/backends/nccl/gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "../unit/backends/nccl/job/joined.ts";
 import { parts } from "./parts.ts";
-import { someSizes, testAll } from "./suite.ts";
+import { someSizes } from "./sizes.ts";
+import { testAll } from "./suite.ts";
 
 /** A new job for every use. */
 function joining(compareCalls?: "always"): UseRanks {

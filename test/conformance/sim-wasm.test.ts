@@ -1,7 +1,7 @@
 /** The simulation with its fast executor, by itself and with threads that are called for every call. */
 import { sim, wasm } from "twinccl/sim";
 import { WasmExecutor } from "../../src/backends/sim/executors/wasm/wasm.ts";
-import { someSizes } from "./suite.ts";
+import { someSizes } from "./sizes.ts";
 import { worldsConform } from "./worlds.ts";
 
 const capabilities = {
