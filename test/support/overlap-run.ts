@@ -17,6 +17,9 @@ const referenceLink: LinkOptions = { latencyNs: 1000, gigabytesPerSecond: 400 / 
 /** The library's own bucket size, on the reference's scale: 80 KiB. */
 export const referenceBucketBytes: number = (25 * 2 ** 20) / SCALE;
 
+/** The reference on each rank, for all runs: values change no time, and drawing them takes most of a run. */
+const models: Transformer[] = [];
+
 /** Elements of each of the reference's parameters, by name. */
 export const referenceLengths: ReadonlyMap<string, number> = new Map(
   [...transformer(shape).parameters].map(({ name, length }) => [name, length]),
@@ -86,7 +89,8 @@ async function stepOf(
   const world = await createWorld({ backend: sim({ trace, link }), size });
   try {
     const [buckets] = await world.run(async (comm) => {
-      const model = transformer(shape);
+      models[comm.rank] ??= transformer(shape);
+      const model = models[comm.rank]!;
       const durations = durationsOf(model, backwardNs);
       const trainer = await DataParallel.create(comm, model.parameters, { bucketBytes });
       // The only call that all ranks leave at one time.
