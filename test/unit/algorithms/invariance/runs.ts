@@ -13,7 +13,7 @@ import {
   type HostArray,
   type ReduceOp,
 } from "twinccl";
-import { type Answer, type LibraryName, numberToBits, type SmallFloat } from "twinccl/algorithms";
+import type { Answer, LibraryName } from "twinccl/algorithms";
 import { sim } from "twinccl/sim";
 import { randomWords } from "../../../support/seed.ts";
 
@@ -102,7 +102,7 @@ async function rankPrints(
     const send = comm.alloc(dtype, blocks * count);
     const recv = comm.alloc(dtype, count);
     for (const values of contents) {
-      fill(send, values[comm.rank] ?? neutralOf(dtype, op));
+      send.fill(values[comm.rank] ?? neutralOf(dtype, op));
       await make(comm, { collective, op }, { send, recv });
       // Only a reduce-scatter has a block on each rank.
       if (blocks > 1 || comm.rank === 0) addPrints(prints, await recv.toHost());
@@ -117,12 +117,10 @@ async function rankPrints(
 /** Adds the bytes of all elements to their prints. */
 function addPrints(prints: Uint32Array, { buffer, BYTES_PER_ELEMENT: width }: HostArray): void {
   const bytes = new Uint8Array(buffer as ArrayBuffer);
-  for (let element = 0, at = 0; element < prints.length; element++) {
-    let print = prints[element] as number;
-    for (let end = at + width; at < end; at++) {
-      print = Math.imul(print ^ (bytes[at] as number), 0x01000193);
+  for (let byte = 0; byte < width; byte++) {
+    for (let element = 0, at = byte; element < prints.length; element++, at += width) {
+      prints[element] = Math.imul((prints[element] as number) ^ (bytes[at] as number), 0x01000193);
     }
-    prints[element] = print;
   }
 }
 
@@ -145,32 +143,15 @@ function neutralOf(dtype: DType, op: ReduceOp): number {
   return dtype === "float8e4m3" ? -448 : Number.NEGATIVE_INFINITY;
 }
 
-function fill(buffer: DeviceBuffer, value: number): void {
-  const { dtype, length } = buffer;
-  const host = new (arrayOf(dtype))(length) as unknown as Uint16Array;
-  const isSmall = digits[dtype] !== undefined && dtype !== "float32" && dtype !== "float64";
-  host.fill(isSmall ? numberToBits(dtype as SmallFloat, value) : value);
-  buffer.copyFrom(host as never);
-}
-
-function arrayOf(dtype: DType) {
-  if (dtype === "float32") return Float32Array;
-  if (dtype === "float64") return Float64Array;
-  if (dtype === "int32") return Int32Array;
-  return dtype === "float16" || dtype === "bfloat16" ? Uint16Array : Uint8Array;
-}
-
 /** The smallest count under which an element has another print than under a smaller one. */
 export function sizeSeen(prints: ReadonlyMap<number, Prints>): number | undefined {
-  const known: number[][] = [];
+  const known: Uint32Array[] = [];
   for (const [count, blocks] of prints) {
     for (const [block, found] of blocks.entries()) {
-      known[block] ??= [];
-      const own = known[block] as number[];
-      for (let i = 0; i < found.length; i++) {
-        if (own[i] !== undefined && own[i] !== found[i]) return count;
-        own[i] = found[i] as number;
-      }
+      const own = known[block] ?? new Uint32Array();
+      const shared = Math.min(own.length, found.length);
+      for (let i = 0; i < shared; i++) if (own[i] !== found[i]) return count;
+      if (found.length > own.length) known[block] = found;
     }
   }
   return undefined;
@@ -242,7 +223,7 @@ async function bitsOf(
       const send = comm.alloc(dtype, (collective === "reduceScatter" ? ranks : 1) * count);
       const recv = comm.alloc(dtype, count);
       // Witnesses have +0 where the laws have -0: their sums are no zeros of either sign alone.
-      fill(send, contents[comm.rank] ?? (op === "prod" ? 1 : 0));
+      send.fill(contents[comm.rank] ?? (op === "prod" ? 1 : 0));
       await make(comm, { collective, op }, { send, recv });
       const { buffer, BYTES_PER_ELEMENT: width } = (await recv.toHost()) as HostArray;
       return [...new Uint8Array(buffer as ArrayBuffer, element * width, width)];
