@@ -83,7 +83,8 @@ export class Streams {
     if (stream.batch !== batch || stream.together === undefined) {
       stream.batch = batch;
       const [sendPort, recvPort] = [new Port(), new Port()];
-      stream.together = { beganPs: stream.freePs, sendPort, recvPort, channels: 0 };
+      const none = { channels: 0, endsTo: new Map<number, number>() };
+      stream.together = { beganPs: stream.freePs, sendPort, recvPort, ...none };
     }
     return stream.together;
   }

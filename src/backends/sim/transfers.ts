@@ -13,6 +13,8 @@ export interface ConcurrentCalls {
   readonly recvPort: Port;
   /** Channels of the messages that the rank sends. */
   channels: number;
+  /** On a measured machine the end of the last message to each rank, in picoseconds. */
+  readonly endsTo: Map<number, number>;
 }
 
 /** The sends and receives that each side of a transfer belongs to. */
@@ -29,9 +31,9 @@ export function linkMessage({ latency, occupancy }: LinkModel, count: number): M
 
 /**
  * Sets the completion time of each side: on a link the sender's when its message has left, and the receiver's when it has arrived;
- * on a measured machine both when the bytes have moved. A message leaves after both sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of
- * each side holds its arrival time. Messages that can leave first choose their time on both ports first; later ones use the
- * remaining gaps.
+ * on a measured machine both when the bytes have moved, and messages from one rank to another follow each other. A message leaves
+ * after both sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of each side
+ * holds its arrival time. Messages that can leave first choose their time on both ports first; later ones use the remaining gaps.
  */
 export function predictTransfers(
   transfers: readonly Transfer[],
@@ -55,16 +57,21 @@ export function predictTransfers(
     const { send, recv } = transfer;
     const time = timeOf(transfer);
     const { latencyPs, occupancyPs } = time;
-    const sendStart = sender.sendPort.freeFrom(readyPs, occupancyPs);
-    const arrivalPs = latencyPs === undefined ? readyPs : sendStart + latencyPs;
+    const isMeasured = latencyPs === undefined;
+    const earlierPs = isMeasured ? sender.endsTo.get(recv.rank) : undefined;
+    const fromPs = Math.max(readyPs, earlierPs ?? 0);
+    const sendStart = sender.sendPort.freeFrom(fromPs, occupancyPs);
+    const arrivalPs = isMeasured ? fromPs : sendStart + latencyPs;
     const recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
     sender.sendPort.take(sendStart, occupancyPs);
     receiver.recvPort.take(recvStart, occupancyPs);
-    const startPs = time.startPs(sender.channels);
-    sender.channels += time.channels;
+    // Messages that follow each other have the same channels.
+    const startPs = time.startPs(earlierPs === undefined ? sender.channels : 0);
+    if (earlierPs === undefined) sender.channels += time.channels;
     const ends = [sendStart + occupancyPs, recvStart + occupancyPs] as const;
-    const bothPs = startPs + Math.max(...ends, readyPs + time.movedPs);
-    const [sendEnd, recvEnd] = latencyPs === undefined ? [bothPs, bothPs] : ends;
+    const bothPs = startPs + Math.max(...ends, fromPs + time.movedPs);
+    const [sendEnd, recvEnd] = isMeasured ? [bothPs, bothPs] : ends;
+    if (isMeasured) sender.endsTo.set(recv.rank, bothPs);
     send.finishedAtPs = sendEnd;
     recv.finishedAtPs = recvEnd;
     onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd }, began);

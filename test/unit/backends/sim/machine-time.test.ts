@@ -196,6 +196,24 @@ describe("virtual time on a measured machine", () => {
     },
   );
 
+  test("of messages of a group to one rank is their sum", async () => {
+    const counts = [2 ** 10, 2 ** 18, 2 ** 22];
+    const alone = counts.map((count) => {
+      const call = { collective: "sendRecv", dtype: "float32", count, ranks: 4 } as const;
+      return timeOf(profile, { ...call, mode: { memory: "ordinary" } }).us;
+    });
+    const ends = await endsOf({}, async (comm) => {
+      await comm.group(() => {
+        for (const count of counts) {
+          comm.send({ send: comm.alloc("float32", count), peer: (comm.rank + 1) % 4 });
+          comm.recv({ recv: comm.alloc("float32", count), peer: (comm.rank + 3) % 4 });
+        }
+      });
+    });
+    const whole = alone.reduce((sum, us) => sum + us, 0);
+    for (const ns of ends) expect((ns ?? 0) / 1000).toBeCloseTo(whole, 2);
+  });
+
   test("of an all-gatherv is that of its sends and receives", async () => {
     const counts = [2 ** 20 + 4, 4, 0, 2 ** 18];
     const call = { collective: "allToAllv", dtype: "float32", ranks: 4, count: 0 } as const;
