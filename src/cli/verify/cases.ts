@@ -153,18 +153,19 @@ function arbitraryBits(dtype: DType, length: number, seed: number, rank: number)
   const words = (bytes === 8 ? new Uint32Array(array.buffer) : bitsOfArray(array)) as Uint32Array;
   const width = bytes === 8 ? 2 : 1;
   const signBit = 2 ** (8 * Math.min(bytes, 4) - 1);
+  const unit = 2 ** format.fraction;
   for (let i = 0; i < length; i++) {
     const choice = mixedBits(~seed, rank, i);
     if (choice % 32 < 11) continue;
     const top = i * width + width - 1;
-    const fraction = (words[top] as number) % 2 ** format.fraction;
+    const fraction = (words[top] as number) % unit;
     const sign = (choice >>> 5) % 2 === 0 ? 0 : signBit;
     const exponent = format.bias - 2 + ((choice >>> 6) % 4);
-    words[top] = sign + exponent * 2 ** format.fraction + fraction;
+    words[top] = sign + exponent * unit + fraction;
     if (choice % 32 < 30) continue;
     // A zero, or the largest exponent without a fraction: infinity where the dtype has one.
     words.fill(0, i * width, top);
-    words[top] = choice % 32 === 30 ? sign : signBit - 2 ** format.fraction + sign;
+    words[top] = choice % 32 === 30 ? sign : signBit - unit + sign;
   }
   return array;
 }
