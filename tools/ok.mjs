@@ -1,4 +1,4 @@
-// Everything CI runs; a failed check does not hide the others. Checks that use one core or less run three at a time.
+// Everything CI runs; a failed check does not hide the others. Checks that use one core run two at a time.
 // `npm run ok -- --skip test` leaves out the named check. The last line counts checks.
 
 import { spawn } from "node:child_process";
@@ -113,8 +113,7 @@ async function work() {
     await runCheck(...next, false);
   }
 }
-// With two, cores are idle: a browser and its tests wait for each other.
-await Promise.all([work(), work(), work()]);
+await Promise.all([work(), work()]);
 rmSync(temporary, { recursive: true, force: true });
 if (failed.length > 0) process.stdout.write(`\nfailed: ${failed.join(", ")}\n`);
 const tail = left > 0 ? `, ${left} skipped` : "";
