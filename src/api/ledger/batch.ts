@@ -23,10 +23,7 @@ import {
 } from "./posting.ts";
 
 /** A call of messages behind the first of those that a rank makes together. */
-interface MadeCall {
-  readonly prepared: Prepared<unknown>;
-  readonly op: Operation;
-}
+type MadeCall = Pick<Posting, "prepared" | "op">;
 
 const none: readonly MadeCall[] = [];
 
@@ -49,7 +46,7 @@ class CallBatch extends Submission {
   /** The numbers of the sends and receives of rows of messages. */
   #numbers: Map<number, readonly number[]> | undefined;
 
-  /** A batch of the row `from` of tables to which further rows may be added. */
+  /** A batch of the rows behind `from` of tables. */
   constructor(
     batches: CallBatches,
     timeoutMs: number | undefined,
@@ -64,20 +61,32 @@ class CallBatch extends Submission {
     this.#columns = columns;
     this.#ops = columns[0] as Operation[];
     this.#from = from;
-    this.to = from + 1;
+    this.to = from;
   }
 
-  /** Adds a row of one call. */
-  addCall(matched: MatchedCall, op: Operation): void {
-    this.#matched.push(matched);
-    this.#ops.push(op);
-    this.to++;
+  /** Adds a row of the only rank here. */
+  add(matched: MatchedCall, op: Operation): void {
+    this.#matched[this.to] = matched;
+    this.#ops[this.to++] = op;
   }
 
-  /** Notes the numbers of the sends and receives of the last row. */
-  noteNumbers(numbers: readonly number[]): void {
+  /** The same of messages, with the numbers of their sends and receives. */
+  addMessages(matched: MatchedCall, op: Operation, numbers: readonly number[]): void {
     this.#numbers ??= new Map();
-    this.#numbers.set(this.to - 1, numbers);
+    this.#numbers.set(this.to, numbers);
+    this.add(matched, op);
+  }
+
+  /** Submits the last rows, which begin at `row`; false where they could not be submitted, and have failed. */
+  submit(repeat: RepeatedCall, number: number, row = this.to - 1): boolean {
+    try {
+      if (this.acceptsMore) repeat.submit(number, this);
+      else this.#batches.queue(this, repeat, number);
+    } catch (error) {
+      return this.#batches.fail(this.cut(row), number, error);
+    }
+    if (this.serials !== undefined) this.placeRows(this.#batches.nextSerial);
+    return true;
   }
 
   /** Places the rows that were added last. */
@@ -158,10 +167,6 @@ export class RankCalls {
   key: object = this;
   /** Read for every call without a look at the state of the communicator: few objects are in the caches then. */
   readonly #streams: CommState["world"]["streams"];
-  /** The operations of this turn, by row. */
-  ops: Operation[] = [];
-  /** By row: prepared calls that came before the first rank's call, which is compared with them when it comes. */
-  readonly early = new Map<number, Prepared<unknown>>();
   readonly rank: number;
   /** Its index among the ranks here. */
   readonly at: number;
@@ -190,42 +195,18 @@ export class RankCalls {
   }
 
   /** Appends a call that was checked before, of messages with those made together with it; false for one that has to be posted. */
-  append(prepared: Prepared<unknown>, op: Operation, behind?: readonly MadeCall[]): boolean {
+  append(prepared: Prepared<unknown>, op: Operation, behind = none): boolean {
     const { matched, rankCall } = prepared;
     if (rankCall === undefined) return false;
     if (this.rows !== undefined) return this.rows.append(this, prepared, op);
-    const repeat = matched?.repeat;
-    if (matched === undefined || repeat === undefined) return false;
+    if (matched?.repeat === undefined) return false;
     const batch = this.batch as CallBatch;
-    if (matched.messages !== undefined) return this.#appendMessages(batch, matched, op, behind);
-    try {
-      repeat.submit(this.next, batch);
-    } catch (error) {
-      // The call could not be made: it fails, and its number is used up.
-      this.assign(op);
-      this.#batches.fail([repeatedPosting(prepared, op, this.timeoutMs)], error);
-      return true;
-    }
-    batch.addCall(matched, op);
-    batch.serials?.push(this.#batches.nextSerial);
+    if (matched.messages !== undefined)
+      return this.#batches.appendMessages(batch, matched, op, behind);
+    const number = this.next++;
+    batch.add(matched, op);
     // Comes last, since callbacks of the operation may make calls.
-    submitOpAs(op, this.next++);
-    return true;
-  }
-
-  #appendMessages(batch: CallBatch, matched: MatchedCall, op: Operation, behind = none): boolean {
-    if (!matched.isMadeWith(behind)) return false;
-    const row = batch.to;
-    batch.addCall(matched, op);
-    this.#batches.completeMessages(batch, matched, op, behind);
-    try {
-      matched.repeat?.submit(op.call, batch);
-    } catch (error) {
-      this.#batches.fail(batch.cut(row), error);
-      return true;
-    }
-    if (batch.serials !== undefined) batch.placeRows(this.#batches.nextSerial);
-    batch.markSubmitted(row);
+    if (batch.submit(matched.repeat, number)) submitOpAs(op, number);
     return true;
   }
 }
@@ -236,62 +217,55 @@ export class RankCalls {
  */
 class Rows {
   readonly #batches: CallBatches;
-  readonly #ranks: readonly RankCalls[];
   readonly #timeoutMs: number | undefined;
   /** Number of the first row. */
   readonly #first: number;
+  /** By row: the matched call, which is cached with the first rank's call. */
   readonly #matched: MatchedCall[] = [];
+  /** By row and rank: calls that came before the first rank's, which is compared with them when it comes. */
+  readonly #early: Prepared<unknown>[][] = [];
+  /** The operations of each rank, by row. */
+  readonly #columns: readonly Operation[][];
   /** Number of ranks that have come to each row. */
   readonly #arrived: number[] = [];
-  /** Some call has come before the first rank's. */
-  #hasEarly = false;
   /** Number of complete rows. */
   #complete = 0;
   /** In the order in which the session took them; further rows are appended to the last. */
   readonly #submitted: CallBatch[] = [];
   #last: CallBatch | undefined;
 
-  constructor(
-    batches: CallBatches,
-    ranks: readonly RankCalls[],
-    first: number,
-    timeoutMs: number | undefined,
-  ) {
+  constructor(batches: CallBatches, ranks: number, first: number, timeoutMs: number | undefined) {
     this.#batches = batches;
-    this.#ranks = ranks;
+    this.#columns = Array.from({ length: ranks }, () => []);
     this.#first = first;
     this.#timeoutMs = timeoutMs;
   }
 
   append(own: RankCalls, prepared: Prepared<unknown>, op: Operation): boolean {
-    const row = own.ops.length;
-    if (!this.#admits(own, row, prepared)) return false;
+    const ops = this.#columns[own.at] as Operation[];
+    const row = ops.length;
+    if (!this.#admits(own.at, row, prepared)) return false;
     own.assign(op);
-    own.ops.push(op);
+    ops.push(op);
     const came = (this.#arrived[row] ?? 0) + 1;
     this.#arrived[row] = came;
-    if (came === this.#ranks.length) this.#submit(this.#matched[row] as MatchedCall, row);
+    if (came === this.#columns.length) this.#submit(this.#matched[row] as MatchedCall, row);
     return true;
   }
 
   /** True for a call that was made before together with the others of the row, as far as those have come. */
-  #admits(own: RankCalls, row: number, prepared: Prepared<unknown>): boolean {
+  #admits(rank: number, row: number, prepared: Prepared<unknown>): boolean {
     const known = this.#matched[row];
-    if (known !== undefined) return known.prepared[own.at] === prepared;
-    if (own.at === 0) return this.#beginsRow(row, prepared);
-    own.early.set(row, prepared);
-    this.#hasEarly = true;
-    return true;
-  }
-
-  /** The matched call is cached with the first rank's call. */
-  #beginsRow(row: number, { matched }: Prepared<unknown>): boolean {
-    if (matched?.repeat === undefined) return false;
-    if (this.#hasEarly) {
-      for (const { at, early } of this.#ranks) {
-        if (early.has(row) && early.get(row) !== matched.prepared[at]) return false;
-      }
+    if (known !== undefined) return known.prepared[rank] === prepared;
+    const early = this.#early[row];
+    if (rank > 0) {
+      if (early === undefined) this.#early[row] = [];
+      (this.#early[row] as Prepared<unknown>[])[rank] = prepared;
+      return true;
     }
+    const { matched } = prepared;
+    if (matched?.repeat === undefined) return false;
+    if (early?.some((each, at) => each !== matched.prepared[at]) === true) return false;
     this.#matched.push(matched);
     return true;
   }
@@ -302,47 +276,34 @@ class Rows {
       return;
     }
     this.#complete = row + 1;
-    const number = this.#first + row;
-    const last = this.#last;
-    if (last?.acceptsMore !== true) {
-      const columns = this.#ranks.map(({ ops }) => ops);
-      const batch = new CallBatch(this.#batches, this.#timeoutMs, this.#matched, columns, row);
-      if (!this.#batches.submit(batch, matched, number)) return;
+    let batch = this.#last;
+    if (batch?.acceptsMore !== true) {
+      const tables = [this.#matched, this.#columns] as const;
+      batch = new CallBatch(this.#batches, this.#timeoutMs, ...tables, row);
       this.#submitted.push(batch);
       this.#last = batch;
-      return;
     }
-    try {
-      matched.repeat?.submit(number, last);
-    } catch (error) {
-      this.#batches.fail(this.#postings(row), error);
-      return;
-    }
-    last.to = row + 1;
+    batch.to = row + 1;
+    batch.submit(matched.repeat as RepeatedCall, this.#first + row);
   }
 
   /** The calls without a complete row, with their numbers. */
   incomplete(): { readonly posting: Posting; readonly number: number }[] {
-    const left = this.#arrived.slice(this.#complete);
-    return left.flatMap((_, at) => {
-      const row = this.#complete + at;
-      return this.#postings(row).map((posting) => ({ posting, number: this.#first + row }));
+    return this.#arrived.slice(this.#complete).flatMap((_, behind) => {
+      const row = this.#complete + behind;
+      return this.#columns.flatMap((ops, at) => {
+        const op = ops[row];
+        const prepared = this.#matched[row]?.prepared[at] ?? this.#early[row]?.[at];
+        if (op === undefined || prepared === undefined) return [];
+        const posting = repeatedPosting(prepared, op, this.#timeoutMs);
+        return [{ posting, number: this.#first + row }];
+      });
     });
   }
 
   /** Marks the others as submitted. */
   markSubmitted(): void {
     for (const batch of this.#submitted) batch.markSubmitted();
-  }
-
-  /** The calls of the ranks that have come to a row. */
-  #postings(row: number): readonly Posting[] {
-    return this.#ranks.flatMap(({ ops, early, at }) => {
-      const op = ops[row];
-      const prepared = this.#matched[row]?.prepared[at] ?? early.get(row);
-      if (op === undefined || prepared === undefined) return [];
-      return [repeatedPosting(prepared, op, this.#timeoutMs)];
-    });
   }
 }
 
@@ -351,18 +312,13 @@ export class CallBatches {
   readonly #state: CommState;
   /** Those of this process. */
   readonly #ranks: readonly RankCalls[];
-  readonly #byRank: readonly (RankCalls | undefined)[];
-  readonly #isSingle: boolean;
+  readonly #byRank: RankCalls[] = [];
   #isOpen = false;
 
   constructor(state: CommState) {
     this.#state = state;
-    const { local, ranks } = state.comm;
-    this.#ranks = local.map((rank, at) => new RankCalls(this, state, rank, at));
-    const byRank: (RankCalls | undefined)[] = ranks.map(() => undefined);
-    for (const own of this.#ranks) byRank[own.rank] = own;
-    this.#byRank = byRank;
-    this.#isSingle = local.length === 1;
+    this.#ranks = state.comm.local.map((rank, at) => new RankCalls(this, state, rank, at));
+    for (const own of this.#ranks) this.#byRank[own.rank] = own;
   }
 
   /** The place of a call that is submitted now among the submissions of the world. */
@@ -381,101 +337,94 @@ export class CallBatches {
     return world.streams.size > 0 && queues.areStreamsBusy;
   }
 
-  /** Begins a batch with a repeated call, the rank's next one, as `append` adds it; false where that cannot begin one. */
+  /** Begins a batch with a repeated call, the rank's next one, or appends it to the open one; false where it has to be posted. */
   begin(
     prepared: Prepared<unknown>,
     op: Operation,
     timeoutMs: number | undefined,
     behind = none,
   ): boolean {
-    if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
     const own = this.ofRank(op.rank);
-    const { matched } = prepared;
-    if (this.#isSingle) {
-      if (matched?.repeat === undefined) return false;
-      const isMessage = matched.messages !== undefined;
-      if (isMessage && !matched.isMadeWith(behind)) return false;
-      this.seal();
-      this.#open(timeoutMs);
+    if (own.current === undefined || !own.accepts(timeoutMs)) {
+      if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
+      if (own.at === 0 && prepared.matched?.repeat === undefined) return false;
+      if (!this.#open(own, timeoutMs, prepared, op)) return false;
       own.current = own;
-      const batch = new CallBatch(this, timeoutMs, [matched], [[op]], 0);
-      if (isMessage) this.completeMessages(batch, matched, op, behind);
-      else own.assign(op);
-      if (!this.submit(batch, matched, op.call)) return true;
-      if (this.#state.world.nextId > 1) batch.placeRows(batch.serial);
-      own.batch = batch;
-      batch.markSubmitted();
-      return true;
     }
-    // No row can begin with it.
-    if (own.at === 0 && matched?.repeat === undefined) return false;
-    if (!this.#isOpen && !this.#openRows(own.next, timeoutMs)) return false;
-    if (!own.accepts(timeoutMs)) return false;
-    own.current = own;
-    return own.append(prepared, op);
+    return own.append(prepared, op, behind);
   }
 
-  /** Numbers the call of messages in the last row of a batch, and adds those behind it. */
-  completeMessages(
-    batch: CallBatch,
-    { messages = [] }: MatchedCall,
-    first: Operation,
-    behind: readonly MadeCall[],
-  ): void {
-    const { messageNumbers } = this.#state;
-    for (const [at, matched] of messages.entries()) {
-      const op = behind[at - 1]?.op ?? first;
-      if (at > 0) batch.addCall(matched, op);
-      const prepared = matched.prepared[0] as PreparedTransfer<unknown>;
-      batch.noteNumbers(messageNumbers.assignAgain(op.rank, op, prepared));
+  /** Opens a batch for a rank's call, or the rows of a turn; false where the next calls of the ranks do not have one number. */
+  #open(
+    own: RankCalls,
+    timeoutMs: number | undefined,
+    { matched }: Prepared<unknown>,
+    op: Operation,
+  ): boolean {
+    if (this.#ranks.length === 1) {
+      this.seal();
+      // The call is added again: arrays that begin with objects take further ones faster.
+      own.batch = new CallBatch(this, timeoutMs, [matched as MatchedCall], [[op]], 0);
+    } else {
+      if (this.#isOpen) return own.accepts(timeoutMs);
+      if (this.#ranks.some(({ next }) => next !== own.next)) return false;
+      const rows = new Rows(this, this.#ranks.length, own.next, timeoutMs);
+      const { world } = this.#state;
+      // Calls without a complete row on another communicator come first.
+      world.collecting?.seal();
+      world.collecting = this.#state;
+      for (const each of this.#ranks) each.rows = rows;
+      queueMicrotask(() => {
+        if (own.rows === rows) this.seal();
+      });
     }
-  }
-
-  #open(timeoutMs: number | undefined): void {
     this.#isOpen = true;
-    for (const own of this.#ranks) {
-      own.timeoutMs = timeoutMs;
-      own.key = {};
+    for (const each of this.#ranks) {
+      each.timeoutMs = timeoutMs;
+      each.key = {};
     }
-  }
-
-  /** Opens the rows of a turn; false where the next calls of the ranks do not have one number. */
-  #openRows(first: number, timeoutMs: number | undefined): boolean {
-    if (this.#ranks.some(({ next }) => next !== first)) return false;
-    const rows = new Rows(this, this.#ranks, first, timeoutMs);
-    const { world } = this.#state;
-    // Calls without a complete row on another communicator come first.
-    world.collecting?.seal();
-    world.collecting = this.#state;
-    this.#open(timeoutMs);
-    for (const own of this.#ranks) own.rows = rows;
-    queueMicrotask(() => {
-      if (this.#ranks[0]?.rows === rows) this.seal();
-    });
     return true;
   }
 
-  /** Submits a batch of one row, to which others are appended; false where the session has not queued it. */
-  submit(batch: CallBatch, { repeat }: MatchedCall, number: number): boolean {
-    const { deadlines, submitted } = this.#state;
+  /** Appends messages that are made together; false unless they were made together before. */
+  appendMessages(
+    batch: CallBatch,
+    matched: MatchedCall,
+    first: Operation,
+    behind: readonly MadeCall[],
+  ): boolean {
+    if (!matched.isMadeWith(behind)) return false;
+    const row = batch.to;
+    for (const [at, each] of (matched.messages ?? []).entries()) {
+      const op = behind[at - 1]?.op ?? first;
+      const prepared = each.prepared[0] as PreparedTransfer<unknown>;
+      const numbers = this.#state.messageNumbers.assignAgain(op.rank, op, prepared);
+      batch.addMessages(each, op, numbers);
+    }
+    const isSubmitted = batch.submit(matched.repeat as RepeatedCall, first.call, row);
+    if (isSubmitted) batch.markSubmitted(row);
+    return true;
+  }
+
+  /** Queues a batch with its first call. */
+  queue(batch: CallBatch, repeat: RepeatedCall, number: number): void {
+    const { deadlines, submitted, world } = this.#state;
     if (batch.timeoutMs !== undefined) {
       for (const posting of batch.postings) {
         // The operation of a sendRecv has two ends.
         if (posting.op.deadline === undefined) deadlines?.watch(posting);
       }
     }
-    try {
-      submitted.add(batch, (completion) => (repeat as RepeatedCall).submit(number, completion));
-    } catch (error) {
-      failDispatched(this.#state, batch.postings, error);
-    }
-    return batch.queue !== undefined;
+    submitted.add(batch, (completion) => repeat.submit(number, completion));
+    if (world.nextId > 1) batch.placeRows(batch.serial);
   }
 
-  /** Fails calls that could not be submitted. */
-  fail(postings: readonly Posting[], error: unknown): void {
+  /** Fails calls that could not be submitted; one without a number gets this one. */
+  fail(postings: readonly Posting[], number: number, error: unknown): false {
     this.seal();
+    for (const { op } of postings) if (op.call < 0) assignOp(op, number);
     failDispatched(this.#state, postings, error);
+    return false;
   }
 
   /** Closes the batch: no call can be appended. Calls without a complete row are queued. */
@@ -490,9 +439,6 @@ export class CallBatches {
       own.rows = undefined;
       if (own.batch !== undefined) own.batch.acceptsMore = false;
       own.batch = undefined;
-      if (rows === undefined) continue;
-      own.ops = [];
-      own.early.clear();
     }
     for (const { posting, number } of left) {
       this.#state.enqueue(posting.op.rank, posting, number);

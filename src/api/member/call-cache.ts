@@ -32,7 +32,7 @@ import { type CallStats, type Channels, type Counter, channelsOf } from "./obser
 /** Arguments of a v-form: lengths and places of its blocks. */
 const listNames = ["sendCounts", "sendOffsets", "recvCounts", "recvOffsets"] as const;
 
-type Lists = { readonly [Name in (typeof listNames)[number]]?: unknown };
+type Lists = Readonly<Partial<Record<(typeof listNames)[number], unknown>>>;
 
 /** Arguments of a message: the ranks of its ends. */
 interface Peers {
@@ -50,7 +50,7 @@ interface Arguments extends Lists, Peers {
 }
 
 /** A checked call with all that a repetition reads: reading from other objects takes longer. */
-export interface CachedCall extends Omit<Arguments, keyof Lists | keyof Peers> {
+export interface CachedCall extends Pick<Arguments, "send" | "recv" | "op" | "root"> {
   /** Its cache: a buffer may be used on several communicators. */
   readonly owner: CallCache;
   readonly collective: CollectiveName;
@@ -61,7 +61,7 @@ export interface CachedCall extends Omit<Arguments, keyof Lists | keyof Peers> {
   /** The last use of the memory, as far as that was in a run. */
   lastUse: LastUse | undefined;
   /** The contents of the lists; `undefined` for a collective that takes none. */
-  readonly lists: Lists | undefined;
+  readonly lists: readonly unknown[] | undefined;
   /** The peers of a message; `undefined` for a collective. */
   readonly peers: Peers | undefined;
   /** Number of its arguments without options and without those that are `undefined`. */
@@ -91,13 +91,6 @@ const messages = ["send", "recv", "sendRecv"] as const;
 
 /** Calls that take no other arguments. */
 const repeatable: ReadonlySet<CollectiveName> = new Set([...specifiedCollectives, ...messages]);
-
-/** A call of messages that was made before, with its new operation. */
-interface CheckedCall {
-  readonly cached: CachedCall;
-  readonly prepared: Prepared<unknown>;
-  readonly op: Operation;
-}
 
 /** Collectives that take lists, or may. */
 const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));
@@ -167,35 +160,27 @@ export class CallCache {
     return true;
   }
 
-  /** Repeats a collected call, appended to the open batch if possible; false if it must be posted as a new call. */
-  postCollected(
-    { cached, options, op, calledAtPs }: CollectedCall,
-    batch: RankCalls | undefined,
-  ): boolean {
+  /** Makes a collected call again; false if it must be posted as a new call. */
+  postCollected({ cached, options, op, calledAtPs }: CollectedCall): boolean {
     if (cached === undefined || options?.signal !== undefined || !areAlive(cached)) return false;
-    const timeoutMs = options?.timeoutMs ?? this.#timeoutMs;
-    if (batch?.accepts(timeoutMs) === true && !this.isObserved(cached)) {
-      if (this.#append(batch, cached, op)) return true;
-    }
-    return this.post(cached, op, timeoutMs, calledAtPs);
+    return this.post(cached, op, options?.timeoutMs, calledAtPs);
   }
 
   /** The same for all calls of messages that are made together. */
-  postMessages(calls: readonly CollectedCall[], batch: RankCalls | undefined): boolean {
-    const timeoutMs = calls[0]?.options?.timeoutMs ?? this.#timeoutMs;
+  postMessages(calls: readonly CollectedCall[]): boolean {
+    const [first, ...behind] = calls;
+    if (!this.#supportsRepeats || first === undefined) return false;
+    const { prepared, op, options: { timeoutMs } = {} } = first;
     const canRepeat = ({ cached, options }: CollectedCall): boolean =>
       cached !== undefined &&
       options?.signal === undefined &&
-      (options?.timeoutMs ?? this.#timeoutMs) === timeoutMs &&
+      options?.timeoutMs === timeoutMs &&
       areAlive(cached) &&
       !this.isObserved(cached);
-    if (!this.#supportsRepeats || !calls.every(canRepeat)) return false;
-    const [first, ...behind] = calls as readonly CheckedCall[];
-    if (first === undefined) return false;
-    const { prepared, op } = first;
-    const isAppended = batch?.accepts(timeoutMs) === true && batch.append(prepared, op, behind);
-    if (!isAppended && !this.#ledger.batches.begin(prepared, op, timeoutMs, behind)) return false;
-    for (const each of [first, ...behind]) noteUse(each.cached, each.op);
+    if (!calls.every(canRepeat)) return false;
+    const bound = timeoutMs ?? this.#timeoutMs;
+    if (!this.#ledger.batches.begin(prepared, op, bound, behind)) return false;
+    for (const each of calls) this.#noteUse(each.cached as CachedCall, each.op);
     return true;
   }
 
@@ -215,8 +200,13 @@ export class CallCache {
       if ("transfers" in prepared) return false;
       ledger.post(op.rank, repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs));
     }
-    noteUse(known, op);
+    this.#noteUse(known, op);
     return true;
+  }
+
+  #noteUse(known: CachedCall, op: Operation): void {
+    count(known);
+    if (op.pending) setLastUse(known, this.#ledger.batches.ofRank(op.rank), op);
   }
 
   /** True where hooks or channels observe a call. */
@@ -231,29 +221,21 @@ export class CallCache {
   lookup(collective: CollectiveName, args: object | undefined): CachedCall | undefined {
     if (typeof args !== "object" || args === null) return undefined;
     const { send, recv }: Arguments = args;
-    const last =
+    let last =
       collective === "barrier"
         ? this.#barrier
         : (lastCallOf(send ?? recv) as CachedCall | undefined);
-    if (last === undefined) return undefined;
-    if (last.owner === this && last.collective === collective && isSame(last, args)) return last;
-    return last.before && this.#lookupBefore(last.before, collective, args);
-  }
-
-  #lookupBefore(
-    before: CachedCall,
-    collective: CollectiveName,
-    args: Arguments,
-  ): CachedCall | undefined {
-    const isKnown = before.owner === this && before.collective === collective;
-    return isKnown && isSame(before, args) ? before : undefined;
+    for (; last !== undefined; last = last.before) {
+      if (last.owner === this && last.collective === collective && isSame(last, args)) return last;
+    }
+    return undefined;
   }
 
   /** True for a cached call with no other argument: no options, and no name that the call does not take. */
   isPlain(known: CachedCall, args: CallOptions | undefined): boolean {
     if (args === undefined) return true;
     if (args.signal !== undefined || args.timeoutMs !== undefined) return false;
-    return countOf(args) === known.argumentCount;
+    return Object.keys(args).length === known.argumentCount;
   }
 
   /** Remembers a call that was checked. */
@@ -277,7 +259,7 @@ export class CallCache {
 
   /** A call for its keeper; without `given`, it has no arguments that may change. */
   create(collective: CollectiveName, prepared: Prepared<unknown>, given = noArguments): CachedCall {
-    const { send, recv, op, root } = given;
+    const { send, recv, op, root, peer, to, from } = given;
     const { call } = prepared;
     return {
       owner: this,
@@ -286,7 +268,7 @@ export class CallCache {
       recvs: call.recv && allocationOf(call.recv),
       lastUse: undefined,
       lists: listed.has(collective) ? listsOf(given) : undefined,
-      peers: "transfers" in prepared ? peersOf(given) : undefined,
+      peers: "transfers" in prepared ? { peer, to, from } : undefined,
       argumentCount: definedIn(given),
       counter: this.#stats.counterOf(collective),
       sendBytes: bytesSent(collective, call),
@@ -316,23 +298,10 @@ function areAlive({ sends, recvs }: CachedCall): boolean {
   return sends?.disposed !== true && recvs?.disposed !== true;
 }
 
-function countOf(args: object): number {
-  let names = 0;
-  for (const _ in args) names++;
-  return names;
-}
-
 /** Number of arguments of a checked call that are not `undefined`, without options. */
 function definedIn(given: Arguments): number {
   const names = ["send", "recv", "op", "root", "peer", "to", "from", ...listNames] as const;
   return names.filter((name) => given[name] !== undefined).length;
-}
-
-function noteUse(known: CachedCall, op: Operation): void {
-  count(known);
-  if (!op.pending) return;
-  if (known.sends !== undefined) known.sends.lastUse = op;
-  if (known.recvs !== undefined) known.recvs.lastUse = op;
 }
 
 function count({ counter, sendBytes }: CachedCall): void {
@@ -340,21 +309,17 @@ function count({ counter, sendBytes }: CachedCall): void {
   counter.sendBytes += sendBytes;
 }
 
-/** Until the run is done, the last of the same calls in it has their memory. */
-function setLastUse(known: CachedCall, batch: RankCalls, op: Operation): void {
+/** Until it settles, a call has its memory, or the last of the same calls in its batch. */
+function setLastUse(known: CachedCall, { key }: RankCalls, op: Operation): void {
   let { lastUse } = known;
-  if (lastUse?.key === batch.key) lastUse.op = op;
+  const { sends, recvs } = known;
+  if (lastUse?.key === key) lastUse.op = op;
   else {
-    lastUse = new LastUse(batch.key, op);
+    lastUse = new LastUse(key, op);
     known.lastUse = lastUse;
   }
-  const { sends, recvs } = known;
   if (sends !== undefined && sends.lastUse !== lastUse) sends.lastUse = lastUse;
   if (recvs !== undefined && recvs.lastUse !== lastUse) recvs.lastUse = lastUse;
-}
-
-function peersOf({ peer, to, from }: Peers): Peers {
-  return { peer, to, from };
 }
 
 function samePeers(a: Peers, b: Peers): boolean {
@@ -362,25 +327,18 @@ function samePeers(a: Peers, b: Peers): boolean {
 }
 
 /** Copies: the caller may write its lists. */
-function listsOf(given: Lists): Lists {
-  const lists: { -readonly [Name in keyof Lists]: unknown } = {};
-  for (const name of listNames) {
+function listsOf(given: Lists): readonly unknown[] {
+  return listNames.map((name) => {
     const list = given[name];
-    lists[name] = Array.isArray(list) ? [...list] : list;
-  }
-  return lists;
+    return Array.isArray(list) ? [...list] : list;
+  });
 }
 
-function sameLists(a: Lists, b: Lists): boolean {
-  for (const name of listNames) if (!sameList(a[name], b[name])) return false;
-  return true;
+function sameLists(lists: readonly unknown[], given: Lists): boolean {
+  return listNames.every((name, at) => sameList(lists[at], given[name]));
 }
 
 function sameList(a: unknown, b: unknown): boolean {
   if (!Array.isArray(a) || !Array.isArray(b)) return a === undefined && b === undefined;
-  if (a.length !== b.length) return false;
-  for (let i = 0; i < a.length; i++) {
-    if (a[i] !== b[i]) return false;
-  }
-  return true;
+  return a.length === b.length && a.every((each, at) => each === b[at]);
 }

@@ -73,6 +73,17 @@ export class CallCollector {
   }
 }
 
+/** The error of a collected call that does not run. */
+export function neverRunsError(facts: Caller, what: string, instead: string): InvalidArgumentError {
+  return new InvalidArgumentError(
+    {
+      headline: `${what} call does not run, so it cannot be awaited`,
+      hint: `await ${instead}`,
+    },
+    facts,
+  );
+}
+
 /**
  * The collector of the innermost running callback. Callbacks are synchronous, so that one variable serves all programs. It is
  * exported directly because every call reads it; only this file sets it.

@@ -18,6 +18,7 @@ import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import {
   completeTogether,
   isWork,
+  neverRunsError,
   refuseTogether,
   type Step,
   type Work,
@@ -101,7 +102,7 @@ export function postCapture(poster: Poster, callback: () => void): Operation<Gra
 
 /** Recorded calls do not run: theirs are the replays. Throws where one cannot be recorded, with which all of them fail. */
 function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
-  let error: unknown = recordedError(poster);
+  let error: unknown = neverRunsError(poster.facts, "capture: a recorded", "graph.replay()");
   try {
     assertNoExchange(poster, "capture", calls);
     assertNoOptions(poster, calls);
@@ -223,16 +224,6 @@ function assertReceives(poster: Poster, calls: readonly CollectedCall[]): void {
       { ...poster.facts, collective, field: "recv" },
     );
   }
-}
-
-function recordedError(poster: Poster): InvalidArgumentError {
-  return new InvalidArgumentError(
-    {
-      headline: "capture: a recorded call does not run, so it cannot be awaited",
-      hint: "await graph.replay()",
-    },
-    poster.facts,
-  );
 }
 
 // Recordings.

@@ -2,11 +2,12 @@
 import { type Allocation, allocationOf } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { PersistentCall } from "../communicator.ts";
-import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
+import { CommClosedError, type CommError, type InvalidArgumentError } from "../errors.ts";
 import { buffersIn } from "../ledger/posting.ts";
 import { type CommOp, failOp, type Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
+import { neverRunsError } from "./call-collector.ts";
 import type { Poster } from "./poster.ts";
 
 /** Prepares the one call of a synchronous callback. */
@@ -19,7 +20,7 @@ export function prepareCall<T>(poster: Poster, callback: () => CommOp<T>): Persi
   const { calls } = poster.collect("prepare", typeof callback === "function" ? run : callback);
   const [only] = calls;
   const fault = prepareFault(poster, calls, returned);
-  const error = fault ?? preparedError(poster);
+  const error = fault ?? neverRunsError(poster.facts, "prepare: a prepared", "call.start()");
   for (const { op } of calls) failOp(op, error);
   if (fault !== undefined || only === undefined) throw error;
   return new FixedCall<T>(poster, only);
@@ -47,16 +48,6 @@ function prepareFault(
   const [option] = Object.keys(options ?? {});
   if (option === undefined) return undefined;
   return fault(option, "it was given", "none", `pass it to every start: call.start({ ${option} })`);
-}
-
-function preparedError({ facts }: Poster): CommError {
-  return new InvalidArgumentError(
-    {
-      headline: "prepare: a prepared call does not run, so it cannot be awaited",
-      hint: "await call.start()",
-    },
-    facts,
-  );
 }
 
 /** A prepared call of a rank. */

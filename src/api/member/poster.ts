@@ -232,8 +232,7 @@ export class Poster {
     for (const collected of calls) {
       const { collective, prepared, op } = collected;
       if (!("transfers" in prepared)) {
-        const isMade = this.cache.postCollected(collected, this.#batch.current);
-        if (!isMade) this.#submitOne(collected, prepared);
+        if (!this.cache.postCollected(collected)) this.#submitOne(collected, prepared);
         continue;
       }
       const call = this.#createCall(collective, prepared.call);
@@ -245,7 +244,7 @@ export class Poster {
   /** Makes calls of messages again that were made together before; false where they have to be posted as new ones. */
   #repeatMessages(calls: readonly CollectedCall[]): boolean {
     if (calls[0]?.prepared.rankCall === undefined || !calls.every(isMessage)) return false;
-    return this.cache.postMessages(calls, this.#batch.current);
+    return this.cache.postMessages(calls);
   }
 
   /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
