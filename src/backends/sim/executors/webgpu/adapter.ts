@@ -52,8 +52,12 @@ export function adapterName({ vendor, architecture, device, description }: GPUAd
 }
 
 /** `navigator.gpu`, where there is one. */
-export function ownGpu(): GPU | undefined {
-  return (globalThis as { readonly navigator?: { readonly gpu?: GPU } }).navigator?.gpu;
+const ownGpu = (): GPU | undefined =>
+  (globalThis as { readonly navigator?: { readonly gpu?: GPU } }).navigator?.gpu;
+
+/** True where the runtime has WebGPU of its own, as browsers do. */
+export function hasOwnGpu(): boolean {
+  return ownGpu() !== undefined;
 }
 
 async function instanceOf(switches: readonly string[]): Promise<GPU> {

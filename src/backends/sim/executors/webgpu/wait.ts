@@ -2,7 +2,7 @@
  * Waits for a device. Dawn in Node asks for its results in every turn of the event loop, which keeps a core busy as long as the
  * device works: after some turns, the thread sleeps in each.
  */
-import { ownGpu } from "./adapter.ts";
+import { hasOwnGpu } from "./adapter.ts";
 
 /** Turns of a wait without sleep, some microseconds each. */
 const briefTurns = 32;
@@ -16,7 +16,7 @@ let isScheduled = false;
 
 /** The result of `pending`, which a device settles. */
 export async function waited<T>(pending: Promise<T>): Promise<T> {
-  if (ownGpu() !== undefined) return await pending;
+  if (hasOwnGpu()) return await pending;
   if (waits++ === 0) turns = 0;
   schedule();
   try {
