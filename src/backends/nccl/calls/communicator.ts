@@ -324,8 +324,9 @@ export function abortedError({ name }: CommInfo, cause: unknown): CommAbortedErr
 const [remoteErrorGraceMs, longestStepMs] = [4_000, 1_000];
 
 /**
- * A grace period for `ncclRemoteError` on one communicator. NCCL sees a closed connection only. The reason (a lost process, or
- * the end of the communicator there) is reported a little later, and the calls stay pending until then.
+ * Calls of one communicator that stay pending until its end: in a grace period for `ncclRemoteError`, and those with results that
+ * do not count. NCCL sees a closed connection only. The reason (a lost process, or the end of the communicator there) is reported
+ * a little later.
  */
 class RemoteErrorGrace {
   #elapsedMs = 0;
@@ -357,7 +358,7 @@ class RemoteErrorGrace {
     return true;
   }
 
-  /** Defers a call. */
+  /** Defers a call that is done, whose result does not count. */
   hold(waiting: Completion): void {
     waiting.acceptsMore = false;
     this.#deferred.push(waiting);
