@@ -260,11 +260,17 @@ function capture(state: CommState, set: CallSet): void {
   for (const call of set.calls) call.graph = graph;
 }
 
-/** The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` when there are none, or messages within this process. */
+/**
+ * The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` where replays make them one by one.
+ *
+ * All ranks decide alike, though a rank may record no messages, or nothing: of a job's processes each has one rank, and replays
+ * one call.
+ */
 function recordedWork({ comm, number, calls }: CallSet): RecordedWork[] | undefined {
   const recorded = calls[0]?.recorded;
   const isOnlyRankHere = comm.local.length === 1 && comm.ranks.length > 1;
-  if (!isOnlyRankHere && recorded?.messages.length !== 0) return undefined;
+  const hasMessages = calls.some((call) => call.recorded?.messages.length !== 0);
+  if (!isOnlyRankHere && (hasMessages || recorded?.calls.length === 0)) return undefined;
   const work = (recorded?.calls ?? []).map(({ collective }, index): RecordedWork => {
     const ofRanks = calls.map(({ recorded }) => recorded?.calls[index] as RankCall);
     const cache = { planned: undefined, repeat: undefined };
@@ -272,7 +278,7 @@ function recordedWork({ comm, number, calls }: CallSet): RecordedWork[] | undefi
   });
   // The last come first: the places of the others stay.
   for (const each of recorded?.messages.toReversed() ?? []) work.splice(each.place, 0, each);
-  return work.length === 0 ? undefined : work;
+  return work;
 }
 
 const graphNumbers = new WeakMap<object, number>();

@@ -186,6 +186,16 @@ export async function everyCall(comm, { exact = false, symmetric = true } = {}) 
     await large.replay();
     await keep(`replayed large message ${round}`, block);
   }
+  // Messages of two ranks; the others record nothing.
+  const single = await comm.capture(() => {
+    if (rank === 0) void comm.send({ send: whole, peer: size - 1 });
+    if (rank === size - 1) void comm.recv({ recv: block, peer: 0 });
+  });
+  for (let round = 0; round < 2; round++) {
+    whole.copyFrom(contents("float32", many, rank, seed++, exact));
+    await single.replay();
+    await keep(`replayed message from the first rank to the last ${round}`, block);
+  }
   const halves = await comm.split({ color: rank % 2 });
   const pair = halves.alloc("float32", 50);
   pair.copyFrom(contents("float32", 50, rank, seed++, exact));
