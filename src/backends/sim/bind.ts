@@ -27,8 +27,8 @@ export function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[
     dtype,
     plan: plan.fused,
     layout,
-    inputs: calls.map((call) => boundBuffer(call.send)),
-    outputs: calls.map((call) => boundBuffer(call.recv)),
+    inputs: calls.map(({ send }) => send && boundBuffer(send)),
+    outputs: calls.map(({ recv }) => recv && boundBuffer(recv)),
     folds: folds.map(({ fold }) => fold),
     separate: joined ? folds.map(({ fold, separate }) => separate ?? fold) : undefined,
     inPlace: !(inPlaceSafe && independent) && calls.some(overlaps),
@@ -37,8 +37,7 @@ export function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[
 }
 
 /** A range of a buffer's memory. */
-export function boundBuffer(buffer: DeviceBuffer | undefined): BoundBuffer | undefined {
-  if (buffer === undefined) return undefined;
+export function boundBuffer(buffer: DeviceBuffer): BoundBuffer {
   const { byteOffset, byteLength } = buffer;
   return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };
 }

@@ -276,13 +276,15 @@ export class SimSession implements Session {
   }
 
   #exchange({ comm, transfers }: Exchange): void | Promise<void> {
-    const calls = transfers.flatMap(({ send, recv }) => [send, recv]);
+    const { trace } = this;
     predictTransfers(
       transfers,
       (transfer) => this.#messageOf(comm, transfer),
       (rank, batch) => this.#streams.join(comm, rank, batch),
-      (transfer, times, began) => this.trace?.transfer(comm, transfer, times, began),
+      trace && ((transfer, times, began) => trace.transfer(comm, transfer, times, began)),
     );
+    const calls: RankCall[] = [];
+    for (const { send, recv } of transfers) calls.push(send, recv);
     this.#streams.end(comm, calls);
     return this.#move(comm, calls, this.#settings.phantom ? [] : [bindTransfers(transfers)]);
   }

@@ -1,8 +1,9 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
 import type { FusedPlan, LinkModel, MessageTime } from "../../algorithms/index.ts";
-import type { Transfer } from "../../api/backend-entry.ts";
+import { memoryOf, type Transfer } from "../../api/backend-entry.ts";
+import type { DeviceBuffer } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
-import type { BoundCall } from "./executor.ts";
+import type { BoundBuffer, BoundCall } from "./executor.ts";
 import type { TransferStarts, TransferTimes } from "./trace.ts";
 
 /** Sends and receives under way that a rank posted together. */
@@ -39,27 +40,24 @@ export function predictTransfers(
   transfers: readonly Transfer[],
   timeOf: (transfer: Transfer) => MessageTime,
   joined: Joined,
-  onTransfer: (transfer: Transfer, times: TransferTimes, began: TransferStarts) => void,
+  onTransfer?: (transfer: Transfer, times: TransferTimes, began: TransferStarts) => void,
 ): void {
   const ready = transfers.map((transfer) => {
     const { send, recv, sendBatch, recvBatch } = transfer;
     const sender = joined(send.rank, sendBatch);
     const receiver = joined(recv.rank, recvBatch);
-    const began = {
-      sendPs: Math.max(send.finishedAtPs, sender.beganPs),
-      recvPs: Math.max(recv.finishedAtPs, receiver.beganPs),
-    };
-    const readyPs = Math.max(began.sendPs, began.recvPs);
-    return { transfer, readyPs, began, sender, receiver };
+    const sendPs = Math.max(send.finishedAtPs, sender.beganPs);
+    const recvPs = Math.max(recv.finishedAtPs, receiver.beganPs);
+    return { transfer, sender, receiver, sendPs, recvPs };
   });
-  ready.sort((a, b) => a.readyPs - b.readyPs);
-  for (const { transfer, readyPs, began, sender, receiver } of ready) {
+  ready.sort((a, b) => Math.max(a.sendPs, a.recvPs) - Math.max(b.sendPs, b.recvPs));
+  for (const { transfer, sender, receiver, sendPs, recvPs } of ready) {
     const { send, recv } = transfer;
     const time = timeOf(transfer);
     const { latencyPs, occupancyPs } = time;
     const isMeasured = latencyPs === undefined;
     const earlierPs = isMeasured ? sender.endsTo.get(recv.rank) : undefined;
-    const fromPs = Math.max(readyPs, earlierPs ?? 0);
+    const fromPs = Math.max(sendPs, recvPs, earlierPs ?? 0);
     const sendStart = sender.sendPort.freeFrom(fromPs, occupancyPs);
     const arrivalPs = isMeasured ? fromPs : sendStart + latencyPs;
     const recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
@@ -68,20 +66,24 @@ export function predictTransfers(
     // Messages that follow each other have the same channels.
     const startPs = time.startPs(earlierPs === undefined ? sender.channels : 0);
     if (earlierPs === undefined) sender.channels += time.channels;
-    const ends = [sendStart + occupancyPs, recvStart + occupancyPs] as const;
-    const bothPs = startPs + Math.max(...ends, fromPs + time.movedPs);
-    const [sendEnd, recvEnd] = isMeasured ? [bothPs, bothPs] : ends;
-    if (isMeasured) sender.endsTo.set(recv.rank, bothPs);
+    let sendEnd = sendStart + occupancyPs;
+    let recvEnd = recvStart + occupancyPs;
+    if (isMeasured) {
+      sendEnd = startPs + Math.max(sendEnd, recvEnd, fromPs + time.movedPs);
+      recvEnd = sendEnd;
+      sender.endsTo.set(recv.rank, sendEnd);
+    }
     send.finishedAtPs = sendEnd;
     recv.finishedAtPs = recvEnd;
-    onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd }, began);
+    onTransfer?.(transfer, { sendStart, sendEnd, recvStart, recvEnd }, { sendPs, recvPs });
   }
 }
 
-/** All transfers as one bound call of bytes: transfer i copies the only chunk of input i to output i. */
+/** All transfers as one bound call of bytes: copy i moves the only chunk of input i to output i. */
 export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
+  const { inputs, outputs } = copiesOf(transfers);
   const plan: FusedPlan = {
-    groups: transfers.map((_, rank) => {
+    groups: inputs.map((_, rank) => {
       const place = { rank, chunk: 0 };
       const operands = [{ kind: "contribution" as const, place }];
       return [{ operands, final: false, reduces: false, targets: [place] }];
@@ -90,24 +92,56 @@ export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
     independent: true,
   };
   const offsets = Float64Array.of(0);
-  // Messages of one length share a table: a group has thousands of them.
+  // Copies of one length share a table: a group has thousands of them.
   const known = new Map<number, { lengths: Float64Array; offsets: Float64Array }>();
-  const tables = transfers.map(({ send }) => {
-    const bytes = send.send?.byteLength ?? 0;
-    const table = known.get(bytes) ?? { lengths: Float64Array.of(bytes), offsets };
-    known.set(bytes, table);
+  const tables = inputs.map(({ byteLength }) => {
+    const table = known.get(byteLength) ?? { lengths: Float64Array.of(byteLength), offsets };
+    known.set(byteLength, table);
     return table;
   });
   return {
     dtype: "uint8",
     plan,
     layout: { in: tables, out: tables },
-    inputs: transfers.map(({ send }) => boundBuffer(send.send)),
-    outputs: transfers.map(({ recv }) => boundBuffer(recv.recv)),
+    ...{ inputs, outputs },
     folds: [],
     separate: undefined,
     inPlace: false,
   };
+}
+
+/** A range that grows. */
+interface CopyEnd extends BoundBuffer {
+  byteLength: number;
+}
+
+/**
+ * The copies that transfers make. A transfer from and to memory right behind that of the one before, as a loop over parts of
+ * buffers makes them, continues its copy.
+ */
+function copiesOf(transfers: readonly Transfer[]): { inputs: CopyEnd[]; outputs: CopyEnd[] } {
+  const inputs: CopyEnd[] = [];
+  const outputs: CopyEnd[] = [];
+  let from: CopyEnd | undefined;
+  let to: CopyEnd | undefined;
+  for (const { send, recv } of transfers) {
+    const source = send.send as DeviceBuffer;
+    const target = recv.recv as DeviceBuffer;
+    if (from !== undefined && to !== undefined && isBehind(from, source) && isBehind(to, target)) {
+      from.byteLength += source.byteLength;
+      to.byteLength += source.byteLength;
+      continue;
+    }
+    from = boundBuffer(source);
+    to = boundBuffer(target);
+    inputs.push(from);
+    outputs.push(to);
+  }
+  return { inputs, outputs };
+}
+
+function isBehind({ memory, byteOffset, byteLength }: BoundBuffer, next: DeviceBuffer): boolean {
+  return memory === memoryOf(next) && byteOffset + byteLength === next.byteOffset;
 }
 
 /** The times at which one direction of a rank's connection is in use, in picoseconds: it carries one message at a time. */
