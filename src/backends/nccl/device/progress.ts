@@ -22,8 +22,13 @@ interface PollPolicy {
 /** Up to this time, the shortest pause of a timer (1 ms) would exceed a hundredth of the wait. */
 const defaultPolicy: PollPolicy = { spinUs: 50, turnsMs: 100 };
 
-/** Calls that are done at once keep the event loop at one turn for this long; then timers and sockets come to theirs. */
-const longestTurnMs = 5;
+/**
+ * Calls that are done at once keep the event loop at one turn until the clock reaches a multiple of this; then timers and sockets
+ * come to theirs. The turn of one rank delays all ranks of its calls: the processes of a host have the same clock, so that theirs
+ * come together.
+ */
+const turnPeriodMs = 8;
+const originMs = performance.timeOrigin % turnPeriodMs;
 
 /** Longest pause between two queries, and the largest ratio of a pause to the time waited so far. */
 const longestPauseMs = 4;
@@ -145,7 +150,7 @@ export class Progress {
       this.#fail(mark, error);
       return;
     }
-    if (isDone && turnAgeMs(nowMs) <= longestTurnMs) {
+    if (isDone && turnAgeMs(nowMs) <= (originMs + nowMs) % turnPeriodMs) {
       mark.settle();
       return;
     }

@@ -152,22 +152,24 @@ describe("work that is awaited call after call, each done at once", () => {
   test("is reported in the next turn after a long turn, and at once again in that one", async () => {
     const { devices, progress, notified, waiting, queryCount } = setUp();
     await turns(2);
-    let nowMs = 0;
+    // The processes of a host end long turns together, at multiples of 8 ms of their common clock.
+    const startMs = 8 - (performance.timeOrigin % 8);
+    let nowMs = startMs;
     const spy = vi.spyOn(performance, "now").mockImplementation(() => nowMs);
     const ask = async (name: string): Promise<void> => {
       progress.whenDone(devices, undefined, waiting(name));
       await Promise.resolve();
     };
     try {
-      for (const stepMs of [0, 5, 0.1]) {
-        nowMs += stepMs;
-        await ask(`after ${nowMs} ms`);
+      for (const afterMs of [1, 7.9, 8.1]) {
+        nowMs = startMs + afterMs;
+        await ask(`after ${afterMs} ms`);
       }
-      expect(notified).toEqual([["after 0 ms"], ["after 5 ms"]]);
+      expect(notified).toEqual([["after 1 ms"], ["after 7.9 ms"]]);
       await ask("behind it");
       expect(notified).toHaveLength(2);
       await turns(2);
-      expect(notified.slice(2)).toEqual([["after 5.1 ms"], ["behind it"]]);
+      expect(notified.slice(2)).toEqual([["after 8.1 ms"], ["behind it"]]);
       await ask("in the next turn");
       expect(notified).toHaveLength(5);
       expect(queryCount()).toBe(8);
