@@ -1,4 +1,5 @@
-// Builds dist from src with plain tsc of TypeScript 7, and the native helper of this machine; knows whether dist is older than src.
+// Builds dist from src: tsc of TypeScript 7 writes a file for each module, and bundle.mjs joins those of a layer. Builds the native
+// helper of this machine, and knows whether dist is older than src.
 //
 // The new files are written beside dist and then take its place at once, so a program that runs
 // from dist meanwhile never sees half of a build.
@@ -22,6 +23,7 @@ import { buildWasm, isWasmStale, wasmPlace } from "./wasm.mjs";
 const root = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(root, "dist");
 const cliMain = join("cli", "main.js");
+const bundler = join("tools", "bundle.mjs");
 
 /** The folder's own time counts too: deleting a file changes nothing else. */
 function newestTime(folder) {
@@ -36,7 +38,7 @@ function newestTime(folder) {
 /** True when src, or how it is compiled, changed after the last build began. */
 export function isStale() {
   if (!existsSync(join(dist, cliMain))) return true;
-  const configs = ["tsconfig.json", "tsconfig.build.json"].map((name) => join(root, name));
+  const configs = ["tsconfig.json", "tsconfig.build.json", bundler].map((name) => join(root, name));
   if (isWasmStale() || isHelperStale()) return true;
   const times = [newestTime(join(root, "src")), ...configs.map((path) => statSync(path).mtimeMs)];
   return Math.max(...times) > statSync(dist).mtimeMs;
@@ -56,7 +58,22 @@ function replaceDist(fresh, old) {
   }
 }
 
-/** Builds dist and returns whether that worked. The compiler's messages go to stderr. */
+/** Runs a script of Node.js, with its messages on stderr; true when it worked. */
+function works(...args) {
+  return spawnSync(process.execPath, args, { cwd: root, stdio: ["ignore", 2, 2] }).status === 0;
+}
+
+/** Writes a file for each module of src to a folder; returns whether that worked. */
+function compile(folder) {
+  const tsc = join(root, "node_modules", "typescript-7", "bin", "tsc");
+  // Types are checked by `npm run types`, with those of the tests: checking takes longer than all else of a build.
+  if (!works(tsc, "-p", "tsconfig.build.json", "--noCheck", "--outDir", folder)) return false;
+  copyFileSync(join(root, "src", wasmPlace), join(folder, wasmPlace));
+  if (existsSync(join(folder, cliMain))) chmodSync(join(folder, cliMain), 0o755);
+  return true;
+}
+
+/** Builds dist and returns whether that worked. Messages go to stderr. */
 export function build() {
   // What src imports of it is written before reading src begins.
   if (!buildWasm()) return false;
@@ -64,14 +81,8 @@ export function build() {
   const began = new Date();
   const fresh = join(root, `.dist-${process.pid}`);
   const old = join(root, `.dist-${process.pid}-old`);
-  const tsc = join(root, "node_modules", "typescript-7", "bin", "tsc");
-  // Types are checked by `npm run types`, with those of the tests: checking takes longer than all else of a build.
-  const args = [tsc, "-p", "tsconfig.build.json", "--noCheck", "--outDir", fresh];
   try {
-    const { status } = spawnSync(process.execPath, args, { cwd: root, stdio: ["ignore", 2, 2] });
-    if (status !== 0) return false;
-    copyFileSync(join(root, "src", wasmPlace), join(fresh, wasmPlace));
-    if (existsSync(join(fresh, cliMain))) chmodSync(join(fresh, cliMain), 0o755);
+    if (!compile(fresh) || !works(bundler, fresh)) return false;
     // The folder's time says when reading src began, so an edit during the build is not missed.
     utimesSync(fresh, began, began);
     replaceDist(fresh, old);
@@ -82,8 +93,11 @@ export function build() {
   }
 }
 
-// `node tools/build.mjs` builds; with --is-fresh it only reports, by its exit status.
+// `node tools/build.mjs` builds; with --is-fresh it only reports, by its exit status; with --modules FOLDER it builds there, and
+// leaves each module a file of its own.
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const fine = process.argv.includes("--is-fresh") ? !isStale() : build();
-  process.exitCode = fine ? 0 : 1;
+  const [option, folder] = process.argv.slice(2);
+  const act =
+    { "--is-fresh": () => !isStale(), "--modules": () => compile(folder) }[option] ?? build;
+  process.exitCode = act() ? 0 : 1;
 }

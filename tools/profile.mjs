@@ -18,6 +18,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, isStale } from "./build.mjs";
 import { callPaths, countLines } from "./call-path.mjs";
+import { moduleOf } from "./module-of.mjs";
 import { number, options as optionsOf, plain, whole } from "./options.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
@@ -33,23 +34,30 @@ const values = optionsOf({
 });
 const wanted = values._;
 
-/** Parts of the library that a share is shown for: the first that a file's path begins with. */
+/** Parts that a share is shown for: the first that the path of a module of dist, or of the program, begins with. */
 const parts = [
-  ["dist/api/ledger", "ledger: matching"],
-  ["dist/api/op", "operations"],
-  ["dist/api", "members: checks, posting"],
-  ["dist/backends/sim/executors", "executor: data"],
-  ["dist/algorithms/arithmetic", "executor: data"],
-  ["dist/backends/sim", "sim: plans, time"],
-  ["dist/algorithms", "sim: plans, time"],
-  ["dist/backends/nccl", "nccl: submission"],
-  ["bench/hot", "the program itself"],
+  ["api/ledger/", "ledger: matching"],
+  ["api/op.", "operations"],
+  ["api/", "members: checks, posting"],
+  ["backends/sim/executors/", "executor: data"],
+  ["algorithms/arithmetic/", "executor: data"],
+  ["backends/sim/", "sim: plans, time"],
+  ["algorithms/", "sim: plans, time"],
+  ["backends/nccl/", "nccl: submission"],
+  ["hot/", "the program itself"],
 ];
 
-function partOf({ functionName, url }) {
+/** The path of a function's module: within dist, or its last two parts. */
+function pathOf({ url, lineNumber }) {
+  return moduleOf(url, lineNumber) ?? url.split("/").slice(-2).join("/");
+}
+
+function partOf(frame) {
+  const { functionName, url } = frame;
   if (functionName === "(garbage collector)") return "garbage collection";
   if (functionName === "(program)" || functionName === "(idle)") return "native code, promises";
-  const found = parts.find(([folder]) => url.includes(`/${folder}`));
+  const path = pathOf(frame);
+  const found = parts.find(([folder]) => path.startsWith(folder));
   return found?.[1] ?? (url === "" ? "native code, promises" : "runtime");
 }
 
@@ -68,11 +76,11 @@ function shares({ nodes, samples, timeDeltas }, keyOf) {
     .sort((a, b) => b.share - a.share);
 }
 
-/** `then api/op.js:79`; native functions have a name alone. */
-function functionText({ functionName, url, lineNumber }) {
-  const name = functionName || "(anonymous)";
-  const file = url.split("/dist/")[1] ?? url.split("/").slice(-2).join("/");
-  return file === "" ? name : `${name} ${file}:${lineNumber + 1}`;
+/** `then api/op.js`; native functions have a name alone. */
+function functionText(frame) {
+  const name = frame.functionName || "(anonymous)";
+  const path = pathOf(frame);
+  return path === "" ? name : `${name} ${path}`;
 }
 
 function run(name, options) {

@@ -3,8 +3,10 @@
 /** Of these a stack has some between the program and here, beside those that a user wants to see. */
 const maxOwnFrames = 12;
 
-/** The folder that the library's files are in, as stacks name it; `undefined` in a bundle, which has no such files. */
-const libraryFolder = /([^\s(]*\/)api\/call-site\.[jt]s:/.exec(new Error().stack ?? "")?.[1];
+/** The folder that the library's files are in, as stacks name it; `undefined` in a program's bundle, which has no such files. */
+const libraryFolder = /([^\s(]*\/)api\/(?:call-site|api-layer)\.[jt]s:/.exec(
+  new Error().stack ?? "",
+)?.[1];
 
 function isOwn(frame: string): boolean {
   return libraryFolder !== undefined && frame.includes(libraryFolder);

@@ -3,7 +3,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { copyBuild, exposedBy, mutants } from "./mutants.ts";
+import { buildModules } from "../support/build-modules.ts";
+import { exposedBy, mutants } from "./mutants.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-mutants-"));
 const [few, many] = [join(folder, "few.jsonl"), join(folder, "many.jsonl")];
@@ -11,7 +12,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 /** Small calls, every third of them, and some of these, which expose most mutants. */
 beforeAll(() => {
-  copyBuild(folder);
+  buildModules(folder);
   const file = new URL("nccl-2.28.9-h200-hosts.jsonl", import.meta.url);
   const [head = "", ...lines] = readFileSync(file, "utf8").trimEnd().split("\n");
   const small = lines.filter((line) => Number(/"count":(\d+)/.exec(line)?.[1]) < 20_000);

@@ -1,8 +1,7 @@
-/** Plans over hosts with one rule broken on purpose, each replayed on recorded results by a copy of the build. */
+/** Plans over hosts with one rule broken on purpose, each replayed on recorded results by a build of its own. */
 import { spawnSync } from "node:child_process";
-import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 
 /** A rule that is broken. */
 interface Mutant {
@@ -68,16 +67,7 @@ export const mutants: readonly Mutant[] = [
   },
 ];
 
-const root = fileURLToPath(new URL("../..", import.meta.url));
-
-/** Copies the build into a folder, for `exposedBy`. */
-export function copyBuild(folder: string): void {
-  cpSync(join(root, "dist"), join(folder, "dist"), { recursive: true });
-  cpSync(join(root, "package.json"), join(folder, "package.json"));
-  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
-}
-
-/** Recorded calls of a file that a mutant gives other bits or another plan; it is the copied build with one text changed. */
+/** Recorded calls of a file that a mutant gives other bits or another plan; it is a build with one text changed. */
 export function exposedBy({ file, from, to }: Mutant, folder: string, records: string): number {
   const path = join(folder, "dist/algorithms/nccl", file);
   const text = readFileSync(path, "utf8");

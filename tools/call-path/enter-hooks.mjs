@@ -2,23 +2,23 @@
 // globalThis.functionEntered(file, name). program.mjs registers them before it loads the package.
 
 import ts from "typescript";
-
-const dist = new URL("../../dist/", import.meta.url).href;
+import { moduleOf } from "../module-of.mjs";
 
 /** Module hook of Node: instruments the files of dist and leaves all others alone. */
 export async function load(url, context, nextLoad) {
   const loaded = await nextLoad(url, context);
-  if (!url.startsWith(dist) || !url.endsWith(".js")) return loaded;
-  const file = url.slice(dist.length).replace(/\.js$/, ".ts");
-  return { ...loaded, source: instrumented(String(loaded.source), file) };
+  if (moduleOf(url, 0) === undefined || !url.endsWith(".js")) return loaded;
+  return { ...loaded, source: instrumented(String(loaded.source), url) };
 }
 
-function instrumented(text, file) {
-  const source = ts.createSourceFile(file, text, ts.ScriptTarget.ES2022, true, ts.ScriptKind.JS);
+function instrumented(text, url) {
+  const source = ts.createSourceFile(url, text, ts.ScriptTarget.ES2022, true, ts.ScriptKind.JS);
   const inserts = [];
   const visit = (node) => {
     if (ts.isFunctionLike(node) && node.body !== undefined) {
       const { body } = node;
+      const { line } = source.getLineAndCharacterOfPosition(body.getStart(source));
+      const file = moduleOf(url, line).replace(/\.js$/, ".ts");
       const report = `functionEntered(${JSON.stringify(file)}, ${JSON.stringify(nameOf(node))})`;
       if (ts.isBlock(body)) inserts.push([body.getStart(source) + 1, `${report};`]);
       else inserts.push([body.getStart(source), `(${report}, `], [body.getEnd(), ")"]);

@@ -1,11 +1,12 @@
 /** Every rule of the proof is exposed by calls of the simulation: broken on purpose, some answer contradicts them. */
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { pathToFileURL } from "node:url";
 import type { Answer } from "twinccl/algorithms";
 import * as algorithms from "twinccl/algorithms";
-import { expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { buildModules } from "../../../support/build-modules.ts";
 import { type DrawnQuestion, judge, questionOf } from "./cases.ts";
 import type { RunKind } from "./runs.ts";
 
@@ -58,14 +59,14 @@ const mutants: readonly (readonly [rule: string, file: string, from: string, to:
   ],
 ];
 
-const root = fileURLToPath(new URL("../../../..", import.meta.url));
+const built = mkdtempSync(join(tmpdir(), "twinccl-mutants-"));
+beforeAll(() => buildModules(built));
+afterAll(() => rmSync(built, { recursive: true }));
 
 async function buildWith(file: string, from: string, to: string): Promise<Build> {
   const folder = mkdtempSync(join(tmpdir(), "twinccl-mutant-"));
   onTestFinished(() => rmSync(folder, { recursive: true }));
-  cpSync(join(root, "dist"), join(folder, "dist"), { recursive: true });
-  cpSync(join(root, "package.json"), join(folder, "package.json"));
-  symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
+  cpSync(built, folder, { recursive: true, verbatimSymlinks: true });
   const path = join(folder, "dist/algorithms/invariance", file);
   const text = readFileSync(path, "utf8");
   expect(text.split(from), `${file} has the text once`).toHaveLength(2);
