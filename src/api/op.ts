@@ -105,15 +105,28 @@ interface Fault {
   readonly error: unknown;
 }
 
+/** One callback, as each part of a group has it, or several. */
+type Callbacks<A extends unknown[]> = ((...given: A) => void) | ((...given: A) => void)[];
+
+function withCallback<A extends unknown[]>(
+  known: Callbacks<A> | undefined,
+  added: (...given: A) => void,
+): Callbacks<A> {
+  if (known === undefined) return added;
+  if (typeof known === "function") return [known, added];
+  known.push(added);
+  return known;
+}
+
 /** Rare properties of operations. */
 interface Extras {
   site?: CallSite;
   enqueued?: Operation<void>;
-  onSubmitted?: ((op: Operation) => void)[];
+  onSubmitted?: Callbacks<[op: Operation]>;
   /** The error of one of these callbacks. */
   fault?: Fault;
   onSettled?: ((error: unknown) => void)[];
-  onFinal?: ((error: unknown, op: Operation) => void)[];
+  onFinal?: Callbacks<[error: unknown, op: Operation]>;
   whole?: Operation;
   half?: boolean;
 }
@@ -272,8 +285,7 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     if (!this.pending) callback(this.error, this as Operation);
     else {
       const extras = this.#ensureExtras();
-      if (extras.onFinal === undefined) extras.onFinal = [callback];
-      else extras.onFinal.push(callback);
+      extras.onFinal = withCallback(extras.onFinal, callback);
     }
   }
 
@@ -285,8 +297,7 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     if (this.#status === "submitted" || this.#status === "done") callback(this as Operation);
     else {
       const extras = this.#ensureExtras();
-      if (extras.onSubmitted === undefined) extras.onSubmitted = [callback];
-      else extras.onSubmitted.push(callback);
+      extras.onSubmitted = withCallback(extras.onSubmitted, callback);
     }
   }
 
@@ -318,15 +329,20 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
   #submit(): void {
     if (this.#status !== "waiting") return;
     this.#status = "submitted";
-    if (this.#extras === undefined) return;
-    for (const callback of this.#extras.onSubmitted ?? []) {
-      try {
-        callback(this as Operation);
-      } catch (error) {
-        this.#extras.fault ??= { error };
-      }
-    }
+    const extras = this.#extras;
+    if (extras === undefined) return;
+    const { onSubmitted } = extras;
+    if (typeof onSubmitted === "function") this.#notifySubmitted(extras, onSubmitted);
+    else for (const each of onSubmitted ?? []) this.#notifySubmitted(extras, each);
     this.#completeEnqueued();
+  }
+
+  #notifySubmitted(extras: Extras, callback: (op: Operation) => void): void {
+    try {
+      callback(this as Operation);
+    } catch (error) {
+      extras.fault ??= { error };
+    }
   }
 
   #submitAs(call: number): void {
@@ -404,8 +420,8 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
   }
 
   #notifyFinal({ onFinal }: Extras, error: unknown): void {
-    if (onFinal === undefined) return;
-    for (const callback of onFinal) callback(error, this as Operation);
+    if (typeof onFinal === "function") onFinal(error, this as Operation);
+    else for (const callback of onFinal ?? []) callback(error, this as Operation);
   }
 
   /** Resumes the awaiting program: at once, or in its rank's turn. */

@@ -37,8 +37,8 @@ export function releasedPairError(
   comm: CommInfo,
   { send, recv }: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  if (!isReleased(send.call) && !isReleased(recv.call)) return undefined;
-  const released = isReleased(send.call) ? send.call : recv.call;
+  if (!isReleased(send) && !isReleased(recv)) return undefined;
+  const released = isReleased(send) ? send : recv;
   return (posting) => releasedError(refOf(comm, posting), [released]);
 }
 
@@ -126,14 +126,14 @@ export function aliasingErrors(
   pairs: readonly MatchedPair[],
   sharers: (memory: Memory) => readonly MessageBatch[],
 ): (pair: MatchedPair) => ((posting: Posting) => InvalidArgumentError) | undefined {
-  const written = pairs.map(({ recv }) => recv.call).filter(writesHostMemory);
+  const written = pairs.map(({ recv }) => recv).filter(writesHostMemory);
   const memories = new Set(written.map(({ recv }) => memoryOf(recv)));
   const batches = new Set([...memories].flatMap(sharers));
   if (batches.size === 0) return () => undefined;
   const byRank = [...batches].sort((a, b) => a.rank - b.rank);
   const calls = byRank.flatMap(({ transfers }) => transfers.map(({ call }) => call));
   const uses = usesOf(calls);
-  return ({ recv: { call: writer } }) => {
+  return ({ recv: writer }) => {
     if (!writesHostMemory(writer) || !isShared(writer, uses)) return undefined;
     const other = calls.find((call) => aliases(writer, call));
     if (other === undefined) return undefined;

@@ -182,10 +182,8 @@ export function mismatchErrors(
 /** The error of a send and a receive that do not fit; `undefined` when they do. */
 export function transferMismatch(
   comm: CommInfo,
-  { send, recv }: MatchedPair,
+  { send: from, recv: to, ends }: MatchedPair,
 ): ((posting: Posting) => CollectiveMismatchError) | undefined {
-  const from = send.call;
-  const to = recv.call;
   if (from.dtype === to.dtype && from.count === to.count) return undefined;
   const field = from.dtype !== to.dtype ? "dtype" : "count";
   const values = [`${from[field]}`, `${to[field]}`];
@@ -193,7 +191,7 @@ export function transferMismatch(
     field === "dtype"
       ? `receive into ${from.dtype}, as it is sent`
       : "lengths are a law: take a subarray of the longer side";
-  const places = [send.op.place, recv.op.place];
+  const places = ends.map(({ op }) => op.place);
   const heading = places.every((place) => place === undefined) ? [] : ["made at"];
   const ranks = [...new Set([from.rank, to.rank])].sort((a, b) => a - b);
   return (posting) =>

@@ -82,7 +82,7 @@ function dispatchCompared(
   const { repeat } = cache;
   if (isSame && repeat !== undefined) {
     const submit = (completion: Completion): void => repeat.submit(number, completion);
-    return attempt(state, postings, () => enqueue(state, postings, submit));
+    return attempt(state, [postings], () => enqueue(state, postings, submit));
   }
   const set: CallSet = {
     comm,
@@ -94,7 +94,7 @@ function dispatchCompared(
   const run = isSame && state.job === undefined ? submitSet : runAfterBarrier;
   return attempt(
     state,
-    postings,
+    [postings],
     () => run(state, set, postings),
     () => {
       const order = state.session.scheduler.wakeOrder(set);
@@ -382,14 +382,14 @@ export function lastPostedAtPs(postings: readonly Posting[]): number {
   return last;
 }
 
-/** Runs `work`, then `settled`; what goes wrong becomes the error of every posting. */
+/** Runs `work`, then `settled`; what goes wrong becomes the error of every posting of these calls and messages. */
 export function attempt(
   state: CommState,
-  postings: readonly Posting[],
+  calls: readonly (readonly Posting[])[],
   work: () => DispatchResult,
   settled?: () => void,
 ): void | Promise<void> {
-  const failed = (error: unknown): void => failDispatched(state, postings, error);
+  const failed = (error: unknown): void => failDispatched(state, calls.flat(), error);
   const finish = (left: unknown): void => {
     if (left !== queued) settled?.();
   };

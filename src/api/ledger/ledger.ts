@@ -101,12 +101,13 @@ export class Ledger extends CommState {
   /** Takes sends and receives of a rank that match their counterparts in any order. */
   postMessages(rank: number, transfers: readonly TransferPosting[]): void {
     this.#sealRows();
-    const admitted = transfers.filter((transfer) => this.admit(rank, transfer));
+    const admitted = this.isOpen ? transfers : transfers.filter((each) => this.admit(rank, each));
     if (admitted.length === 0) return;
     this.messageNumbers.assign(rank, admitted);
     const batch = new MessageBatch(this.comm, rank, admitted);
     this.queues.push(rank, batch);
-    for (const transfer of admitted) this.deadlines?.watch(transfer);
+    const { deadlines } = this;
+    if (deadlines !== undefined) for (const transfer of admitted) deadlines.watch(transfer);
     this.world.monitor.noteActivity();
     if (this.#hasOtherCalls) this.#compareOrder(batch, rank);
     this.dispatchReady();

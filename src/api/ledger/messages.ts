@@ -1,7 +1,6 @@
 /** Matches sends and receives at the heads of their ranks' queues, and dispatches them. */
-import type { CommInfo, Completion, Transfer } from "../backend.ts";
+import type { CommInfo, Completion } from "../backend.ts";
 import type { CommError } from "../errors.ts";
-import type { Operation } from "../op.ts";
 import {
   aliasingErrors,
   releasedPairError,
@@ -35,15 +34,18 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
   const { arrived } = queues;
   const changed = new Set(state.isDistributed ? queues.headBatches() : arrived);
   for (const batch of changed) batch.closeSettled();
-  const close = (op: Operation): void => {
+  for (const op of queues.takeCancelled()) {
     const batch = queues.batch(op.rank);
-    if (batch?.close(op)) changed.add(batch);
-  };
-  for (const op of queues.takeCancelled()) close(op);
+    if (batch?.closeOf(op)) changed.add(batch);
+  }
   const remote = remoteNow();
   const waiting = awaitExchangePeers(state, remote);
   if (waiting !== undefined) return waiting;
-  for (const { op } of remote) close(op);
+  for (const end of remote) {
+    const batch = queues.batch(end.op.rank) as MessageBatch;
+    batch.close(end);
+    changed.add(batch);
+  }
   queues.markCompared(arrived);
   const matched = takePairs(arrived, (rank) => queues.batch(rank));
   for (const { sendBatch, recvBatch } of matched) {
@@ -91,42 +93,34 @@ function dispatchPairs(
   matched: readonly MatchedPair[],
   remote: readonly TransferPosting[],
 ): void | Promise<void> {
-  const aliasingError = aliasingErrors(state.comm, matched, (memory) =>
-    state.queues.sharersOf(memory),
-  );
+  const { comm, queues } = state;
+  const aliasingError = queues.useHostMemory
+    ? aliasingErrors(comm, matched, (memory) => queues.sharersOf(memory))
+    : undefined;
   const fitting = matched.filter((pair) => {
-    const errorOf = pairError(state, pair) ?? aliasingError(pair);
+    const errorOf = pairError(state, pair) ?? aliasingError?.(pair);
     if (errorOf === undefined) return true;
     state.settleLater(() => {
-      const ends = [pair.send, pair.recv];
-      const atPs = lastPostedAtPs(ends);
-      for (const posting of ends) failAt(state, posting, errorOf(posting), atPs);
+      const atPs = lastPostedAtPs(pair.ends);
+      for (const posting of pair.ends) failAt(state, posting, errorOf(posting), atPs);
     }, 2);
     return false;
   });
   const kept = liveRemoteEnds(state, remote);
   if (fitting.length === 0 && kept.length === 0) return;
-  const pairs = fitting.map(({ send, recv }) => [send, recv]);
-  const messages = [...pairs, ...kept.map((end) => [end])];
-  const transfers: Transfer[] = fitting.map(({ send, recv, sendBatch, recvBatch }) => ({
-    send: send.call,
-    recv: recv.call,
-    sendNumber: send.op.call,
-    recvNumber: recv.op.call,
-    sendBatch,
-    recvBatch,
-  }));
+  const messages: (readonly TransferPosting[])[] = fitting.map(({ ends }) => ends);
+  for (const end of kept) messages.push([end]);
   const cache = fitting.length === 0 ? matchedCall(state, kept) : undefined;
   const repeat = cache?.repeat;
   if (repeat !== undefined) {
     const number = kept[0]?.op.call ?? -1;
     const submit = (completion: Completion): void => repeat.submit(number, completion);
-    return attempt(state, kept, () => enqueue(state, kept, submit));
+    return attempt(state, messages, () => enqueue(state, kept, submit));
   }
-  const work = { comm: state.comm, transfers, remote: kept, ...(cache && { cache }) };
+  const work = { comm, transfers: fitting, remote: kept, ...(cache && { cache }) };
   return attempt(
     state,
-    messages.flat(),
+    messages,
     () => submitWork(state, work, messages),
     () => settle(state, messages),
   );
@@ -158,7 +152,7 @@ function pairError(
 ): ((posting: Posting) => CommError) | undefined {
   const fault = transferMismatch(comm, pair) ?? releasedPairError(comm, pair);
   if (fault !== undefined) return fault;
-  const written = session.observer?.findWrite([pair.send.call, pair.recv.call]);
+  const written = session.observer?.findWrite([pair.send, pair.recv]);
   return written && writtenPairError(comm, written);
 }
 
@@ -187,9 +181,7 @@ function takePairs(
     for (const peer of batch.peers("recv")) takePairsBetween(batchOf(peer), batch, pairs);
   }
   // Messages of a rank are numbered in the order posted.
-  return pairs.sort(
-    (a, b) => a.sendBatch.rank - b.sendBatch.rank || a.send.op.call - b.send.op.call,
-  );
+  return pairs.sort((a, b) => a.send.rank - b.send.rank || a.sendNumber - b.sendNumber);
 }
 
 /** Takes the sends of one batch that match receives of the other. */
@@ -203,8 +195,16 @@ function takePairsBetween(
     const send = sendBatch.next("send", recvBatch.rank);
     const recv = recvBatch.next("recv", sendBatch.rank);
     if (send === undefined || recv === undefined) return;
-    sendBatch.close(send.op);
-    recvBatch.close(recv.op);
-    pairs.push({ send, recv, sendBatch, recvBatch });
+    sendBatch.close(send);
+    recvBatch.close(recv);
+    pairs.push({
+      send: send.call,
+      recv: recv.call,
+      sendNumber: send.op.call,
+      recvNumber: recv.op.call,
+      sendBatch,
+      recvBatch,
+      ends: [send, recv],
+    });
   }
 }

@@ -164,6 +164,8 @@ export interface TransferPosting extends Posting {
   readonly peer: number;
   /** Its place among the messages of the two ranks. The ledger assigns it where their processes are not the same. */
   number: number;
+  /** It is neither matched nor cancelled. */
+  isOpen: boolean;
 }
 
 /** The deadline of a call that was made at a virtual time; `undefined` for none. */
@@ -198,6 +200,7 @@ export function repeatedTransfers(
   return prepared.transfers.map((half, at) => ({
     ...repeatedPosting(half, op, timeoutMs),
     ...{ whole, direction: half.direction, peer: half.peer, number: numbers[at] as number },
+    isOpen: true,
   }));
 }
 

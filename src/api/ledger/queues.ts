@@ -4,7 +4,7 @@
  * A stream holds collective calls, shared by all ranks with the same call number, and batches of messages. The calls of other
  * communicators of the rank are in it as well.
  */
-import type { CommInfo } from "../backend.ts";
+import type { CommInfo, Transfer } from "../backend.ts";
 import { memoryOf } from "../buffer.ts";
 import type { Memory } from "../memory.ts";
 import type { Operation } from "../op.ts";
@@ -12,9 +12,8 @@ import type { Posting, TransferPosting } from "./posting.ts";
 import { Fifo, type StreamEntry, type Streams } from "./streams.ts";
 
 /** A send and the matching receive. */
-export interface MatchedPair {
-  readonly send: TransferPosting;
-  readonly recv: TransferPosting;
+export interface MatchedPair extends Transfer {
+  readonly ends: readonly [send: TransferPosting, recv: TransferPosting];
   readonly sendBatch: MessageBatch;
   readonly recvBatch: MessageBatch;
 }
@@ -26,14 +25,16 @@ export class MessageBatch implements StreamEntry {
   readonly comm: CommInfo;
   readonly rank: number;
   readonly transfers: readonly TransferPosting[];
-  /** Transfers that are not matched, in the order posted. */
-  readonly #open = new Map<Operation, TransferPosting>();
+  /** Number of transfers that are open. */
+  #openCount: number;
   /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
   readonly #queues = {
     send: new Map<number, Fifo<TransferPosting>>(),
     recv: new Map<number, Fifo<TransferPosting>>(),
   };
   #hostMemories: ReadonlySet<Memory> | undefined;
+  /** Made at the first cancellation. */
+  #byOp: ReadonlyMap<Operation, TransferPosting> | undefined;
   serial = 0;
   isOver = false;
   matched: Set<MessageBatch> | undefined;
@@ -42,8 +43,8 @@ export class MessageBatch implements StreamEntry {
     this.comm = comm;
     this.rank = rank;
     this.transfers = transfers;
+    this.#openCount = transfers.length;
     for (const transfer of transfers) {
-      this.#open.set(transfer.op, transfer);
       const queues = this.#queues[transfer.direction];
       let queue = queues.get(transfer.peer);
       if (queue === undefined) {
@@ -54,14 +55,14 @@ export class MessageBatch implements StreamEntry {
     }
   }
 
-  /** Transfers that are not matched. */
+  /** Transfers that are open, in the order posted. */
   get open(): readonly TransferPosting[] {
-    return [...this.#open.values()];
+    return this.transfers.filter(({ isOpen }) => isOpen);
   }
 
   /** True when none is open. */
   get isDone(): boolean {
-    return this.#open.size === 0;
+    return this.#openCount === 0;
   }
 
   /** The caller's own host memory that it uses. */
@@ -78,14 +79,14 @@ export class MessageBatch implements StreamEntry {
   /** The oldest open send to a peer, or receive from it. */
   next(direction: Direction, peer: number): TransferPosting | undefined {
     const queue = this.#queues[direction].get(peer);
-    while (queue?.first !== undefined && !this.#open.has(queue.first.op)) queue.shift();
+    while (queue?.first?.isOpen === false) queue.shift();
     return queue?.first;
   }
 
   /** Number of its open sends to a peer, or receives from it. A cancelled one matches nothing. */
   openCount(direction: Direction, peer: number): number {
     const transfers = this.#queues[direction].get(peer)?.items() ?? [];
-    return transfers.filter(({ op }) => op.pending && this.#open.has(op)).length;
+    return transfers.filter(({ op, isOpen }) => op.pending && isOpen).length;
   }
 
   /** Notes a batch with other ends of its messages. */
@@ -94,14 +95,26 @@ export class MessageBatch implements StreamEntry {
     this.matched.add(other);
   }
 
-  /** A transfer is no longer open: it was matched or cancelled. False where it was not open. */
-  close(op: Operation): boolean {
-    return this.#open.delete(op);
+  /** An open transfer of it was matched or cancelled. */
+  close(transfer: TransferPosting): void {
+    transfer.isOpen = false;
+    this.#openCount--;
+  }
+
+  /** Closes the transfer of an operation; false where it has none that is open. */
+  closeOf(op: Operation): boolean {
+    this.#byOp ??= new Map(this.transfers.map((transfer) => [transfer.op, transfer]));
+    const transfer = this.#byOp.get(op);
+    if (transfer?.isOpen !== true) return false;
+    this.close(transfer);
+    return true;
   }
 
   /** Closes those that have settled. */
   closeSettled(): void {
-    for (const op of this.#open.keys()) if (!op.pending) this.#open.delete(op);
+    for (const transfer of this.transfers) {
+      if (transfer.isOpen && !transfer.op.pending) this.close(transfer);
+    }
   }
 }
 
@@ -284,6 +297,11 @@ export class RankQueues {
         else users.add(batch);
       }
     }
+  }
+
+  /** True where compared batches at the heads of their streams use host memory. */
+  get useHostMemory(): boolean {
+    return this.#hostUsers.size > 0;
   }
 
   /** The compared batches at the head of their streams that use host memory, where several do. */

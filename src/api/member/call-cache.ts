@@ -5,7 +5,7 @@
  * counts and offsets are compared with their earlier values. Besides, only a disposal of the buffers can invalidate the call,
  * and is checked again.
  */
-import type { VirtualClock } from "../backend.ts";
+import type { RankCall, VirtualClock } from "../backend.ts";
 import {
   type Allocation,
   allocationOf,
@@ -85,6 +85,8 @@ export interface CollectedCall {
   readonly cached?: CachedCall | undefined;
   /** Virtual time of the call; deadlines count from it. */
   readonly calledAtPs: number;
+  /** The call of messages, once it is created to be posted. */
+  call: RankCall | undefined;
 }
 
 const messages = ["send", "recv", "sendRecv"] as const;

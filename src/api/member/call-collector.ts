@@ -69,6 +69,7 @@ export class CallCollector {
 
   /** All calls, in program order. */
   get calls(): readonly CollectedCall[] {
+    if (this.#action !== "capture") return this.#grouped;
     return this.#steps.flatMap((step) => (isWork(step) ? [] : step));
   }
 }
@@ -153,14 +154,16 @@ function assertSynchronous(action: string, returned: unknown, facts: Caller): vo
 
 // Operations of several calls.
 
+/** A part of an operation. */
+interface Part {
+  readonly op: Operation;
+}
+
 /**
- * Submits `whole` once all parts are submitted, and settles it once all are settled: with their first error, or with `result`.
+ * Makes operations the parts of `whole`. It is submitted once all of them are, and settles once all are settled: with their first
+ * error, or with `result`.
  */
-export function completeTogether(
-  whole: Operation,
-  parts: readonly Operation[],
-  result: unknown,
-): void {
+export function completeTogether(whole: Operation, parts: readonly Part[], result: unknown): void {
   let waiting = parts.length;
   let open = parts.length;
   let failure: { readonly error: unknown } | undefined;
@@ -182,9 +185,10 @@ export function completeTogether(
     open--;
     if (open === 0) settle();
   };
-  for (const part of parts) {
-    part.whenSubmitted(submitted);
-    part.whenFinal(final);
+  for (const { op } of parts) {
+    op.partOf(whole);
+    op.whenSubmitted(submitted);
+    op.whenFinal(final);
   }
 }
 
@@ -192,9 +196,9 @@ export function completeTogether(
 export function refuseTogether(
   poster: { refuse(op: Operation, error: unknown): void },
   whole: Operation,
-  parts: readonly Operation[],
+  parts: readonly Part[],
   error: unknown,
 ): void {
   poster.refuse(whole, error);
-  for (const part of parts) failOp(part, error);
+  for (const { op } of parts) failOp(op, error);
 }

@@ -39,19 +39,14 @@ export function postGroup(poster: Poster, callback: () => void): Operation<void>
     calls = poster.collect("group", callback).calls;
     assertNoExchange(poster, "group", calls);
     assertApart(poster, calls);
-    completeTogether(
-      whole,
-      calls.map(({ op }) => op.partOf(whole)),
-      undefined,
-    );
+    completeTogether(whole, calls, undefined);
     if (!poster.collector)
       publishGroup(poster.facts, whole, calls.length, () => firstNumber(poster, calls));
     poster.postTogether(calls);
   } catch (error) {
-    const parts = calls.map(({ op }) => op);
-    if (poster.collector === undefined) refuseTogether(poster, whole, parts, error);
+    if (poster.collector === undefined) refuseTogether(poster, whole, calls, error);
     else {
-      for (const part of parts) failOp(part, error);
+      for (const { op } of calls) failOp(op, error);
       throw error;
     }
   }
@@ -366,7 +361,7 @@ class RecordedGraph extends Recording {
     const { poster } = this;
     assertOutside(poster);
     const whole = poster.createOp<void>();
-    const parts: Operation[] = [];
+    const parts: CollectedCall[] = [];
     try {
       poster.assertOpen("replay");
       const options = poster.check.options(poster.check.given("replay", given));
@@ -376,9 +371,9 @@ class RecordedGraph extends Recording {
       const steps = this.#steps.map((step): Step => {
         if (isWork(step)) return step;
         return step.map((call) => {
-          const op = poster.createOp().partOf(whole);
-          parts.push(op);
-          return { ...call, options, op, calledAtPs };
+          const part = { ...call, options, op: poster.createOp(), calledAtPs };
+          parts.push(part);
+          return part;
         });
       });
       completeTogether(whole, parts, undefined);
@@ -388,7 +383,7 @@ class RecordedGraph extends Recording {
       }
     } catch (error) {
       // Those that were posted go on.
-      const unposted = parts.filter(({ call }) => call < 0);
+      const unposted = parts.filter(({ op }) => op.call < 0);
       refuseTogether(poster, whole, unposted, error);
     }
     return whole;

@@ -51,9 +51,7 @@ type Prepare<A, T> = (
 ) => Prepared<T> | PreparedTransfer<T>;
 
 /** Sends and receives that were made as one call. */
-interface CollectedMessage extends PostedMessage {
-  readonly collected: CollectedCall;
-}
+type CollectedMessage = CollectedCall & PostedMessage;
 
 /** The way of one rank's calls to the ledger. */
 export class Poster {
@@ -127,17 +125,26 @@ export class Poster {
       const read = isPlain ? args && { ...args } : this.check.given(collective, args);
       const known = kept ?? this.cache.lookup(collective, read);
       const isSame = isPlain && known !== undefined && this.cache.isPlain(known, read);
-      const given = isSame || !isPlain ? read : this.check.given(collective, read);
-      const options = isSame ? undefined : this.check.options(given);
+      if (isPlain && !isSame) this.check.names(collective, read);
+      const options = isSame ? undefined : this.check.options(read);
       const isAlone = this.collector === undefined && options?.signal === undefined;
       if (known && isAlone && this.cache.post(known, op, options?.timeoutMs)) return op;
       const prepared =
-        known?.prepared ?? this.#prepared(collective, given, prepare as Prepare<A, T>);
+        known?.prepared ?? this.#prepared(collective, read, prepare as Prepare<A, T>);
       this.assertNotCancelled(collective, options);
-      const call = { collective, prepared, options, op, cached: known, calledAtPs: this.nowPs };
-      if (this.collector !== undefined) this.collector.addCall(call);
-      else if ("transfers" in prepared) this.submit([call]);
-      else this.#submitOne(call, prepared);
+      const { nowPs: calledAtPs } = this;
+      const made = {
+        collective,
+        prepared,
+        options,
+        op,
+        cached: known,
+        calledAtPs,
+        call: undefined,
+      };
+      if (this.collector !== undefined) this.collector.addCall(made);
+      else if ("transfers" in prepared) this.submit([made]);
+      else this.#submitOne(made, prepared);
     } catch (error) {
       if (this.collector) throw error;
       this.refuse(op, error);
@@ -227,16 +234,16 @@ export class Poster {
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
   submit(calls: readonly CollectedCall[]): void {
     const messages: CollectedMessage[] = [];
-    for (const { collective, options } of calls) this.assertNotCancelled(collective, options);
+    for (const { collective, options } of calls) {
+      if (options !== undefined) this.assertNotCancelled(collective, options);
+    }
     if (this.#repeatMessages(calls)) return;
     for (const collected of calls) {
-      const { collective, prepared, op } = collected;
-      if (!("transfers" in prepared)) {
-        if (!this.cache.postCollected(collected)) this.#submitOne(collected, prepared);
-        continue;
-      }
-      const call = this.#createCall(collective, prepared.call);
-      messages.push({ call, op, prepared, collected });
+      const { collective, prepared } = collected;
+      if ("transfers" in prepared) {
+        collected.call = this.#createCall(collective, prepared.call);
+        messages.push(collected as CollectedMessage);
+      } else if (!this.cache.postCollected(collected)) this.#submitOne(collected, prepared);
     }
     if (messages.length > 0) this.#submitMessages(messages);
   }
@@ -354,10 +361,9 @@ export class Poster {
     }
     const parts = transfers.map((half) => {
       const call = rankCall(half.direction, whole.rank, half.call, whole.postedAtPs);
-      const part = this.createOp().halfOf(op);
-      added.push(this.#transferPosting(message, call, half, part));
-      return part;
+      return this.#transferPosting(message, call, half, this.createOp().halfOf(op));
     });
+    added.push(...parts);
     completeTogether(op, parts, result);
   }
 
@@ -367,9 +373,9 @@ export class Poster {
     prepared: PreparedHalf,
     op: Operation,
   ): TransferPosting {
-    const { collective, options, calledAtPs } = whole.collected;
+    const { collective, options, calledAtPs } = whole;
     const { direction, peer } = prepared;
-    const deadlinePs = this.#deadlineOf(whole.collected);
+    const deadlinePs = this.#deadlineOf(whole);
     const cancellable = options?.signal !== undefined;
     observeForSession(this.#session, this.#ledger.comm, call, op);
     if (options?.signal !== undefined)
@@ -386,6 +392,7 @@ export class Poster {
       direction,
       peer,
       number,
+      isOpen: true,
     };
   }
 

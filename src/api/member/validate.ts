@@ -202,9 +202,11 @@ export class Validator {
     );
   }
 
-  /** Refuses names that the call does not take: they would be ignored in silence. */
-  #assertNames(args: object): void {
-    const names = argumentNames[this.#collective];
+  /** Refuses names of arguments that the call does not take: they would be ignored in silence. */
+  names(collective: CollectiveName, args: object | undefined): void {
+    if (args === undefined) return;
+    this.begin(collective, args);
+    const names = argumentNames[collective];
     for (const name in args) {
       if (Object.hasOwn(names, name)) continue;
       const { needed, hint } = inPlaceOf(name, this.#collective);
@@ -302,8 +304,7 @@ export class Validator {
       }
     }
     // Comes behind the reads, which may make other calls.
-    this.begin(collective, given);
-    this.#assertNames(args);
+    this.names(collective, args);
     return given;
   }
 

@@ -277,9 +277,19 @@ export class SimSession implements Session {
 
   #exchange({ comm, transfers }: Exchange): void | Promise<void> {
     const { trace } = this;
+    // Most messages are like the one before.
+    let last: Transfer | undefined;
+    let time: MessageTime | undefined;
+    const timeOf = (transfer: Transfer): MessageTime => {
+      if (time === undefined || last === undefined || !areAlike(transfer, last)) {
+        time = this.#messageOf(comm, transfer);
+      }
+      last = transfer;
+      return time;
+    };
     predictTransfers(
       transfers,
-      (transfer) => this.#messageOf(comm, transfer),
+      timeOf,
       (rank, batch) => this.#streams.join(comm, rank, batch),
       trace && ((transfer, times, began) => trace.transfer(comm, transfer, times, began)),
     );
@@ -326,6 +336,13 @@ export class SimSession implements Session {
     if (trace === undefined || !trace.hasMessages) times.predict(set.calls);
     else times.predictMessages(set.calls, (event) => trace.message(set, event));
   }
+}
+
+/** Two messages take the same time. */
+function areAlike(a: Transfer, b: Transfer): boolean {
+  const isOwn = a.send.rank === a.recv.rank;
+  if (isOwn !== (b.send.rank === b.recv.rank)) return false;
+  return a.send.count === b.send.count && a.send.dtype === b.send.dtype;
 }
 
 function executeAll(

@@ -42,10 +42,15 @@ export function predictTransfers(
   joined: Joined,
   onTransfer?: (transfer: Transfer, times: TransferTimes, began: TransferStarts) => void,
 ): void {
+  // Messages of one batch mostly follow each other.
+  let last: Transfer | undefined;
+  let sender: ConcurrentCalls;
+  let receiver: ConcurrentCalls;
   const ready = transfers.map((transfer) => {
     const { send, recv, sendBatch, recvBatch } = transfer;
-    const sender = joined(send.rank, sendBatch);
-    const receiver = joined(recv.rank, recvBatch);
+    if (sendBatch !== last?.sendBatch) sender = joined(send.rank, sendBatch);
+    if (recvBatch !== last?.recvBatch) receiver = joined(recv.rank, recvBatch);
+    last = transfer;
     const sendPs = Math.max(send.finishedAtPs, sender.beganPs);
     const recvPs = Math.max(recv.finishedAtPs, receiver.beganPs);
     return { transfer, sender, receiver, sendPs, recvPs };
