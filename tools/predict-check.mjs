@@ -13,6 +13,7 @@ import {
   profileOrigin,
   unfittedMeasurements,
 } from "./times/measurements.mjs";
+import { messageResiduals, messagesFile } from "./times/messages.mjs";
 import { errorText, markdownTable } from "./times/report.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -90,6 +91,8 @@ const ownCalls = residualsOf(profile, unfittedMeasurements());
 const elsewhere = ["native", "twinccl"].map((peer) => {
   return residualsOf(profile, otherMeasurements(peer));
 });
+
+const messages = await messageResiduals();
 
 /** Rows of the tables: the measurements that each holds. */
 const isOrdinary = (each) => isDevice(each) && each.mode.memory !== "symmetric";
@@ -191,6 +194,26 @@ function otherTable() {
   );
 }
 
+function messageTable() {
+  const names = [...new Set(messages.map(({ measurement }) => measurement.name))];
+  const isSmall = ({ bytes }) => bytes < mebi;
+  const counts = [2, 3, 4];
+  const cell = (name, size, isOf) =>
+    errorText(of(messages, (each) => each.name === name && each.ranks === size && isOf(each)));
+  return markdownTable(
+    [
+      "messages, of no fit",
+      ...counts.map((size) => `${size} x H100, to 768 KiB`),
+      ...counts.map((size) => `${size} x H100, from 1 MiB`),
+    ],
+    names.map((name) => [
+      name,
+      ...counts.map((size) => cell(name, size, isSmall)),
+      ...counts.map((size) => cell(name, size, (each) => !isSmall(each))),
+    ]),
+  );
+}
+
 function sizeTable() {
   return markdownTable(
     [
@@ -218,12 +241,14 @@ fitted. *Between*: every fourth size was left out of the fit, and predicted by i
 8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table is another machine,
-four H100 with NCCL 2.28.9 (\`${otherFile}\`), of which nothing was fitted.
+four H100 with NCCL 2.28.9 (\`${otherFile}\`), of which nothing was fitted, and the fourth one its messages in recordings (\`${messagesFile}\`), 1 KiB to
+256 MiB, by the simulation's virtual time of the same programs; of it comes \`oneWayGain\` alone.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}
 ${modeTable()}
 ${otherTable()}
+${messageTable()}
 ${sizeTable()}
 ${end}`;
 }

@@ -23,6 +23,7 @@ export type {
   PeerBarrier,
   PeerProcesses,
   PlanCache,
+  PostedMessages,
   Probe,
   QueueingSession,
   RankCall,

@@ -427,10 +427,14 @@ export interface Transfer {
   /** Numbers of the two calls, each among the messages of its rank. */
   readonly sendNumber: number;
   readonly recvNumber: number;
-  /** Stands for what the sender posted together with this, in one call or group: all of it may be under way at once. */
-  readonly sendBatch: object;
-  /** The same for the receiver. */
-  readonly recvBatch: object;
+  /** All that the sender posted together with this, and the receiver; one object for all messages of it. */
+  readonly sendBatch: PostedMessages;
+  readonly recvBatch: PostedMessages;
+}
+
+/** The sends and receives that a rank posted together, in one call or group: all of them may be under way at once. */
+export interface PostedMessages {
+  readonly transfers: readonly { readonly direction: "send" | "recv"; readonly peer: number }[];
 }
 
 /** A send or a receive with its other end in another process. */

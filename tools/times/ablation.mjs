@@ -22,6 +22,7 @@ const rows = [
   ["registered all-gather: `passRate`", free, ["registered.passRate"]],
   ["registered broadcast: `chunkRate`", free, ["registered.chunkRate"]],
   ["messages: `firstRate`", free, ["exchange.firstRate"]],
+  ["messages: `lowRate`", free, ["exchange.lowRate"]],
   ["messages: `channelUs`", none, ["exchange.channelUs"]],
   ["messages: `messageRate`", free, ["exchange.messageRate"]],
   ["messages: `portRate`", free, ["exchange.portRate"]],

@@ -75,6 +75,7 @@ export {
   type MeasuredCollective,
   type MeasuredRange,
   type Measurement,
+  type MessageKind,
   type ModelNumbers,
   machineProfiles,
   messageTimes,

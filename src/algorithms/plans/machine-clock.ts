@@ -8,6 +8,7 @@ import {
   exchangeChannels,
   extrapolationOf,
   type MachineProfile,
+  type MessageKind,
   messageTimes,
   type NcclPlan,
   type TimedCall,
@@ -32,8 +33,12 @@ export class MachineClock {
   /** The reason why times are extrapolated whatever the call; `undefined` without one. */
   readonly #unusual: string | undefined;
   readonly #planOf: (question: PlanQuestion) => NcclPlan | undefined;
-  /** The times of messages by their bytes, for each number of ranks: to others, and to the rank itself. */
-  readonly #known: Map<number, MessageTime>[] = [];
+  /** The times of messages by their bytes, for each kind and number of ranks. */
+  readonly #known = {
+    own: [] as Map<number, MessageTime>[],
+    "both ways": [] as Map<number, MessageTime>[],
+    "one way": [] as Map<number, MessageTime>[],
+  };
 
   /**
    * `planOf` gives NCCL's plan of a call where NCCL has one. `unusual` is the reason why no such plan was measured, if there is
@@ -51,15 +56,15 @@ export class MachineClock {
     this.messages = { latencyPs: Math.round(startUs * 1e6), gigabytesPerSecond: portRate };
   }
 
-  /** The time of a message: alone it is that of a `sendRecv` of the same bytes. */
-  message(bytes: number, ranks: number, isOwn: boolean): MessageTime {
-    const at = 2 * ranks + Number(isOwn);
-    const known = this.#known[at] ?? new Map<number, MessageTime>();
-    this.#known[at] = known;
+  /** The time of a message: alone, and both ways, it is that of a `sendRecv` of the same bytes. */
+  message(bytes: number, ranks: number, kind: MessageKind): MessageTime {
+    const byRanks = this.#known[kind];
+    const known = byRanks[ranks] ?? new Map<number, MessageTime>();
+    byRanks[ranks] = known;
     const earlier = known.get(bytes);
     if (earlier !== undefined) return earlier;
     if (known.size === mostKnown) known.clear();
-    const found = this.#messageOf(timedMessage(bytes, ranks, isOwn));
+    const found = this.#messageOf(timedMessage(bytes, ranks, kind));
     known.set(bytes, found);
     return found;
   }

@@ -11,7 +11,7 @@ import {
 import type { Cost } from "../algorithm.ts";
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
-import type { CallChoice, PlanFolds } from "../nccl/index.ts";
+import type { CallChoice, MessageKind, PlanFolds } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
 import type { Link } from "../timing.ts";
 
@@ -99,7 +99,7 @@ export interface Planner {
   /** A link on which the catalogue's messages take about as long as sends; `undefined` where the machine was not measured. */
   readonly messages: Link | undefined;
   /** The time of a message on a communicator of `ranks`; `undefined` where the machine was not measured. */
-  message(bytes: number, ranks: number, isOwn: boolean): MessageTime | undefined;
+  message(bytes: number, ranks: number, kind: MessageKind): MessageTime | undefined;
   /** The predicted time of a call on that machine, from the last rank's arrival on; `undefined` for no such machine. */
   time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined;
   /** The plan of a call. */

@@ -31,6 +31,7 @@ import {
   libraryNames,
   libraryOf,
   type MachineProfile,
+  type MessageKind,
   machineOf,
   machineProfiles,
   type NcclPin,
@@ -207,8 +208,8 @@ class WorldPlanner implements Planner {
     return this.#clock?.messages;
   }
 
-  message(bytes: number, ranks: number, isOwn: boolean): MessageTime | undefined {
-    return this.#clock?.message(bytes, ranks, isOwn);
+  message(bytes: number, ranks: number, kind: MessageKind): MessageTime | undefined {
+    return this.#clock?.message(bytes, ranks, kind);
   }
 
   time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined {

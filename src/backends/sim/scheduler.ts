@@ -9,6 +9,7 @@ import { EventQueue } from "../../algorithms/engine/event-queue.ts";
 import type {
   CallSet,
   CommInfo,
+  PostedMessages,
   RankCall,
   Schedule,
   Scheduler,
@@ -78,13 +79,17 @@ export class Streams {
   }
 
   /** Joins the rank's current batch of sends and receives, or begins one. */
-  join(comm: CommInfo, rank: number, batch: object): ConcurrentCalls {
+  join(comm: CommInfo, rank: number, batch: PostedMessages): ConcurrentCalls {
     const stream = this.#of(comm)[rank] as Stream;
     if (stream.batch !== batch || stream.together === undefined) {
       stream.batch = batch;
       const [sendPort, recvPort] = [new Port(), new Port()];
       const none = { channels: 0, endsTo: new Map<number, number>() };
-      stream.together = { beganPs: stream.freePs, sendPort, recvPort, ...none };
+      const peers = { sendsTo: new Set<number>(), recvsFrom: new Set<number>() };
+      for (const { direction, peer } of batch.transfers) {
+        (direction === "send" ? peers.sendsTo : peers.recvsFrom).add(peer);
+      }
+      stream.together = { beganPs: stream.freePs, sendPort, recvPort, ...none, ...peers };
     }
     return stream.together;
   }

@@ -7,6 +7,7 @@ import {
   type LinkModel,
   linkModel,
   linkOf,
+  type MessageKind,
   type MessageTime,
   namesOf,
   type Plan,
@@ -279,16 +280,24 @@ export class SimSession implements Session {
     const { trace } = this;
     // Most messages are like the one before.
     let last: Transfer | undefined;
+    let lastKind: MessageKind | undefined;
     let time: MessageTime | undefined;
-    const timeOf = (transfer: Transfer): MessageTime => {
-      if (time === undefined || last === undefined || !areAlike(transfer, last)) {
-        time = this.#messageOf(comm, transfer);
+    const timeOf = (transfer: Transfer, kind: MessageKind): MessageTime => {
+      if (
+        time === undefined ||
+        last === undefined ||
+        kind !== lastKind ||
+        !areAlike(transfer, last)
+      ) {
+        time = this.#messageOf(comm, transfer, kind);
       }
       last = transfer;
+      lastKind = kind;
       return time;
     };
     predictTransfers(
       transfers,
+      comm.ranks.length,
       timeOf,
       (rank, batch) => this.#streams.join(comm, rank, batch),
       trace && ((transfer, times, began) => trace.transfer(comm, transfer, times, began)),
@@ -300,12 +309,11 @@ export class SimSession implements Session {
   }
 
   /** The time of a message: as `sendRecv` takes on the planner's machine, else on the link. */
-  #messageOf({ ranks }: CommInfo, { send, recv }: Transfer): MessageTime {
+  #messageOf({ ranks }: CommInfo, { send }: Transfer, kind: MessageKind): MessageTime {
     const { link, planner } = this.#settings;
     const width = send.dtype === undefined ? 0 : bytesOf(send.dtype);
-    const isOwn = send.rank === recv.rank;
     const time =
-      link === undefined ? planner.message(send.count * width, ranks.length, isOwn) : undefined;
+      link === undefined ? planner.message(send.count * width, ranks.length, kind) : undefined;
     if (time !== undefined) return time;
     const model = this.#models.get(width) ?? linkModel(link ?? linkOf(), width);
     this.#models.set(width, model);
@@ -338,10 +346,8 @@ export class SimSession implements Session {
   }
 }
 
-/** Two messages take the same time. */
+/** Two messages of one kind take the same time. */
 function areAlike(a: Transfer, b: Transfer): boolean {
-  const isOwn = a.send.rank === a.recv.rank;
-  if (isOwn !== (b.send.rank === b.recv.rank)) return false;
   return a.send.count === b.send.count && a.send.dtype === b.send.dtype;
 }
 

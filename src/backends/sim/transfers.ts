@@ -1,6 +1,6 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
-import type { FusedPlan, LinkModel, MessageTime } from "../../algorithms/index.ts";
-import { memoryOf, type Transfer } from "../../api/backend-entry.ts";
+import type { FusedPlan, LinkModel, MessageKind, MessageTime } from "../../algorithms/index.ts";
+import { memoryOf, type PostedMessages, type Transfer } from "../../api/backend-entry.ts";
 import type { DeviceBuffer } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
 import type { BoundBuffer, BoundCall } from "./executor.ts";
@@ -12,6 +12,8 @@ export interface ConcurrentCalls {
   readonly beganPs: number;
   readonly sendPort: Port;
   readonly recvPort: Port;
+  readonly sendsTo: ReadonlySet<number>;
+  readonly recvsFrom: ReadonlySet<number>;
   /** Channels of the messages that the rank sends. */
   channels: number;
   /** On a measured machine the end of the last message to each rank, in picoseconds. */
@@ -19,7 +21,7 @@ export interface ConcurrentCalls {
 }
 
 /** The sends and receives that each side of a transfer belongs to. */
-export type Joined = (rank: number, batch: object) => ConcurrentCalls;
+export type Joined = (rank: number, batch: PostedMessages) => ConcurrentCalls;
 
 /** A message on a link has nothing before it moves. */
 const noStart = (): number => 0;
@@ -38,7 +40,8 @@ export function linkMessage({ latency, occupancy }: LinkModel, count: number): M
  */
 export function predictTransfers(
   transfers: readonly Transfer[],
-  timeOf: (transfer: Transfer) => MessageTime,
+  ranks: number,
+  timeOf: (transfer: Transfer, kind: MessageKind) => MessageTime,
   joined: Joined,
   onTransfer?: (transfer: Transfer, times: TransferTimes, began: TransferStarts) => void,
 ): void {
@@ -58,7 +61,7 @@ export function predictTransfers(
   ready.sort((a, b) => Math.max(a.sendPs, a.recvPs) - Math.max(b.sendPs, b.recvPs));
   for (const { transfer, sender, receiver, sendPs, recvPs } of ready) {
     const { send, recv } = transfer;
-    const time = timeOf(transfer);
+    const time = timeOf(transfer, kindOf(transfer, sender, receiver, ranks));
     const { latencyPs, occupancyPs } = time;
     const isMeasured = latencyPs === undefined;
     const earlierPs = isMeasured ? sender.endsTo.get(recv.rank) : undefined;
@@ -82,6 +85,20 @@ export function predictTransfers(
     recv.finishedAtPs = recvEnd;
     onTransfer?.(transfer, { sendStart, sendEnd, recvStart, recvEnd }, { sendPs, recvPs });
   }
+}
+
+/** Messages share channels where their ranks are the same distance apart. */
+function kindOf(
+  { send, recv }: Transfer,
+  sender: ConcurrentCalls,
+  receiver: ConcurrentCalls,
+  ranks: number,
+): MessageKind {
+  if (send.rank === recv.rank) return "own";
+  const distance = recv.rank - send.rank;
+  const before = (send.rank - distance + ranks) % ranks;
+  const behind = (recv.rank + distance + ranks) % ranks;
+  return sender.recvsFrom.has(before) || receiver.sendsTo.has(behind) ? "both ways" : "one way";
 }
 
 /** All transfers as one bound call of bytes: copy i moves the only chunk of input i to output i. */

@@ -44,9 +44,18 @@ export interface SymmetricCall {
   readonly singleBytes: number;
 }
 
+/**
+ * The use of a channel by a rank: it only copies its own block, only sends or only receives, or does both. For a message, the use
+ * of its channels at its ends: both ways in a `sendRecv` of all ranks.
+ */
+export type MessageKind = "own" | "one way" | "both ways";
+
 /** Bytes that one channel carries one after another in one direction on one rank. */
 export interface ChannelLoad {
-  /** Bytes that move in packs of 16 bytes, and those that move byte by byte. The first bytes of each part are left out. */
+  readonly kind: MessageKind;
+  /** Bytes of messages over LL. */
+  readonly lowBytes: number;
+  /** Bytes over Simple that move in packs of 16 bytes, and those that move byte by byte. */
   readonly packedBytes: number;
   readonly singleBytes: number;
   /** Bytes of the last slice, which the quicker end of a message still moves when the slower one is done. */
@@ -63,6 +72,8 @@ export interface ExchangeCall {
   readonly allMessages: number;
   /** Channels in use on the busiest rank. */
   readonly channels: number;
+  /** True where a message to another rank goes over Simple. */
+  readonly hasSimple: boolean;
   /** Bytes of the largest part that one channel carries of a message. */
   readonly partBytes: number;
   /** Those channels of all ranks that no other one exceeds in everything. */

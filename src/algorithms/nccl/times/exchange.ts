@@ -4,17 +4,20 @@
  * Every rank meets its peers in rounds, and every round has a first channel of its own. A message takes as many channels from there
  * as all peers can have at once, and more where it is large: then it shares those of other rounds.
  */
-import { type ChannelLoad, type ExchangeCall, packBytes } from "./call.ts";
+import { type ChannelLoad, type ExchangeCall, type MessageKind, packBytes } from "./call.ts";
 
 /** Channels of sends and receives. */
 export const exchangeChannels = 32;
 
-/** Bytes of a message up to which one channel carries it, and bytes of a part up to which it gets no more channels. */
-const firstPart = 65_536;
+/** Bytes of a message up to which it goes over LL: 16 KiB for each channel. */
+const mostLow = 16_384 * exchangeChannels;
+
+/** Bytes for which a message gets a channel, by protocol: an eighth of a step. Over Simple, parts above `mostPart` get further ones. */
+const firstPart = { LL: 8192, Simple: 65_536 } as const;
 const mostPart = 16_777_216;
 
-/** Bytes of a part that cost no more than its start. */
-const freeBytes = 65_536;
+/** Parts end at multiples of this. */
+const partGrain = 4096;
 
 /** Bytes of a slice: a receiver copies one from its channel's buffer while the sender fills the next. */
 const sliceBytes = 131_072;
@@ -25,6 +28,7 @@ type Traffic = readonly (readonly number[])[];
 /** A part of a message on its channel. */
 interface Part {
   readonly bytes: number;
+  readonly isLow: boolean;
   readonly isOwn: boolean;
   /** True where the address is a multiple of 16. */
   readonly isSendAligned: boolean;
@@ -43,20 +47,23 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
   const offsets = offsetsOf(ranks, bytesOf);
   const messages = new Array<number>(ranks).fill(0);
   let partBytes = 0;
+  let hasSimple = false;
   shifts(ranks).forEach((shift, round) => {
     for (let from = 0; from < ranks; from++) {
       const to = (from + shift) % ranks;
       const bytes = bytesOf(from, to);
       if (bytes === 0) continue;
       messages[from] = (messages[from] as number) + 1;
-      const parts = partsOf(bytes, ranks);
+      const parts = partsOf(bytes, ranks, from === to);
       const part: Part = {
-        bytes: bytes / parts,
+        bytes: partBytesOf(bytes, parts),
+        isLow: isLow(bytes, from === to),
         isOwn: from === to,
         isSendAligned: sameBlock || (offsets.send[from]?.[to] as number) % packBytes === 0,
         isRecvAligned: (offsets.recv[from]?.[to] as number) % packBytes === 0,
       };
       partBytes = Math.max(partBytes, part.bytes);
+      if (!part.isLow && !part.isOwn) hasSimple = true;
       for (let i = 0; i < parts; i++) {
         const channel = (firstChannel(round) + i) % exchangeChannels;
         sends[from]?.[channel]?.push(part);
@@ -69,30 +76,42 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
   const used = sends.map((channels) => channels.filter((parts) => parts.length > 0).length);
   return {
     ...{ kind: "exchange", ranks, messages: Math.max(...messages), allMessages, partBytes },
-    channels: Math.max(...used),
-    loads: largestLoads([
-      ...sends.flat().map((parts) => loadOf(parts, (part) => part.isSendAligned)),
-      ...recvs.flat().map((parts) => loadOf(parts, (part) => part.isRecvAligned)),
-    ]),
+    ...{ hasSimple, channels: Math.max(...used) },
+    loads: largestLoads(
+      sends.flatMap((channels, rank) =>
+        channels.flatMap((sent, channel) => {
+          const received = recvs[rank]?.[channel] ?? [];
+          const kind = kindOf(sent, received);
+          return [
+            loadOf(sent, kind, (part) => part.isSendAligned),
+            loadOf(received, kind, (part) => part.isRecvAligned),
+          ];
+        }),
+      ),
+    ),
     ...portsOf(ranks, bytesOf),
   };
 }
 
-/** The facts of one message alone, on a communicator of `ranks`; `undefined` for no bytes. A rank may send to itself. */
+/** The facts of one message alone, on a communicator of `ranks`; `undefined` for no bytes. */
 export function timedMessage(
   bytes: number,
   ranks: number,
-  isOwn: boolean,
+  kind: MessageKind,
 ): ExchangeCall | undefined {
   if (bytes === 0) return undefined;
-  const channels = partsOf(bytes, ranks);
-  const partBytes = bytes / channels;
-  const part = { bytes: partBytes, isOwn, isSendAligned: true, isRecvAligned: true };
-  const loads = [loadOf([part], () => true)];
+  const isOwn = kind === "own";
+  const channels = partsOf(bytes, ranks, isOwn);
+  const partBytes = partBytesOf(bytes, channels);
+  const part = {
+    ...{ bytes: partBytes, isLow: isLow(bytes, isOwn), isOwn },
+    ...{ isSendAligned: true, isRecvAligned: true },
+  };
+  const loads = [loadOf([part], kind, () => true)];
   const linkBytes = isOwn ? 0 : bytes;
   return {
     ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes },
-    ...{ channels, loads, portBytes: 0, linkBytes },
+    ...{ hasSimple: !part.isLow && !isOwn, channels, loads, portBytes: 0, linkBytes },
   };
 }
 
@@ -122,12 +141,23 @@ function firstChannel(round: number): number {
   return channel;
 }
 
+/** True where a message goes over LL; one from a rank to itself is a copy. */
+function isLow(bytes: number, isOwn: boolean): boolean {
+  return !isOwn && bytes <= mostLow;
+}
+
 /** Channels that carry a message: fewer for a small one, and more for a large one, which then shares them. */
-function partsOf(bytes: number, ranks: number): number {
+function partsOf(bytes: number, ranks: number, isOwn: boolean): number {
   const shared = Math.max(1, exchangeChannels / 2 ** Math.ceil(Math.log2(ranks)));
-  let parts = Math.min(shared, Math.ceil(bytes / firstPart));
+  const least = firstPart[isLow(bytes, isOwn) ? "LL" : "Simple"];
+  let parts = Math.min(shared, Math.ceil(bytes / least));
   while (bytes / parts > mostPart && parts < exchangeChannels) parts *= 2;
   return parts;
+}
+
+/** Bytes of the parts of a message but the last: multiples of `partGrain`. */
+function partBytesOf(bytes: number, parts: number): number {
+  return Math.min(bytes, Math.ceil(bytes / parts / partGrain) * partGrain);
 }
 
 /** Offsets of the blocks in the senders' and the receivers' buffers, by sender and receiver. */
@@ -155,11 +185,18 @@ function offsetsOf(
 }
 
 /** The load of a channel in one direction; `isAligned` tells of this direction's address. A rank copies its own block alone. */
-function loadOf(parts: readonly Part[], isAligned: (part: Part) => boolean): ChannelLoad {
-  let [packedBytes, singleBytes, packedSlice, singleSlice] = [0, 0, 0, 0];
+function loadOf(
+  parts: readonly Part[],
+  kind: MessageKind,
+  isAligned: (part: Part) => boolean,
+): ChannelLoad {
+  let [lowBytes, packedBytes, singleBytes, packedSlice, singleSlice] = [0, 0, 0, 0, 0];
   for (const part of parts) {
-    const { isOwn, isSendAligned, isRecvAligned } = part;
-    const bytes = Math.max(0, part.bytes - freeBytes);
+    const { bytes, isOwn, isSendAligned, isRecvAligned } = part;
+    if (part.isLow) {
+      lowBytes += bytes;
+      continue;
+    }
     if (isOwn ? isSendAligned && isRecvAligned : isAligned(part)) packedBytes += bytes;
     else singleBytes += bytes;
     if (isOwn) continue;
@@ -167,8 +204,19 @@ function loadOf(parts: readonly Part[], isAligned: (part: Part) => boolean): Cha
     if (isSendAligned || isRecvAligned) packedSlice = Math.max(packedSlice, slice);
     else singleSlice = Math.max(singleSlice, slice);
   }
-  return { packedBytes, singleBytes, packedSlice, singleSlice };
+  return { kind, lowBytes, packedBytes, singleBytes, packedSlice, singleSlice };
 }
+
+/** The use of a channel by a rank. */
+function kindOf(sent: readonly Part[], received: readonly Part[]): MessageKind {
+  const isSending = sent.some(({ isOwn }) => !isOwn);
+  const isReceiving = received.length > 0;
+  if (isSending && isReceiving) return "both ways";
+  return isSending || isReceiving ? "one way" : "own";
+}
+
+/** From the quickest to the slowest. */
+const kinds: readonly MessageKind[] = ["own", "one way", "both ways"];
 
 /** The loads that no other one exceeds in everything. */
 function largestLoads(loads: readonly ChannelLoad[]): readonly ChannelLoad[] {
@@ -183,6 +231,8 @@ function largestLoads(loads: readonly ChannelLoad[]): readonly ChannelLoad[] {
 
 function covers(a: ChannelLoad, b: ChannelLoad): boolean {
   return (
+    kinds.indexOf(a.kind) >= kinds.indexOf(b.kind) &&
+    a.lowBytes >= b.lowBytes &&
     a.packedBytes >= b.packedBytes &&
     a.singleBytes >= b.singleBytes &&
     a.packedSlice >= b.packedSlice &&

@@ -179,9 +179,6 @@ function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): 
   return launched + further + (first + partBytes / hopRate) / thousand;
 }
 
-/** Bytes up to which a channel's part of a message goes over LL. */
-const lowPart = 16_384;
-
 /** Channels of a Ring: at its rate they carry all that a link does. */
 const linkChannels = 24;
 
@@ -202,18 +199,23 @@ function exchangeTimes(
   call: ExchangeCall,
   memory: CallMemory,
 ): ExchangeTimes {
-  const { partBytes, loads, portBytes, linkBytes } = call;
-  const { channelUs, firstRate, messageRate, portRate } = exchange;
+  const { partBytes, hasSimple, loads, portBytes, linkBytes } = call;
+  const { firstRate, lowRate, messageRate, portRate } = exchange;
+  const gains = { own: exchange.ownGain, "one way": exchange.oneWayGain, "both ways": 1 };
   // Messages are bytes, and half of a channel's threads send while the others receive.
   const singleRate = elementRate / 2;
-  const startUs = exchange.startUs + Math.min(partBytes, fullPass) / firstRate / thousand;
-  if (partBytes <= lowPart) return { startUs, channelUs: 0, movedUs: 0 };
+  const firstUs = Math.min(partBytes, fullPass) / firstRate / thousand;
+  const startUs = exchange.startUs + firstUs;
+  const channelUs = hasSimple ? exchange.channelUs : 0;
   const isDirect = memory === "registered";
   const linkRate = linkChannels * ring.Simple.hopRate;
-  let moved = Math.max(portBytes / portRate, linkBytes / linkRate);
-  for (const { packedBytes, singleBytes, packedSlice, singleSlice } of loads) {
-    const all = packedBytes / messageRate + singleBytes / singleRate;
-    const last = Math.max(packedSlice / messageRate, singleSlice / singleRate);
+  let moved = hasSimple ? Math.max(portBytes / portRate, linkBytes / linkRate) : 0;
+  for (const load of loads) {
+    const { kind, lowBytes, packedBytes, singleBytes, packedSlice, singleSlice } = load;
+    const gain = gains[kind];
+    const low = Math.max(0, lowBytes - fullPass) / lowRate;
+    const all = (low + packedBytes / messageRate + singleBytes / singleRate) / gain;
+    const last = Math.max(packedSlice / messageRate, singleSlice / singleRate) / gain;
     // A sender writes into registered memory itself, so that no receiver copies after it.
     moved = Math.max(moved, isDirect ? all : all + last);
   }

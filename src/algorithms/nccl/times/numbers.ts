@@ -105,12 +105,16 @@ export interface ModelNumbers {
   /** Sends and receives. */
   readonly exchange: {
     readonly startUs: number;
-    /** The first 4096 bytes of a channel. */
+    /** The first 4096 bytes of a channel, and the others over LL. */
     readonly firstRate: number;
+    readonly lowRate: number;
     /** Each further channel, over Simple. */
     readonly channelUs: number;
     /** One channel of a message. */
     readonly messageRate: number;
+    /** The gain of a channel on which a rank only sends or only receives, and of one on which it only copies its own block. */
+    readonly oneWayGain: number;
+    readonly ownGain: number;
     /** All messages that leave a rank, or reach it, where it has several peers. */
     readonly portRate: number;
   };

@@ -8,6 +8,7 @@ import {
   machineProfiles,
   timeOf,
 } from "../../../../src/algorithms/index.ts";
+import { callUs, type TimedCall, timedMessage } from "../../../../src/algorithms/nccl/index.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
 const machine = "8 x NVIDIA H200, NVSwitch, NCCL 2.28.9";
@@ -144,10 +145,13 @@ describe("virtual time on a measured machine", () => {
         },
         ranks,
       );
+      const alone = timedMessage(bytes, ranks, "one way") as TimedCall;
+      const aloneUs = callUs(profile.numbers, alone, { ...profile.mode, memory: "ordinary" });
+      expect(aloneUs).toBeLessThanOrEqual(us);
       const idle = new Array(ranks - 2).fill(0);
       expect(one.map((ns) => Math.round(ns ?? 0))).toEqual([
-        Math.round(1000 * us),
-        Math.round(1000 * us),
+        Math.round(1000 * aloneUs),
+        Math.round(1000 * aloneUs),
         ...idle,
       ]);
       const round = async (comm: Communicator): Promise<void> => {

@@ -9,7 +9,13 @@ import {
   type TimedQuestion,
   timeOf,
 } from "../../../../../src/algorithms/index.ts";
-import { timedExchange } from "../../../../../src/algorithms/nccl/times/exchange.ts";
+import {
+  callUs,
+  type MessageKind,
+  type TimedCall,
+  timedExchange,
+  timedMessage,
+} from "../../../../../src/algorithms/nccl/index.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
 
@@ -168,7 +174,7 @@ describe("misaligned blocks", () => {
     ];
     const single = (same: boolean): number[] | undefined =>
       timedExchange(traffic, same)?.loads.map(({ singleBytes }) => singleBytes);
-    expect(single(true)).toContain(2 ** 24 / 16 - 65_536);
+    expect(single(true)).toContain(2 ** 24 / 16);
     const shifted = [
       [4, 2 ** 24],
       [0, 0],
@@ -202,38 +208,73 @@ describe("messages of a group", () => {
   const large = 2 ** 24;
   /** Loads of a message from rank 0 to rank 1, behind so many bytes of the sender to itself. */
   const loads = (before: number) => timedExchange([[before, large], []])?.loads;
-  const part = large / 16 - 65_536;
+  const part = large / 16;
   const slice = 131_072;
 
   test("of whole packs move quickly, and end a slice later at the receiver", () => {
-    const quick = { packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 };
+    const facts = { kind: "one way", lowBytes: 0, singleBytes: 0, singleSlice: 0 };
+    const quick = { ...facts, packedBytes: part, packedSlice: slice };
     expect(loads(0)).toEqual([quick]);
     expect(loads(16)).toEqual([quick]);
   });
 
   test("move byte by byte at an end with an address between multiples of 16", () => {
+    const facts = { kind: "one way", lowBytes: 0 };
     expect(loads(4)).toEqual([
-      { packedBytes: 0, singleBytes: part, packedSlice: slice, singleSlice: 0 },
-      { packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 },
+      { ...facts, packedBytes: 0, singleBytes: part, packedSlice: slice, singleSlice: 0 },
+      { ...facts, packedBytes: part, singleBytes: 0, packedSlice: slice, singleSlice: 0 },
     ]);
     const both = timedExchange([[0, 4, 0], [], [4, large, 0]]);
-    expect(both?.loads[0]).toMatchObject({ packedBytes: 0, packedSlice: 0, singleSlice: slice });
+    const single = both?.loads.filter(({ singleBytes }) => singleBytes > 0);
+    expect(single).toMatchObject([{ packedBytes: 0, packedSlice: 0, singleSlice: slice }]);
   });
 
   test("a message takes as many channels as all peers can have at once, and more from 16 MiB a channel", () => {
     const to = (bytes: number): number | undefined =>
       timedExchange([[0, bytes, 0, 0], [], [], []])?.channels;
-    expect([1, 65_536, 65_537, 2 ** 20, 2 ** 27, 2 ** 28].map(to)).toEqual([1, 1, 2, 8, 8, 16]);
+    expect([1, 8192, 8193, 65_536, 2 ** 27, 2 ** 28].map(to)).toEqual([1, 1, 2, 8, 8, 16]);
+  });
+
+  test("a message goes over LL up to 512 KiB, and over Simple gets a channel for each 64 KiB", () => {
+    const to = (bytes: number) => timedExchange([[0, bytes], []]);
+    expect(to(2 ** 19)).toMatchObject({ channels: 16, hasSimple: false, partBytes: 2 ** 15 });
+    expect(to(2 ** 19)?.loads).toMatchObject([{ lowBytes: 2 ** 15, packedBytes: 0 }]);
+    // Parts end at multiples of 4 KiB.
+    const part = Math.ceil((2 ** 19 + 16) / 9 / 4096) * 4096;
+    expect(to(2 ** 19 + 16)).toMatchObject({ channels: 9, hasSimple: true, partBytes: part });
+    expect(to(2 ** 19 + 16)?.loads).toMatchObject([{ lowBytes: 0, packedBytes: part }]);
+    // A copy within a rank has no protocol.
+    expect(timedExchange([[2 ** 16], []])).toMatchObject({ channels: 1, hasSimple: false });
+  });
+
+  test("a channel is quicker where its rank has messages in one direction alone", () => {
+    const large = 2 ** 24;
+    const kinds = (traffic: readonly (readonly number[])[]): MessageKind[] | undefined =>
+      timedExchange(traffic)?.loads.map(({ kind }) => kind);
+    expect(kinds([[0, large], []])).toEqual(["one way"]);
+    expect(kinds([[large], []])).toEqual(["own"]);
+    expect(kinds([[0, large], [large]])).toEqual(["both ways"]);
+    // Of three ranks, the messages of 0 and 1 to each other are two rounds apart, and share no channel.
+    expect(kinds([[0, large, 0], [large], []])).toEqual(["one way"]);
+    expect(kinds([[0, large, 0], [0, 0, large], [large]])).toEqual(["both ways"]);
+    const at = (kind: MessageKind): number => {
+      const call = timedMessage(large, 4, kind) as TimedCall;
+      return callUs(profile.numbers, call, { ...profile.mode, memory: "ordinary" });
+    };
+    expect(at("both ways") / at("one way")).toBeGreaterThan(1.3);
+    expect(at("both ways")).toBe(
+      us({ collective: "sendRecv", ranks: 4, count: large / 4, mode: { memory: "ordinary" } }),
+    );
   });
 
   test("a message with more channels shares those of another peer", () => {
     const [beside, shared] = [3 * 2 ** 26, 2 ** 25];
     const facts = timedExchange([[0, beside, shared, 0], [], [], []]);
     expect(facts?.channels).toBe(16);
-    expect(facts?.loads[0]?.packedBytes).toBe(beside / 16 + shared / 8 - 2 * 65_536);
+    expect(facts?.loads[0]?.packedBytes).toBe(beside / 16 + shared / 8);
     const apart = timedExchange([[0, beside, 0, shared], [], [], []]);
     expect(apart?.channels).toBe(24);
-    expect(apart?.loads[0]?.packedBytes).toBe(beside / 16 - 65_536);
+    expect(apart?.loads[0]?.packedBytes).toBe(beside / 16);
   });
 
   test("count for a port where it has several peers, and for a link with one", () => {
@@ -275,7 +316,9 @@ describe("worlds and sizes between the measured ones", () => {
         for (let count = 4; count < 2 ** 26; count = 4 * Math.ceil((1.3 * count) / 4)) {
           const call = { collective, ranks, count, dtype: "float32" } as const;
           const found = us(call);
-          const choice = JSON.stringify(choiceOf(profile, call));
+          // NCCL sends messages over LL up to 512 KiB.
+          const isLow = !collectives.some((name) => name === collective) && count <= 2 ** 17;
+          const choice = JSON.stringify([choiceOf(profile, call), isLow]);
           expect(found).toBeGreaterThan(3);
           if (last !== undefined && last.choice === choice) {
             expect(found / last.us).toBeGreaterThan(0.9);
