@@ -39,11 +39,11 @@ describe("predict --like", () => {
     expect(out).toMatchInlineSnapshot(`
       "# predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9: allReduce, ranks 8, dtype float32
       # nccl: recorded, ordinary memory, back to back
-      # catalogue: each message as a send of that machine, links of 6273 ns and 309.9 GB/s, crossbar
+      # catalogue: each message as a send of that machine, links of 6273 ns and 310.5 GB/s, crossbar
       #    size            choice    nccl    ring   linear   (us, * fastest)
-         64 KiB        Ring LL x2   18.08   88.19    15.51*
-          4 MiB    Ring LL128 x24   51.66*  111.5    202.0
-        256 MiB   Ring Simple x24    1341*   1604    12139
+         64 KiB        Ring LL x2   18.08   88.19    15.50*
+          4 MiB    Ring LL128 x24   51.66*  111.5    201.7
+        256 MiB   Ring Simple x24    1341*   1601    12116
       # from 3.43 MiB on Ring LL128 in place of Ring LL
       # from 34.7 MiB on Ring Simple in place of Ring LL128
       "

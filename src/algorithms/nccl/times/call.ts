@@ -58,7 +58,7 @@ export interface ChannelLoad {
   /** Bytes over Simple that move in packs of 16 bytes, and those that move byte by byte. */
   readonly packedBytes: number;
   readonly singleBytes: number;
-  /** Bytes of the last slice, which the quicker end of a message still moves when the slower one is done. */
+  /** Bytes of the last slice, which a receiver copies when the sender is done: of messages whose ends are equally quick, by their way of moving. */
   readonly packedSlice: number;
   readonly singleSlice: number;
 }

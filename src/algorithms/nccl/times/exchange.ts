@@ -201,8 +201,8 @@ function loadOf(
     else singleBytes += bytes;
     if (isOwn) continue;
     const slice = Math.min(bytes, sliceBytes);
-    if (isSendAligned || isRecvAligned) packedSlice = Math.max(packedSlice, slice);
-    else singleSlice = Math.max(singleSlice, slice);
+    if (isSendAligned && isRecvAligned) packedSlice = Math.max(packedSlice, slice);
+    else if (!isSendAligned && !isRecvAligned) singleSlice = Math.max(singleSlice, slice);
   }
   return { kind, lowBytes, packedBytes, singleBytes, packedSlice, singleSlice };
 }
