@@ -142,8 +142,9 @@ export default defineConfig(({ mode }): ViteUserConfig => {
   const isAll = mode !== "test";
   const excluded = mode === "rest" ? sameInAll() : isAll ? [] : ["**/*.long.test.ts"];
 
-  // A worker more takes a quarter more processor time, to compile src once again; long tests wait for processes and the clock.
-  const maxWorkers = availableParallelism() + (isAll ? 1 : 0);
+  // A worker more takes a quarter more processor time, to compile src once again. Long tests run dist, and wait for processes and
+  // the clock: with one worker more, a quarter of two cores is idle in those of job and tcp.
+  const maxWorkers = availableParallelism() + (isAll ? 2 : 0);
 
   const project: MakeProject = (name, folders, test = {}, takesDist = isBuilt) => ({
     extends: true,
