@@ -60,7 +60,7 @@ export function rankCall(
   nowPs: number,
 ): RankCall {
   const { dtype, op, count, root = -1, send, recv, blocks, split, recorded, graph } = prepared;
-  return {
+  const call: RankCall = {
     rank,
     collective,
     dtype,
@@ -77,8 +77,11 @@ export function rankCall(
     recorded,
     graph,
     postedAtPs: nowPs,
-    finishedAtPs: nowPs,
+    // Begins as no integer: V8 stores times above 2^31 in another form, and would convert each call at its end.
+    finishedAtPs: Number.NaN,
   };
+  call.finishedAtPs = nowPs;
+  return call;
 }
 
 /** True unless the receiver of an all-to-allv has yet to learn what it gets, and where. */
