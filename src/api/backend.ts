@@ -434,7 +434,8 @@ export interface Transfer {
 
 /** The sends and receives that a rank posted together, in one call or group: all of them may be under way at once. */
 export interface PostedMessages {
-  readonly transfers: readonly { readonly direction: "send" | "recv"; readonly peer: number }[];
+  /** True where one of them is a send to that rank, or a receive from it. */
+  hasPeer(direction: "send" | "recv", rank: number): boolean;
 }
 
 /** A send or a receive with its other end in another process. */

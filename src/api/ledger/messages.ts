@@ -21,7 +21,7 @@ import {
   submitWork,
 } from "./dispatch.ts";
 import { isReleased, MatchedCall, type Posting, type TransferPosting } from "./posting.ts";
-import type { MatchedPair, MessageBatch } from "./queues.ts";
+import { firstOpen, type MatchedPair, type MessageBatch } from "./queues.ts";
 
 /** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
 export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
@@ -47,13 +47,13 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
     changed.add(batch);
   }
   queues.markCompared(arrived);
-  const matched = takePairs(arrived, (rank) => queues.batch(rank));
-  for (const { sendBatch, recvBatch } of matched) {
+  const pairs = batchPairs(arrived, (rank) => queues.batch(rank));
+  const matched = takePairs(pairs, (sendBatch, recvBatch) => {
     changed.add(sendBatch).add(recvBatch);
-    if (state.world.streams.issued === undefined) continue;
+    if (state.world.streams.issued === undefined) return;
     sendBatch.noteMatched(recvBatch);
     recvBatch.noteMatched(sendBatch);
-  }
+  });
   const leave = (): boolean => {
     const done = [...changed].filter((batch) => batch.isDone && queues.batch(batch.rank) === batch);
     for (const { rank } of done) queues.shift(rank);
@@ -97,18 +97,23 @@ function dispatchPairs(
   const aliasingError = queues.useHostMemory
     ? aliasingErrors(comm, matched, (memory) => queues.sharersOf(memory))
     : undefined;
-  const fitting = matched.filter((pair) => {
+  const fitting: MatchedPair[] = [];
+  const messages: (readonly TransferPosting[])[] = [];
+  for (const pair of matched) {
+    const { ends } = pair;
     const errorOf = pairError(state, pair) ?? aliasingError?.(pair);
-    if (errorOf === undefined) return true;
+    if (errorOf === undefined) {
+      fitting.push(pair);
+      messages.push(ends);
+      continue;
+    }
     state.settleLater(() => {
-      const atPs = lastPostedAtPs(pair.ends);
-      for (const posting of pair.ends) failAt(state, posting, errorOf(posting), atPs);
+      const atPs = lastPostedAtPs(ends);
+      for (const posting of ends) failAt(state, posting, errorOf(posting), atPs);
     }, 2);
-    return false;
-  });
+  }
   const kept = liveRemoteEnds(state, remote);
   if (fitting.length === 0 && kept.length === 0) return;
-  const messages: (readonly TransferPosting[])[] = fitting.map(({ ends }) => ends);
   for (const end of kept) messages.push([end]);
   const cache = fitting.length === 0 ? matchedCall(state, kept) : undefined;
   const repeat = cache?.repeat;
@@ -167,34 +172,66 @@ function remoteEnds(
   return batches().flatMap(({ open }) => open.filter(({ peer }) => !local.includes(peer)));
 }
 
+/** A batch with sends to the ranks of another one. */
+interface BatchPair {
+  readonly sendBatch: MessageBatch;
+  readonly recvBatch: MessageBatch;
+}
+
 /**
- * Takes every matching send and receive out of the batches at the heads of their ranks' queues, in the order of ranks
- * and sends. `arrived` are those that were not compared before: two of the others have nothing left that matches.
+ * The batches at the heads of their ranks' queues that may have messages for each other, by their senders. `arrived` are those
+ * that were not compared before: two of the others have nothing left that matches.
  */
-function takePairs(
+function batchPairs(
   arrived: readonly MessageBatch[],
   batchOf: (rank: number) => MessageBatch | undefined,
+): BatchPair[] {
+  const pairs: BatchPair[] = [];
+  for (const batch of arrived) {
+    for (const peer of batch.peers("send")) {
+      const recvBatch = batchOf(peer);
+      if (recvBatch !== undefined) pairs.push({ sendBatch: batch, recvBatch });
+    }
+    for (const peer of batch.peers("recv")) {
+      const sendBatch = batchOf(peer);
+      if (sendBatch !== undefined) pairs.push({ sendBatch, recvBatch: batch });
+    }
+  }
+  return pairs.sort((a, b) => a.sendBatch.rank - b.sendBatch.rank);
+}
+
+/** Takes every matching send and receive out of these batches, in the order of ranks and sends. */
+function takePairs(
+  batches: readonly BatchPair[],
+  onMatched: (sendBatch: MessageBatch, recvBatch: MessageBatch) => void,
 ): MatchedPair[] {
   const pairs: MatchedPair[] = [];
-  for (const batch of arrived) {
-    for (const peer of batch.peers("send")) takePairsBetween(batch, batchOf(peer), pairs);
-    for (const peer of batch.peers("recv")) takePairsBetween(batchOf(peer), batch, pairs);
+  let isInOrder = true;
+  for (const { sendBatch, recvBatch } of batches) {
+    const isNext = pairs.at(-1)?.sendBatch !== sendBatch;
+    if (!takePairsBetween(sendBatch, recvBatch, pairs)) continue;
+    if (!isNext) isInOrder = false;
+    onMatched(sendBatch, recvBatch);
   }
+  if (isInOrder) return pairs;
   // Messages of a rank are numbered in the order posted.
   return pairs.sort((a, b) => a.send.rank - b.send.rank || a.sendNumber - b.sendNumber);
 }
 
-/** Takes the sends of one batch that match receives of the other. */
+/** Takes the sends of one batch that match receives of the other; false where there are none. */
 function takePairsBetween(
-  sendBatch: MessageBatch | undefined,
-  recvBatch: MessageBatch | undefined,
+  sendBatch: MessageBatch,
+  recvBatch: MessageBatch,
   pairs: MatchedPair[],
-): void {
-  if (sendBatch === undefined || recvBatch === undefined) return;
+): boolean {
+  const sends = sendBatch.endsWith("send", recvBatch.rank);
+  const recvs = recvBatch.endsWith("recv", sendBatch.rank);
+  if (sends === undefined || recvs === undefined) return false;
+  const { length } = pairs;
   for (;;) {
-    const send = sendBatch.next("send", recvBatch.rank);
-    const recv = recvBatch.next("recv", sendBatch.rank);
-    if (send === undefined || recv === undefined) return;
+    const send = firstOpen(sends);
+    const recv = firstOpen(recvs);
+    if (send === undefined || recv === undefined) return pairs.length > length;
     sendBatch.close(send);
     recvBatch.close(recv);
     pairs.push({

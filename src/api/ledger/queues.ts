@@ -20,6 +20,20 @@ export interface MatchedPair extends Transfer {
 
 type Direction = TransferPosting["direction"];
 
+/** Sends of a batch to one rank, or receives from it, in the order posted. */
+export interface MessageEnds {
+  readonly transfers: TransferPosting[];
+  /** Number of the first ones that are known not to be open. */
+  closed: number;
+}
+
+/** The oldest that is open. */
+export function firstOpen(ends: MessageEnds): TransferPosting | undefined {
+  const { transfers } = ends;
+  while (transfers[ends.closed]?.isOpen === false) ends.closed++;
+  return transfers[ends.closed];
+}
+
 /** The messages that one rank posted together. */
 export class MessageBatch implements StreamEntry {
   readonly comm: CommInfo;
@@ -27,11 +41,8 @@ export class MessageBatch implements StreamEntry {
   readonly transfers: readonly TransferPosting[];
   /** Number of transfers that are open. */
   #openCount: number;
-  /** By direction and peer, in the order posted; a transfer that is no longer open is skipped. */
-  readonly #queues = {
-    send: new Map<number, Fifo<TransferPosting>>(),
-    recv: new Map<number, Fifo<TransferPosting>>(),
-  };
+  /** By direction and peer. */
+  readonly #ends = { send: new Map<number, MessageEnds>(), recv: new Map<number, MessageEnds>() };
   #hostMemories: ReadonlySet<Memory> | undefined;
   /** Made at the first cancellation. */
   #byOp: ReadonlyMap<Operation, TransferPosting> | undefined;
@@ -45,13 +56,10 @@ export class MessageBatch implements StreamEntry {
     this.transfers = transfers;
     this.#openCount = transfers.length;
     for (const transfer of transfers) {
-      const queues = this.#queues[transfer.direction];
-      let queue = queues.get(transfer.peer);
-      if (queue === undefined) {
-        queue = new Fifo();
-        queues.set(transfer.peer, queue);
-      }
-      queue.push(transfer);
+      const byPeer = this.#ends[transfer.direction];
+      const ends = byPeer.get(transfer.peer);
+      if (ends === undefined) byPeer.set(transfer.peer, { transfers: [transfer], closed: 0 });
+      else ends.transfers.push(transfer);
     }
   }
 
@@ -73,20 +81,22 @@ export class MessageBatch implements StreamEntry {
 
   /** The peers of its sends, or of its receives. */
   peers(direction: Direction): Iterable<number> {
-    return this.#queues[direction].keys();
+    return this.#ends[direction].keys();
   }
 
-  /** The oldest open send to a peer, or receive from it. */
-  next(direction: Direction, peer: number): TransferPosting | undefined {
-    const queue = this.#queues[direction].get(peer);
-    while (queue?.first?.isOpen === false) queue.shift();
-    return queue?.first;
+  hasPeer(direction: Direction, peer: number): boolean {
+    return this.#ends[direction].has(peer);
+  }
+
+  /** Its sends to a peer, or receives from it. */
+  endsWith(direction: Direction, peer: number): MessageEnds | undefined {
+    return this.#ends[direction].get(peer);
   }
 
   /** Number of its open sends to a peer, or receives from it. A cancelled one matches nothing. */
   openCount(direction: Direction, peer: number): number {
-    const transfers = this.#queues[direction].get(peer)?.items() ?? [];
-    return transfers.filter(({ op, isOpen }) => op.pending && isOpen).length;
+    const { transfers = [], closed = 0 } = this.#ends[direction].get(peer) ?? {};
+    return transfers.slice(closed).filter(({ op, isOpen }) => op.pending && isOpen).length;
   }
 
   /** Notes a batch with other ends of its messages. */

@@ -85,11 +85,7 @@ export class Streams {
       stream.batch = batch;
       const [sendPort, recvPort] = [new Port(), new Port()];
       const none = { channels: 0, endsTo: new Map<number, number>() };
-      const peers = { sendsTo: new Set<number>(), recvsFrom: new Set<number>() };
-      for (const { direction, peer } of batch.transfers) {
-        (direction === "send" ? peers.sendsTo : peers.recvsFrom).add(peer);
-      }
-      stream.together = { beganPs: stream.freePs, sendPort, recvPort, ...none, ...peers };
+      stream.together = { beganPs: stream.freePs, stream, sendPort, recvPort, ...none };
     }
     return stream.together;
   }

@@ -302,10 +302,10 @@ export class SimSession implements Session {
       (rank, batch) => this.#streams.join(comm, rank, batch),
       trace && ((transfer, times, began) => trace.transfer(comm, transfer, times, began)),
     );
-    const calls: RankCall[] = [];
-    for (const { send, recv } of transfers) calls.push(send, recv);
-    this.#streams.end(comm, calls);
-    return this.#move(comm, calls, this.#settings.phantom ? [] : [bindTransfers(transfers)]);
+    const bound = this.#settings.phantom ? [] : [bindTransfers(transfers)];
+    const isLent = this.observer?.lending !== undefined;
+    const calls = isLent ? transfers.flatMap(({ send, recv }) => [send, recv]) : [];
+    return this.#move(comm, calls, bound);
   }
 
   /** The time of a message: as `sendRecv` takes on the planner's machine, else on the link. */

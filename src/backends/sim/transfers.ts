@@ -10,10 +10,10 @@ import type { TransferStarts, TransferTimes } from "./trace.ts";
 export interface ConcurrentCalls {
   /** The end of the rank's earlier calls, in picoseconds. */
   readonly beganPs: number;
+  /** The end of all its calls so far. */
+  readonly stream: { freePs: number };
   readonly sendPort: Port;
   readonly recvPort: Port;
-  readonly sendsTo: ReadonlySet<number>;
-  readonly recvsFrom: ReadonlySet<number>;
   /** Channels of the messages that the rank sends. */
   channels: number;
   /** On a measured machine the end of the last message to each rank, in picoseconds. */
@@ -33,7 +33,7 @@ export function linkMessage({ latency, occupancy }: LinkModel, count: number): M
 }
 
 /**
- * Sets the completion time of each side: on a link the sender's when its message has left, and the receiver's when it has arrived;
+ * Sets the completion time of each side, and of its stream: on a link the sender's when its message has left, and the receiver's when it has arrived;
  * on a measured machine both when the bytes have moved, and messages from one rank to another follow each other. A message leaves
  * after both sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of each side
  * holds its arrival time. Messages that can leave first choose their time on both ports first; later ones use the remaining gaps.
@@ -47,25 +47,23 @@ export function predictTransfers(
 ): void {
   // Messages of one batch mostly follow each other.
   let last: Transfer | undefined;
-  let sender: ConcurrentCalls;
-  let receiver: ConcurrentCalls;
-  const ready = transfers.map((transfer) => {
+  let sender!: ConcurrentCalls;
+  let receiver!: ConcurrentCalls;
+  const readyPs = (transfer: Transfer): number => {
     const { send, recv, sendBatch, recvBatch } = transfer;
     if (sendBatch !== last?.sendBatch) sender = joined(send.rank, sendBatch);
     if (recvBatch !== last?.recvBatch) receiver = joined(recv.rank, recvBatch);
     last = transfer;
-    const sendPs = Math.max(send.finishedAtPs, sender.beganPs);
-    const recvPs = Math.max(recv.finishedAtPs, receiver.beganPs);
-    return { transfer, sender, receiver, sendPs, recvPs };
-  });
-  ready.sort((a, b) => Math.max(a.sendPs, a.recvPs) - Math.max(b.sendPs, b.recvPs));
-  for (const { transfer, sender, receiver, sendPs, recvPs } of ready) {
+    return Math.max(send.finishedAtPs, sender.beganPs, recv.finishedAtPs, receiver.beganPs);
+  };
+  for (const transfer of inOrder(transfers, readyPs)) {
+    const bothPs = readyPs(transfer);
     const { send, recv } = transfer;
-    const time = timeOf(transfer, kindOf(transfer, sender, receiver, ranks));
+    const time = timeOf(transfer, kindOf(transfer, ranks));
     const { latencyPs, occupancyPs } = time;
     const isMeasured = latencyPs === undefined;
     const earlierPs = isMeasured ? sender.endsTo.get(recv.rank) : undefined;
-    const fromPs = Math.max(sendPs, recvPs, earlierPs ?? 0);
+    const fromPs = Math.max(bothPs, earlierPs ?? 0);
     const sendStart = sender.sendPort.freeFrom(fromPs, occupancyPs);
     const arrivalPs = isMeasured ? fromPs : sendStart + latencyPs;
     const recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
@@ -81,24 +79,40 @@ export function predictTransfers(
       recvEnd = sendEnd;
       sender.endsTo.set(recv.rank, sendEnd);
     }
+    if (onTransfer !== undefined) {
+      const sendPs = Math.max(send.finishedAtPs, sender.beganPs);
+      const recvPs = Math.max(recv.finishedAtPs, receiver.beganPs);
+      onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd }, { sendPs, recvPs });
+    }
     send.finishedAtPs = sendEnd;
     recv.finishedAtPs = recvEnd;
-    onTransfer?.(transfer, { sendStart, sendEnd, recvStart, recvEnd }, { sendPs, recvPs });
+    sender.stream.freePs = Math.max(sender.stream.freePs, sendEnd);
+    receiver.stream.freePs = Math.max(receiver.stream.freePs, recvEnd);
   }
 }
 
+/** Transfers by their times; mostly they are in that order. */
+function inOrder(
+  transfers: readonly Transfer[],
+  timePs: (transfer: Transfer) => number,
+): readonly Transfer[] {
+  let lastPs = 0;
+  for (const transfer of transfers) {
+    const atPs = timePs(transfer);
+    if (atPs < lastPs) return transfers.toSorted((a, b) => timePs(a) - timePs(b));
+    lastPs = atPs;
+  }
+  return transfers;
+}
+
 /** Messages share channels where their ranks are the same distance apart. */
-function kindOf(
-  { send, recv }: Transfer,
-  sender: ConcurrentCalls,
-  receiver: ConcurrentCalls,
-  ranks: number,
-): MessageKind {
+function kindOf({ send, recv, sendBatch, recvBatch }: Transfer, ranks: number): MessageKind {
   if (send.rank === recv.rank) return "own";
   const distance = recv.rank - send.rank;
   const before = (send.rank - distance + ranks) % ranks;
   const behind = (recv.rank + distance + ranks) % ranks;
-  return sender.recvsFrom.has(before) || receiver.sendsTo.has(behind) ? "both ways" : "one way";
+  const isBothWays = sendBatch.hasPeer("recv", before) || recvBatch.hasPeer("send", behind);
+  return isBothWays ? "both ways" : "one way";
 }
 
 /** All transfers as one bound call of bytes: copy i moves the only chunk of input i to output i. */
