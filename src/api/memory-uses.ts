@@ -6,6 +6,24 @@
 import { type DeviceBuffer, memoryOf } from "./buffer.ts";
 import type { Memory } from "./memory.ts";
 
+/**
+ * Finds buffers apart, without an index, where each begins behind those before it in its memory: the parts of a buffer that a loop
+ * takes, or buffers of their own.
+ */
+export class AscendingUses {
+  readonly #ends = new Map<Memory, number>();
+
+  /** Adds a buffer; false where it may overlap one before it. */
+  add(buffer: DeviceBuffer): boolean {
+    const { byteOffset, byteLength } = buffer;
+    if (byteLength === 0) return true;
+    const memory = memoryOf(buffer);
+    if (memory.adopted === true || byteOffset < (this.#ends.get(memory) ?? 0)) return false;
+    this.#ends.set(memory, byteOffset + byteLength);
+    return true;
+  }
+}
+
 /** Indexes buffers by their memory, and by their address on devices with adopted memory. A user is a message, or a rank. */
 export class MemoryUses {
   readonly #byMemory = new Map<Memory, Ranges<number>>();
@@ -24,15 +42,8 @@ export class MemoryUses {
       ranges = new Ranges();
       this.#byMemory.set(memory, ranges);
     }
-    ranges.add(range);
+    ranges.items.push(range);
     if (memory.adopted === true) this.#hasAdopted = true;
-  }
-
-  /** True when no buffer overlaps one of another user, as far as that is seen without sorting them. */
-  get areApart(): boolean {
-    if (this.#hasAdopted) return false;
-    for (const ranges of this.#byMemory.values()) if (!ranges.areApart) return false;
-    return true;
   }
 
   /** True when a buffer of another user has bytes of this one, which was added, in the sense of `overlapBytes`. */
@@ -41,7 +52,7 @@ export class MemoryUses {
     const memory = memoryOf(buffer);
     const within = this.#byMemory.get(memory);
     const range = { begin, end: begin + byteLength, user };
-    if (within?.areApart === false && within.overlaps(range)) return true;
+    if (within?.overlaps(range) === true) return true;
     if (!this.#hasAdopted) return false;
     this.#byAddress ??= addressRanges(this.#byMemory);
     const beside = this.#byAddress.get(memory.device);
@@ -75,8 +86,8 @@ function addressRanges(
     const known = byDevice.get(device);
     for (const { begin, end, user } of known === undefined ? [] : ranges.items) {
       const range = { begin: ptr + BigInt(begin), end: ptr + BigInt(end), user };
-      known?.all.add(range);
-      if (adopted === true) known?.adopted.add(range);
+      known?.all.items.push(range);
+      if (adopted === true) known?.adopted.items.push(range);
     }
   }
   return byDevice;
@@ -92,24 +103,7 @@ interface PrefixReach<P extends number | bigint> {
 /** Ranges of one memory, or of one device; sorted at the first question that needs it. */
 class Ranges<P extends number | bigint> {
   readonly items: Range<P>[] = [];
-  /** Each range begins where those before it have ended, as the parts of a buffer do that a loop takes. */
-  #isAscending = true;
-  #hasSoleUser = true;
   #reaches: readonly PrefixReach<P>[] | undefined;
-
-  add(range: Range<P>): void {
-    const last = this.items[this.items.length - 1];
-    if (last !== undefined) {
-      if (range.begin < last.end) this.#isAscending = false;
-      if (range.user !== last.user) this.#hasSoleUser = false;
-    }
-    this.items.push(range);
-  }
-
-  /** True when no range overlaps one of another user, as far as that is seen without sorting them. */
-  get areApart(): boolean {
-    return this.#isAscending || this.#hasSoleUser;
-  }
 
   /** True when a range of another user overlaps this one. */
   overlaps({ begin, end, user }: Range<P>): boolean {

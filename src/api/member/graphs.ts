@@ -12,7 +12,7 @@ import {
   rankCall,
   type SignatureField,
 } from "../ledger/posting.ts";
-import { MemoryUses } from "../memory-uses.ts";
+import { AscendingUses, MemoryUses } from "../memory-uses.ts";
 import { failOp, type Operation } from "../op.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import {
@@ -144,21 +144,19 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
 
 /** Throws when a receive among sends and receives that match in any order would overwrite what another one uses. */
 function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
+  if (areAscending(calls)) return;
+  const messages = calls.filter(isMessage);
   const uses = new MemoryUses();
-  for (const collected of calls) {
-    for (const {
-      call: { send, recv },
-    } of halvesOf(collected)) {
-      const buffer = send ?? recv;
-      if (buffer !== undefined) uses.add(buffer, collected);
-    }
+  for (const message of messages) {
+    const { send, recv } = message.prepared.call;
+    if (send !== undefined) uses.add(send, message);
+    if (recv !== undefined) uses.add(recv, message);
   }
-  if (uses.areApart) return;
-  const isShared = (collected: CollectedCall): boolean =>
-    halvesOf(collected).some(
-      ({ call: { recv } }) => recv !== undefined && uses.isShared(recv, collected),
-    );
-  if (!calls.some(isShared)) return;
+  const isShared = (message: CollectedCall): boolean => {
+    const { recv } = message.prepared.call;
+    return recv !== undefined && uses.isShared(recv, message);
+  };
+  if (!messages.some(isShared)) return;
   throw poster.check
     .begin("recv", {})
     .fault(
@@ -166,6 +164,18 @@ function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
       "it overlaps memory of another send or receive of the group",
       "memory of its own",
     );
+}
+
+/** True where no message has memory that may be that of one before it, as far as that is seen without an index. */
+function areAscending(calls: readonly CollectedCall[]): boolean {
+  const uses = new AscendingUses();
+  for (const { prepared } of calls) {
+    if (!("transfers" in prepared)) continue;
+    const { send, recv } = prepared.call;
+    if (send !== undefined && !uses.add(send)) return false;
+    if (recv !== undefined && !uses.add(recv)) return false;
+  }
+  return true;
 }
 
 /** The sends and receives of a call. */
