@@ -314,6 +314,22 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     return this;
   }
 
+  /** The same, with callbacks as `whenSubmitted` and `whenFinal` take them. */
+  partWith(
+    whole: Operation,
+    onSubmitted: (op: Operation) => void,
+    onFinal: (error: unknown, op: Operation) => void,
+  ): void {
+    // One object with all of it: a group has thousands of parts.
+    if (this.#extras === undefined && this.#status === "waiting") {
+      this.#extras = { whole, onSubmitted, onFinal };
+      return;
+    }
+    this.partOf(whole);
+    this.whenSubmitted(onSubmitted);
+    this.whenFinal(onFinal);
+  }
+
   /** Makes this operation one half of the call `whole`, which counts as one call. */
   halfOf(whole: Operation): this {
     this.#ensureExtras().half = true;

@@ -89,10 +89,11 @@ export interface CollectedCall {
   call: RankCall | undefined;
 }
 
-const messages = ["send", "recv", "sendRecv"] as const;
+/** Calls of sends and receives. */
+export const messageNames = ["send", "recv", "sendRecv"] as const;
 
 /** Calls that take no other arguments. */
-const repeatable: ReadonlySet<CollectiveName> = new Set([...specifiedCollectives, ...messages]);
+const repeatable: ReadonlySet<CollectiveName> = new Set([...specifiedCollectives, ...messageNames]);
 
 /** Collectives that take lists, or may. */
 const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));

@@ -175,21 +175,17 @@ export function completeTogether(whole: Operation, parts: readonly Part[], resul
   // One function for all parts: a group has thousands of them.
   const submitted = (part: Operation): void => {
     waiting--;
-    whole.submittedAtPs = Math.max(whole.submittedAtPs, part.submittedAtPs);
+    if (part.submittedAtPs > whole.submittedAtPs) whole.submittedAtPs = part.submittedAtPs;
     if (waiting === 0) submitOp(whole);
   };
   const final = (error: unknown, part: Operation): void => {
     // A hook of a part may make it fail.
     if (part.status === "failed") failure ??= { error };
-    whole.finishedAtPs = Math.max(whole.finishedAtPs, part.finishedAtPs);
+    if (part.finishedAtPs > whole.finishedAtPs) whole.finishedAtPs = part.finishedAtPs;
     open--;
     if (open === 0) settle();
   };
-  for (const { op } of parts) {
-    op.partOf(whole);
-    op.whenSubmitted(submitted);
-    op.whenFinal(final);
-  }
+  for (const { op } of parts) op.partWith(whole, submitted, final);
 }
 
 /** Refuses `whole`, then its unsettled parts. `whole` comes first: it is a failed call with its own hooks and count. */

@@ -29,7 +29,7 @@ import {
 } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
-import { type CachedCall, CallCache, type CollectedCall } from "./call-cache.ts";
+import { type CachedCall, CallCache, type CollectedCall, messageNames } from "./call-cache.ts";
 import {
   assertNotForeign,
   type CallCollector,
@@ -118,6 +118,7 @@ export class Poster {
     kept: CachedCall | undefined,
   ): Operation<T> {
     const op = this.createOp<T>();
+    const { collector } = this;
     try {
       this.assertOpen(collective);
       // Arguments are read once: getters may answer otherwise later.
@@ -127,7 +128,7 @@ export class Poster {
       const isSame = isPlain && known !== undefined && this.cache.isPlain(known, read);
       if (isPlain && !isSame) this.check.names(collective, read);
       const options = isSame ? undefined : this.check.options(read);
-      const isAlone = this.collector === undefined && options?.signal === undefined;
+      const isAlone = collector === undefined && options?.signal === undefined;
       if (known && isAlone && this.cache.post(known, op, options?.timeoutMs)) return op;
       const prepared =
         known?.prepared ?? this.#prepared(collective, read, prepare as Prepare<A, T>);
@@ -142,11 +143,11 @@ export class Poster {
         calledAtPs,
         call: undefined,
       };
-      if (this.collector !== undefined) this.collector.addCall(made);
+      if (collector !== undefined) collector.addCall(made);
       else if ("transfers" in prepared) this.submit([made]);
       else this.#submitOne(made, prepared);
     } catch (error) {
-      if (this.collector) throw error;
+      if (collector !== undefined) throw error;
       this.refuse(op, error);
     }
     return op;
@@ -256,12 +257,18 @@ export class Poster {
 
   /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
   #submitMessages(messages: readonly CollectedMessage[]): void {
+    // Only hooks and subscribers could add others between two of them.
+    const isObserved =
+      !this.hooks.idle || messageNames.some((name) => diagnosticsOf(name) !== undefined);
     let behind = 0;
-    for (const { call, op } of messages) this.#notify(call, op, behind++);
+    if (isObserved) for (const { call, op } of messages) this.#notify(call, op, behind++);
     const transfers: TransferPosting[] = [];
-    for (const message of messages) this.#addTransfers(message, transfers);
+    for (const message of messages) {
+      if (!isObserved) this.#stats.record(message.call);
+      this.#addTransfers(message, transfers);
+    }
     this.#ledger.postMessages(this.facts.rank, transfers);
-    for (const transfer of transfers) this.#markInUse(transfer, undefined);
+    for (const { op, call } of transfers) if (op.pending) markInUse(op, call);
   }
 
   /** Posts a checked collective call. */
