@@ -435,11 +435,11 @@ function pieceAt({ buffer, byteOffset, byteLength }: ArrayBytes, at: number): Ui
 
 /** Readers take the operation at once: later it may be another one. */
 export class LastUse {
-  /** Stands for what the calls belong to. */
-  readonly key: object;
+  /** The number of their batch. */
+  readonly key: number;
   op: PromiseLike<unknown>;
 
-  constructor(key: object, op: PromiseLike<unknown>) {
+  constructor(key: number, op: PromiseLike<unknown>) {
     this.key = key;
     this.op = op;
   }

@@ -163,8 +163,8 @@ export class RankCalls {
   batch: CallBatch | undefined;
   /** Number of the rank's next collective call. */
   next = 0;
-  /** Identifies the open batch in objects that outlive it. */
-  key: object = this;
+  /** The number of the open batch: it identifies that in objects that outlive it. */
+  key = 0;
   /** Read for every call without a look at the state of the communicator: few objects are in the caches then. */
   readonly #streams: CommState["world"]["streams"];
   readonly rank: number;
@@ -381,7 +381,7 @@ export class CallBatches {
     this.#isOpen = true;
     for (const each of this.#ranks) {
       each.timeoutMs = timeoutMs;
-      each.key = {};
+      each.key++;
     }
     return true;
   }

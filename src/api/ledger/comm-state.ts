@@ -42,7 +42,7 @@ import {
 import type { Inversion, OpenCalls, OrderWatch, SubmittedGroup } from "./order.ts";
 import { MessageNumbers, type Posting, resultOf } from "./posting.ts";
 import { type OpenWait, PendingCollectives, type QueueEntry, RankQueues, Waits } from "./queues.ts";
-import { Streams } from "./streams.ts";
+import { Fifo, Streams } from "./streams.ts";
 import { ReadyQueue, WakeUps } from "./turns.ts";
 
 /** Shared by the communicators of one world. */
@@ -486,11 +486,11 @@ export class PostedSubmission extends Submission {
 /** The queued calls of one communicator, oldest first. */
 export class SubmissionQueue {
   readonly #state: CommState;
-  readonly #calls = new Set<Submission>();
+  readonly #calls = new Fifo<Submission>();
 
   /** The queued calls, as they were submitted. */
   get groups(): readonly SubmittedGroup[] {
-    return [...this.#calls].flatMap(({ groups }) => [...groups]);
+    return this.#calls.items().flatMap(({ groups }) => [...groups]);
   }
 
   constructor(state: CommState) {
@@ -498,7 +498,7 @@ export class SubmissionQueue {
   }
 
   get size(): number {
-    return this.#calls.size;
+    return this.#calls.length;
   }
 
   /** Queues a call, which `submit` passes to the session. A call for which it throws was not queued. */
@@ -506,7 +506,7 @@ export class SubmissionQueue {
     const { world } = this.#state;
     call.queue = this;
     call.serial = ++world.submissions;
-    this.#calls.add(call);
+    this.#calls.push(call);
     world.monitor.executing(1);
     try {
       submit(call);
@@ -524,7 +524,7 @@ export class SubmissionQueue {
 
   /** The queued calls of every rank. */
   postings(): Posting[] {
-    return [...this.#calls].flatMap(({ postings }) => postings);
+    return this.#calls.items().flatMap(({ postings }) => postings);
   }
 
   /** The calls made together with a posting, and the posting; empty where it is not queued. */
@@ -535,7 +535,7 @@ export class SubmissionQueue {
 
   #remove(call: Submission): void {
     call.queue = undefined;
-    this.#calls.delete(call);
+    this.#calls.remove(call);
     this.#state.world.monitor.executing(-1);
   }
 }

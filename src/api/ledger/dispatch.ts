@@ -389,16 +389,19 @@ export function attempt(
   work: () => DispatchResult,
   settled?: () => void,
 ): void | Promise<void> {
-  const failed = (error: unknown): void => failDispatched(state, calls.flat(), error);
-  const finish = (left: unknown): void => {
-    if (left !== queued) settled?.();
-  };
   try {
     const left = work();
-    if (left instanceof Promise) return left.then(finish, failed);
-    finish(left);
+    if (left instanceof Promise) {
+      return left.then(
+        (rest) => {
+          if (rest !== queued) settled?.();
+        },
+        (error) => failDispatched(state, calls.flat(), error),
+      );
+    }
+    if (left !== queued) settled?.();
   } catch (error) {
-    failed(error);
+    failDispatched(state, calls.flat(), error);
   }
 }
 

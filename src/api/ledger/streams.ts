@@ -47,6 +47,15 @@ export class Fifo<T> {
     return left;
   }
 
+  /** Removes an item, wherever it is. */
+  remove(item: T): void {
+    if (item === this.first) this.shift();
+    else {
+      const at = this.#places.indexOf(item, this.#head);
+      if (at >= 0) this.#places.splice(at, 1);
+    }
+  }
+
   /** All of them, oldest first. */
   items(): T[] {
     return this.#places.slice(this.#head) as T[];

@@ -238,7 +238,9 @@ export class CallCache {
   isPlain(known: CachedCall, args: CallOptions | undefined): boolean {
     if (args === undefined) return true;
     if (args.signal !== undefined || args.timeoutMs !== undefined) return false;
-    return Object.keys(args).length === known.argumentCount;
+    let names = 0;
+    for (const _ in args) names++;
+    return names === known.argumentCount;
   }
 
   /** Remembers a call that was checked. */

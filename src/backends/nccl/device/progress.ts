@@ -30,6 +30,8 @@ const defaultPolicy: PollPolicy = { spinUs: 50, turnsMs: 100 };
 const turnPeriodMs = 8;
 const originMs = performance.timeOrigin % turnPeriodMs;
 
+const passed = Promise.resolve();
+
 /** Longest pause between two queries, and the largest ratio of a pause to the time waited so far. */
 const longestPauseMs = 4;
 const pausePart = 1 / 100;
@@ -76,15 +78,14 @@ export class Progress {
   /** Settles when the work on these devices' streams so far is done. */
   whenDone(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion): void {
     if (this.#unrecorded === undefined) {
-      this.#unrecorded = new CompletionPoint();
-      queueMicrotask(() => this.#record());
-    }
-    this.#unrecorded.add(devices, owner, waiting);
+      this.#unrecorded = new CompletionPoint(devices, owner, waiting);
+      void passed.then(this.#record);
+    } else this.#unrecorded.add(devices, owner, waiting);
   }
 
   /** True if work on a device's stream may wait for ranks of other processes without a time limit. */
   waitsForPeers(device: Device): boolean {
-    if (this.#unrecorded?.spansProcesses === true && this.#unrecorded.devices.has(device))
+    if (this.#unrecorded?.spansProcesses === true && this.#unrecorded.devices.includes(device))
       return true;
     const isAhead = (each: StreamEvent): boolean =>
       each.device === device && !device.cuda.eventDone(each.event);
@@ -136,7 +137,7 @@ export class Progress {
     ]);
   }
 
-  #record(): void {
+  readonly #record = (): void => {
     const mark = this.#unrecorded;
     if (mark === undefined) return;
     this.#unrecorded = undefined;
@@ -158,7 +159,7 @@ export class Progress {
     if (this.#isPolling) return;
     this.#isPolling = true;
     this.#schedulePoll(performance.now());
-  }
+  };
 
   /** True if the streams become idle within `spinUs`. */
   #isDoneWhileSpinning({ devices }: CompletionPoint, nowMs: number): boolean {
@@ -289,20 +290,34 @@ interface WaiterGroup {
   readonly waiting: Completion[];
 }
 
-/** A point in the streams, recorded at the end of a turn and done when all streams reach it. */
+/**
+ * A point in the streams, recorded at the end of a turn and done when all streams reach it. A loop of awaited calls makes one for
+ * each: its lists begin with what it begins with, since a list that grows from nothing has room for 16.
+ */
 class CompletionPoint {
-  readonly devices = new Set<Device>();
+  devices: readonly Device[];
   /** Events of the streams that have not reached it. */
   readonly events: StreamEvent[] = [];
   /** True if some of the work, aborted or not, waits for ranks of other processes. */
-  spansProcesses = false;
+  spansProcesses: boolean;
   /** The last wait, while more work may follow it on the streams. */
   #last: Completion | undefined;
   /** The list of devices added last: successive calls mostly pass the same list. */
-  #lastDevices: readonly Device[] | undefined;
+  #lastDevices: readonly Device[];
   /** All waits; consecutive waits for the work of one communicator share a group, which may have no owner. */
-  #groups: WaiterGroup[] = [];
+  #groups: WaiterGroup[];
   #group: WaiterGroup | undefined;
+
+  /** Begins with a wait for the work on these devices' streams so far. */
+  constructor(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion) {
+    this.devices = devices;
+    this.spansProcesses = owner?.spansProcesses === true;
+    this.#last = waiting;
+    this.#lastDevices = devices;
+    this.#group = { owner, waiting: [waiting] };
+    this.#groups = [this.#group];
+    waiting.acceptsMore = true;
+  }
 
   /** Adds a wait for the work on these devices' streams so far. */
   add(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion): void {
@@ -311,14 +326,13 @@ class CompletionPoint {
     waiting.acceptsMore = true;
     if (devices !== this.#lastDevices) {
       this.#lastDevices = devices;
-      for (const device of devices) this.devices.add(device);
+      this.devices = [...new Set([...this.devices, ...devices])];
     }
     if (this.#group === undefined || this.#group.owner !== owner) {
-      this.#group = { owner, waiting: [] };
+      this.#group = { owner, waiting: [waiting] };
       this.#groups.push(this.#group);
       if (owner?.spansProcesses === true) this.spansProcesses = true;
-    }
-    this.#group.waiting.push(waiting);
+    } else this.#group.waiting.push(waiting);
   }
 
   /** Excludes later work on the streams. */
