@@ -242,7 +242,7 @@ fitted. *Between*: every fourth size was left out of the fit, and predicted by i
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table is another machine,
 four H100 with NCCL 2.28.9 (\`${otherFile}\`), of which nothing was fitted, and the fourth one its messages in recordings (\`${messagesFile}\`), 1 KiB to
-256 MiB, by the simulation's virtual time of the same programs; of it comes \`oneWayGain\` alone.
+256 MiB, by the simulation's virtual time of the same programs; of it comes alone the gain of channels that serve one direction.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}

@@ -436,6 +436,8 @@ export interface Transfer {
 export interface PostedMessages {
   /** True where one of them is a send to that rank, or a receive from it. */
   hasPeer(direction: "send" | "recv", rank: number): boolean;
+  /** Number of ranks that they are sends to, or receives from. */
+  peerCount(direction: "send" | "recv"): number;
 }
 
 /** A send or a receive with its other end in another process. */

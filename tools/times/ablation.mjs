@@ -8,7 +8,6 @@ const none = 1e-9;
 
 const each = (folder, names, field) => names.map((name) => `${folder}.${name}.${field}`);
 const protocols = ["LL", "LL128", "Simple"];
-const kernels = ["allReduce", "reduceScatter"];
 
 /** Groups of numbers that are taken away together. */
 const rows = [
@@ -23,12 +22,10 @@ const rows = [
   ["registered broadcast: `chunkRate`", free, ["registered.chunkRate"]],
   ["messages: `firstRate`", free, ["exchange.firstRate"]],
   ["messages: `lowRate`", free, ["exchange.lowRate"]],
-  ["messages: `channelUs`", none, ["exchange.channelUs"]],
   ["messages: `messageRate`", free, ["exchange.messageRate"]],
   ["messages: `portRate`", free, ["exchange.portRate"]],
-  ["symmetric: `ownPs`", none, each("symmetric", kernels, "ownPs")],
+  ["symmetric: `loadUs`", none, ["symmetric.loadUs"]],
   ["symmetric all-gather: `crowdPs`", none, ["symmetric.allGather.crowdPs"]],
-  ["symmetric: `singlePs`", none, ["symmetric.singlePs"]],
   ["symmetric LL: `passUs`", none, ["symmetric.low.passUs"]],
 ];
 

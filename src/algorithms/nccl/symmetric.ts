@@ -154,9 +154,36 @@ export function elementRangesOf(question: RangeQuestion): ElementRange[] {
   return [...runsOf(0, head, 0, ranks), ...dealt, ...runsOf(tail, count, head, ranks)];
 }
 
-/** Bytes of an aligned range that no stage moves, when `workers` share it: they go in runs of 32 elements. */
-export function singleBytesOf(bytes: number, workers: number): number {
-  return spans.reduce((rest, span) => rest % (workers * together * span), bytes);
+/** Peers that a warp loads from at once, by stage and for runs of elements; a stage loads from its first peer alone. */
+const peersAtOnce = [2, 4] as const;
+const peersOfRuns = 8;
+
+/** Warps of a block, and threads of a warp. */
+const warps = 16;
+const lanes = 32;
+
+/** The calls of a direct kernel whose blocks begin at multiples of 16. */
+interface DirectCall {
+  readonly collective: SymmetricCollective;
+  readonly ranks: number;
+  readonly blocks: number;
+  /** Bytes of the count. */
+  readonly bytes: number;
+  readonly elementBytes: number;
+}
+
+/** Times that a warp of a direct kernel waits for loads from other ranks, one after another. */
+export function loadsOf({ collective, ranks, blocks, bytes, elementBytes }: DirectCall): number {
+  const sharing = warps * blocks * (collective === "allReduce" ? ranks : 1);
+  let [rest, loads] = [bytes, 0];
+  spans.forEach((span, stage) => {
+    const left = rest % (ranks * blocks * together * span);
+    const groups = 1 + Math.ceil((ranks - 2) / (peersAtOnce[stage] as number));
+    loads += groups * Math.ceil((rest - left) / (sharing * span));
+    rest = left;
+  });
+  const runs = Math.ceil(rest / (sharing * lanes * elementBytes));
+  return loads + runs * Math.ceil((ranks - 1) / peersOfRuns);
 }
 
 /** The wide stage moves packs of 16 bytes on both sides, the narrow one words of 4. */

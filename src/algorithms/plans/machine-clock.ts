@@ -5,10 +5,9 @@ import {
   callUs,
   choiceOfCall,
   type ExchangeCall,
-  exchangeChannels,
   extrapolationOf,
   type MachineProfile,
-  type MessageKind,
+  type MessageUse,
   messageTimes,
   type NcclPlan,
   type TimedCall,
@@ -33,12 +32,8 @@ export class MachineClock {
   /** The reason why times are extrapolated whatever the call; `undefined` without one. */
   readonly #unusual: string | undefined;
   readonly #planOf: (question: PlanQuestion) => NcclPlan | undefined;
-  /** The times of messages by their bytes, for each kind and number of ranks. */
-  readonly #known = {
-    own: [] as Map<number, MessageTime>[],
-    "both ways": [] as Map<number, MessageTime>[],
-    "one way": [] as Map<number, MessageTime>[],
-  };
+  /** The times of messages by their bytes, for each number of ranks and use. */
+  readonly #known = new Map<string, Map<number, MessageTime>>();
 
   /**
    * `planOf` gives NCCL's plan of a call where NCCL has one. `unusual` is the reason why no such plan was measured, if there is
@@ -56,35 +51,31 @@ export class MachineClock {
     this.messages = { latencyPs: Math.round(startUs * 1e6), gigabytesPerSecond: portRate };
   }
 
-  /** The time of a message: alone, and both ways, it is that of a `sendRecv` of the same bytes. */
-  message(bytes: number, ranks: number, kind: MessageKind): MessageTime {
-    const byRanks = this.#known[kind];
-    const known = byRanks[ranks] ?? new Map<number, MessageTime>();
-    byRanks[ranks] = known;
+  /** The time of a message: alone, both ways and mutual, it is that of a `sendRecv` of the same bytes. */
+  message(bytes: number, ranks: number, use: MessageUse): MessageTime {
+    const key = `${ranks} ${use.kind} ${use.isMutual} ${use.isCrossing}`;
+    const known = this.#known.get(key) ?? new Map<number, MessageTime>();
+    this.#known.set(key, known);
     const earlier = known.get(bytes);
     if (earlier !== undefined) return earlier;
     if (known.size === mostKnown) known.clear();
-    const found = this.#messageOf(timedMessage(bytes, ranks, kind));
+    const found = this.#messageOf(timedMessage(bytes, ranks, use));
     known.set(bytes, found);
     return found;
   }
 
   #messageOf(call: ExchangeCall | undefined): MessageTime {
     if (call === undefined) {
-      return { latencyPs: undefined, occupancyPs: 0, movedPs: 0, channels: 0, startPs: () => 0 };
+      return { latencyPs: undefined, occupancyPs: 0, movedPs: 0, lastPs: 0, startPs: 0 };
     }
     const mode: CallMode = { ...this.#profile.mode, memory: "ordinary" };
-    const found = messageTimes(this.#profile.numbers, call, mode);
-    const { startUs, channelUs, movedUs, portUs, channels } = found;
+    const { startUs, movedUs, lastUs, portUs } = messageTimes(this.#profile.numbers, call, mode);
     return {
       latencyPs: undefined,
       occupancyPs: Math.round(portUs * psPerUs),
       movedPs: Math.round(movedUs * psPerUs),
-      channels,
-      startPs: (before) => {
-        const used = Math.min(exchangeChannels, before + channels);
-        return Math.round((startUs + channelUs * (used - 1)) * psPerUs);
-      },
+      lastPs: Math.round(lastUs * psPerUs),
+      startPs: Math.round(startUs * psPerUs),
     };
   }
 

@@ -11,7 +11,7 @@ import {
 import type { Cost } from "../algorithm.ts";
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
-import type { CallChoice, MessageKind, PlanFolds } from "../nccl/index.ts";
+import type { CallChoice, MessageUse, PlanFolds } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
 import type { Link } from "../timing.ts";
 
@@ -80,10 +80,10 @@ export interface MessageTime {
   readonly occupancyPs: number;
   /** While its bytes move, which is at least as long; messages of one group move at the same time. */
   readonly movedPs: number;
-  /** Channels that carry it. */
-  readonly channels: number;
-  /** The time before its bytes move, when earlier messages of the sender's group have so many channels. */
-  startPs(channelsBefore: number): number;
+  /** The receiver's copy of the last chunk, once both ports are free. */
+  readonly lastPs: number;
+  /** The time before its bytes move. */
+  readonly startPs: number;
 }
 
 /** The machine of a predicted time in words, and the reason for an extrapolated one. */
@@ -99,7 +99,7 @@ export interface Planner {
   /** A link on which the catalogue's messages take about as long as sends; `undefined` where the machine was not measured. */
   readonly messages: Link | undefined;
   /** The time of a message on a communicator of `ranks`; `undefined` where the machine was not measured. */
-  message(bytes: number, ranks: number, kind: MessageKind): MessageTime | undefined;
+  message(bytes: number, ranks: number, use: MessageUse): MessageTime | undefined;
   /** The predicted time of a call on that machine, from the last rank's arrival on; `undefined` for no such machine. */
   time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined;
   /** The plan of a call. */

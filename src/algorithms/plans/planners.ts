@@ -31,7 +31,7 @@ import {
   libraryNames,
   libraryOf,
   type MachineProfile,
-  type MessageKind,
+  type MessageUse,
   machineOf,
   machineProfiles,
   type NcclPin,
@@ -208,8 +208,8 @@ class WorldPlanner implements Planner {
     return this.#clock?.messages;
   }
 
-  message(bytes: number, ranks: number, kind: MessageKind): MessageTime | undefined {
-    return this.#clock?.message(bytes, ranks, kind);
+  message(bytes: number, ranks: number, use: MessageUse): MessageTime | undefined {
+    return this.#clock?.message(bytes, ranks, use);
   }
 
   time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined {

@@ -88,6 +88,10 @@ export class MessageBatch implements StreamEntry {
     return this.#ends[direction].has(peer);
   }
 
+  peerCount(direction: Direction): number {
+    return this.#ends[direction].size;
+  }
+
   /** Its sends to a peer, or receives from it. */
   endsWith(direction: Direction, peer: number): MessageEnds | undefined {
     return this.#ends[direction].get(peer);

@@ -84,8 +84,8 @@ export class Streams {
     if (stream.batch !== batch || stream.together === undefined) {
       stream.batch = batch;
       const [sendPort, recvPort] = [new Port(), new Port()];
-      const none = { channels: 0, endsTo: new Map<number, number>() };
-      stream.together = { beganPs: stream.freePs, stream, sendPort, recvPort, ...none };
+      const endsTo = new Map<number, number>();
+      stream.together = { beganPs: stream.freePs, stream, sendPort, recvPort, endsTo };
     }
     return stream.together;
   }

@@ -7,8 +7,8 @@ import {
   type LinkModel,
   linkModel,
   linkOf,
-  type MessageKind,
   type MessageTime,
+  type MessageUse,
   namesOf,
   type Plan,
   type Planner,
@@ -280,19 +280,20 @@ export class SimSession implements Session {
     const { trace } = this;
     // Most messages are like the one before.
     let last: Transfer | undefined;
-    let lastKind: MessageKind | undefined;
+    let lastUse: MessageUse | undefined;
     let time: MessageTime | undefined;
-    const timeOf = (transfer: Transfer, kind: MessageKind): MessageTime => {
+    const timeOf = (transfer: Transfer, use: MessageUse): MessageTime => {
       if (
         time === undefined ||
         last === undefined ||
-        kind !== lastKind ||
+        lastUse === undefined ||
+        !isSameUse(use, lastUse) ||
         !areAlike(transfer, last)
       ) {
-        time = this.#messageOf(comm, transfer, kind);
+        time = this.#messageOf(comm, transfer, use);
       }
       last = transfer;
-      lastKind = kind;
+      lastUse = use;
       return time;
     };
     predictTransfers(
@@ -309,11 +310,11 @@ export class SimSession implements Session {
   }
 
   /** The time of a message: as `sendRecv` takes on the planner's machine, else on the link. */
-  #messageOf({ ranks }: CommInfo, { send }: Transfer, kind: MessageKind): MessageTime {
+  #messageOf({ ranks }: CommInfo, { send }: Transfer, use: MessageUse): MessageTime {
     const { link, planner } = this.#settings;
     const width = send.dtype === undefined ? 0 : bytesOf(send.dtype);
     const time =
-      link === undefined ? planner.message(send.count * width, ranks.length, kind) : undefined;
+      link === undefined ? planner.message(send.count * width, ranks.length, use) : undefined;
     if (time !== undefined) return time;
     const model = this.#models.get(width) ?? linkModel(link ?? linkOf(), width);
     this.#models.set(width, model);
@@ -349,6 +350,10 @@ export class SimSession implements Session {
 /** Two messages of one kind take the same time. */
 function areAlike(a: Transfer, b: Transfer): boolean {
   return a.send.count === b.send.count && a.send.dtype === b.send.dtype;
+}
+
+function isSameUse(a: MessageUse, b: MessageUse): boolean {
+  return a.kind === b.kind && a.isMutual === b.isMutual && a.isCrossing === b.isCrossing;
 }
 
 function executeAll(

@@ -1,5 +1,5 @@
 /** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
-import type { FusedPlan, LinkModel, MessageKind, MessageTime } from "../../algorithms/index.ts";
+import type { FusedPlan, LinkModel, MessageTime, MessageUse } from "../../algorithms/index.ts";
 import { memoryOf, type PostedMessages, type Transfer } from "../../api/backend-entry.ts";
 import type { DeviceBuffer } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
@@ -14,8 +14,6 @@ export interface ConcurrentCalls {
   readonly stream: { freePs: number };
   readonly sendPort: Port;
   readonly recvPort: Port;
-  /** Channels of the messages that the rank sends. */
-  channels: number;
   /** On a measured machine the end of the last message to each rank, in picoseconds. */
   readonly endsTo: Map<number, number>;
 }
@@ -23,13 +21,10 @@ export interface ConcurrentCalls {
 /** The sends and receives that each side of a transfer belongs to. */
 export type Joined = (rank: number, batch: PostedMessages) => ConcurrentCalls;
 
-/** A message on a link has nothing before it moves. */
-const noStart = (): number => 0;
-
 /** The time of a message on a link: it holds a port for its bytes, and the sender does not wait for the receiver. */
 export function linkMessage({ latency, occupancy }: LinkModel, count: number): MessageTime {
   const occupancyPs = occupancy(count);
-  return { latencyPs: latency, occupancyPs, movedPs: 0, channels: 0, startPs: noStart };
+  return { latencyPs: latency, occupancyPs, movedPs: 0, lastPs: 0, startPs: 0 };
 }
 
 /**
@@ -41,7 +36,7 @@ export function linkMessage({ latency, occupancy }: LinkModel, count: number): M
 export function predictTransfers(
   transfers: readonly Transfer[],
   ranks: number,
-  timeOf: (transfer: Transfer, kind: MessageKind) => MessageTime,
+  timeOf: (transfer: Transfer, use: MessageUse) => MessageTime,
   joined: Joined,
   onTransfer?: (transfer: Transfer, times: TransferTimes, began: TransferStarts) => void,
 ): void {
@@ -59,8 +54,8 @@ export function predictTransfers(
   for (const transfer of inOrder(transfers, readyPs)) {
     const bothPs = readyPs(transfer);
     const { send, recv } = transfer;
-    const time = timeOf(transfer, kindOf(transfer, ranks));
-    const { latencyPs, occupancyPs } = time;
+    const time = timeOf(transfer, useOf(transfer, ranks));
+    const { latencyPs, occupancyPs, startPs } = time;
     const isMeasured = latencyPs === undefined;
     const earlierPs = isMeasured ? sender.endsTo.get(recv.rank) : undefined;
     const fromPs = Math.max(bothPs, earlierPs ?? 0);
@@ -69,13 +64,11 @@ export function predictTransfers(
     const recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
     sender.sendPort.take(sendStart, occupancyPs);
     receiver.recvPort.take(recvStart, occupancyPs);
-    // Messages that follow each other have the same channels.
-    const startPs = time.startPs(earlierPs === undefined ? sender.channels : 0);
-    if (earlierPs === undefined) sender.channels += time.channels;
     let sendEnd = sendStart + occupancyPs;
     let recvEnd = recvStart + occupancyPs;
     if (isMeasured) {
-      sendEnd = startPs + Math.max(sendEnd, recvEnd, fromPs + time.movedPs);
+      const portPs = Math.max(sendEnd, recvEnd) + time.lastPs;
+      sendEnd = startPs + Math.max(portPs, fromPs + time.movedPs);
       recvEnd = sendEnd;
       sender.endsTo.set(recv.rank, sendEnd);
     }
@@ -105,15 +98,29 @@ function inOrder(
   return transfers;
 }
 
-/** Messages share channels where their ranks are the same distance apart. */
-function kindOf({ send, recv, sendBatch, recvBatch }: Transfer, ranks: number): MessageKind {
-  if (send.rank === recv.rank) return "own";
-  const distance = recv.rank - send.rank;
-  const before = (send.rank - distance + ranks) % ranks;
-  const behind = (recv.rank + distance + ranks) % ranks;
-  const isBothWays = sendBatch.hasPeer("recv", before) || recvBatch.hasPeer("send", behind);
-  return isBothWays ? "both ways" : "one way";
+/**
+ * The use of a message by the other messages of its ends. Messages share channels where their ranks are the same distance apart.
+ * Two ends that both send and receive count as mutual: further messages on the way back may not be posted yet.
+ */
+function useOf({ send, recv, sendBatch, recvBatch }: Transfer, ranks: number): MessageUse {
+  const [from, to] = [send.rank, recv.rank];
+  if (from === to) return ownUse;
+  const before = (2 * from - to + ranks) % ranks;
+  const behind = (2 * to - from + ranks) % ranks;
+  const isShared = sendBatch.hasPeer("recv", before) || recvBatch.hasPeer("send", behind);
+  return {
+    kind: isShared ? "both ways" : "one way",
+    isMutual: othersOf(sendBatch, "recv", from) > 0 && othersOf(recvBatch, "send", to) > 0,
+    isCrossing: othersOf(sendBatch, "send", from) > 1 && othersOf(recvBatch, "recv", to) > 1,
+  };
 }
+
+/** Number of other ranks among the peers of a rank's messages. */
+function othersOf(batch: PostedMessages, direction: "send" | "recv", rank: number): number {
+  return batch.peerCount(direction) - (batch.hasPeer(direction, rank) ? 1 : 0);
+}
+
+const ownUse: MessageUse = { kind: "own", isMutual: false, isCrossing: false };
 
 /** All transfers as one bound call of bytes: copy i moves the only chunk of input i to output i. */
 export function bindTransfers(transfers: readonly Transfer[]): BoundCall {

@@ -39,11 +39,11 @@ describe("predict --like", () => {
     expect(out).toMatchInlineSnapshot(`
       "# predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9: allReduce, ranks 8, dtype float32
       # nccl: recorded, ordinary memory, back to back
-      # catalogue: each message as a send of that machine, links of 6273 ns and 310.5 GB/s, crossbar
+      # catalogue: each message as a send of that machine, links of 6275 ns and 322.1 GB/s, crossbar
       #    size            choice    nccl    ring   linear   (us, * fastest)
-         64 KiB        Ring LL x2   18.08   88.19    15.50*
-          4 MiB    Ring LL128 x24   51.66*  111.5    201.7
-        256 MiB   Ring Simple x24    1341*   1601    12116
+         64 KiB        Ring LL x2   18.08   88.21    15.40*
+          4 MiB    Ring LL128 x24   51.66*  110.6    194.9
+        256 MiB   Ring Simple x24    1346*   1546    11680
       # from 3.43 MiB on Ring LL128 in place of Ring LL
       # from 34.7 MiB on Ring Simple in place of Ring LL128
       "
@@ -56,7 +56,7 @@ describe("predict --like", () => {
     ["allReduce", { awaited: true }, "--latency"],
     ["allGather", { memory: "symmetric" }, "--nccl symmetric"],
     ["reduceScatter", { processes: "one" }, "--processes one"],
-    ["allToAll", {}, ""],
+    ["allToAll", { memory: "ordinary" }, ""],
   ] as const)("%s has the times of the profile with %j", async (collective, mode, options) => {
     const { nccl, results } = await documentOf(
       `${collective} --like nccl-2.28 --ranks 4 -d bfloat16 -b 1K -e 64M -f 256 ${options}`,

@@ -6,7 +6,7 @@
 import { bytesOf } from "../../../api/dtype.ts";
 import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
 import { grains, type NcclCollective, type NcclProtocol, resolveSettings } from "../rules.ts";
-import { chooseSymmetric, singleBytesOf } from "../symmetric.ts";
+import { chooseSymmetric, loadsOf } from "../symmetric.ts";
 
 /** Multiples of these bytes move in one load or store. */
 export const packBytes = 16;
@@ -40,15 +40,22 @@ export interface SymmetricCall {
   readonly blocks: number;
   /** Bytes of the count for LL; for a direct kernel those that a rank folds or stores. */
   readonly bytes: number;
-  /** Those of them that move element by element. */
-  readonly singleBytes: number;
+  /** Times that a warp of a direct kernel that folds waits for loads from other ranks. */
+  readonly loads: number;
 }
 
-/**
- * The use of a channel by a rank: it only copies its own block, only sends or only receives, or does both. For a message, the use
- * of its channels at its ends: both ways in a `sendRecv` of all ranks.
- */
+/** The use of a channel by a rank: it only copies its own block, only sends or only receives, or does both. */
 export type MessageKind = "own" | "one way" | "both ways";
+
+/** The place of a message among those of its group. */
+export interface MessageUse {
+  /** The use of its channels at its ends. */
+  readonly kind: MessageKind;
+  /** True where both ends wait for each other, through other ranks too: no rank can begin the next call before the others. */
+  readonly isMutual: boolean;
+  /** True where the sender has several receivers, and the receiver several senders. */
+  readonly isCrossing: boolean;
+}
 
 /** Bytes that one channel carries one after another in one direction on one rank. */
 export interface ChannelLoad {
@@ -58,9 +65,9 @@ export interface ChannelLoad {
   /** Bytes over Simple that move in packs of 16 bytes, and those that move byte by byte. */
   readonly packedBytes: number;
   readonly singleBytes: number;
-  /** Bytes of the last slice, which a receiver copies when the sender is done: of messages whose ends are equally quick, by their way of moving. */
-  readonly packedSlice: number;
-  readonly singleSlice: number;
+  /** Bytes of a chunk of a mutual message: packed at one end or both, and byte by byte at both. */
+  readonly packedChunk: number;
+  readonly singleChunk: number;
 }
 
 /** Facts of sends and receives in one group. */
@@ -78,9 +85,11 @@ export interface ExchangeCall {
   readonly partBytes: number;
   /** Those channels of all ranks that no other one exceeds in everything. */
   readonly loads: readonly ChannelLoad[];
-  /** Bytes of the busiest port, in its busier direction: with several peers, and with one. */
+  /** Bytes of the busiest port: with crossing messages; with others. */
   readonly portBytes: number;
   readonly linkBytes: number;
+  /** Bytes that reach a rank which sends none, from several: their senders begin the next call while they arrive. */
+  readonly fedBytes: number;
 }
 
 /** The facts of a call that decide its time. */
@@ -93,27 +102,26 @@ export function timedPlan(plan: NcclPlan, symmetric: boolean): TimedCall | undef
   const bytes = count * bytesOf(dtype);
   if (plan.algorithm === "Symmetric") {
     const folding = collective === "allReduce" ? collective : "reduceScatter";
-    return symmetricCall(folding, ranks, bytes, plan.protocol, plan.channels);
+    return symmetricCall(folding, plan, bytes, plan.protocol, plan.channels);
   }
   if (symmetric && collective === "allGather") {
     const { kernel, blocks } = chooseSymmetric(collective, ranks, bytes, resolveSettings());
-    return symmetricCall(collective, ranks, bytes, kernel, blocks);
+    return symmetricCall(collective, plan, bytes, kernel, blocks);
   }
   return channelCall(plan);
 }
 
 function symmetricCall(
   collective: SymmetricCall["collective"],
-  ranks: number,
+  { ranks, dtype }: NcclPlan,
   bytes: number,
   kernel: SymmetricKernel,
   blocks: number,
 ): SymmetricCall {
   const call = { kind: "symmetric", collective, kernel, ranks, blocks } as const;
-  if (kernel === "LL") return { ...call, bytes, singleBytes: 0 };
-  const owners = collective === "allReduce" ? ranks : 1;
-  const single = singleBytesOf(bytes, owners * blocks);
-  return { ...call, bytes: bytes / owners, singleBytes: single / owners };
+  if (kernel === "LL" || collective === "allGather") return { ...call, bytes, loads: 0 };
+  const loads = loadsOf({ collective, ranks, blocks, bytes, elementBytes: bytesOf(dtype) });
+  return { ...call, bytes: collective === "allReduce" ? bytes / ranks : bytes, loads };
 }
 
 function channelCall(plan: ChannelPlan): ChannelCall {

@@ -4,10 +4,16 @@
  * Every rank meets its peers in rounds, and every round has a first channel of its own. A message takes as many channels from there
  * as all peers can have at once, and more where it is large: then it shares those of other rounds.
  */
-import { type ChannelLoad, type ExchangeCall, type MessageKind, packBytes } from "./call.ts";
+import {
+  type ChannelLoad,
+  type ExchangeCall,
+  type MessageKind,
+  type MessageUse,
+  packBytes,
+} from "./call.ts";
 
 /** Channels of sends and receives. */
-export const exchangeChannels = 32;
+const exchangeChannels = 32;
 
 /** Bytes of a message up to which it goes over LL: 16 KiB for each channel. */
 const mostLow = 16_384 * exchangeChannels;
@@ -19,8 +25,8 @@ const mostPart = 16_777_216;
 /** Parts end at multiples of this. */
 const partGrain = 4096;
 
-/** Bytes of a slice: a receiver copies one from its channel's buffer while the sender fills the next. */
-const sliceBytes = 131_072;
+/** Most bytes of a chunk over Simple: a receiver copies one from its channel's buffer while the sender fills the next. */
+const mostChunk = 524_288;
 
 /** Bytes from each rank to each rank; a row may be short. */
 type Traffic = readonly (readonly number[])[];
@@ -30,6 +36,7 @@ interface Part {
   readonly bytes: number;
   readonly isLow: boolean;
   readonly isOwn: boolean;
+  readonly isMutual: boolean;
   /** True where the address is a multiple of 16. */
   readonly isSendAligned: boolean;
   readonly isRecvAligned: boolean;
@@ -45,6 +52,7 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
   const sends = channelsOf(ranks);
   const recvs = channelsOf(ranks);
   const offsets = offsetsOf(ranks, bytesOf);
+  const mutual = mutualRanks(ranks, bytesOf);
   const messages = new Array<number>(ranks).fill(0);
   let partBytes = 0;
   let hasSimple = false;
@@ -59,6 +67,7 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
         bytes: partBytesOf(bytes, parts),
         isLow: isLow(bytes, from === to),
         isOwn: from === to,
+        isMutual: mutual.has(from) && mutual.has(to),
         isSendAligned: sameBlock || (offsets.send[from]?.[to] as number) % packBytes === 0,
         isRecvAligned: (offsets.recv[from]?.[to] as number) % packBytes === 0,
       };
@@ -93,26 +102,44 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
   };
 }
 
-/** The facts of one message alone, on a communicator of `ranks`; `undefined` for no bytes. */
+/** The facts of one message by its use among others, on a communicator of `ranks`; `undefined` for no bytes. */
 export function timedMessage(
   bytes: number,
   ranks: number,
-  kind: MessageKind,
+  { kind, isMutual, isCrossing }: MessageUse,
 ): ExchangeCall | undefined {
   if (bytes === 0) return undefined;
   const isOwn = kind === "own";
   const channels = partsOf(bytes, ranks, isOwn);
   const partBytes = partBytesOf(bytes, channels);
   const part = {
-    ...{ bytes: partBytes, isLow: isLow(bytes, isOwn), isOwn },
+    ...{ bytes: partBytes, isLow: isLow(bytes, isOwn), isOwn, isMutual },
     ...{ isSendAligned: true, isRecvAligned: true },
   };
-  const loads = [loadOf([part], kind, () => true)];
-  const linkBytes = isOwn ? 0 : bytes;
   return {
-    ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes },
-    ...{ hasSimple: !part.isLow && !isOwn, channels, loads, portBytes: 0, linkBytes },
+    ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes, channels },
+    ...{ hasSimple: !part.isLow && !isOwn, loads: [loadOf([part], kind, () => true)] },
+    ...{ portBytes: isCrossing ? bytes : 0, linkBytes: isOwn ? 0 : bytes, fedBytes: 0 },
   };
+}
+
+/** The ranks that wait for each other: those left when ranks without a sender, or without a receiver, are taken away in turn. */
+function mutualRanks(
+  ranks: number,
+  bytesOf: (from: number, to: number) => number,
+): ReadonlySet<number> {
+  const left = new Set(Array.from({ length: ranks }, (_, rank) => rank));
+  let before: number;
+  do {
+    before = left.size;
+    for (const rank of left) {
+      const others = [...left].filter((other) => other !== rank);
+      const isSending = others.some((other) => bytesOf(rank, other) > 0);
+      const isReceiving = others.some((other) => bytesOf(other, rank) > 0);
+      if (!(isSending && isReceiving)) left.delete(rank);
+    }
+  } while (left.size < before);
+  return left;
 }
 
 /** The lists of parts by rank and channel. */
@@ -190,21 +217,21 @@ function loadOf(
   kind: MessageKind,
   isAligned: (part: Part) => boolean,
 ): ChannelLoad {
-  let [lowBytes, packedBytes, singleBytes, packedSlice, singleSlice] = [0, 0, 0, 0, 0];
+  let [lowBytes, packedBytes, singleBytes, packedChunk, singleChunk] = [0, 0, 0, 0, 0];
   for (const part of parts) {
-    const { bytes, isOwn, isSendAligned, isRecvAligned } = part;
+    const { bytes, isOwn, isMutual, isSendAligned, isRecvAligned } = part;
     if (part.isLow) {
       lowBytes += bytes;
       continue;
     }
     if (isOwn ? isSendAligned && isRecvAligned : isAligned(part)) packedBytes += bytes;
     else singleBytes += bytes;
-    if (isOwn) continue;
-    const slice = Math.min(bytes, sliceBytes);
-    if (isSendAligned && isRecvAligned) packedSlice = Math.max(packedSlice, slice);
-    else if (!isSendAligned && !isRecvAligned) singleSlice = Math.max(singleSlice, slice);
+    if (isOwn || !isMutual) continue;
+    const chunk = Math.min(bytes, mostChunk);
+    if (isSendAligned || isRecvAligned) packedChunk = Math.max(packedChunk, chunk);
+    else singleChunk = Math.max(singleChunk, chunk);
   }
-  return { kind, lowBytes, packedBytes, singleBytes, packedSlice, singleSlice };
+  return { kind, lowBytes, packedBytes, singleBytes, packedChunk, singleChunk };
 }
 
 /** The use of a channel by a rank. */
@@ -235,29 +262,33 @@ function covers(a: ChannelLoad, b: ChannelLoad): boolean {
     a.lowBytes >= b.lowBytes &&
     a.packedBytes >= b.packedBytes &&
     a.singleBytes >= b.singleBytes &&
-    a.packedSlice >= b.packedSlice &&
-    a.singleSlice >= b.singleSlice
+    a.packedChunk >= b.packedChunk &&
+    a.singleChunk >= b.singleChunk
   );
 }
 
-/** Bytes of the busiest ports: those with several peers, and those with one. */
+/** Bytes of the busiest ports: those with crossing messages, those that only receive from several ranks, and the others. */
 function portsOf(
   ranks: number,
   bytesOf: (from: number, to: number) => number,
-): { readonly portBytes: number; readonly linkBytes: number } {
-  let [portBytes, linkBytes] = [0, 0];
-  for (let rank = 0; rank < ranks; rank++) {
-    let [leaving, receivers, arriving, senders] = [0, 0, 0, 0];
-    for (let peer = 0; peer < ranks; peer++) {
-      if (peer === rank) continue;
-      leaving += bytesOf(rank, peer);
-      arriving += bytesOf(peer, rank);
-      if (bytesOf(rank, peer) > 0) receivers++;
-      if (bytesOf(peer, rank) > 0) senders++;
-    }
-    if (receivers > 1) portBytes = Math.max(portBytes, leaving);
-    if (senders > 1) portBytes = Math.max(portBytes, arriving);
-    linkBytes = Math.max(linkBytes, leaving, arriving);
+): Pick<ExchangeCall, "portBytes" | "linkBytes" | "fedBytes"> {
+  const every = Array.from({ length: ranks }, (_, rank) => rank);
+  const receivers = every.map((from) => every.filter((to) => to !== from && bytesOf(from, to) > 0));
+  const senders = every.map((to) => every.filter((from) => receivers[from]?.includes(to)));
+  const count = (list: readonly number[] | undefined): number => list?.length ?? 0;
+  let [portBytes, linkBytes, fedBytes] = [0, 0, 0];
+  for (const rank of every) {
+    const to = receivers[rank] as number[];
+    const from = senders[rank] as number[];
+    const leaving = to.reduce((sum, peer) => sum + bytesOf(rank, peer), 0);
+    const arriving = from.reduce((sum, peer) => sum + bytesOf(peer, rank), 0);
+    const isOutCrossing = to.length > 1 && to.some((peer) => count(senders[peer]) > 1);
+    const isInCrossing = from.length > 1 && from.some((peer) => count(receivers[peer]) > 1);
+    if (isOutCrossing) portBytes = Math.max(portBytes, leaving);
+    if (isInCrossing) portBytes = Math.max(portBytes, arriving);
+    const isFed = to.length === 0 && from.length > 1;
+    if (isFed) fedBytes = Math.max(fedBytes, arriving);
+    linkBytes = Math.max(linkBytes, leaving, isFed ? 0 : arriving);
   }
-  return { portBytes, linkBytes };
+  return { portBytes, linkBytes, fedBytes };
 }

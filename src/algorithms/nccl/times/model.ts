@@ -182,16 +182,21 @@ function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): 
 /** Channels of a Ring: at its rate they carry all that a link does. */
 const linkChannels = 24;
 
-/** Microseconds of sends and receives: until their bytes move, for each further channel, and while they move. */
+/** Gain of threads whose channel moves bytes in one direction alone: measured on H100. */
+const oneWayGain = 1.7;
+
+/** Microseconds of sends and receives: until their bytes move, while they move, their last chunk, and while those to one rank arrive. */
 interface ExchangeTimes {
   readonly startUs: number;
-  readonly channelUs: number;
   readonly movedUs: number;
+  readonly lastUs: number;
+  readonly fedUs: number;
 }
 
 function exchangeUs(numbers: ModelNumbers, call: ExchangeCall, memory: CallMemory): number {
-  const { startUs, channelUs, movedUs } = exchangeTimes(numbers, call, memory);
-  return startUs + channelUs * (call.channels - 1) + movedUs;
+  const { startUs, movedUs, fedUs } = exchangeTimes(numbers, call, memory);
+  const us = startUs + movedUs;
+  return fedUs === 0 ? us : longer(us, fedUs);
 }
 
 function exchangeTimes(
@@ -199,35 +204,50 @@ function exchangeTimes(
   call: ExchangeCall,
   memory: CallMemory,
 ): ExchangeTimes {
-  const { partBytes, hasSimple, loads, portBytes, linkBytes } = call;
+  const { partBytes, hasSimple, loads, portBytes, linkBytes, fedBytes } = call;
   const { firstRate, lowRate, messageRate, portRate } = exchange;
-  const gains = { own: exchange.ownGain, "one way": exchange.oneWayGain, "both ways": 1 };
+  const gains = { own: exchange.ownGain, "one way": oneWayGain, "both ways": 1 };
+  const oneWayRate = messageRate * oneWayGain;
   // Messages are bytes, and half of a channel's threads send while the others receive.
   const singleRate = elementRate / 2;
   const firstUs = Math.min(partBytes, fullPass) / firstRate / thousand;
-  const startUs = exchange.startUs + firstUs;
-  const channelUs = hasSimple ? exchange.channelUs : 0;
+  // A sender writes into registered memory itself, so that no receiver copies.
   const isDirect = memory === "registered";
+  const simpleHops = isDirect ? 2 : 1;
+  const hopUs = hasSimple ? simpleHops * ring.Simple.hopUs : 0;
   const linkRate = linkChannels * ring.Simple.hopRate;
-  let moved = hasSimple ? Math.max(portBytes / portRate, linkBytes / linkRate) : 0;
+  const port = hasSimple ? Math.max(portBytes / portRate, linkBytes / linkRate) : 0;
+  let [channel, last] = [0, 0];
   for (const load of loads) {
-    const { kind, lowBytes, packedBytes, singleBytes, packedSlice, singleSlice } = load;
+    const { kind, lowBytes, packedBytes, singleBytes, packedChunk, singleChunk } = load;
     const gain = gains[kind];
     const low = Math.max(0, lowBytes - fullPass) / lowRate;
-    const all = (low + packedBytes / messageRate + singleBytes / singleRate) / gain;
-    const last = Math.max(packedSlice / messageRate, singleSlice / singleRate) / gain;
-    // A sender writes into registered memory itself, so that no receiver copies after it.
-    moved = Math.max(moved, isDirect ? all : all + last);
+    const single = singleBytes / singleRate;
+    const all = low + single + packedBytes / messageRate;
+    if (isDirect && kind !== "own") {
+      channel = Math.max(channel, (low + single) / gain + packedBytes / oneWayRate);
+      continue;
+    }
+    // The first chunk leaves before others arrive, and the last one arrives when all have left.
+    const chunk = packedChunk / oneWayRate;
+    const lastSingle = singleChunk / singleRate / 2;
+    const apart = kind === "both ways" ? 2 * chunk - packedChunk / messageRate : chunk;
+    channel = Math.max(channel, all / gain + Math.max(apart, lastSingle));
+    last = Math.max(last, chunk, lastSingle);
   }
-  return { startUs, channelUs, movedUs: moved / thousand };
+  const moved = port === 0 ? channel : longer(channel, port + last);
+  const fedUs = hasSimple ? fedBytes / linkRate / thousand : 0;
+  const startUs = exchange.startUs + firstUs + hopUs;
+  return { startUs, movedUs: moved / thousand, lastUs: last / thousand, fedUs };
 }
 
 /** A message among others of its group. */
-export interface MessageTimes extends ExchangeTimes {
-  /** Channels that carry it. */
-  readonly channels: number;
-  /** Microseconds in which it holds the ports of both ranks, as messages with several peers do. */
+export interface MessageTimes {
+  readonly startUs: number;
+  readonly movedUs: number;
+  /** Microseconds in which it holds the ports of both ranks, as messages with several peers do, and of its last chunk behind them. */
   readonly portUs: number;
+  readonly lastUs: number;
 }
 
 /** The times of a message; together they are those of the call with that message alone. Its part of the processes is in the start. */
@@ -237,16 +257,18 @@ export function messageTimes(
   mode: CallMode,
 ): MessageTimes {
   const { memory } = effectiveMode(mode);
-  const { channels, linkBytes } = call;
-  const times = exchangeTimes(numbers, call, memory);
-  const { channelUs, movedUs } = times;
-  const startUs = callUs(numbers, call, mode) - channelUs * (channels - 1) - movedUs;
-  const portUs = Math.min(movedUs, linkBytes / numbers.exchange.portRate / thousand);
-  return { startUs, channelUs, movedUs, channels, portUs };
+  const { movedUs, lastUs } = exchangeTimes(numbers, call, memory);
+  const { portBytes, linkBytes } = call;
+  const linkRate = linkChannels * numbers.ring.Simple.hopRate;
+  const port = Math.max(portBytes / numbers.exchange.portRate, linkBytes / linkRate);
+  return {
+    startUs: callUs(numbers, call, mode) - movedUs,
+    ...{ movedUs, lastUs, portUs: Math.min(movedUs - lastUs, port / thousand) },
+  };
 }
 
 function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
-  const { collective, kernel, ranks, blocks, bytes, singleBytes } = call;
+  const { collective, kernel, ranks, blocks, bytes, loads } = call;
   if (kernel === "LL") {
     const { startUs, rankPs, passUs } = symmetric.low;
     const own = bytes / blocks;
@@ -259,7 +281,6 @@ function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
     const stored = bytes * ranks * (storePs + crowdPs * peers * (peers - 1));
     return startUs + stored / blocks / thousand ** 2;
   }
-  const { startUs, ownPs, peerPs } = symmetric[collective];
-  const slow = singleBytes * symmetric.singlePs * peers;
-  return startUs + (bytes * (ownPs + peerPs * peers) + slow) / blocks / thousand ** 2;
+  const { startUs, peerPs } = symmetric[collective];
+  return startUs + symmetric.loadUs * loads + (bytes * peerPs * peers) / blocks / thousand ** 2;
 }

@@ -48,7 +48,6 @@ export interface LineTreeNumbers extends TreeNumbers {
 /** A direct symmetric kernel that folds; picoseconds of one block for each byte. */
 export interface SymmetricNumbers {
   readonly startUs: number;
-  readonly ownPs: number;
   /** For each other rank. */
   readonly peerPs: number;
 }
@@ -108,20 +107,17 @@ export interface ModelNumbers {
     /** The first 4096 bytes of a channel, and the others over LL. */
     readonly firstRate: number;
     readonly lowRate: number;
-    /** Each further channel, over Simple. */
-    readonly channelUs: number;
-    /** One channel of a message. */
+    /** One channel of a rank that sends and receives on it. */
     readonly messageRate: number;
-    /** The gain of a channel on which a rank only sends or only receives, and of one on which it only copies its own block. */
-    readonly oneWayGain: number;
+    /** The gain of a channel on which a rank only copies its own block. */
     readonly ownGain: number;
-    /** All messages that leave a rank, or reach it, where it has several peers. */
+    /** All messages that leave a rank, or reach it, where senders with several receivers meet receivers with several senders. */
     readonly portRate: number;
   };
   readonly symmetric: {
     readonly low: LowSymmetricNumbers;
-    /** For each other rank, bytes that a direct kernel moves element by element. */
-    readonly singlePs: number;
+    /** Each time that a warp of a direct kernel waits for loads from other ranks. */
+    readonly loadUs: number;
     readonly allReduce: SymmetricNumbers;
     readonly reduceScatter: SymmetricNumbers;
     readonly allGather: SymmetricStores;

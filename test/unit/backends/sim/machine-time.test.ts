@@ -130,6 +130,7 @@ describe("virtual time on a measured machine", () => {
     await world.close();
   });
 
+  const oneWay = { kind: "one way", isMutual: false, isCrossing: false } as const;
   const sizes = [4, 1024, 2 ** 14, 2 ** 14 + 4, 100_000, 2 ** 20, 2 ** 24 + 4, 2 ** 29];
 
   test.each([2, 4, 8])("of a message on %i ranks is that of a sendRecv", async (ranks) => {
@@ -145,7 +146,7 @@ describe("virtual time on a measured machine", () => {
         },
         ranks,
       );
-      const alone = timedMessage(bytes, ranks, "one way") as TimedCall;
+      const alone = timedMessage(bytes, ranks, oneWay) as TimedCall;
       const aloneUs = callUs(profile.numbers, alone, { ...profile.mode, memory: "ordinary" });
       expect(aloneUs).toBeLessThanOrEqual(us);
       const idle = new Array(ranks - 2).fill(0);

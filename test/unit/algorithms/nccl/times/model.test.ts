@@ -11,11 +11,12 @@ import {
 } from "../../../../../src/algorithms/index.ts";
 import {
   callUs,
-  type MessageKind,
+  type MessageUse,
   type TimedCall,
   timedExchange,
   timedMessage,
 } from "../../../../../src/algorithms/nccl/index.ts";
+import { loadsOf } from "../../../../../src/algorithms/nccl/symmetric.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
 
@@ -209,25 +210,31 @@ describe("messages of a group", () => {
   /** Loads of a message from rank 0 to rank 1, behind so many bytes of the sender to itself. */
   const loads = (before: number) => timedExchange([[before, large], []])?.loads;
   const part = large / 16;
-  const slice = 131_072;
+  const chunk = 524_288;
 
-  test("of whole packs move quickly, and end a slice later at the receiver", () => {
-    const facts = { kind: "one way", lowBytes: 0, singleBytes: 0, singleSlice: 0 };
-    const quick = { ...facts, packedBytes: part, packedSlice: slice };
+  test("of whole packs move quickly, and end a chunk later where ranks wait for each other", () => {
+    const facts = { kind: "one way", lowBytes: 0, singleBytes: 0, singleChunk: 0 };
+    const quick = { ...facts, packedBytes: part, packedChunk: 0 };
     expect(loads(0)).toEqual([quick]);
     expect(loads(16)).toEqual([quick]);
+    const mutual = timedExchange([[0, large], [large]])?.loads;
+    expect(mutual).toEqual([{ ...quick, kind: "both ways", packedChunk: chunk }]);
   });
 
   test("move byte by byte at an end with an address between multiples of 16", () => {
-    const facts = { kind: "one way", lowBytes: 0 };
+    const facts = { kind: "one way", lowBytes: 0, packedChunk: 0, singleChunk: 0 };
     expect(loads(4)).toEqual([
-      { ...facts, packedBytes: 0, singleBytes: part, packedSlice: 0, singleSlice: 0 },
-      { ...facts, packedBytes: part, singleBytes: 0, packedSlice: 0, singleSlice: 0 },
+      { ...facts, packedBytes: 0, singleBytes: part },
+      { ...facts, packedBytes: part, singleBytes: 0 },
     ]);
-    const both = timedExchange([[0, 4, 0], [], [4, large, 0]]);
-    // The last slice counts where both ends are equally quick.
-    const single = both?.loads.filter(({ singleBytes }) => singleBytes > 0);
-    expect(single).toMatchObject([{ packedBytes: 0, packedSlice: 0, singleSlice: slice }]);
+    const both = timedExchange([
+      [0, 4, 0],
+      [0, 0, 4],
+      [4, large, 0],
+    ]);
+    // A chunk is slow where both ends are.
+    const single = both?.loads.filter(({ singleChunk }) => singleChunk > 0);
+    expect(single).toMatchObject([{ packedBytes: 0, packedChunk: 0, singleChunk: chunk }]);
   });
 
   test("a message takes as many channels as all peers can have at once, and more from 16 MiB a channel", () => {
@@ -250,7 +257,7 @@ describe("messages of a group", () => {
 
   test("a channel is quicker where its rank has messages in one direction alone", () => {
     const large = 2 ** 24;
-    const kinds = (traffic: readonly (readonly number[])[]): MessageKind[] | undefined =>
+    const kinds = (traffic: readonly (readonly number[])[]): MessageUse["kind"][] | undefined =>
       timedExchange(traffic)?.loads.map(({ kind }) => kind);
     expect(kinds([[0, large], []])).toEqual(["one way"]);
     expect(kinds([[large], []])).toEqual(["own"]);
@@ -258,14 +265,35 @@ describe("messages of a group", () => {
     // Of three ranks, the messages of 0 and 1 to each other are two rounds apart, and share no channel.
     expect(kinds([[0, large, 0], [large], []])).toEqual(["one way"]);
     expect(kinds([[0, large, 0], [0, 0, large], [large]])).toEqual(["both ways"]);
-    const at = (kind: MessageKind): number => {
-      const call = timedMessage(large, 4, kind) as TimedCall;
+    const at = (use: Pick<MessageUse, "kind" | "isMutual">): number => {
+      const call = timedMessage(large, 4, { ...use, isCrossing: false }) as TimedCall;
       return callUs(profile.numbers, call, { ...profile.mode, memory: "ordinary" });
     };
-    expect(at("both ways") / at("one way")).toBeGreaterThan(1.3);
-    expect(at("both ways")).toBe(
+    const shared = at({ kind: "both ways", isMutual: true });
+    expect(shared / at({ kind: "one way", isMutual: true })).toBeGreaterThan(1.3);
+    expect(shared).toBe(
       us({ collective: "sendRecv", ranks: 4, count: large / 4, mode: { memory: "ordinary" } }),
     );
+  });
+
+  test("ranks that wait for each other take a chunk longer, in a ring, in pairs, and not in a chain", () => {
+    const of = (traffic: readonly (readonly number[])[]) =>
+      timedExchange(traffic)?.loads.map(({ packedChunk }) => packedChunk);
+    expect(of([[0, large, 0], [0, 0, large], [large]])).toEqual([chunk]);
+    expect(of([[0, large, 0], [large], []])).toEqual([chunk]);
+    expect(of([[0, large, 0], [0, 0, large], []])).toEqual([0]);
+    // Rank 0 feeds a pair, and waits for none of it.
+    expect(
+      of([
+        [0, large, 0],
+        [0, 0, 4096],
+        [0, 4096],
+      ]),
+    ).toEqual([0, 0]);
+    const alone = { kind: "one way", isCrossing: false } as const;
+    const pair = timedMessage(large, 4, { ...alone, isMutual: true });
+    expect(pair?.loads[0]?.packedChunk).toBe(chunk);
+    expect(timedMessage(large, 4, { ...alone, isMutual: false })?.loads[0]?.packedChunk).toBe(0);
   });
 
   test("a message with more channels shares those of another peer", () => {
@@ -278,14 +306,33 @@ describe("messages of a group", () => {
     expect(apart?.loads[0]?.packedBytes).toBe(beside / 16);
   });
 
-  test("count for a port where it has several peers, and for a link with one", () => {
+  test("count for a port where they cross, for a link, and for a rank that several feed", () => {
     const bytes = 2 ** 30;
     const of = (traffic: readonly (readonly number[])[]) => timedExchange(traffic);
-    expect(of([[0, bytes, 0], [], []])).toMatchObject({ portBytes: 0, linkBytes: bytes });
-    const both = { portBytes: 2 * bytes, linkBytes: 2 * bytes };
-    expect(of([[0, bytes, bytes], [], []])).toMatchObject(both);
-    expect(of([[], [bytes], [bytes]])).toMatchObject(both);
-    expect(of([[bytes], [], []])).toMatchObject({ messages: 1, portBytes: 0, linkBytes: 0 });
+    const none = { portBytes: 0, linkBytes: 0, fedBytes: 0 };
+    expect(of([[0, bytes, 0], [], []])).toMatchObject({ ...none, linkBytes: bytes });
+    expect(of([[0, bytes, bytes], [], []])).toMatchObject({ ...none, linkBytes: 2 * bytes });
+    const fed = { ...none, linkBytes: bytes, fedBytes: 2 * bytes };
+    expect(of([[], [bytes], [bytes]])).toMatchObject(fed);
+    const all = [
+      [0, bytes, bytes],
+      [bytes, 0, bytes],
+      [bytes, bytes],
+    ];
+    const crossing = { portBytes: 2 * bytes, linkBytes: 2 * bytes, fedBytes: 0 };
+    expect(of(all)).toMatchObject(crossing);
+    expect(of([[bytes], [], []])).toMatchObject({ ...none, messages: 1 });
+  });
+
+  test("to one rank are about as quick as its link, and from one rank take its start in addition", () => {
+    const call = { ranks: 4, count: 2 ** 22, mode: { memory: "ordinary" } } as const;
+    const linkUs = (3 * 2 ** 24) / (24 * profile.numbers.ring.Simple.hopRate) / 1000;
+    const gather = us({ collective: "gather", ...call });
+    expect(gather / linkUs).toBeGreaterThan(1);
+    expect(gather / linkUs).toBeLessThan(1.03);
+    const more = us({ collective: "scatter", ...call }) - linkUs;
+    expect(more).toBeGreaterThan(profile.numbers.exchange.startUs);
+    expect(more).toBeLessThan(3 * profile.numbers.exchange.startUs);
   });
 
   test("into registered memory take no second copy, and a link bounds a large message", () => {
@@ -304,6 +351,19 @@ describe("a kernel of symmetric memory", () => {
     const { passUs } = profile.numbers.symmetric.low;
     expect(sent(8192) - sent(2048)).toBeGreaterThan(passUs);
     expect(sent(2048) - sent(512)).toBeLessThan(passUs);
+  });
+
+  test("waits for the first other rank alone and for others in pairs, so that 3 ranks wait as 4", () => {
+    const loads = (ranks: number, bytes: number): number =>
+      loadsOf({ collective: "reduceScatter", ranks, blocks: 9, bytes, elementBytes: 4 });
+    const all = (ranks: number): number => ranks * 9 * 2048 * 16;
+    const passes = [2, 3, 4, 8].map((ranks) => loads(ranks, all(ranks)) / ranks);
+    expect(passes).toEqual([1, 2, 2, 4]);
+    // Words of 4 bytes, then elements: up to 4 and 8 ranks at a time.
+    expect(loads(8, 4 * 9 * 8 * 512)).toBe(2 * 3);
+    expect(loads(8, 4 * 9 * 512)).toBe(1);
+    const owner = { collective: "allReduce", ranks: 4, blocks: 9, elementBytes: 4 } as const;
+    expect(loadsOf({ ...owner, bytes: 4 * all(4) })).toBe(loads(4, all(4)));
   });
 });
 
