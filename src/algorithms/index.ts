@@ -156,6 +156,7 @@ export {
   type MeasuredCollective,
   type MeasuredRange,
   type Measurement,
+  type MessageKind,
   type MessageUse,
   type ModelNumbers,
   machineProfiles,

@@ -1,6 +1,12 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
 
-export { type ExchangeCall, type MessageUse, type TimedCall, timedPlan } from "./call.ts";
+export {
+  type ExchangeCall,
+  type MessageKind,
+  type MessageUse,
+  type TimedCall,
+  timedPlan,
+} from "./call.ts";
 export { timedExchange, timedMessage } from "./exchange.ts";
 export {
   type FittedProfile,
