@@ -502,23 +502,13 @@ function notifySettled({ fault, onSettled }: Extras, error: unknown): Fault | un
 /** A native promise with its two settling functions. */
 export class NativePromise<T> {
   readonly promise: Promise<T>;
-  readonly resolve: (value: unknown) => void;
-  readonly reject: (error: unknown) => void;
+  resolve!: (value: unknown) => void;
+  reject!: (error: unknown) => void;
 
   constructor() {
-    this.promise = new Promise<T>(takeFunctions as Executor<T>);
-    this.resolve = resolveTaken;
-    this.reject = rejectTaken;
+    this.promise = new Promise<T>((resolve, reject) => {
+      this.resolve = resolve as (value: unknown) => void;
+      this.reject = reject;
+    });
   }
-}
-
-type Executor<T> = ConstructorParameters<typeof Promise<T>>[0];
-
-let resolveTaken: (value: unknown) => void;
-let rejectTaken: (error: unknown) => void;
-
-/** One executor for all promises: each awaited call makes one. */
-function takeFunctions(resolve: (value: unknown) => void, reject: (error: unknown) => void): void {
-  resolveTaken = resolve;
-  rejectTaken = reject;
 }
