@@ -309,7 +309,7 @@ export class SimSession implements Session {
     return this.#move(comm, calls, bound);
   }
 
-  /** The time of a message: as `sendRecv` takes on the planner's machine, else on the link. */
+  /** The time of a message by its use among others on the planner's machine, else on the link. */
   #messageOf({ ranks }: CommInfo, { send }: Transfer, use: MessageUse): MessageTime {
     const { link, planner } = this.#settings;
     const width = send.dtype === undefined ? 0 : bytesOf(send.dtype);
