@@ -18,7 +18,7 @@ import {
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildHelper, isHelperStale } from "./native.mjs";
-import { buildWasm, isWasmStale, wasmPlace } from "./wasm.mjs";
+import { buildWasm, isWasmStale, wasmPlaces } from "./wasm.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(root, "dist");
@@ -68,7 +68,7 @@ function compile(folder) {
   const tsc = join(root, "node_modules", "typescript-7", "bin", "tsc");
   // Types are checked by `npm run types`, with those of the tests: checking takes longer than all else of a build.
   if (!works(tsc, "-p", "tsconfig.build.json", "--noCheck", "--outDir", folder)) return false;
-  copyFileSync(join(root, "src", wasmPlace), join(folder, wasmPlace));
+  for (const place of wasmPlaces) copyFileSync(join(root, "src", place), join(folder, place));
   if (existsSync(join(folder, cliMain))) chmodSync(join(folder, cliMain), 0o755);
   return true;
 }

@@ -1,5 +1,5 @@
-// Compiles assembly/ to WebAssembly and writes it, with the script of the workers, where the wasm executor imports it
-// from: src/backends/sim/executors/wasm/binary.js, which git ignores.
+// Compiles assembly/ to WebAssembly and writes it where src imports it from, in files that git ignores: the kernels of the wasm
+// executor with the script of their workers, and the inputs of recorded calls.
 
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -20,14 +20,17 @@ import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const assembly = join(root, "assembly");
-/** Where it belongs, in src and in dist. */
-export const wasmPlace = join("backends", "sim", "executors", "wasm", "binary.js");
-const target = join(root, "src", wasmPlace);
+/** Where the modules belong, in src and in dist. */
+const [kernelsPlace, inputsPlace] = [
+  join("backends", "sim", "executors", "wasm", "binary.js"),
+  join("golden", "inputs-binary.js"),
+];
+export const wasmPlaces = [kernelsPlace, inputsPlace];
 
 /** Flags of an imported memory that is shared and has a maximum; see module.ts. */
 const sharedFlags = 3;
 
-/** Hash of the module's sources: assembly/ and this file. */
+/** Hash of the modules' sources: assembly/ and this file. */
 function sourcesHash() {
   const hash = createHash("sha256");
   const names = readdirSync(assembly).filter((name) => !name.endsWith(".md"));
@@ -38,54 +41,77 @@ function sourcesHash() {
   return hash.digest("hex");
 }
 
-/** True for a module that was made of the sources as they are. */
+/** True for a file that was made of sources with this hash. */
 function isMadeOf(path, hash) {
   return existsSync(path) && readFileSync(path, "utf8").startsWith(`// ${hash}\n`);
 }
 
-/** True when assembly/ or this file changed after the module was written. */
+/** Files of src that were not made of the sources as they are. */
+function staleTargets(hash) {
+  return wasmPlaces.filter((place) => !isMadeOf(join(root, "src", place), hash));
+}
+
+/** True when assembly/ or this file changed after the modules were written. */
 export function isWasmStale() {
-  return !isMadeOf(target, sourcesHash());
+  return staleTargets(sourcesHash()).length > 0;
 }
 
 /**
- * Compiles the module when it was made of other sources; returns whether that worked. A built dist that came without the
- * compiler has it too. Messages go to stderr.
+ * Compiles the modules that were made of other sources; returns whether that worked. A built dist that came without the
+ * compiler has them too. Messages go to stderr.
  */
 export function buildWasm() {
   const hash = sourcesHash();
-  if (isMadeOf(target, hash)) return true;
-  const built = join(root, "dist", wasmPlace);
-  if (isMadeOf(built, hash)) {
-    cpSync(built, target, { preserveTimestamps: true });
+  return staleTargets(hash).every((place) => {
+    const target = join(root, "src", place);
+    const built = join(root, "dist", place);
+    if (isMadeOf(built, hash)) {
+      cpSync(built, target, { preserveTimestamps: true });
+      return true;
+    }
+    const text = place === kernelsPlace ? kernelsText() : inputsText();
+    if (text === undefined) return false;
+    // Put in its place at once: another process may be doing the same.
+    const fresh = `${target}.${process.pid}`;
+    writeFileSync(fresh, `// ${hash}\n${text}\n`);
+    renameSync(fresh, target);
     return true;
-  }
-  const folder = mkdtempSync(join(tmpdir(), "twinccl-wasm-"));
-  const output = join(folder, "kernels.wasm");
-  const asc = createRequire(import.meta.url).resolve("assemblyscript/bin/asc.js");
-  const options = ["groups.ts", "--outFile", output, "--noAssert", "--runtime", "stub"];
+  });
+}
+
+/** The text of binary.js; `undefined` when compiling fails. */
+function kernelsText() {
   const memory = ["--importMemory", "--noExportMemory", "--sharedMemory"];
   const pages = ["--initialMemory", "1", "--maximumMemory", "65536"];
-  const features = ["--enable", "simd", "--enable", "threads", "-O3"];
-  const args = [asc, ...options, ...memory, ...pages, ...features];
-  try {
-    const { status } = spawnSync(process.execPath, args, {
-      cwd: assembly,
-      stdio: ["ignore", 2, 2],
-    });
-    if (status !== 0) return false;
-    const wasm = readFileSync(output);
-    const text = [
-      `// ${hash}`,
+  const wasm = compiled("groups.ts", [...memory, ...pages, "--enable", "threads"]);
+  return (
+    wasm &&
+    [
       `export const wasmBase64 = "${wasm.toString("base64")}";`,
       `export const memoryFlagsAt = ${memoryFlagsPlace(wasm)};`,
       `export const workerSource = ${JSON.stringify(readFileSync(join(assembly, "worker.js"), "utf8"))};`,
-    ].join("\n");
-    // Put in its place at once: another process may be doing the same.
-    const fresh = `${target}.${process.pid}`;
-    writeFileSync(fresh, `${text}\n`);
-    renameSync(fresh, target);
-    return true;
+    ].join("\n")
+  );
+}
+
+/** The text of inputs-binary.js; `undefined` when compiling fails. */
+function inputsText() {
+  const wasm = compiled("inputs.ts", ["--initialMemory", "1"]);
+  return wasm && `export const wasmBase64 = "${wasm.toString("base64")}";`;
+}
+
+/** A file of assembly as WebAssembly. */
+function compiled(file, options) {
+  const folder = mkdtempSync(join(tmpdir(), "twinccl-wasm-"));
+  const output = join(folder, "module.wasm");
+  const asc = createRequire(import.meta.url).resolve("assemblyscript/bin/asc.js");
+  const own = ["--outFile", output, "--noAssert", "--runtime", "stub", "--enable", "simd", "-O3"];
+  try {
+    const { status } = spawnSync(process.execPath, [asc, file, ...own, ...options], {
+      cwd: assembly,
+      stdio: ["ignore", 2, 2],
+    });
+    return status === 0 ? readFileSync(output) : undefined;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

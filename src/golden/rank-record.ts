@@ -2,7 +2,7 @@
 import { bytesOf, type Communicator, connect, type HostArray } from "../api/index.ts";
 import type { GoldenCase, NcclSetup } from "./case.ts";
 import { type GoldenPlan, idOf } from "./format.ts";
-import { hashesOf, hexOf } from "./outputs.ts";
+import { canonicalOutputs, hashesOf, hexOf } from "./outputs.ts";
 import { type Recording, recordOf } from "./record.ts";
 import { type BackendFor, bySetup, failureOf, outputOf } from "./replay.ts";
 
@@ -87,12 +87,13 @@ async function recordSome(
 }
 
 function resultOf(
-  { count, dtype }: GoldenCase,
-  output: HostArray | undefined,
+  golden: GoldenCase,
+  found: HostArray | undefined,
   { bitsUpTo }: RankRecordOptions,
 ): Omit<RankResult, "index"> {
+  const [output] = canonicalOutputs([found], golden);
   if (output === undefined) return {};
-  const isShort = count * bytesOf(dtype) <= bitsUpTo;
+  const isShort = golden.count * bytesOf(golden.dtype) <= bitsUpTo;
   return { hash: hashesOf([output])[0], bits: isShort ? hexOf(output) : undefined };
 }
 

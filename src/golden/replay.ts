@@ -22,8 +22,8 @@ import {
   setupOf,
 } from "./case.ts";
 import type { GoldenPlan } from "./format.ts";
-import { inputOf } from "./inputs.ts";
-import { canonicalForm } from "./outputs.ts";
+import { passingInputOf } from "./inputs.ts";
+import { canonicalOutputs } from "./outputs.ts";
 
 /** A backend with NCCL's set-up for a case. */
 export type BackendFor = (setup: NcclSetup) => Backend | Promise<Backend>;
@@ -55,7 +55,8 @@ export async function replay(
         const golden = cases[index] as GoldenCase;
         try {
           world ??= await createWorld({ backend, size: golden.ranks, name: "golden" });
-          const outputs = await world.run((comm) => outputOf(comm, golden));
+          const found = await world.run((comm) => outputOf(comm, golden));
+          const outputs = canonicalOutputs(found, golden);
           await onCase(index, { outputs, failure: undefined, plan: planner(world, golden) });
         } catch (error) {
           const failure = failureOf(error);
@@ -104,7 +105,7 @@ export async function outputOf(
   const sent = comm.alloc(dtype, offset + sentBlocks(golden) * count, options);
   const received = inPlace ? undefined : comm.alloc(dtype, offset + count, options);
   const send = sent.subarray(offset);
-  send.copyFrom(inputOf(golden, comm.rank));
+  send.copyFrom(passingInputOf(golden, comm.rank));
   const call = { ranks: golden.ranks, root: root ?? 0, count };
   const own = Math.max(0, -(inPlaceOffset(collective, call, comm.rank) ?? 0));
   const recv = received?.subarray(offset) ?? send.subarray(own, own + count);
@@ -113,7 +114,7 @@ export async function outputOf(
   const output = hasResult ? await recv.toHost() : undefined;
   sent.dispose();
   received?.dispose();
-  return output && canonicalForm(output, dtype, golden.op);
+  return output;
 }
 
 function planner(world: World, golden: GoldenCase): () => GoldenPlan | undefined {
