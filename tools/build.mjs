@@ -93,11 +93,8 @@ export function build() {
   }
 }
 
-// `node tools/build.mjs` builds; with --is-fresh it only reports, by its exit status; with --modules FOLDER it builds there, and
-// leaves each module a file of its own.
+// `node tools/build.mjs` builds; with --is-fresh it only reports, by its exit status.
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [option, folder] = process.argv.slice(2);
-  const act =
-    { "--is-fresh": () => !isStale(), "--modules": () => compile(folder) }[option] ?? build;
+  const act = process.argv[2] === "--is-fresh" ? () => !isStale() : build;
   process.exitCode = act() ? 0 : 1;
 }

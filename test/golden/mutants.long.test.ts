@@ -1,30 +1,33 @@
 /** Every rule of plans over hosts is exposed by recorded results: broken on purpose, some of them come out otherwise. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { buildModules } from "../support/build-modules.ts";
-import { exposedBy, mutants } from "./mutants.ts";
+import type * as simulation from "twinccl/sim";
+import { expect, test } from "vitest";
+import type * as checking from "../../src/golden/check.ts";
+import { mutated } from "../support/mutated.ts";
+import { mutants } from "./mutants.ts";
+import { recordsOf } from "./replay.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "twinccl-mutants-"));
-const [few, many] = [join(folder, "few.jsonl"), join(folder, "many.jsonl")];
-afterAll(() => rmSync(folder, { recursive: true }));
+const { head, cases } = recordsOf("nccl-2.28.9-h200-hosts.jsonl");
 
-/** Small calls, every third of them, and some of these, which expose most mutants. */
-beforeAll(() => {
-  buildModules(folder);
-  const file = new URL("nccl-2.28.9-h200-hosts.jsonl", import.meta.url);
-  const [head = "", ...lines] = readFileSync(file, "utf8").trimEnd().split("\n");
-  const small = lines.filter((line) => Number(/"count":(\d+)/.exec(line)?.[1]) < 20_000);
-  const third = small.filter((_, at) => at % 3 === 0);
-  writeFileSync(many, [head, ...third].join("\n"));
-  writeFileSync(few, [head, ...third.filter((_, at) => at % 12 === 0)].join("\n"));
-});
+/** Small calls, every third of them, in parts: most mutants are exposed by the first one. */
+const parts = 12;
+const drawn = cases.filter(({ count }) => count < 20_000).filter((_, at) => at % 3 === 0);
 
 test.each(mutants)(
   "without $rule",
-  (mutant) => {
-    const exposed = exposedBy(mutant, folder, few) || exposedBy(mutant, folder, many);
+  async (mutant) => {
+    const { check, sim } = await mutated<typeof checking & typeof simulation>(mutant, [
+      "golden/check.ts",
+      "backends/sim/index.ts",
+    ]);
+    const { topology } = head;
+    let exposed = 0;
+    for (let part = 0; part < parts && exposed === 0; part++) {
+      const { mismatches, planDifferences, refusals } = await check(
+        drawn.filter((_, at) => at % parts === part),
+        (plan) => sim({ like: "nccl-2.28", topology, plan }),
+      );
+      exposed = mismatches.length + planDifferences.length + refusals.length;
+    }
     expect(exposed).toBeGreaterThan(0);
   },
   60_000,

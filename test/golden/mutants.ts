@@ -1,22 +1,17 @@
-/** Plans over hosts with one rule broken on purpose, each replayed on recorded results by a build of its own. */
-import { spawnSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+/** Plans over hosts with one rule broken on purpose. */
+import type { Mutation } from "../support/mutated.ts";
 
-/** A rule that is broken. */
-interface Mutant {
-  /** In words. */
+/** A rule that is broken, in words. */
+interface Mutant extends Mutation {
   readonly rule: string;
-  /** File of `dist/algorithms/nccl`, the text in it, and the text in its place. */
-  readonly file: string;
-  readonly from: string;
-  readonly to: string;
 }
 
 const within =
-  (file: string) =>
-  (rule: string, from: string, to: string): Mutant => ({ rule, file, from, to });
-const [choice, hosts, connect] = [within("choice.js"), within("hosts.js"), within("connect.js")];
+  (name: string) =>
+  (rule: string, from: string, to: string): Mutant => ({
+    ...{ rule, file: `algorithms/nccl/${name}.ts`, from, to },
+  });
+const [choice, hosts, connect] = [within("choice"), within("hosts"), within("connect")];
 
 export const mutants: readonly Mutant[] = [
   connect(
@@ -49,47 +44,19 @@ export const mutants: readonly Mutant[] = [
   ),
   choice("8-bit floats off rings of more than 8", "? 1024 : 1", "? 1 : 1"),
   choice("whole levels of a tree", "Math.floor(Math.log2(nodes))", "Math.ceil(Math.log2(nodes))"),
-  {
-    ...{ rule: "PAT's nearest child last", file: "pat.js" },
-    from: "[...between, ...within, ...(lowest > 0 ? [0] : [])]",
-    to: "[...(lowest > 0 ? [0] : []), ...between, ...within]",
-  },
-  {
-    ...{ rule: "a rank folded onto its first child's value", file: "fold-order.js" },
-    from: "[...orderBelow(tree, first), rank, ...rest]",
-    to: "[rank, orderBelow(tree, first), ...rest]",
-  },
-  {
-    rule: "16 KiB of traffic a channel",
-    file: "rules.js",
-    from: "minimumTraffic: 16_384",
-    to: "minimumTraffic: 32_768",
-  },
+  within("pat")(
+    "PAT's nearest child last",
+    "[...between, ...within, ...(lowest > 0 ? [0] : [])]",
+    "[...(lowest > 0 ? [0] : []), ...between, ...within]",
+  ),
+  within("fold-order")(
+    "a rank folded onto its first child's value",
+    "[...orderBelow(tree, first), rank, ...rest]",
+    "[rank, orderBelow(tree, first), ...rest]",
+  ),
+  within("rules")(
+    "16 KiB of traffic a channel",
+    "minimumTraffic: 16_384",
+    "minimumTraffic: 32_768",
+  ),
 ];
-
-/** Recorded calls of a file that a mutant gives other bits or another plan; it is a build with one text changed. */
-export function exposedBy({ file, from, to }: Mutant, folder: string, records: string): number {
-  const path = join(folder, "dist/algorithms/nccl", file);
-  const text = readFileSync(path, "utf8");
-  if (text.split(from).length !== 2) throw new Error(`${file}: "${from}" is not there once`);
-  writeFileSync(
-    path,
-    text.replace(from, () => to),
-  );
-  try {
-    const { stdout, stderr } = spawnSync(
-      process.execPath,
-      [join(folder, "dist/cli/main.js"), "golden", "check", records, "--json"],
-      { encoding: "utf8", maxBuffer: 2 ** 28 },
-    );
-    if (stdout === "") throw new Error(stderr);
-    const report = JSON.parse(stdout) as Record<
-      "mismatches" | "planDifferences" | "refusals",
-      { index: number }[]
-    >;
-    const { mismatches, planDifferences, refusals } = report;
-    return new Set([...mismatches, ...planDifferences, ...refusals].map(({ index }) => index)).size;
-  } finally {
-    writeFileSync(path, text);
-  }
-}

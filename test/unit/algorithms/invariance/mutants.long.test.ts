@@ -1,81 +1,62 @@
 /** Every rule of the proof is exposed by calls of the simulation: broken on purpose, some answer contradicts them. */
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import type { Answer } from "twinccl/algorithms";
 import * as algorithms from "twinccl/algorithms";
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { buildModules } from "../../../support/build-modules.ts";
+import { expect, test } from "vitest";
+import { mutated } from "../../../support/mutated.ts";
 import { type DrawnQuestion, judge, questionOf } from "./cases.ts";
 import type { RunKind } from "./runs.ts";
 
 type Build = Pick<typeof algorithms, "invariance" | "topologies">;
 
-/** A rule, its file in `dist/algorithms/invariance`, the text in it, and the text in its place. */
+/** A rule, its file in `src/algorithms/invariance`, the text in it, and the text in its place. */
 const mutants: readonly (readonly [rule: string, file: string, from: string, to: string])[] = [
-  ["the ends of stretches", "stretches.js", "  return low;\n", "  return high;\n"],
+  ["the ends of stretches", "stretches.ts", "  return low;\n", "  return high;\n"],
   [
     "the last part of a ring",
-    "stretches.js",
+    "stretches.ts",
     "cut.loop === undefined ? cut.to :",
     "true ? cut.to :",
   ],
-  ["the choice of NCCL", "stretches.js", "if (wins || from === to)", "if (true)"],
-  ["channels of several chains", "stretches.js", "fold !== undefined && fold !== own", "false"],
+  ["the choice of NCCL", "stretches.ts", "if (wins || from === to)", "if (true)"],
+  ["channels of several chains", "stretches.ts", "fold !== undefined && fold !== own", "false"],
   [
     "the paths in a cut",
-    "stretches.js",
+    "stretches.ts",
     "[algorithm, protocol, parts, paths, buffers]",
     "[algorithm]",
   ],
-  ["each stretch after the one before", "differences.js", "known = stretch;", "known ??= stretch;"],
+  ["each stretch after the one before", "differences.ts", "known = stretch;", "known ??= stretch;"],
   [
     "places a row apart",
-    "differences.js",
+    "differences.ts",
     "const shift = counts.row;",
     "const shift = 2 * counts.row;",
   ],
   [
     "every rank's block",
-    "differences.js",
+    "differences.ts",
     "let block = 1; block",
     "let block = calls.blocks; block",
   ],
-  ["equal cuts alone as equal plans", "differences.js", "a.cut === b.cut && ", ""],
-  ["absent ranks", "fold-class.js", "associationOf(among(order, present),", "associationOf(order,"],
-  ["absent ranks in a known class", "fold-class.js", "{present} $", "{0} $"],
+  ["equal cuts alone as equal plans", "differences.ts", "a.cut === b.cut && ", ""],
+  ["absent ranks", "fold-class.ts", "associationOf(among(order, present),", "associationOf(order,"],
+  ["absent ranks in a known class", "fold-class.ts", "{present} $", "{0} $"],
   [
     "sums and products of floats alone",
-    "fold-class.js",
+    "fold-class.ts",
     'op !== "max" &&',
     'op !== "max" && op !== "prod" &&',
   ],
   [
     "rounding by position",
-    "fold-class.js",
+    "fold-class.ts",
     "isFusedAt((element - origin) * bytes) ? fold : separate",
     "fold",
   ],
 ];
 
-const built = mkdtempSync(join(tmpdir(), "twinccl-mutants-"));
-beforeAll(() => buildModules(built));
-afterAll(() => rmSync(built, { recursive: true }));
-
-async function buildWith(file: string, from: string, to: string): Promise<Build> {
-  const folder = mkdtempSync(join(tmpdir(), "twinccl-mutant-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  cpSync(built, folder, { recursive: true, verbatimSymlinks: true });
-  const path = join(folder, "dist/algorithms/invariance", file);
-  const text = readFileSync(path, "utf8");
-  expect(text.split(from), `${file} has the text once`).toHaveLength(2);
-  writeFileSync(
-    path,
-    text.replace(from, () => to),
-  );
-  const index = pathToFileURL(join(folder, "dist/algorithms/index.js")).href;
-  return (await import(/* @vite-ignore */ index)) as Build;
+function buildWith(name: string, from: string, to: string): Promise<Build> {
+  return mutated({ file: `algorithms/invariance/${name}`, from, to }, ["algorithms/index.ts"]);
 }
 
 const kind = { collective: "allReduce", dtype: "bfloat16", op: "sum", hosts: false } as const;
