@@ -61,8 +61,6 @@ export interface CommErrorFacts {
   readonly cause?: unknown;
 }
 
-type Facts = Omit<CommErrorFacts, "ranks" | "cause">;
-
 /** Gives an error what its message says already: it is not printed once more with it. */
 function hide(error: CommError, details: Readonly<Record<string, unknown>>): void {
   for (const [name, value] of Object.entries(details)) {
@@ -73,7 +71,7 @@ function hide(error: CommError, details: Readonly<Record<string, unknown>>): voi
 /** Base of every error raised on purpose. */
 export abstract class CommError extends Error {
   abstract readonly code: CommErrorCode;
-  // Those that an error lacks are not listed, so that nothing empty is printed with it.
+  // Those that an error lacks are undefined on the prototype, so that nothing empty is printed with it.
   declare readonly rank: number | undefined;
   declare readonly size: number | undefined;
   declare readonly comm: string | undefined;
@@ -84,14 +82,25 @@ export abstract class CommError extends Error {
   declare readonly field: string | undefined;
   declare readonly hint: string | undefined;
 
+  static {
+    for (const name of ["rank", "size", "comm", "collective", "call", "device", "field"]) {
+      Object.defineProperty(CommError.prototype, name, { value: undefined, writable: true });
+    }
+  }
+
   constructor(text: ErrorText, facts: CommErrorFacts = {}) {
     super(errorMessage(text), facts.cause === undefined ? undefined : { cause: facts.cause });
     const { rank, size, comm, collective, call, device, ranks = [], field } = facts;
-    const own: Facts = { rank, size, comm, collective, call, device, field };
-    for (const [name, value] of Object.entries(own)) {
-      Object.defineProperty(this, name, { value, enumerable: value !== undefined });
-    }
-    Object.defineProperty(this, "ranks", { value: ranks, enumerable: ranks.length > 0 });
+    // Plain assignments: a batch of calls ends with an error for each, and a property that is defined takes ten times as long.
+    if (rank !== undefined) this.rank = rank;
+    if (size !== undefined) this.size = size;
+    if (comm !== undefined) this.comm = comm;
+    if (collective !== undefined) this.collective = collective;
+    if (call !== undefined) this.call = call;
+    if (device !== undefined) this.device = device;
+    if (ranks.length > 0) this.ranks = ranks;
+    else hide(this, { ranks });
+    if (field !== undefined) this.field = field;
     hide(this, { hint: text.hint });
   }
 
