@@ -14,7 +14,7 @@ export interface PageExecutor {
 export const executors: readonly PageExecutor[] = [
   entry("cpu", cpu()),
   entry("wasm", wasm()),
-  entry("webgpu", webgpu()),
+  entry("webgpu", webgpu({ keepDevice: true })),
 ];
 
 /** The probe of an executor that needs nothing. */
