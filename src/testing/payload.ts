@@ -6,16 +6,7 @@
  * different result on exact contents is wrong under every plan.
  */
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
-import {
-  type Bits,
-  dataView,
-  type FloatFormat,
-  floatFormat,
-  halves,
-  randomWords,
-  smallFloat,
-  writeBits,
-} from "./element-bits.ts";
+import { ElementBits, type FloatFormat, floatFormat, setSmallFloat } from "./element-bits.ts";
 import type { PayloadClass } from "./program.ts";
 
 /** The use of contents. */
@@ -32,75 +23,57 @@ export interface PayloadRequest {
 /** The bytes of `count` elements that `rank` sends. */
 export function payloadBytes(request: PayloadRequest, rank: number, count: number): Uint8Array {
   const { dtype, payload, op, size, seed } = request;
-  const next = randomWords(seed ^ Math.imul(rank + 1, 0x632be5ab));
+  const bits = new ElementBits(seed ^ Math.imul(rank + 1, 0x632be5ab));
   const format = floatFormat(dtype);
   const width = bytesOf(dtype);
-  const bytes = new Uint8Array(count * width);
-  const view = dataView(bytes);
+  const view = new DataView(new ArrayBuffer(count * width));
   const folds = op !== undefined && op !== "min" && op !== "max";
   for (let i = 0; i < count; i++) {
-    let bits: Bits;
-    if (format === undefined) bits = [next(), next()];
-    else if (payload === "bits" || !folds) bits = anyFloat(format, next);
-    else if (op === "prod") bits = exactFactor(format, rank, next);
-    else bits = exactTerm(format, size, rank + i, next);
-    writeBits(view, width, i, bits);
+    if (format === undefined) bits.set(bits.next(), bits.next());
+    else if (payload === "bits" || !folds) drawAnyFloat(bits, format);
+    else if (op === "prod") drawExactFactor(bits, format, rank);
+    else drawExactTerm(bits, format, size, rank + i);
+    bits.write(view, width, i);
   }
-  return bytes;
+  return new Uint8Array(view.buffer);
 }
 
 /** Any bits; values near one and the edges of the format more often. */
-function anyFloat(format: FloatFormat, next: () => number): Bits {
-  const low = next();
-  const high = next();
-  const choice = next() % 8;
-  if (choice < 3) return [low, high];
-  const sign = high & 1;
+function drawAnyFloat(bits: ElementBits, format: FloatFormat): void {
+  const low = bits.next();
+  const high = bits.next();
+  const choice = bits.next() & 7;
+  if (choice < 3) {
+    bits.set(low, high);
+    return;
+  }
+  const { width, fractionBits, bias, edges } = format;
+  const exponent = bias + (low & 3) - 2;
   if (choice >= 5) {
-    const edges = edgesOf(format);
-    return signed(format, sign, edges[low % edges.length] as Bits);
+    const at = 2 * ((low >>> 0) % (edges.length / 2));
+    bits.set(edges[at] as number, edges[at + 1] as number);
+  } else if (width === 64) {
+    // The fraction is the end of `low` and `high` as one number.
+    bits.set(high, (exponent << 20) | (low & 0xf_ffff));
+  } else {
+    bits.set((exponent << fractionBits) | (high & ((1 << fractionBits) - 1)), 0);
   }
-  const exponent = format.bias + (low % 4) - 2;
-  // The fraction is the end of `low` and `high` as one number.
-  if (format.width === 64) {
-    return signed(format, sign, [high, (exponent << 20) | (low & 0xf_ffff)]);
-  }
-  const { fractionBits } = format;
-  const fraction = high & ((1 << fractionBits) - 1);
-  return signed(format, sign, [(exponent << fractionBits) | fraction, 0]);
-}
-
-const knownEdges = new Map<FloatFormat, readonly Bits[]>();
-
-/** Zero, the subnormal and normal numbers beside it, and the end of the finite numbers. */
-function edgesOf(format: FloatFormat): readonly Bits[] {
-  let edges = knownEdges.get(format);
-  if (edges === undefined) {
-    const { largest } = format;
-    const minNormal = 1n << BigInt(format.fractionBits);
-    edges = [0n, 1n, minNormal - 1n, minNormal, largest, largest - 1n, largest + 1n].map(halves);
-    knownEdges.set(format, edges);
-  }
-  return edges;
-}
-
-/** A magnitude with a sign of 0 or 1. */
-function signed({ width }: FloatFormat, sign: number, [low, high]: Bits): Bits {
-  if (width === 64) return [low, (high | (sign << 31)) >>> 0];
-  return [(low | (sign << (width - 1))) >>> 0, high];
+  const sign = high & 1;
+  if (width === 64) bits.high |= sign << 31;
+  else bits.low |= sign << (width - 1);
 }
 
 /** Integers with a sum over all ranks below the first integer that the format cannot represent. */
-function exactTerm(format: FloatFormat, size: number, place: number, next: () => number): Bits {
+function drawExactTerm(bits: ElementBits, format: FloatFormat, size: number, place: number): void {
   const most = 1 << Math.min(format.fractionBits + 1, 20);
   const share = Math.max(1, Math.floor(most / size));
   // With more ranks than the format can count, some contribute zero.
-  const value = place % size < most ? (next() % (2 * share + 1)) - share : 0;
-  return smallFloat(format, value, 0);
+  const value = place % size < most ? bits.below(2 * share + 1) - share : 0;
+  setSmallFloat(bits, format, value, 0);
 }
 
 /** Powers of two near one, few enough that every product stays within the format. */
-function exactFactor(format: FloatFormat, rank: number, next: () => number): Bits {
-  const exponent = rank < 4 ? (next() % 3) - 1 : 0;
-  return smallFloat(format, (next() & 1) === 0 ? 1 : -1, exponent);
+function drawExactFactor(bits: ElementBits, format: FloatFormat, rank: number): void {
+  const exponent = rank < 4 ? bits.below(3) - 1 : 0;
+  setSmallFloat(bits, format, (bits.next() & 1) === 0 ? 1 : -1, exponent);
 }
