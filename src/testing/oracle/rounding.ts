@@ -136,8 +136,7 @@ export function oracleFold(call: OracleCall): bigint {
     );
   }
   const name = dtype as OracleFloat;
-  const scalar =
-    op === "avg" ? averageOf(name, call.ranks) : decode(format, oracleScalar(name, op, call.ranks));
+  const scalar = op === "avg" ? averageOf(name, call.ranks) : preMulOf(name, op);
   const scaled = (bits: bigint): bigint => roundTo(format, multiply(decode(format, bits), scalar));
   let acc = call.begin ?? scaled(rest.shift() as bigint);
   for (const bits of rest) {
@@ -222,8 +221,35 @@ function averageOf(dtype: OracleFloat, ranks: number): Exact {
   return scalar;
 }
 
+const factors = new WeakMap<object, Map<OracleFloat, Exact>>();
+
+/** The scalar of a pre-multiplied sum, computed once for all elements of a call. */
+function preMulOf(dtype: OracleFloat, op: { readonly preMul: number | bigint }): Exact {
+  const known = factors.get(op) ?? new Map<OracleFloat, Exact>();
+  factors.set(op, known);
+  const scalar = known.get(dtype) ?? decode(oracleFormats[dtype], oracleScalar(dtype, op, 1));
+  known.set(dtype, scalar);
+  return scalar;
+}
+
+/** Values of narrow formats by their bits. */
+const decoded = new Map<OracleFormat, Exact[]>();
+
 /** The value of raw bits. */
 export function decode(format: OracleFormat, bits: bigint): Exact {
+  if (format.width > 16) return decodedBits(format, bits);
+  let known = decoded.get(format);
+  if (known === undefined) {
+    known = new Array<Exact>(2 ** format.width);
+    decoded.set(format, known);
+  }
+  const index = Number(BigInt.asUintN(format.width, bits));
+  const value = known[index] ?? decodedBits(format, bits);
+  known[index] = value;
+  return value;
+}
+
+function decodedBits(format: OracleFormat, bits: bigint): Exact {
   const negative = BigInt.asIntN(format.width, bits) < 0n ? 1n : 0n;
   const magnitude = BigInt.asUintN(format.width - 1, bits);
   if (magnitude > format.maxBits) {
@@ -282,6 +308,7 @@ function shiftToNearestEven(size: bigint, places: number): bigint {
 }
 
 function bitLength(size: bigint): number {
+  if (size <= 0xffff_ffffn) return 32 - Math.clz32(Number(size));
   const digits = size.toString(16);
   return 4 * (digits.length - 1) + (32 - Math.clz32(Number.parseInt(digits[0] as string, 16)));
 }
