@@ -10,7 +10,6 @@ import { hostsOf, underGraphs } from "../../../src/cli/golden/graphs.ts";
 import { orderSensitiveElements } from "../../../src/golden/order-sensitive.ts";
 import { readRecords } from "../../../src/golden/read.ts";
 import { graphText, joinedText } from "../../support/graph-files.ts";
-import { longTest } from "../../support/long-test.ts";
 import { corrupting } from "../bench/corrupting-backend.ts";
 import { cli } from "./harness.ts";
 
@@ -233,42 +232,12 @@ describe("graphs of NCCL in the first line", () => {
     `{"env":"plain","n":${n},"ap":"${ap}","coll":"${coll}","dt":"f32","op":"sum","count":${count},"cls":"norm","inplace":false,"offset":0,"h":""}`;
   const headOf = (topology: unknown): string =>
     JSON.stringify({ golden: 1, library: "nccl-2.28.9", topology });
-  const channels = new Array<number[]>(4).fill([0]);
-  const hosts = joinedText(channels, channels, 3, { typeintra: "LOC", speedinter: 50 });
-  const calls = [
-    call(4, "default", "allReduce", 300_000),
-    call(4, "Tree-LL128", "allReduce", 5000),
-    call(2, "default", "reduceScatter", 20_000),
-  ];
   /** GPU 3 has the second place in the ring. */
   const node = graphText(
     { id: 0, pattern: 4, channels: [[0, 3, 1, 2]] },
     { id: 1, pattern: 1, channels: [[0, 3, 1, 2]] },
   );
   const nodeCalls = [call(4, "default", "allReduce", 700), call(4, "Ring-Simple", "allReduce", 99)];
-
-  longTest(
-    "are the machine of a recording over processes, and of its check",
-    async () => {
-      const path = file("graph.jsonl", [headOf({ xml: hosts }), ...calls]);
-      const launched = join(folder, "graph-launched.jsonl");
-      const one = await cli(`golden record ${path} --backend tcp --launch --out ${launched}`);
-      expect(one).toMatchObject({ status: 0, out: "golden: 3 of 3 recorded\n", err: "" });
-      expect(readFileSync(launched, "utf8")).toBe(
-        (await cli(`golden record ${path} --backend sim`)).out,
-      );
-      const { status, out } = await cli(`golden check ${launched}`);
-      expect({ status, out }).toMatchObject({ status: 0 });
-      expect(out).toContain("3 calls of nccl-2.28.9 on the machine of its first line");
-      expect(out).toContain("# plans: 3 of 3 as nccl-2.28.9 reported them");
-      const text = readFileSync(launched, "utf8");
-      expect(text).toContain('"plan":{"algorithm":"Tree","protocol":"LL128"');
-      // The machine decides the plan: on another one the same calls have others.
-      const other = file("graph-other.jsonl", [headOf("h200-hosts"), ...text.split("\n").slice(1)]);
-      expect((await cli(`golden check ${other}`)).status).toBe(1);
-    },
-    60_000,
-  );
 
   /** NCCL, as far as it takes graphs from the file that its variable names. */
   const reader: BackendTable = {
