@@ -1,14 +1,10 @@
 /**
  * Batches of repeated calls: a rank makes a call again with the same arguments while earlier calls are still open.
  *
- * The calls of all ranks here with one number form a row. Rows that follow each other form a batch: one submission, with one
- * entry in the queue, one deadline and one completion. Each call is appended without a comparison or a queue entry.
- *
- * The programs of several ranks run one after another, so that the calls of the last rank complete row by row. The rows of one
- * turn of the event loop are collected. Calls without a complete row at its end, or when any other call enters the ledger, are
- * queued as others are.
+ * Rows that follow each other form a batch: one submission, with one entry in the queue, one deadline and one completion. Each
+ * call is appended without a comparison or a queue entry. Where time is virtual, rows form no batches.
  */
-import type { RankCall, RepeatedCall } from "../backend.ts";
+import type { RankCall, RepeatedCall, VirtualClock } from "../backend.ts";
 import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";
 import { type CommState, Submission } from "./comm-state.ts";
 import { failDispatched } from "./dispatch.ts";
@@ -21,11 +17,15 @@ import {
   repeatedPosting,
   repeatedTransfers,
 } from "./posting.ts";
+import type { CallRank, LeftCall, Rows } from "./rows.ts";
+import { TimedRows } from "./timed-rows.ts";
 
 /** A call of messages behind the first of those that a rank makes together. */
 type MadeCall = Pick<Posting, "prepared" | "op">;
 
 const none: readonly MadeCall[] = [];
+
+const passed = Promise.resolve();
 
 /** Rows of calls that the session completes together. */
 class CallBatch extends Submission {
@@ -152,7 +152,7 @@ class CallBatch extends Submission {
 }
 
 /** One rank's repeated calls. */
-export class RankCalls {
+export class RankCalls implements CallRank {
   /** This object while calls can be appended. It is set by a checked call of the rank: appended calls are not checked again. */
   current: RankCalls | undefined;
   /** The deadline of the calls that can be appended. */
@@ -212,10 +212,11 @@ export class RankCalls {
 }
 
 /**
- * The rows of several ranks in one turn. Each driver call evicts cache lines of the processor, so that appending a call touches
+ * Rows in real time, which the session queues. Each driver call evicts cache lines of the processor, so that appending a call touches
  * few objects: operations are marked as submitted at the end of the turn, and buffers are checked only after disposals.
  */
-class Rows {
+class QueuedRows implements Rows {
+  readonly staysOpen = false;
   readonly #batches: CallBatches;
   readonly #timeoutMs: number | undefined;
   /** Number of the first row. */
@@ -241,7 +242,7 @@ class Rows {
     this.#timeoutMs = timeoutMs;
   }
 
-  append(own: RankCalls, prepared: Prepared<unknown>, op: Operation): boolean {
+  append(own: CallRank, prepared: Prepared<unknown>, op: Operation): boolean {
     const ops = this.#columns[own.at] as Operation[];
     const row = ops.length;
     if (!this.#admits(own.at, row, prepared)) return false;
@@ -287,8 +288,7 @@ class Rows {
     batch.submit(matched.repeat as RepeatedCall, this.#first + row);
   }
 
-  /** The calls without a complete row, with their numbers. */
-  incomplete(): { readonly posting: Posting; readonly number: number }[] {
+  incomplete(): LeftCall[] {
     return this.#arrived.slice(this.#complete).flatMap((_, behind) => {
       const row = this.#complete + behind;
       return this.#columns.flatMap((ops, at) => {
@@ -301,7 +301,6 @@ class Rows {
     });
   }
 
-  /** Marks the others as submitted. */
   markSubmitted(): void {
     for (const batch of this.#submitted) batch.markSubmitted();
   }
@@ -313,10 +312,13 @@ export class CallBatches {
   /** Those of this process. */
   readonly #ranks: readonly RankCalls[];
   readonly #byRank: RankCalls[] = [];
+  readonly #clock: VirtualClock | undefined;
   #isOpen = false;
+  #isTurnDue = false;
 
   constructor(state: CommState) {
     this.#state = state;
+    this.#clock = state.session.scheduler.clock;
     this.#ranks = state.comm.local.map((rank, at) => new RankCalls(this, state, rank, at));
     for (const own of this.#ranks) this.#byRank[own.rank] = own;
   }
@@ -345,14 +347,41 @@ export class CallBatches {
     behind = none,
   ): boolean {
     const own = this.ofRank(op.rank);
-    if (own.current === undefined || !own.accepts(timeoutMs)) {
+    if (!own.accepts(timeoutMs)) {
       if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
-      if (own.at === 0 && prepared.matched?.repeat === undefined) return false;
+      if (own.at === 0 && !this.#canRepeat(prepared)) return false;
       if (!this.#open(own, timeoutMs, prepared, op)) return false;
-      own.current = own;
     }
+    // In virtual time, the context of a rank's operations depends on the program that makes the call.
+    if (this.#clock === undefined) own.current = own;
+    if (own.rows !== undefined) this.#endTurnLater();
     return own.append(prepared, op, behind);
   }
+
+  /** True for a first rank's call that was made before, with those of the other ranks. */
+  #canRepeat({ matched }: Prepared<unknown>): boolean {
+    return this.#clock === undefined ? matched?.repeat !== undefined : matched?.isFixed === true;
+  }
+
+  /**
+   * Where time is virtual: false for calls with deadlines, which are compared with times; of ranks that resume one at a time;
+   * and where orders of issue are compared.
+   */
+  #hasRows(timeoutMs: number | undefined): boolean {
+    const { readyQueue, streams } = this.#state.world;
+    return timeoutMs === undefined && readyQueue === undefined && streams.issued === undefined;
+  }
+
+  #endTurnLater(): void {
+    if (this.#isTurnDue) return;
+    this.#isTurnDue = true;
+    void passed.then(this.#endTurn);
+  }
+
+  readonly #endTurn = (): void => {
+    this.#isTurnDue = false;
+    if (this.#ranks[0]?.rows?.staysOpen === false) this.seal();
+  };
 
   /** Opens a batch for a rank's call, or the rows of a turn; false where the next calls of the ranks do not have one number. */
   #open(
@@ -361,22 +390,23 @@ export class CallBatches {
     { matched }: Prepared<unknown>,
     op: Operation,
   ): boolean {
-    if (this.#ranks.length === 1) {
+    if (this.#clock !== undefined && !this.#hasRows(timeoutMs)) return false;
+    if (this.#ranks.length === 1 && this.#clock === undefined) {
       this.seal();
       // The call is added again: arrays that begin with objects take further ones faster.
       own.batch = new CallBatch(this, timeoutMs, [matched as MatchedCall], [[op]], 0);
     } else {
       if (this.#isOpen) return own.accepts(timeoutMs);
       if (this.#ranks.some(({ next }) => next !== own.next)) return false;
-      const rows = new Rows(this, this.#ranks.length, own.next, timeoutMs);
+      const rows =
+        this.#clock === undefined
+          ? new QueuedRows(this, this.#ranks.length, own.next, timeoutMs)
+          : new TimedRows(this.#state, this.#clock, own.next);
       const { world } = this.#state;
       // Calls without a complete row on another communicator come first.
       world.collecting?.seal();
       world.collecting = this.#state;
       for (const each of this.#ranks) each.rows = rows;
-      queueMicrotask(() => {
-        if (own.rows === rows) this.seal();
-      });
     }
     this.#isOpen = true;
     for (const each of this.#ranks) {

@@ -213,6 +213,9 @@ export abstract class CommState {
   /** Dispatches complete calls, after one more has become complete or the one before them is done. */
   abstract dispatchReady(): void;
 
+  /** Goes on when the session has executed a call. */
+  abstract track(served: Promise<void>): void;
+
   // The open calls.
 
   /** True when some rank has calls that are not done. */

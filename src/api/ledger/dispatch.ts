@@ -16,7 +16,7 @@ import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
-import { completeOp, submitOp } from "../op.ts";
+import { completeOp, type Operation, submitOp } from "../op.ts";
 import { assertLive, assertNoAliasing, writeError } from "./buffer-checks.ts";
 import { type CommState, PostedSubmission } from "./comm-state.ts";
 import {
@@ -30,8 +30,16 @@ import {
 import { missingRanks } from "./deadlines.ts";
 import { andThen, exchangeCounts, gatherSplitRequests } from "./exchanges.ts";
 import { errorsByCall } from "./failures.ts";
-import { hasReceiveCounts, isReleased, MatchedCall, type Posting, resultOf } from "./posting.ts";
-import type { PendingCollective } from "./queues.ts";
+import {
+  hasReceiveCounts,
+  isReleased,
+  MatchedCall,
+  type Posting,
+  type Prepared,
+  repeatedPosting,
+  resultOf,
+} from "./posting.ts";
+import { PendingCollective } from "./queues.ts";
 
 /** Dispatches a complete collective call. A promise: the session still executes it. */
 export function dispatchCollective(
@@ -100,6 +108,80 @@ function dispatchCompared(
       const order = state.session.scheduler.wakeOrder(set);
       settle(state, [order.map((rank) => postings[rank] as Posting)]);
     },
+  );
+}
+
+/**
+ * Dispatches a call that was dispatched before, and whose buffers live, where time is virtual. `ops` hold the times at which
+ * their ranks have made it.
+ */
+export function dispatchRepeated(
+  state: CommState,
+  number: number,
+  matched: MatchedCall,
+  ops: readonly Operation[],
+): void {
+  const { comm, queues } = state;
+  const calls = matched.repeatedAt(ops);
+  const { collective } = calls[0] as RankCall;
+  const set: CallSet = { comm, number, collective, calls, cache: matched };
+  const fail = (error: unknown): void => {
+    failDispatched(state, repeatedPostings(matched, ops), error);
+  };
+  state.world.monitor.noteActivity();
+  let done: void | Promise<void>;
+  try {
+    done = state.session.execute(set);
+  } catch (error) {
+    fail(error);
+    return;
+  }
+  let submittedAtPs = 0;
+  for (const { postedAtPs } of calls) submittedAtPs = Math.max(submittedAtPs, postedAtPs);
+  for (let rank = 0; rank < ops.length; rank++) {
+    const op = ops[rank] as Operation;
+    op.submittedAtPs = submittedAtPs;
+    // The next repetition may change the call before this one settles.
+    op.finishedAtPs = (calls[rank] as RankCall).finishedAtPs;
+    submitOp(op);
+  }
+  if (done instanceof Promise) {
+    const served = done.then(() => settleRepeated(state, set, matched.prepared, ops), fail);
+    const pending = new PendingCollective(number, comm);
+    pending.isDispatched = true;
+    for (const posting of repeatedPostings(matched, ops)) {
+      pending.add(posting);
+      queues.push(posting.op.rank, pending);
+    }
+    state.track(served.then(() => queues.shiftAll(pending)));
+    // Calls behind it wait.
+    state.seal();
+  } else settleRepeated(state, set, matched.prepared, ops);
+}
+
+function repeatedPostings({ prepared }: MatchedCall, ops: readonly Operation[]): Posting[] {
+  return ops.map((op, rank) =>
+    repeatedPosting(prepared[rank] as Prepared<unknown>, op, undefined, op.submittedAtPs),
+  );
+}
+
+/** Gives every rank its result. */
+function settleRepeated(
+  state: CommState,
+  set: CallSet,
+  prepared: readonly Prepared<unknown>[],
+  ops: readonly Operation[],
+): void {
+  const { calls } = set;
+  const order = state.session.scheduler.wakeOrder(set);
+  state.settleLater(
+    () => {
+      for (const rank of order) {
+        const call = calls[rank] as RankCall;
+        completeOp(ops[rank] as Operation, resultOf(prepared[rank] as Prepared<unknown>, call));
+      }
+    },
+    workOf(calls[0], ops.length),
   );
 }
 
@@ -423,12 +505,14 @@ const bytesOfWork = 2048;
 
 function costOf(calls: readonly (readonly Posting[])[]): number {
   let work = 0;
-  for (const postings of calls) {
-    const { send, recv } = postings[0]?.call ?? {};
-    const bytes = Math.max(send?.byteLength ?? 0, recv?.byteLength ?? 0);
-    work += postings.length * (1 + bytes / bytesOfWork);
-  }
+  for (const postings of calls) work += workOf(postings[0]?.call, postings.length);
   return work;
+}
+
+/** The same of one call. */
+function workOf(call: RankCall | undefined, ranks: number): number {
+  const bytes = Math.max(call?.send?.byteLength ?? 0, call?.recv?.byteLength ?? 0);
+  return ranks * (1 + bytes / bytesOfWork);
 }
 
 /** Fails the calls with deadlines that have passed; gives the others. */

@@ -70,8 +70,7 @@ export class Ledger extends CommState {
 
   enqueue(rank: number, posting: Posting, number: number): void {
     const pending = this.collectives.at(number);
-    pending.postings[rank] = posting;
-    pending.arrived++;
+    pending.add(posting);
     this.queues.push(rank, pending);
     if (posting.deadlinePs !== undefined) this.deadlines?.watch(posting);
     this.world.monitor.noteActivity();
@@ -140,7 +139,7 @@ export class Ledger extends CommState {
     while (!this.isExecuting && this.termination === undefined) {
       const served = this.#dispatchNext();
       if (served === undefined) break;
-      if (served instanceof Promise) this.#track(served);
+      if (served instanceof Promise) this.track(served);
       else this.world.monitor.noteActivity();
     }
     this.#onStopped();
@@ -172,8 +171,7 @@ export class Ledger extends CommState {
     return true;
   }
 
-  /** Goes on when the session has executed a call. */
-  #track(served: Promise<void>): void {
+  track(served: Promise<void>): void {
     const { monitor, readyQueue } = this.world;
     this.isExecuting = true;
     this.world.executing++;

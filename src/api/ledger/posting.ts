@@ -276,6 +276,12 @@ export class MessageNumbers {
 /** A call that is remembered. */
 type MatchedPosting = Pick<Posting, "call" | "prepared">;
 
+/** The times of a call. */
+interface TimedCall {
+  postedAtPs: number;
+  finishedAtPs: number;
+}
+
 /** A matched call, which backends get as the `cache` of work. */
 export class MatchedCall implements PlanCache {
   // What a repetition reads comes first: it is one line of the processor's cache.
@@ -289,6 +295,7 @@ export class MatchedCall implements PlanCache {
   readonly calls: readonly RankCall[];
   /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
   readonly isFixed: boolean;
+  #repeated: readonly RankCall[] | undefined;
   /** Of a call of messages: those that the only rank here made together, if this is the first of them; else none. */
   messages: readonly MatchedCall[] | undefined;
 
@@ -339,6 +346,17 @@ export class MatchedCall implements PlanCache {
     const messages = this.messages ?? [this];
     if (messages.length !== behind.length + 1) return false;
     return behind.every(({ prepared }, at) => messages[at + 1]?.prepared[0] === prepared);
+  }
+
+  /** The calls, made again at the virtual times of these operations. The next repetition changes them. */
+  repeatedAt(ops: readonly Operation[]): readonly RankCall[] {
+    this.#repeated ??= this.calls.map((call) => ({ ...call }));
+    for (let rank = 0; rank < ops.length; rank++) {
+      const call = this.#repeated[rank] as TimedCall;
+      call.postedAtPs = (ops[rank] as Operation).submittedAtPs;
+      call.finishedAtPs = call.postedAtPs;
+    }
+    return this.#repeated;
   }
 
   /** True when no buffer of its calls was disposed: they are checked only after disposals. */

@@ -413,6 +413,12 @@ export class PendingCollective implements StreamEntry {
     return all.filter((posting) => posting !== undefined);
   }
 
+  /** Adds the call of a rank. */
+  add(posting: Posting): void {
+    this.postings[posting.op.rank] = posting;
+    this.arrived++;
+  }
+
   get complete(): boolean {
     return this.arrived === this.comm.local.length;
   }

@@ -198,9 +198,9 @@ export class CallCache {
     if (!this.#supportsRepeats || prepared.rankCall === undefined || this.isObserved(known))
       return false;
     const ledger = this.#ledger;
-    const nowPs = this.#clock?.now(op.worldRank);
-    if (nowPs !== undefined || !ledger.batches.begin(prepared, op, timeoutMs)) {
+    if (!ledger.batches.begin(prepared, op, timeoutMs)) {
       if ("transfers" in prepared) return false;
+      const nowPs = this.#clock?.now(op.worldRank);
       ledger.post(op.rank, repeatedPosting(prepared, op, timeoutMs, nowPs, calledAtPs));
     }
     this.#noteUse(known, op);

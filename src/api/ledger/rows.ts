@@ -1,0 +1,37 @@
+/**
+ * Rows of repeated calls: those of all ranks here with one number.
+ *
+ * The programs of several ranks run one after another, so that the calls of the last rank complete row by row. The rows of one
+ * turn of the event loop are collected. Calls without a complete row at its end, or when any other call enters the ledger, are
+ * queued as others are.
+ */
+import type { Operation } from "../op.ts";
+import type { Posting, Prepared } from "./posting.ts";
+
+/** A rank that appends its calls. */
+export interface CallRank {
+  /** Its index among the ranks here. */
+  readonly at: number;
+  /** Number of its next collective call. */
+  readonly next: number;
+  /** Numbers that call. */
+  assign(op: Operation): number;
+}
+
+/** A call that some ranks have not made, with its number. */
+export interface LeftCall {
+  readonly posting: Posting;
+  readonly number: number;
+}
+
+/** The rows of one turn. */
+export interface Rows {
+  /** Appends a rank's call; false for one that has to be posted. */
+  append(own: CallRank, prepared: Prepared<unknown>, op: Operation): boolean;
+  /** The calls without a complete row. */
+  incomplete(): readonly LeftCall[];
+  /** Marks the others as submitted. */
+  markSubmitted(): void;
+  /** True where calls of a later turn can be appended. */
+  readonly staysOpen: boolean;
+}
