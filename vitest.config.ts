@@ -2,7 +2,7 @@
  * The tests: the areas of the code, each of which runs by its name, and projects that run by modes of their names.
  *
  * `vitest run` proves every claim in two minutes on two cores; `--mode all` adds the files `*.long.test.ts` and draws all cases of
- * properties; `--mode rest` runs what that adds. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
+ * properties; `--mode rest` runs what that adds, without WebGPU. `--project AREA` runs one area. Tests that need a machine of their own, or minutes, are modes.
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -209,9 +209,15 @@ export default defineConfig(({ mode }): ViteUserConfig => {
           : wholeAreas()),
         project("foreign", foreign),
         project("own-process", ownProcess, { isolate: true }, false),
-        // On a WebGPU adapter, be it one in software; left out where there is none. Each process has a device of its own.
-        ...(isAll
-          ? [project("webgpu", ["test/webgpu"], { exclude: [], testTimeout: deviceTimeoutMs })]
+        // On a WebGPU adapter, be it one in software; left out where there is none. One process has one device, for which each
+        // kernel is compiled once. `npm run ok` runs them beside checks that use the other core.
+        ...(isAll && mode !== "rest"
+          ? [
+              project("webgpu", ["test/webgpu"], {
+                ...{ exclude: [], testTimeout: deviceTimeoutMs },
+                ...{ maxWorkers: 1, sequence: { groupOrder: 1 } },
+              }),
+            ]
           : []),
       ],
     },

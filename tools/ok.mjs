@@ -18,7 +18,7 @@ const tarball = join(temporary, `${name}-${version}.tgz`);
 /** Checks that use all cores, or make what later ones read: each runs alone, in this order. */
 const alone = {
   test: "npm test",
-  "test:all": "npm run -s test:all",
+  "test:rest": "npm run -s test:rest",
   build: "node tools/build.mjs --is-fresh || npm run -s build",
   "native helper": "node tools/native.mjs --all",
   pack: `npm pack --ignore-scripts --pack-destination "${temporary}"`,
@@ -29,6 +29,7 @@ const alone = {
 const together = {
   programs: "npm run -s test:programs",
   web: "npm run -s test:web",
+  webgpu: "npm run -s test:webgpu",
   "golden on WebGPU":
     "node dist/cli/main.js golden check test/golden/nccl-2.28.9-h200x8.jsonl --executor webgpu --most 100003",
   types: "npm run -s types",
@@ -52,11 +53,14 @@ const together = {
 
 const compilers = missingCompilers();
 
+const lacksAdapter = (await hasAdapter()) ? undefined : noAdapter;
+
 /** Checks that this machine lacks something for, and what. */
 const lacking = {
   "native helper": compilers.length > 0 ? `needs ${compilers.join(", ")}` : undefined,
   web: findChromium() === undefined ? noChromium : undefined,
-  "golden on WebGPU": (await hasAdapter()) ? undefined : noAdapter,
+  webgpu: lacksAdapter,
+  "golden on WebGPU": lacksAdapter,
 };
 
 const { argv } = process;

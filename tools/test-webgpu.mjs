@@ -8,10 +8,7 @@ const manifest = createRequire(import.meta.url).resolve("vitest/package.json");
 const vitest = join(dirname(manifest), "vitest.mjs");
 const { status } = spawnSync(
   process.execPath,
-  // Files share the adapter.
-  [vitest, "run", "--mode", "all", "--project", "webgpu", "--no-file-parallelism"].concat(
-    process.argv.slice(2),
-  ),
+  [vitest, "run", "--mode", "all", "--project", "webgpu"].concat(process.argv.slice(2)),
   { stdio: "inherit", env: { ...process.env, TWINCCL_WEBGPU: "needed" } },
 );
 process.exitCode = status ?? 1;
