@@ -81,6 +81,8 @@ export interface ExchangeCall {
   readonly channels: number;
   /** True where a message to another rank goes over Simple. */
   readonly hasSimple: boolean;
+  /** True where some ranks wait for each other. */
+  readonly isMutual: boolean;
   /** Bytes of the largest part that one channel carries of a message. */
   readonly partBytes: number;
   /** Those channels of all ranks that no other one exceeds in everything. */

@@ -85,7 +85,7 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
   const used = sends.map((channels) => channels.filter((parts) => parts.length > 0).length);
   return {
     ...{ kind: "exchange", ranks, messages: Math.max(...messages), allMessages, partBytes },
-    ...{ hasSimple, channels: Math.max(...used) },
+    ...{ hasSimple, isMutual: mutual.size > 0, channels: Math.max(...used) },
     loads: largestLoads(
       sends.flatMap((channels, rank) =>
         channels.flatMap((sent, channel) => {
@@ -118,7 +118,7 @@ export function timedMessage(
   };
   return {
     ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes, channels },
-    ...{ hasSimple: !part.isLow && !isOwn, loads: [loadOf([part], kind, () => true)] },
+    ...{ hasSimple: !part.isLow && !isOwn, isMutual, loads: [loadOf([part], kind, () => true)] },
     ...{ portBytes: isCrossing ? bytes : 0, linkBytes: isOwn ? 0 : bytes, fedBytes: 0 },
   };
 }

@@ -204,7 +204,7 @@ function exchangeTimes(
   call: ExchangeCall,
   memory: CallMemory,
 ): ExchangeTimes {
-  const { partBytes, hasSimple, loads, portBytes, linkBytes, fedBytes } = call;
+  const { partBytes, hasSimple, isMutual, loads, portBytes, linkBytes, fedBytes } = call;
   const { firstRate, lowRate, messageRate, portRate } = exchange;
   const gains = { own: exchange.ownGain, "one way": oneWayGain, "both ways": 1 };
   const oneWayRate = messageRate * oneWayGain;
@@ -237,7 +237,9 @@ function exchangeTimes(
   }
   const moved = port === 0 ? channel : longer(channel, port + last);
   const fedUs = hasSimple ? fedBytes / linkRate / thousand : 0;
-  const startUs = exchange.startUs + firstUs + hopUs;
+  // Over LL nothing but a peer that waits as well keeps a rank from the next call.
+  const beganUs = isMutual || hasSimple ? exchange.startUs : ring.LL.startUs + ring.LL.hopUs;
+  const startUs = beganUs + firstUs + hopUs;
   return { startUs, movedUs: moved / thousand, lastUs: last / thousand, fedUs };
 }
 

@@ -296,6 +296,22 @@ describe("messages of a group", () => {
     expect(timedMessage(large, 4, { ...alone, isMutual: false })?.loads[0]?.packedChunk).toBe(0);
   });
 
+  test("over LL, ranks that do not wait for each other begin as those of a Ring", () => {
+    const at = (traffic: readonly (readonly number[])[]): number => {
+      const call = timedExchange(traffic) as TimedCall;
+      return callUs(profile.numbers, call, { ...profile.mode, memory: "ordinary" });
+    };
+    const { exchange, ring } = profile.numbers;
+    const earlierUs = exchange.startUs - ring.LL.startUs - ring.LL.hopUs;
+    expect(earlierUs).toBeGreaterThan(1);
+    const bytes = 4096;
+    const ways = at([[0, bytes], [bytes]]);
+    expect(at([[0, bytes], []])).toBeCloseTo(ways - earlierUs, 9);
+    expect(at([[0, bytes, bytes], [], []])).toBeCloseTo(ways - earlierUs, 9);
+    // A third rank that waits for nothing makes the other two no quicker.
+    expect(at([[0, bytes, bytes], [bytes], []])).toBeCloseTo(ways, 9);
+  });
+
   test("a message with more channels shares those of another peer", () => {
     const [beside, shared] = [3 * 2 ** 26, 2 ** 25];
     const facts = timedExchange([[0, beside, shared, 0], [], [], []]);
