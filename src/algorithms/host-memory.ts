@@ -185,11 +185,17 @@ export function fillElements(
 ): void {
   const { view, kind, bytes, bits } = dtypeInfo[dtype];
   const array = view(buffer, byteOffset, count);
+  // V8 sets narrow elements of shared memory one by one. Copies of those that are set take an eighth of the time.
+  const set = bytes > 2 || buffer instanceof ArrayBuffer ? count : Math.min(count, 64);
   if (array instanceof BigInt64Array || array instanceof BigUint64Array) array.fill(BigInt(value));
-  else if (bits)
-    array.fill(numberToBits(dtype as Exclude<FloatDType, "float32" | "float64">, Number(value)));
-  else if (kind === "float") array.fill(Number(value));
-  else array.fill(Number(BigInt.asIntN(8 * bytes, BigInt(value))));
+  else if (bits) {
+    const small = dtype as Exclude<FloatDType, "float32" | "float64">;
+    array.fill(numberToBits(small, Number(value)), 0, set);
+  } else if (kind === "float") array.fill(Number(value));
+  else array.fill(Number(BigInt.asIntN(8 * bytes, BigInt(value))), 0, set);
+  for (let done = set; done < count; done *= 2) {
+    array.copyWithin(done, 0, Math.min(done, count - done));
+  }
 }
 
 /** FNV-1a over bytes. */

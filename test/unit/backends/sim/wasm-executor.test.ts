@@ -36,6 +36,24 @@ describe.each([true, false])("memory, shared: %s", (shared) => {
     await world.close();
   });
 
+  test("is filled from the first element of a range to the last", async () => {
+    const world = await worldOf(new WasmExecutor({ threads: 1, shared }), 1);
+    await world.run(async (comm) => {
+      for (const dtype of ["int8", "uint8", "float16", "int32"] as const) {
+        for (const count of [0, 1, 63, 64, 65, 128, 1000]) {
+          using buffer = comm.alloc(dtype, count + 8);
+          buffer.subarray(3, 3 + count).fill(1);
+          const one = dtype === "float16" ? 0x3c00 : 1;
+          const expected = Array.from({ length: count + 8 }, (_, at) =>
+            at >= 3 && at < 3 + count ? one : 0,
+          );
+          expect(Array.from(await buffer.toHost(), Number), dtype).toEqual(expected);
+        }
+      }
+    });
+    await world.close();
+  });
+
   test("is used again when buffers are disposed, and is zeroed", async () => {
     const executor = new WasmExecutor({ threads: 1, shared });
     const world = await worldOf(executor, 2);
