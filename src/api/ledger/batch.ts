@@ -27,6 +27,9 @@ const none: readonly MadeCall[] = [];
 
 const passed = Promise.resolve();
 
+/** Microtasks for which rows in virtual time wait: ranks that do not await much else have made their calls by then. */
+const turnHops = 64;
+
 /** Rows of calls that the session completes together. */
 class CallBatch extends Submission {
   readonly #batches: CallBatches;
@@ -314,7 +317,8 @@ export class CallBatches {
   readonly #byRank: RankCalls[] = [];
   readonly #clock: VirtualClock | undefined;
   #isOpen = false;
-  #isTurnDue = false;
+  /** Microtasks until the turn of the rows ends; 0 while none is known to end. */
+  #hopsLeft = 0;
 
   constructor(state: CommState) {
     this.#state = state;
@@ -372,15 +376,18 @@ export class CallBatches {
     return timeoutMs === undefined && readyQueue === undefined && streams.issued === undefined;
   }
 
+  /** Rows in virtual time wait for ranks that are some microtasks behind. */
   #endTurnLater(): void {
-    if (this.#isTurnDue) return;
-    this.#isTurnDue = true;
+    if (this.#hopsLeft > 0) return;
+    this.#hopsLeft = this.#clock === undefined ? 1 : turnHops;
     void passed.then(this.#endTurn);
   }
 
   readonly #endTurn = (): void => {
-    this.#isTurnDue = false;
-    if (this.#ranks[0]?.rows?.staysOpen === false) this.seal();
+    const areIncomplete = this.#ranks[0]?.rows?.staysOpen === false;
+    this.#hopsLeft = areIncomplete ? this.#hopsLeft - 1 : 0;
+    if (this.#hopsLeft > 0) void passed.then(this.#endTurn);
+    else if (areIncomplete) this.seal();
   };
 
   /** Opens a batch for a rank's call, or the rows of a turn; false where the next calls of the ranks do not have one number. */
