@@ -215,8 +215,8 @@ export class RankCalls implements CallRank {
 }
 
 /**
- * Rows in real time, which the session queues. Each driver call evicts cache lines of the processor, so that appending a call touches
- * few objects: operations are marked as submitted at the end of the turn, and buffers are checked only after disposals.
+ * Rows in real time, which the session queues. Each driver call evicts cache lines of the processor, so that appending a call
+ * touches few objects: operations are marked as submitted at the end of the turn, and buffers are checked only after disposals.
  */
 class QueuedRows implements Rows {
   readonly staysOpen = false;
@@ -317,7 +317,7 @@ export class CallBatches {
   readonly #byRank: RankCalls[] = [];
   readonly #clock: VirtualClock | undefined;
   #isOpen = false;
-  /** Microtasks until the turn of the rows ends; 0 while none is known to end. */
+  /** Microtasks until the turn of the rows ends; 0 without calls in this turn. */
   #hopsLeft = 0;
 
   constructor(state: CommState) {
@@ -369,11 +369,12 @@ export class CallBatches {
 
   /**
    * Where time is virtual: false for calls with deadlines, which are compared with times; of ranks that resume one at a time;
-   * and where orders of issue are compared.
+   * where orders of issue are compared; and where the session queues work, or has ranks in other processes.
    */
   #hasRows(timeoutMs: number | undefined): boolean {
-    const { readyQueue, streams } = this.#state.world;
-    return timeoutMs === undefined && readyQueue === undefined && streams.issued === undefined;
+    const { queueing, isDistributed, world } = this.#state;
+    if (timeoutMs !== undefined || queueing !== undefined || isDistributed) return false;
+    return world.readyQueue === undefined && world.streams.issued === undefined;
   }
 
   /** Rows in virtual time wait for ranks that are some microtasks behind. */

@@ -48,7 +48,7 @@ export class TimedRows implements Rows {
     this.#first = first;
   }
 
-  /** To make others in the next turn takes as long as a small call. */
+  /** True without incomplete rows: new rows for each turn would take as long as a small call. */
   get staysOpen(): boolean {
     return this.#open.length === 0;
   }
@@ -91,6 +91,6 @@ export class TimedRows implements Rows {
   }
 
   markSubmitted(): void {
-    // The calls of a complete row are.
+    // The dispatch of a row marks its calls.
   }
 }
