@@ -27,8 +27,8 @@ const none: readonly MadeCall[] = [];
 
 const passed = Promise.resolve();
 
-/** Microtasks for which rows in virtual time wait: ranks that do not await much else have made their calls by then. */
-const turnHops = 64;
+/** Microtasks for which rows in virtual time wait: ranks that await no more than this between two calls make them by then. */
+const rowHops = 64;
 
 /** Rows of calls that the session completes together. */
 class CallBatch extends Submission {
@@ -219,7 +219,8 @@ export class RankCalls implements CallRank {
  * touches few objects: operations are marked as submitted at the end of the turn, and buffers are checked only after disposals.
  */
 class QueuedRows implements Rows {
-  readonly staysOpen = false;
+  /** Its operations are marked as submitted when it ends. */
+  readonly isComplete = false;
   readonly #batches: CallBatches;
   readonly #timeoutMs: number | undefined;
   /** Number of the first row. */
@@ -317,7 +318,7 @@ export class CallBatches {
   readonly #byRank: RankCalls[] = [];
   readonly #clock: VirtualClock | undefined;
   #isOpen = false;
-  /** Microtasks until the turn of the rows ends; 0 without calls in this turn. */
+  /** Microtasks for which the rows still wait; 0 where none lacks calls. */
   #hopsLeft = 0;
 
   constructor(state: CommState) {
@@ -352,13 +353,16 @@ export class CallBatches {
   ): boolean {
     const own = this.ofRank(op.rank);
     if (!own.accepts(timeoutMs)) {
+      // Calls on another communicator come first: those without a complete row are in no queue yet.
+      const { appending } = this.#state.world;
+      if (appending !== this.#state) appending?.seal();
       if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
       if (own.at === 0 && !this.#canRepeat(prepared)) return false;
       if (!this.#open(own, timeoutMs, prepared, op)) return false;
     }
     // In virtual time, the context of a rank's operations depends on the program that makes the call.
     if (this.#clock === undefined) own.current = own;
-    if (own.rows !== undefined) this.#endTurnLater();
+    if (own.rows !== undefined) this.#sealLater();
     return own.append(prepared, op, behind);
   }
 
@@ -377,18 +381,18 @@ export class CallBatches {
     return world.readyQueue === undefined && world.streams.issued === undefined;
   }
 
-  /** Rows in virtual time wait for ranks that are some microtasks behind. */
-  #endTurnLater(): void {
+  /** Closes the rows after some microtasks: in virtual time, ranks may be behind by a few. */
+  #sealLater(): void {
     if (this.#hopsLeft > 0) return;
-    this.#hopsLeft = this.#clock === undefined ? 1 : turnHops;
-    void passed.then(this.#endTurn);
+    this.#hopsLeft = this.#clock === undefined ? 1 : rowHops;
+    void passed.then(this.#hop);
   }
 
-  readonly #endTurn = (): void => {
-    const areIncomplete = this.#ranks[0]?.rows?.staysOpen === false;
-    this.#hopsLeft = areIncomplete ? this.#hopsLeft - 1 : 0;
-    if (this.#hopsLeft > 0) void passed.then(this.#endTurn);
-    else if (areIncomplete) this.seal();
+  readonly #hop = (): void => {
+    const isComplete = this.#ranks[0]?.rows?.isComplete ?? true;
+    this.#hopsLeft = isComplete ? 0 : this.#hopsLeft - 1;
+    if (this.#hopsLeft > 0) void passed.then(this.#hop);
+    else if (!isComplete) this.seal();
   };
 
   /** Opens a batch for a rank's call, or the rows of a turn; false where the next calls of the ranks do not have one number. */
@@ -399,6 +403,7 @@ export class CallBatches {
     op: Operation,
   ): boolean {
     if (this.#clock !== undefined && !this.#hasRows(timeoutMs)) return false;
+    const { world, session } = this.#state;
     if (this.#ranks.length === 1 && this.#clock === undefined) {
       this.seal();
       // The call is added again: arrays that begin with objects take further ones faster.
@@ -410,12 +415,11 @@ export class CallBatches {
         this.#clock === undefined
           ? new QueuedRows(this, this.#ranks.length, own.next, timeoutMs)
           : new TimedRows(this.#state, this.#clock, own.next);
-      const { world } = this.#state;
-      // Calls without a complete row on another communicator come first.
-      world.collecting?.seal();
-      world.collecting = this.#state;
       for (const each of this.#ranks) each.rows = rows;
     }
+    // The calls of the only rank here are submitted at once in real time, and may be open on several communicators.
+    const isAlone = own.rows === undefined && session.info.localRanks.length === 1;
+    if (!isAlone) world.appending = this.#state;
     this.#isOpen = true;
     for (const each of this.#ranks) {
       each.timeoutMs = timeoutMs;
@@ -471,7 +475,8 @@ export class CallBatches {
     this.#isOpen = false;
     const rows = this.#ranks[0]?.rows;
     const left = rows?.incomplete() ?? [];
-    if (rows !== undefined) this.#state.world.collecting = undefined;
+    const { world } = this.#state;
+    if (world.appending === this.#state) world.appending = undefined;
     for (const own of this.#ranks) {
       own.current = undefined;
       own.rows = undefined;
@@ -482,7 +487,7 @@ export class CallBatches {
       this.#state.enqueue(posting.op.rank, posting, number);
     }
     // Comes last, since callbacks of the operations may make calls.
-    rows?.markSubmitted();
+    rows?.markSubmitted?.();
   }
 
   /** Back to call 0 on every rank. */

@@ -61,8 +61,8 @@ export class WorldContext {
   submissions = 0;
   /** Number of calls that a session executes asynchronously. */
   executing = 0;
-  /** The communicator whose repeated calls are collected in rows. */
-  collecting: CommState | undefined;
+  /** The communicator to whose open calls repeated ones are appended, unless the only rank here has them submitted at once. */
+  appending: CommState | undefined;
   /** The communicators with an operation that failed unobserved, in use or not. */
   readonly unobserved = new Set<CommState>();
   /** The communicators of complete splits that are not open yet. */

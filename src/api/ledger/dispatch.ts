@@ -181,7 +181,7 @@ function settleRepeated(
         completeOp(ops[rank] as Operation, resultOf(prepared[rank] as Prepared<unknown>, call));
       }
     },
-    workOf(calls[0], ops.length),
+    workOf(calls[order[0] as number], ops.length),
   );
 }
 
@@ -503,13 +503,14 @@ export function settle(state: CommState, calls: readonly (readonly Posting[])[])
 /** The bytes of a call that take as long to move as one rank takes to be woken. */
 const bytesOfWork = 2048;
 
+/** The work of these calls. */
 function costOf(calls: readonly (readonly Posting[])[]): number {
   let work = 0;
   for (const postings of calls) work += workOf(postings[0]?.call, postings.length);
   return work;
 }
 
-/** The same of one call. */
+/** The work of one call, in ranks that are woken. */
 function workOf(call: RankCall | undefined, ranks: number): number {
   const bytes = Math.max(call?.send?.byteLength ?? 0, call?.recv?.byteLength ?? 0);
   return ranks * (1 + bytes / bytesOfWork);

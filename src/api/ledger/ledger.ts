@@ -94,7 +94,7 @@ export class Ledger extends CommState {
   /** Closes the open batches before another call: calls without a complete row are queued before it. */
   #sealRows(): void {
     this.batches.seal();
-    this.world.collecting?.seal();
+    this.world.appending?.seal();
   }
 
   /** Takes sends and receives of a rank that match their counterparts in any order. */

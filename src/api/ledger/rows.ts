@@ -1,9 +1,8 @@
 /**
  * Rows of repeated calls: those of all ranks here with one number.
  *
- * The programs of several ranks run one after another, so that the calls of the last rank complete row by row. The rows of one
- * turn of the event loop are collected. Calls without a complete row at its end, or when any other call enters the ledger, are
- * queued as others are.
+ * The programs of several ranks run one after another, so that the calls of the last rank complete row by row. Rows wait for
+ * some microtasks. Calls without a complete row by then, or when any other call enters the ledger, are queued as others are.
  */
 import type { Operation } from "../op.ts";
 import type { Posting, Prepared } from "./posting.ts";
@@ -24,14 +23,14 @@ export interface LeftCall {
   readonly number: number;
 }
 
-/** The rows of one turn. */
+/** The rows of a communicator that calls are appended to. */
 export interface Rows {
   /** Appends a rank's call; false for one that has to be posted. */
   append(own: CallRank, prepared: Prepared<unknown>, op: Operation): boolean;
+  /** True where no row lacks calls, and calls may be appended later. */
+  readonly isComplete: boolean;
   /** The calls without a complete row. */
   incomplete(): readonly LeftCall[];
-  /** Marks the others as submitted. */
-  markSubmitted(): void;
-  /** True where calls of a later turn can be appended. */
-  readonly staysOpen: boolean;
+  /** Marks the others as submitted, unless their dispatch does. */
+  markSubmitted?(): void;
 }

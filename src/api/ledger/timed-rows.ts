@@ -48,8 +48,8 @@ export class TimedRows implements Rows {
     this.#first = first;
   }
 
-  /** True without incomplete rows: new rows for each turn would take as long as a small call. */
-  get staysOpen(): boolean {
+  /** New rows for each row would take as long as a small call. */
+  get isComplete(): boolean {
     return this.#open.length === 0;
   }
 
@@ -88,9 +88,5 @@ export class TimedRows implements Rows {
         return [{ posting, number: this.#first + behind }];
       }),
     );
-  }
-
-  markSubmitted(): void {
-    // The dispatch of a row marks its calls.
   }
 }

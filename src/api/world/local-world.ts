@@ -172,6 +172,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     });
     const ranks = Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
     await Promise.race([ranks, given]);
+    this.#context.appending?.seal();
     await this.#communicators.drained();
     this.#monitor.stop();
     runsNoMore();
