@@ -201,7 +201,10 @@ export class RankCalls implements CallRank {
   append(prepared: Prepared<unknown>, op: Operation, behind = none): boolean {
     const { matched, rankCall } = prepared;
     if (rankCall === undefined) return false;
-    if (this.rows !== undefined) return this.rows.append(this, prepared, op);
+    if (this.rows !== undefined) {
+      this.#batches.sealLater();
+      return this.rows.append(this, prepared, op);
+    }
     if (matched?.repeat === undefined) return false;
     const batch = this.batch as CallBatch;
     if (matched.messages !== undefined)
@@ -360,9 +363,7 @@ export class CallBatches {
       if (own.at === 0 && !this.#canRepeat(prepared)) return false;
       if (!this.#open(own, timeoutMs, prepared, op)) return false;
     }
-    // In virtual time, the context of a rank's operations depends on the program that makes the call.
-    if (this.#clock === undefined) own.current = own;
-    if (own.rows !== undefined) this.#sealLater();
+    own.current = own;
     return own.append(prepared, op, behind);
   }
 
@@ -382,7 +383,7 @@ export class CallBatches {
   }
 
   /** Closes the rows after some microtasks: in virtual time, ranks may be behind by a few. */
-  #sealLater(): void {
+  sealLater(): void {
     if (this.#hopsLeft > 0) return;
     this.#hopsLeft = this.#clock === undefined ? 1 : rowHops;
     void passed.then(this.#hop);

@@ -61,6 +61,13 @@ export class Ledger extends CommState {
       : { ...context, callingRank };
   }
 
+  /** The same; `undefined` where the rank may make no calls now. */
+  admittedContext(rank: number): CallContext | undefined {
+    const { worldRank } = this.#contexts[rank] as CallContext;
+    const reason = this.world.monitor.refusal(worldRank);
+    return reason === undefined ? this.currentContext(rank) : undefined;
+  }
+
   /** Takes a rank's next collective call. */
   post(rank: number, posting: Posting): void {
     this.#sealRows();

@@ -152,8 +152,19 @@ export class CallCache {
     // Comes last: getters of the arguments may make calls of their own.
     if (known === undefined || this.isObserved(known) || !batch.accepts(timeoutMs))
       return undefined;
-    const op = new Operation(this.#context as CallContext);
+    const context = this.#context ?? this.#virtualContext(batch.rank, known, args);
+    if (context === undefined) return undefined;
+    const op = new Operation(context);
     return this.#append(batch, known, op) ? op : undefined;
+  }
+
+  /** The context of a call in virtual time, where the names of its arguments are counted at every call; `undefined` as above. */
+  #virtualContext(
+    rank: number,
+    known: CachedCall,
+    args: CallOptions | undefined,
+  ): CallContext | undefined {
+    return this.isPlain(known, args) ? this.#ledger.admittedContext(rank) : undefined;
   }
 
   #append(batch: RankCalls, known: CachedCall, op: Operation): boolean {

@@ -120,4 +120,26 @@ describe.each(executors)("repeated calls that are executed %s", (_, executor) =>
       expect(value).toBe(16);
     }
   });
+
+  test("are refused once the rank's program has returned, and behind the run", async () => {
+    const refused: unknown[] = [];
+    const calls: (() => void)[] = [];
+    await inTime(2, executor, async (comm) => {
+      const send = comm.alloc("int32", 1).fill(1);
+      const call = () => comm.allReduce({ send, op: "sum" });
+      calls[comm.rank] = () => void call().catch((error) => refused.push(error.message));
+      for (let step = 0; step < 3; step++) await call();
+      if (comm.rank === 1) return;
+      // Its program is behind that of rank 1 by some turns of the event loop.
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      calls[1]?.();
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    });
+    calls[0]?.();
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    expect(refused).toEqual([
+      expect.stringContaining("rank 1's program has returned"),
+      expect.stringContaining("closed"),
+    ]);
+  });
 });
