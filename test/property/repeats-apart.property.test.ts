@@ -41,7 +41,7 @@ interface Program {
   /** By split and rank. */
   readonly colors: readonly (readonly number[])[];
   readonly calls: readonly Call[];
-  /** How often the calls are made. */
+  /** Number of times that the calls are made. */
   readonly rounds: number;
   readonly deeds: readonly Deed[];
   /** No rank awaits what is left when its program returns. */
@@ -117,7 +117,7 @@ const textOf = (error: unknown): string => {
   return [code, ranks, collective].join(" ");
 };
 
-/** What comes of a program: of its run, and of each rank's operations. */
+/** The outcome of a run, and of the operations of each rank. */
 async function outcome(program: Program, backend: Backend, isHeard: boolean): Promise<unknown> {
   const world = await createWorld({ backend, size: program.size });
   const made: CommOp[][] = [];

@@ -49,7 +49,7 @@ describe.each(backends)("repeated calls of several communicators %s", (_, open) 
     expect(left).toEqual([60, 60, 30]);
   });
 
-  test("are no deadlock where a rank comes late", async () => {
+  test("cause no deadlock where a rank comes late", async () => {
     const left = await inWorld(
       3,
       async (comm) => {
