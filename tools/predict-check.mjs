@@ -8,12 +8,12 @@ import { options, plain } from "./options.mjs";
 import { ablationTable } from "./times/ablation.mjs";
 import {
   fittedMeasurements,
-  otherFile,
+  otherFiles,
   otherMeasurements,
   profileOrigin,
   unfittedMeasurements,
 } from "./times/measurements.mjs";
-import { messageResiduals, messagesFile } from "./times/messages.mjs";
+import { messageResiduals, messagesFiles } from "./times/messages.mjs";
 import { errorText, markdownTable } from "./times/report.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -88,11 +88,20 @@ const between = fourths.flatMap((part) => {
 });
 const byRanks = leftOut((each) => each.ranks === 4);
 const ownCalls = residualsOf(profile, unfittedMeasurements());
-const elsewhere = ["native", "twinccl"].map((peer) => {
-  return residualsOf(profile, otherMeasurements(peer));
-});
+/** Of other comparisons: the calls of a loop in C++, and those of twinccl. */
+const elsewhere = Object.entries(otherFiles).flatMap(([gpus, file]) =>
+  [
+    ["C++", "native"],
+    ["twinccl", "twinccl"],
+  ].map(([program, peer]) => ({
+    title: `${gpus}, ${program}`,
+    residuals: residualsOf(profile, otherMeasurements(file, peer)),
+  })),
+);
 
-const messages = await messageResiduals();
+const messages = await Promise.all(
+  Object.entries(messagesFiles).map(async ([gpu, file]) => [gpu, await messageResiduals(file)]),
+);
 
 /** Rows of the tables: the measurements that each holds. */
 const isOrdinary = (each) => isDevice(each) && each.mode.memory !== "symmetric";
@@ -184,27 +193,27 @@ const chosenRows = deviceRows.filter(([name]) => !name.startsWith("all-reduce fo
 
 function otherTable() {
   return markdownTable(
-    ["another machine, of no fit", "4 x H100, a loop in C++", "4 x H100, by twinccl"],
+    ["other measurements, of no fit", ...elsewhere.map(({ title }) => title)],
     [...chosenRows, ...modeRows]
       .map(([name, holds]) => [
         name,
-        ...elsewhere.map((residuals) => errorText(of(residuals, holds))),
+        ...elsewhere.map(({ residuals }) => errorText(of(residuals, holds))),
       ])
       .filter(([, ...cells]) => cells.some((cell) => cell !== "")),
   );
 }
 
-function messageTable() {
-  const names = [...new Set(messages.map(({ measurement }) => measurement.name))];
+function messageTable([gpu, residuals]) {
+  const names = [...new Set(residuals.map(({ measurement }) => measurement.name))];
   const isSmall = ({ bytes }) => bytes < mebi;
   const counts = [2, 3, 4];
   const cell = (name, size, isOf) =>
-    errorText(of(messages, (each) => each.name === name && each.ranks === size && isOf(each)));
+    errorText(of(residuals, (each) => each.name === name && each.ranks === size && isOf(each)));
   return markdownTable(
     [
       "messages, of no fit",
-      ...counts.map((size) => `${size} x H100, to 768 KiB`),
-      ...counts.map((size) => `${size} x H100, from 1 MiB`),
+      ...counts.map((size) => `${size} x ${gpu}, to 768 KiB`),
+      ...counts.map((size) => `${size} x ${gpu}, from 1 MiB`),
     ],
     names.map((name) => [
       name,
@@ -232,6 +241,11 @@ function sizeTable() {
   );
 }
 
+const filesText = (files) =>
+  Object.values(files)
+    .map((name) => `\`${name}\``)
+    .join(", ");
+
 function section() {
   return `${begin}## Predicted times
 
@@ -240,15 +254,16 @@ ${profile.sources.map((name) => `\`${name}\``).join(", ")}. A cell is the error 
 fitted. *Between*: every fourth size was left out of the fit, and predicted by it. *Left out*: all sizes of a column of the last table were; *from 2 and
 8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
-Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table is another machine,
-four H100 with NCCL 2.28.9 (\`${otherFile}\`), of which nothing was fitted, and the fourth one its messages in recordings (\`${messagesFile}\`), 1 KiB to
-256 MiB, by the simulation's virtual time of the same programs; of it comes alone the gain of channels that serve one direction.
+Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
+fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are messages in recordings
+(${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs; of them come alone the gains of channels
+that serve one direction.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}
 ${modeTable()}
 ${otherTable()}
-${messageTable()}
+${messages.map(messageTable).join("\n")}
 ${sizeTable()}
 ${end}`;
 }

@@ -85,12 +85,16 @@ export function unfittedMeasurements() {
   return comparedOf("twinccl").filter((each) => !isOwnPart(each));
 }
 
-/** The comparison on a machine of which no fit uses anything. */
-export const otherFile = "gpu-h100x4.json";
+/** The comparisons of which no fit uses anything, by machine. */
+export const otherFiles = {
+  "4 x H100": "gpu-h100x4.json",
+  "2 x H200": "gpu-h200x2-later.json",
+  "4 x H200": "gpu-h200x4-later.json",
+};
 
-/** Its measurements, by the times of a peer. */
-export function otherMeasurements(peer) {
-  return readResults([read(otherFile)], machineProfiles[machine], [peer]).measurements;
+/** The measurements of one of them, by the times of a peer. */
+export function otherMeasurements(file, peer) {
+  return readResults([read(file)], machineProfiles[machine], [peer]).measurements;
 }
 
 /** The fields of the machine's profile that no fit decides. */

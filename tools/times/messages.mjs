@@ -1,9 +1,10 @@
-// Messages measured on four H100, and the virtual time of the same programs.
+// Messages measured on four GPUs, and the virtual time of the same programs.
 import { readFileSync } from "node:fs";
 import { createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 
-export const messagesFile = "messages-h100x4.json";
+/** The files of measurements, by machine. */
+export const messagesFiles = { H100: "messages-h100x4.json", H200: "messages-h200x4.json" };
 
 const next = ({ rank, size }) => (rank + 1) % size;
 const last = ({ rank, size }) => (rank + size - 1) % size;
@@ -48,9 +49,9 @@ const programs = {
     comm.gather({ send, ...(comm.rank === 0 && { recv: all }), root: 0 }),
 };
 
-/** The measured messages, each with its predicted time. */
-export async function messageResiduals() {
-  const url = new URL(`../../bench/results/${messagesFile}`, import.meta.url);
+/** The measured messages of a file, each with its predicted time. */
+export async function messageResiduals(file) {
+  const url = new URL(`../../bench/results/${file}`, import.meta.url);
   const { runs } = JSON.parse(readFileSync(url, "utf8"));
   const found = [];
   for (const { ranks, rows } of runs) {

@@ -26,7 +26,7 @@ const mostPart = 16_777_216;
 const partGrain = 4096;
 
 /** Most bytes of a chunk over Simple: a receiver copies one from its channel's buffer while the sender fills the next. */
-const mostChunk = 524_288;
+export const mostChunk = 524_288;
 
 /** Bytes from each rank to each rank; a row may be short. */
 type Traffic = readonly (readonly number[])[];

@@ -5,6 +5,7 @@
  * its own. All numbers come from the profile of a machine.
  */
 import type { ChannelCall, ExchangeCall, SymmetricCall, TimedCall } from "./call.ts";
+import { mostChunk } from "./exchange.ts";
 import type { ModelNumbers } from "./numbers.ts";
 
 /** Memory of both buffers. NCCL registers memory of its own allocator in recordings, and ordinary memory never. */
@@ -185,6 +186,9 @@ const linkChannels = 24;
 /** Gain of threads whose channel moves bytes in one direction alone: measured on H100. */
 const oneWayGain = 1.7;
 
+/** The same over Simple while a chunk has its place in the channel's buffer: measured on H100 and H200. */
+const quickGain = 2.2;
+
 /** Microseconds of sends and receives: until their bytes move, while they move, their last chunk, and while those to one rank arrive. */
 interface ExchangeTimes {
   readonly startUs: number;
@@ -208,6 +212,7 @@ function exchangeTimes(
   const { firstRate, lowRate, messageRate, portRate } = exchange;
   const gains = { own: exchange.ownGain, "one way": oneWayGain, "both ways": 1 };
   const oneWayRate = messageRate * oneWayGain;
+  const quickRate = messageRate * quickGain;
   // Messages are bytes, and half of a channel's threads send while the others receive.
   const singleRate = elementRate / 2;
   const firstUs = Math.min(partBytes, fullPass) / firstRate / thousand;
@@ -223,17 +228,22 @@ function exchangeTimes(
     const gain = gains[kind];
     const low = Math.max(0, lowBytes - fullPass) / lowRate;
     const single = singleBytes / singleRate;
-    const all = low + single + packedBytes / messageRate;
     if (isDirect && kind !== "own") {
       channel = Math.max(channel, (low + single) / gain + packedBytes / oneWayRate);
       continue;
     }
-    // The first chunk leaves before others arrive, and the last one arrives when all have left.
-    const chunk = packedChunk / oneWayRate;
-    const lastSingle = singleChunk / singleRate / 2;
+    // Threads of one direction wait a hop for the place of each chunk but the first.
+    const waited = Math.max(0, packedBytes / mostChunk - 1) * ring.Simple.hopUs * thousand;
+    const packed =
+      kind === "one way" ? packedBytes / quickRate + waited : packedBytes / messageRate / gain;
+    const all = (low + single) / gain + packed;
+    // The first chunk leaves before others arrive, and the last one arrives when all have left; quickly, unless byte by byte.
+    const apartRate = singleBytes > 0 ? oneWayRate : quickRate;
+    const chunk = packedChunk / apartRate;
     const apart = kind === "both ways" ? 2 * chunk - packedChunk / messageRate : chunk;
-    channel = Math.max(channel, all / gain + Math.max(apart, lastSingle));
-    last = Math.max(last, chunk, lastSingle);
+    const lastSingle = singleChunk / singleRate / 2;
+    channel = Math.max(channel, all + Math.max(apart, lastSingle));
+    last = Math.max(last, packedChunk / oneWayRate, lastSingle);
   }
   const moved = port === 0 ? channel : longer(channel, port + last);
   const fedUs = hasSimple ? fedBytes / linkRate / thousand : 0;
