@@ -8,6 +8,8 @@ import { options, plain } from "./options.mjs";
 import { ablationTable } from "./times/ablation.mjs";
 import {
   fittedMeasurements,
+  oddSizes,
+  oddSizesFile,
   otherFiles,
   otherMeasurements,
   profileOrigin,
@@ -98,6 +100,8 @@ const elsewhere = Object.entries(otherFiles).flatMap(([gpus, file]) =>
     residuals: residualsOf(profile, otherMeasurements(file, peer)),
   })),
 );
+
+const atOddSizes = residualsOf(profile, oddSizes());
 
 const messages = await Promise.all(
   Object.entries(messagesFiles).map(async ([gpu, file]) => [gpu, await messageResiduals(file)]),
@@ -203,6 +207,26 @@ function otherTable() {
   );
 }
 
+function oddTable() {
+  const counts = [2, 3, 4];
+  const rows = [
+    ...deviceRows.slice(0, -1),
+    ["reduce", collective("reduce")],
+    ["all of these", isDevice],
+  ];
+  return markdownTable(
+    ["odd sizes, of no fit", ...counts.map((size) => `${size} x H200`)],
+    rows
+      .map(([name, holds]) => [
+        name,
+        ...counts.map((size) =>
+          errorText(of(atOddSizes, (each) => each.ranks === size && holds(each))),
+        ),
+      ])
+      .filter(([, ...cells]) => cells.some((cell) => cell !== "")),
+  );
+}
+
 function messageTable([gpu, residuals]) {
   const names = [...new Set(residuals.map(({ measurement }) => measurement.name))];
   const isSmall = ({ bytes }) => bytes < mebi;
@@ -255,7 +279,8 @@ fitted. *Between*: every fourth size was left out of the fit, and predicted by i
 8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
-fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are messages in recordings
+fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are recorded calls of 48 B to 230 MB at three times
+the size before, half of the blocks misaligned (\`${oddSizesFile}\`), and messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs; of them come alone the gains of channels
 that serve one direction.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
@@ -263,6 +288,7 @@ that serve one direction.
 ${deviceTable()}
 ${modeTable()}
 ${otherTable()}
+${oddTable()}
 ${messages.map(messageTable).join("\n")}
 ${sizeTable()}
 ${end}`;

@@ -97,6 +97,21 @@ export function otherMeasurements(file, peer) {
   return readResults([read(file)], machineProfiles[machine], [peer]).measurements;
 }
 
+/** Recorded calls at sizes that are no powers of two, on the machine of the profile; no fit uses them. */
+export const oddSizesFile = "odd-sizes-h200x4.json";
+
+export function oddSizes() {
+  const { runs } = JSON.parse(read(oddSizesFile).text);
+  return runs.flatMap(({ ranks, rows }) =>
+    rows.map(({ collective, count, memory, forced, us }) => {
+      const [algorithm, protocol] = forced ?? [];
+      const mode = { launch: "graph", memory, processes: "each", awaited: false };
+      const found = { collective, ranks, count, dtype, mode, us, source: oddSizesFile, weight: 1 };
+      return { ...found, forced: forced && { algorithm, protocol } };
+    }),
+  );
+}
+
 /** The fields of the machine's profile that no fit decides. */
 export function profileOrigin() {
   const { nccl, date, commit } = comparedTimes("native");
