@@ -172,7 +172,8 @@ function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): 
     const bytes = partBytes + chain.passShare * (full - partBytes);
     return launched + bytes / hopRate / thousand;
   }
-  const further = hopUs * Math.max(0, partBytes / chunkBytes - 1);
+  // A rank between two others waits a hop for each further chunk.
+  const further = ranks === 2 ? 0 : hopUs * Math.max(0, partBytes / chunkBytes - 1);
   const isDirect = memory === "registered" && collective === "broadcast" && protocol === "Simple";
   // A call of many chunks begins while the one before is still under way.
   const waited = Math.min(partBytes, chunkBytes ** 2 / partBytes);
