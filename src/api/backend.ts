@@ -85,7 +85,8 @@ export interface Session {
   estimate(question: Question, comm: CommInfo): number;
   /**
    * Runs complete, checked work. Returning means it was submitted, the promise (if any) that it is done. The work of one
-   * communicator comes one after another, never two at a time.
+   * communicator comes one after another, never two at a time. Where time is virtual, the calls of done work may be changed and
+   * passed again: what is kept of them is copied.
    */
   execute(work: Work): void | Promise<void>;
   /** Makes what the communicators of a complete split need. Same promise as `execute`. */

@@ -276,7 +276,7 @@ export class MessageNumbers {
 /** A call that is remembered. */
 type MatchedPosting = Pick<Posting, "call" | "prepared">;
 
-/** The times of a call. */
+/** The times of a call, which a repetition sets. */
 interface TimedCall {
   postedAtPs: number;
   finishedAtPs: number;
