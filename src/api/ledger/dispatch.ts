@@ -447,9 +447,11 @@ function markSubmitted(
   calls: readonly (readonly Posting[])[],
   done: void | Promise<void>,
 ): undefined | Promise<void> {
-  for (const postings of calls) {
+  for (let nth = 0; nth < calls.length; nth++) {
+    const postings = calls[nth] as readonly Posting[];
     const atPs = lastPostedAtPs(postings);
-    for (const { op } of postings) {
+    for (let at = 0; at < postings.length; at++) {
+      const { op } = postings[at] as Posting;
       op.submittedAtPs = atPs;
       submitOp(op);
     }
@@ -460,7 +462,8 @@ function markSubmitted(
 /** Virtual time at which the last rank made a call; before that, no rank can know of it. */
 export function lastPostedAtPs(postings: readonly Posting[]): number {
   let last = 0;
-  for (const { call } of postings) last = Math.max(last, call.postedAtPs);
+  for (let at = 0; at < postings.length; at++)
+    last = Math.max(last, (postings[at] as Posting).call.postedAtPs);
   return last;
 }
 
@@ -491,8 +494,10 @@ export function attempt(
 export function settle(state: CommState, calls: readonly (readonly Posting[])[]): void {
   const inTime = calls.some((call) => call.some(isLate)) ? failLate(state, calls) : calls;
   state.settleLater(() => {
-    for (const postings of inTime) {
-      for (const { op, call, prepared } of postings) {
+    for (let nth = 0; nth < inTime.length; nth++) {
+      const postings = inTime[nth] as readonly Posting[];
+      for (let at = 0; at < postings.length; at++) {
+        const { op, call, prepared } = postings[at] as Posting;
         op.finishedAtPs = call.finishedAtPs;
         completeOp(op, resultOf(prepared, call));
       }

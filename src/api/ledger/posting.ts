@@ -231,7 +231,8 @@ export class MessageNumbers {
   assign(rank: number, transfers: readonly TransferPosting[]): void {
     const { local, ranks } = this.#comm;
     const isHere = local.length === ranks.length;
-    for (const transfer of transfers) {
+    for (let at = 0; at < transfers.length; at++) {
+      const transfer = transfers[at] as TransferPosting;
       this.#message(rank, transfer.op);
       if (isHere || local.includes(transfer.peer)) continue;
       transfer.number = this.#take(rank, transfer);

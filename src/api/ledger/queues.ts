@@ -126,7 +126,8 @@ export class MessageBatch implements StreamEntry {
 
   /** Closes those that have settled. */
   closeSettled(): void {
-    for (const transfer of this.transfers) {
+    for (let at = 0; at < this.transfers.length; at++) {
+      const transfer = this.transfers[at] as TransferPosting;
       if (transfer.isOpen && !transfer.op.pending) this.close(transfer);
     }
   }
@@ -136,7 +137,8 @@ const noMemories: ReadonlySet<Memory> = new Set();
 
 function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memory> {
   let found: Set<Memory> | undefined;
-  for (const { call } of transfers) {
+  for (let at = 0; at < transfers.length; at++) {
+    const { call } = transfers[at] as TransferPosting;
     const buffer = call.send ?? call.recv;
     if (buffer === undefined || !memoryOf(buffer).borrowed) continue;
     found ??= new Set();

@@ -185,7 +185,8 @@ export function completeTogether(whole: Operation, parts: readonly Part[], resul
     open--;
     if (open === 0) settle();
   };
-  for (const { op } of parts) op.partWith(whole, submitted, final);
+  for (let at = 0; at < parts.length; at++)
+    (parts[at] as Part).op.partWith(whole, submitted, final);
 }
 
 /** Refuses `whole`, then its unsettled parts. `whole` comes first: it is a failed call with its own hooks and count. */

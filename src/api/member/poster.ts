@@ -235,11 +235,13 @@ export class Poster {
   /** Posts checked calls: collective ones in order, then all sends and receives together. */
   submit(calls: readonly CollectedCall[]): void {
     const messages: CollectedMessage[] = [];
-    for (const { collective, options } of calls) {
+    for (let at = 0; at < calls.length; at++) {
+      const { collective, options } = calls[at] as CollectedCall;
       if (options !== undefined) this.assertNotCancelled(collective, options);
     }
     if (this.#repeatMessages(calls)) return;
-    for (const collected of calls) {
+    for (let at = 0; at < calls.length; at++) {
+      const collected = calls[at] as CollectedCall;
       const { collective, prepared } = collected;
       if ("transfers" in prepared) {
         collected.call = this.#createCall(collective, prepared.call);
@@ -263,12 +265,16 @@ export class Poster {
     let behind = 0;
     if (isObserved) for (const { call, op } of messages) this.#notify(call, op, behind++);
     const transfers: TransferPosting[] = [];
-    for (const message of messages) {
+    for (let at = 0; at < messages.length; at++) {
+      const message = messages[at] as CollectedMessage;
       if (!isObserved) this.#stats.record(message.call);
       this.#addTransfers(message, transfers);
     }
     this.#ledger.postMessages(this.facts.rank, transfers);
-    for (const { op, call } of transfers) if (op.pending) markInUse(op, call);
+    for (let at = 0; at < transfers.length; at++) {
+      const { op, call } = transfers[at] as TransferPosting;
+      if (op.pending) markInUse(op, call);
+    }
   }
 
   /** Posts a checked collective call. */
