@@ -233,7 +233,13 @@ class PreparedCall implements RepeatedCall {
   submit(number: number, completion: Completion): void {
     const comm = this.#comm;
     if (completion.acceptsMore) {
-      this.#calls.run();
+      try {
+        this.#calls.run();
+      } catch (error) {
+        comm.deferRemoteError(error, completion);
+        // The calls before it wait in the same completion, which their work must not settle.
+        comm.withholdResults();
+      }
       this.#count(number);
       return;
     }

@@ -32,6 +32,33 @@ test("the error names the rank that aborted the communicator", async () => {
   await closeAll([a, b]);
 });
 
+test.each([0, 1, 2])(
+  "a repeated call of three, number %i of its turn, fails with the rank that aborted",
+  async (nth) => {
+    const gpus = cleanGpus();
+    const ranks = (await joinAll(2, "off", gpus)) as [Joined, Joined];
+    const [a, b] = ranks;
+    const calls = await onAll(ranks, async ({ comm }) => {
+      const send = comm.alloc("int32", 1).fill(1);
+      const call = () => comm.allReduce({ send, op: "max" });
+      for (let i = 0; i < 4; i++) await call();
+      return call;
+    });
+    await onAll(ranks, ({ comm }) => comm.barrier());
+    const planned = ncclError("allReduce", 6, "ncclRemoteError");
+    gpus.machine.failNext("allReduce", planned, nth);
+    const waiting = Array.from({ length: 3 }, () => errorOf(calls[0]!()));
+    await turns();
+    b.comm.abort(new Error("enough of this"));
+    for (const error of (await Promise.all(waiting)) as CommError[]) {
+      expect(error).toMatchObject({ code: "ERR_COMM_ABORTED", rank: 0, ranks: [1] });
+      expect(error.message).toContain("enough of this");
+    }
+    expect(a.comm.stats().failures).toBe(3);
+    await closeAll(ranks);
+  },
+);
+
 test.each(["the world", "a split"])("the error names the rank that closed %s", async (which) => {
   // Host memory that one frees is no other one's where each has a process of its own.
   const gpus = fakeGpus();
