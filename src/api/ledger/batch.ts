@@ -160,7 +160,7 @@ export class RankCalls implements CallRank {
   current: RankCalls | undefined;
   /** The deadline of the calls that can be appended. */
   timeoutMs: number | undefined;
-  /** The rows of this turn, where several ranks are here. */
+  /** The open rows, where several ranks are here or time is virtual. */
   rows: Rows | undefined;
   /** The submission to which a call is appended, where no other rank is here. */
   batch: CallBatch | undefined;
@@ -223,7 +223,7 @@ export class RankCalls implements CallRank {
  */
 class QueuedRows implements Rows {
   /** Its operations are marked as submitted when it ends. */
-  readonly isComplete = false;
+  readonly mayStayOpen = false;
   readonly #batches: CallBatches;
   readonly #timeoutMs: number | undefined;
   /** Number of the first row. */
@@ -321,7 +321,7 @@ export class CallBatches {
   readonly #byRank: RankCalls[] = [];
   readonly #clock: VirtualClock | undefined;
   #isOpen = false;
-  /** Microtasks for which the rows still wait; 0 where none lacks calls. */
+  /** Microtasks for which the rows still wait; 0 where they may stay open. */
   #hopsLeft = 0;
 
   constructor(state: CommState) {
@@ -390,13 +390,13 @@ export class CallBatches {
   }
 
   readonly #hop = (): void => {
-    const isComplete = this.#ranks[0]?.rows?.isComplete ?? true;
-    this.#hopsLeft = isComplete ? 0 : this.#hopsLeft - 1;
+    const mayStayOpen = this.#ranks[0]?.rows?.mayStayOpen ?? true;
+    this.#hopsLeft = mayStayOpen ? 0 : this.#hopsLeft - 1;
     if (this.#hopsLeft > 0) void passed.then(this.#hop);
-    else if (!isComplete) this.seal();
+    else if (!mayStayOpen) this.seal();
   };
 
-  /** Opens a batch for a rank's call, or the rows of a turn; false where the next calls of the ranks do not have one number. */
+  /** Opens a batch for a rank's call, or rows; false where the next calls of the ranks do not have one number. */
   #open(
     own: RankCalls,
     timeoutMs: number | undefined,

@@ -27,8 +27,8 @@ export interface LeftCall {
 export interface Rows {
   /** Appends a rank's call; false for one that has to be posted. */
   append(own: CallRank, prepared: Prepared<unknown>, op: Operation): boolean;
-  /** True where no row lacks calls, and calls may be appended later. */
-  readonly isComplete: boolean;
+  /** True where calls may be appended later: no row lacks any, and nothing is due at the end of the rows. */
+  readonly mayStayOpen: boolean;
   /** The calls without a complete row. */
   incomplete(): readonly LeftCall[];
   /** Marks the others as submitted, unless their dispatch does. */

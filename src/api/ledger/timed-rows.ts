@@ -49,7 +49,7 @@ export class TimedRows implements Rows {
   }
 
   /** New rows for each row would take as long as a small call. */
-  get isComplete(): boolean {
+  get mayStayOpen(): boolean {
     return this.#open.length === 0;
   }
 
