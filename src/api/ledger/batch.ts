@@ -373,13 +373,13 @@ export class CallBatches {
   }
 
   /**
-   * Where time is virtual: false for calls with deadlines, which are compared with times; of ranks that resume one at a time; and
-   * where the session queues work, or has ranks in other processes.
+   * Where time is virtual: false for calls with deadlines, which are compared with times; of ranks that resume one at a time;
+   * where orders of issue are compared; and where the session queues work, or has ranks in other processes.
    */
   #hasRows(timeoutMs: number | undefined): boolean {
     const { queueing, isDistributed, world } = this.#state;
     if (timeoutMs !== undefined || queueing !== undefined || isDistributed) return false;
-    return world.readyQueue === undefined;
+    return world.readyQueue === undefined && world.streams.issued === undefined;
   }
 
   /** Closes the rows after some microtasks: in virtual time, ranks may be behind by a few. */
@@ -411,8 +411,6 @@ export class CallBatches {
       own.batch = new CallBatch(this, timeoutMs, [matched as MatchedCall], [[op]], 0);
     } else {
       if (this.#isOpen) return own.accepts(timeoutMs);
-      // The orders of calls on different streams are compared as the calls are queued.
-      if (world.streams.issued !== undefined) return false;
       if (this.#ranks.some(({ next }) => next !== own.next)) return false;
       const rows =
         this.#clock === undefined

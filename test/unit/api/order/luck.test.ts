@@ -1,10 +1,9 @@
 /** Calls on different streams, in different orders: they are done, and the order is reported once, or is an error under `strict`. */
-import { type CallOrderError, type Communicator, createWorld } from "twinccl";
+import type { CallOrderError, Communicator } from "twinccl";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { CommInfo } from "../../../../src/api/backend.ts";
 import { IssueOrder, type StreamEntry } from "../../../../src/api/ledger/streams.ts";
-import { cleanGpus } from "../../backends/nccl/gpus.ts";
 import { codesOf, inWorld, outcomesOf, turns } from "./orders.ts";
 
 /** The warnings of order of a test. */
@@ -51,28 +50,6 @@ describe("calls on different streams", () => {
       );
     },
   );
-
-  test.each([
-    ["on the simulation", () => sim()],
-    ["on fake GPUs", () => cleanGpus().backend()],
-  ] as const)("that are repeated in different orders are reported once, %s", async (_, open) => {
-    const warnings = warningsOf();
-    const world = await createWorld({ backend: open(), size: 2 });
-    await world.run(async (comm) => {
-      const [shared, own] = await two(comm);
-      const [a, b] = [comm.alloc("int32", 1), comm.alloc("int32", 1)];
-      const calls = [
-        () => shared.allReduce({ send: a, op: "sum" }),
-        () => own.allReduce({ send: b, op: "sum" }),
-      ];
-      for (let i = 0; i < 3; i++) for (const call of calls) await call();
-      await comm.barrier();
-      if (comm.rank === 1) calls.reverse();
-      await Promise.all(calls.map((call) => call()));
-    });
-    await world.close();
-    expect(warnings).toHaveLength(1);
-  });
 
   test("in different orders are reported for messages too, also when those are over", async () => {
     const warnings = warningsOf();
