@@ -4,9 +4,9 @@ import { bytesOf, type DType } from "../../../api/index.ts";
 import { located } from "../result/errors.ts";
 import type { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";
+import type { MemoryOrder } from "./memory-order.ts";
 import { scalarBytes } from "./nccl-types.ts";
 import type { Staging } from "./staging.ts";
-import type { WriteOrder } from "./write-order.ts";
 
 /** Longest pattern that is written by the host before the device doubles it. */
 const patternBytes = 1 << 16;
@@ -21,7 +21,7 @@ export class DeviceMemory implements Memory {
   readonly #device: Device;
   readonly #staging: Staging;
   readonly #deferredFree: DeferredFree;
-  readonly #writes: WriteOrder;
+  readonly #writes: MemoryOrder;
   readonly #release: ((ptr: bigint) => void) | undefined;
   readonly #isOrdinary: boolean;
   /** The rank that owns the memory. */
@@ -34,7 +34,7 @@ export class DeviceMemory implements Memory {
       readonly device: Device;
       readonly staging: Staging;
       readonly deferredFree: DeferredFree;
-      readonly writes: WriteOrder;
+      readonly writes: MemoryOrder;
     },
     ptr: bigint,
     byteLength: number,

@@ -9,9 +9,9 @@ import { DeferredFree } from "./deferred-free.ts";
 import { Device } from "./device.ts";
 import { DeviceMemory } from "./device-memory.ts";
 import { LocalStream } from "./local-stream.ts";
+import { MemoryOrder } from "./memory-order.ts";
 import type { Progress } from "./progress.ts";
 import type { Staging } from "./staging.ts";
-import { WriteOrder } from "./write-order.ts";
 
 /** NCCL takes the pages of a window for symmetric memory. */
 const pageBytes = 4096n;
@@ -29,7 +29,7 @@ export class LocalRank {
   readonly deferredFree: DeferredFree;
   /** The stream of its memory operations, and of calls on communicators without streams of their own. */
   readonly main: LocalStream;
-  readonly writes: WriteOrder;
+  readonly writes: MemoryOrder;
   /** Scratch bytes that no call reads; calls of all streams use them. */
   readonly scratch: bigint;
   /** Streams of communicators, until their memory is freed. */
@@ -53,7 +53,7 @@ export class LocalRank {
     this.main = new LocalStream({ device, progress }, this.deferredFree, (bytes) =>
       this.#malloc(bytes, "staging", () => this.deferredFree.take(bytes)),
     );
-    this.writes = new WriteOrder(device);
+    this.writes = new MemoryOrder(device);
     const cuda = device.use();
     this.scratch = cuda.malloc(scratchBytes);
     this.#live.set(this.scratch, (ptr) => device.use().free(ptr));

@@ -7,7 +7,7 @@
 import type { Device } from "./device.ts";
 
 /** Memory operations of one rank, and its streams that wait for them. */
-export class WriteOrder {
+export class MemoryOrder {
   /** The device with the main stream. */
   readonly #main: Device;
   /** Behind the last memory operation; made for the first further stream. */
