@@ -133,14 +133,20 @@ export interface RankDevice {
    * streams of its own that is over.
    */
   streamOf(comm: CommInfo): bigint | undefined;
-  /** New memory; contents are zero. Symmetric memory only where `capabilities.symmetricMemory`. */
-  allocate(byteLength: number, symmetric: boolean): Memory;
+  /**
+   * New memory; contents are zero, for the calls of `comm`, where one is given, without a wait for other calls of the rank.
+   * Symmetric memory only where `capabilities.symmetricMemory`.
+   */
+  allocate(byteLength: number, symmetric: boolean, comm?: CommInfo): Memory;
   /**
    * Device memory that the caller's own code owns, never given back from here. Throws when it is none of this device.
    * `undefined` where ranks have no device memory.
    */
   adopt(ptr: bigint, byteLength: number): Memory | undefined;
-  /** Host memory used in place, where the backend can (`capabilities.hostArrays`). */
+  /**
+   * Host memory, for calls that use it in place or copy it. Callers' arrays only where `capabilities.hostArrays`; in a job of
+   * several processes also the int64 that ranks exchange before a split, and before an all-to-allv without `recvCounts`.
+   */
   borrow(memory: ArrayBufferLike): Memory;
 }
 

@@ -70,7 +70,7 @@ export function provideReceiveBuffers(session: Session, set: CallSet): void {
     if (call.recv !== undefined || dtype === undefined) continue;
     const rank = set.comm.ranks[call.rank] as number;
     const length = needed[index] as number;
-    const memory = session.device(rank).allocate(length * bytesOf(dtype), false);
+    const memory = session.device(rank).allocate(length * bytesOf(dtype), false, set.comm);
     call.recv = bufferOver(dtype, length, memory, { rank, session });
   }
 }

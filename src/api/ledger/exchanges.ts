@@ -3,8 +3,8 @@
  *
  * Each exchange is a call of its own through the backend's own collectives, which ends before the data of the call moves.
  */
-import type { CallSet, RankCall, Session } from "../backend.ts";
-import { bufferOver, type DeviceBuffer, memoryOf } from "../buffer.ts";
+import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
+import { bufferOver, type DeviceBuffer } from "../buffer.ts";
 import { runningSum } from "../collectives/blocks.ts";
 import { type SplitRequest, splitRequests } from "../collectives/split.ts";
 import { rankCall } from "./posting.ts";
@@ -21,75 +21,87 @@ export function andThen<A, B>(
 interface Outgoing {
   readonly rank: number;
   readonly values: readonly (number | bigint)[];
-  readonly postedAtPs: number;
 }
 
-/** The int64 that a rank has received; none from buffers without contents. */
-interface Incoming {
-  readonly values: readonly number[];
-  readonly finishedAtPs: number;
-}
-
-/** Exchanges int64: `count` of each rank with each other one. */
+/** Exchanges int64 with other processes: `count` of each rank with each other one. Gives those that each rank here receives. */
 function exchange(
   session: Session,
   { comm, number }: CallSet,
   collective: "allToAll" | "allGather",
   count: number,
   outgoing: readonly Outgoing[],
-): Incoming[] | Promise<Incoming[]> {
-  const { phantom = false } = session.info.capabilities;
-  const calls = outgoing.map(({ rank, values, postedAtPs }): RankCall => {
-    const worldRank = comm.ranks[rank] as number;
-    const send = exchangeBuffer(session, worldRank, values.length);
-    if (!phantom) send.copyFrom(BigInt64Array.from(values, BigInt));
-    const recv = exchangeBuffer(session, worldRank, count * comm.ranks.length);
-    return rankCall(collective, rank, { dtype: "int64", count, send, recv }, postedAtPs);
+): number[][] | Promise<number[][]> {
+  const received = outgoing.map(() => new BigInt64Array(count * comm.ranks.length));
+  const calls = outgoing.map(({ rank, values }, at): RankCall => {
+    const send = lentBuffer(session, comm, rank, BigInt64Array.from(values, BigInt));
+    const recv = lentBuffer(session, comm, rank, received[at] as BigInt64Array);
+    return rankCall(collective, rank, { dtype: "int64", count, send, recv }, 0);
   });
-  return andThen(session.execute({ comm, number, collective, calls }), () => {
-    const read = calls.map((call) => receive(call, phantom));
-    return read.some((each) => each instanceof Promise) ? Promise.all(read) : (read as Incoming[]);
-  });
+  return andThen(session.execute({ comm, number, collective, calls }), () =>
+    received.map((values) => Array.from(values, Number)),
+  );
 }
 
-/** Memory of a rank through which int64 are exchanged. */
-function exchangeBuffer(
+/** A buffer of host memory, so that a session orders its copies with the communicator's calls, not with the rank's memory. */
+function lentBuffer(
   session: Session,
-  worldRank: number,
-  length: number,
+  { ranks }: CommInfo,
+  rank: number,
+  array: BigInt64Array,
 ): DeviceBuffer<"int64"> {
-  const memory = session.device(worldRank).allocate(8 * length, false);
-  return bufferOver("int64", length, memory, { rank: worldRank, session });
-}
-
-function receive(
-  { send, recv, finishedAtPs }: RankCall,
-  phantom: boolean,
-): Incoming | Promise<Incoming> {
-  const values = new BigInt64Array(phantom ? 0 : (recv?.length ?? 0));
-  const bytes = new Uint8Array(values.buffer);
-  return andThen(phantom || recv === undefined ? undefined : memoryOf(recv).read(0, bytes), () => {
-    send?.dispose();
-    recv?.dispose();
-    return { values: Array.from(values, Number), finishedAtPs };
-  });
+  const worldRank = ranks[rank] as number;
+  const memory = session.device(worldRank).borrow(array.buffer);
+  return bufferOver("int64", array.length, memory, { rank: worldRank, session });
 }
 
 /** Fills in `recvCounts` and `recvOffsets` of every call of an all-to-allv: an all-to-all of one int64 a pair. */
 export function exchangeCounts(session: Session, set: CallSet): void | Promise<void> {
-  const outgoing = set.calls.map(({ rank, sendCounts = [], postedAtPs }) => ({
-    ...{ rank, values: sendCounts, postedAtPs },
-  }));
-  return andThen(exchange(session, set, "allToAll", 1, outgoing), (incoming) => {
-    for (const [index, call] of set.calls.entries()) {
-      const { values, finishedAtPs } = incoming[index] as Incoming;
-      // Buffers without contents only take the exchange's time: their backend has all ranks here, and so their counts.
-      const ofRanks = set.calls.map(({ sendCounts = [] }) => sendCounts[call.rank] ?? 0);
-      call.recvCounts = values.length > 0 ? values : ofRanks;
-      call.recvOffsets = runningSum(call.recvCounts);
-      call.finishedAtPs = finishedAtPs;
+  const { calls, comm } = set;
+  if (calls.length === comm.ranks.length) return countsHere(session, set);
+  const outgoing = calls.map(({ rank, sendCounts = [] }) => ({ rank, values: sendCounts }));
+  return andThen(exchange(session, set, "allToAll", 1, outgoing), (counts) => {
+    for (const [at, call] of calls.entries()) setReceiveCounts(call, counts[at] as number[]);
+  });
+}
+
+/** The same where all ranks are in this process: no data moves. Where time is virtual, the exchange takes its time. */
+function countsHere(session: Session, set: CallSet): void | Promise<void> {
+  const { calls } = set;
+  for (const call of calls) {
+    const ofRanks = calls.map(({ sendCounts = [] }) => sendCounts[call.rank] ?? 0);
+    setReceiveCounts(call, ofRanks);
+  }
+  return session.scheduler.clock && passExchangeTime(session, set);
+}
+
+function setReceiveCounts(call: RankCall, counts: readonly number[]): void {
+  call.recvCounts = counts;
+  call.recvOffsets = runningSum(counts);
+}
+
+/** Runs the exchange of counts for its virtual time, on buffers that are not read. */
+function passExchangeTime(
+  session: Session,
+  { comm, number, calls }: CallSet,
+): void | Promise<void> {
+  const collective = "allToAll";
+  const exchanged = calls.map(({ rank, postedAtPs }): RankCall => {
+    const [send, recv] = [unreadBuffer(session, comm, rank), unreadBuffer(session, comm, rank)];
+    return rankCall(collective, rank, { dtype: "int64", count: 1, send, recv }, postedAtPs);
+  });
+  return andThen(session.execute({ comm, number, collective, calls: exchanged }), () => {
+    for (const [at, { send, recv, finishedAtPs }] of exchanged.entries()) {
+      (calls[at] as RankCall).finishedAtPs = finishedAtPs;
+      send?.dispose();
+      recv?.dispose();
     }
   });
+}
+
+function unreadBuffer(session: Session, { ranks }: CommInfo, rank: number): DeviceBuffer<"int64"> {
+  const worldRank = ranks[rank] as number;
+  const memory = session.device(worldRank).allocate(8 * ranks.length, false);
+  return bufferOver("int64", ranks.length, memory, { rank: worldRank, session });
 }
 
 /** The color and key of every rank, by rank: an all-gather of three int64, `joins`, `color` and `key`. */
@@ -99,13 +111,13 @@ export function gatherSplitRequests(
 ): SplitRequest[] | Promise<SplitRequest[]> {
   const own = splitRequests(set);
   if (own.length === set.comm.ranks.length) return own;
-  const outgoing = own.map(({ rank, color, key }) => {
-    const values = [color === undefined ? 0 : 1, color ?? 0, key];
-    return { rank, values, postedAtPs: 0 };
-  });
-  return andThen(exchange(session, set, "allGather", 3, outgoing), ([first]) =>
+  const outgoing = own.map(({ rank, color, key }) => ({
+    rank,
+    values: [color === undefined ? 0 : 1, color ?? 0, key],
+  }));
+  return andThen(exchange(session, set, "allGather", 3, outgoing), ([first = []]) =>
     set.comm.ranks.map((_, rank) => {
-      const [joins, color, key = 0] = first?.values.slice(3 * rank, 3 * rank + 3) ?? [];
+      const [joins, color, key = 0] = first.slice(3 * rank, 3 * rank + 3);
       return { rank, color: joins === 1 ? color : undefined, key };
     }),
   );

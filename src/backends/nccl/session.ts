@@ -23,8 +23,9 @@ import { Submitter } from "./calls/submitter.ts";
 import { deregisterAll } from "./calls/windows.ts";
 import { asPromise, runAll } from "./common/async.ts";
 import { forgetCurrentDevice, type RankPlacement } from "./device/device.ts";
-import { HostArrays, hostArrayError } from "./device/host-arrays.ts";
+import { HostArrays } from "./device/host-arrays.ts";
 import type { LocalRank } from "./device/local-rank.ts";
+import type { LocalStream } from "./device/local-stream.ts";
 import type { Progress } from "./device/progress.ts";
 import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { NcclOptions } from "./options.ts";
@@ -76,7 +77,7 @@ export class NcclSession implements QueueingSession {
     this.#parts = parts;
     this.#progress = parts.progress;
     const { size, info, members } = world;
-    const arrays = parts.staging === "copy" ? new HostArrays(this) : undefined;
+    const arrays = new HostArrays(this);
     this.#submitter = new Submitter(parts, arrays);
     this.#dryRun = new DryRun(parts, size);
     this.info = {
@@ -84,7 +85,7 @@ export class NcclSession implements QueueingSession {
       size,
       localRanks: info.local,
       capabilities: {
-        hostArrays: arrays !== undefined,
+        hostArrays: parts.staging === "copy",
         virtualTime: false,
         deterministic: true,
         symmetricMemory: libraries.nccl.hasWindows,
@@ -336,14 +337,13 @@ export class NcclSession implements QueueingSession {
 class NcclRankDevice implements RankDevice {
   readonly name: string;
   readonly local: LocalRank;
-  /** `undefined` where calls take no arrays. */
-  readonly #arrays: HostArrays | undefined;
+  readonly #arrays: HostArrays;
   readonly #find: (comm: CommInfo) => NcclCommunicator | undefined;
 
   /** `find` gives communicators that are open. */
   constructor(
     local: LocalRank,
-    arrays: HostArrays | undefined,
+    arrays: HostArrays,
     find: (comm: CommInfo) => NcclCommunicator | undefined,
   ) {
     this.name = local.device.name;
@@ -355,12 +355,12 @@ class NcclRankDevice implements RankDevice {
   /** The stream is shared with the caller's own work from now on. */
   streamOf(comm: CommInfo): bigint | undefined {
     if (comm.ownStream !== true) return this.local.device.lendStream();
-    const rank = comm.ranks.indexOf(this.local.worldRank);
-    return this.#find(comm)?.members.get(rank)?.stream.device.lendStream();
+    return this.#furtherStream(comm)?.device.lendStream();
   }
 
-  allocate(byteLength: number, symmetric: boolean): Memory {
-    return this.local.allocate(byteLength, symmetric);
+  allocate(byteLength: number, symmetric: boolean, comm?: CommInfo): Memory {
+    const further = comm?.ownStream === true ? this.#furtherStream(comm) : undefined;
+    return this.local.allocate(byteLength, symmetric, further);
   }
 
   adopt(ptr: bigint, byteLength: number): Memory {
@@ -368,8 +368,13 @@ class NcclRankDevice implements RankDevice {
   }
 
   borrow(buffer: ArrayBufferLike): Memory {
-    if (this.#arrays !== undefined) return this.#arrays.borrow(buffer);
-    throw hostArrayError(this.local.worldRank);
+    return this.#arrays.borrow(buffer);
+  }
+
+  /** The rank's own stream of an open communicator. */
+  #furtherStream(comm: CommInfo): LocalStream | undefined {
+    const rank = comm.ranks.indexOf(this.local.worldRank);
+    return this.#find(comm)?.members.get(rank)?.stream;
   }
 }
 

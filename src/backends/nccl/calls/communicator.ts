@@ -1,12 +1,19 @@
 /** One communicator of a session: NCCL's handles of its members in this process, their calls and their end. */
-import type { CommInfo, Completion, RankCall } from "../../../api/backend-entry.ts";
+import {
+  type CommInfo,
+  type Completion,
+  memoryOf,
+  type RankCall,
+} from "../../../api/backend-entry.ts";
 import { firstLine } from "../../../api/error-text.ts";
 import { CommAbortedError, CommError } from "../../../api/index.ts";
 import { longestTimerMs, settlesWithin } from "../../../job/async.ts";
 import type { CallCounters } from "../../../job/comm-status.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
+import { DeviceMemory } from "../device/device-memory.ts";
 import type { LocalMember } from "../device/local-rank.ts";
+import type { MemoryOperation } from "../device/memory-order.ts";
 import { dataTypes, reduceOps, scalarBytes } from "../device/nccl-types.ts";
 import type { Progress } from "../device/progress.ts";
 import { located, NcclError } from "../result/errors.ts";
@@ -110,10 +117,13 @@ export class NcclCommunicator {
     };
   }
 
-  /** Has the next calls on streams of its own wait for the memory operations so far; the rank's stream needs none of that. */
-  followWrites(): void {
+  /** Has calls on streams of its own wait for the memory operations on their buffers; the rank's stream needs none of that. */
+  followMemory(calls: readonly RankCall[]): void {
     if (this.info.ownStream !== true) return;
-    for (const { local, stream } of this.members.values()) local.writes.follow(stream.device);
+    for (const call of calls) {
+      const { local, stream } = this.members.get(call.rank) as LocalMember;
+      local.memoryOrder.follow(stream.device, operationsOf(call));
+    }
   }
 
   /** Resolves when the present work of its streams is done. */
@@ -303,6 +313,14 @@ export class NcclCommunicator {
     const { size, info } = this;
     return located(error, { rank, size, comm: info.name, device: local.device.name });
   }
+}
+
+/** The last memory operation on each buffer of a call. */
+function operationsOf({ send, recv, recorded }: RankCall): (MemoryOperation | undefined)[] {
+  return (recorded?.buffers ?? [send, recv]).map((buffer) => {
+    const memory = buffer && memoryOf(buffer);
+    return memory instanceof DeviceMemory ? memory.lastOperation : undefined;
+  });
 }
 
 /** The error of work for a communicator that was aborted. */

@@ -38,10 +38,9 @@ interface SubmitterParts {
 export class Submitter {
   readonly #parts: SubmitterParts;
   readonly #nccl: NcclCalls;
-  /** Left out where calls take no arrays. */
-  readonly #arrays: HostArrays | undefined;
+  readonly #arrays: HostArrays;
 
-  constructor(parts: SubmitterParts, arrays: HostArrays | undefined) {
+  constructor(parts: SubmitterParts, arrays: HostArrays) {
     this.#parts = parts;
     this.#nccl = parts.libraries.nccl;
     this.#arrays = arrays;
@@ -53,7 +52,7 @@ export class Submitter {
     const launched = graph instanceof CapturedGraph;
     let finish: FinishCopyBack | undefined;
     try {
-      comm.followWrites();
+      comm.followMemory(set.calls);
       finish = launched ? graph.launch() : this.#submit(comm, set);
     } catch (error) {
       // It was not made, also where it counts since others waited for it.
@@ -63,7 +62,8 @@ export class Submitter {
       return;
     }
     if (launched && finish === undefined && set.cache !== undefined) {
-      set.cache.repeat = new PreparedCall(comm, this.#parts, { run: () => void graph.launch() });
+      const launch = { run: () => void graph.launch() };
+      set.cache.repeat = new PreparedCall(comm, this.#parts, set.calls, launch);
     }
     countSubmitted(comm, set.number);
     if (!launched) this.#parts.readPlans?.(comm.info.name);
@@ -84,7 +84,7 @@ export class Submitter {
     const ends = messageEnds(transfers, remote);
     let finish: FinishCopyBack | undefined;
     try {
-      comm.followWrites();
+      comm.followMemory(ends.map(({ call }) => call));
       finish = this.#exchange(comm, ends, exchange);
     } catch (error) {
       comm.counters?.messagesFailed(remote);
@@ -109,7 +109,8 @@ export class Submitter {
       const sequence = this.#messageCalls(comm, ends, move);
       sequence.run();
       if (move !== undefined || cache === undefined) return;
-      cache.repeat = new PreparedCall(comm, {}, sequence, comm.counters?.pairsOf(remote));
+      const pairs = comm.counters?.pairsOf(remote);
+      cache.repeat = new PreparedCall(comm, {}, calls, sequence, pairs);
     });
   }
 
@@ -138,7 +139,7 @@ export class Submitter {
       registerWindows(comm, work.calls);
       return work.calls;
     });
-    const copied = this.#arrays?.stage(rows.flat(), memberOf);
+    const copied = this.#arrays.stage(rows.flat(), memberOf);
     const move: WithDeviceMemory = (call) =>
       copied?.withDeviceMemory(call, memberOf(call.rank)) ?? call;
     const issue = (): void => {
@@ -181,7 +182,7 @@ export class Submitter {
     }
     endOps();
     if (calls.some(({ op }) => typeof op === "object")) return undefined;
-    return new PreparedCall(comm, this.#parts, sequence);
+    return new PreparedCall(comm, this.#parts, calls, sequence);
   }
 
   #withStagedArrays(
@@ -190,7 +191,7 @@ export class Submitter {
     submit: (move?: WithDeviceMemory) => void,
   ): FinishCopyBack | undefined {
     const memberOf = membersOf(comm);
-    const copied = this.#arrays?.stage(calls, memberOf);
+    const copied = this.#arrays.stage(calls, memberOf);
     if (copied === undefined) {
       submit();
       return undefined;
@@ -221,12 +222,13 @@ class PreparedCall implements RepeatedCall {
   constructor(
     comm: NcclCommunicator,
     { readPlans }: Pick<SubmitterParts, "readPlans">,
-    calls: CallSequence,
+    calls: readonly RankCall[],
+    sequence: CallSequence,
     pairs?: readonly number[],
   ) {
     this.#comm = comm;
     this.#readPlans = readPlans;
-    this.#calls = comm.info.ownStream === true ? followingWrites(comm, calls) : calls;
+    this.#calls = comm.info.ownStream === true ? followingMemory(comm, calls, sequence) : sequence;
     this.#pairs = pairs;
   }
 
@@ -265,12 +267,16 @@ class PreparedCall implements RepeatedCall {
   }
 }
 
-/** Calls on streams of their own, which first wait for writes to their buffers. */
-function followingWrites(comm: NcclCommunicator, calls: CallSequence): CallSequence {
+/** Calls on streams of their own, which first wait for the memory operations on their buffers. */
+function followingMemory(
+  comm: NcclCommunicator,
+  calls: readonly RankCall[],
+  sequence: CallSequence,
+): CallSequence {
   return {
     run: () => {
-      comm.followWrites();
-      calls.run();
+      comm.followMemory(calls);
+      sequence.run();
     },
   };
 }

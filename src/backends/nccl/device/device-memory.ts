@@ -4,7 +4,7 @@ import { bytesOf, type DType } from "../../../api/index.ts";
 import { located } from "../result/errors.ts";
 import type { DeferredFree } from "./deferred-free.ts";
 import type { Device } from "./device.ts";
-import type { MemoryOrder } from "./memory-order.ts";
+import type { MemoryOperation, MemoryOrder } from "./memory-order.ts";
 import { scalarBytes } from "./nccl-types.ts";
 import type { Staging } from "./staging.ts";
 
@@ -21,7 +21,8 @@ export class DeviceMemory implements Memory {
   readonly #device: Device;
   readonly #staging: Staging;
   readonly #deferredFree: DeferredFree;
-  readonly #writes: MemoryOrder;
+  readonly #order: MemoryOrder;
+  #lastOperation: MemoryOperation | undefined;
   readonly #release: ((ptr: bigint) => void) | undefined;
   readonly #isOrdinary: boolean;
   /** The rank that owns the memory. */
@@ -34,7 +35,7 @@ export class DeviceMemory implements Memory {
       readonly device: Device;
       readonly staging: Staging;
       readonly deferredFree: DeferredFree;
-      readonly writes: MemoryOrder;
+      readonly memoryOrder: MemoryOrder;
     },
     ptr: bigint,
     byteLength: number,
@@ -48,10 +49,21 @@ export class DeviceMemory implements Memory {
     this.#device = owner.device;
     this.#staging = owner.staging;
     this.#deferredFree = owner.deferredFree;
-    this.#writes = owner.writes;
+    this.#order = owner.memoryOrder;
     this.#release = release;
     this.#isOrdinary = isOrdinary;
     this.adopted = release === undefined;
+  }
+
+  /** The last operation on it, as far as other streams wait for that. */
+  get lastOperation(): MemoryOperation | undefined {
+    return this.adopted ? this.#order.last : this.#lastOperation;
+  }
+
+  /** Fills new memory with zeros. */
+  clear(): void {
+    const cuda = this.#device.use();
+    this.#access(() => cuda.set(this.ptr, 0, this.byteLength, this.#device.stream));
   }
 
   /** Copies bytes to the device in stream order; the caller may change its array at once. */
@@ -63,7 +75,7 @@ export class DeviceMemory implements Memory {
   async read(byteOffset: number, into: Uint8Array): Promise<void> {
     if (into.length === 0) return;
     try {
-      await this.#staging.download(this.ptr + BigInt(byteOffset), into);
+      await this.#access(() => this.#staging.download(this.ptr + BigInt(byteOffset), into));
     } catch (error) {
       throw this.#located(error);
     }
@@ -104,11 +116,17 @@ export class DeviceMemory implements Memory {
   /** Runs `work`, which writes the memory; its errors name the rank and the device. */
   #write(work: () => void): void {
     try {
-      work();
-      this.#writes.noteWrite();
+      this.#access(work);
     } catch (error) {
       throw this.#located(error);
     }
+  }
+
+  /** Runs `work`, which puts an operation on the memory on the stream. */
+  #access<T>(work: () => T): T {
+    const done = work();
+    this.#lastOperation = this.#order.note();
+    return done;
   }
 
   #located(error: unknown): unknown {

@@ -169,17 +169,6 @@ function hostMemory(buffer: DeviceBuffer | undefined): HostArrayMemory | undefin
   return memory instanceof HostArrayMemory ? memory : undefined;
 }
 
-/** The error of a call with an array in a session that does not copy arrays. */
-export function hostArrayError(rank: number): InvalidArgumentError {
-  return new InvalidArgumentError(
-    {
-      headline: "host memory cannot be used in place on a GPU",
-      hint: "const buffer = comm.alloc(dtype, length).copyFrom(array)",
-    },
-    { rank },
-  );
-}
-
 /** Results in transit to the array. */
 interface PendingCopyBack {
   readonly area: StagedRange;

@@ -29,7 +29,7 @@ export class LocalRank {
   readonly deferredFree: DeferredFree;
   /** The stream of its memory operations, and of calls on communicators without streams of their own. */
   readonly main: LocalStream;
-  readonly writes: MemoryOrder;
+  readonly memoryOrder: MemoryOrder;
   /** Scratch bytes that no call reads; calls of all streams use them. */
   readonly scratch: bigint;
   /** Streams of communicators, until their memory is freed. */
@@ -53,7 +53,7 @@ export class LocalRank {
     this.main = new LocalStream({ device, progress }, this.deferredFree, (bytes) =>
       this.#malloc(bytes, "staging", () => this.deferredFree.take(bytes)),
     );
-    this.writes = new MemoryOrder(device);
+    this.memoryOrder = new MemoryOrder(device);
     const cuda = device.use();
     this.scratch = cuda.malloc(scratchBytes);
     this.#live.set(this.scratch, (ptr) => device.use().free(ptr));
@@ -80,7 +80,7 @@ export class LocalRank {
     let device: Device | undefined;
     try {
       device = new Device(cuda, index);
-      this.writes.join(device);
+      this.memoryOrder.join(device);
     } catch (error) {
       device?.release();
       throw located(error, { rank: this.worldRank, device: name });
@@ -97,7 +97,7 @@ export class LocalRank {
   /** Releases a stream of `openStream` that is idle for good; CUDA frees its memory once all streams are idle. */
   closeStream(stream: LocalStream): void {
     if (!this.#further.has(stream)) return;
-    this.writes.leave(stream.device);
+    this.memoryOrder.leave(stream.device);
     this.deferredFree.others.delete(stream);
     this.deferredFree.add(0, () => this.#releaseStream(stream));
   }
@@ -116,31 +116,35 @@ export class LocalRank {
     return { from: this.scratch + 64n, into: this.scratch + 128n };
   }
 
-  /** Memory filled with zeros; symmetric memory can be registered as a window. */
-  allocate(byteLength: number, symmetric: boolean): Memory {
+  /** Memory filled with zeros, on a further stream where one is given; symmetric memory can be registered as a window. */
+  allocate(byteLength: number, symmetric: boolean, further?: LocalStream): Memory {
     try {
-      const ptr = this.#allocateZeros(byteLength, symmetric);
-      return new DeviceMemory(this, ptr, byteLength, (freed) => this.#free(freed), !symmetric);
+      const bytes = Math.max(1, byteLength);
+      const ptr = symmetric ? this.#mallocSymmetric(bytes) : this.#mallocOrdinary(bytes, further);
+      const free = (freed: bigint): void => this.#free(freed);
+      const memory = new DeviceMemory(this, ptr, byteLength, free, !symmetric);
+      if (byteLength > 0) this.#clear(memory, further);
+      return memory;
     } catch (error) {
       throw located(error, { rank: this.worldRank, device: this.device.name });
     }
   }
 
-  #allocateZeros(byteLength: number, symmetric: boolean): bigint {
-    const bytes = Math.max(1, byteLength);
-    const ptr = symmetric
-      ? this.#mallocSymmetric(bytes)
-      : this.#malloc(bytes, "alloc", () => this.deferredFree.take(bytes));
+  #clear(memory: DeviceMemory, further: LocalStream | undefined): void {
+    const { ptr, byteLength } = memory;
     try {
-      if (byteLength > 0) {
-        this.device.use().set(ptr, 0, byteLength, this.device.stream);
-        this.writes.noteWrite();
-      }
+      if (further === undefined) memory.clear();
+      else further.device.use().set(ptr, 0, byteLength, further.device.stream);
     } catch (error) {
       this.#freeInOrder(ptr);
       throw error;
     }
-    return ptr;
+  }
+
+  /** Memory that waits to be freed is reused in the order of the main stream alone. */
+  #mallocOrdinary(bytes: number, further: LocalStream | undefined): bigint {
+    const reuse = further === undefined ? () => this.deferredFree.take(bytes) : undefined;
+    return this.#malloc(bytes, "alloc", reuse);
   }
 
   /** Wraps memory of this device that another owner allocated. */
@@ -197,7 +201,7 @@ export class LocalRank {
       runAll([
         ...[...this.#further].map((stream) => () => this.#releaseStream(stream)),
         () => this.staging.release(),
-        () => this.writes.release(),
+        () => this.memoryOrder.release(),
         ...[...this.#live.keys()].map((ptr) => () => this.#free(ptr)),
         () => this.device.release(),
       ]);

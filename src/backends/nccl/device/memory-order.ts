@@ -1,31 +1,42 @@
 /**
- * The order of calls on further streams of a rank behind memory operations, which run on its main stream.
+ * The order of calls on further streams of a rank behind the memory operations of their buffers, which run on its main stream.
  *
- * An event behind the last memory operation is what a call on another stream waits for. Calls that follow that operation on the
- * main stream do not delay it, except where the caller may have put work of its own on the main stream.
+ * A call waits for the last operation on each of its buffers, and not for calls on the main stream behind that: their peers may
+ * wait for this call.
  */
+import { runAll } from "../common/async.ts";
 import type { Device } from "./device.ts";
+
+/** An operation on memory, on the main stream. */
+export interface MemoryOperation {
+  readonly number: number;
+  /** Behind it; used again once it is done. */
+  readonly event: bigint;
+  isDone: boolean;
+}
 
 /** Memory operations of one rank, and its streams that wait for them. */
 export class MemoryOrder {
   /** The device with the main stream. */
   readonly #main: Device;
-  /** Behind the last memory operation; made for the first further stream. */
-  #event: bigint | undefined;
-  /** Number of times that it was recorded. */
-  #records = 0;
-  /** The record that each further stream has waited for last. */
+  readonly #events: bigint[] = [];
+  /** Operations that were not done when that was last checked, oldest first. */
+  readonly #open: MemoryOperation[] = [];
+  #operations = 0;
+  /** The number of the last operation that each further stream has waited for. */
   readonly #seen = new Map<Device, number>();
+  /** The last of the operations before there were further streams. */
+  #base: MemoryOperation | undefined;
+  #last: MemoryOperation | undefined;
 
   constructor(main: Device) {
     this.#main = main;
   }
 
-  /** Adds a stream of the same GPU: its first call waits for all memory operations so far. */
+  /** Adds a stream of the same GPU. */
   join(device: Device): void {
-    this.#event ??= this.#main.use().eventCreate(false);
-    this.#record();
-    this.#seen.set(device, this.#records - 1);
+    if (this.#seen.size === 0) this.#base = this.#record();
+    this.#seen.set(device, 0);
   }
 
   /** Removes a stream. */
@@ -33,28 +44,59 @@ export class MemoryOrder {
     this.#seen.delete(device);
   }
 
-  /** Notes a memory operation that was put on the main stream. */
-  noteWrite(): void {
-    if (this.#seen.size > 0) this.#record();
+  /** Notes an operation that was put on the main stream; `undefined` where no other stream waits for it. */
+  note(): MemoryOperation | undefined {
+    return this.#seen.size === 0 ? undefined : this.#record();
   }
 
-  /** Has the next call of a stream that has joined wait for the memory operations so far. */
-  follow(device: Device): void {
-    if (this.#main.isLent) this.#record();
-    if (this.#seen.get(device) === this.#records) return;
-    device.useForStream().streamWaitEvent(device.stream, this.#event as bigint);
-    this.#seen.set(device, this.#records);
+  /** The last operation. */
+  get last(): MemoryOperation | undefined {
+    return this.#last;
   }
 
-  /** Destroys the event. */
+  /**
+   * Has the next call of a stream that has joined wait for operations. Where the caller may have put work on the main stream, it
+   * waits for all of that.
+   */
+  follow(device: Device, operations: readonly (MemoryOperation | undefined)[]): void {
+    let awaited = this.#base as MemoryOperation;
+    for (const each of operations)
+      if (each !== undefined && each.number > awaited.number) awaited = each;
+    if (this.#main.isLent) awaited = this.#record();
+    if (awaited.number <= (this.#seen.get(device) ?? 0)) return;
+    if (!awaited.isDone) device.useForStream().streamWaitEvent(device.stream, awaited.event);
+    this.#seen.set(device, awaited.number);
+  }
+
+  /** Destroys the events. */
   release(): void {
-    if (this.#event !== undefined) this.#main.use().eventDestroy(this.#event);
-    this.#event = undefined;
+    const events = this.#events.splice(0);
     this.#seen.clear();
+    runAll(events.map((event) => () => this.#main.use().eventDestroy(event)));
   }
 
-  #record(): void {
-    this.#main.useForStream().eventRecord(this.#event as bigint, this.#main.stream);
-    this.#records++;
+  #record(): MemoryOperation {
+    const event = this.#doneEvent() ?? this.#createEvent();
+    this.#main.useForStream().eventRecord(event, this.#main.stream);
+    const operation = { number: ++this.#operations, event, isDone: false };
+    this.#open.push(operation);
+    this.#last = operation;
+    return operation;
+  }
+
+  /** The event of the oldest operation if that is done. */
+  #doneEvent(): bigint | undefined {
+    const [oldest] = this.#open;
+    if (oldest === undefined || !this.#main.useForStream().eventDone(oldest.event))
+      return undefined;
+    oldest.isDone = true;
+    this.#open.shift();
+    return oldest.event;
+  }
+
+  #createEvent(): bigint {
+    const event = this.#main.use().eventCreate(false);
+    this.#events.push(event);
+    return event;
   }
 }

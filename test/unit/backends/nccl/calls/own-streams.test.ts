@@ -132,9 +132,9 @@ describe("a call on a stream of its own waits", () => {
       const buffer = await op;
       expect([...(await buffer.toHost())]).toEqual(call === writes[2]![1] ? [0] : [4]);
       await meet();
-      // Without memory operations in between there is nothing more to wait for.
-      await own.allReduce({ send: buffer, op: "sum" });
-      expect(gpus.machine.count("streamWaitEvent")).toBe(before + 2);
+      // The read is a memory operation too. Without any in between there is nothing more to wait for.
+      for (let time = 0; time < 2; time++) await own.allReduce({ send: buffer, op: "sum" });
+      expect(gpus.machine.count("streamWaitEvent")).toBe(before + 4);
     });
   });
 
@@ -149,6 +149,58 @@ describe("a call on a stream of its own waits", () => {
       unblock();
       await op;
       expect([...(await buffer.toHost())]).toEqual([4]);
+    });
+  });
+
+  test("for a read of its buffer before it", async () => {
+    const gpus = cleanGpus();
+    await onTwo(gpus, async (comm, meet) => {
+      const own = await ofItsOwn(comm);
+      const buffer = comm.alloc("int32", 1).fill(comm.rank + 1);
+      await own.barrier();
+      const unblock = block(gpus, mainStream(gpus, comm.rank));
+      const held = buffer.toHost();
+      const op = sum(own, buffer);
+      expect(await stateOf(op)).toBe("pending");
+      await meet();
+      unblock();
+      await op;
+      expect([...(await held)]).toEqual([comm.rank + 1]);
+    });
+  });
+
+  test("for operations on other memory of the same bytes", async () => {
+    const gpus = cleanGpus();
+    await onTwo(gpus, async (comm, meet) => {
+      const own = await ofItsOwn(comm);
+      const ptr = gpus.machine.memory.allocate(4, comm.rank);
+      const [written, summed] = [0, 1].map(() => comm.adopt(ptr, "int32", 1));
+      await sum(own, summed);
+      const unblock = block(gpus, mainStream(gpus, comm.rank));
+      written?.fill(2);
+      const op = sum(own, summed);
+      expect(await stateOf(op)).toBe("pending");
+      await meet();
+      unblock();
+      await op;
+      expect([...(await written!.toHost())]).toEqual([4]);
+      gpus.machine.memory.free(ptr);
+    });
+  });
+
+  test("for no operation on memory that it does not use", async () => {
+    const gpus = cleanGpus();
+    await onTwo(gpus, async (comm, meet) => {
+      const own = await ofItsOwn(comm);
+      const [used, other] = [comm.alloc("int32", 1).fill(1), comm.alloc("int32", 1)];
+      await sum(own, used);
+      const unblock = block(gpus, mainStream(gpus, comm.rank));
+      for (let time = 0; time < 100; time++) {
+        other.fill(time);
+        expect(await stateOf(sum(own, used))).toBe("done");
+      }
+      await meet();
+      unblock();
     });
   });
 

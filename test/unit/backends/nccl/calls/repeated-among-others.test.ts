@@ -14,34 +14,6 @@ async function alone(comm: Communicator): Promise<Communicator> {
 }
 
 describe("a repeated call on a single rank", () => {
-  test("follows an exchange that is under way, with the next number", async () => {
-    await watch(1, async ({ gpus, world, repeatedNumbers: again }) => {
-      await world.run(async (comm) => {
-        const args = doubling(comm);
-        const data = comm.alloc("int32", 2).fill(5);
-        for (let i = 0; i < 2; i++) await comm.allReduce(args);
-        gpus.machine.hold();
-        const exchange = comm.allToAllv({ send: data, sendCounts: [2] });
-        const ops = [comm.allReduce(args), comm.allReduce(args)];
-        expect([exchange, ...ops].map(({ status }) => status)).toEqual(
-          new Array(3).fill("waiting"),
-        );
-        await turns(5);
-        expect(ops.map(({ status }) => status)).toEqual(["waiting", "waiting"]);
-        gpus.machine.release();
-        const { recv } = await exchange;
-        await Promise.all(ops);
-        expect([exchange, ...ops].map(({ call }) => call)).toEqual([2, 3, 4]);
-        expect(Array.from(await recv.toHost())).toEqual([5, 5]);
-        // From here on it is next again.
-        const last = comm.allReduce(args);
-        expect([last.status, last.call]).toEqual(["submitted", 5]);
-        await last;
-        expect(again()).toEqual([1, 3, 4, 5]);
-      });
-    });
-  });
-
   test("settles when its own streams are done", async () => {
     await watch(2, async ({ gpus, world }) => {
       await world.run(async (comm) => {

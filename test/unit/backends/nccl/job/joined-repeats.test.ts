@@ -2,8 +2,12 @@
 import type { CallOptions, CommError, CommOp, ConnectedCommunicator, DeviceBuffer } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { within } from "../../../../support/planted.ts";
+import { quickTime } from "../../../../support/quick-time.ts";
 import { watchRepeats } from "../../../../support/watched-repeats.ts";
+import { cleanGpus, turns } from "../gpus.ts";
 import { closeAll, type Joined, joinAll, onAll } from "./joined.ts";
+
+quickTime();
 
 describe("repeated calls in a job", () => {
   test.each([
@@ -63,6 +67,35 @@ describe("repeated calls in a job", () => {
       await closeAll(ranks);
     },
   );
+
+  test("follow an exchange that is under way, with the next number", async () => {
+    const gpus = cleanGpus();
+    const ranks = await joinAll(2, undefined, gpus);
+    const again = ranks.map(({ session }) => watchRepeats(session));
+    const data = ranks.map(({ comm }) => comm.alloc("int32", 2).fill(comm.rank + 1));
+    for (let round = 0; round < 2; round++) await onAll(ranks, reduceAgain);
+    gpus.machine.hold();
+    const made = ranks.map((joined, rank) => {
+      const send = data[rank] as DeviceBuffer<"int32">;
+      const exchange = joined.comm.allToAllv({ send, sendCounts: [1, 1] });
+      return { exchange, ops: [allReduce(joined), allReduce(joined)] };
+    });
+    const statuses = () =>
+      made.map(({ exchange, ops }) => [exchange, ...ops].map((op) => op.status));
+    await turns(5);
+    const waiting = new Array<string>(3).fill("waiting");
+    expect(statuses()).toEqual([waiting, waiting]);
+    gpus.machine.release();
+    for (const { exchange, ops } of made) {
+      const { recv } = await exchange;
+      await Promise.all(ops);
+      expect([exchange, ...ops].map(({ call }) => call)).toEqual([2, 3, 4]);
+      expect([...(await recv.toHost())]).toEqual([1, 2]);
+    }
+    await onAll(ranks, reduceAgain);
+    for (const { numbers } of again) expect(numbers).toEqual([1, 3, 4, 5]);
+    await closeAll(ranks);
+  });
 });
 
 const buffers = new WeakMap<ConnectedCommunicator, DeviceBuffer<"int32">>();

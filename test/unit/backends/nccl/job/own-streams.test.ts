@@ -1,6 +1,6 @@
 /** Communicators with streams of their own in a job: a call of them that waits for another process delays nothing else. */
 import type { Communicator } from "twinccl";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { ofItsOwn, stateOf, sum } from "../calls/streams.ts";
 import { cleanGpus, turns } from "../gpus.ts";
@@ -38,6 +38,66 @@ test("processes that make calls in opposite orders complete them", async () => {
       const found = await Promise.all(calls.map((call) => call()));
       for (const buffer of found) expect([...(await buffer.toHost())]).toEqual([3]);
     }
+  });
+  await closeAll(ranks);
+});
+
+const exchanging: readonly [string, (comm: Communicator) => PromiseLike<unknown>][] = [
+  ["a split", (comm) => comm.split({ color: 0 })],
+  ["a split with streams of its own", ofItsOwn],
+  [
+    "an all-to-allv without counts",
+    (comm) => comm.allToAllv({ send: comm.alloc("int32", 2), sendCounts: [1, 1] }),
+  ],
+  [
+    "an all-to-allv with counts that allocates its result",
+    (comm) => {
+      const send = comm.alloc("int32", 2);
+      return comm.allToAllv({ send, sendCounts: [1, 1], recvCounts: [1, 1] });
+    },
+  ],
+];
+describe.each(exchanging)("%s waits for no call that its rank makes behind it", (_, call) => {
+  test.each(["connected", "new"])("on a communicator that is %s", async (state) => {
+    const { ranks, own } = await connected();
+    const used =
+      state === "connected"
+        ? own
+        : await onAll(ranks, async ({ comm }) => ofItsOwn(own[comm.rank] as Communicator));
+    const results = await onAll(ranks, async ({ comm }) => {
+      const op = call(used[comm.rank] as Communicator);
+      if (comm.rank === 0) await op;
+      const behind = sum(comm);
+      // A memory operation behind that call must not delay the first one either.
+      await turns(1);
+      comm.alloc("int32", 1).fill(7);
+      await op;
+      return [...(await (await behind).toHost())];
+    });
+    expect(results).toEqual([[3], [3]]);
+    await closeAll(ranks);
+  });
+});
+
+test("a call on new streams waits for no memory operation behind it", async () => {
+  const gpus = cleanGpus();
+  const ranks = await joinAll(2, "once", gpus);
+  await onAll(ranks, async ({ comm }) => {
+    const own = await ofItsOwn(comm);
+    await sum(comm);
+    if (comm.rank === 1) {
+      // Until then, the call of rank 0 waits for a comparison.
+      await turns(20);
+      expect([...(await (await sum(own)).toHost())]).toEqual([3]);
+      await sum(comm);
+      return;
+    }
+    const [op, behind] = [sum(own), sum(comm)];
+    await turns(5);
+    expect([op.status, behind.status]).toEqual(["waiting", "submitted"]);
+    comm.alloc("int32", 1).fill(7);
+    expect([...(await (await op).toHost())]).toEqual([3]);
+    await behind;
   });
   await closeAll(ranks);
 });
