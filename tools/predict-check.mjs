@@ -281,9 +281,8 @@ for the number of twinccl's own part: only that file was measured once their cod
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
 fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are recorded calls of 48 B to 230 MB at three times
 the size before, half of the blocks misaligned (\`${oddSizesFile}\`), and messages in recordings
-(${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs; of them come alone the gains of channels
-that serve one direction. The odd sizes of broadcasts and reduces on 2 GPUs showed that two ranks need no wait for each chunk, so that these two cells are no
-independent check.
+(${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs. Of the messages come the gains of channels that serve
+one direction. The odd sizes of broadcasts and reduces showed the form of their formulas, whose numbers are fitted to the other broadcasts.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}

@@ -162,27 +162,33 @@ function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
   return fixed + further + (first + all) / thousand;
 }
 
+/** Channels of a Ring: at its rate they carry all that a link does. */
+const linkChannels = 24;
+
 function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
-  const { ring, chain, registered } = numbers;
+  const { ring, chain, registered, elementRate } = numbers;
   const { collective, protocol, ranks, channels, partBytes, chunkBytes, passBytes } = call;
   const { startUs, channelUs, hopUs, hopRate } = ring[protocol];
-  const launched = startUs + channelUs * (channels - 1);
   if (protocol === "LL") {
     const full = Math.ceil(partBytes / passBytes) * fullPass;
     const bytes = partBytes + chain.passShare * (full - partBytes);
-    return launched + bytes / hopRate / thousand;
+    // A rank between two others receives and sends.
+    const ways = ranks === 2 ? 1 : 2;
+    const channel =
+      (ways * bytes) / ring.LL.firstRate + partBytes / (elementRate * call.elementBytes);
+    // Half of a line of LL is data.
+    const link = (2 * channels * partBytes) / (linkChannels * ring.Simple.hopRate);
+    return startUs + channelUs * (channels - 1) + Math.max(channel, link) / thousand;
   }
-  // A rank between two others waits a hop for each further chunk.
-  const further = ranks === 2 ? 0 : hopUs * Math.max(0, partBytes / chunkBytes - 1);
+  const chunks = partBytes / chunkBytes;
+  const movedUs = startUs + partBytes / hopRate / thousand;
   const isDirect = memory === "registered" && collective === "broadcast" && protocol === "Simple";
-  // A call of many chunks begins while the one before is still under way.
-  const waited = Math.min(partBytes, chunkBytes ** 2 / partBytes);
-  const first = isDirect ? ((ranks - 1) * waited) / registered.chunkRate : 0;
-  return launched + further + (first + partBytes / hopRate) / thousand;
+  if (!isDirect) return ranks === 2 ? movedUs : movedUs + hopUs * chunks;
+  // Ranks that write into each other's buffers wait for each other. A call of many chunks begins while the one before is still under way.
+  const waited = Math.min(partBytes, chunkBytes / chunks);
+  const passedUs = ((ranks - 2) * waited) / registered.chunkRate / thousand;
+  return movedUs + channelUs * (channels - 1) + hopUs * chunks + passedUs;
 }
-
-/** Channels of a Ring: at its rate they carry all that a link does. */
-const linkChannels = 24;
 
 /** Gain of threads whose channel moves bytes in one direction alone: measured on H100. */
 const oneWayGain = 1.7;

@@ -22,7 +22,7 @@ export interface RingNumbers {
 
 /** A Ring over LL, where all threads move the first bytes at once. */
 export interface LowRingNumbers extends RingNumbers {
-  /** One channel of a step, for the first bytes. */
+  /** One channel of a step, for the first bytes; and of a rank of a chain, for each way. */
   readonly firstRate: number;
 }
 
@@ -98,7 +98,7 @@ export interface ModelNumbers {
   readonly registered: {
     /** The pass of an all-gather that has no step. */
     readonly passRate: number;
-    /** A broadcast: one channel of the first chunk's steps. */
+    /** A broadcast: one channel of the first chunk, for each rank that passes it on. */
     readonly chunkRate: number;
   };
   /** Sends and receives. */

@@ -47,6 +47,8 @@ describe("the time of a call", () => {
     ["a large all-reduce of eight", { count: 2 ** 27 }, 2646],
     ["a large all-gather of two", { collective: "allGather", ranks: 2, count: 2 ** 26 }, 848.7],
     ["a broadcast", { collective: "broadcast", ranks: 4, count: 2 ** 25 }, 424.7],
+    ["a reduce over LL", { collective: "reduce", ranks: 4, count: 26_244 }, 6.58],
+    ["a reduce over Simple", { collective: "reduce", ranks: 2, count: 708_588 }, 18.28],
     ["a large all-to-all", { collective: "allToAll", count: 2 ** 24 }, 1398],
     [
       "Tree over LL128",
@@ -87,6 +89,30 @@ describe("the time of a call", () => {
   test("a bfloat16 all-reduce is written element by element over LL", () => {
     const bytes = 4096;
     expect(us({ dtype: "bfloat16", count: bytes / 2 })).toBeGreaterThan(us({ count: bytes / 4 }));
+  });
+
+  test("over LL a broadcast is written byte by byte, and a reduce element by element", () => {
+    const times = (["broadcast", "reduce"] as const).flatMap((collective) =>
+      (["float32", "float64"] as const).map((dtype) => {
+        const count = dtype === "float32" ? 8192 : 4096;
+        return us({ collective, ranks: 4, count, dtype });
+      }),
+    );
+    const [broadcast, sameBytes, reduce, fewerElements] = times as [number, number, number, number];
+    const byteUs = 16_384 / profile.numbers.elementRate / 1000;
+    expect(sameBytes).toBe(broadcast);
+    expect(broadcast - reduce).toBeCloseTo(byteUs * (1 - 1 / 4), 9);
+    expect(reduce - fewerElements).toBeCloseTo(byteUs * (1 / 4 - 1 / 8), 9);
+  });
+
+  test("a rank between two others makes a chain slower, however many there are", () => {
+    for (const count of [8192, 2 ** 24]) {
+      const mode = { memory: "ordinary" } as const;
+      const of = (ranks: number): number => us({ collective: "reduce", ranks, count, mode });
+      expect(of(4)).toBeGreaterThan(1.02 * of(2));
+    }
+    const simple = { collective: "reduce", count: 2 ** 24 } as const;
+    expect(us({ ...simple, ranks: 8 })).toBe(us({ ...simple, ranks: 3 }));
   });
 
   test("calls one by one take what the process takes, as long as that is more", () => {
