@@ -142,6 +142,9 @@ export let submitOp: (op: Operation) => void;
 /** Sets the call number and marks the operation as submitted. */
 export let submitOpAs: (op: Operation, call: number) => void;
 
+/** The same at a virtual time, for an operation that is done at another one. */
+export let submitOpAt: (op: Operation, submittedPs: number, finishedPs: number) => void;
+
 /** Completes an operation that has not settled. */
 export let completeOp: <T>(op: Operation<T>, value: T) => void;
 
@@ -371,6 +374,11 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     this.#status = "submitted";
   }
 
+  #submitAt(submittedPs: number, finishedPs: number): void {
+    if (submittedPs > 0 || finishedPs > 0) this.#times = { submittedPs, finishedPs };
+    this.#submit();
+  }
+
   #complete(value: T): void {
     if (!this.pending) return;
     this.#submit();
@@ -461,6 +469,7 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     assignOp = (op, call) => op.#assign(call);
     submitOp = (op) => op.#submit();
     submitOpAs = (op, call) => op.#submitAs(call);
+    submitOpAt = (op, submittedPs, finishedPs) => op.#submitAt(submittedPs, finishedPs);
     completeOp = (op, value) => op.#complete(value);
     failOp = (op, error) => op.#fail(error);
   }

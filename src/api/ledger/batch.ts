@@ -1,13 +1,14 @@
 /**
  * Batches of repeated calls: a rank makes a call again with the same arguments while earlier calls are still open.
  *
- * Rows that follow each other form a batch: one submission, with one entry in the queue, one deadline and one completion. Each
- * call is appended without a comparison or a queue entry. Where time is virtual, rows form no batches.
+ * Rows that follow each other form a batch: one submission, with one entry in the queue, one deadline and one completion. Where
+ * time is virtual, every call has times of its own: a row is dispatched alone. A driver call evicts cache lines, so that appending
+ * touches few objects: operations of rows are marked as submitted at the end of the turn, buffers are checked only after disposals.
  */
 import type { RankCall, RepeatedCall, VirtualClock } from "../backend.ts";
 import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";
 import { type CommState, Submission } from "./comm-state.ts";
-import { failDispatched } from "./dispatch.ts";
+import { dispatchRepeated, failDispatched } from "./dispatch.ts";
 import type { SubmittedGroup } from "./order.ts";
 import {
   type MatchedCall,
@@ -17,8 +18,7 @@ import {
   repeatedPosting,
   repeatedTransfers,
 } from "./posting.ts";
-import type { CallRank, LeftCall, Rows } from "./rows.ts";
-import { TimedRows } from "./timed-rows.ts";
+import { canRepeat, Rows } from "./rows.ts";
 
 /** A call of messages behind the first of those that a rank makes together. */
 type MadeCall = Pick<Posting, "prepared" | "op">;
@@ -35,34 +35,34 @@ class CallBatch extends Submission {
   readonly #batches: CallBatches;
   /** The deadline of every call: all are done at once, so that the deadline of the first row is that of all. */
   readonly timeoutMs: number | undefined;
-  /** By row. */
-  readonly #matched: MatchedCall[];
-  /** The operations of each rank here, by row. */
-  readonly #columns: readonly Operation[][];
-  /** The first column: a call of the only rank here is added without a look at the others. */
-  readonly #ops: Operation[];
+  /** By row of a table. */
+  readonly #matched: (MatchedCall | undefined)[];
+  /** By row of the table, the operations of the ranks here side by side. */
+  readonly #ops: (Operation | undefined)[];
+  readonly #ranks: number;
+  /** The row of the table that is its first. */
   readonly #from: number;
-  /** The row behind the last one. */
+  /** The row of the table behind its last one. */
   to: number;
   /** The place of each row among the submissions of the world, where that has several communicators. */
   serials: number[] | undefined;
   /** The numbers of the sends and receives of rows of messages. */
   #numbers: Map<number, readonly number[]> | undefined;
 
-  /** A batch of the rows behind `from` of tables. */
+  /** A batch of the rows of a table from `from` on. */
   constructor(
     batches: CallBatches,
     timeoutMs: number | undefined,
-    matched: MatchedCall[],
-    columns: readonly Operation[][],
-    from: number,
+    matched: (MatchedCall | undefined)[],
+    ops: (Operation | undefined)[],
+    from = 0,
   ) {
     super();
     this.#batches = batches;
     this.timeoutMs = timeoutMs;
     this.#matched = matched;
-    this.#columns = columns;
-    this.#ops = columns[0] as Operation[];
+    this.#ops = ops;
+    this.#ranks = (matched[from] as MatchedCall).prepared.length;
     this.#from = from;
     this.to = from;
   }
@@ -73,7 +73,7 @@ class CallBatch extends Submission {
     this.#ops[this.to++] = op;
   }
 
-  /** The same of messages, with the numbers of their sends and receives. */
+  /** Adds messages of the only rank here, with the numbers of their sends and receives. */
   addMessages(matched: MatchedCall, op: Operation, numbers: readonly number[]): void {
     this.#numbers ??= new Map();
     this.#numbers.set(this.to, numbers);
@@ -125,9 +125,8 @@ class CallBatch extends Submission {
   #postingsOf(row: number): Posting[] {
     const { prepared } = this.#matched[row] as MatchedCall;
     const numbers = this.#numbers?.get(row);
-    return this.#columns.flatMap((ops, at): Posting[] => {
-      const made = prepared[at] as Prepared<unknown>;
-      const op = ops[row] as Operation;
+    return prepared.flatMap((made, at): Posting[] => {
+      const op = this.#ops[row * this.#ranks + at] as Operation;
       if (numbers === undefined) return [repeatedPosting(made, op, this.timeoutMs)];
       return repeatedTransfers(made as PreparedTransfer<unknown>, op, this.timeoutMs, numbers);
     });
@@ -135,27 +134,26 @@ class CallBatch extends Submission {
 
   /** Comes behind all others: callbacks of the operations may make calls. */
   markSubmitted(from = this.#from): void {
-    for (let row = from; row < this.to; row++) {
-      for (const ops of this.#columns) submitOp(ops[row] as Operation);
-    }
+    const end = this.to * this.#ranks;
+    for (let at = from * this.#ranks; at < end; at++) submitOp(this.#ops[at] as Operation);
   }
 
   complete(): void {
     this.#batches.seal();
-    const columns = this.#columns;
-    for (let row = this.#from; row < this.to; row++) {
+    const ops = this.#ops;
+    for (let row = this.#from, place = row * this.#ranks; row < this.to; row++) {
       const { prepared } = this.#matched[row] as MatchedCall;
-      for (let at = 0; at < columns.length; at++) {
+      for (let at = 0; at < prepared.length; at++, place++) {
         const { rankCall, result, toResult } = prepared[at] as Prepared<unknown>;
         const value = toResult === undefined ? result : toResult(rankCall as RankCall);
-        completeOp((columns[at] as Operation[])[row] as Operation, value);
+        completeOp(ops[place] as Operation, value);
       }
     }
   }
 }
 
 /** One rank's repeated calls. */
-export class RankCalls implements CallRank {
+export class RankCalls {
   /** This object while calls can be appended. It is set by a checked call of the rank: appended calls are not checked again. */
   current: RankCalls | undefined;
   /** The deadline of the calls that can be appended. */
@@ -203,7 +201,10 @@ export class RankCalls implements CallRank {
     if (rankCall === undefined) return false;
     if (this.rows !== undefined) {
       this.#batches.sealLater();
-      return this.rows.append(this, prepared, op);
+      if (!this.rows.append(this.at, this.next, prepared, op)) return false;
+      this.assign(op);
+      if (this.rows.isFirstComplete) this.#batches.dispatch(this.rows);
+      return true;
     }
     if (matched?.repeat === undefined) return false;
     const batch = this.batch as CallBatch;
@@ -217,102 +218,6 @@ export class RankCalls implements CallRank {
   }
 }
 
-/**
- * Rows in real time, which the session queues. Each driver call evicts cache lines of the processor, so that appending a call
- * touches few objects: operations are marked as submitted at the end of the turn, and buffers are checked only after disposals.
- */
-class QueuedRows implements Rows {
-  /** Its operations are marked as submitted when it ends. */
-  readonly mayStayOpen = false;
-  readonly #batches: CallBatches;
-  readonly #timeoutMs: number | undefined;
-  /** Number of the first row. */
-  readonly #first: number;
-  /** By row: the matched call, which is cached with the first rank's call. */
-  readonly #matched: MatchedCall[] = [];
-  /** By row and rank: calls that came before the first rank's, which is compared with them when it comes. */
-  readonly #early: Prepared<unknown>[][] = [];
-  /** The operations of each rank, by row. */
-  readonly #columns: readonly Operation[][];
-  /** Number of ranks that have come to each row. */
-  readonly #arrived: number[] = [];
-  /** Number of complete rows. */
-  #complete = 0;
-  /** In the order in which the session took them; further rows are appended to the last. */
-  readonly #submitted: CallBatch[] = [];
-  #last: CallBatch | undefined;
-
-  constructor(batches: CallBatches, ranks: number, first: number, timeoutMs: number | undefined) {
-    this.#batches = batches;
-    this.#columns = Array.from({ length: ranks }, () => []);
-    this.#first = first;
-    this.#timeoutMs = timeoutMs;
-  }
-
-  append(own: CallRank, prepared: Prepared<unknown>, op: Operation): boolean {
-    const ops = this.#columns[own.at] as Operation[];
-    const row = ops.length;
-    if (!this.#admits(own.at, row, prepared)) return false;
-    own.assign(op);
-    ops.push(op);
-    const came = (this.#arrived[row] ?? 0) + 1;
-    this.#arrived[row] = came;
-    if (came === this.#columns.length) this.#submit(this.#matched[row] as MatchedCall, row);
-    return true;
-  }
-
-  /** True for a call that was made before together with the others of the row, as far as those have come. */
-  #admits(rank: number, row: number, prepared: Prepared<unknown>): boolean {
-    const known = this.#matched[row];
-    if (known !== undefined) return known.prepared[rank] === prepared;
-    const early = this.#early[row];
-    if (rank > 0) {
-      if (early === undefined) this.#early[row] = [];
-      (this.#early[row] as Prepared<unknown>[])[rank] = prepared;
-      return true;
-    }
-    const { matched } = prepared;
-    if (matched?.repeat === undefined) return false;
-    if (early?.some((each, at) => each !== matched.prepared[at]) === true) return false;
-    this.#matched.push(matched);
-    return true;
-  }
-
-  #submit(matched: MatchedCall, row: number): void {
-    if (!matched.buffersLive()) {
-      this.#batches.seal();
-      return;
-    }
-    this.#complete = row + 1;
-    let batch = this.#last;
-    if (batch?.acceptsMore !== true) {
-      const tables = [this.#matched, this.#columns] as const;
-      batch = new CallBatch(this.#batches, this.#timeoutMs, ...tables, row);
-      this.#submitted.push(batch);
-      this.#last = batch;
-    }
-    batch.to = row + 1;
-    batch.submit(matched.repeat as RepeatedCall, this.#first + row);
-  }
-
-  incomplete(): LeftCall[] {
-    return this.#arrived.slice(this.#complete).flatMap((_, behind) => {
-      const row = this.#complete + behind;
-      return this.#columns.flatMap((ops, at) => {
-        const op = ops[row];
-        const prepared = this.#matched[row]?.prepared[at] ?? this.#early[row]?.[at];
-        if (op === undefined || prepared === undefined) return [];
-        const posting = repeatedPosting(prepared, op, this.#timeoutMs);
-        return [{ posting, number: this.#first + row }];
-      });
-    });
-  }
-
-  markSubmitted(): void {
-    for (const batch of this.#submitted) batch.markSubmitted();
-  }
-}
-
 /** The batches of one communicator. */
 export class CallBatches {
   readonly #state: CommState;
@@ -321,6 +226,8 @@ export class CallBatches {
   readonly #byRank: RankCalls[] = [];
   readonly #clock: VirtualClock | undefined;
   #isOpen = false;
+  /** Of the rows in this turn, in the order in which the session took them; further rows are appended to the last. */
+  #submitted: CallBatch[] = [];
   /** Microtasks for which the rows still wait; 0 where they may stay open. */
   #hopsLeft = 0;
 
@@ -360,16 +267,11 @@ export class CallBatches {
       const { appending } = this.#state.world;
       if (appending !== this.#state) appending?.seal();
       if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
-      if (own.at === 0 && !this.#canRepeat(prepared)) return false;
+      if (own.at === 0 && !canRepeat(prepared.matched, this.#clock)) return false;
       if (!this.#open(own, timeoutMs, prepared, op)) return false;
     }
     own.current = own;
     return own.append(prepared, op, behind);
-  }
-
-  /** True for a first rank's call that was made before, with those of the other ranks. */
-  #canRepeat({ matched }: Prepared<unknown>): boolean {
-    return this.#clock === undefined ? matched?.repeat !== undefined : matched?.isFixed === true;
   }
 
   /**
@@ -390,7 +292,9 @@ export class CallBatches {
   }
 
   readonly #hop = (): void => {
-    const mayStayOpen = this.#ranks[0]?.rows?.mayStayOpen ?? true;
+    const rows = this.#ranks[0]?.rows;
+    // Operations of submitted batches are marked when the rows are closed.
+    const mayStayOpen = rows === undefined || (this.#clock !== undefined && rows.areComplete);
     this.#hopsLeft = mayStayOpen ? 0 : this.#hopsLeft - 1;
     if (this.#hopsLeft > 0) void passed.then(this.#hop);
     else if (!mayStayOpen) this.seal();
@@ -408,14 +312,11 @@ export class CallBatches {
     if (this.#ranks.length === 1 && this.#clock === undefined) {
       this.seal();
       // The call is added again: arrays that begin with objects take further ones faster.
-      own.batch = new CallBatch(this, timeoutMs, [matched as MatchedCall], [[op]], 0);
+      own.batch = new CallBatch(this, timeoutMs, [matched], [op]);
     } else {
       if (this.#isOpen) return own.accepts(timeoutMs);
       if (this.#ranks.some(({ next }) => next !== own.next)) return false;
-      const rows =
-        this.#clock === undefined
-          ? new QueuedRows(this, this.#ranks.length, own.next, timeoutMs)
-          : new TimedRows(this.#state, this.#clock, own.next);
+      const rows = new Rows(this.#ranks.length, own.next, this.#clock);
       for (const each of this.#ranks) each.rows = rows;
     }
     // The calls of the only rank here are submitted at once in real time, and may be open on several communicators.
@@ -427,6 +328,26 @@ export class CallBatches {
       each.key++;
     }
     return true;
+  }
+
+  /** Dispatches the first row, which is complete; closes the rows where its calls have to be checked again. */
+  dispatch(rows: Rows): void {
+    const matched = rows.matched[rows.row] as MatchedCall;
+    if (!matched.buffersLive()) this.seal();
+    else if (this.#clock !== undefined) dispatchRepeated(this.#state, matched, rows.take());
+    else this.#submit(matched, rows);
+  }
+
+  #submit(matched: MatchedCall, rows: Rows): void {
+    let batch = this.#submitted.at(-1);
+    if (batch?.acceptsMore !== true) {
+      const { matched, ops, row } = rows;
+      batch = new CallBatch(this, this.#ranks[0]?.timeoutMs, matched, ops, row);
+      this.#submitted.push(batch);
+    }
+    const number = rows.pass();
+    batch.to = rows.row;
+    batch.submit(matched.repeat as RepeatedCall, number);
   }
 
   /** Appends messages that are made together; false unless they were made together before. */
@@ -474,8 +395,10 @@ export class CallBatches {
   seal(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
-    const rows = this.#ranks[0]?.rows;
-    const left = rows?.incomplete() ?? [];
+    const [first] = this.#ranks;
+    const left = first?.rows?.left(first.timeoutMs) ?? [];
+    const submitted = this.#submitted;
+    if (submitted.length > 0) this.#submitted = [];
     const { world } = this.#state;
     if (world.appending === this.#state) world.appending = undefined;
     for (const own of this.#ranks) {
@@ -488,7 +411,7 @@ export class CallBatches {
       this.#state.enqueue(posting.op.rank, posting, number);
     }
     // Comes last, since callbacks of the operations may make calls.
-    rows?.markSubmitted?.();
+    for (const batch of submitted) batch.markSubmitted();
   }
 
   /** Back to call 0 on every rank. */

@@ -16,7 +16,7 @@ import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
 import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
-import { completeOp, type Operation, submitOp } from "../op.ts";
+import { completeOp, type Operation, submitOp, submitOpAt } from "../op.ts";
 import { assertLive, assertNoAliasing, writeError } from "./buffer-checks.ts";
 import { type CommState, PostedSubmission } from "./comm-state.ts";
 import {
@@ -40,6 +40,7 @@ import {
   resultOf,
 } from "./posting.ts";
 import { PendingCollective } from "./queues.ts";
+import type { CompleteRow } from "./rows.ts";
 
 /** Dispatches a complete collective call. A promise: the session still executes it. */
 export function dispatchCollective(
@@ -111,22 +112,23 @@ function dispatchCompared(
   );
 }
 
-/**
- * Dispatches a call that was dispatched before, and whose buffers live, where time is virtual. `ops` hold the times at which
- * their ranks have made it.
- */
+/** Dispatches a call that was dispatched before, and whose buffers live, where time is virtual. */
 export function dispatchRepeated(
   state: CommState,
-  number: number,
   matched: MatchedCall,
-  ops: readonly Operation[],
+  { number, ops, postedAtPs }: CompleteRow,
 ): void {
   const { comm, queues } = state;
-  const calls = matched.repeatedAt(ops);
+  const calls = matched.repeatedAt(postedAtPs);
   const { collective } = calls[0] as RankCall;
   const set: CallSet = { comm, number, collective, calls, cache: matched };
+  const postings = (): Posting[] =>
+    ops.map((op, at) => {
+      const made = matched.prepared[at] as Prepared<unknown>;
+      return repeatedPosting(made, op, undefined, postedAtPs[at]);
+    });
   const fail = (error: unknown): void => {
-    failDispatched(state, repeatedPostings(matched, ops), error);
+    failDispatched(state, postings(), error);
   };
   state.world.monitor.noteActivity();
   let done: void | Promise<void>;
@@ -136,20 +138,19 @@ export function dispatchRepeated(
     fail(error);
     return;
   }
-  let submittedAtPs = 0;
-  for (const { postedAtPs } of calls) submittedAtPs = Math.max(submittedAtPs, postedAtPs);
-  for (let rank = 0; rank < ops.length; rank++) {
-    const op = ops[rank] as Operation;
-    op.submittedAtPs = submittedAtPs;
+  let submittedPs = 0;
+  for (let at = 0; at < ops.length; at++)
+    submittedPs = Math.max(submittedPs, postedAtPs[at] as number);
+  for (let at = 0; at < ops.length; at++) {
     // The next repetition may change the call before this one settles.
-    op.finishedAtPs = (calls[rank] as RankCall).finishedAtPs;
-    submitOp(op);
+    const { finishedAtPs } = calls[at] as RankCall;
+    submitOpAt(ops[at] as Operation, submittedPs, finishedAtPs);
   }
   if (done instanceof Promise) {
     const served = done.then(() => settleRepeated(state, set, matched.prepared, ops), fail);
     const pending = new PendingCollective(number, comm);
     pending.isDispatched = true;
-    for (const posting of repeatedPostings(matched, ops)) {
+    for (const posting of postings()) {
       pending.add(posting);
       queues.push(posting.op.rank, pending);
     }
@@ -157,12 +158,6 @@ export function dispatchRepeated(
     // Calls behind it wait.
     state.seal();
   } else settleRepeated(state, set, matched.prepared, ops);
-}
-
-function repeatedPostings({ prepared }: MatchedCall, ops: readonly Operation[]): Posting[] {
-  return ops.map((op, rank) =>
-    repeatedPosting(prepared[rank] as Prepared<unknown>, op, undefined, op.submittedAtPs),
-  );
 }
 
 /** Gives every rank its result. */

@@ -349,12 +349,12 @@ export class MatchedCall implements PlanCache {
     return behind.every(({ prepared }, at) => messages[at + 1]?.prepared[0] === prepared);
   }
 
-  /** The calls, made again at the virtual times of these operations. The next repetition changes them. */
-  repeatedAt(ops: readonly Operation[]): readonly RankCall[] {
+  /** The calls, made again at these virtual times. The next repetition changes them. */
+  repeatedAt(postedAtPs: readonly number[]): readonly RankCall[] {
     this.#repeated ??= this.calls.map((call) => ({ ...call }));
-    for (let rank = 0; rank < ops.length; rank++) {
-      const call = this.#repeated[rank] as TimedCall;
-      call.postedAtPs = (ops[rank] as Operation).submittedAtPs;
+    for (let at = 0; at < postedAtPs.length; at++) {
+      const call = this.#repeated[at] as TimedCall;
+      call.postedAtPs = postedAtPs[at] as number;
       call.finishedAtPs = call.postedAtPs;
     }
     return this.#repeated;

@@ -4,33 +4,127 @@
  * The programs of several ranks run one after another, so that the calls of the last rank complete row by row. Rows wait for
  * some microtasks. Calls without a complete row by then, or when any other call enters the ledger, are queued as others are.
  */
+import type { VirtualClock } from "../backend.ts";
 import type { Operation } from "../op.ts";
-import type { Posting, Prepared } from "./posting.ts";
+import { type MatchedCall, type Posting, type Prepared, repeatedPosting } from "./posting.ts";
 
-/** A rank that appends its calls. */
-export interface CallRank {
-  /** Its index among the ranks here. */
-  readonly at: number;
-  /** Number of its next collective call. */
-  readonly next: number;
-  /** Numbers that call. */
-  assign(op: Operation): number;
-}
-
-/** A call that some ranks have not made, with its number. */
-export interface LeftCall {
-  readonly posting: Posting;
+/** The calls of a row, by rank. */
+export interface CompleteRow {
   readonly number: number;
+  readonly ops: readonly Operation[];
+  /** Virtual times of the calls. */
+  readonly postedAtPs: readonly number[];
 }
 
-/** The rows of a communicator that calls are appended to. */
-export interface Rows {
-  /** Appends a rank's call; false for one that has to be posted. */
-  append(own: CallRank, prepared: Prepared<unknown>, op: Operation): boolean;
-  /** True where calls may be appended later: no row lacks any, and nothing is due at the end of the rows. */
-  readonly mayStayOpen: boolean;
-  /** The calls without a complete row. */
-  incomplete(): readonly LeftCall[];
-  /** Marks the others as submitted, unless their dispatch does. */
-  markSubmitted?(): void;
+/** True for a call that was made before, with those of the other ranks, and need not be compared again. */
+export function canRepeat(
+  matched: MatchedCall | undefined,
+  clock: VirtualClock | undefined,
+): matched is MatchedCall {
+  return clock === undefined ? matched?.repeat !== undefined : matched?.isFixed === true;
+}
+
+/** The open rows of a communicator, and in real time those that were completed since. */
+export class Rows {
+  /** By row, once the first rank has come to it: what is known of a row is cached with that rank's call. */
+  readonly matched: (MatchedCall | undefined)[] = [];
+  /** By row, those of the ranks here side by side. */
+  ops: (Operation | undefined)[] = [];
+  /** The calls of these that came before the first rank's. */
+  readonly #early: Prepared<unknown>[] = [];
+  /** The virtual times of these; empty where time is real. */
+  #postedAtPs: number[] = [];
+  /** Number of ranks that have come to each row. */
+  readonly #arrived: number[] = [];
+  readonly #ranks: number;
+  readonly #clock: VirtualClock | undefined;
+  /** Number of the first row of the tables. */
+  #first: number;
+  /** The first row that is open. */
+  row = 0;
+  /** The row behind the last one. */
+  #end = 0;
+
+  constructor(ranks: number, first: number, clock: VirtualClock | undefined) {
+    this.#ranks = ranks;
+    this.#first = first;
+    this.#clock = clock;
+  }
+
+  /** True where no call is missing. */
+  get areComplete(): boolean {
+    return this.row === this.#end;
+  }
+
+  /** True where the first open row lacks no call. */
+  get isFirstComplete(): boolean {
+    return this.#arrived[this.row] === this.#ranks;
+  }
+
+  /** Appends the call of the rank at this index; false for one that was not made before together with the others of its row. */
+  append(at: number, number: number, prepared: Prepared<unknown>, op: Operation): boolean {
+    const row = number - this.#first;
+    const place = row * this.#ranks + at;
+    const clock = this.#clock;
+    const known = this.matched[row];
+    if (known !== undefined) {
+      if (known.prepared[at] !== prepared) return false;
+    } else if (at > 0) this.#early[place] = prepared;
+    else if (!canRepeat(prepared.matched, clock) || !this.#isMadeWith(prepared.matched, row))
+      return false;
+    else this.matched[row] = prepared.matched;
+    if (row === this.#end) this.#arrived[this.#end++] = 0;
+    (this.#arrived[row] as number)++;
+    this.ops[place] = op;
+    if (clock !== undefined) this.#postedAtPs[place] = clock.now(op.worldRank);
+    return true;
+  }
+
+  /** True where the calls of a row that came before the first rank's are those that it was made with. */
+  #isMadeWith({ prepared }: MatchedCall, row: number): boolean {
+    if (row === this.#end) return true;
+    for (let at = 1, place = row * this.#ranks + 1; at < this.#ranks; at++, place++) {
+      if (this.ops[place] !== undefined && this.#early[place] !== prepared[at]) return false;
+    }
+    return true;
+  }
+
+  /** Passes on to the next row. Gives the number of the one before. */
+  pass(): number {
+    return this.#first + this.row++;
+  }
+
+  /** Removes the first open row. The tables begin again where that was the last one. */
+  take(): CompleteRow {
+    let ops = this.ops as Operation[];
+    let postedAtPs = this.#postedAtPs;
+    if (this.#end > 1) {
+      const begin = this.row * this.#ranks;
+      ops = ops.slice(begin, begin + this.#ranks);
+      postedAtPs = postedAtPs.slice(begin, begin + this.#ranks);
+    }
+    this.matched[this.row] = undefined;
+    const number = this.pass();
+    if (this.areComplete) {
+      this.#first += this.row;
+      this.row = 0;
+      this.#end = 0;
+      this.ops = new Array<Operation>(this.#ranks);
+      this.#postedAtPs = new Array<number>(this.#ranks);
+    }
+    return { number, ops, postedAtPs };
+  }
+
+  /** The calls of the open rows, with their numbers. */
+  left(timeoutMs: number | undefined): { posting: Posting; number: number }[] {
+    const begin = this.row * this.#ranks;
+    return this.ops.slice(begin).flatMap((op, behind) => {
+      const place = begin + behind;
+      const [row, at] = [Math.floor(place / this.#ranks), place % this.#ranks];
+      const made = this.matched[row]?.prepared[at] ?? this.#early[place];
+      if (op === undefined || made === undefined) return [];
+      const posting = repeatedPosting(made, op, timeoutMs, this.#postedAtPs[place]);
+      return [{ posting, number: this.#first + row }];
+    });
+  }
 }

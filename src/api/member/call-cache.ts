@@ -149,29 +149,18 @@ export class CallCache {
       // An argument that throws when it is read does so again, where that is reported.
       return undefined;
     }
-    // Comes last: getters of the arguments may make calls of their own.
+    // Comes last: getters of the arguments may make calls of their own. In virtual time, all names of arguments are counted.
     if (known === undefined || this.isObserved(known) || !batch.accepts(timeoutMs))
       return undefined;
-    const context = this.#context ?? this.#virtualContext(batch.rank, known, args);
+    const context =
+      this.#context ??
+      (this.isPlain(known, args) ? this.#ledger.admittedContext(batch.rank) : undefined);
     if (context === undefined) return undefined;
     const op = new Operation(context);
-    return this.#append(batch, known, op) ? op : undefined;
-  }
-
-  /** The context of a call in virtual time, where the names of its arguments are counted at every call; `undefined` as above. */
-  #virtualContext(
-    rank: number,
-    known: CachedCall,
-    args: CallOptions | undefined,
-  ): CallContext | undefined {
-    return this.isPlain(known, args) ? this.#ledger.admittedContext(rank) : undefined;
-  }
-
-  #append(batch: RankCalls, known: CachedCall, op: Operation): boolean {
-    if (!batch.append(known.prepared, op)) return false;
+    if (!batch.append(known.prepared, op)) return undefined;
     count(known);
     setLastUse(known, batch, op);
-    return true;
+    return op;
   }
 
   /** Makes a collected call again; false if it must be posted as a new call. */
