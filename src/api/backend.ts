@@ -134,7 +134,7 @@ export interface RankDevice {
    */
   streamOf(comm: CommInfo): bigint | undefined;
   /**
-   * New memory; contents are zero, for the calls of `comm`, where one is given, without a wait for other calls of the rank.
+   * New memory; contents are zero. With a communicator, its stream writes the zeros: its calls wait for no others of the rank.
    * Symmetric memory only where `capabilities.symmetricMemory`.
    */
   allocate(byteLength: number, symmetric: boolean, comm?: CommInfo): Memory;

@@ -315,11 +315,11 @@ export class NcclCommunicator {
   }
 }
 
-/** The last memory operation on each buffer of a call. */
+/** The last memory operations on the buffers of a call. */
 function operationsOf({ send, recv, recorded }: RankCall): (MemoryOperation | undefined)[] {
-  return (recorded?.buffers ?? [send, recv]).map((buffer) => {
+  return (recorded?.buffers ?? [send, recv]).flatMap((buffer) => {
     const memory = buffer && memoryOf(buffer);
-    return memory instanceof DeviceMemory ? memory.lastOperation : undefined;
+    return memory instanceof DeviceMemory ? memory.lastOperations : [];
   });
 }
 

@@ -55,9 +55,9 @@ export class DeviceMemory implements Memory {
     this.adopted = release === undefined;
   }
 
-  /** The last operation on it, as far as other streams wait for that. */
-  get lastOperation(): MemoryOperation | undefined {
-    return this.adopted ? this.#order.last : this.#lastOperation;
+  /** The last operations on its bytes, as far as other streams wait for them. */
+  get lastOperations(): readonly (MemoryOperation | undefined)[] {
+    return [this.#lastOperation, this.#order.lastBeside(this.adopted)];
   }
 
   /** Fills new memory with zeros. */
@@ -75,7 +75,9 @@ export class DeviceMemory implements Memory {
   async read(byteOffset: number, into: Uint8Array): Promise<void> {
     if (into.length === 0) return;
     try {
-      await this.#access(() => this.#staging.download(this.ptr + BigInt(byteOffset), into));
+      const source = this.ptr + BigInt(byteOffset);
+      const arrived = this.#access(() => this.#staging.startDownload(source, into.length));
+      await this.#staging.finishDownload(arrived, into);
     } catch (error) {
       throw this.#located(error);
     }
@@ -125,7 +127,7 @@ export class DeviceMemory implements Memory {
   /** Runs `work`, which puts an operation on the memory on the stream. */
   #access<T>(work: () => T): T {
     const done = work();
-    this.#lastOperation = this.#order.note();
+    this.#lastOperation = this.#order.note(this.adopted);
     return done;
   }
 

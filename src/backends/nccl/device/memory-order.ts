@@ -19,8 +19,7 @@ export interface MemoryOperation {
 export class MemoryOrder {
   /** The device with the main stream. */
   readonly #main: Device;
-  readonly #events: bigint[] = [];
-  /** Operations that were not done when that was last checked, oldest first. */
+  /** Operations that were not done when that was last checked, oldest first: those with an event. */
   readonly #open: MemoryOperation[] = [];
   #operations = 0;
   /** The number of the last operation that each further stream has waited for. */
@@ -28,6 +27,8 @@ export class MemoryOrder {
   /** The last of the operations before there were further streams. */
   #base: MemoryOperation | undefined;
   #last: MemoryOperation | undefined;
+  /** The last one on memory of the caller, which may have the same bytes as other memory. */
+  #lastAdopted: MemoryOperation | undefined;
 
   constructor(main: Device) {
     this.#main = main;
@@ -45,13 +46,16 @@ export class MemoryOrder {
   }
 
   /** Notes an operation that was put on the main stream; `undefined` where no other stream waits for it. */
-  note(): MemoryOperation | undefined {
-    return this.#seen.size === 0 ? undefined : this.#record();
+  note(isAdopted: boolean): MemoryOperation | undefined {
+    if (this.#seen.size === 0) return undefined;
+    const operation = this.#record();
+    if (isAdopted) this.#lastAdopted = operation;
+    return operation;
   }
 
-  /** The last operation. */
-  get last(): MemoryOperation | undefined {
-    return this.#last;
+  /** The last operation on other memory that may have the same bytes. */
+  lastBeside(isAdopted: boolean): MemoryOperation | undefined {
+    return isAdopted ? this.#last : this.#lastAdopted;
   }
 
   /**
@@ -70,33 +74,38 @@ export class MemoryOrder {
 
   /** Destroys the events. */
   release(): void {
-    const events = this.#events.splice(0);
+    const open = this.#open.splice(0);
     this.#seen.clear();
-    runAll(events.map((event) => () => this.#main.use().eventDestroy(event)));
+    runAll(
+      open.map(
+        ({ event }) =>
+          () =>
+            this.#main.use().eventDestroy(event),
+      ),
+    );
   }
 
   #record(): MemoryOperation {
-    const event = this.#doneEvent() ?? this.#createEvent();
-    this.#main.useForStream().eventRecord(event, this.#main.stream);
+    const event = this.#doneEvent() ?? this.#main.use().eventCreate(false);
     const operation = { number: ++this.#operations, event, isDone: false };
     this.#open.push(operation);
+    this.#main.useForStream().eventRecord(event, this.#main.stream);
     this.#last = operation;
     return operation;
   }
 
-  /** The event of the oldest operation if that is done. */
+  /** The event of an operation that is done; those of all others that are done are destroyed. */
   #doneEvent(): bigint | undefined {
-    const [oldest] = this.#open;
-    if (oldest === undefined || !this.#main.useForStream().eventDone(oldest.event))
-      return undefined;
-    oldest.isDone = true;
-    this.#open.shift();
-    return oldest.event;
-  }
-
-  #createEvent(): bigint {
-    const event = this.#main.use().eventCreate(false);
-    this.#events.push(event);
-    return event;
+    const open = this.#open;
+    const cuda = this.#main.useForStream();
+    let count = 0;
+    for (const operation of open) {
+      if (!cuda.eventDone(operation.event)) break;
+      operation.isDone = true;
+      count++;
+    }
+    const [first, ...others] = open.splice(0, count);
+    for (const { event } of others) cuda.eventDestroy(event);
+    return first?.event;
   }
 }

@@ -45,13 +45,6 @@ export class Staging {
     this.#device.use().copy(target, block.ptr + BigInt(start), bytes.length, stream);
   }
 
-  /** Copies bytes from the device in stream order; `into` holds them once the promise resolves. */
-  async download(source: bigint, into: Uint8Array): Promise<void> {
-    const arrived = this.startDownload(source, into.length);
-    await this.#progress.after([this.#device]);
-    into.set(arrived);
-  }
-
   /**
    * Starts a copy from the device in stream order, and returns the memory that receives it. The wait for the device of this
    * turn must read it as soon as it settles, before the memory is reused.
@@ -61,6 +54,12 @@ export class Staging {
     const { stream } = this.#device;
     this.#device.use().copy(block.ptr + BigInt(start), source, length, stream);
     return block.bytes.subarray(start, start + length);
+  }
+
+  /** Copies bytes that `startDownload` gave in this turn, once they are there. */
+  async finishDownload(arrived: Uint8Array, into: Uint8Array): Promise<void> {
+    await this.#progress.after([this.#device]);
+    into.set(arrived);
   }
 
   /** Frees all blocks. */

@@ -1,6 +1,6 @@
 /** Communicators with streams of their own: their order among other work of the rank, their memory, and their end. */
 import { type Communicator, createWorld } from "twinccl";
-import { describe, expect, test, vi } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import {
   cudaError,
   type FakeGpus,
@@ -169,24 +169,29 @@ describe("a call on a stream of its own waits", () => {
     });
   });
 
-  test("for operations on other memory of the same bytes", async () => {
-    const gpus = cleanGpus();
-    await onTwo(gpus, async (comm, meet) => {
-      const own = await ofItsOwn(comm);
-      const ptr = gpus.machine.memory.allocate(4, comm.rank);
-      const [written, summed] = [0, 1].map(() => comm.adopt(ptr, "int32", 1));
-      await sum(own, summed);
-      const unblock = block(gpus, mainStream(gpus, comm.rank));
-      written?.fill(2);
-      const op = sum(own, summed);
-      expect(await stateOf(op)).toBe("pending");
-      await meet();
-      unblock();
-      await op;
-      expect([...(await written!.toHost())]).toEqual([4]);
-      gpus.machine.memory.free(ptr);
-    });
-  });
+  test.each(["adopted", "allocated"])(
+    "for operations on other memory of the same bytes, which are %s",
+    async (kind) => {
+      const gpus = cleanGpus();
+      await onTwo(gpus, async (comm, meet) => {
+        const own = await ofItsOwn(comm);
+        const foreign = gpus.machine.memory.allocate(4, comm.rank);
+        const allocated = comm.alloc("int32", 1);
+        const summed = kind === "adopted" ? comm.adopt(foreign, "int32", 1) : allocated;
+        const written = comm.adopt(summed.ptr, "int32", 1);
+        await sum(own, summed);
+        const unblock = block(gpus, mainStream(gpus, comm.rank));
+        written.fill(2);
+        const op = sum(own, summed);
+        expect(await stateOf(op)).toBe("pending");
+        await meet();
+        unblock();
+        await op;
+        expect([...(await written.toHost())]).toEqual([4]);
+        gpus.machine.memory.free(foreign);
+      });
+    },
+  );
 
   test("for no operation on memory that it does not use", async () => {
     const gpus = cleanGpus();
@@ -201,6 +206,25 @@ describe("a call on a stream of its own waits", () => {
       }
       await meet();
       unblock();
+    });
+  });
+
+  test("keep no more events than there are memory operations under way", async () => {
+    const gpus = cleanGpus();
+    await onTwo(gpus, async (comm, meet) => {
+      const own = await ofItsOwn(comm);
+      const buffer = comm.alloc("int32", 1);
+      await own.barrier();
+      await meet();
+      const before = gpus.machine.events.size;
+      await meet();
+      const unblock = block(gpus, mainStream(gpus, comm.rank));
+      for (let time = 0; time < 1000; time++) buffer.fill(time);
+      await meet();
+      unblock();
+      for (let time = 0; time < 2; time++) buffer.fill(time);
+      await meet();
+      expect(gpus.machine.events.size).toBeLessThan(before + 5);
     });
   });
 
@@ -263,6 +287,26 @@ describe("a call on a stream of its own waits", () => {
       for (const { handle } of foreign) machine.streams.delete(handle);
     },
   );
+});
+
+test("a read of a lost GPU rejects, and nothing else does", async () => {
+  const gpus = cleanGpus();
+  const unhandled = vi.fn();
+  process.on("unhandledRejection", unhandled);
+  onTestFinished(() => void process.off("unhandledRejection", unhandled));
+  await onTwo(gpus, async (comm, meet) => {
+    await ofItsOwn(comm);
+    const buffer = comm.alloc("int32", 1);
+    await comm.barrier();
+    await meet();
+    if (comm.rank === 1) return;
+    for (const call of ["copy", "eventRecord"]) {
+      gpus.machine.failNext(call, cudaError(call, 700, "cudaErrorIllegalAddress"));
+    }
+    await expect(buffer.toHost()).rejects.toMatchObject({ code: "ERR_COMM_CUDA", rank: 0 });
+    await turns(3);
+  });
+  expect(unhandled).not.toHaveBeenCalled();
 });
 
 describe("memory", () => {
