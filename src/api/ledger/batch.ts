@@ -100,11 +100,10 @@ class CallBatch extends Submission {
 
   /** Removes the rows from `row` on, and gives their calls. */
   cut(row: number): readonly Posting[] {
-    const rows = Array.from({ length: this.to - row }, (_, behind) =>
-      this.#postingsOf(row + behind),
-    );
+    const cut: Posting[] = [];
+    for (let at = row; at < this.to; at++) cut.push(...this.#postingsOf(at));
     this.to = row;
-    return rows.flat();
+    return cut;
   }
 
   get postings(): readonly Posting[] {
@@ -226,8 +225,10 @@ export class CallBatches {
   readonly #byRank: RankCalls[] = [];
   readonly #clock: VirtualClock | undefined;
   #isOpen = false;
-  /** Of the rows in this turn, in the order in which the session took them; further rows are appended to the last. */
-  #submitted: CallBatch[] = [];
+  /** Of the rows in this turn, in the order in which the session took them. */
+  readonly #submitted: CallBatch[] = [];
+  /** The last of these: further rows are appended to it. */
+  #last: CallBatch | undefined;
   /** Microtasks for which the rows still wait; 0 where they may stay open. */
   #hopsLeft = 0;
 
@@ -339,11 +340,12 @@ export class CallBatches {
   }
 
   #submit(matched: MatchedCall, rows: Rows): void {
-    let batch = this.#submitted.at(-1);
+    let batch = this.#last;
     if (batch?.acceptsMore !== true) {
       const { matched, ops, row } = rows;
       batch = new CallBatch(this, this.#ranks[0]?.timeoutMs, matched, ops, row);
       this.#submitted.push(batch);
+      this.#last = batch;
     }
     const number = rows.pass();
     batch.to = rows.row;
@@ -397,8 +399,8 @@ export class CallBatches {
     this.#isOpen = false;
     const [first] = this.#ranks;
     const left = first?.rows?.left(first.timeoutMs) ?? [];
-    const submitted = this.#submitted;
-    if (submitted.length > 0) this.#submitted = [];
+    const submitted = this.#submitted.splice(0);
+    this.#last = undefined;
     const { world } = this.#state;
     if (world.appending === this.#state) world.appending = undefined;
     for (const own of this.#ranks) {

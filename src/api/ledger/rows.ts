@@ -33,7 +33,7 @@ export class Rows {
   /** The calls of these that came before the first rank's. */
   readonly #early: Prepared<unknown>[] = [];
   /** The virtual times of these; empty where time is real. */
-  #postedAtPs: number[] = [];
+  readonly #postedAtPs: number[] = [];
   /** Number of ranks that have come to each row. */
   readonly #arrived: number[] = [];
   readonly #ranks: number;
@@ -96,13 +96,9 @@ export class Rows {
 
   /** Removes the first open row. The tables begin again where that was the last one. */
   take(): CompleteRow {
-    let ops = this.ops as Operation[];
-    let postedAtPs = this.#postedAtPs;
-    if (this.#end > 1) {
-      const begin = this.row * this.#ranks;
-      ops = ops.slice(begin, begin + this.#ranks);
-      postedAtPs = postedAtPs.slice(begin, begin + this.#ranks);
-    }
+    const begin = this.row * this.#ranks;
+    const ops = this.ops.slice(begin, begin + this.#ranks) as Operation[];
+    const postedAtPs = this.#postedAtPs.slice(begin, begin + this.#ranks);
     this.matched[this.row] = undefined;
     const number = this.pass();
     if (this.areComplete) {
@@ -110,7 +106,6 @@ export class Rows {
       this.row = 0;
       this.#end = 0;
       this.ops = new Array<Operation>(this.#ranks);
-      this.#postedAtPs = new Array<number>(this.#ranks);
     }
     return { number, ops, postedAtPs };
   }
