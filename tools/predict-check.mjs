@@ -9,7 +9,7 @@ import { ablationTable } from "./times/ablation.mjs";
 import {
   fittedMeasurements,
   oddSizes,
-  oddSizesFile,
+  oddSizesFiles,
   otherFiles,
   otherMeasurements,
   profileOrigin,
@@ -101,7 +101,10 @@ const elsewhere = Object.entries(otherFiles).flatMap(([gpus, file]) =>
   })),
 );
 
-const atOddSizes = residualsOf(profile, oddSizes());
+const atOddSizes = Object.entries(oddSizesFiles).map(([gpu, file]) => [
+  gpu,
+  residualsOf(profile, oddSizes(file)),
+]);
 
 const messages = await Promise.all(
   Object.entries(messagesFiles).map(async ([gpu, file]) => [gpu, await messageResiduals(file)]),
@@ -208,19 +211,21 @@ function otherTable() {
 }
 
 function oddTable() {
-  const counts = [2, 3, 4];
+  const columns = atOddSizes.flatMap(([gpu, residuals]) =>
+    [2, 3, 4].map((size) => ({ gpu, residuals, size })),
+  );
   const rows = [
     ...deviceRows.slice(0, -1),
     ["reduce", collective("reduce")],
     ["all of these", isDevice],
   ];
   return markdownTable(
-    ["odd sizes, of no fit", ...counts.map((size) => `${size} x H200`)],
+    ["odd sizes, of no fit", ...columns.map(({ size, gpu }) => `${size} x ${gpu}`)],
     rows
       .map(([name, holds]) => [
         name,
-        ...counts.map((size) =>
-          errorText(of(atOddSizes, (each) => each.ranks === size && holds(each))),
+        ...columns.map(({ residuals, size }) =>
+          errorText(of(residuals, (each) => each.ranks === size && holds(each))),
         ),
       ])
       .filter(([, ...cells]) => cells.some((cell) => cell !== "")),
@@ -279,10 +284,11 @@ fitted. *Between*: every fourth size was left out of the fit, and predicted by i
 8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
-fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are recorded calls of 48 B to 230 MB at three times
-the size before, half of the blocks misaligned (\`${oddSizesFile}\`), and messages in recordings
+fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are recorded calls of 48 B to 300 MB, each three
+or 2.3 times as large as the one before, half of the blocks misaligned (${filesText(oddSizesFiles)}), and messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs. Of the messages come the gains of channels that serve
-one direction. The odd sizes of broadcasts and reduces showed the form of their formulas, whose numbers are fitted to the other broadcasts.
+one direction. The odd sizes of broadcasts and reduces on H200 showed the form of their formulas, whose numbers are fitted to the other broadcasts; those
+on H100 had no part in that.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}

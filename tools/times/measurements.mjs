@@ -97,16 +97,19 @@ export function otherMeasurements(file, peer) {
   return readResults([read(file)], machineProfiles[machine], [peer]).measurements;
 }
 
-/** Recorded calls at sizes that are no powers of two, on the machine of the profile; no fit uses them. */
-export const oddSizesFile = "odd-sizes-h200x4.json";
+/** Recorded calls at sizes that are no powers of two, by GPU; no fit uses them. */
+export const oddSizesFiles = {
+  H200: "odd-sizes-h200x4.json",
+  H100: "odd-sizes-h100x4.json",
+};
 
-export function oddSizes() {
-  const { runs } = JSON.parse(read(oddSizesFile).text);
+export function oddSizes(file) {
+  const { runs } = JSON.parse(read(file).text);
   return runs.flatMap(({ ranks, rows }) =>
     rows.map(({ collective, count, memory, forced, us }) => {
       const [algorithm, protocol] = forced ?? [];
       const mode = { launch: "graph", memory, processes: "each", awaited: false };
-      const found = { collective, ranks, count, dtype, mode, us, source: oddSizesFile, weight: 1 };
+      const found = { collective, ranks, count, dtype, mode, us, source: file, weight: 1 };
       return { ...found, forced: forced && { algorithm, protocol } };
     }),
   );
