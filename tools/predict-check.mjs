@@ -284,11 +284,11 @@ fitted. *Between*: every fourth size was left out of the fit, and predicted by i
 8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
-fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are recorded calls of 48 B to 300 MB, each three
-or 2.3 times as large as the one before, half of the blocks misaligned (${filesText(oddSizesFiles)}), and messages in recordings
+fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are recorded calls of 48 B to 300 MB, each 2.3
+to 3 times as large as the one before, half of the blocks misaligned (${filesText(oddSizesFiles)}), and messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs. Of the messages come the gains of channels that serve
-one direction. The odd sizes of broadcasts and reduces on H200 showed the form of their formulas, whose numbers are fitted to the other broadcasts; those
-on H100 had no part in that.
+one direction. The odd sizes of broadcasts and reduces in the first of these files showed the form of their formulas, whose numbers are fitted to the other
+broadcasts; the other two files had no part in that.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}

@@ -100,6 +100,7 @@ export function otherMeasurements(file, peer) {
 /** Recorded calls at sizes that are no powers of two, by GPU; no fit uses them. */
 export const oddSizesFiles = {
   H200: "odd-sizes-h200x4.json",
+  "other H200": "odd-sizes-h200x4-later.json",
   H100: "odd-sizes-h100x4.json",
 };
 
