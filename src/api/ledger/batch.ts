@@ -18,7 +18,7 @@ import {
   repeatedPosting,
   repeatedTransfers,
 } from "./posting.ts";
-import { canRepeat, Rows } from "./rows.ts";
+import { Rows } from "./rows.ts";
 
 /** A call of messages behind the first of those that a rank makes together. */
 type MadeCall = Pick<Posting, "prepared" | "op">;
@@ -199,6 +199,7 @@ export class RankCalls {
     const { matched, rankCall } = prepared;
     if (rankCall === undefined) return false;
     if (this.rows !== undefined) {
+      if (this.at === 0 && !this.#batches.canRepeat(matched)) return false;
       this.#batches.sealLater();
       if (!this.rows.append(this.at, this.next, prepared, op)) return false;
       this.assign(op);
@@ -268,11 +269,16 @@ export class CallBatches {
       const { appending } = this.#state.world;
       if (appending !== this.#state) appending?.seal();
       if (!this.#state.isOpen || this.#state.isExecuting || this.isBlocked) return false;
-      if (own.at === 0 && !canRepeat(prepared.matched, this.#clock)) return false;
+      if (own.at === 0 && !this.canRepeat(prepared.matched)) return false;
       if (!this.#open(own, timeoutMs, prepared, op)) return false;
     }
     own.current = own;
     return own.append(prepared, op, behind);
+  }
+
+  /** True for a first rank's call that was made before: what is known of those of all ranks is cached with it. */
+  canRepeat(matched: MatchedCall | undefined): boolean {
+    return this.#clock === undefined ? matched?.repeat !== undefined : matched?.isFixed === true;
   }
 
   /**

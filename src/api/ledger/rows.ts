@@ -16,14 +16,6 @@ export interface CompleteRow {
   readonly postedAtPs: readonly number[];
 }
 
-/** True for a call that was made before, with those of the other ranks, and need not be compared again. */
-export function canRepeat(
-  matched: MatchedCall | undefined,
-  clock: VirtualClock | undefined,
-): matched is MatchedCall {
-  return clock === undefined ? matched?.repeat !== undefined : matched?.isFixed === true;
-}
-
 /** The open rows of a communicator, and in real time those that were completed since. */
 export class Rows {
   /** By row, once the first rank has come to it: what is known of a row is cached with that rank's call. */
@@ -61,7 +53,10 @@ export class Rows {
     return this.#arrived[this.row] === this.#ranks;
   }
 
-  /** Appends the call of the rank at this index; false for one that was not made before together with the others of its row. */
+  /**
+   * Appends the call of the rank at this index, the first rank's only if it was matched before. False for one that was not made
+   * before together with the others of its row.
+   */
   append(at: number, number: number, prepared: Prepared<unknown>, op: Operation): boolean {
     const row = number - this.#first;
     const place = row * this.#ranks + at;
@@ -70,8 +65,7 @@ export class Rows {
     if (known !== undefined) {
       if (known.prepared[at] !== prepared) return false;
     } else if (at > 0) this.#early[place] = prepared;
-    else if (!canRepeat(prepared.matched, clock) || !this.#isMadeWith(prepared.matched, row))
-      return false;
+    else if (!this.#isMadeWith(prepared.matched as MatchedCall, row)) return false;
     else this.matched[row] = prepared.matched;
     if (row === this.#end) this.#arrived[this.#end++] = 0;
     (this.#arrived[row] as number)++;
