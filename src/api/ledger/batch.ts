@@ -348,8 +348,8 @@ export class CallBatches {
   #submit(matched: MatchedCall, rows: Rows): void {
     let batch = this.#last;
     if (batch?.acceptsMore !== true) {
-      const { matched, ops, row } = rows;
-      batch = new CallBatch(this, this.#ranks[0]?.timeoutMs, matched, ops, row);
+      const { ops, row } = rows;
+      batch = new CallBatch(this, this.#ranks[0]?.timeoutMs, rows.matched, ops, row);
       this.#submitted.push(batch);
       this.#last = batch;
     }

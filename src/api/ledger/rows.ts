@@ -16,13 +16,13 @@ export interface CompleteRow {
   readonly postedAtPs: readonly number[];
 }
 
-/** The open rows of a communicator, and in real time those that were completed since. */
+/** The open rows of a communicator. `pass` leaves the tables to batches, `take` uses them again. */
 export class Rows {
   /** By row, once the first rank has come to it: what is known of a row is cached with that rank's call. */
   readonly matched: (MatchedCall | undefined)[] = [];
   /** By row, those of the ranks here side by side. */
   ops: (Operation | undefined)[] = [];
-  /** The calls of these that came before the first rank's. */
+  /** By place in `ops`: calls that came before the first rank's, as long as the row has no matched call. */
   readonly #early: Prepared<unknown>[] = [];
   /** The virtual times of these; empty where time is real. */
   readonly #postedAtPs: number[] = [];
@@ -43,7 +43,7 @@ export class Rows {
     this.#clock = clock;
   }
 
-  /** True where no call is missing. */
+  /** True where no row is open. */
   get areComplete(): boolean {
     return this.row === this.#end;
   }
@@ -99,6 +99,8 @@ export class Rows {
       this.#first += this.row;
       this.row = 0;
       this.#end = 0;
+      // The calls reference buffers.
+      this.#early.length = 0;
       this.ops = new Array<Operation>(this.#ranks);
     }
     return { number, ops, postedAtPs };

@@ -1,7 +1,13 @@
 /** Repeated calls where time is virtual: those of one number are dispatched when the last rank has made them. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { type Communicator, createWorld, DeadlockError } from "twinccl";
 import { cpu, type Executor, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
 
 const link = { latencyNs: 1500, gigabytesPerSecond: 1 };
 
@@ -141,5 +147,27 @@ describe.each(executors)("repeated calls that are executed %s", (_, executor) =>
       expect.stringContaining("rank 1's program has returned"),
       expect.stringContaining("closed"),
     ]);
+  });
+
+  test("are not referenced once they are done, whichever rank made them first", async () => {
+    const refs: WeakRef<object>[] = [];
+    await inTime(2, executor, async (comm) => {
+      const make = async (): Promise<void> => {
+        const send = comm.alloc("int32", 1);
+        for (let step = 0; step < 4; step++) {
+          // Rank 1 comes first.
+          if (comm.rank === 0) for (let hop = 0; hop < 4; hop++) await null;
+          await comm.allReduce({ send, op: "sum" });
+        }
+        refs.push(new WeakRef(send));
+      };
+      await make();
+      if (comm.rank > 0) return;
+      for (let turn = 0; turn < 3; turn++) {
+        await sleep(5);
+        collectGarbage();
+      }
+      expect(refs.map((ref) => ref.deref() === undefined)).toEqual([true, true]);
+    });
   });
 });
