@@ -24,7 +24,7 @@ export class Rows {
   ops: (Operation | undefined)[] = [];
   /** By place in `ops`: calls that came before the first rank's, as long as the row has no matched call. */
   readonly #early: Prepared<unknown>[] = [];
-  /** The virtual times of these; empty where time is real. */
+  /** By place in `ops`: virtual times of the calls; empty where time is real. */
   readonly #postedAtPs: number[] = [];
   /** Number of ranks that have come to each row. */
   readonly #arrived: number[] = [];

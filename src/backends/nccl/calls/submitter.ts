@@ -82,10 +82,11 @@ export class Submitter {
   messages(comm: NcclCommunicator, exchange: Exchange, waiting: Completion): void {
     const { transfers, remote } = exchange;
     const ends = messageEnds(transfers, remote);
+    const calls = ends.map(({ call }) => call);
     let finish: FinishCopyBack | undefined;
     try {
-      comm.followMemory(ends.map(({ call }) => call));
-      finish = this.#exchange(comm, ends, exchange);
+      comm.followMemory(calls);
+      finish = this.#exchange(comm, ends, calls, exchange);
     } catch (error) {
       comm.counters?.messagesFailed(remote);
       comm.deferRemoteError(error, waiting);
@@ -102,9 +103,9 @@ export class Submitter {
   #exchange(
     comm: NcclCommunicator,
     ends: readonly MessageEnd[],
+    calls: readonly RankCall[],
     { cache, remote }: Exchange,
   ): FinishCopyBack | undefined {
-    const calls = ends.map(({ call }) => call);
     return this.#withStagedArrays(comm, calls, (move) => {
       const sequence = this.#messageCalls(comm, ends, move);
       sequence.run();
