@@ -8,8 +8,8 @@
 import type { RankCall, RepeatedCall, VirtualClock } from "../backend.ts";
 import { assignOp, completeOp, type Operation, submitOp, submitOpAs } from "../op.ts";
 import { type CommState, Submission } from "./comm-state.ts";
+import type { SubmittedGroup } from "./deadlock/order.ts";
 import { dispatchRepeated, failDispatched } from "./dispatch.ts";
-import type { SubmittedGroup } from "./order.ts";
 import {
   type MatchedCall,
   type Posting,

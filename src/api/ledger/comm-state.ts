@@ -29,6 +29,7 @@ import {
   timeoutError,
 } from "./deadlines.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
+import type { Inversion, OpenCalls, OrderWatch, SubmittedGroup } from "./deadlock/order.ts";
 import { commsIn } from "./deadlock/report.ts";
 import {
   announceAbort,
@@ -39,7 +40,6 @@ import {
   type Termination,
   terminationAfter,
 } from "./failures.ts";
-import type { Inversion, OpenCalls, OrderWatch, SubmittedGroup } from "./order.ts";
 import { MessageNumbers, type Posting, resultOf } from "./posting.ts";
 import { type OpenWait, PendingCollectives, type QueueEntry, RankQueues, Waits } from "./queues.ts";
 import { Fifo, Streams } from "./streams.ts";

@@ -13,6 +13,7 @@ import type {
   Work,
 } from "../backend.ts";
 import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
+import { andThen, exchangeCounts, gatherSplitRequests } from "../collectives/exchanges.ts";
 import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
@@ -28,7 +29,6 @@ import {
   recordedMismatch,
 } from "./compare.ts";
 import { missingRanks } from "./deadlines.ts";
-import { andThen, exchangeCounts, gatherSplitRequests } from "./exchanges.ts";
 import { errorsByCall } from "./failures.ts";
 import {
   hasReceiveCounts,

@@ -9,10 +9,10 @@ import type { CommError } from "../errors.ts";
 import type { CallContext, Operation } from "../op.ts";
 import { CallBatches } from "./batch.ts";
 import { CommState, type WorldContext } from "./comm-state.ts";
+import { findInversion } from "./deadlock/order.ts";
 import { dispatchCollective } from "./dispatch.ts";
 import type { Cancellation } from "./failures.ts";
 import { dispatchMessages } from "./messages.ts";
-import { findInversion } from "./order.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import { MessageBatch, type QueueEntry } from "./queues.ts";
 

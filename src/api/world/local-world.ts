@@ -20,6 +20,7 @@ import { checkedQuestion, type Explanation, type Question } from "../explanation
 import { WorldContext } from "../ledger/comm-state.ts";
 import { waitCause } from "../ledger/deadlines.ts";
 import { Monitor, type MonitorListener } from "../ledger/deadlock/monitor.ts";
+import { OrderWatch } from "../ledger/deadlock/order.ts";
 import {
   deadlockErrors,
   interruptedText,
@@ -31,7 +32,6 @@ import {
 import type { LiveResources } from "../ledger/deadlock/runtime.ts";
 import type { CallLabel } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { OrderWatch } from "../ledger/order.ts";
 import type { OpenWait } from "../ledger/queues.ts";
 import type { Member } from "../member/member.ts";
 import type { Operation } from "../op.ts";

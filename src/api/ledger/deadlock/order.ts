@@ -10,12 +10,12 @@
  * They are compared when a deadline passes, and when a call that waits for other processes keeps calls of other communicators
  * waiting.
  */
-import type { CommInfo, JobSession } from "../backend.ts";
-import type { CallOrder, OrderedCall } from "../errors.ts";
-import { endless, lucky, type OrderErrors, orderErrors } from "./deadlock/report.ts";
-import type { Posting, TransferPosting } from "./posting.ts";
-import { counterparts, MessageBatch, type QueueEntry } from "./queues.ts";
-import type { Fifo, StreamQueues, Streams } from "./streams.ts";
+import type { CommInfo, JobSession } from "../../backend.ts";
+import type { CallOrder, OrderedCall } from "../../errors.ts";
+import type { Posting, TransferPosting } from "../posting.ts";
+import { counterparts, MessageBatch, type QueueEntry } from "../queues.ts";
+import type { Fifo, StreamQueues, Streams } from "../streams.ts";
+import { endless, lucky, type OrderErrors, orderErrors } from "./report.ts";
 
 /** Calls, and the calls that must be done before each. */
 interface CallGraph<Call> {

@@ -5,9 +5,9 @@
  */
 import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
 import { bufferOver, type DeviceBuffer } from "../buffer.ts";
-import { runningSum } from "../collectives/blocks.ts";
-import { type SplitRequest, splitRequests } from "../collectives/split.ts";
-import { rankCall } from "./posting.ts";
+import { rankCall } from "../ledger/posting.ts";
+import { runningSum } from "./blocks.ts";
+import { type SplitRequest, splitRequests } from "./split.ts";
 
 /** Runs `after` now or when the promise is done: synchronous backends stay synchronous. */
 export function andThen<A, B>(
