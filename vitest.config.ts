@@ -107,6 +107,8 @@ const isBuilt =
   !isByArea &&
   !process.argv.some((word) => word.startsWith("--changed"));
 
+const temporaryFiles = "./tools/temporary-files.mjs";
+
 /** A shader takes seconds in software. */
 const deviceTimeoutMs = 240_000;
 
@@ -126,14 +128,16 @@ const special = (project: MakeProject): Record<string, Project[] | undefined> =>
       ["test/gpu"],
       {
         // Files share the GPUs.
-        ...{ fileParallelism: false, isolate: true, globalSetup: [] },
+        ...{ fileParallelism: false, isolate: true, globalSetup: [temporaryFiles] },
         testTimeout: deviceTimeoutMs,
       },
       false,
     ),
   ],
   // In headless Chromium; fails where there is none.
-  web: [project("web", ["test/web"], { hookTimeout: 120_000, globalSetup: [] }, false)],
+  web: [
+    project("web", ["test/web"], { hookTimeout: 120_000, globalSetup: [temporaryFiles] }, false),
+  ],
   mutation: [project("mutation", ["test/mutation"], { testTimeout: 300_000 })],
   programs: [project("programs", ["test/programs"], { testTimeout: 600_000 })],
 });
@@ -153,7 +157,7 @@ export default defineConfig(({ mode }): ViteUserConfig => {
       name,
       include: globs(folders),
       exclude: excluded,
-      globalSetup: ["./tools/build-before-tests.mjs"],
+      globalSetup: ["./tools/build-before-tests.mjs", temporaryFiles],
       setupFiles: [
         "./test/support/close-opened.ts",
         "./test/support/equal-elements.ts",
