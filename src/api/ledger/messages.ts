@@ -61,7 +61,14 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
   };
   if (matched.length + remote.length === 0) return leave() ? true : undefined;
   const served = dispatchPairs(state, matched, remote);
-  if (served instanceof Promise) return served.then(() => void leave());
+  if (served instanceof Promise) {
+    const executing = new Set(remote);
+    for (const batch of changed) batch.executing = executing;
+    return served.then(() => {
+      for (const batch of changed) batch.executing = undefined;
+      leave();
+    });
+  }
   leave();
   return true;
 }

@@ -49,6 +49,8 @@ export class MessageBatch implements StreamEntry {
   serial = 0;
   isOver = false;
   matched: Set<MessageBatch> | undefined;
+  /** Transfers with the other end in another process while the session executes them: they are not open. */
+  executing: ReadonlySet<TransferPosting> | undefined;
 
   constructor(comm: CommInfo, rank: number, transfers: readonly TransferPosting[]) {
     this.comm = comm;
@@ -66,6 +68,11 @@ export class MessageBatch implements StreamEntry {
   /** Transfers that are open, in the order posted. */
   get open(): readonly TransferPosting[] {
     return this.transfers.filter(({ isOpen }) => isOpen);
+  }
+
+  /** The same with those that are being executed. */
+  get unfinished(): readonly TransferPosting[] {
+    return this.transfers.filter((each) => each.isOpen || this.executing?.has(each));
   }
 
   /** True when none is open. */
@@ -333,15 +340,13 @@ export class RankQueues {
 
   /** The calls of a rank on this communicator. */
   entries(rank: number): QueueEntry[] {
-    const all = this.#byRank[rank]?.items() ?? [];
-    return all.filter(({ comm }) => comm === this.#comm);
+    return (this.#byRank[rank]?.items() ?? []).filter(({ comm }) => comm === this.#comm);
   }
 
   /** World ranks that the first call of a rank lacks; none where that is a call of another communicator. */
   missing(rank: number): readonly number[] {
     const head = this.head(rank);
-    if (head?.comm !== this.#comm) return [];
-    return new Waits(this.#streams).ofHead(head).missing;
+    return head?.comm === this.#comm ? new Waits(this.#streams).ofHead(head).missing : [];
   }
 
   /** All ranks' calls that have not settled; those behind the last one read cost nothing. */
@@ -380,9 +385,9 @@ export class RankQueues {
   }
 }
 
-/** The open calls that a rank posted together with an entry. */
+/** The calls that a rank posted together with an entry and that are not done. */
 function postingsOf(entry: QueueEntry, rank: number): readonly Posting[] {
-  if (entry instanceof MessageBatch) return entry.open;
+  if (entry instanceof MessageBatch) return entry.unfinished;
   const posting = entry.postings[rank];
   return posting === undefined ? [] : [posting];
 }
@@ -458,8 +463,7 @@ export class PendingCollectives {
   /** The call of that number; made where no rank has come to it before. */
   at(number: number): PendingCollective {
     if (this.#open.length === 0) this.#firstNumber = number;
-    const pending = this.#open.at(number - this.#firstNumber) ?? this.#next(number);
-    return pending;
+    return this.#open.at(number - this.#firstNumber) ?? this.#next(number);
   }
 
   /** Removes the oldest, which is about to be dispatched. */
@@ -512,7 +516,7 @@ export class Waits {
     const head = stream?.first;
     if (stream === undefined || head === undefined) return [];
     const isOwn = head.comm === comm;
-    if (isOwn && head instanceof MessageBatch && head.isDone) return [];
+    if (isOwn && head instanceof MessageBatch && head.unfinished.length === 0) return [];
     const callers = new Set<number>();
     return stream.items().flatMap((entry, position) => {
       if (entry.comm !== comm) return [];
@@ -538,7 +542,7 @@ export class Waits {
     const streams = this.#streams.ofComm(head.comm);
     const missing =
       head instanceof MessageBatch
-        ? [...new Set(head.open.map(({ peer }) => peer))]
+        ? [...new Set(head.unfinished.map(({ peer }) => peer))]
         : ranks.flatMap((_, rank) =>
             streams[rank]?.first === head || head.isWithdrawn(rank) ? [] : [rank],
           );

@@ -2,12 +2,13 @@
 //   node gives-up.mjs abort 1      rank 1 aborts it, and stays
 //   node gives-up.mjs close 0      rank 0 closes its end, and leaves
 //   node gives-up.mjs rebuild 1    rank 1 joins the next generation, with the others
+//   node gives-up.mjs abort 1 recv the others wait for a message of it, not in an all-reduce
 // Of three ranks or more, rank 1 makes its call when NCCL may have heard of it already.
 // Every other rank prints `result {…}`: the error of its call, and its delay.
 import { connect } from "twinccl";
 import { backend } from "./backend.mjs";
 
-const [how, victim] = process.argv.slice(2);
+const [how, victim, call = "allReduce"] = process.argv.slice(2);
 const comm = await connect({ backend: backend(), timeoutMs: 60_000 });
 const send = comm.alloc("int32", 1024).fill(1);
 await comm.allReduce({ send, op: "sum" });
@@ -23,7 +24,11 @@ if (comm.rank === Number(victim)) {
   const isLate = comm.size > 2 && comm.rank === 1;
   if (isLate) await new Promise((resolve) => setTimeout(resolve, 1000));
   const began = performance.now();
-  const error = await comm.allReduce({ send, op: "sum" }).then(
+  const waiting =
+    call === "recv"
+      ? comm.recv({ recv: send, peer: Number(victim) })
+      : comm.allReduce({ send, op: "sum" });
+  const error = await waiting.then(
     () => undefined,
     (caught) => caught,
   );

@@ -182,7 +182,9 @@ function orderedCall(entry: QueueEntry, worldRank: number): OrderedCall {
 
 function postingOf(entry: QueueEntry, rank: number): Posting {
   const posting =
-    entry instanceof MessageBatch ? (entry.open[0] ?? entry.transfers[0]) : entry.postings[rank];
+    entry instanceof MessageBatch
+      ? (entry.unfinished[0] ?? entry.transfers[0])
+      : entry.postings[rank];
   return posting as Posting;
 }
 
@@ -239,7 +241,7 @@ function reportOrder(all: Iterable<OpenCalls>): OrderReport {
     for (const { serial, postings } of open.submitted) submitted.push({ serial, comm, postings });
     for (const entry of open.queued) {
       const isBatch = entry instanceof MessageBatch;
-      const postings = isBatch ? entry.open : [entry.postings[rank] as Posting];
+      const postings = isBatch ? entry.unfinished : [entry.postings[rank] as Posting];
       queued.push({ serial: entry.serial, comm, postings });
     }
   }

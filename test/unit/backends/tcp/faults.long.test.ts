@@ -147,8 +147,12 @@ describe.concurrent("a rank that ends the communicator", () => {
     ["rebuild", /has aborted it: it was rebuilt/],
     ["close", /rank 2 will not make it: it has closed its end/],
   ] as const;
-  test.each(ways)("by %s ends the waits of the others with its name", async (how, message) => {
-    const { results, status, text } = await shared<Outcome>(size, "gives-up.mjs", how, "2");
+  const waits = ways.flatMap(([how, message]) =>
+    ["allReduce", "recv"].map((call) => ({ how, call, message })),
+  );
+  test.each(waits)("by $how ends the $call of the others with its name", async (row) => {
+    const { how, call, message } = row;
+    const { results, status, text } = await shared<Outcome>(size, "gives-up.mjs", how, "2", call);
     expect(status, text).toBe(0);
     for (const report of results.slice(0, 2)) {
       expect(report?.code, text).toMatch(/ERR_COMM_(ABORTED|REMOTE)/);
