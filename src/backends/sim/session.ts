@@ -169,23 +169,23 @@ export class SimSession implements Session {
 
   #replayEach(recording: Recording, { calls, number }: CallSet): void | Promise<void> {
     const beganPs = calls.map(({ finishedAtPs }) => finishedAtPs);
-    const underWay: Promise<void>[] = [];
-    for (const set of recording.sets) {
+    const serve = (set: CallSet): void | Promise<void> => {
       for (const call of set.calls) {
         call.finishedAtPs = (calls[call.rank] as RankCall).postedAtPs + call.postedAtPs;
       }
       const done = this.#serve(this.trace === undefined ? set : { ...set, number }, calls);
-      if (done instanceof Promise) underWay.push(done);
       for (const { rank, finishedAtPs } of set.calls) {
         (calls[rank] as RankCall).finishedAtPs = finishedAtPs;
       }
-    }
-    recording.recordEnds(calls, beganPs);
-    const ready = recording.sets.map(({ cache }) => cache?.planned as SubmittedCall | undefined);
-    if (ready.every((each) => each !== undefined)) {
-      recording.bound = ready.flatMap(({ bound }) => bound);
-    }
-    if (underWay.length > 0) return Promise.all(underWay).then(() => undefined);
+      return done;
+    };
+    return startAll(recording.sets, serve, () => {
+      recording.recordEnds(calls, beganPs);
+      const ready = recording.sets.map(({ cache }) => cache?.planned as SubmittedCall | undefined);
+      if (ready.every((each) => each !== undefined)) {
+        recording.bound = ready.flatMap(({ bound }) => bound);
+      }
+    });
   }
 
   /** `posted` are the calls as the ranks made them: the replay in place of its calls. */
@@ -356,19 +356,32 @@ function isSameUse(a: MessageUse, b: MessageUse): boolean {
   return a.kind === b.kind && a.isMutual === b.isMutual && a.isCrossing === b.isCrossing;
 }
 
-function executeAll(
-  executor: Executor,
-  bound: readonly BoundCall[],
-  from = 0,
-): void | Promise<void> {
+function executeAll(executor: Executor, bound: readonly BoundCall[]): void | Promise<void> {
   if (bound.length > 1 && executor.executeTogether !== undefined) {
     return executor.executeTogether(bound);
   }
-  for (let at = from; at < bound.length; at++) {
-    const done = executor.execute(bound[at] as BoundCall);
-    if (!(done instanceof Promise)) continue;
-    return at + 1 === bound.length ? done : done.then(() => executeAll(executor, bound, at + 1));
+  if (bound.length === 1) return executor.execute(bound[0] as BoundCall);
+  return startAll(bound, (call) => executor.execute(call));
+}
+
+/** Starts all items in their order, none of which waits for the one before, then calls `started`. One that throws starts no further. */
+function startAll<T>(
+  items: readonly T[],
+  start: (item: T) => void | Promise<void>,
+  started?: () => void,
+): void | Promise<void> {
+  const underWay: Promise<void>[] = [];
+  try {
+    for (const item of items) {
+      const done = start(item);
+      if (done instanceof Promise) underWay.push(done);
+    }
+    started?.();
+  } catch (error) {
+    if (underWay.length === 0) throw error;
+    return Promise.allSettled(underWay).then(() => Promise.reject(error));
   }
+  if (underWay.length > 0) return Promise.all(underWay).then(() => undefined);
 }
 
 /** Blocks of different lengths: those of every rank for an all-to-allv, else of one rank that has all. */
