@@ -316,7 +316,9 @@ export abstract class CommState {
 
   /** No call is at work, nor will be when its turn comes. */
   get #isIdle(): boolean {
-    const waits = this.world.executing > 0 && this.queues.size > 0;
+    const { executing, streams } = this.world;
+    // Calls that came to the head of a stream are about to be dispatched.
+    const waits = (executing > 0 || streams.freed.length > 0) && this.queues.size > 0;
     return !this.isExecuting && this.submitted.size === 0 && !waits;
   }
 

@@ -1,5 +1,5 @@
 /** Calls that end before they are done: cancelled, timed out, aborted. None of them keeps calls of other communicators waiting. */
-import type { CommOp, Communicator } from "twinccl";
+import { type CommOp, type Communicator, createWorld } from "twinccl";
 import { cpu, type Executor, sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { backends, codesOf, heldIn, inWorld, outcomesOf, turns, wholes } from "./orders.ts";
@@ -260,4 +260,22 @@ describe("while an executor works", () => {
     expect(order.filter((each) => each === "done")).toHaveLength(10);
     expect(order.filter((each) => each.startsWith("ERR"))).toEqual([]);
   });
+});
+
+test.each([1, 2])("a run of %i ranks ends with calls on communicators in turn", async (size) => {
+  const world = await createWorld({ backend: sim({ executor: late(1) }), size });
+  try {
+    for (let run = 0; run < 2; run++) {
+      const held = await world.run(async (comm) => {
+        const other = await comm.split({ color: 0 });
+        const send = comm.alloc("float32", 1).fill(1);
+        for (const on of [comm, other!, comm, other!]) void sum(on, send);
+        return send;
+      });
+      const contents = await Promise.all(held.map((send) => send.toHost()));
+      expect(contents).toEqual(held.map(() => Float32Array.of(size ** 4)));
+    }
+  } finally {
+    await world.close();
+  }
 });
