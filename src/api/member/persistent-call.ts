@@ -4,7 +4,7 @@ import type { CallOptions } from "../calls.ts";
 import type { PersistentCall } from "../communicator.ts";
 import { CommClosedError, type CommError, type InvalidArgumentError } from "../errors.ts";
 import { buffersIn } from "../ledger/posting.ts";
-import { type CommOp, failOp, type Operation } from "../op.ts";
+import { type CommOp, failOp, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import { neverRunsError } from "./call-collector.ts";
@@ -16,6 +16,8 @@ export function prepareCall<T>(poster: Poster, callback: () => CommOp<T>): Persi
   // The call itself is awaitable, and a callback that is collected must not return a promise.
   const run = (): void => {
     returned = callback();
+    // An async callback awaits a call that never runs: its rejection would be unhandled.
+    if (!(returned instanceof Operation)) Promise.resolve(returned).catch(() => undefined);
   };
   const { calls } = poster.collect("prepare", typeof callback === "function" ? run : callback);
   const [only] = calls;
@@ -39,7 +41,8 @@ function prepareFault(
     return fault("call", `${calls.length} calls`, "one call", "capture records several");
   }
   if (returned !== only.op) {
-    return fault("call", `a callback that returned ${textOf(returned)}`, "() => comm.allReduce(…)");
+    const found = returned instanceof Promise ? "a promise" : textOf(returned);
+    return fault("call", `a callback that returned ${found}`, "() => comm.allReduce(…)");
   }
   const { collective, options } = only;
   if (collective === "split" || collective === "capture") {

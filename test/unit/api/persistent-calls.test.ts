@@ -231,7 +231,18 @@ describe("prepare refuses", () => {
       "call",
       "returned undefined",
     ],
-    ["an async callback", async (comm: Communicator) => void comm.barrier(), "call", "returned"],
+    [
+      "an async callback",
+      async (comm: Communicator) => comm.barrier(),
+      "call",
+      "returned a promise",
+    ],
+    [
+      "a callback that goes on behind the call",
+      (comm: Communicator) => comm.barrier().then(() => 1),
+      "call",
+      "returned a promise",
+    ],
     ["a split", (comm: Communicator) => comm.split({ color: 0 }), "call", "split"],
     ["a deadline", (comm: Communicator) => comm.barrier({ timeoutMs: 5 }), "timeoutMs", "start"],
     [
