@@ -128,8 +128,11 @@ export function markInUse(
   op: Operation,
   { send, recv }: Pick<PreparedCall, "send" | "recv">,
 ): void {
-  if (send !== undefined) allocationOf(send).lastUse = op;
-  if (recv !== undefined) allocationOf(recv).lastUse = op;
+  if (op.status === "failed") return;
+  // A session may complete a call while it is submitted.
+  const lastUse = op.pending ? op : undefined;
+  if (send !== undefined) allocationOf(send).lastUse = lastUse;
+  if (recv !== undefined) allocationOf(recv).lastUse = lastUse;
 }
 
 /** The buffers of a prepared call. */

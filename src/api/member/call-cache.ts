@@ -2,8 +2,7 @@
  * A cache of checked calls: a rank that repeats a call with the same arguments, as loops do, uses its prepared call again.
  *
  * A buffer holds its last two calls. Only calls with fixed arguments are cached: buffers, a root, and a named operator. Lists of
- * counts and offsets are compared with their earlier values. Besides, only a disposal of the buffers can invalidate the call,
- * and is checked again.
+ * counts and offsets are compared with their earlier values, and buffers are checked for a disposal.
  */
 import type { RankCall, VirtualClock } from "../backend.ts";
 import {
@@ -22,6 +21,7 @@ import type { RankCalls } from "../ledger/batch.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import {
   bytesSent,
+  markInUse,
   type Prepared,
   type PreparedTransfer,
   repeatedPosting,
@@ -210,6 +210,7 @@ export class CallCache {
   #noteUse(known: CachedCall, op: Operation): void {
     count(known);
     if (op.pending) setLastUse(known, this.#ledger.batches.ofRank(op.rank), op);
+    else markInUse(op, known.prepared.call);
   }
 
   /** True where hooks or channels observe a call. */

@@ -273,7 +273,7 @@ export class Poster {
     this.#ledger.postMessages(this.facts.rank, transfers);
     for (let at = 0; at < transfers.length; at++) {
       const { op, call } = transfers[at] as TransferPosting;
-      if (op.pending) markInUse(op, call);
+      markInUse(op, call);
     }
   }
 
@@ -425,9 +425,9 @@ export class Poster {
   }
 
   #markInUse({ call, op }: Posting, signal: AbortSignal | undefined): void {
-    if (!op.pending) return;
     markInUse(op, call);
-    if (signal !== undefined) cancelOnSignal(signal, this.#ledger, this.facts, call.collective, op);
+    if (signal !== undefined && op.pending)
+      cancelOnSignal(signal, this.#ledger, this.facts, call.collective, op);
   }
 
   /** Throws when the signal of a call has fired before it was made. */

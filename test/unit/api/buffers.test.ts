@@ -1,6 +1,7 @@
 /** Buffers: their law of ranges, what fill writes for every dtype, and when they may be read. */
 
 import { type Communicator, connect, createWorld, type DeviceBuffer } from "twinccl";
+import type { Backend, Completion, QueueingSession, Work } from "twinccl/backend";
 import { sim } from "twinccl/sim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { everyDType, isFloat, widths } from "../../../src/testing/oracle/elements.ts";
@@ -10,6 +11,7 @@ import {
   oracleFormats,
   roundTo,
 } from "../../../src/testing/oracle/rounding.ts";
+import { host } from "../../conformance/host-backend.ts";
 import { hostView } from "../../support/host-view.ts";
 
 let comm: Communicator;
@@ -235,4 +237,38 @@ describe("adopting memory", () => {
     expect(() => comm.adopt(7n, "float32", 4)).toThrow(/needs a multiple of 4/);
     expect(() => comm.adopt(8n, "float32", 1.5)).toThrow(/found length 1.5/);
   });
+});
+
+/** A backend that completes every call while it is submitted. */
+function completingAtOnce(): Backend {
+  const inner = host();
+  return {
+    ...inner,
+    open: async (request) => {
+      const session = await inner.open(request);
+      const submit = (work: Work, completion: Completion): void => {
+        void session.execute(work);
+        completion.settled();
+      };
+      return { ...session, submit } as QueueingSession;
+    },
+  };
+}
+
+test.each(
+  Object.entries({ "in the simulation": sim, "completed while submitted": completingAtOnce }),
+)("contents of a call behind a failed one are read, %s", async (_, backend) => {
+  const world = await createWorld({ backend: backend(), size: 3 });
+  try {
+    const held = await world.run(async (comm) => {
+      const send = comm.alloc("float32", 2).fill(1);
+      const part = comm.rank === 2 ? send.subarray(0, 1) : send;
+      await expect(comm.allReduce({ send: part, op: "sum" })).rejects.toThrow("count");
+      for (let call = 0; call < 3; call++) await comm.allReduce({ send, op: "sum" });
+      return [...(await send.toHost())];
+    });
+    expect(held).toEqual([0, 1, 2].map(() => [27, 27]));
+  } finally {
+    await world.close();
+  }
 });
