@@ -14,10 +14,33 @@ export function textOf(value: unknown): string {
   return `{ ${sorted.map(([name, field]) => `${name}: ${textOf(field)}`).join(", ")} }`;
 }
 
-/** Throws when two values differ. */
+/** Longest text of a value in an error. */
+const longestText = 400;
+
+/** Throws when two values differ. Of long lists and large objects the error has the first difference. */
 export function expectEqual(subject: string, found: unknown, needed: unknown): void {
   const [left, right] = [textOf(found), textOf(needed)];
-  if (left !== right) throw new Error(`${subject}: found ${left}, needs ${right}`);
+  if (left === right) return;
+  const isShort = left.length + right.length <= longestText;
+  const { path, ...values } = isShort ? { path: "", found, needed } : differenceOf(found, needed);
+  const text = (value: unknown): string => textOf(value).slice(0, longestText);
+  throw new Error(`${subject}${path}: found ${text(values.found)}, needs ${text(values.needed)}`);
+}
+
+/** The first place at which two different values differ, and what they have there. */
+function differenceOf(
+  found: unknown,
+  needed: unknown,
+  path = "",
+): { readonly path: string; readonly found: unknown; readonly needed: unknown } {
+  const isList = Array.isArray(found) && Array.isArray(needed) && found.length === needed.length;
+  const isObject = [found, needed].every((each) => !Array.isArray(each) && Object(each) === each);
+  const [left, right] = [found, needed] as Readonly<Record<string, unknown>>[];
+  const names = isList || isObject ? Object.keys(needed as object) : [];
+  const name = names.find((each) => textOf(left?.[each]) !== textOf(right?.[each]));
+  if (name === undefined) return { path, found, needed };
+  const step = isList ? `[${name}]` : `.${name}`;
+  return differenceOf(left?.[name], right?.[name], path + step);
 }
 
 /** Throws when a statement is false. */

@@ -1,6 +1,6 @@
 /** The conformance suite on worlds of one process, and the further duties of such a world. */
 import type { Backend, Capabilities } from "../../api/backend-entry.ts";
-import { createWorld, type World } from "../../api/index.ts";
+import { createWorld, type World, WorldError } from "../../api/index.ts";
 import {
   assertOptions,
   textOf as foundText,
@@ -231,7 +231,8 @@ async function expectHealthy(world: World): Promise<void> {
 
 async function checkFailingRank(world: World): Promise<void> {
   const causeOf = async (work: Promise<unknown>): Promise<Record<string, unknown>> => {
-    const error = (await failureOf("a world with a failed rank", within(20_000, work))) as Error;
+    const error = await failureOf("a world with a failed rank", within(20_000, work));
+    if (!(error instanceof WorldError)) throw error;
     return Object(error.cause);
   };
   const thrown = world.run((comm) => {

@@ -25,7 +25,7 @@ describe("the list of cases", () => {
   const all = namesOf(conformance({ backend: () => sim(), capabilities }));
 
   test("has different names", () => {
-    expect(all).toHaveLength(39);
+    expect(all).toHaveLength(41);
     expect(new Set(all).size).toBe(all.length);
   });
 
@@ -55,7 +55,9 @@ describe("the list of cases", () => {
   test("fails a backend that does not declare the claimed capabilities", async () => {
     const claimed = { ...capabilities, symmetricMemory: false };
     const [first] = conformance({ backend: () => sim(), capabilities: claimed, sizes: [2] });
-    await expect(first!.run()).rejects.toThrow(/symmetricMemory: true.*symmetricMemory: false/);
+    await expect(first!.run()).rejects.toThrow(
+      "capabilities.symmetricMemory: found true, needs false",
+    );
   });
 });
 
@@ -73,6 +75,18 @@ describe("comparison", () => {
     expectEqual("x", Uint8Array.of(1, 2), [1, 2]);
     expect(() => expectEqual("sums", [1], [2])).toThrow("sums: found [1], needs [2]");
     expect(() => expectTrue("the sky is green", false)).toThrow("not so: the sky is green");
+  });
+
+  test("names the first difference of what is long", () => {
+    const ranks = [0, 1].map(() => ({ bits: Array.from({ length: 1000 }, (_, at) => at) }));
+    const found = structuredClone(ranks);
+    found[1]!.bits[17] = 5;
+    expect(() => expectEqual("on 2 ranks", found, ranks)).toThrow(
+      /^on 2 ranks\[1\]\.bits\[17\]: found 5, needs 17$/,
+    );
+    expect(() => expectEqual("rows", found[0]!.bits, ranks[0]!.bits.slice(1))).toThrow(
+      /^rows: found \[0, .{390,400}, needs \[1, .{390,400}$/,
+    );
   });
 
   test("waits for an error, and not for ever", async () => {
