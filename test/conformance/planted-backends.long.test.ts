@@ -4,9 +4,9 @@
  */
 import { bytesOf, type Capabilities, type DeviceBuffer } from "twinccl";
 import { type Backend, type CallSet, memoryOf, type RankCall, type Work } from "twinccl/backend";
-import type { HostMemory } from "twinccl/sim";
+import { HostMemory } from "twinccl/sim";
 import { conformance } from "twinccl/testing";
-import { expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { host } from "./host-backend.ts";
 
 const capabilities = {
@@ -62,6 +62,43 @@ async function failures(
   }
   return names;
 }
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+const memory = HostMemory.prototype;
+const { read, fill, write } = memory;
+
+test.each([
+  {
+    fault: "a read that ignores the offset of a view",
+    plant: () =>
+      vi.spyOn(memory, "read").mockImplementation(function (this: HostMemory, _, into) {
+        return read.call(this, 0, into);
+      }),
+    fails: "fills, writes and reads parts of a buffer",
+  },
+  {
+    fault: "a fill that ignores the offset of a view",
+    plant: () =>
+      vi.spyOn(memory, "fill").mockImplementation(function (this: HostMemory, _, ...of) {
+        return fill.call(this, 0, ...of);
+      }),
+    fails: "fills, writes and reads parts of a buffer",
+  },
+  {
+    fault: "a loss of bytes beyond 4,096",
+    plant: () =>
+      vi.spyOn(memory, "write").mockImplementation(function (this: HostMemory, at, bytes) {
+        return write.call(this, at, bytes.subarray(0, 4096));
+      }),
+    fails: "moves and folds blocks of thousands of elements",
+  },
+])("$fault fails the case that names it", async ({ plant, fails }) => {
+  plant();
+  expect(await failures(host)).toContain(fails);
+});
 
 test("one wrong bit on the last rank fails the cases of exact contents and of copies", async () => {
   const after = ({ calls }: CallSet): void => {

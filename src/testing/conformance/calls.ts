@@ -121,6 +121,19 @@ export const callsByDuty: Readonly<Record<string, (size: number) => ProgramCall[
       { ...data("int64", 7), kind: "reduce", op, scalars, count: 3, root: size - 1 },
     ];
   },
+  "moves and folds blocks of thousands of elements": (size) => {
+    const [count, root] = [1500, size - 1];
+    const bits = { ...data("int32", 1, "bits"), count };
+    return [
+      { ...data("float32", 1), kind: "allReduce", op: "sum", count: 3 * count },
+      { ...data("int8", 1), kind: "reduce", op: "max", count: 6 * count, root },
+      { ...data("float64", 1), kind: "reduceScatter", op: "sum", count },
+      { ...bits, kind: "broadcast", root },
+      { ...bits, kind: "allGather" },
+      { ...bits, kind: "allToAll" },
+      { ...bits, kind: "sendRecv", to: upTo(size).reverse() },
+    ];
+  },
   "sends messages to other ranks and to itself": (size) => [
     { ...data("float32", 1, "bits"), kind: "sendRecv", count: 6, to: upTo(size).reverse() },
     ...upTo(size - 1).map((from): ProgramCall => {

@@ -36,6 +36,8 @@ export interface ConformanceParts {
   sumsInOrder(comm: Communicator): Promise<bigint[]>;
   /** Reads a buffer before and after each of two writes, and awaits the reads last; returns their contents. */
   earlyReads(comm: Communicator): Promise<number[][]>;
+  /** Fills, writes and reads parts of a buffer; returns the contents of all of it, and of a part. */
+  views(comm: Communicator): Promise<number[][]>;
   /** Sums values that round at nearly every hop; returns the elements as bits. */
   roundedSum(comm: Communicator): Promise<number[]>;
   /** Makes calls with an invalid argument each; returns the codes of their errors. */
@@ -148,6 +150,13 @@ async function earlyReads(comm: Communicator): Promise<number[][]> {
   const later = data.toHost();
   data.copyFrom(Int32Array.of(3, 4, 5));
   return [await early, await later, await data.toHost()].map((read) => Array.from(read));
+}
+
+async function views(comm: Communicator): Promise<number[][]> {
+  const data = comm.alloc("float32", 8).fill(0.1);
+  const part = data.subarray(2, 6).fill(2.7);
+  part.subarray(1, 3).copyFrom(Float32Array.of(3, 4.5));
+  return [await data.toHost(), await part.toHost()].map((read) => Array.from(read));
 }
 
 /** Values whose sums round at nearly every hop. */
@@ -287,6 +296,7 @@ export const conformanceParts: ConformanceParts = {
   barrier,
   sumsInOrder,
   earlyReads,
+  views,
   roundedSum: roundedSum,
   wrongArguments,
   countMismatch: countMismatch,

@@ -243,6 +243,13 @@ function orderOf(subject: RanksUnderTest): Cases {
         ];
         expectEqual("contents", await ranks.each("earlyReads"), sameOn(ranks, needed));
       }),
+    "fills, writes and reads parts of a buffer": () =>
+      use(least, async (ranks) => {
+        const part = [2.7, 3, 4.5, 2.7].map(Math.fround);
+        const edge = Math.fround(0.1);
+        const needed = [[edge, edge, ...part, edge, edge], part];
+        expectEqual("contents", await ranks.each("views"), sameOn(ranks, needed));
+      }),
     "gives the same bits in every run": () =>
       use(most, async (ranks) => {
         const [first = [], ...others] = await ranks.each("roundedSum");
