@@ -5,7 +5,7 @@
  * equal measurements give equal numbers. A weak pull towards the starting numbers fixes those that no measurement depends on.
  */
 import type { TimedCall } from "./call.ts";
-import { type CallMode, callUs, modeText } from "./model.ts";
+import { type CallMode, callUs, modeOf, modeText } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
 import type {
   MachineProfile,
@@ -93,7 +93,8 @@ export function residualsOf(
 
 function timedOf(origin: ProfileOrigin, measurements: readonly Measurement[]): Timed[] {
   return measurements.flatMap((measurement): Timed[] => {
-    const call = timedCall(measurement, origin);
+    // No other mode stands in for that of a measurement.
+    const call = timedCall(measurement, origin, modeOf({}, measurement.mode));
     return call === undefined || !(measurement.us > 0) ? [] : [{ measurement, call }];
   });
 }

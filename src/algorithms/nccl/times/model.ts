@@ -4,6 +4,8 @@
  * A time is that of a call in a stream of equal ones, back to back: a throughput. An awaited call takes longer by a term of
  * its own. All numbers come from the profile of a machine.
  */
+import type { InvalidArgumentError } from "../../../api/errors.ts";
+import { invalid, textOf } from "../../../api/option-kinds.ts";
 import type { ChannelCall, ExchangeCall, SymmetricCall, TimedCall } from "./call.ts";
 import { mostChunk } from "./exchange.ts";
 import type { ModelNumbers } from "./numbers.ts";
@@ -22,6 +24,55 @@ export interface CallMode {
   readonly awaited: boolean;
   /** `native` for awaited calls of a loop in C++, without twinccl's own part. */
   readonly program?: "native" | undefined;
+}
+
+/** The values of a way of calling, by field. */
+export const modeValues = {
+  launch: ["eager", "graph"],
+  memory: ["ordinary", "registered", "symmetric"],
+  processes: ["each", "one"],
+  awaited: [true, false],
+} as const;
+
+/**
+ * A way of calling, with the fields of `usual` in place of those that it leaves out.
+ *
+ * @throws InvalidArgumentError with the field of an unknown value.
+ */
+export function modeOf(
+  usual: Partial<CallMode>,
+  asked: Partial<CallMode> | null | undefined,
+): CallMode {
+  const launch = asked?.launch ?? usual.launch;
+  const memory = asked?.memory ?? usual.memory;
+  const processes = asked?.processes ?? usual.processes;
+  const awaited = asked?.awaited ?? usual.awaited;
+  const program = asked?.program ?? usual.program;
+  if (!isValue("launch", launch)) throw modeFault("launch", launch);
+  if (!isValue("memory", memory)) throw modeFault("memory", memory);
+  if (!isValue("processes", processes)) throw modeFault("processes", processes);
+  if (!isValue("awaited", awaited)) throw modeFault("awaited", awaited);
+  if (program !== undefined && program !== "native") {
+    throw invalid("time of a call", "mode.program", textOf(program), "native, or none");
+  }
+  return { launch, memory, processes, awaited, program };
+}
+
+function isValue<Field extends keyof typeof modeValues>(
+  field: Field,
+  value: unknown,
+): value is (typeof modeValues)[Field][number] {
+  return (modeValues[field] as readonly unknown[]).includes(value);
+}
+
+function modeFault(field: keyof typeof modeValues, found: unknown): InvalidArgumentError {
+  const value = found === undefined ? "nothing" : textOf(found);
+  return invalid(
+    "time of a call",
+    `mode.${field}`,
+    value,
+    `one of ${modeValues[field].join(", ")}`,
+  );
 }
 
 /**

@@ -5,7 +5,7 @@ import { namesText } from "../../../api/nearest.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
 import type { TopologyName } from "../hosts.ts";
 import { libraryOf, ncclVersions } from "../rules.ts";
-import { modeText } from "./model.ts";
+import { modeText, modeValues } from "./model.ts";
 import type { MachineProfile } from "./profile.ts";
 import { h200x8Profile } from "./profiles/h200x8.ts";
 
@@ -63,14 +63,6 @@ export function checkedProfile(value: unknown, file: string): MachineProfile {
   checkNumbers(profile["numbers"], h200x8Profile.numbers, file, "numbers");
   return value as MachineProfile;
 }
-
-/** The values of a way of calling, by field. */
-const modeValues = {
-  launch: ["eager", "graph"],
-  memory: ["ordinary", "registered", "symmetric"],
-  processes: ["each", "one"],
-  awaited: [true, false],
-} as const;
 
 function checkMode(value: unknown, file: string): void {
   const mode = fieldsOf(value, file, "mode", Object.keys(modeValues));

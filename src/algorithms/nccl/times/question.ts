@@ -1,19 +1,28 @@
 /** Questions for the time of a call, and their answers by a profile: the time, why it is extrapolated, and NCCL's choice. */
-import { bytesOf, type DType } from "../../../api/dtype.ts";
-import type { ReduceOp } from "../../../api/reduce-op.ts";
+import { bytesOf, type DType, dtypes, isDType } from "../../../api/dtype.ts";
+import type { InvalidArgumentError } from "../../../api/errors.ts";
+import { namesText } from "../../../api/nearest.ts";
+import { invalid, textOf } from "../../../api/option-kinds.ts";
+import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../../api/reduce-op.ts";
 import type { Forced } from "../choice.ts";
 import { topologies } from "../hosts.ts";
 import { ncclPlan } from "../plan.ts";
 import type { NcclCollective } from "../rules.ts";
 import { packBytes, type TimedCall, timedPlan } from "./call.ts";
 import { timedExchange } from "./exchange.ts";
-import { type CallMode, callUs, modeText } from "./model.ts";
+import { type CallMode, callUs, modeOf, modeText } from "./model.ts";
 import type { MachineProfile, MeasuredCalls, MeasuredRange } from "./profile.ts";
 
 /** Calls that are sends and receives in one group; `sendRecv` is one message to the next rank. */
 const exchanges = ["allToAll", "allToAllv", "gather", "scatter", "sendRecv"] as const;
 
 type ExchangeCollective = (typeof exchanges)[number];
+
+/** All collectives with times. */
+export const timedCollectives: readonly TimedQuestion["collective"][] = [
+  ...(["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"] as const),
+  ...exchanges,
+];
 
 /** A call with everything that decides its time but the machine. */
 export interface TimedQuestion {
@@ -47,18 +56,27 @@ type Planned = Pick<MachineProfile, "nccl" | "topology" | "mode">;
 const knownCalls = new Map<string, TimedCall | undefined>();
 const mostKnown = 1024;
 
-/** The facts of a call; `undefined` for one that moves nothing between GPUs. */
-export function timedCall(question: TimedQuestion, planned: Planned): TimedCall | undefined {
+/**
+ * The facts of a call; `undefined` for one that moves nothing between GPUs.
+ *
+ * @throws InvalidArgumentError with the field of a wrong value. UnsupportedError for more ranks than the machine has.
+ */
+export function timedCall(
+  question: TimedQuestion,
+  planned: Planned,
+  mode: CallMode = modeOf(planned.mode, question.mode),
+): TimedCall | undefined {
   const { collective, ranks, count, dtype, op = "sum", root = 0, forced, counts } = question;
-  if (counts !== undefined) return planCall(question, planned);
-  const { nccl, topology, mode } = planned;
+  const isSymmetric = mode.memory === "symmetric";
+  if (counts !== undefined) return planCall(question, planned, isSymmetric);
+  const { nccl, topology } = planned;
   const operator = typeof op === "object" ? "preMul" : op;
-  const memory = (question.mode?.memory ?? mode.memory) === "symmetric" ? "symmetric" : "";
+  const memory = isSymmetric ? "symmetric" : "";
   const choice = forced === undefined ? "" : `${forced.algorithm}/${forced.protocol}`;
   const key = `${nccl}/${topology}/${collective}/${ranks}/${count}/${dtype}/${operator}/${root}/${memory}/${choice}`;
   const known = knownCalls.get(key);
   if (known !== undefined || knownCalls.has(key)) return known;
-  const found = planCall(question, planned);
+  const found = planCall(question, planned, isSymmetric);
   const oldest = knownCalls.size < mostKnown ? undefined : knownCalls.keys().next().value;
   if (oldest !== undefined) knownCalls.delete(oldest);
   knownCalls.set(key, found);
@@ -67,22 +85,64 @@ export function timedCall(question: TimedQuestion, planned: Planned): TimedCall 
 
 function planCall(
   question: TimedQuestion,
-  { nccl: version, topology, mode }: Planned,
+  { nccl: version, topology: name }: Planned,
+  isSymmetric: boolean,
 ): TimedCall | undefined {
+  check(question);
   const { collective, ranks, count, dtype, op = "sum", root = 0, forced } = question;
+  // Throws for more ranks than the machine has.
+  const topology = topologies[name](ranks);
   if (isExchange(collective)) {
+    // Only a message to itself takes time on one rank: collectives are copies there.
+    if (ranks === 1 && collective !== "sendRecv") return undefined;
     return timedExchange(trafficOf(collective, question));
   }
   const rooted = collective === "reduce" || collective === "broadcast";
   const copies = collective === "broadcast" || collective === "allGather";
-  const symmetric = (question.mode?.memory ?? mode.memory) === "symmetric";
   const plan = ncclPlan({
-    ...{ version, topology: topologies[topology](ranks), collective, dtype, count, forced },
+    ...{ version, topology, collective, dtype, count, forced },
     op: copies ? undefined : op,
     root: rooted ? root : undefined,
-    symmetric: symmetric ? { send: 0, recv: 0 } : undefined,
+    symmetric: isSymmetric ? { send: 0, recv: 0 } : undefined,
   });
-  return timedPlan(plan, symmetric);
+  return timedPlan(plan, isSymmetric);
+}
+
+/** Collectives with a root. */
+const withRoot: readonly string[] = ["reduce", "broadcast", "gather", "scatter"];
+
+function check({ collective, ranks, count, dtype, op, root = 0, counts }: TimedQuestion): void {
+  if (!timedCollectives.includes(collective)) {
+    const names = namesText(String(collective), timedCollectives);
+    throw fault("a call", "collective", collective, `one of ${names}`);
+  }
+  const wrong = (field: string, found: unknown, needs: string): InvalidArgumentError =>
+    fault(collective, field, found, needs);
+  const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && Number(value) >= 0;
+  if (!isDType(dtype)) throw wrong("dtype", dtype, `one of ${dtypes.join(", ")}`);
+  if (!isCount(ranks) || ranks === 0) throw wrong("ranks", ranks, "an integer of at least 1");
+  if (!isCount(count)) throw wrong("count", count, "an integer of at least 0");
+  if (op !== undefined && reduceOpFault(op, dtype) !== undefined) {
+    throw wrong("op", op, reduceOpChoices);
+  }
+  if (withRoot.includes(collective) && !(isCount(root) && root < ranks)) {
+    throw wrong("root", root, `a rank of 0..${ranks - 1}`);
+  }
+  if (collective !== "allToAllv") {
+    if (counts !== undefined) throw wrong("counts", counts, "none: they are for allToAllv");
+    return;
+  }
+  const isRow = (row: unknown): boolean =>
+    Array.isArray(row) && row.length === ranks && row.every(isCount);
+  if (!Array.isArray(counts) || counts.length !== ranks || !counts.every(isRow)) {
+    const needs = `${ranks} rows of ${ranks} integers of at least 0`;
+    throw wrong("counts", counts, needs);
+  }
+}
+
+function fault(call: string, field: string, found: unknown, needs: string): InvalidArgumentError {
+  const value = found === undefined ? "nothing" : textOf(found);
+  return invalid(`time of ${call}`, field, value, needs);
 }
 
 function isExchange(collective: string): collective is ExchangeCollective {
@@ -95,7 +155,7 @@ function trafficOf(
   { ranks, count, dtype, root = 0, counts }: TimedQuestion,
 ): readonly (readonly number[])[] {
   const bytes = bytesOf(dtype);
-  if (collective === "allToAllv" && counts !== undefined) {
+  if (counts !== undefined) {
     return counts.map((row) => row.map((each) => each * bytes));
   }
   const moves = (from: number, to: number): boolean => {
@@ -125,12 +185,16 @@ export interface CallTime {
   readonly extrapolated: string | undefined;
 }
 
-/** The time of a call on a machine. */
+/**
+ * The time of a call on a machine.
+ *
+ * @throws InvalidArgumentError with the field of a wrong value. UnsupportedError for more ranks than the machine has.
+ */
 export function timeOf(profile: MachineProfile, question: TimedQuestion): CallTime {
-  const call = timedCall(question, profile);
-  const mode = { ...profile.mode, ...question.mode };
+  const mode = modeOf(profile.mode, question.mode);
+  const call = timedCall(question, profile, mode);
   const us = call === undefined ? 0 : callUs(profile.numbers, call, mode);
-  return { us, extrapolated: extrapolationOf(profile, question, call) };
+  return { us, extrapolated: extrapolationOf(profile, question, call, mode) };
 }
 
 /** The choice of NCCL for a call. */
@@ -161,11 +225,12 @@ export function extrapolationOf(
   profile: MachineProfile,
   question: TimedQuestion,
   call: TimedCall | undefined,
+  how: CallMode = modeOf(profile.mode, question.mode),
 ): string | undefined {
   const { collective, dtype, count } = question;
   const measured = profile.measured[collective];
   if (measured === undefined) return `no ${collective} was measured`;
-  const mode = modeText({ ...profile.mode, ...question.mode });
+  const mode = modeText(how);
   const choice = call && choiceNameOf(call);
   const why = beyond(question, mode, measured.modes[mode]);
   if (why !== undefined) return why;

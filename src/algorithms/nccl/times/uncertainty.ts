@@ -5,7 +5,7 @@
  * squares: every measurement removes its direction from the covariance.
  */
 import { numberAt, pathsOf, pull, withNumbers } from "./fit.ts";
-import { callUs } from "./model.ts";
+import { callUs, modeOf } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
 import type { MachineProfile } from "./profile.ts";
 import { type TimedQuestion, timedCall } from "./question.ts";
@@ -60,9 +60,9 @@ export class Uncertainty {
   /** By number, the relative change of the time for a relative change of the number. */
   #slopes(question: TimedQuestion): Float64Array | undefined {
     const { mode: usual, numbers } = this.#profile;
-    const call = timedCall(question, this.#profile);
+    const mode = modeOf(usual, question.mode);
+    const call = timedCall(question, this.#profile, mode);
     if (call === undefined) return undefined;
-    const mode = { ...usual, ...question.mode };
     const us = callUs(numbers, call, mode);
     return Float64Array.from(
       this.#moved,
