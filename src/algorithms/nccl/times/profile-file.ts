@@ -8,6 +8,7 @@ import { libraryOf, ncclVersions } from "../rules.ts";
 import { modeText, modeValues } from "./model.ts";
 import type { MachineProfile } from "./profile.ts";
 import { h200x8Profile } from "./profiles/h200x8.ts";
+import { timedCollectives } from "./question.ts";
 
 /** The profiles that come with the library, by name. */
 export const machineProfiles: Readonly<Record<string, MachineProfile>> = { h200x8: h200x8Profile };
@@ -51,7 +52,7 @@ export function checkedProfile(value: unknown, file: string): MachineProfile {
   if (!timedTopologies.includes(topology as TopologyName)) {
     throw unknownOf(file, "topology", topology, timedTopologies);
   }
-  if (!/^\d{4}-\d\d-\d\d$/.test(profile["date"] as string)) {
+  if (!isDay(profile["date"] as string)) {
     throw fault(file, "date", textOf(profile["date"]), "a day such as 2026-11-22");
   }
   const { sources } = profile;
@@ -64,6 +65,15 @@ export function checkedProfile(value: unknown, file: string): MachineProfile {
   return value as MachineProfile;
 }
 
+/** True for a day of the calendar, such as 2026-11-22. */
+export function isDay(text: string): boolean {
+  if (!/^\d{4}-\d\d-\d\d$/.test(text)) return false;
+  const [year, month, day] = text.split("-").map(Number) as [number, number, number];
+  const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
+  const days = month === 2 ? (isLeap ? 29 : 28) : [4, 6, 9, 11].includes(month) ? 30 : 31;
+  return month >= 1 && month <= 12 && day >= 1 && day <= days;
+}
+
 function checkMode(value: unknown, file: string): void {
   const mode = fieldsOf(value, file, "mode", Object.keys(modeValues));
   for (const [name, known] of Object.entries<readonly unknown[]>(modeValues)) {
@@ -73,11 +83,14 @@ function checkMode(value: unknown, file: string): void {
 }
 
 function checkMeasured(value: unknown, file: string): void {
-  if (typeof value !== "object" || value === null) {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw fault(file, "measured", textOf(value), "ranges by collective");
   }
   for (const [collective, ranges] of Object.entries(value)) {
     const field = `measured.${collective}`;
+    if (!timedCollectives.some((each) => each === collective)) {
+      throw fault(file, field, "an unknown name", namesText(collective, timedCollectives));
+    }
     const found = fieldsOf(ranges, file, field, ["modes", "choices", "dtypes"]);
     checkKinds(found["modes"], file, `${field}.modes`, knownModes);
     checkKinds(found["choices"], file, `${field}.choices`, knownChoices);
@@ -119,7 +132,7 @@ function checkKinds(value: unknown, file: string, field: string, known: readonly
 
 function checkDTypes(value: unknown, file: string, field: string): void {
   const isKnown = (each: unknown): boolean => dtypes.some((dtype) => dtype === each);
-  if (Array.isArray(value) && value.every(isKnown)) return;
+  if (Array.isArray(value) && value.length > 0 && value.every(isKnown)) return;
   throw fault(file, field, textOf(value), `a list of ${dtypes.join(", ")}`);
 }
 
@@ -131,14 +144,19 @@ function checkRange(value: unknown, file: string, field: string, least: number):
   if (from > to) throw fault(file, field, `${from} to ${to}`, "the least first, then the most");
 }
 
-/** The same fields as `like` has, each a positive number. */
+/** Numbers at these values have no effect; others are between them, and times are finite. */
+const [leastNumber, mostNumber] = [1e-9, 1e9];
+
+/** The same fields as `like` has, each a number between the bounds. */
 function checkNumbers(value: unknown, like: object, file: string, field: string): void {
   const found = fieldsOf(value, file, field, Object.keys(like));
   for (const [name, model] of Object.entries(like)) {
     const [path, number] = [`${field}.${name}`, found[name]];
     if (typeof model === "object") checkNumbers(number, model, file, path);
-    else if (typeof number !== "number" || !(number > 0) || number === Number.POSITIVE_INFINITY) {
-      throw fault(file, path, textOf(number), "a number above 0");
+    else if (typeof number !== "number" || !(number >= leastNumber && number <= mostNumber)) {
+      const isPositive = typeof number === "number" && number > 0;
+      const needs = isPositive ? "a number of 1e-9 to 1e9" : "a number above 0";
+      throw fault(file, path, textOf(number), needs);
     }
   }
 }
