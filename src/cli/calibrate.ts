@@ -1,6 +1,12 @@
 /** `twinccl calibrate`: fits the profile of a machine to measured times of NCCL. */
 import { basename } from "node:path";
-import { choiceOf, type Residual, testedBytes, topologies } from "../algorithms/index.ts";
+import {
+  checkedProfile,
+  choiceOf,
+  type Residual,
+  testedBytes,
+  topologies,
+} from "../algorithms/index.ts";
 import {
   type Calibration,
   calibrate,
@@ -11,7 +17,7 @@ import {
 import { type MeasuredTimes, readResults } from "../bench/calibration/results.ts";
 import { sizeText } from "../bench/index.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { outputFile, readText } from "./files.ts";
+import { outputFile, readText, refuseSameFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 
@@ -47,6 +53,8 @@ async function runCalibrate(args: readonly string[], context: Context): Promise<
   if (names.length === 0) throw new UsageError("name the files of the results");
   const out = parsed.text("out");
   if (out === undefined) throw new UsageError("--out: name the file of the profile");
+  const results = names.map((path) => ({ what: path, path }));
+  refuseSameFile("--out", out, results);
   const write = outputFile("--out", out);
   const times = readResults(
     names.map((name) => ({ name, text: readText(name) })),
@@ -63,6 +71,7 @@ async function runCalibrate(args: readonly string[], context: Context): Promise<
   });
   progress.clear();
   const { profile, residuals, next } = found;
+  checkedProfile(profile, out);
   const document = { profile, residuals: residuals.map(residualRow), next: next.map(nextRow) };
   context.out(parsed.has("json") ? `${JSON.stringify(document, null, 2)}\n` : tables(found, times));
   write?.(`${JSON.stringify(profile, null, 2)}\n`);

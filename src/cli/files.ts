@@ -4,12 +4,13 @@ import {
   existsSync,
   openSync,
   readFileSync,
+  realpathSync,
   rmSync,
   type Stats,
   statSync,
   writeFileSync,
 } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { type TraceSink, UsageError } from "./context.ts";
 
 /** The text of a file, which an option may name. */
@@ -48,6 +49,37 @@ export function outputFile(
     throw new UsageError(`${option} ${path}: is a folder; name a file in it`);
   orRefuse(() => assertWritable(path, found));
   return (text) => orRefuse(() => writeFileSync(path, text));
+}
+
+/** A file that an option, or a word of the command line, names. */
+export interface NamedFile {
+  readonly what: string;
+  readonly path: string | undefined;
+}
+
+/** Refuses an output of an option that would overwrite another file of the command line, also one by another path. */
+export function refuseSameFile(
+  option: string,
+  path: string | undefined,
+  others: readonly NamedFile[],
+): void {
+  for (const { what, path: other } of others) {
+    if (path === undefined || other === undefined || !isSameFile(path, other)) continue;
+    throw new UsageError(`${option} ${path}: is the same file as ${what}; name another one`);
+  }
+}
+
+/** True for paths of one file; pipes and devices take several outputs. */
+function isSameFile(a: string, b: string): boolean {
+  const [one, other] = [a, b].map((path) => statSync(path, { throwIfNoEntry: false }));
+  if (one === undefined && other === undefined) return placeOf(a) === placeOf(b);
+  return one?.isFile() === true && one.dev === other?.dev && one.ino === other.ino;
+}
+
+/** The real path of a file that may not exist yet. */
+function placeOf(path: string): string {
+  const folder = dirname(resolve(path));
+  return join(existsSync(folder) ? realpathSync(folder) : folder, basename(path));
 }
 
 /**

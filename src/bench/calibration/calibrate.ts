@@ -65,11 +65,12 @@ export function calibrate(times: MeasuredTimes, origin: Omit<ProfileOrigin, "mod
   return { profile, residuals, next: nextCalls(uncertainty, measurements, times.gpus.length) };
 }
 
-/** The way of calling of most measurements. */
+/** The way of calling of most measurements, whatever program called. */
 function commonestMode(measurements: readonly Measurement[]): CallMode {
-  const groups = [...grouped(measurements, ({ mode }) => JSON.stringify(mode)).values()];
-  const most = groups.reduce((a, b) => (b.length > a.length ? b : a));
-  return (most[0] as Measurement).mode;
+  const modes = measurements.map(({ mode: { program: _, ...mode } }): CallMode => mode);
+  const groups = [...grouped(modes, (mode) => JSON.stringify(mode)).values()];
+  const [first] = groups.reduce((a, b) => (b.length > a.length ? b : a));
+  return first as CallMode;
 }
 
 function grouped<T>(values: readonly T[], keyOf: (value: T) => string): Map<string, T[]> {

@@ -12,7 +12,7 @@ import { loadProgram, type Watch, withExitReport } from "../program-file.ts";
 import { type JobReport, jobDocument, jobTable, jobTitle } from "./job-table.ts";
 import { jobTimes } from "./job-times.ts";
 import { type Library, libraryIn } from "./library.ts";
-import { decimal, type PredictOptions } from "./options.ts";
+import { decimal, type PredictOptions, refuseSameOutputs } from "./options.ts";
 
 /** Largest world that follows NCCL without an option. */
 const maxDefaultRanks = 8;
@@ -25,6 +25,7 @@ export async function predictJob(
 ): Promise<void> {
   const ranks = parsed.integer("ranks", 8, 1, maxRanks);
   const clock = clockIn(parsed, ranks);
+  refuseSameOutputs(parsed);
   const write = outputFile("--out", parsed.text("out"));
   const draw = outputFile("--svg", parsed.text("svg"));
   const writeTrace = outputFile("--trace", parsed.text("trace"));

@@ -2,6 +2,7 @@
 import { linkBounds } from "../../algorithms/timing.ts";
 import { sweepOptions } from "../args.ts";
 import { UsageError } from "../context.ts";
+import { type NamedFile, refuseSameFile } from "../files.ts";
 import type { OptionTable, Parsed } from "../options.ts";
 
 /** Names of wirings, where no library is followed. */
@@ -88,6 +89,22 @@ const ofCollective = [
   ...["groups", "oversubscription", "dimensions", "overhead-ns", "hop-latency-ns", "credits"],
 ] as (keyof typeof options)[];
 const ofJob = ["contents", "trace"] as const;
+
+/** Refuses outputs that would overwrite each other, the program or the profile. */
+export function refuseSameOutputs(parsed: PredictOptions): void {
+  const outputs = (["out", "svg", "trace"] as const).map((name) => fileOf(parsed, name));
+  const inputs = (["job", "machine"] as const).map((name) => fileOf(parsed, name));
+  outputs.forEach(({ what, path }, i) => {
+    refuseSameFile(what, path, [...outputs.slice(0, i), ...inputs]);
+  });
+}
+
+function fileOf(
+  parsed: PredictOptions,
+  name: "out" | "svg" | "trace" | "job" | "machine",
+): NamedFile {
+  return { what: `--${name}`, path: parsed.text(name) };
+}
 
 /** Refuses options that would have no effect. */
 export function refuseOthers(parsed: PredictOptions): void {

@@ -19,7 +19,7 @@ import { Progress } from "../output.ts";
 import { selectedAlgorithms } from "./compared.ts";
 import { type ChoiceTime, type Library, LibraryCalls, libraryIn } from "./library.ts";
 import { wiringOf } from "./links.ts";
-import { decimal, type PredictOptions } from "./options.ts";
+import { decimal, type PredictOptions, refuseSameOutputs } from "./options.ts";
 import { sizesPicture } from "./sizes-picture.ts";
 import { type PredictedSizes, predictionDocument, predictionTable, type SizeRow } from "./table.ts";
 
@@ -54,6 +54,7 @@ export async function predictSizes(parsed: PredictOptions, context: Context): Pr
     roots: [root],
   });
   const links = linksOf(parsed, ranks, library, calls?.messages);
+  refuseSameOutputs(parsed);
   const write = outputFile("--out", parsed.text("out"));
   const draw = outputFile("--svg", parsed.text("svg"));
   const sweep = { collective: row, dtypes: [dtype], ranks, skew: noSkew };

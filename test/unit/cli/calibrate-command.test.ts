@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { linkSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
@@ -53,6 +53,64 @@ describe("calibrate", () => {
   });
 });
 
+describe("results that are the file of the profile", () => {
+  const linked = join(folder, "linked.json");
+  const hard = join(folder, "hard.json");
+  symlinkSync(results, linked);
+  linkSync(results, hard);
+
+  test.each([
+    results,
+    join(folder, "../", folder.split("/").at(-1) as string, "eight.json"),
+    linked,
+    hard,
+  ])("%s are refused and stay", async (path) => {
+    const before = readFileSync(results, "utf8");
+    const { status, err } = await cli(`calibrate ${results} --out ${path}`);
+    expect(status).toBe(2);
+    expect(err).toContain(`--out ${path}: is the same file as ${results}`);
+    expect(readFileSync(results, "utf8")).toBe(before);
+  });
+});
+
+describe("results of awaited calls in C++ for the most part", () => {
+  test("give a profile that can be read", async () => {
+    const path = join(folder, "awaited.json");
+    const file = new URL("../../../bench/results/gpu-h200x2.json", import.meta.url);
+    const compared = JSON.parse(readFileSync(file, "utf8"));
+    const isPlain = (row: { collective?: string; mode: string }): boolean =>
+      (row.collective ?? "allReduce") === "allReduce" && /^(eager|graph)$/.test(row.mode);
+    compared.results = compared.results.filter(isPlain);
+    const latency = compared.latency.filter(isPlain);
+    compared.latency = Array.from({ length: 40 }, () => latency).flat();
+    writeFileSync(path, JSON.stringify(compared));
+    const { status, err } = await cli(`calibrate ${path} --out ${out}`);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    expect(parseProfile(readFileSync(out, "utf8"), out).mode.awaited).toBe(true);
+  });
+});
+
+describe("times that no machine has", () => {
+  test("make no profile", async () => {
+    const path = join(folder, "fast.json");
+    const fast = structuredClone(document) as {
+      runs: { results: { out_of_place: { time: number; alg_bw: number } }[] }[];
+    };
+    for (const { results: rows } of fast.runs) {
+      for (const { out_of_place: found } of rows) {
+        found.time *= 1e-60;
+        found.alg_bw *= 1e60;
+      }
+    }
+    writeFileSync(path, JSON.stringify(fast));
+    const none = join(folder, "none.json");
+    const { status, err } = await cli(`calibrate ${path} --out ${none}`);
+    expect(status).toBe(2);
+    expect(err).toMatch(/numbers\.\S+: found \S+, needs a number of 1e-9 to 1e\+?9/);
+    expect(() => readFileSync(none)).toThrow();
+  });
+});
+
 describe("bench --calibration", () => {
   test("measures every sweep, and calibrate refuses simulated times", async () => {
     const path = join(folder, "sim.json");
@@ -65,7 +123,8 @@ describe("bench --calibration", () => {
     expect(runs.at(-1)).toMatchObject({ mode: "graph", latency: true, results: [{ size: 1024 }] });
     const refused = await cli(`calibrate ${path} --out ${out}`);
     expect(refused.status).toBe(2);
-    expect(refused.err).toContain(`${path}: nccl: found nothing, needs a text`);
+    expect(refused.err).toContain(`${path}: runs[0].timing: found "simulated`);
+    expect(refused.err).toContain("--backend nccl");
   });
 
   test.each([

@@ -188,6 +188,24 @@ describe("predict --like", () => {
     expect(err).toContain(why);
   });
 
+  test("two outputs are not written into one file", async () => {
+    const path = join(folder, "both.svg");
+    const { status, out, err } = await cli(
+      `predict all-reduce --svg ${path} --out ${folder}/./both.svg -b 8 -e 8`,
+    );
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toContain(`--svg ${path}: is the same file as --out; name another one`);
+  });
+
+  test("the profile of --machine is not overwritten", async () => {
+    const path = join(folder, "kept.json");
+    const text = JSON.stringify(h200x8);
+    writeFileSync(path, text);
+    const { status } = await cli(`predict all-reduce --machine ${path} --out ${path} -b 8 -e 8`);
+    expect(status).toBe(2);
+    expect(readFileSync(path, "utf8")).toBe(text);
+  });
+
   test("a damaged profile is refused by its field", async () => {
     const path = join(folder, "damaged.json");
     writeFileSync(path, JSON.stringify({ ...h200x8, numbers: { ...h200x8.numbers, host: {} } }));
