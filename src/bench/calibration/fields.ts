@@ -28,13 +28,14 @@ export class Fields {
   }
 
   /** The error of a field with a wrong value. */
-  fault(name: string, needs: string): InvalidArgumentError {
+  fault(name: string, needs: string, hint?: string): InvalidArgumentError {
     const value = this.get(name);
     return invalid(
       this.file,
       this.pathOf(name),
       value === undefined ? "nothing" : textOf(value),
       needs,
+      hint,
     );
   }
 
@@ -77,10 +78,15 @@ export class Fields {
     throw this.fault(name, `one of ${words.join(", ")}`);
   }
 
-  whole(name: string, least: number): number {
+  whole(name: string, least: number, most = Number.MAX_SAFE_INTEGER): number {
     const value = this.get(name);
-    if (Number.isSafeInteger(value) && (value as number) >= least) return value as number;
-    throw this.fault(name, `a whole number of at least ${least}`);
+    const isWhole = Number.isSafeInteger(value);
+    if (isWhole && (value as number) >= least && (value as number) <= most) return value as number;
+    const isOpen = most === Number.MAX_SAFE_INTEGER;
+    throw this.fault(
+      name,
+      `a whole number of ${isOpen ? `at least ${least}` : `${least} to ${most}`}`,
+    );
   }
 
   /** A time; JSON has `null` in place of NaN and infinity. */

@@ -6,8 +6,9 @@ import {
   type Measurement,
   testedBytes,
 } from "../../algorithms/index.ts";
+import { isDay } from "../../algorithms/nccl/times/profile-file.ts";
 import { dtypes, InvalidArgumentError, namedReduceOps, UnsupportedError } from "../../api/index.ts";
-import { textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { heaviestRank, skewedTraffic, type TrafficMatrix } from "../traffic.ts";
 import { Fields } from "./fields.ts";
 
@@ -38,7 +39,10 @@ const timed = [
 const compared = [...timed, "allToAllv"] as const;
 
 /** The version with the kernels of the time model. */
-const knownNccl = /^2\.28(\.\d+)?$/;
+const knownNccl = /^2\.28(\.\d{1,2})?$/;
+
+/** GPUs of a machine with known plans. */
+const mostRanks = 8;
 
 /** GPUs with the links and channels of the known plans. */
 const knownGpus = /\bH(100|200)\b(?!.*(PCIe|NVL))/;
@@ -72,9 +76,14 @@ export function readResults(
   for (const { name, text } of files) {
     const document = new Fields(name, parsed(name, text));
     const isComparison = document.get("peers") !== undefined;
+    if (!isComparison) for (const run of runsOf(document)) assertMeasured(run);
     const facts = isComparison ? comparisonFacts(document) : benchFacts(document);
     if (known !== undefined && known.nccl !== facts.nccl) {
       throw document.fault("nccl", `that of ${known.file}, ${known.nccl}`);
+    }
+    const [gpu] = facts.gpus;
+    if (known !== undefined && known.gpus[0] !== gpu) {
+      throw invalid(name, "gpus", textOf(gpu), `those of ${known.file}, ${textOf(known.gpus[0])}`);
     }
     if (known === undefined || known.gpus.length < facts.gpus.length)
       known = { ...facts, file: name };
@@ -146,9 +155,15 @@ class Rows {
 
 function checkedFacts(document: Fields, field: string, facts: Facts): Facts {
   if (!knownNccl.test(facts.nccl)) throw unsupported(document, field, facts.nccl, "NCCL 2.28");
+  const [first] = facts.gpus;
+  if (first === undefined) throw document.fault("gpus", "the name of at least one GPU");
   facts.gpus.forEach((gpu, i) => {
-    if (knownGpus.test(gpu)) return;
-    throw unsupported(document, `gpus[${i}]`, gpu, "H100 or H200 behind NVSwitch");
+    const field = `gpus[${i}]`;
+    if (!knownGpus.test(gpu)) {
+      throw unsupported(document, field, gpu, "H100 or H200 behind NVSwitch");
+    }
+    if (gpu === first) return;
+    throw invalid(document.file, field, textOf(gpu), `that of gpus[0], ${textOf(first)}`);
   });
   return facts;
 }
@@ -193,7 +208,7 @@ function comparisonFacts(document: Fields): Facts {
 
 function dayOf(document: Fields): string {
   const day = document.text("date").slice(0, 10);
-  if (/^\d{4}-\d\d-\d\d$/.test(day)) return day;
+  if (isDay(day)) return day;
   throw document.fault("date", "a day such as 2026-11-22");
 }
 
@@ -202,9 +217,14 @@ function runsOf(document: Fields): readonly Fields[] {
   return document.get("runs") === undefined ? [document] : document.objects("runs");
 }
 
+/** Refuses simulated times: their documents have no version of NCCL and no GPUs either. */
+function assertMeasured(run: Fields): void {
+  if (run.text("timing") === "measured") return;
+  throw run.fault("timing", "measured times", "measure with twinccl bench --backend nccl");
+}
+
 /** Rows of `twinccl bench --json`. */
 function readBench(run: Fields, rows: Rows): void {
-  if (run.text("timing") !== "measured") throw run.fault("timing", "measured times");
   const mode: CallMode = {
     launch: run.word("mode", ["eager", "graph"]),
     memory: run.flag("symmetric") ? "symmetric" : "ordinary",
@@ -215,13 +235,13 @@ function readBench(run: Fields, rows: Rows): void {
     if (row.text("backend") !== "nccl") throw row.fault("backend", "nccl");
     const collective = rows.collective(row, timed);
     if (collective === undefined) continue;
+    const ranks = row.whole("ranks", 1, mostRanks);
     const call = {
-      ...{ collective, mode, source: run.file },
-      ranks: row.whole("ranks", 1),
+      ...{ collective, mode, source: run.file, ranks },
       count: row.whole("count", 0),
       dtype: row.word("type", dtypes),
       op: row.get("redop") === "none" ? undefined : row.word("redop", namedReduceOps),
-      root: Math.max(0, row.whole("root", -1)),
+      root: Math.max(0, row.whole("root", -1, ranks - 1)),
     };
     const bytes = testedBytes(call);
     if (row.whole("size", 0) !== bytes) {
@@ -250,7 +270,8 @@ function timeOfRow(placement: Fields, bytes: number): number {
 
 /** Rows of `npm run bench:gpu`, by the first of these peers that ran; one process for all ranks is a peer of its own. */
 function readComparison(document: Fields, rows: Rows, peers: readonly string[]): void {
-  const ranks = document.whole("ranks", 1);
+  const ranks = document.whole("ranks", 1, mostRanks);
+  const dtype = "float32";
   type Call = Pick<Measurement, "collective" | "count" | "counts">;
   const add = (row: Fields, call: Call, awaited: boolean): void => {
     const issue = row.word("mode", ["eager", "graph", "symmetric", "symmetric+graph"]);
@@ -265,8 +286,12 @@ function readComparison(document: Fields, rows: Rows, peers: readonly string[]):
         ...{ processes, awaited },
         ...(awaited && name.startsWith("native") && { program: "native" as const }),
       };
-      const us = found.object(name).positive("median_us");
-      rows.add({ ...call, ranks, dtype: "float32", mode, us, source: document.file });
+      const peer = found.object(name);
+      const us = peer.positive("median_us");
+      if (![true, undefined].includes(peer.get("right") as boolean | undefined)) {
+        throw peer.fault("right", "true: wrong results have no time");
+      }
+      rows.add({ ...call, ranks, dtype, mode, us, source: document.file });
     }
   };
   for (const row of document.objects("results")) {
@@ -274,10 +299,18 @@ function readComparison(document: Fields, rows: Rows, peers: readonly string[]):
     if (collective === undefined) continue;
     const count = row.whole("count", 0);
     const counts = collective === "allToAllv" ? comparedTraffic(row, count, ranks) : undefined;
+    // The count of an all-to-allv is that of the heaviest rank, which may receive more than it sends.
+    const bytes =
+      counts === undefined ? testedBytes({ collective, ranks, count, dtype }) : 4 * count;
+    if (row.whole("bytes", 0) !== bytes) {
+      throw row.fault("bytes", `${bytes}, which ${count} elements of ${ranks} ranks are`);
+    }
     add(row, { collective, count, counts }, false);
   }
   for (const row of document.objects("latency")) {
-    add(row, { collective: "allReduce", count: row.whole("bytes", 4) / 4 }, true);
+    const bytes = row.whole("bytes", 4);
+    if (bytes % 4 !== 0) throw row.fault("bytes", "whole elements of 4 bytes");
+    add(row, { collective: "allReduce", count: bytes / 4 }, true);
   }
 }
 

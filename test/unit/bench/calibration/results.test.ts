@@ -116,8 +116,14 @@ describe("a fault of results", () => {
     ["runs[0].timing", "simulated, in process", "ERR_COMM_ARG", 'found "simulated, in process"'],
     ["runs[0].mode", "fast", "ERR_COMM_ARG", 'found "fast"'],
     ["runs[0].symmetric", undefined, "ERR_COMM_ARG", "found nothing"],
+    ["nccl", "2.28.999", "ERR_COMM_UNSUPPORTED", 'found "2.28.999"'],
+    ["gpus", [], "ERR_COMM_ARG", "found an array, needs the name of at least one GPU"],
+    ["gpus[3]", "NVIDIA H100", "ERR_COMM_ARG", 'found "NVIDIA H100", needs that of gpus[0]'],
     [`${row}.backend`, "sim", "ERR_COMM_ARG", 'found "sim"'],
     [`${row}.ranks`, -8, "ERR_COMM_ARG", "found -8"],
+    [`${row}.ranks`, 9, "ERR_COMM_ARG", "found 9, needs a whole number of 1 to 8"],
+    [`${row}.ranks`, 3000, "ERR_COMM_ARG", "found 3000, needs a whole number of 1 to 8"],
+    [`${row}.root`, 99, "ERR_COMM_ARG", "found 99, needs a whole number of -1 to 7"],
     [`${row}.type`, "float31", "ERR_COMM_ARG", 'found "float31"'],
     [`${row}.size`, 100, "ERR_COMM_ARG", "found 100, needs 128"],
     [`${row}.algorithm`, "ring", "ERR_COMM_ARG", 'found "ring"'],
@@ -146,6 +152,44 @@ describe("a fault of results", () => {
     expect(message).toMatch(
       /r1\.json: allReduce of 8 ranks and \d+ bytes: found .* µs of r0\.json/,
     );
+  });
+
+  test("GPUs of two machines are refused", () => {
+    const other = { ...document, gpus: Array.from({ length: 8 }, () => "NVIDIA H100 80GB HBM3") };
+    const error = errorOf(() => read(document, other));
+    expect(error.field).toBe("gpus");
+    expect(error.message).toContain(
+      'r1.json: gpus: found "NVIDIA H100 80GB HBM3", needs those of r0.json, "NVIDIA H200"',
+    );
+  });
+
+  const comparison = () =>
+    JSON.parse(
+      readFileSync(new URL("../../../../bench/results/gpu-h200x2.json", import.meta.url), "utf8"),
+    );
+
+  test("a wrong result of a comparison is refused", () => {
+    const compared = comparison();
+    compared.results[0].peers.native.right = false;
+    const error = errorOf(() => read(compared));
+    expect(error.field).toBe("results[0].peers.native.right");
+    expect(error.message).toContain("found false, needs true");
+  });
+
+  test("a size of a comparison that does not fit its count is refused", () => {
+    const compared = comparison();
+    compared.results[0].bytes = 12;
+    const error = errorOf(() => read(compared));
+    expect(error.field).toBe("results[0].bytes");
+    expect(error.message).toContain("found 12, needs 8");
+  });
+
+  test("a part of an element, and too many ranks of a comparison are refused", () => {
+    const compared = comparison();
+    compared.latency[0].bytes = 6;
+    expect(errorOf(() => read(compared)).field).toBe("latency[0].bytes");
+    const many = { ...comparison(), ranks: 9 };
+    expect(errorOf(() => read(many)).field).toBe("ranks");
   });
 
   test("two versions of NCCL are refused", () => {
