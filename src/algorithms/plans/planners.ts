@@ -79,7 +79,7 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
   const pin = resolvePin(options.plan);
   const { rings, variables, ...settings } = pin;
   const topology = pinned(machineOf(options.topology ?? unnamed.topology), rings);
-  const library = followed(like ?? unnamed.library);
+  const library = libraryIn(options);
   const forced = variables && ncclEnvironment(variables).forced;
   const nccl = sharedNcclPlanner(options, library, () => {
     return new NcclPlanner({ library, topology, settings, forced });
@@ -117,7 +117,14 @@ const unmeasured = {
 
 /** The profile of the machine that the options name; `undefined` where it was not measured. Throws for another machine's. */
 export function measuredProfile(options: PlanOptions): MachineProfile | undefined {
-  return profileOf(options, followed(options.like ?? unnamed.library));
+  return profileOf(options, libraryIn(options));
+}
+
+/** The library that plans follow: the named one; else the version of the profile, of those with its time model. */
+function libraryIn({ like, machine }: PlanOptions): Library {
+  if (like !== undefined || machine === undefined) return followed(like ?? unnamed.library);
+  const { nccl } = checkedProfile(machine, "machine");
+  return followed(nccl.startsWith("2.28.") ? `nccl-${nccl}` : unnamed.library);
 }
 
 function profileOf(
@@ -135,6 +142,7 @@ function profileOf(
         field,
         textOf(found[field]),
         `that of the plans, ${textOf(followed[field])}`,
+        field === "nccl" ? `like nccl-${machine.nccl} fits` : undefined,
       );
     }
     return machine;

@@ -58,6 +58,18 @@ describe("sim:machine=FILE", () => {
     expect(outputs.map(({ out }) => /true/.test(out))).toEqual([true, false]);
   });
 
+  test("takes the version of the file where none is named, and names it where another one is", async () => {
+    const older = written("older.json", "nccl", "2.28.3");
+    const { status, out, err } = await explained(`sim:machine=${older}`);
+    expect({ status, err }).toEqual({ status: 0, err: "" });
+    expect(out).toContain("NCCL 2.28.3");
+    const { err: why } = await explained(`sim:machine=${older},like=nccl-2.28`);
+    expect(why).toContain('nccl: found "2.28.3", needs that of the plans, "2.28.9"');
+    expect(why).toContain("hint: like nccl-2.28.3 fits");
+    const like = `sim:machine=${older},like=nccl-2.28.3`;
+    expect((await explained(like)).status).toBe(0);
+  });
+
   const faults: [string, unknown, string][] = [
     ["numbers.ring.LL.hopUs", undefined, "found nothing, needs a value"],
     ["numbers.symmetric.low", undefined, "found nothing, needs a value"],
