@@ -94,6 +94,9 @@ test("a picture without messages has labels, marks and a legend; one with messag
   expect(picture.match(/class="mark"/g)).toHaveLength(2);
   expect(picture.match(/>(forward 1|backward 1|allReduce[^<]*)<\/text>/g)).toHaveLength(6);
   expect(picture.match(/y="30">(calls|forward|backward)</g)).toHaveLength(3);
+  const unfit = "a\u0001b\u001b[0m\u0000\ufffe\ud800c\td";
+  const replaced = (await traced(new Trace({ messages: false }), program)).toSvg(unfit);
+  expect(replaced).toContain("<title>a\ufffdb\ufffd[0m\ufffd\ufffd\ufffdc\td</title>");
   const messages = (await traced(new Trace(), program)).toSvg();
   expect(messages).not.toMatch(/class="(mark|inside)"/);
 });
