@@ -17,7 +17,8 @@ export class Progress {
   show(text: string): void {
     if (!this.#context.terminal) return;
     // A line that the terminal wraps could not be erased.
-    const most = Math.max(0, (this.#context.columns?.() ?? Number.POSITIVE_INFINITY) - 1);
+    // Some terminals have 0 columns: their width is unknown.
+    const most = (this.#context.columns?.() || Number.POSITIVE_INFINITY) - 1;
     this.#erase(escaped(text).slice(0, most));
     this.#shown = true;
   }

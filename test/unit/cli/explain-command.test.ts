@@ -193,6 +193,11 @@ test("a document names its call", async () => {
   expect(await ofCall("broadcast --root 2")).toMatchObject({ collective: "broadcast", root: 2 });
 });
 
+test("progress is whole on a terminal of unknown width", async () => {
+  const { err } = await cli("explain all-reduce -n 9", { terminal: true, columns: () => 0 });
+  expect(err.startsWith("\r\x1b[Kexplaining allReduce")).toBe(true);
+});
+
 test("progress stays within a line of the terminal", async () => {
   const { err } = await cli("explain all-reduce -n 9", { terminal: true, columns: () => 20 });
   expect(err).toBe("\r\x1b[Kexplaining allReduc\r\x1b[K");
