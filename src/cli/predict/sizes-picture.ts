@@ -7,7 +7,7 @@ import { largest } from "../../api/largest.ts";
 import { svgNumber, svgText } from "../../backends/sim/svg.ts";
 import { sizeText } from "../../bench/index.ts";
 import { fastestOf, type PredictedSizes } from "./table.ts";
-import { sizeLabel, timeLabel } from "./units.ts";
+import { exactLabel, timeLabel } from "./units.ts";
 
 /** The drawing, and the plot in it; the legend is right of the plot. */
 const width = 960;
@@ -211,7 +211,7 @@ function switchLines(switches: readonly Switch[], { x }: Places): string[] {
   const ends: number[] = [];
   return switches.map(({ bytes, to }) => {
     const at = x(bytes);
-    const label = `${to} from ${sizeLabel(bytes)}`;
+    const label = `${to} from ${exactLabel(bytes)}`;
     const half = label.length * 3;
     const middle = Math.min(Math.max(at, plot.left + half), width - 8 - half);
     const free = ends.findIndex((end) => end + 8 < middle - half);

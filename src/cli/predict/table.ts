@@ -4,7 +4,7 @@ import { linkText } from "../../algorithms/plans/index.ts";
 import { sizeText } from "../../bench/index.ts";
 import type { UserRow } from "./compared.ts";
 import { type ChoiceTime, type Library, unmeasuredText } from "./library.ts";
-import { sizeLabel } from "./units.ts";
+import { exactLabel } from "./units.ts";
 
 /** The predictions of one size. */
 export interface SizeRow {
@@ -180,7 +180,7 @@ function noteLines({ rows, switches }: PredictedSizes): string[] {
   const isTooLarge = rows.some(({ found }) => found.includes(undefined));
   return [
     ...switches.map(
-      ({ bytes, from, to }) => `# from ${sizeLabel(bytes)} on ${to.name} in place of ${from.name}`,
+      ({ bytes, from, to }) => `# from ${exactLabel(bytes)} on ${to.name} in place of ${from.name}`,
     ),
     ...(isTooLarge
       ? ["# -: a program too large to be timed; take a size that the ranks divide, or fewer ranks"]

@@ -112,8 +112,8 @@ describe("predict", () => {
     ["all-reduce --topology fat-tree --oversubscription 0.5", "--oversubscription: found"],
     ["all-reduce --latency-ns fast", "--latency-ns: found"],
     ["all-reduce --credits 0", "--credits: found"],
-    ["all-reduce -b 1 -e 3", "sizes: max: found 3, needs bytes of at least 4"],
-    ["all-gather -b 1 -e 31", "sizes: max: found 31, needs bytes of at least 32"],
+    ["all-reduce -b 1 -e 3", "--maxbytes: found 3, needs bytes of at least 4"],
+    ["all-gather -b 1 -e 31", "--maxbytes: found 31, needs bytes of at least 32"],
   ])("refuses %s", async (line, why) => {
     const { status, out, err } = await cli(`predict ${line}`);
     expect({ status, out }).toEqual({ status: 2, out: "" });

@@ -120,6 +120,16 @@ describe("predict --like", () => {
     expect(out).toMatch(/Ring Simple x4 +~\d/);
   });
 
+  test("a switch near a row's size is named by its exact bytes, in the table and the picture", async () => {
+    const path = join(folder, "near.svg");
+    const { out } = await cli(
+      `predict all-reduce --nccl symmetric -b 16K -e 64K -f 2 --svg ${path}`,
+    );
+    expect(out).toMatch(/ 16 KiB +Symmetric LL /);
+    expect(out).toContain("# from 16388 B on Symmetric LD in place of Symmetric LL");
+    expect(readFileSync(path, "utf8")).toContain("Symmetric LD from 16388 B");
+  });
+
   test("a size beyond the measured ones is marked", async () => {
     const { out } = await cli("predict broadcast --topology h200x8 -b 2G -e 2G --algorithm chain");
     expect(out).toMatch(/^# ~ extrapolated: .*measured with 8 to 536870912 bytes$/m);
@@ -175,6 +185,7 @@ describe("predict --like", () => {
     ["--like nccl-1.0", '--like: found "nccl-1.0"'],
     ["--like nccl-2.28 --topology fat-tree", '--topology: found "fat-tree", needs a machine'],
     ["--like nccl-2.28 --ranks 9", "topology h200x8: found 9 ranks, has 8 GPUs"],
+    ["--like nccl-2.28 -b 1 -e 2", "--maxbytes: found 2, needs bytes of at least 4"],
     ["--topology dgx", '--topology: found "dgx"'],
     ["--machine nowhere.json", "there is no file nowhere.json"],
     ["--like nccl-2.28 --mode async", '--mode: found "async"'],
