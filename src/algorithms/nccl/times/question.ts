@@ -35,7 +35,7 @@ export interface TimedQuestion {
   readonly op?: ReduceOp | undefined;
   /** 0 when left out. */
   readonly root?: number | undefined;
-  /** For an all-to-allv: row i holds the elements that rank i sends to each rank. */
+  /** For an all-to-allv alone, which needs them: row i holds the elements that rank i sends to each rank. */
   readonly counts?: readonly (readonly number[])[] | undefined;
   readonly forced?: Forced | undefined;
   /** As in the profile where a field is left out. */
