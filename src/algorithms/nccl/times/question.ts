@@ -35,7 +35,7 @@ export interface TimedQuestion {
   readonly op?: ReduceOp | undefined;
   /** 0 when left out. */
   readonly root?: number | undefined;
-  /** For an all-to-allv alone, which needs them: row i holds the elements that rank i sends to each rank. */
+  /** For an all-to-allv alone: row i holds the elements that rank i sends to each rank, each `count` when left out. */
   readonly counts?: readonly (readonly number[])[] | undefined;
   readonly forced?: Forced | undefined;
   /** As in the profile where a field is left out. */
@@ -128,9 +128,9 @@ function check({ collective, ranks, count, dtype, op, root = 0, counts }: TimedQ
   if (withRoot.includes(collective) && !(isCount(root) && root < ranks)) {
     throw wrong("root", root, `a rank of 0..${ranks - 1}`);
   }
+  if (counts === undefined) return;
   if (collective !== "allToAllv") {
-    if (counts !== undefined) throw wrong("counts", counts, "none: they are for allToAllv");
-    return;
+    throw wrong("counts", counts, "none: they are for allToAllv");
   }
   const isRow = (row: unknown): boolean =>
     Array.isArray(row) && row.length === ranks && row.every(isCount);
