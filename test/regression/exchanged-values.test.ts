@@ -13,7 +13,7 @@ const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
 describe("the address of a rank", () => {
   const key = Buffer.alloc(32).toString("base64");
   const address = (fields: object) =>
-    JSON.stringify({ kind: "address", host: "127.0.0.1", port: 4711, key, ...fields });
+    JSON.stringify({ kind: "address", host: "127.0.0.1", port: 4711, key, tls: false, ...fields });
 
   /** The error of rank 0 where rank 1 gives that value. */
   async function refusal(value: Uint8Array): Promise<CommError> {
@@ -40,6 +40,7 @@ describe("the address of a rank", () => {
     ["a port beyond the last one", utf8(address({ port: 65_536 })), "port"],
     ["a short key", utf8(address({ key: "AAAA" })), "key"],
     ["no key", utf8(address({ key: undefined })), "key"],
+    ["no word on TLS", utf8(address({ tls: undefined })), "tls"],
   ])("that is %s is refused by name", async (_, value, field) => {
     expect(await refusal(value)).toMatchObject({
       code: "ERR_COMM_BACKEND",

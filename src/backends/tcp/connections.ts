@@ -7,7 +7,7 @@
 import { timingSafeEqual } from "node:crypto";
 import type { OnReadOpts, Socket } from "node:net";
 import { tune } from "../../job/connection.ts";
-import { bytes, line, type MessageOf, whole } from "../../job/frames.ts";
+import { bytes, flag, line, type MessageOf, whole } from "../../job/frames.ts";
 import type { Block, Blocks } from "./blocks.ts";
 import { type Header, headerBytes, kind, type Message, readHeader, writeHeader } from "./wire.ts";
 
@@ -18,9 +18,9 @@ export function wasDropped(error: NodeJS.ErrnoException | undefined): boolean {
 
 export const keyBytes = 32;
 
-/** The address at which a rank listens, and the key that a connection to it must have; for the other ranks. */
+/** The address at which a rank listens, the key that a connection to it must have, and whether it needs TLS; for the other ranks. */
 export const addresses = {
-  address: { host: line(253), port: whole(1, 65_535), key: bytes(keyBytes, keyBytes) },
+  address: { host: line(253), port: whole(1, 65_535), key: bytes(keyBytes, keyBytes), tls: flag },
 };
 
 export type ListenerAddress = MessageOf<typeof addresses>;

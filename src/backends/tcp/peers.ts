@@ -14,7 +14,8 @@ import {
   type Socket,
 } from "node:net";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
-import { BackendUnavailableError } from "../../api/index.ts";
+import { ranksText } from "../../api/error-text.ts";
+import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
 import { keyIdentity, tlsSettings, tune } from "../../job/connection.ts";
 import { decode, encode, type FrameError } from "../../job/frames.ts";
 import type { Membership } from "../../job/rendezvous.ts";
@@ -112,9 +113,12 @@ export class Peers {
     const peers = new Peers(membership.rank, settings, blocks);
     try {
       const port = await listen(peers.#server, settings.host);
-      const own = { kind: "address", host: settings.host, port, key: peers.#key } as const;
+      const { host, tls } = settings;
+      const own = { kind: "address", host, port, key: peers.#key, tls } as const;
       const all = await membership.exchange("tcp addresses", encode(addresses, own), wait);
-      peers.#addresses = all.map((value, from) => addressOf(value, from, membership));
+      const found = all.map((value, from) => addressOf(value, from, membership));
+      refuseMixedTls(found, membership);
+      peers.#addresses = found;
       return peers;
     } catch (error) {
       peers.destroy();
@@ -310,6 +314,21 @@ function addressOf(value: Uint8Array, from: number, membership: Membership): Lis
       { rank, size, comm: jobId, ranks: [from], field, cause },
     );
   }
+}
+
+/** Ranks with TLS and ranks without it reach each other on no connection. */
+function refuseMixedTls(all: readonly ListenerAddress[], { rank, size, jobId }: Membership): void {
+  const ranksWith = (tls: boolean): number[] =>
+    all.flatMap((each, from) => (each.tls === tls ? [from] : []));
+  const [encrypted, plain] = [ranksWith(true), ranksWith(false)];
+  if (encrypted.length === 0 || plain.length === 0) return;
+  throw new InvalidArgumentError(
+    {
+      headline: `connect: tls: found true on ${ranksText(encrypted)}, but false on ${ranksText(plain)}`,
+      hint: "pass the same tcp({ tls }) on every rank",
+    },
+    { rank, size, comm: jobId, field: "tls" },
+  );
 }
 
 /** The other end of a connection: the same for a connection and for TLS over it. */

@@ -20,7 +20,8 @@ interface Opened {
   readonly key: Buffer;
 }
 
-async function open(size: number, tls = false): Promise<Opened> {
+/** The memberships of the ranks of a job, and the values that they have exchanged. */
+function membersOf(size: number) {
   const values: Uint8Array[] = [];
   let complete = (): void => undefined;
   const all = new Promise<void>((resolve) => {
@@ -28,7 +29,7 @@ async function open(size: number, tls = false): Promise<Opened> {
   });
   const memberOf = (rank: number) =>
     ({
-      rank,
+      ...{ rank, size, jobId: "job" },
       exchange: async (_: string, value: Uint8Array) => {
         values[rank] = value;
         if (Object.keys(values).length === size) complete();
@@ -36,12 +37,17 @@ async function open(size: number, tls = false): Promise<Opened> {
         return values;
       },
     }) as unknown as Membership;
+  return { members: Array.from({ length: size }, (_, rank) => memberOf(rank)), values };
+}
+
+function openPeers(member: Membership, tls: boolean): Promise<Peers> {
   const wait = { timeoutMs: 10_000, signal: new AbortController().signal };
-  const settings = { host: "127.0.0.1", tls };
-  const opening = Array.from({ length: size }, (_, rank) =>
-    Peers.open(memberOf(rank), settings, new Blocks(), wait),
-  );
-  const peers = await Promise.all(opening);
+  return Peers.open(member, { host: "127.0.0.1", tls }, new Blocks(), wait);
+}
+
+async function open(size: number, tls = false): Promise<Opened> {
+  const { members, values } = membersOf(size);
+  const peers = await Promise.all(members.map((member) => openPeers(member, tls)));
   closeAfter(async () => {
     for (const each of peers) each.destroy();
   });
@@ -233,6 +239,21 @@ describe("a stranger is dropped, and the job is unharmed", () => {
     expect(error).toMatchObject({ code: expect.stringMatching(/^ERR_SSL_/) });
     await expectUnharmed(opened);
   });
+});
+
+test("ranks with TLS and ranks without it are refused on every rank", async () => {
+  const { members } = membersOf(3);
+  const opening = members.map((member, rank) => openPeers(member, rank !== 1));
+  const outcomes = await Promise.allSettled(opening);
+  for (const [rank, outcome] of outcomes.entries()) {
+    if (outcome.status === "fulfilled") outcome.value.destroy();
+    expect(outcome).toMatchObject({
+      reason: {
+        ...{ code: "ERR_COMM_ARG", rank, size: 3, field: "tls" },
+        message: expect.stringContaining("tls: found true on ranks 0, 2, but false on rank 1"),
+      },
+    });
+  }
 });
 
 test("the end of a proved connection is reported with its rank", async () => {
