@@ -151,8 +151,17 @@ export function faultOf({ code, message }: NodeJS.ErrnoException): string {
   if (code === "ECONNRESET" || code === "EPIPE") return "the connection was reset";
   if (code === "ETIMEDOUT") return "the machine at its other end does not answer (ETIMEDOUT)";
   if (code?.startsWith("ERR_SSL_")) return `sent what is not authentic (${code})`;
+  if (isOutOfFiles(code)) return `this process can open no more files (${code})`;
   return code ?? message;
 }
+
+/** True for a fault of this process or its machine, not of the other end: a connection needs a file descriptor. */
+export function isOutOfFiles(code: string | undefined): code is string {
+  return code === "EMFILE" || code === "ENFILE";
+}
+
+export const outOfFilesHint =
+  "raise the limit of open files of this process (ulimit -n), or close what it holds open";
 
 /** Longest time for the speaking connection to report its own end, which has more details. */
 const ownEndMs = 1_000;

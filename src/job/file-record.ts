@@ -17,6 +17,7 @@ import {
 } from "node:fs";
 import { hostname, uptime } from "node:os";
 import { join } from "node:path";
+import { isOutOfFiles, outOfFilesHint } from "./connection.ts";
 
 /** The address and the secret of a job's store. */
 export interface FileRecord {
@@ -47,8 +48,8 @@ export type FileState =
   | { readonly kind: "record"; readonly record: FileRecord }
   /** Not complete yet. */
   | { readonly kind: "unfinished"; readonly isOld: boolean }
-  /** Something that must not be used; why. */
-  | { readonly kind: "refused"; readonly reason: string };
+  /** Something that must not be used; why, and the next step where the file is not at fault. */
+  | { readonly kind: "refused"; readonly reason: string; readonly hint?: string | undefined };
 
 /** The file itself: of a folder, one in it that is named after the job. */
 export function filePath(path: string, jobId: string): string {
@@ -92,7 +93,7 @@ export function readRecord(path: string): FileState {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === "ENOENT") return { kind: "absent" };
     const reason = code === "ELOOP" ? "is a symbolic link" : `cannot be opened: ${message}`;
-    return { kind: "refused", reason };
+    return { kind: "refused", reason, hint: isOutOfFiles(code) ? outOfFilesHint : undefined };
   }
   try {
     const stat = fstatSync(file);

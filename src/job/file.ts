@@ -127,7 +127,7 @@ async function findStore(
     if (signal?.aborted === true) throw signalError("join", context, signal);
     const found = readRecord(path);
     if (found.kind === "refused")
-      throw storeError(`the file ${found.reason}`, refusedHint, context);
+      throw storeError(`the file ${found.reason}`, found.hint ?? refusedHint, context);
     if (found.kind === "unfinished") problem = "the file is not complete";
     if (found.kind === "record") {
       problem = recordFault(found.record, jobId) ?? "";
@@ -135,6 +135,7 @@ async function findStore(
         // Once: the file may name another store by then.
         const outcome = await tryConnect(found.record, Math.min(leftMs(end), attemptMs), signal);
         if (outcome instanceof RendezvousSession) return outcome;
+        if (outcome.hint !== undefined) throw storeError(outcome.reason, outcome.hint, context);
         problem = outcome.reason;
       }
     }
@@ -162,7 +163,7 @@ async function claim(
     if (signal?.aborted === true) throw signalError("join", context, signal);
     const found = readRecord(path);
     if (found.kind === "refused")
-      throw storeError(`the file ${found.reason}`, refusedHint, context);
+      throw storeError(`the file ${found.reason}`, found.hint ?? refusedHint, context);
     if (found.kind === "record") refuseIfInUse(found.record, context);
     const isStale = found.kind === "record" || (found.kind === "unfinished" && found.isOld);
     if (isStale && tryWrite(path, () => removeRecord(path, (at) => isSame(at, found)))) continue;

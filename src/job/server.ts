@@ -6,9 +6,11 @@ import { addressText, isOwnName, numericAddress, requireSecret } from "./checks.
 import {
   FramedSocket,
   faultOf,
+  isOutOfFiles,
   keyIdentity,
   keyOf,
   linkLiveness,
+  outOfFilesHint,
   tlsSettings,
   tune,
 } from "./connection.ts";
@@ -222,10 +224,12 @@ function cannotListen(address: string, error: unknown): unknown {
     ETIMEDOUT: "no name server knew that name in time",
     EACCES: "this user may not use that port",
   };
+  const otherPlace =
+    "choose another address or port, the same on every rank: TWINCCL_ADDRESS, TWINCCL_PORT";
   return new RendezvousError(
     {
-      headline: `rendezvous at ${address}: cannot listen: ${why[code] ?? code}`,
-      hint: "choose another address or port, the same on every rank: TWINCCL_ADDRESS, TWINCCL_PORT",
+      headline: `rendezvous at ${address}: cannot listen: ${why[code] ?? faultOf(error as NodeJS.ErrnoException)}`,
+      hint: isOutOfFiles(code) ? outOfFilesHint : otherPlace,
     },
     { address, cause: error },
   );

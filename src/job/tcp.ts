@@ -21,9 +21,11 @@ import { joinStore, RendezvousSession, type StoreConnection } from "./client.ts"
 import {
   FramedSocket,
   faultOf,
+  isOutOfFiles,
   keyIdentity,
   keyOf,
   linkLiveness,
+  outOfFilesHint,
   tlsSettings,
   tune,
 } from "./connection.ts";
@@ -131,6 +133,8 @@ interface Target {
 interface ConnectFault {
   readonly reason: string;
   readonly final: boolean;
+  /** The next step, where this process is at fault. */
+  readonly hint?: string | undefined;
 }
 
 /** The outcome of an attempt. */
@@ -155,7 +159,7 @@ export async function connectSession(
     const outcome = await tryConnect(target, Math.min(leftMs, limits.handshakeMs), signal);
     if (outcome instanceof RendezvousSession) return outcome;
     if (isCancelled(signal)) throw signalError("join", context, signal);
-    if (outcome.final) throw storeError(outcome.reason, finalHint, context);
+    if (outcome.final) throw storeError(outcome.reason, outcome.hint ?? finalHint, context);
     if (performance.now() + pauseMs >= end) {
       const what = `no store was reached within ${deadlineMs} ms: ${outcome.reason}`;
       throw storeError(
@@ -231,7 +235,7 @@ function attempt(
       (socket) => {
         secured = secure(socket, target.secret, settle, then);
       },
-      retry,
+      settle,
     );
     // It may have fired between two attempts.
     if (isCancelled(signal)) giveUp();
@@ -321,7 +325,7 @@ function greet(socket: TLSSocket, token: Uint8Array, settle: Settle): void {
 function connectFirst(
   { host, port, secret }: Target,
   connected: (socket: Socket) => void,
-  failed: (reason: string) => void,
+  failed: (fault: ConnectFault) => void,
 ): () => void {
   const open = new Set<Socket>();
   const stop = (): void => {
@@ -333,7 +337,10 @@ function connectFirst(
     const socket = createConnection({ host, port });
     open.add(socket);
     socket.once("error", (error: NodeJS.ErrnoException) => {
-      if (open.delete(socket) && open.size === 0) failed(faultOf(error));
+      if (!open.delete(socket)) return;
+      const reason = faultOf(error);
+      if (isOutOfFiles(error.code)) failed({ reason, final: true, hint: outOfFilesHint });
+      else if (open.size === 0) failed({ reason, final: false });
     });
     socket.once("connect", () => {
       if (!open.delete(socket)) return;
@@ -343,7 +350,8 @@ function connectFirst(
       if (secret !== "" || isLoopback(remoteAddress)) connected(socket);
       else {
         socket.destroy();
-        failed(`without a secret only a loopback address is allowed, and ${remoteAddress} is none`);
+        const reason = `without a secret only a loopback address is allowed, and ${remoteAddress} is none`;
+        failed({ reason, final: false });
       }
     });
   };

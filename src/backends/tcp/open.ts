@@ -4,6 +4,7 @@ import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
 import { BackendUnavailableError } from "../../api/index.ts";
 import type { LauncherEnvironment } from "../../api/world/launchers.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
+import { faultOf, isOutOfFiles, outOfFilesHint } from "../../job/connection.ts";
 import { openJob } from "../../job/job.ts";
 import type { Membership } from "../../job/rendezvous.ts";
 import { Blocks } from "./blocks.ts";
@@ -46,12 +47,16 @@ export function openJoined(
     } catch (error) {
       const { code, syscall } = error as NodeJS.ErrnoException;
       if (syscall === undefined) throw error;
+      const isFull = isOutOfFiles(code);
       throw new BackendUnavailableError(
         {
-          headline: `connect: rank ${generation.rank} cannot listen at ${own}: ${code}`,
-          hint: "tcp({ host }) names an address of this machine",
+          headline: `connect: rank ${generation.rank} cannot listen at ${own}: ${faultOf(error as NodeJS.ErrnoException)}`,
+          hint: isFull ? outOfFilesHint : "tcp({ host }) names an address of this machine",
         },
-        { rank: generation.rank, size: generation.size, field: "host", cause: error },
+        {
+          ...{ rank: generation.rank, size: generation.size, cause: error },
+          field: isFull ? undefined : "host",
+        },
       );
     }
   };

@@ -34,6 +34,7 @@ import {
 } from "../../api/backend-entry.ts";
 import { hasUnevenBlocks } from "../../api/collectives/call-layout.ts";
 import {
+  BackendUnavailableError,
   CommAbortedError,
   type DeviceBuffer,
   type Explanation,
@@ -42,6 +43,7 @@ import {
   UnsupportedError,
 } from "../../api/index.ts";
 import { closeAtEnd, closedBefore } from "../../job/async.ts";
+import { faultOf, isOutOfFiles, outOfFilesHint } from "../../job/connection.ts";
 import type { Job } from "../../job/job.ts";
 import { CallRun } from "./call-run.ts";
 import { Losses } from "./losses.ts";
@@ -255,6 +257,10 @@ export class TcpSession implements Session {
     this.losses.review();
     const runs = this.#runsWith(rank).filter(({ run }) => run.needs(rank));
     if (runs.length === 0) return;
+    if (isOutOfFiles(reason)) {
+      for (const { info, run } of runs) run.fail(outOfFilesError(info, rank, reason));
+      return;
+    }
     // Its last messages may be there still. A rank that closed or was lost has news in the store, with better reasons.
     setTimeout(() => {
       for (const { info, run } of runs) {
@@ -465,6 +471,18 @@ function connectionError({ name, ranks, local }: CommInfo, lost: number, reason:
       comm: name,
       ranks: [ranks.indexOf(lost)],
     },
+  );
+}
+
+/** The connection to a rank that lives, which this process could not open. */
+function outOfFilesError({ name, ranks, local }: CommInfo, peer: number, code: string) {
+  const rank = ranks.indexOf(local[0] as number);
+  return new BackendUnavailableError(
+    {
+      headline: `rank ${rank} cannot open its connection to rank ${ranks.indexOf(peer)}: ${faultOf({ code } as NodeJS.ErrnoException)}`,
+      hint: `${outOfFilesHint}; then comm.rebuild() continues with all ranks`,
+    },
+    { rank, size: ranks.length, comm: name, ranks: [rank] },
   );
 }
 

@@ -7,14 +7,17 @@ import {
   type Server,
   type Socket,
 } from "node:net";
-import { expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { StoreServer } from "../../../src/job/server.ts";
 import { tcpRendezvous } from "../../../src/job/tcp.ts";
+import { failConnections, failListeners } from "../../support/no-files.ts";
 import { closeAfter } from "../../support/opened.ts";
 import { quickTime } from "../../support/quick-time.ts";
 import { bytes, errorOf, place, text } from "./stores.ts";
 
 quickTime();
+
+afterEach(() => vi.restoreAllMocks());
 
 /** A listener of the test; gives its port, and the connections that stand. */
 async function listening(connected: (socket: Socket) => void) {
@@ -59,6 +62,28 @@ test("a join removes the listeners of its signal", async () => {
   const member = await joining;
   expect(getEventListeners(signal, "abort")).toEqual([]);
   await member.leave();
+});
+
+test("a process that can open no more files does not look for the store until the deadline", async () => {
+  const { server, secret } = await place(1);
+  failConnections();
+  const rendezvous = tcpRendezvous({ port: server.port, secret, host: "other" });
+  const request = { jobId: "test-job", rank: 0, size: 1, deadlineMs: 2 ** 30 };
+  expect(await errorOf(rendezvous.join(request))).toMatchObject({
+    code: "ERR_COMM_RENDEZVOUS",
+    message: expect.stringContaining("this process can open no more files (EMFILE)"),
+    hint: expect.stringContaining("ulimit -n"),
+  });
+});
+
+test("a store of a process that can open no more files does not blame its address", async () => {
+  failListeners(() => true);
+  const opening = StoreServer.listen({ jobId: "test-job", size: 1, hosted: false });
+  expect(await errorOf(opening)).toMatchObject({
+    code: "ERR_COMM_RENDEZVOUS",
+    message: expect.stringContaining("cannot listen: this process can open no more files (EMFILE)"),
+    hint: expect.stringContaining("ulimit -n"),
+  });
 });
 
 test("a silent connection is closed at the deadline", async () => {

@@ -1,13 +1,16 @@
 /** Ranks of a job in this process: ends of other ranks, senders that are far ahead, calls that fail. */
-import { describe, expect, test, vi } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import type { Plan } from "../../../../src/algorithms/index.ts";
 import { Job } from "../../../../src/job/job.ts";
+import { failConnections, failListeners } from "../../../support/no-files.ts";
 import { closeAfter } from "../../../support/opened.ts";
 import { within } from "../../../support/planted.ts";
 import { TcpJob, type TcpJobOptions } from "../../../support/tcp-jobs.ts";
 
 /** Time after which the end of a connection counts. */
 const verdictMs = 150;
+
+afterEach(() => vi.restoreAllMocks());
 
 async function open(size: number, options: TcpJobOptions = {}): Promise<TcpJob> {
   const job = await TcpJob.open(size, { compareCalls: "off", verdictMs, ...options });
@@ -62,6 +65,33 @@ describe("a rank that closes", () => {
         code: expect.stringMatching(/^ERR_COMM_(REMOTE|LOST|ABORTED)/),
       });
     }
+  });
+});
+
+describe("a rank that can open no more files", () => {
+  const hint = expect.stringContaining("ulimit -n");
+
+  // The first connection is the request of the sender, the second one the connection of the receiver.
+  test.each([0, 1])("fails its call at once, and blames itself: rank %i", async (rank) => {
+    const job = await open(2, { verdictMs: 60_000 });
+    failConnections(rank);
+    const outcomes = await job.outcomes(async (comm) => {
+      await comm.broadcast({ recv: comm.alloc("int32", 4), root: 0 });
+    });
+    expect(outcomes[rank]).toMatchObject({
+      ...{ code: "ERR_COMM_BACKEND", rank, ranks: [rank], hint },
+      message: expect.stringContaining("this process can open no more files (EMFILE)"),
+    });
+    expect(outcomes[1 - rank]).toMatchObject({ code: "ERR_COMM_ABORTED", ranks: [rank] });
+  });
+
+  test("does not blame its address where it cannot listen", async () => {
+    failListeners((options) => "backlog" in options);
+    await expect(open(2)).rejects.toMatchObject({
+      code: "ERR_COMM_BACKEND",
+      field: undefined,
+      hint,
+    });
   });
 });
 
