@@ -4,7 +4,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import type { JoinRequest } from "../api/backend-entry.ts";
-import { BackendUnavailableError, InvalidArgumentError } from "../api/errors.ts";
+import { ranksText } from "../api/error-text.ts";
+import {
+  BackendUnavailableError,
+  CommAbortedError,
+  InvalidArgumentError,
+  RemoteRankError,
+} from "../api/errors.ts";
 import {
   type LauncherEnvironment,
   launcherEnvironment,
@@ -13,7 +19,7 @@ import {
 } from "../api/world/launchers.ts";
 import { agreeOnBackend } from "./agreed-backend.ts";
 import { fileRendezvous } from "./file.ts";
-import { limits } from "./protocol.ts";
+import { limits, signalError } from "./protocol.ts";
 import type { Membership, Rendezvous } from "./rendezvous.ts";
 import { tcpRendezvous } from "./tcp.ts";
 
@@ -64,15 +70,37 @@ export async function joinLaunched<Found, Opened>(
   const jobId = shortJobId(environment.jobId);
   const rendezvous = rendezvousFor(environment);
   const found = await find().catch(unavailability);
-  const membership = await rendezvous.join({ jobId, rank, size, deadlineMs: timeoutMs, signal });
+  let membership: Membership | undefined;
   try {
+    membership = await rendezvous.join({ jobId, rank, size, deadlineMs: timeoutMs, signal });
     const missing = found instanceof BackendUnavailableError ? found : undefined;
     await agreeOnBackend(membership, name, missing, { timeoutMs, signal });
     return await open(membership, found as Found);
   } catch (error) {
-    await membership.leave();
-    throw error;
+    await membership?.leave();
+    if (signal?.aborted === true && error instanceof CommAbortedError) {
+      const context = { address: rendezvous.address, jobId, rank, size };
+      throw signalError("connect", context, signal);
+    }
+    throw membership === undefined ? error : unformedError(error, membership);
   }
+}
+
+/** The error of a wait in the store for ranks that are gone, in words of `connect`; any other error stays. */
+function unformedError(error: unknown, { rank, size, jobId, lost }: Membership): unknown {
+  // Another rank that fails to open says so itself, in words of its own.
+  if (!(error instanceof RemoteRankError) || error.collective === undefined) return error;
+  const { ranks } = error;
+  const [first] = ranks;
+  const loss = lost.find((each) => each.rank === first);
+  const how = loss === undefined ? "has left" : `was lost (${loss.reason})`;
+  return new RemoteRankError(
+    {
+      headline: `connect: rank ${first} ${how} before the job had formed`,
+      hint: `look at the output of ${ranksText(ranks)}, and start the job again`,
+    },
+    { rank, size, comm: jobId, ranks, cause: error },
+  );
 }
 
 /** The reason also goes to the other ranks; any other error is this rank's own. */

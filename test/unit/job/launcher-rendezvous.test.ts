@@ -4,8 +4,9 @@ import { describe, expect, test } from "vitest";
 import { type LauncherEnvironment, launcherEnvironment } from "../../../src/api/world/launchers.ts";
 import { joinLaunched, rendezvousFor } from "../../../src/job/launcher-rendezvous.ts";
 import type { Membership } from "../../../src/job/rendezvous.ts";
+import { tcpRendezvous } from "../../../src/job/tcp.ts";
 import { openmpi, torchrun, twinccl, type Variables } from "../../support/launcher-variables.ts";
-import { errorOf } from "./stores.ts";
+import { errorOf, place, relay } from "./stores.ts";
 
 const read = (env: Variables) => launcherEnvironment(env) as LauncherEnvironment;
 
@@ -69,6 +70,58 @@ test("a job id is kept within bounds, and apart from others", async () => {
   const ids = [await jobIdOf("a"), await jobIdOf("b")];
   for (const id of ids) expect(Buffer.byteLength(id)).toBeLessThanOrEqual(128);
   expect(new Set(ids).size).toBe(2);
+});
+
+describe("where the job does not form, connect", () => {
+  const size = 2;
+  /** Joins a job of two ranks at the launcher's store as rank 0; rank 1 does nothing. */
+  const joining = async (signal?: AbortSignal) => {
+    const at = await place(size);
+    const environment = read({
+      ...{ ...twinccl, TWINCCL_RANK: "0", TWINCCL_SIZE: "2", TWINCCL_JOB_ID: at.jobId },
+      ...{ TWINCCL_LOCAL_RANK: "0", TWINCCL_LOCAL_SIZE: "2" },
+      ...{ TWINCCL_PORT: String(at.server.port), TWINCCL_SECRET: at.secret },
+    });
+    const { port, cut } = await relay(at.server.port);
+    const far = tcpRendezvous({ port, secret: at.secret, host: "other" });
+    const other = far.join({ jobId: at.jobId, rank: 1, size });
+    const asked = { ...request, size, signal };
+    const joined = joinLaunched(
+      environment,
+      asked,
+      opening(() => Promise.resolve()),
+    );
+    return { joined, other: { member: await other, cut } };
+  };
+
+  test("names the rank that was lost, and nothing to rebuild", async () => {
+    const { joined, other } = await joining();
+    other.cut();
+    const error = await errorOf(joined);
+    expect(error).toMatchObject({ code: "ERR_COMM_REMOTE", rank: 0, size, ranks: [1] });
+    expect(error.message).toMatch(
+      /^connect: rank 1 was lost \(the connection .*\) before the job had formed\nhint: look at the output of rank 1, and start the job again$/,
+    );
+  });
+
+  test("names the rank that has left", async () => {
+    const { joined, other } = await joining();
+    await other.member.leave();
+    const error = await errorOf(joined);
+    expect(error).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [1] });
+    expect(error.message).toContain("connect: rank 1 has left before the job had formed");
+  });
+
+  test("is given up by its signal in its own name", async () => {
+    const giveUp = new AbortController();
+    const { joined } = await joining(giveUp.signal);
+    const error = errorOf(joined);
+    giveUp.abort(new Error("enough"));
+    expect(await error).toMatchObject({
+      ...{ code: "ERR_COMM_ABORTED", collective: "connect", rank: 0, cause: { message: "enough" } },
+      message: "connect: given up by its signal",
+    });
+  });
 });
 
 test("a job is left by a rank that cannot be opened", async () => {
