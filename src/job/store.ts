@@ -78,7 +78,7 @@ export class Store {
     if (isPast) {
       fail(peer, request.id, {
         code: "over",
-        headline: `${request.kind}: generation ${request.generation} is over`,
+        headline: `${request.kind}: generation ${request.generation + 1} is over`,
         hint: "use the communicator that rebuild() gave",
       });
       return;
@@ -194,7 +194,7 @@ export class Store {
     this.#joinPhase ??= this.#beginJoinPhase(from.number + 1, purpose);
     const joinPhase = this.#joinPhase;
     if (joinPhase.purpose.kind !== "rejoin") {
-      const text = `generation ${joinPhase.generation} is being joined by fresh processes`;
+      const text = `generation ${joinPhase.generation + 1} is being joined by fresh processes`;
       fail(peer, request.id, refuse(text, "join it instead"));
       return;
     }

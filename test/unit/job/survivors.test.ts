@@ -169,7 +169,7 @@ describe("survivors", () => {
     expect(rejoined.map(({ size }) => size)).toEqual([2, 2]);
     const silent = await errorOf(members[2]!.set("k", bytes("v")));
     expect(silent).toMatchObject({ name: "CommClosedError", ranks: [0, 1] });
-    expect(silent.message).toMatch(/generation 0 is over: generation 1 was formed of 2 ranks/);
+    expect(silent.message).toMatch(/generation 1 is over: generation 2 was formed of 2 ranks/);
     expect(await errorOf(members[2]!.rejoin())).toMatchObject({ code: "ERR_COMM_CLOSED" });
     expect(await originsOf(rejoined)).toEqual(["01", "01"]);
   });
