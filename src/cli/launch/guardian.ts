@@ -1,11 +1,31 @@
 /** A process that outlives the launcher until all ranks have ended. If the launcher is killed, the guardian stops the ranks. */
 import { type ChildProcess, spawn } from "node:child_process";
 
-/** Script of the guardian. It reads lines `+PID` and `-PID` of ranks; at the end of input it stops the remaining ranks. */
+/**
+ * Script of the guardian. It reads lines `+PID` and `-PID` of ranks, and `=` after the start of the last one; at the end of input it
+ * stops the remaining ranks.
+ *
+ * A launcher may be killed within the start of a rank, before it has its number. On Linux such a rank is found by the job id among
+ * its variables.
+ */
 const program = `
+const { readdirSync, readFileSync } = require("node:fs");
+const [graceMs, jobId] = process.argv.slice(1);
 const ranks = new Set();
 let text = "";
+let allStarted = false;
+const attempt = (action, otherwise) => {
+  try { return action(); } catch { return otherwise; }
+};
+const find = () => {
+  for (const name of attempt(() => readdirSync("/proc"), [])) {
+    const environ = () => readFileSync("/proc/" + name + "/environ", "latin1");
+    const variables = /^[0-9]+$/.test(name) ? attempt(environ, "") : "";
+    if (variables.split("\\0").includes("TWINCCL_JOB_ID=" + jobId)) ranks.add(Number(name));
+  }
+};
 const stop = (signal) => {
+  if (!allStarted) find();
   for (const pid of ranks) {
     try { process.kill(-pid, signal); } catch { ranks.delete(pid); }
   }
@@ -13,11 +33,14 @@ const stop = (signal) => {
 process.stdin.on("data", (chunk) => {
   const lines = (text + chunk).split("\\n");
   text = lines.pop();
-  for (const line of lines) ranks[line[0] === "+" ? "add" : "delete"](Number(line.slice(1)));
+  for (const line of lines) {
+    if (line === "=") allStarted = true;
+    else ranks[line[0] === "+" ? "add" : "delete"](Number(line.slice(1)));
+  }
 });
 process.stdin.on("end", () => {
   stop("SIGTERM");
-  if (ranks.size > 0) setTimeout(stop, Number(process.argv[1]), "SIGKILL");
+  if (ranks.size > 0 || !allStarted) setTimeout(stop, Number(graceMs), "SIGKILL");
 });
 `;
 
@@ -25,8 +48,8 @@ process.stdin.on("end", () => {
 export class Guardian {
   readonly #process: ChildProcess;
 
-  constructor(graceMs: number) {
-    this.#process = spawn(process.execPath, ["-e", program, "--", String(graceMs)], {
+  constructor(graceMs: number, jobId: string) {
+    this.#process = spawn(process.execPath, ["-e", program, "--", String(graceMs), jobId], {
       stdio: ["pipe", "ignore", "ignore"],
       // A separate session, so that signals to the launcher do not reach the guardian.
       detached: true,
@@ -40,6 +63,11 @@ export class Guardian {
   /** Registers a running rank. */
   started(pid: number): void {
     this.#process.stdin?.write(`+${pid}\n`);
+  }
+
+  /** All ranks that could start are registered. */
+  allStarted(): void {
+    this.#process.stdin?.write("=\n");
   }
 
   /** Removes an ended rank. */

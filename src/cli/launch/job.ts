@@ -49,7 +49,7 @@ export function hasLauncherChannel(): boolean {
 }
 
 /** A job to run. */
-interface Job extends Omit<JobOptions, "variables"> {
+interface Job extends Omit<JobOptions, "jobId" | "variables"> {
   /** The command that starts it, for its summary. */
   readonly name: string;
   /** Longest time of the job; unlimited by default. */
@@ -85,7 +85,7 @@ export async function runJob(
   const { pid } = process;
   const unix_ms = Date.now();
   report.event({ event: "job_started", job: jobId, ranks: size, hosts, pid, command, unix_ms });
-  const job = new JobProcesses({ ...options, variables });
+  const job = new JobProcesses({ ...options, jobId, variables });
   const watch = watchForStop(job, report, timeoutMs);
   try {
     const ends = await job.ended;

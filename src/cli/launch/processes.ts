@@ -30,7 +30,9 @@ export interface JobOptions {
   readonly hosts: number;
   /** The script and its arguments. */
   readonly command: readonly string[];
-  /** The variables of a rank. */
+  /** Its own among all jobs. */
+  readonly jobId: string;
+  /** The variables of a rank, the job id among them. */
   readonly variables: (rank: number) => NodeJS.ProcessEnv;
   /** The effect of the first failure on the others. */
   readonly onFailure: "kill" | "keep";
@@ -68,8 +70,9 @@ export class JobProcesses {
 
   constructor(options: JobOptions) {
     this.#options = options;
-    this.#guardian = new Guardian(options.graceMs);
+    this.#guardian = new Guardian(options.graceMs, options.jobId);
     const ranks = Array.from({ length: options.size }, (_, rank) => this.#start(rank));
+    this.#guardian.allStarted();
     this.ended = Promise.all(ranks).then(() => {
       clearTimeout(this.#kill);
       this.#guardian.close();
