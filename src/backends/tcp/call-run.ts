@@ -201,13 +201,13 @@ export class CallRun {
     else this.#unsent.set(peer, count);
   }
 
-  /** The error for a message of another length than the step needs. */
+  /** The error for a message of another length than the step needs: a slice of a block, whose own length the message does not say. */
   lengthError(peer: number, found: number, needed: number): CollectiveMismatchError {
     const { rank, ranks, name, collective, number } = this.#call;
     return new CollectiveMismatchError(
       {
-        headline: `${collective}: call ${number} on "${name}": rank ${peer} has sent ${found} bytes, rank ${rank} expects ${needed}`,
-        hint: 'the ranks have made different calls: tcp({ compareCalls: "always" }) names them',
+        headline: `${collective}: call ${number} on "${name}": rank ${peer} has sent a part of ${found} bytes, rank ${rank} expects one of ${needed}`,
+        hint: 'blocks travel in parts. The ranks have made different calls: tcp({ compareCalls: "always" }) names them',
       },
       {
         rank,

@@ -170,6 +170,18 @@ describe("a call that fails", () => {
     expect(String(outcomes[1])).toContain("16 bytes");
   });
 
+  test("by the length of a slice does not pass it off as the length of the data", async () => {
+    const job = await open(2);
+    const outcomes = await job.outcomes(async (comm, rank) => {
+      const send = comm.alloc("int32", rank === 0 ? 1_000_000 : 999_999);
+      await comm.allReduce({ send, op: "sum" });
+    });
+    const found = outcomes.find((error) => error?.code === "ERR_COMM_MISMATCH");
+    expect(found?.message).toMatch(
+      /rank \d has sent a part of \d+ bytes, rank \d expects one of \d+\nhint: blocks travel in parts\./,
+    );
+  });
+
   test("at its deadline names the rank that is missing", async () => {
     const job = await open(3);
     const outcomes = await job.outcomes(async (comm, rank) => {
