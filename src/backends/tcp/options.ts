@@ -46,11 +46,21 @@ const kinds: OptionKinds<TcpOptions> = {
   ...{ algorithms: "object", like: true, topology: true, plan: "object", link: "object" },
 };
 
+/** All addresses of a machine: a place to listen at, and no place to connect to. */
+const wildcard = /^(::ffff:)?[0.:]+$/i;
+
 /** Refuses invalid options; plans and links are checked by their constructors. */
 export function assertTcpOptions(options: TcpOptions): void {
   assertOptions("tcp", options, kinds, { renamed: { checks: "compareCalls" } });
   const { host, timeoutMs, compareCalls } = options;
-  if (host === "") throw invalid("tcp", "host", textOf(host), "an address of this machine");
+  if (host !== undefined && (host === "" || wildcard.test(host))) {
+    throw invalid(
+      "tcp",
+      "host",
+      textOf(host),
+      "an address at which other ranks reach this machine",
+    );
+  }
   if (timeoutMs !== undefined) assertTimeout("tcp", timeoutMs);
   assertCompareCalls("tcp", compareCalls);
 }

@@ -1,0 +1,20 @@
+/** The options of `tcp()`. */
+
+import { tcp } from "twinccl/tcp";
+import { expect, test } from "vitest";
+
+test.each(["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"])(
+  "the host %j, which other ranks cannot reach, is refused",
+  (host) => {
+    expect(() => tcp({ host })).toThrow(
+      expect.objectContaining({
+        ...{ code: "ERR_COMM_ARG", field: "host" },
+        message: expect.stringContaining("other ranks reach this machine"),
+      }),
+    );
+  },
+);
+
+test.each(["127.0.0.1", "10.0.0.7", "::1", "fe80::1", "host-0"])("the host %j is taken", (host) => {
+  expect(tcp({ host }).name).toBe("tcp");
+});
