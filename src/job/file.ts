@@ -1,6 +1,7 @@
 /** The rendezvous at a file: rank 0 writes there where its store is, the others read it. */
 import { randomBytes } from "node:crypto";
-import { dirname } from "node:path";
+import { readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { InvalidArgumentError, RendezvousError } from "../api/errors.ts";
 import { pause } from "./async.ts";
 import { isLoopback, type JoinArguments, joinArguments, shortText } from "./checks.ts";
@@ -54,6 +55,7 @@ export function fileRendezvous(options: FileOptions): Rendezvous {
     join: async (joinOptions) => {
       const args = joinArguments(joinOptions);
       if (options.isFolderOwn === true) requireOwnFolder({ ...args, address: path });
+      if (options.isFolderOwn === true && args.rank === 0) sweep(dirname(path));
       const file = filePath(path, args.jobId);
       return args.rank === 0 ? joinAsHost(file, args, options.address) : joinAsPeer(file, args);
     },
@@ -68,6 +70,20 @@ function requireOwnFolder(context: ErrorContext): void {
   const hint =
     "only a folder of this user that no other user can enter (mode 0700) is used: remove what is there, or name another file by TWINCCL_RENDEZVOUS_FILE on every rank";
   throw storeError(`the folder ${folder} ${reason}`, hint, context);
+}
+
+/** Removes the stale files of a folder: each holds the secret of a job that was killed. */
+function sweep(folder: string): void {
+  for (const name of readdirSync(folder)) {
+    if (!name.endsWith(".rendezvous")) continue;
+    const path = join(folder, name);
+    try {
+      const found = readRecord(path);
+      if (isStale(found)) removeRecord(path, (at) => isSame(at, found));
+    } catch {
+      // Another process has removed it, or this one may not: it is no file of this job.
+    }
+  }
 }
 
 async function joinAsHost(
@@ -165,13 +181,19 @@ async function claim(
     if (found.kind === "refused")
       throw storeError(`the file ${found.reason}`, found.hint ?? refusedHint, context);
     if (found.kind === "record") refuseIfInUse(found.record, context);
-    const isStale = found.kind === "record" || (found.kind === "unfinished" && found.isOld);
-    if (isStale && tryWrite(path, () => removeRecord(path, (at) => isSame(at, found)))) continue;
+    if (isStale(found) && tryWrite(path, () => removeRecord(path, (at) => isSame(at, found))))
+      continue;
     if (performance.now() > end) {
       throw storeError("another process is writing the file", "see which process that is", context);
     }
     await pause(pollMs, signal);
   }
+}
+
+/** True for a file whose creator has ended, with or without a whole record. */
+function isStale(found: FileState): boolean {
+  if (found.kind === "record") return stateOf(found.record.creator) === "ended";
+  return found.kind === "unfinished" && found.isOld;
 }
 
 /** True when the file now is the one that was found to be stale before. */

@@ -97,6 +97,25 @@ describe("meeting at a file", () => {
     expect(readdirSync(folder)).toHaveLength(3);
   });
 
+  test("in the own folder removes the files of jobs that were killed, and no other", async () => {
+    const folder = freshPath();
+    mkdirSync(folder, { mode: 0o700 });
+    const at = (name: string) => `${folder}/${name}.rendezvous`;
+    await leftBehind(at("killed"), "killed");
+    const running = await join(at("running"), 0, { jobId: "running", size: 1 });
+    write(at("elsewhere"), {
+      ...recordAt(at("killed")),
+      creator: { ...recordAt(at("killed")).creator, host: "another" },
+    });
+    write(`${folder}/other`, "of something else");
+    const rendezvous = fileRendezvous({ path: at("new"), isFolderOwn: true });
+    const member = await rendezvous.join({ jobId: "new", rank: 0, size: 1 });
+    closeAfter(() => member.leave());
+    const names = ["elsewhere", "new", "running"].map((name) => `${name}.rendezvous`);
+    expect(readdirSync(folder).sort()).toEqual([...names, "other"].sort());
+    await running.leave();
+  });
+
   test("says at the deadline that rank 0 is missing", async () => {
     const path = freshPath();
     const error = await errorOf(join(path, 1, { deadlineMs: 100 }));
