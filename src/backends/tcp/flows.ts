@@ -29,6 +29,10 @@ export class Flow {
     this.#credits = credits;
   }
 
+  get hasArrivals(): boolean {
+    return this.#arrivals.length > 0;
+  }
+
   arrived(arrival: Arrival): void {
     this.#arrivals.push(arrival);
     this.#wake();
@@ -91,6 +95,13 @@ export class Endpoint {
   /** Ended and not reported. */
   readonly #ended = { bytes: 0, calls: 0 };
   #onRoom: (() => void)[] = [];
+
+  /** True while messages of the peer wait to be taken. */
+  get hasArrivals(): boolean {
+    return [...this.#incoming.values()].some((flows) =>
+      [...flows.values()].some((flow) => flow.hasArrivals),
+    );
+  }
 
   /** The flow of messages from the peer. */
   incoming(id: FlowId): Flow {

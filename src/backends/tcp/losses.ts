@@ -2,7 +2,7 @@
  * Losses of ranks that the store has reported while calls are under way.
  *
  * A rank that ends after its part of a call leaves messages on the way: on its connections, or at ranks that pass them on. The
- * communicators end only once no call under way can complete without it.
+ * communicators end only once no call can complete without it: none under way, and none that takes what has arrived.
  */
 
 /** Reports losses, each at its time. */

@@ -163,6 +163,11 @@ export class Peers {
     return this.#incoming.get(peer)?.isOver === false;
   }
 
+  /** True while messages of a peer wait to be taken by a call. */
+  holdsMessagesOf(peer: number): boolean {
+    return [...this.#endpoints.values()].some((ofComm) => ofComm.get(peer)?.hasArrivals === true);
+  }
+
   /** Those of all peers, by rank. */
   get ends(): ReadonlyMap<number, string> {
     return this.#ends;

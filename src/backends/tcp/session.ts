@@ -243,14 +243,18 @@ export class TcpSession implements Session {
       .flatMap(({ info, runs }) => Array.from(runs, (run) => ({ info, run })));
   }
 
-  /** True while all that is under way with a lost rank may complete: messages of it, or of others, may come still. */
+  /**
+   * True while all that is under way with a lost rank may complete: messages of it, or of others, may come still. Where nothing is
+   * under way: while it has sent what a later call takes.
+   */
   #mayComplete(lost: number): boolean {
     const { peers, job } = this.#parts;
     const runs = this.#runsWith(lost);
     const isCut = !peers.mayReceiveFrom(lost);
     const isEnded = ({ info, run }: (typeof runs)[number]): boolean =>
       (isCut && run.needs(lost)) || job?.remoteEnd(info) !== undefined;
-    return runs.length > 0 && !runs.some(isEnded);
+    if (runs.length === 0) return !isCut || peers.holdsMessagesOf(lost);
+    return !runs.some(isEnded);
   }
 
   #connectionEnded(rank: number, reason: string): void {

@@ -255,6 +255,15 @@ describe("the end of a job", () => {
     },
   );
 
+  test.each([1, 100_000])(
+    "by the exit of a rank after it has sent leaves a later receiver its %i elements",
+    async (length) => {
+      const { status, results, text } = await scenario("exits-after-send", [`${length}`]);
+      expect(status, text).toBe(0);
+      expect(results[1], text).toMatchObject({ recv: { code: "fine" }, wrong: 0 });
+    },
+  );
+
   test.each([1, 20_000])(
     "by the exit of a rank leaves the others its %i elements that another rank passes on late",
     async (length) => {

@@ -70,6 +70,19 @@ const scenarios = {
     );
     process.exit(0);
   },
+  // Rank 2 exits as soon as it has sent, and rank 1 receives later.
+  async "exits-after-send"() {
+    const data = floats(Number(option), rank);
+    if (rank !== 2) await pause(rank === 1 ? 500 : 1500);
+    if (rank === 2) await comm.send({ send: data, peer: 1 });
+    if (rank === 1) result.recv = await outcome(comm.recv({ recv: data, peer: 2 }));
+    const found = await data.toHost();
+    result.wrong = found.filter((value) => value !== 2).length;
+    await new Promise((resolve) =>
+      process.stdout.write(`result ${JSON.stringify(result)}\n`, resolve),
+    );
+    process.exit(0);
+  },
   // The root of a broadcast exits after its calls while the process of rank 0, which passes them on to rank 1, computes.
   async "exits-before-they-are-passed-on"() {
     await comm.broadcast({ recv: floats(1, rank), root: 2 });
