@@ -39,7 +39,7 @@ describe.skipIf(process.platform !== "linux")("a rank that its launcher could no
     expect(await ended).toEqual([null, "SIGKILL"]);
   });
 
-  test("is no matter once all have started: what ranks leave behind stays", async () => {
+  test("outlives the guardian once all have started, as what ranks leave behind does", async () => {
     const jobId = newId();
     const left = await started(jobId);
     const registered = await started(newId());

@@ -112,7 +112,7 @@ describe("where the job does not form, connect", () => {
     expect(error.message).toContain("connect: rank 1 has left before the job had formed");
   });
 
-  test("is given up by its signal in its own name", async () => {
+  test("names itself where its signal gives it up", async () => {
     const giveUp = new AbortController();
     const { joined } = await joining(giveUp.signal);
     const error = errorOf(joined);
