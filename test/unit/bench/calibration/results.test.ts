@@ -1,10 +1,10 @@
 /** Files of results: what is read from each format, and an error with file, field and found value for every fault. */
 import { readFileSync } from "node:fs";
-import { CommError } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { startProfile } from "../../../../src/bench/calibration/calibrate.ts";
 import { type MeasuredTimes, readResults } from "../../../../src/bench/calibration/results.ts";
 import { heaviestRank } from "../../../../src/bench/traffic.ts";
+import { errorOf } from "../../../support/error-of.ts";
 import { calibrationDocument } from "./synthetic.ts";
 
 const document = calibrationDocument(startProfile, 8, {
@@ -29,16 +29,6 @@ function changed(path: string, value: unknown): object {
   if (value === undefined) delete at[last];
   else at[last] = value;
   return copy;
-}
-
-function errorOf(body: () => unknown): CommError {
-  try {
-    body();
-  } catch (error) {
-    if (error instanceof CommError) return error;
-    throw error;
-  }
-  throw new Error("accepted");
 }
 
 describe("results", () => {

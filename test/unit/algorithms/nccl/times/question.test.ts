@@ -1,5 +1,4 @@
 /** Questions for times: every wrong value is an error with its field, and fields of a mode may be left out. */
-import { CommError } from "twinccl";
 import { describe, expect, test } from "vitest";
 import {
   choiceOf,
@@ -12,6 +11,7 @@ import {
 } from "../../../../../src/algorithms/index.ts";
 import { callUs, type TimedCall, timedMessage } from "../../../../../src/algorithms/nccl/index.ts";
 import { Uncertainty } from "../../../../../src/algorithms/nccl/times/uncertainty.ts";
+import { errorOf } from "../../../../support/error-of.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
 const allReduce = { collective: "allReduce", ranks: 8, count: 1024, dtype: "float32" } as const;
@@ -19,16 +19,6 @@ const allReduce = { collective: "allReduce", ranks: 8, count: 1024, dtype: "floa
 /** A question with other fields. */
 function asked(fields: object): TimedQuestion {
   return { ...allReduce, ...fields };
-}
-
-function errorOf(body: () => unknown): CommError {
-  try {
-    body();
-  } catch (error) {
-    if (error instanceof CommError) return error;
-    throw error;
-  }
-  throw new Error("accepted");
 }
 
 describe("a question with a wrong value", () => {
