@@ -39,11 +39,11 @@ describe("predict --like", () => {
     expect(out).toMatchInlineSnapshot(`
       "# predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9: allReduce, ranks 8, dtype float32
       # nccl: recorded, ordinary memory, back to back
-      # catalogue: each message as a send of that machine, links of 6322 ns and 322 GB/s, crossbar
+      # catalogue: each message as a send of that machine, links of 6323 ns and 322.7 GB/s, crossbar
       #    size            choice    nccl    ring   linear   (us, * fastest)
-         64 KiB        Ring LL x2   18.03   88.86    15.49*
-          4 MiB    Ring LL128 x24   51.68*  111.3    195.0
-        256 MiB   Ring Simple x24    1359*   1547    11684
+         64 KiB        Ring LL x2   18.03   88.88    15.49*
+          4 MiB    Ring LL128 x24   51.67*  111.3    194.6
+        256 MiB   Ring Simple x24    1356*   1544    11658
       # from 3.43 MiB on Ring LL128 in place of Ring LL
       # from 34.7 MiB on Ring Simple in place of Ring LL128
       "

@@ -11,6 +11,10 @@ import { chooseSymmetric, loadsOf } from "../symmetric.ts";
 /** Multiples of these bytes move in one load or store. */
 export const packBytes = 16;
 
+/** Threads of a block that move data, at the most and at the least. */
+export const mostThreads = 512;
+export const fewestThreads = 64;
+
 /** Facts of a call on channels: by Ring, by Tree, or along a chain from or to a root. */
 export interface ChannelCall {
   readonly kind: "ring" | "tree" | "chain";
@@ -27,8 +31,8 @@ export interface ChannelCall {
   readonly misalignedBlocks: number;
   /** Chunks of a Ring all-reduce that hold data. */
   readonly chunks: number;
-  /** Bytes that all threads of a block move at once over LL. */
-  readonly passBytes: number;
+  /** Threads of a block that move data. */
+  readonly threads: number;
 }
 
 /** Facts of a call through a symmetric kernel. */
@@ -144,7 +148,7 @@ function channelCall(plan: ChannelPlan): ChannelCall {
     elementBytes: copies ? 1 : elementBytes,
     misalignedBlocks: rooted || collective === "allReduce" ? 0 : misalignedBlocks(ranks, bytes),
     chunks: Math.min(ranks, Math.ceil(bytes / grains.LL)),
-    passBytes: lineBytes * threadsOf(plan, bytes),
+    threads: threadsOf(plan, bytes),
   };
 }
 
@@ -155,13 +159,14 @@ function misalignedBlocks(ranks: number, bytes: number): number {
   return found;
 }
 
-/** Bytes of data in a line of LL, which one thread moves. */
-const lineBytes = 8;
+/** Bytes for each thread of a block from which NCCL takes all of them; over LL a Ring's are times the ranks. */
+const threadBytes = { LL: 8, LL128: 8, Simple: 64 } as const;
 
-/** Threads of a block over LL: NCCL halves them until a call keeps all busy. */
-function threadsOf({ collective, ranks }: ChannelPlan, bytes: number): number {
+/** Threads of a block: NCCL halves them until a call keeps all busy. */
+function threadsOf({ algorithm, protocol, collective, ranks }: ChannelPlan, bytes: number): number {
   const blocks = collective === "allGather" || collective === "reduceScatter" ? ranks : 1;
-  let threads = 512;
-  while (bytes * blocks < threads * lineBytes * ranks && threads % 128 === 0) threads /= 2;
+  const each = threadBytes[protocol] * (algorithm === "Ring" && protocol === "LL" ? ranks : 1);
+  let threads = mostThreads;
+  while (bytes * blocks < threads * each && threads > fewestThreads) threads /= 2;
   return threads;
 }

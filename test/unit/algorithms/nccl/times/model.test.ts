@@ -115,6 +115,17 @@ describe("the time of a call", () => {
     expect(us({ ...simple, ranks: 8 })).toBe(us({ ...simple, ranks: 3 }));
   });
 
+  test("chunks over Simple cost nothing below 8 KiB, where blocks have the fewest threads", () => {
+    const forced = { algorithm: "Ring", protocol: "Simple" } as const;
+    const of = (bytes: number): number => us({ count: bytes / 4, forced });
+    expect(of(8188) - of(8)).toBeLessThan(profile.numbers.ring.Simple.chunkUs * 1.2);
+    expect(of(8192) - of(8188)).toBeCloseTo(7 * profile.numbers.ring.Simple.chunkUs, 2);
+    // 2,208 and 16,064 bytes on four H200: 28.6 and 34.2 µs.
+    const four = [2208, 16_064].map((bytes) => us({ ranks: 4, count: bytes / 4, forced }));
+    expect((four[0] as number) / 28.6).toBeCloseTo(1, 1);
+    expect((four[1] as number) / 34.2).toBeCloseTo(1, 1);
+  });
+
   test("calls one by one take what the process takes, as long as that is more", () => {
     const eager = { launch: "eager" } as const;
     const small = us({ ranks: 2, count: 2, mode: eager });
