@@ -106,6 +106,10 @@ class CallBatch extends Submission {
     return cut;
   }
 
+  get ops(): readonly Operation[] {
+    return this.#ops.slice(this.#from * this.#ranks, this.to * this.#ranks) as Operation[];
+  }
+
   get postings(): readonly Posting[] {
     return this.groups.flatMap(({ postings }) => postings);
   }
@@ -381,12 +385,8 @@ export class CallBatches {
   /** Queues a batch with its first call. */
   queue(batch: CallBatch, repeat: RepeatedCall, number: number): void {
     const { deadlines, submitted, world } = this.#state;
-    if (batch.timeoutMs !== undefined) {
-      for (const posting of batch.postings) {
-        // The operation of a sendRecv has two ends.
-        if (posting.op.deadline === undefined) deadlines?.watch(posting);
-      }
-    }
+    if (batch.timeoutMs !== undefined)
+      for (const op of batch.ops) deadlines?.watchOp(op, batch.timeoutMs, batch);
     submitted.add(batch, (completion) => repeat.submit(number, completion));
     if (world.nextId > 1) batch.placeRows(batch.serial);
   }

@@ -8,6 +8,7 @@
 import type { CommInfo, JobSession } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { type CallOrder, CommTimeoutError } from "../errors.ts";
+import type { Operation } from "../op.ts";
 import { oddRanks, orderHint, orderRows, orderText } from "./deadlock/report.ts";
 import { postedFacts } from "./failures.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
@@ -16,19 +17,38 @@ import type { RankQueues } from "./queues.ts";
 /** Deals with a call that was not done in time; resolves when it has. */
 type Expire = (posting: Posting) => Promise<void>;
 
+/** Calls that were made together. */
+interface PostedCalls {
+  /** A repeated call has its posting made where it is read. */
+  readonly postings: readonly Posting[];
+}
+
 /** When an open call must be done. */
 class Deadline {
-  readonly posting: Posting;
+  readonly op: Operation;
   /** In the time of `performance.now()`. */
   readonly dueMs: number;
   readonly queue: TimeoutQueue;
+  readonly #calls: PostedCalls;
   readonly #deadlines: Deadlines;
 
-  constructor(deadlines: Deadlines, posting: Posting, dueMs: number, queue: TimeoutQueue) {
+  constructor(
+    deadlines: Deadlines,
+    op: Operation,
+    calls: PostedCalls,
+    dueMs: number,
+    queue: TimeoutQueue,
+  ) {
     this.#deadlines = deadlines;
-    this.posting = posting;
+    this.op = op;
+    this.#calls = calls;
     this.dueMs = dueMs;
     this.queue = queue;
+  }
+
+  /** The posting of the call; of a `sendRecv` that of its first end. */
+  get posting(): Posting {
+    return this.#calls.postings.find(({ op }) => op === this.op) as Posting;
   }
 
   /** The call has settled. */
@@ -60,9 +80,16 @@ export class Deadlines {
   watch(posting: Posting): void {
     const { op, calledAtPs, deadlinePs } = posting;
     if (deadlinePs === undefined) return;
-    const queue = this.#queueOf((deadlinePs - calledAtPs) / 1e9);
+    this.watchOp(op, (deadlinePs - calledAtPs) / 1e9, { postings: [posting] });
+  }
+
+  /** The same for the operation of one of these calls. */
+  watchOp(op: Operation, timeoutMs: number, calls: PostedCalls): void {
+    // The operation of a `sendRecv` has two ends.
+    if (op.deadline !== undefined) return;
+    const queue = this.#queueOf(timeoutMs);
     const nowMs = performance.now();
-    const deadline = new Deadline(this, posting, nowMs + queue.timeoutMs, queue);
+    const deadline = new Deadline(this, op, calls, nowMs + queue.timeoutMs, queue);
     queue.open.add(deadline);
     op.deadline = deadline;
     this.#alarm.ringBy(deadline.dueMs, nowMs, this.#check);
@@ -110,11 +137,11 @@ export class Deadlines {
 
   /** One after the other: the first that is still open mostly ends the communicator, and the others with it. */
   async #expireInTurn(due: readonly Deadline[]): Promise<void> {
-    for (const { posting } of due) {
-      const { op } = posting;
+    for (const deadline of due) {
+      const { op } = deadline;
       if (!op.pending) continue;
       const settled = new Promise<unknown>((resolve) => op.whenSettled(resolve));
-      await Promise.race([this.#expire(posting), settled]);
+      await Promise.race([this.#expire(deadline.posting), settled]);
     }
   }
 }
