@@ -4,27 +4,40 @@ import { inspect, isDeepStrictEqual } from "node:util";
 import { firstDifference } from "../../api/bits.ts";
 import { DeviceBuffer, type HostArray } from "../../api/index.ts";
 
-/** A result in which every buffer is a copy of its contents. */
+/** A result in which every buffer is a copy of its contents. It shares no container and no memory with the program. */
 export async function readBack(
-  value: unknown,
+  result: unknown,
   seen = new Map<object, unknown>(),
 ): Promise<unknown> {
+  const value = await result;
   if (typeof value !== "object" || value === null) return value;
   if (seen.has(value)) return seen.get(value);
   if (value instanceof DeviceBuffer) {
     if (value.disposed) return "a disposed buffer";
     return { dtype: value.dtype, contents: await value.toHost() };
   }
-  if (ArrayBuffer.isView(value)) return structuredClone(value);
-  const prototype = Object.getPrototypeOf(value);
+  if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) return structuredClone(value);
+  if (value instanceof Map) {
+    const copy = new Map<unknown, unknown>();
+    seen.set(value, copy);
+    for (const [key, each] of value)
+      copy.set(await readBack(key, seen), await readBack(each, seen));
+    return copy;
+  }
+  if (value instanceof Set) {
+    const copy = new Set<unknown>();
+    seen.set(value, copy);
+    for (const each of value) copy.add(await readBack(each, seen));
+    return copy;
+  }
   if (Array.isArray(value)) {
     const copy: unknown[] = [];
     seen.set(value, copy);
     for (const each of value) copy.push(await readBack(each, seen));
     return copy;
   }
-  if (prototype !== Object.prototype && prototype !== null) return value;
-  const copy: Record<string, unknown> = {};
+  if (!isContainer(value)) return value;
+  const copy: object = Object.create(Object.getPrototypeOf(value));
   seen.set(value, copy);
   for (const [key, each] of Object.entries(value)) {
     // An assignment to `__proto__` would set the prototype.
@@ -39,7 +52,7 @@ export function resultDifference(
   b: unknown,
   names: readonly [string, string],
 ): string | undefined {
-  const found = difference(a, b, "its result", new Set());
+  const found = difference(a, b, "its result", new Map());
   if (found === undefined) return undefined;
   const [where, left, right] = found;
   return `${where}: ${left} on ${names[0]}, ${right} on ${names[1]}`;
@@ -48,7 +61,8 @@ export function resultDifference(
 /** Position and values of a difference. */
 type Found = readonly [where: string, a: string, b: string] | undefined;
 
-function difference(a: unknown, b: unknown, path: string, seen: Set<unknown>): Found {
+/** `seen` has the containers that each one was compared with: one object of a result may stand for several of the other. */
+function difference(a: unknown, b: unknown, path: string, seen: Map<object, Set<object>>): Found {
   if (ArrayBuffer.isView(a) && ArrayBuffer.isView(b) && classOf(a) === classOf(b)) {
     const found = firstDifference(a, b, elementBytesOf(a));
     return found && [`${path}: element ${found.element} of ${found.length}`, found.a, found.b];
@@ -56,8 +70,9 @@ function difference(a: unknown, b: unknown, path: string, seen: Set<unknown>): F
   if (!isContainer(a) || !isContainer(b) || Array.isArray(a) !== Array.isArray(b)) {
     return isDeepStrictEqual(a, b) ? undefined : [path, textOf(a), textOf(b)];
   }
-  if (seen.has(a)) return undefined;
-  seen.add(a);
+  const others = seen.get(a) ?? new Set();
+  if (others.has(b)) return undefined;
+  seen.set(a, others.add(b));
   for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
     const inner = Array.isArray(a) ? `${path}[${key}]` : `${path}.${key}`;
     const found = difference(ownOf(a, key), ownOf(b, key), inner, seen);
@@ -83,5 +98,7 @@ function elementBytesOf(view: ArrayBufferView): number {
 }
 
 function textOf(value: unknown): string {
-  return inspect(value, { depth: 2, maxArrayLength: 8, breakLength: Infinity, compact: true });
+  // A copy lacks the private fields that an inspection of its class may read.
+  const options = { customInspect: false, depth: 2, maxArrayLength: 8 } as const;
+  return inspect(value, { ...options, breakLength: Infinity, compact: true });
 }

@@ -119,6 +119,8 @@ describe("the sweep", () => {
   });
 });
 
+class Kept {}
+
 describe("a file", () => {
   function program(name: string, body: string): string {
     const path = join(folder, `${name}.mjs`);
@@ -164,6 +166,25 @@ describe("a file", () => {
     const { status, out } = await cli(`verify ${path} --against sim:seed=1 -n 1`);
     expect(status).toBe(1);
     expect(out).toContain(message);
+  });
+
+  test.each([
+    ["a buffer in a map", 'new Map([["x", comm.alloc("int32", 1).fill(n)]])'],
+    ["a buffer in a set", 'new Set([comm.alloc("int32", 1).fill(n)])'],
+    ["a buffer of an instance", 'new (class { b = comm.alloc("int32", 1).fill(n); })()'],
+    ["a buffer of a nested promise", '[Promise.resolve(comm.alloc("int32", 1).fill(n))]'],
+    ["the second place of one object", "((x) => (n ? [{ v: 0 }, { v: 1 }] : [x, x]))({ v: 0 })"],
+    ["memory that both runs write", "(kept.bytes.fill(n), kept.bytes.buffer)"],
+    ["a map that both runs write", "kept.map.set(0, n)"],
+    ["an instance that both runs write", "Object.assign(kept.instance, { n })"],
+  ])("differs in %s", async (name, result) => {
+    const body = `const { kept } = globalThis; const n = kept.runs++; return ${result};`;
+    const kept = { runs: 0, bytes: new Uint8Array(1), map: new Map(), instance: new Kept() };
+    Object.assign(globalThis, { kept });
+    const path = program(name.replaceAll(" ", "-"), body);
+    const sides = "--backend sim:executor=cpu --against sim:executor=cpu";
+    const { status, out } = await cli(`verify ${path} ${sides} -n 1`);
+    expect({ status, out }).toMatchObject({ status: 1, out: expect.stringContaining(": 0 of 1") });
   });
 
   test("that fails says on which backend", async () => {
