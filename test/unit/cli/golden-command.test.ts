@@ -63,6 +63,27 @@ describe("check", () => {
     expect(out.endsWith("\ngolden: 39 of 40 identical\n")).toBe(true);
   });
 
+  test("cases that --most leaves out change no line number and no index", async () => {
+    const large = some.slice(0, 6).map((line) => line.replace(/"count":\d+/, '"count":4000'));
+    const path = file("large.jsonl", [
+      ...large,
+      ...readFileSync(damaged, "utf8").split("\n").slice(6),
+    ]);
+    const { status, out } = await cli(`golden check ${path} --most 2000`);
+    expect(status).toBe(1);
+    expect(out).toMatch(
+      /: 34 calls of [\s\S]*# not identical: \S+, line 7\n[\s\S]*golden: 33 of 34/,
+    );
+    const document = JSON.parse((await cli(`golden check ${path} --most 2000 --json`)).out);
+    expect(document.mismatches).toMatchObject([{ index: 6 }]);
+  });
+
+  test("a check that --most leaves without a case fails", async () => {
+    const { status, out } = await cli(`golden check ${good} --most 0`);
+    expect(status).toBe(1);
+    expect(out.endsWith("\ngolden: 0 of 0 identical\n")).toBe(true);
+  });
+
   test("only a limited number are reported in full", async () => {
     const backends = { sim: () => corrupting(sim({ like: "nccl-2.28" }), 0) };
     const { status, out } = await cli(`golden check ${good} --show 2`, { backends });
