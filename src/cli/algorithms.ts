@@ -100,6 +100,11 @@ export function userAlgorithmText(
   return `${algorithm.name} of ${file}: ${where}${not}; ${claim}`;
 }
 
+/** The file of an option's text; `undefined` for a name of the catalogue, and without a text. */
+export function algorithmFile(text: string | undefined): string | undefined {
+  return text !== undefined && isFile(text) ? partsOf(text).path : undefined;
+}
+
 /** True if the text names a file: it has a slash or the extension of a script. */
 function isFile(text: string): boolean {
   return /[/\\]|\.[cm]?[jt]s(#|$)/.test(text);

@@ -18,7 +18,7 @@ import {
   tally,
   toCsv,
 } from "../bench/index.ts";
-import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
+import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
   parseCollective,
   parseDtypes,
@@ -29,7 +29,7 @@ import {
 } from "./args.ts";
 import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { outputFile } from "./files.ts";
+import { outputFile, refuseSameFile } from "./files.ts";
 import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
 import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
@@ -124,7 +124,11 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     executor: parsed.text("executor"),
   };
   const backend = await variantBackend(await context.backends(), "--backend", name, settings);
-  const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
+  const out = parsed.text("out");
+  refuseSameFile("--out", out, [
+    { what: "--algorithm", path: algorithmFile(parsed.text("algorithm")) },
+  ]);
+  const write = isFirst ? outputFile("--out", out) : undefined;
   const style = { simulated, latency: parsed.has("latency") };
   const progress = new Progress(context);
   const print = (text: string): void => {

@@ -14,7 +14,7 @@ import { type Recording, record } from "../golden/record.ts";
 import type { BackendFor } from "../golden/replay.ts";
 import { executorOption, namedBackend } from "./backends.ts";
 import { type BackendSettings, type Command, type Context, UsageError } from "./context.ts";
-import { outputFile, readText } from "./files.ts";
+import { outputFile, readText, refuseSameFile } from "./files.ts";
 import { hostsOf, recordedHead, underGraphs } from "./golden/graphs.ts";
 import { recordAsRank, recordLaunched } from "./golden/launched.ts";
 import { hasLauncherChannel } from "./launch/job.ts";
@@ -137,7 +137,7 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   if (name !== "sim" && cases.some(({ ranks }) => hostsOf(head, ranks) > 1)) {
     throw new UsageError("record: ranks on hosts of their own are processes: add --launch");
   }
-  const write = outputFile("--out", parsed.text("out"));
+  const write = recordsFile(path, parsed);
   const progress = new Progress(context);
   let backend: Backend | undefined;
   const given = { readPlan: true, executor: parsed.text("executor") };
@@ -159,6 +159,13 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   return writeRecords(recording, head, write, context);
 }
 
+/** Writes the file of `--out`, which may not be that of the cases. */
+function recordsFile(path: string, parsed: GoldenOptions): ReturnType<typeof outputFile> {
+  const out = parsed.text("out");
+  refuseSameFile("--out", out, [{ what: "the cases", path }]);
+  return outputFile("--out", out);
+}
+
 /** Records with a process for each rank; this is their launcher, or one of them. */
 async function runLaunched(
   path: string,
@@ -177,7 +184,7 @@ async function runLaunched(
   }
   const { cases, ...file } = readCases(readText(path), path);
   const head = name === "nccl" ? await recordedHead(file.head) : file.head;
-  const write = outputFile("--out", parsed.text("out"));
+  const write = recordsFile(path, parsed);
   const seconds = parsed.has("timeout") ? parsed.integer("timeout", 1, 1, 86_400) : undefined;
   const recording = await recordLaunched(
     cases,

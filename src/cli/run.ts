@@ -10,7 +10,7 @@ import {
   variantHelp,
 } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
-import { outputFile, traceText } from "./files.ts";
+import { outputFile, refuseSameFile, traceText } from "./files.ts";
 import { reportToLauncher } from "./launch/job.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
 import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
@@ -69,6 +69,8 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const name = parsed.text("backend") ?? "sim";
   const { ranks, isLauncher, connected } = placementOf(name, parsed);
   const traceFile = parsed.text("trace");
+  const [file] = parsed.positionals;
+  refuseSameFile("--trace", traceFile, [{ what: "the program", path: file }]);
   const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
   const executor = parsed.text("executor");
@@ -80,7 +82,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     strict: parsed.has("strict") || undefined,
   };
   const backend = await variantBackend(await context.backends(), "--backend", name, settings);
-  if (isLauncher) return runProcesses(parsed.positionals[0], args, ranks, context);
+  if (isLauncher) return runProcesses(file, args, ranks, context);
   // The trace is written even after a failure, when it matters most.
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile));
@@ -89,7 +91,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   // Compared with a simulated call, recording its line costs little.
   const callSites = kindOf(name) === "sim" || parsed.has("call-sites");
   const work = async (watch: Watch): Promise<void> => {
-    const program = await loadProgram(parsed.positionals[0]);
+    const program = await loadProgram(file);
     await run({ backend, size: ranks, callSites }, watch(program), context).finally(writeTrace);
   };
   await withExitReport("run", context, work, writeTrace);

@@ -5,11 +5,11 @@ import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts"
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
-import { algorithmChoice, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
+import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import { collectiveHint, maxRanks, opHelp, parseDtype, refuseUnused, rootOf } from "./args.ts";
 import { namedBackend, scheduleIn, scheduleOption } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
-import { outputFile } from "./files.ts";
+import { outputFile, refuseSameFile } from "./files.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { loadProgram, type RankProgram, type Watch, withExitReport } from "./program-file.ts";
 
@@ -78,6 +78,10 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   const worlds = { ranks: size, roots: [parsed.integer("root", 0)] };
   const chosen = row && (await algorithmChoice(row.collective, parsed.text("algorithm"), worlds));
   const path = parsed.text("out");
+  refuseSameFile("--out", path, [
+    { what: "the program", path: row === undefined ? what : undefined },
+    { what: "--algorithm", path: algorithmFile(parsed.text("algorithm")) },
+  ]);
   const write = outputFile("--out", path);
   const trace = new Trace();
   const backend = await namedBackend(await context.backends(), "sim", {

@@ -1,5 +1,5 @@
 /** `--algorithm FILE`: an algorithm from a file, named where those of the catalogue are. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
@@ -267,6 +267,16 @@ describe("an unusable file is refused before anything runs", () => {
     expect(await refused(`explain all-gather --algorithm ${line}`)).toContain(
       '"line" is sound as allReduce, not as allGather',
     );
+  });
+
+  test("an output in its place", async () => {
+    const path = file("kept.mjs", "export default line;");
+    const text = readFileSync(path, "utf8");
+    for (const command of [`trace ${call}`, `bench ${quick}`]) {
+      const err = await refused(`${command} --algorithm ${path}#default --out ${path}`);
+      expect(err).toContain(`--out ${path}: is the same file as --algorithm; name another one`);
+      expect(readFileSync(path, "utf8")).toBe(text);
+    }
   });
 
   test("a program that fails on some numbers of ranks only is not taken for another collective's", async () => {

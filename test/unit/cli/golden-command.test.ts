@@ -137,6 +137,8 @@ describe("check", () => {
       `golden record ${good} --backend sim --out ${folder}/a/b`,
       /there is no folder .*\/a; make it/,
     ],
+    [`golden record ${good} --backend sim --out ${good}`, /is the same file as the cases/],
+    [`golden record ${good} --backend tcp --launch --out ${good}`, /is the same file as the cases/],
     [`golden record ${good} --backend nccl`, /libcudart was not found/],
     [`golden check ${good} --backend magic`, /backends are sim, nccl/],
   ])("wrong usage: twinccl %s", async (line, message) => {

@@ -99,6 +99,15 @@ test("a trace is written, also of a run that failed", async () => {
   expect(readFileSync(text, "utf8")).toMatch(/^\d+ post rank=0 .*barrier/m);
 });
 
+test("a trace does not overwrite the program", async () => {
+  const path = program("kept", "await comm.barrier();");
+  const text = readFileSync(path, "utf8");
+  const { status, err } = await cli(`run ${path} -n 2 --trace ${path}`);
+  expect(status).toBe(2);
+  expect(err).toContain(`--trace ${path}: is the same file as the program; name another one`);
+  expect(readFileSync(path, "utf8")).toBe(text);
+});
+
 test("a file without a program is wrong usage", async () => {
   const path = join(folder, "empty.mjs");
   writeFileSync(path, "export const a = 1;\n");

@@ -77,6 +77,15 @@ describe("a file", () => {
     expect(out).toContain("barrier dissemination");
   });
 
+  test("is not overwritten by its trace", async () => {
+    const path = program("kept", "await comm.barrier();");
+    const text = readFileSync(path, "utf8");
+    const { status, err } = await cli(`trace ${path} --ranks 2 --out ${path}`);
+    expect(status).toBe(2);
+    expect(err).toContain(`--out ${path}: is the same file as the program; name another one`);
+    expect(readFileSync(path, "utf8")).toBe(text);
+  });
+
   test("a late call is named, in every format", async () => {
     const late = "if (comm.rank === 0) await comm.barrier({ timeoutMs: 1 }).catch(() => {});";
     const path = program("overdue", late);
