@@ -88,7 +88,8 @@ function placeOf(path: string): string {
 function assertWritable(path: string, found: Stats | undefined): void {
   if (found !== undefined && !found.isFile()) return;
   closeSync(openSync(path, "a"));
-  if (found === undefined) rmSync(path);
+  // Through a link the file that it names is made; the link stays.
+  if (found === undefined) rmSync(realpathSync(path));
 }
 
 function reasonOf(error: unknown): string {

@@ -1,4 +1,11 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  mkdtempSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { measuredCollectives } from "twinccl/bench";
@@ -60,6 +67,15 @@ describe("a collective", () => {
     expect(out).toBe(`${path}: 8 events, svg\n`);
     expect(readFileSync(path, "utf8")).toBe((await cli(line)).out);
   });
+});
+
+test("--out writes through a link to a file that does not exist yet", async () => {
+  const [link, path] = [join(folder, "link.txt"), join(folder, "linked.txt")];
+  symlinkSync(path, link);
+  const { status } = await cli(`trace all-reduce --ranks 2 --count 4 --out ${link}`);
+  expect(status).toBe(0);
+  expect(readlinkSync(link)).toBe(path);
+  expect(readFileSync(path, "utf8")).toMatch(/^0 post rank=0 /);
 });
 
 describe("a file", () => {
