@@ -137,10 +137,16 @@ const latencyColumns: readonly Column[] = [
   ["in_place_p99", ({ in_place }) => in_place?.p99 ?? null],
 ];
 
+/** A cell in RFC 4180's form: in quotes where its text would end the cell or the line. */
+function csvCell(cell: Cell): string {
+  const text = `${cell ?? ""}`;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
 /** The results as CSV; missing values are empty cells. */
 export function toCsv(results: readonly BenchResult[]): string {
   const hasLatency = results.some(({ out_of_place }) => out_of_place.p99 !== undefined);
   const all = hasLatency ? [...columns, ...latencyColumns] : columns;
-  const rows = results.map((result) => all.map(([, cell]) => cell(result) ?? ""));
+  const rows = results.map((result) => all.map(([, cell]) => csvCell(cell(result))));
   return [all.map(([name]) => name), ...rows].map((cells) => `${cells.join(",")}\n`).join("");
 }

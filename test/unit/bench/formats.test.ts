@@ -81,6 +81,12 @@ test("CSV has one header, one line a row, and empty cells for missing values", (
   expect(new Set(widths).size).toBe(1);
 });
 
+test("CSV quotes a cell with a comma, a quote or a line break", () => {
+  const [, row] = toCsv([{ ...noInPlace, algorithm: 'ring, "wide"' }]).split("\n");
+  expect(row).toMatch(/^allReduce,sim,8,"ring, ""wide""",16777216,/);
+  expect(toCsv([{ ...noInPlace, algorithm: "a\nb" }])).toContain(',"a\nb",');
+});
+
 test("calls that were timed alone: percentiles in place of bandwidths", () => {
   const alone = {
     ...noInPlace,
