@@ -16,7 +16,12 @@ import type { TcpOptions } from "../backends/tcp/index.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";
-import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
+import {
+  type BackendSettings,
+  type BackendTable,
+  type NamedAlgorithms,
+  UsageError,
+} from "./context.ts";
 import { readText } from "./files.ts";
 import { machineHelp, machineNamed } from "./machines.ts";
 import {
@@ -183,11 +188,26 @@ resume, executor=cpu is who moves their data, machine=FILE is the profile of the
 twinccl calibrate.
 ${machineHelp}`;
 
+/** Refuses a setting that another one, or `--algorithm`, would replace. */
+function refuseTwice(
+  option: string,
+  key: string,
+  seen: Set<string>,
+  algorithms: NamedAlgorithms = {},
+): void {
+  const isNamed = Object.hasOwn(algorithms, key);
+  if (!isNamed && !seen.has(key)) {
+    seen.add(key);
+    return;
+  }
+  throw new UsageError(`${option}: ${key} is set twice${isNamed ? ", by --algorithm too" : ""}`);
+}
+
 /**
  * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`. They override `settings`, the values
  * of other options.
  *
- * @throws UsageError for a setting that does not exist. BackendUnavailableError for an unavailable backend.
+ * @throws UsageError for a setting that does not exist or stands twice. BackendUnavailableError for an unavailable backend.
  */
 export async function variantBackend(
   table: BackendTable,
@@ -198,11 +218,13 @@ export async function variantBackend(
   const [name = "", ...rest] = text.split(":");
   let { seed, schedule, like, topology, algorithms, devices, executor, machine } = settings;
   let setup: NcclSetup = {};
+  const seen = new Set<string>();
   for (const setting of rest.length === 0 ? [] : separateSettings(rest.join(":"))) {
     // A path may hold an equals sign too.
     const [key = "", ...values] = setting.split("=");
     const value = values.join("=");
     const row = findCollective(key);
+    refuseTwice(option, row?.collective ?? key, seen, settings.algorithms);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
     else if (key === "schedule" && name === "sim") {
       schedule = oneOf(`${option}: schedule`, value, scheduleNames);

@@ -39,7 +39,7 @@ or NCCL's variables, as NCCL parses them: NCCL_ALGO=ring;allreduce:tree,ring. de
 
 /** Separates settings: commas also stand within the value of a variable, so a setting begins after the comma before a name. */
 export function separateSettings(text: string): string[] {
-  return text.split(/,(?=\w+=|symmetric(?:,|$))/);
+  return text.split(/,(?=[\w-]+=|symmetric(?:,|$))/);
 }
 
 /** True for the name of a setting. */

@@ -211,6 +211,16 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
       "verify --against sim:seed=x",
       /needs seed=N, schedule=NAME, like=LIBRARY, topology=MACHINE, executor=NAME, machine=FILE, a setting/,
     ],
+    ["verify --against sim:seed=1,seed=2", /--against: seed is set twice/],
+    ["run package.json --backend sim:executor=cpu,executor=wasm", /--backend: executor is set twi/],
+    [
+      "bench all-reduce --backend sim:allReduce=ring,all-reduce=linear",
+      /--backend: allReduce is set twice/,
+    ],
+    [
+      "bench all-reduce --backend sim:allReduce=linear --algorithm ring",
+      /--backend: allReduce is set twice, by --algorithm too/,
+    ],
     ["verify --against sim:schedule=slow", /schedule: found "slow", needs one of fair, random, v/],
     ["trace all-reduce --schedule slow", /--schedule: found "slow", needs one of fair, random, v/],
     ["run package.json --schedule fast", /--schedule: found "fast", needs one of fair, random, v/],
