@@ -83,6 +83,8 @@ export interface RankCommand {
   readonly timeoutMs?: number;
   /** Receives what ranks pass to `reportToLauncher`. */
   readonly onMessage?: MessageListener;
+  /** Called for a signal that is handed on to the ranks. */
+  readonly onSignal?: () => void;
 }
 
 /** Starts this program once for each rank; resolves to the exit status of the rank that failed first, or 0. */

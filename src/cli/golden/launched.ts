@@ -34,7 +34,9 @@ export async function recordLaunched(
 ): Promise<Recording> {
   const records = new RankRecords(cases);
   const progress = new Progress(context);
+  let isStopped = false;
   for (const places of jobsOf(cases)) {
+    if (isStopped) break;
     const calls = places.map((place) => cases[place] as GoldenCase);
     const size = (calls[0] as GoldenCase).ranks;
     const text = [headLine(head), ...calls.map(lineOf)].join("\n");
@@ -43,6 +45,9 @@ export async function recordLaunched(
       {
         ...command,
         ...(timeoutMs !== undefined && { timeoutMs }),
+        onSignal: () => {
+          isStopped = true;
+        },
         onMessage: (rank, message, reply) => {
           const own = message as RankMessage;
           if ("ready" in own) reply({ text });
@@ -52,7 +57,7 @@ export async function recordLaunched(
       },
       context,
     );
-    // The others may still be possible.
+    // After a failure the others may still be possible; a signal stops them too.
     if (status !== 0) context.err(`golden: the ranks of ${size} ended with status ${status}\n`);
   }
   progress.clear();

@@ -54,11 +54,13 @@ interface Job extends Omit<JobOptions, "jobId" | "variables"> {
   readonly name: string;
   /** Longest time of the job; unlimited by default. */
   readonly timeoutMs?: number | undefined;
+  /** Called for a signal that is handed on to the ranks. */
+  readonly onSignal?: (() => void) | undefined;
 }
 
 /** Starts the processes. Resolves to 0, the status of the rank that failed first, or 124 after the timeout. */
 export async function runJob(
-  { name, timeoutMs, ...options }: Job,
+  { name, timeoutMs, onSignal, ...options }: Job,
   context: Pick<Context, "err">,
 ): Promise<number> {
   const { size, hosts, command, report } = options;
@@ -86,7 +88,7 @@ export async function runJob(
   const unix_ms = Date.now();
   report.event({ event: "job_started", job: jobId, ranks: size, hosts, pid, command, unix_ms });
   const job = new JobProcesses({ ...options, jobId, variables });
-  const watch = watchForStop(job, report, timeoutMs);
+  const watch = watchForStop(job, report, timeoutMs, onSignal);
   try {
     const ends = await job.ended;
     const first = firstFailure(ends);
@@ -116,7 +118,12 @@ interface Watch {
   over(): void;
 }
 
-function watchForStop(job: JobProcesses, report: JobReport, timeoutMs: number | undefined): Watch {
+function watchForStop(
+  job: JobProcesses,
+  report: JobReport,
+  timeoutMs: number | undefined,
+  onHandedOn: (() => void) | undefined,
+): Watch {
   let reason: string | undefined;
   let isTimedOut = false;
   let isOver = false;
@@ -127,6 +134,7 @@ function watchForStop(job: JobProcesses, report: JobReport, timeoutMs: number | 
       return;
     }
     reason ??= `${signal} was handed on`;
+    onHandedOn?.();
     job.stop(signal);
   };
   const onClosed = (): void => {

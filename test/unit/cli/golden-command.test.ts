@@ -231,6 +231,22 @@ describe("record --launch", () => {
     expect(err).toContain("golden: 2 of 3 recorded");
   }, 60_000);
 
+  test("a signal ends the recording, not the processes of one number of ranks alone", async () => {
+    let text = "";
+    const err = (more: string): void => {
+      // Progress: the first processes have made a call.
+      if (more.includes(" of 4 recorded") && !text.includes("SIGHUP"))
+        process.emit("SIGHUP", "SIGHUP");
+      text += more;
+    };
+    const line = `golden record ${path} --backend tcp --launch`;
+    const { status, out } = await cli(line, { err, terminal: true });
+    expect(status).toBe(1);
+    expect(text).toContain("twinccl golden: SIGHUP was handed on");
+    expect(out).not.toContain('"n":2');
+    expect(text).toMatch(/no record of ch1\/2\/default\/reduce\/.*: rank 0 has not made it/);
+  }, 60_000);
+
   /** NCCL has no averages by PAT. */
   const refusedCall =
     '{"env":"ch1","n":2,"ap":"PAT-Simple","coll":"reduceScatter","dt":"f32","op":"avg","count":9,"cls":"norm","inplace":false,"offset":0,"h":""}';
