@@ -1,11 +1,15 @@
 /** The float types: how their bits are divided, and how far neighbours lie apart. */
 import type { DType } from "twinccl";
 
-/** Bits of the exponent and of the fraction, and the exponent of the smallest subnormal. */
+/**
+ * Bits of the exponent and of the fraction, the exponent of the smallest subnormal, and the largest number, where results
+ * saturate at it.
+ */
 export interface FloatFormat {
   readonly exponent: number;
   readonly fraction: number;
   readonly least: number;
+  readonly largest?: number;
 }
 
 export const floatFormats: { readonly [D in DType]?: FloatFormat } = {
@@ -13,8 +17,8 @@ export const floatFormats: { readonly [D in DType]?: FloatFormat } = {
   float32: { exponent: 8, fraction: 23, least: -149 },
   float16: { exponent: 5, fraction: 10, least: -24 },
   bfloat16: { exponent: 8, fraction: 7, least: -133 },
-  float8e4m3: { exponent: 4, fraction: 3, least: -9 },
-  float8e5m2: { exponent: 5, fraction: 2, least: -16 },
+  float8e4m3: { exponent: 4, fraction: 3, least: -9, largest: 448 },
+  float8e5m2: { exponent: 5, fraction: 2, least: -16, largest: 57_344 },
 };
 
 /** Exponent e of the unit in the last place, 2^e, of a finite number of a format. */

@@ -10,12 +10,14 @@ import type { Hop } from "./hops.ts";
 export function roundingText(hop: Hop, op: ReduceOp, ranks: number): string {
   const { left, right, result } = hop;
   if (typeof result.cell.value === "bigint") return integerText(hop, op, ranks);
-  if (op === "min" || op === "max") return "exact";
   const operands = [left, ...(right === undefined ? [] : [right])].map(({ cell }) => cell.value);
   const [a = 0, b] = operands as number[];
   const kept = result.cell.value;
+  if (op === "min" || op === "max") {
+    return operands.includes(kept) || Number.isNaN(kept) ? "exact" : "saturates";
+  }
   if (Number.isNaN(kept)) return "NaN";
-  if (![a, b ?? 0].every(Number.isFinite)) return "exact";
+  if (![a, b ?? 0].every(Number.isFinite)) return Number.isFinite(kept) ? "saturates" : "exact";
   if (!Number.isFinite(kept)) return "overflows";
   return errorText(result.cell, exactly(hop, op, ranks, a, b));
 }
@@ -44,8 +46,9 @@ function errorText({ dtype, value }: Cell, exact: Dyadic): string {
   const error = inUnits(minus(dyadic(value), exact), unitOf(value, format));
   if (error === 0) return "exact";
   const size = Math.abs(error);
-  if (size > 1.5) return "saturates";
-  const digits = size < 0.001 ? "under 0.001" : size.toFixed(3);
+  // A product that is rounded before the sum loses more than half a unit too, of a sum that cancels it.
+  if (size > 1.5 && Math.abs(value) === format.largest) return "saturates";
+  const digits = size < 0.001 ? "under 0.001" : size < 1000 ? size.toFixed(3) : size.toPrecision(3);
   return `${error > 0 ? "up" : "down"} ${digits} ulp`;
 }
 

@@ -31,6 +31,16 @@ test.each<[string, DType, ReduceOp, number | bigint, number | bigint, number | b
   ["up 0.250 ulp", "bfloat16", "sum", 1, 0.75 * 2 ** -7, 1 + 2 ** -7],
   ["overflows", "float16", "sum", 65504, 65504, Number.POSITIVE_INFINITY],
   ["exact", "float16", "sum", Number.POSITIVE_INFINITY, 1, Number.POSITIVE_INFINITY],
+  // 1-byte floats have the largest number where others have infinity.
+  ["saturates", "float8e4m3", "sum", 448, 448, 448],
+  ["saturates", "float8e5m2", "sum", -768, Number.POSITIVE_INFINITY, 57344],
+  ["saturates", "float8e5m2", "max", -768, Number.POSITIVE_INFINITY, 57344],
+  ["exact", "float8e5m2", "min", -768, Number.POSITIVE_INFINITY, -768],
+  // The product 1.5625 is rounded to 1.5 before the sum, which cancels most of it.
+  ["down 2.000 ulp", "float8e4m3", { preMul: 0.3125 }, -1.75, 5, -0.25],
+  ["down 1.563 ulp", "float16", { preMul: 1 + 2 ** -10 }, -1, 1 + 25 * 2 ** -10, 26 * 2 ** -10],
+  // Everything but the rounding of the product cancels.
+  ["down 9.97e+36 ulp", "bfloat16", { preMul: 1 + 2 ** -7 }, -1 - 2 ** -3, 1 + 15 * 2 ** -7, 0],
   ["NaN", "float32", "sum", Number.NaN, 1, Number.NaN],
   ["exact", "float32", "max", 1, 2, 2],
   ["exact", "float32", "prod", 3, 5, 15],
