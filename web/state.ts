@@ -85,11 +85,8 @@ const fields: { readonly [K in keyof State]: Field<State[K]> } = {
   op: oneOf(opNames),
   scalar: decimal(-Number.MAX_VALUE, Number.MAX_VALUE),
   root: integer(0, maxRanks - 1),
-  channels: { ...integer(0, 24), needs: "0, 1, 2, 4, 8, 16 or 24" },
-  network: {
-    read: (text) => networkSpeeds.find((speed) => `${speed}` === text),
-    needs: `one of ${networkSpeeds.join(", ")}`,
-  },
+  channels: oneOfNumbers(channelCounts),
+  network: oneOfNumbers(networkSpeeds),
   values: oneOf(valueKinds),
   seed: integer(0, 2 ** 32 - 1),
   latency: decimal(0, 1e12),
@@ -156,6 +153,13 @@ function oneOf<T extends string>(names: readonly T[]): Field<T> {
   return {
     read: (text) => names.find((name) => name === text),
     needs: `one of ${names.join(", ")}`,
+  };
+}
+
+function oneOfNumbers(numbers: readonly number[]): Field<number> {
+  return {
+    read: (text) => numbers.find((number) => `${number}` === text),
+    needs: `one of ${numbers.join(", ")}`,
   };
 }
 

@@ -61,6 +61,7 @@ test.each([
   ["dtype", "float12"],
   ["op", "xor"],
   ["plan", "star"],
+  ["channels", "3"],
   ["scalar", ""],
   ["bandwidth", "0"],
   ["latency", "-1"],
