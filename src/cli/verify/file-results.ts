@@ -37,7 +37,8 @@ export async function readBack(
     return copy;
   }
   if (!isContainer(value)) return value;
-  const copy: object = Object.create(Object.getPrototypeOf(value));
+  // Plain, as a process sends it to its launcher.
+  const copy: Record<string, unknown> = {};
   seen.set(value, copy);
   for (const [key, each] of Object.entries(value)) {
     // An assignment to `__proto__` would set the prototype.
@@ -98,7 +99,5 @@ function elementBytesOf(view: ArrayBufferView): number {
 }
 
 function textOf(value: unknown): string {
-  // A copy lacks the private fields that an inspection of its class may read.
-  const options = { customInspect: false, depth: 2, maxArrayLength: 8 } as const;
-  return inspect(value, { ...options, breakLength: Infinity, compact: true });
+  return inspect(value, { depth: 2, maxArrayLength: 8, breakLength: Infinity, compact: true });
 }

@@ -327,14 +327,15 @@ describe("tcp, a process for each rank", () => {
     expect(out).toMatch(/first: allReduce float32 sum, .*: rank 1, element \d+ of 33: /);
   });
 
-  test("compares the results of a file, with buffers and big integers", async () => {
+  test("compares the results of a file, with buffers, big integers and instances", async () => {
     const path = join(folder, "processes.mjs");
     writeFileSync(
       path,
       `export default async (comm) => {
          const send = comm.alloc("bfloat16", 5).fill(1 / (comm.rank + 3));
          await comm.allReduce({ send, op: "avg" });
-         return { send, big: 5n, all: new Map([[comm.rank, [new Int8Array(2)]]]) };
+         class Held { rank = comm.rank }
+         return { send, big: 5n, all: new Map([[comm.rank, [new Int8Array(2), new Held()]]]) };
        };`,
     );
     const { status, out } = await cli(`verify ${path} --backend tcp --against sim --ranks 2`);
