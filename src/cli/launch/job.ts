@@ -118,6 +118,9 @@ interface Watch {
   over(): void;
 }
 
+/** Jobs of this process that are under way: a signal is theirs, and listeners of earlier jobs do not raise it again. */
+let watchedJobs = 0;
+
 function watchForStop(
   job: JobProcesses,
   report: JobReport,
@@ -130,7 +133,7 @@ function watchForStop(
   const onSignal = (signal: NodeJS.Signals): void => {
     if (isOver) {
       for (const each of forwardedSignals) process.removeListener(each, onSignal);
-      process.kill(process.pid, signal);
+      if (watchedJobs === 0) process.kill(process.pid, signal);
       return;
     }
     reason ??= `${signal} was handed on`;
@@ -151,9 +154,11 @@ function watchForStop(
   };
   const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs, timeoutMs);
   for (const signal of forwardedSignals) process.on(signal, onSignal);
+  watchedJobs++;
   for (const stream of [standardOutput, process.stderr]) stream.once("error", onClosed);
   const over = (): void => {
     isOver = true;
+    watchedJobs--;
     clearTimeout(timer);
     for (const stream of [standardOutput, process.stderr]) stream.removeListener("error", onClosed);
   };

@@ -1,0 +1,37 @@
+/** Jobs of one command: several, one after another or at a time. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { runJob } from "../../../src/cli/launch/job.ts";
+import { PrefixedOutput } from "../../../src/cli/launch/report.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-job-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** Runs a script in one process; `onReady` is called with its first message. */
+function job(name: string, source: string, onReady?: () => void): Promise<number> {
+  const script = join(folder, `${name}.cjs`);
+  writeFileSync(script, source);
+  return runJob(
+    {
+      ...{ name, size: 1, hosts: 1, command: [script], onFailure: "kill", graceMs: 20_000 },
+      report: new PrefixedOutput(),
+      onMessage: () => onReady?.(),
+    },
+    { err: () => undefined },
+  );
+}
+
+/** Takes some time for its end after a signal. */
+const tidy = `process.on("SIGHUP", () => setTimeout(() => process.exit(7), 500));
+  setInterval(() => undefined, 1000);
+  process.send("ready");`;
+
+describe.skipIf(process.platform === "win32")("a signal", () => {
+  test("is handed on once, also to a job after others", async () => {
+    expect(await job("first", "process.disconnect();")).toBe(0);
+    const second = job("second", tidy, () => process.kill(process.pid, "SIGHUP"));
+    expect(await second).toBe(7);
+  });
+});
