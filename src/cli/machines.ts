@@ -1,4 +1,5 @@
 /** Machines on the command line: a name, hosts with a network of another speed, or graph files of NCCL. */
+import { existsSync } from "node:fs";
 import {
   type CpuVendor,
   type GraphNodes,
@@ -52,10 +53,11 @@ function hostsAt(option: string, speed: string): TopologyOption {
   );
 }
 
-/** Nodes by the names of their graph files. */
+/** Nodes by the names of their graph files; the path of an existing file may contain a separator. */
 function graphsOf(option: string, text: string): TopologyOption {
   const [, files = "", cpu] = /^(.*?)(?:@(amd|intel))?$/s.exec(text) ?? [];
-  return graphMachine(option, files.split(/[+,]/), cpu as CpuVendor | undefined);
+  const paths = existsSync(files) ? [files] : files.split(/[+,]/);
+  return graphMachine(option, paths, cpu as CpuVendor | undefined);
 }
 
 /** The machine of graph files. They are read here too, because only here they have names. */

@@ -48,6 +48,13 @@ describe("a graph file", () => {
     }
   });
 
+  test("may have + and a comma in its own path", async () => {
+    const path = at("two+two,24.xml");
+    writeFileSync(path, joined);
+    const out = await fine(`explain all-reduce -n 6 --count 1000 --topology ${path}`);
+    expect(out).toContain("3 hosts of 2 Hopper GPUs with the given graph and Intel CPUs");
+  });
+
   test("of one node has no hosts", async () => {
     const out = await fine(`explain all-reduce -n 4 --count 9 --topology ${at("alone.xml")}`);
     expect(out).toContain("on Hopper GPUs with the given graph");
