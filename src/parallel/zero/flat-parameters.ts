@@ -304,6 +304,11 @@ export class LayerShards {
     this.#values = context.stage === 3 ? "away" : "here";
   }
 
+  /** True if the values can be read. */
+  get isReadable(): boolean {
+    return this.#values === "here";
+  }
+
   /** Posts the gathering of the values, unless they are readable or already being gathered. */
   startGather(): void {
     if (this.#values !== "away") return;

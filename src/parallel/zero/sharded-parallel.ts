@@ -54,8 +54,6 @@ export class ShardedParallel implements RankStateful {
   readonly #optimizer: Optimizer;
   readonly #guard: CallGuard;
   #step = 0;
-  /** True after a restore, when each rank has only its own part of the values. */
-  #restored = false;
 
   private constructor(
     comm: Communicator,
@@ -175,7 +173,7 @@ export class ShardedParallel implements RankStateful {
       );
       this.#optimizer.step();
       inStep = false;
-      await this.#regatherValues();
+      if (this.#settings.stage < 3) await this.#gatherAll();
       this.#step++;
       return { step: this.#step, ...concluded, stepMs: this.#settings.now() - began };
     };
@@ -185,10 +183,14 @@ export class ShardedParallel implements RankStateful {
   /**
    * Makes the values of all parameters readable on this rank: to evaluate or export the model. Collective. At stage 3 they take
    * memory until `releaseValues` or the next step.
+   *
+   * - **Cost**: an all-gather of 8 bytes; where any rank lacks values, an all-gather of all of them on every rank.
    */
   async gatherValues(): Promise<void> {
-    await this.#guard.run("gatherValues", "gatherValues", () => this.#gatherAll());
-    this.#restored = false;
+    await this.#guard.run("gatherValues", "gatherValues", async () => {
+      const lacks = await gatherNumbers(this.#comm, [this.#lacksValues]);
+      if (lacks.some(([each]) => each === 1)) await this.#gatherAll();
+    });
   }
 
   /**
@@ -219,7 +221,6 @@ export class ShardedParallel implements RankStateful {
     this.#guard.assertIdle("restore");
     this.#step = restoreShards(state, this.#ranges, this.#optimizer);
     for (const layer of this.#layers) layer.release();
-    this.#restored = true;
   }
 
   /** Joins the parts of other ranks and takes this rank's own. */
@@ -251,12 +252,8 @@ export class ShardedParallel implements RankStateful {
     for (const { flatParameters } of this.#layers)
       for (const flat of flatParameters) flat.clearGradients();
     this.#releaseLayers();
-    const announced = await gatherNumbers(this.#comm, [
-      microBatches.length,
-      this.#restored ? 1 : 0,
-    ]);
-    if (stage < 3 && announced.some(([, restored]) => restored === 1)) await this.#gatherAll();
-    this.#restored = false;
+    const announced = await gatherNumbers(this.#comm, [microBatches.length, this.#lacksValues]);
+    if (stage < 3 && announced.some(([, lacks]) => lacks === 1)) await this.#gatherAll();
     const steps = largest(announced.map(([count]) => count as number));
     const sums = { loss: 0, samples: 0, weight: 0 };
     const used = new Set<Parameter>();
@@ -296,15 +293,14 @@ export class ShardedParallel implements RankStateful {
     return exchangeSteps(this.#comm, { ...sums, used: flags });
   }
 
-  /** After an update: gathers all ranks' new values, unless they are sharded. */
-  async #regatherValues(): Promise<void> {
-    if (this.#settings.stage === 3) return;
-    for (const layer of this.#layers) layer.release();
-    await this.#gatherAll();
+  /** 1 where some values cannot be read on this rank: it has restored its part, or released the whole. */
+  get #lacksValues(): number {
+    return this.#layers.some(({ isReadable }) => !isReadable) ? 1 : 0;
   }
 
-  /** Gathers all layers' values, one layer ahead. */
+  /** Gathers all layers' values, one layer ahead; also on ranks that have them, so that all make the same calls. */
   async #gatherAll(): Promise<void> {
+    for (const layer of this.#layers) layer.release();
     for (const [at, layer] of this.#layers.entries()) {
       layer.startGather();
       this.#layers[at + 1]?.startGather();

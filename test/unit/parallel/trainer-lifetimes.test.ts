@@ -103,6 +103,25 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
     });
   });
 
+  test.each([
+    ["restored its part", (trainer: ShardedParallel) => trainer.restore(trainer.state())],
+    ["released the values", (trainer: ShardedParallel) => trainer.releaseValues()],
+  ])("gathers values and continues where one rank alone has %s", async (_, act) => {
+    const results = await inWorld(2, async (comm) => {
+      const trainer = await sharded(comm, stage);
+      await trainer.gatherValues();
+      if (comm.rank === 0) act(trainer);
+      await trainer.gatherValues();
+      const before = valuesOf(trainer);
+      if (comm.rank === 1) act(trainer);
+      await trainer.step([1], ones());
+      await trainer.gatherValues();
+      return [before, valuesOf(trainer)];
+    });
+    const each = [start, [0, 1, 2]];
+    expect(results).toEqual([each, each]);
+  });
+
   test("reports the reason if values could not be gathered", async () => {
     await inWorld(2, async (comm) => {
       const line = await comm.split({ color: 0 });
