@@ -7,13 +7,19 @@
 import { invalid } from "../../api/option-kinds.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { assertState, type State, type StateTensor, type StateValue } from "../state.ts";
+import {
+  assertState,
+  elementsOf,
+  type State,
+  type StateTensor,
+  type StateValue,
+} from "../state.ts";
 import type { ShardRange } from "./flat-parameters.ts";
 
 /** A range of a parameter with its live memory. */
 export interface LiveShard extends Trainable, Omit<ShardRange, "parameter"> {
-  /** Elements of the whole parameter. */
-  readonly whole: number;
+  /** Shape of the whole parameter. */
+  readonly whole: readonly number[];
 }
 
 /** This rank's part of the state; shares memory with it. */
@@ -32,23 +38,28 @@ export function shardState(
     tensor,
   ]);
   return {
-    values: { step, optimizer: own.values, lengths: lengthsOf(ranges) },
+    values: { step, optimizer: own.values, shapes: shapesOf(ranges) },
     tensors: Object.fromEntries([...values, ...slots]),
   };
 }
 
-/** Elements of the whole parameters, to distinguish a part divided by a tensor axis from a range. */
-function lengthsOf(ranges: readonly LiveShard[]): Record<string, number> {
+/** Shapes of the whole parameters, to distinguish a part divided by a tensor axis from a range. */
+function shapesOf(ranges: readonly LiveShard[]): Record<string, readonly number[]> {
   return Object.fromEntries(ranges.map(({ name, whole }) => [name, whole]));
 }
 
-/** Refuses ranges of a parameter of another length; older saves have no lengths. */
-function assertLengths({ values }: State, ranges: readonly LiveShard[]): void {
-  const lengths = (values["lengths"] ?? {}) as Readonly<Record<string, StateValue>>;
+/** Refuses ranges of a parameter of another shape; older saves have lengths alone, or neither. */
+function assertShapes({ values }: State, ranges: readonly LiveShard[]): void {
+  const table = (field: string): ReadonlyMap<string, StateValue> =>
+    new Map(Object.entries((values[field] ?? {}) as Readonly<Record<string, StateValue>>));
+  const [shapes, lengths] = [table("shapes"), table("lengths")];
   for (const { name, whole } of ranges) {
-    const found = Object.hasOwn(lengths, name) ? lengths[name] : whole;
-    if (found === whole) continue;
-    throw invalid("restore", name, `a range of ${String(found)} elements`, `a range of ${whole}`);
+    const shape = JSON.stringify(shapes.get(name) ?? whole);
+    const length = lengths.get(name) ?? elementsOf(whole);
+    const needs = JSON.stringify(whole);
+    if (shape === needs && length === elementsOf(whole)) continue;
+    const finds = shape === needs ? `${String(length)} elements` : shape;
+    throw invalid("restore", name, `a range of ${finds}`, `a range of ${needs}`);
   }
 }
 
@@ -71,7 +82,7 @@ export function restoreShards(
     ];
     if (finds !== needs) throw invalid("restore", name, finds ?? "nothing", needs);
   }
-  assertLengths(state, ranges);
+  assertShapes(state, ranges);
   const known = new Set(ranges.map(({ name }) => `value/${name}`));
   const slots = Object.entries(state.tensors).filter(([name]) => !known.has(name));
   optimizer.restore({
@@ -93,31 +104,30 @@ export function reshardStates(
   own: State,
 ): State {
   const ofParameter = new Map(ranges.map((range) => [range.name, range]));
-  for (const state of states) assertLengths(state, ranges);
+  for (const state of states) assertShapes(state, ranges);
   const tensors = Object.keys(own.tensors).map((key): [string, StateTensor] => {
     const name = key.startsWith("value/")
       ? key.slice("value/".length)
       : key.slice("optimizer/".length, key.lastIndexOf("/"));
     const { begin, end, whole, dtype } = ofParameter.get(name) as LiveShard;
     // Other stages of a pipeline have other parameters.
-    const parts = states.flatMap(
-      ({ tensors: theirs }) => (theirs[key]?.data as ParameterArray) ?? [],
-    );
-    const length = parts.reduce((sum, part) => sum + part.length, 0);
-    if (length !== whole)
-      throw invalid("restore", name, `${length} elements in "${key}"`, String(whole));
-    const all = dtype === "float32" ? new Float32Array(whole) : new Float64Array(whole);
+    const parts = states.flatMap(({ tensors: theirs }) => theirs[key] ?? []);
+    const length = parts.reduce((sum, { data }) => sum + data.length, 0);
+    const other = parts.find((part) => part.dtype !== dtype);
+    const [finds, needs] = [text(other?.dtype ?? dtype, length), text(dtype, elementsOf(whole))];
+    if (finds !== needs) throw invalid("restore", name, `"${key}" of ${finds}`, needs);
+    const all = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
     let at = 0;
-    for (const part of parts) {
-      all.set(part, at);
-      at += part.length;
+    for (const { data } of parts) {
+      all.set(data as ParameterArray, at);
+      at += data.length;
     }
     return [key, { dtype, shape: [end - begin], data: all.subarray(begin, end) }];
   });
   const { values } = states[0] ?? own;
   const optimizer = optimizerOf(states, [...ofParameter.keys()]);
-  const lengths = lengthsOf(ranges);
-  return { values: { ...values, optimizer, lengths }, tensors: Object.fromEntries(tensors) };
+  const shapes = shapesOf(ranges);
+  return { values: { ...values, optimizer, shapes }, tensors: Object.fromEntries(tensors) };
 }
 
 /** The optimizer's counts and rules for some parameters, from their earlier owners. */

@@ -317,11 +317,11 @@ function ignoreRejection(visit: Promise<void>): Promise<void> {
 
 function liveShards({ flatParameters }: LayerShards): LiveShard[] {
   return flatParameters.flatMap(({ ranges, shard, gradientShard }) =>
-    ranges.map(({ parameter: { name, dtype, length }, begin, end, at }) => {
+    ranges.map(({ parameter: { name, dtype, shape: whole }, begin, end, at }) => {
       const [from, to] = [at, at + end - begin];
       const value = shard.subarray(from, to);
       const gradient = gradientShard.subarray(from, to);
-      return { name, dtype, shape: [end - begin], value, gradient, begin, end, at, whole: length };
+      return { name, dtype, shape: [end - begin], value, gradient, begin, end, at, whole };
     }),
   );
 }

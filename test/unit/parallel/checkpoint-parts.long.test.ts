@@ -6,9 +6,11 @@ import {
   Checkpoints,
   memoryFiles,
   Optimizer,
+  type ParameterDeclaration,
   ParameterSet,
   Random,
   type RankStateful,
+  ShardedParallel,
   type State,
   type StateValue,
   sgd,
@@ -256,6 +258,41 @@ describe("a load that a part refuses", () => {
       expect(valuesOf(a)).toEqual(new Array(11).fill(-1));
     });
   });
+
+  const saved = { name: "w", dtype: "float64", shape: [2, 3] } as const;
+  const others = [
+    {
+      ...saved,
+      dtype: "float32",
+      found: /float64 with \d elements, needs float32 with \d elements/,
+    },
+    { ...saved, shape: [3, 2], found: /a range of \[2,3\], needs a range of \[3,2\]/ },
+  ] as const;
+  test.each(others.flatMap((each) => [2, 3].map((size) => ({ ...each, size }))))(
+    "leaves the earlier state unchanged: sharded, of $dtype $shape on $size ranks",
+    async ({ found, size, ...declared }) => {
+      const files = memoryFiles();
+      const rule = sgd({ learningRate: 1, momentum: 0.5 });
+      const partsOf = async (comm: Communicator, parameter: ParameterDeclaration) => {
+        const model = new ParameterSet([parameter]);
+        const trainer = await ShardedParallel.create(comm, model, { stage: 2, rule });
+        return { model, trainer, parts: { shared: {}, perRank: { trainer } } };
+      };
+      await run(2, async (comm) => {
+        const values = [1.1, 2.2, 3.3, 4.4, 5.5, 6.6];
+        const { parts } = await partsOf(comm, { ...saved, values });
+        await new Checkpoints(comm, files).save(1, parts);
+      });
+      await run(size, async (comm) => {
+        const { model, trainer, parts } = await partsOf(comm, declared);
+        const loading = new Checkpoints(comm, files).load(parts);
+        await expect(loading).rejects.toMatchObject({ code: "ERR_COMM_CHECKPOINT" });
+        await expect(loading).rejects.toThrow(found);
+        await trainer.gatherValues();
+        expect([...model.get("w").value]).toEqual(new Array(6).fill(0));
+      });
+    },
+  );
 });
 
 test("invalid numbers are refused, and a list of damaged saves is a typed error", async () => {
