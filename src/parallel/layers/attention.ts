@@ -1,6 +1,6 @@
 /** Causal attention: every row of a sequence attends to itself and the rows before it, separately in each head. */
 import type { ParameterArray } from "../parameter-set.ts";
-import { addScaled, type Extent, type Layer, zerosLike } from "./layer.ts";
+import { addScaled, assertElements, type Extent, type Layer, rowsOf, zerosLike } from "./layer.ts";
 
 /** Rows of `heads * headWidth` numbers, one head beside the other. */
 export interface Heads {
@@ -25,6 +25,11 @@ export interface AttentionPass {
 function attend(triple: Triple, extent: Extent, shape: Heads): AttentionPass {
   const { query } = triple;
   const { sequences, length } = extent;
+  const needed = rowsOf(extent) * shape.heads * shape.headWidth;
+  const of = `${rowsOf(extent)} rows, ${shape.heads} heads and a head width of ${shape.headWidth}`;
+  for (const name of ["query", "key", "value"] as const) {
+    assertElements("selfAttention", name, triple[name], needed, of);
+  }
   const output = zerosLike(query, query.length);
   const shares = zerosLike(query, sequences * shape.heads * length * length);
   const places = eachHead(extent, shape);
@@ -134,7 +139,11 @@ export interface SelfAttentionParts extends Heads {
   readonly output: Layer;
 }
 
-/** Self-attention of a block: three linear layers, `attend`, and a linear layer over the heads' results. */
+/**
+ * Self-attention of a block: three linear layers, `attend`, and a linear layer over the heads' results.
+ *
+ * @throws InvalidArgumentError by `forward`, for a query, key or value of another length than the heads have.
+ */
 export function selfAttention({ query, key, value, output, ...shape }: SelfAttentionParts): Layer {
   return {
     forward(input, extent) {

@@ -1,6 +1,6 @@
 /** Layer normalisation of every row, as `torch.nn.LayerNorm` with its epsilon of 1e-5. */
 import type { ParameterArray } from "../parameter-set.ts";
-import { type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
+import { assertElements, type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
 
 const EPSILON = 1e-5;
 
@@ -10,12 +10,19 @@ export interface LayerNormParts {
   readonly bias: Weights;
 }
 
-/** y = weight · (x − mean) / √(variance + ε) + bias, with the mean and the biased variance of the row. */
+/**
+ * y = weight · (x − mean) / √(variance + ε) + bias, with the mean and the biased variance of the row.
+ *
+ * @throws InvalidArgumentError by `forward`, for rows or a bias of another length than the weight.
+ */
 export function layerNorm({ weight, bias }: LayerNormParts): Layer {
   const width = weight.value.length;
   return {
     forward(input, extent) {
       const rows = rowsOf(extent);
+      const of = `${rows} rows of ${width}`;
+      assertElements("layerNorm", bias.name, bias.value, width, of);
+      assertElements("layerNorm", "input", input, rows * width, of);
       const output = zerosLike(input, rows * width);
       const normal = zerosLike(input, rows * width);
       const scales = new Float64Array(rows);

@@ -5,6 +5,7 @@
  * pipelines. Gradients are passed on when they are complete, and belong to their receiver; all sums have a fixed order. For
  * tests, examples and sharded layers; much slower than a kernel library.
  */
+import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
 /** A parameter for a layer. */
@@ -42,6 +43,18 @@ export interface Layer {
 /** Number of rows. */
 export function rowsOf({ sequences, length }: Extent): number {
   return sequences * length;
+}
+
+/** Refuses an array of another length: a missing element would be read as NaN, and spread. */
+export function assertElements(
+  layer: string,
+  field: string,
+  { length }: ParameterArray,
+  needed: number,
+  of: string,
+): void {
+  if (length === needed) return;
+  throw invalid(layer, field, `${length} elements`, `${needed} with ${of}`);
 }
 
 /** Zeros of an array's dtype. */

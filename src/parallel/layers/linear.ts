@@ -1,8 +1,7 @@
 /** A linear layer, laid out as PyTorch's: y = x Wᵀ + b with W of `outputs` rows and `inputs` columns. */
 
-import { invalid } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
+import { assertElements, type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
 
 /** The parts of a linear layer. */
 export interface LinearParts {
@@ -38,19 +37,12 @@ export function linear(parts: LinearParts): Layer {
   };
 }
 
-/** A missing part would be read as NaN, and spread. */
 function assertLengths(parts: LinearParts, input: ParameterArray, rows: number): void {
   const { weight, bias, inputs, outputs } = parts;
-  const lengths: [string, number, number][] = [
-    [weight.name, weight.value.length, inputs * outputs],
-    ["input", input.length, rows * inputs],
-  ];
-  if (bias !== undefined) lengths.push([bias.name, bias.value.length, outputs]);
-  for (const [field, found, needed] of lengths) {
-    if (found === needed) continue;
-    const of = `${rows} rows, ${inputs} inputs and ${outputs} outputs`;
-    throw invalid("linear", field, `${found} elements`, `${needed} with ${of}`);
-  }
+  const of = `${rows} rows, ${inputs} inputs and ${outputs} outputs`;
+  assertElements("linear", weight.name, weight.value, inputs * outputs, of);
+  assertElements("linear", "input", input, rows * inputs, of);
+  if (bias !== undefined) assertElements("linear", bias.name, bias.value, outputs, of);
 }
 
 /** x Wᵀ + b. Four outputs at a time share the reads of x. */

@@ -11,6 +11,7 @@ import { assertCommunicator } from "../argument-checks.ts";
 import { noVisits } from "../data-parallel/backward.ts";
 import { sumOverRanks } from "../host-collectives.ts";
 import {
+  assertElements,
   type Extent,
   type Layer,
   rowsOf,
@@ -52,6 +53,7 @@ export function replicated(layer: Layer): ShardedLayer {
  *
  * `bias` is whole on every rank and added once, to the sum; its gradient is the same on every rank.
  *
+ * @throws InvalidArgumentError by `forward`, for a bias of another length than the output's rows.
  * @throws CollectiveMismatchError on all ranks when outputs, or gradients by the input, differ in length: never padded.
  */
 export function sharded(comm: Communicator, layer: Layer, bias?: Weights): ShardedLayer {
@@ -92,7 +94,7 @@ function divided(
       const rows = rowsOf(extent);
       const pass = layer.forward(input, extent);
       const joined = forward === undefined ? pass.output : await forward(pass.output);
-      if (bias !== undefined) addToRows(joined, bias.value, rows);
+      if (bias !== undefined) addToRows(joined, bias, rows);
       return {
         output: joined,
         async backward(gradient, take) {
@@ -154,8 +156,9 @@ export function shardedResidual(layer: ShardedLayer): ShardedLayer {
   };
 }
 
-function addToRows(rows: ParameterArray, bias: ParameterArray, count: number): void {
+function addToRows(rows: ParameterArray, { name, value: bias }: Weights, count: number): void {
   const width = bias.length;
+  assertElements("sharded", "output", rows, count * width, `${count} rows as wide as "${name}"`);
   for (let at = 0; at < count * width; at++) {
     rows[at] = (rows[at] as number) + (bias[at % width] as number);
   }

@@ -26,10 +26,12 @@ import {
 import {
   addTo,
   columnLinear,
+  layerNorm,
   linear,
   mlp,
   mlpStage,
   rowLinear,
+  selfAttention,
   sharded as shardedLayer,
   shardedTransformer,
   transformer,
@@ -426,6 +428,43 @@ describe("an invalid state", () => {
         expect(JSON.stringify(part.state())).toBe(before);
       }
       await server.serve();
+    });
+  });
+});
+
+describe("rows that do not fit are refused, not filled with NaN or shifted:", () => {
+  const weights = (name: string, length: number) => ({ name, value: new Float64Array(length) });
+  const extent = { sequences: 2, length: 1 };
+  const dense = (name: string, outputs: number) =>
+    linear({ weight: weights(name, 4 * outputs), inputs: 4, outputs });
+
+  test.each([
+    ["b", 4, 2, 8, "2 elements, needs 4 with 2 rows of 4"],
+    ["input", 4, 4, 6, "6 elements, needs 8 with 2 rows of 4"],
+  ])("a layer norm's %s", (field, weight, bias, input, fault) => {
+    const norm = layerNorm({ weight: weights("w", weight), bias: weights("b", bias) });
+    const line = `layerNorm: ${field}: found ${fault}`;
+    const forward = () => norm.forward(new Float64Array(input), extent);
+    expect(forward).toThrow(expect.objectContaining(ofFault(field, line)));
+  });
+
+  test.each(["query", "key", "value"])("the %s of an attention", (field) => {
+    const layers = { query: dense("q", 4), key: dense("k", 4), value: dense("v", 4) };
+    const parts = { ...layers, [field]: dense("other", 8), output: dense("o", 4) };
+    const attention = selfAttention({ ...parts, heads: 2, headWidth: 2 });
+    const of = "2 rows, 2 heads and a head width of 2";
+    const line = `selfAttention: ${field}: found 16 elements, needs 8 with ${of}`;
+    const forward = () => attention.forward(new Float64Array(8), extent);
+    expect(forward).toThrow(expect.objectContaining(ofFault(field, line)));
+  });
+
+  test.each([1, 3])("an output under a bias of %i", async (length) => {
+    await inWorld(2, async (comm) => {
+      const bias = weights("b", length);
+      const parts = { weight: weights("w", 8), bias, inputs: 4, outputs: 2 };
+      const line = `sharded: output: found 4 elements, needs ${2 * length} with 2 rows as wide as "b"`;
+      const forward = rowLinear(comm, parts).forward(new Float64Array(8), extent);
+      await expect(forward).rejects.toMatchObject(ofFault("output", line));
     });
   });
 });
