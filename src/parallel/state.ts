@@ -4,7 +4,14 @@
  * Objects to restore bit for bit after an interruption (parameters, optimizers, schedules, samplers, random numbers) are
  * `Stateful`. A state is plain data: it can be written, sent and compared without its object.
  */
-import type { DType, HostArray, InvalidArgumentError } from "../api/index.ts";
+import { typedArrayClass } from "../api/host-array.ts";
+import {
+  type DType,
+  dtypeInfo,
+  type HostArray,
+  type InvalidArgumentError,
+  isDType,
+} from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 
 /** A value that JSON holds without loss. Numbers are finite; -0 and NaN belong into tensors. */
@@ -53,23 +60,40 @@ export interface RankStateful extends Stateful {
   reshard(states: readonly State[], rank: number, size: number): void;
 }
 
+const isObject = (value: unknown): boolean => typeof value === "object" && value !== null;
+
+/** True for `{ values, tensors }` of which every tensor has a shape and data. */
+export function isState(state: State): boolean {
+  return isObject(state) && isObject(state.values) && isObject(state.tensors)
+    ? Object.values(state.tensors).every(isTensor)
+    : false;
+}
+
+function isTensor(tensor: StateTensor): boolean {
+  return (
+    Array.isArray(tensor?.shape) && isObject(tensor.data) && typeof tensor.data.length === "number"
+  );
+}
+
 /**
  * Refuses a value that is not a state, before it is read.
  *
- * @throws InvalidArgumentError for a value without `{ values, tensors }`, or a tensor without a shape or data.
+ * @throws InvalidArgumentError for a value without `{ values, tensors }`, a tensor without a shape or data, or with data of
+ * another class than its dtype's.
  */
 export function assertState(action: string, state: State): void {
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     invalid(action, field, textOf(found), needed);
-  const isObject = (value: unknown): boolean => typeof value === "object" && value !== null;
   if (!isObject(state)) throw fault("state", state, "{ values, tensors }, as state() gives it");
   for (const field of ["values", "tensors"] as const) {
     if (!isObject(state[field])) throw fault(field, state[field], "those that state() gave");
   }
   for (const [name, tensor] of Object.entries(state.tensors)) {
-    const hasData = isObject(tensor?.data) && typeof tensor.data.length === "number";
-    if (Array.isArray(tensor?.shape) && hasData) continue;
-    throw fault(`tensor "${name}"`, tensor, "{ dtype, shape, data }");
+    if (!isTensor(tensor)) throw fault(`tensor "${name}"`, tensor, "{ dtype, shape, data }");
+    const { dtype, data } = tensor;
+    const host = isDType(dtype) ? dtypeInfo[dtype].host : undefined;
+    if (host === undefined || typedArrayClass(data) === host) continue;
+    throw fault(`tensor "${name}"`, data, `the ${host} of ${dtype}`);
   }
 }
 

@@ -6,6 +6,7 @@ import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import {
   elementsOf,
+  isState,
   type RankStateful,
   type State,
   type Stateful,
@@ -32,7 +33,12 @@ export function statesOf(parts: Readonly<Record<string, Stateful>>): Record<stri
     if (!isPartName(name)) {
       throw invalid("save", name, "the name", 'a name without "/" that is not empty');
     }
-    const { values, tensors } = part.state();
+    const state = part.state();
+    if (!isState(state)) {
+      const needed = "{ values, tensors }, and { dtype, shape, data } of each tensor";
+      throw invalid("save", name, `${textOf(state)} as its state`, needed);
+    }
+    const { values, tensors } = state;
     for (const [tensor, each] of Object.entries(tensors)) assertTensor(name, tensor, each);
     const kept = jsonRecord(name, "", values) as State["values"];
     return [name, { values: kept, tensors }];

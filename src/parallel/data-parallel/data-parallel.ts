@@ -183,6 +183,7 @@ export class DataParallel implements RankStateful {
 
   /** Rank r of n takes the sum of the unsent gradients of ranks r, r + n, r + 2n, …, so that none is lost. */
   reshard(states: readonly State[], rank: number, size: number): void {
+    for (const state of states) assertState("reshard", state);
     this.restore(sumOfResiduals(states, rank, size));
   }
 

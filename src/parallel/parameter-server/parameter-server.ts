@@ -269,6 +269,7 @@ export class ParameterServer implements RankStateful {
 
   /** As `restore`, from the states of another number of ranks with any server rank. */
   reshard(states: readonly State[], _rank: number, _size: number): void {
+    for (const state of states) assertState("reshard", state);
     const { server } = this.#options;
     const served = states.find(({ values }, rank) => values["server"] === rank);
     if (served === undefined)

@@ -104,7 +104,10 @@ export function reshardStates(
   own: State,
 ): State {
   const ofParameter = new Map(ranges.map((range) => [range.name, range]));
-  for (const state of states) assertShapes(state, ranges);
+  for (const state of states) {
+    assertState("reshard", state);
+    assertShapes(state, ranges);
+  }
   const tensors = Object.keys(own.tensors).map((key): [string, StateTensor] => {
     const name = key.startsWith("value/")
       ? key.slice("value/".length)

@@ -177,6 +177,20 @@ describe("a save", () => {
       /"t" with 2 elements of 8 bytes/,
     ],
   ];
+  test.each<[string, unknown]>([
+    ["nothing", undefined],
+    ["a promise of a state", Promise.resolve({ values: {}, tensors: {} })],
+    ["a state without tensors", { values: {} }],
+    ["a state with a tensor that is null", { values: {}, tensors: { t: null } }],
+  ])("refuses %s as the state of a part", async (_, state) => {
+    const files = memoryFiles();
+    const parts = { shared: { p: { ...part({}), state: () => state as State } } };
+    const error = await fault(run(1, (comm) => new Checkpoints(comm, files).save(1, parts)));
+    expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "p" });
+    expect(error.message).toMatch(/^save: p: found .* as its state, needs \{ values, tensors \}/);
+    expect(await files.list("")).toEqual([]);
+  });
+
   test.each(refused)("refuses %s, in either kind of part", async (_, state, message) => {
     for (const kind of ["shared", "perRank"] as const) {
       const parts = { shared: {}, [kind]: { p: part(state) } };

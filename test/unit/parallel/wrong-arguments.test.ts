@@ -407,6 +407,11 @@ describe("an invalid state", () => {
       'tensor "w"',
       "found an object, needs { dtype, shape, data }",
     ],
+    [
+      { values: {}, tensors: { w: { dtype: "float32", shape: [2], data: new Float64Array(2) } } },
+      'tensor "w"',
+      "found a Float64Array, needs the Float32Array of float32",
+    ],
   ];
 
   test.each(states)("%j", async (state, field, line) => {
@@ -422,9 +427,14 @@ describe("an invalid state", () => {
         server,
       ]) {
         const before = JSON.stringify(part.state());
-        expect(() => part.restore(state)).toThrow(
-          expect.objectContaining(ofFault(field, `${field}: ${line}`)),
-        );
+        const calls = [() => part.restore(state)];
+        // A rank without a state keeps its initial random numbers.
+        if ("reshard" in part && !(part instanceof Random)) {
+          calls.push(() => part.reshard([state], 0, 1));
+        }
+        for (const call of calls) {
+          expect(call).toThrow(expect.objectContaining(ofFault(field, `${field}: ${line}`)));
+        }
         expect(JSON.stringify(part.state())).toBe(before);
       }
       await server.serve();
