@@ -121,9 +121,13 @@ export class Checkpoints {
     const [comm, files] = [this.#comm, this.#files];
     const { rank, size } = comm;
     const { step } = draft;
-    const [number] = await onAllRanks(comm, "save", async () =>
-      rank === 0 ? String(await nextSave(files)) : "",
-    );
+    const [number] = await onAllRanks(comm, "save", async () => {
+      if (rank !== 0) return "";
+      const next = await nextSave(files);
+      // The room of interrupted saves may be the one that this save needs. A failure is reported by the removal behind it.
+      await prune(files, next, Number.POSITIVE_INFINITY).catch(() => undefined);
+      return String(next);
+    });
     const save = Number(number);
     const entries = await onAllRanks(comm, "save", async () => {
       const bytes = encodeRankFile({ save, rank, size }, content);

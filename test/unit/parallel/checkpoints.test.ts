@@ -256,6 +256,36 @@ describe("a save that is interrupted", () => {
     },
   );
 
+  test("by a lack of room leaves what it took to the next one", async () => {
+    const disk = memoryFiles();
+    let room = Number.POSITIVE_INFINITY;
+    const used = async (): Promise<number> => {
+      let bytes = 0;
+      for (const folder of await disk.list("")) {
+        for (const name of await disk.list(folder)) {
+          bytes += (await disk.read(`${folder}/${name}`)).length;
+        }
+      }
+      return bytes;
+    };
+    const write = async (path: string, bytes: Uint8Array): Promise<void> => {
+      const part = bytes.subarray(0, Math.max(0, room - (await used())));
+      await disk.write(path, part);
+      if (part.length < bytes.length) throw new Error("no space left");
+    };
+    await run(1, async (comm) => {
+      const checkpoints = new Checkpoints(comm, { ...disk, write }, { keep: 1 });
+      await checkpoints.save(1, everything(10, 0));
+      const whole = await used();
+      room = Math.round(1.5 * whole);
+      await expect(checkpoints.save(2, everything(20, 0))).rejects.toThrow(/no space left/);
+      room = Math.round(2.1 * whole);
+      const third = checkpoints.save(3, everything(30, 0));
+      await expect(third).resolves.toMatchObject({ save: 3, step: 3 });
+    });
+    expect(await disk.list("")).toEqual(["save-00000003"]);
+  });
+
   test("is refused by name on request", async () => {
     const files = memoryFiles();
     await saveTwo(files, 2);
