@@ -107,11 +107,14 @@ export function reshardStates(
   for (const state of states) {
     assertState("reshard", state);
     assertShapes(state, ranges);
+    for (const key of Object.keys(state.tensors)) {
+      const name = parameterOf(key);
+      if (Object.hasOwn(own.tensors, key) || !ofParameter.has(name)) continue;
+      throw invalid("restore", name, `"${key}"`, "no state of this name");
+    }
   }
   const tensors = Object.keys(own.tensors).map((key): [string, StateTensor] => {
-    const name = key.startsWith("value/")
-      ? key.slice("value/".length)
-      : key.slice("optimizer/".length, key.lastIndexOf("/"));
+    const name = parameterOf(key);
     const { begin, end, whole, dtype } = ofParameter.get(name) as LiveShard;
     // Other stages of a pipeline have other parameters.
     const parts = states.flatMap(({ tensors: theirs }) => theirs[key] ?? []);
@@ -131,6 +134,13 @@ export function reshardStates(
   const optimizer = optimizerOf(states, [...ofParameter.keys()]);
   const shapes = shapesOf(ranges);
   return { values: { ...values, optimizer, shapes }, tensors: Object.fromEntries(tensors) };
+}
+
+/** The parameter of a tensor in `shardState`. */
+function parameterOf(key: string): string {
+  return key.startsWith("value/")
+    ? key.slice("value/".length)
+    : key.slice("optimizer/".length, key.lastIndexOf("/"));
 }
 
 /** The optimizer's counts and rules for some parameters, from their earlier owners. */

@@ -273,22 +273,23 @@ describe("a load that a part refuses", () => {
     });
   });
 
-  const saved = { name: "w", dtype: "float64", shape: [2, 3] } as const;
-  const others = [
-    {
-      ...saved,
-      dtype: "float32",
-      found: /float64 with \d elements, needs float32 with \d elements/,
-    },
+  const saved = { name: "w", dtype: "float64", shape: [2, 3], momentum: 0.5 } as const;
+  const lengths = /float64 with \d elements, needs float32 with \d elements/;
+  const others: readonly (ParameterDeclaration & { momentum: number; found: RegExp })[] = [
+    { ...saved, dtype: "float32", found: lengths },
     { ...saved, shape: [3, 2], found: /a range of \[2,3\], needs a range of \[3,2\]/ },
-  ] as const;
+    { ...saved, momentum: 0, found: /w\/velocity.*, needs no/ },
+  ];
   test.each(others.flatMap((each) => [2, 3].map((size) => ({ ...each, size }))))(
-    "leaves the earlier state unchanged: sharded, of $dtype $shape on $size ranks",
-    async ({ found, size, ...declared }) => {
+    "leaves the earlier state unchanged: sharded, of $dtype $shape with momentum $momentum on $size ranks",
+    async ({ found, size, ...loaded }) => {
       const files = memoryFiles();
-      const rule = sgd({ learningRate: 1, momentum: 0.5 });
-      const partsOf = async (comm: Communicator, parameter: ParameterDeclaration) => {
-        const model = new ParameterSet([parameter]);
+      const partsOf = async (
+        comm: Communicator,
+        { momentum, ...declared }: ParameterDeclaration & { readonly momentum: number },
+      ) => {
+        const rule = sgd({ learningRate: 1, momentum });
+        const model = new ParameterSet([declared]);
         const trainer = await ShardedParallel.create(comm, model, { stage: 2, rule });
         return { model, trainer, parts: { shared: {}, perRank: { trainer } } };
       };
@@ -298,7 +299,7 @@ describe("a load that a part refuses", () => {
         await new Checkpoints(comm, files).save(1, parts);
       });
       await run(size, async (comm) => {
-        const { model, trainer, parts } = await partsOf(comm, declared);
+        const { model, trainer, parts } = await partsOf(comm, loaded);
         const loading = new Checkpoints(comm, files).load(parts);
         await expect(loading).rejects.toMatchObject({ code: "ERR_COMM_CHECKPOINT" });
         await expect(loading).rejects.toThrow(found);
