@@ -30,7 +30,7 @@ export interface ParameterServerOptions {
   readonly rule: UpdateRule;
   /** The rank that serves; 0 when left out. */
   readonly server?: number | undefined;
-  /** Most pushes of others between a pull and its push. */
+  /** Most pushes of others between a pull and its push; with `reject` earlier ones of the same pull count too. */
   readonly staleness: number;
   /**
    * `block`, when left out: pulls and pushes wait while they would make a push of another worker too late. `reject`: no call
@@ -54,7 +54,7 @@ export interface PushResult {
   readonly accepted: boolean;
   /** The server's version after it. */
   readonly version: number;
-  /** Pushes of others since the pull. */
+  /** Pushes of others since the pull; with `reject` also earlier ones of this worker, of the same pull. */
   readonly staleness: number;
 }
 
