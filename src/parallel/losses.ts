@@ -62,7 +62,8 @@ const crossEntropyKinds: OptionKinds<CrossEntropyArgs> = {
  * t) / Σ w(t). Computed in float64, each row from its largest logit, so no logit overflows.
  *
  * @throws InvalidArgumentError, before any write, for lengths that do not fit, an unknown class or reduction, or a weight that
- * is negative or not a number. Also for weights that are zero for all targets: the mean would be 0 / 0.
+ * is negative or not a number. Also for a mean with weights that are zero for all targets: it would be 0 / 0. A sum of these is
+ * 0, as a part of a batch.
  * @example
  * const { value, weight } = crossEntropy({ logits, targets, classes: 10, gradient, reduction: "sum" });
  */
@@ -94,7 +95,8 @@ export function crossEntropy(args: CrossEntropyArgs): Loss {
 }
 
 /** Checks all arguments; returns the sum of the targets' weights. */
-function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntropyArgs): number {
+function totalWeight(args: CrossEntropyArgs): number {
+  const { logits, targets, classes, weights, gradient, reduction } = args;
   if (!Number.isSafeInteger(classes) || classes < 1) {
     throw invalid("crossEntropy", "classes", textOf(classes), "an integer of at least 1");
   }
@@ -122,7 +124,7 @@ function totalWeight({ logits, targets, classes, weights, gradient }: CrossEntro
     }
     weight += weights === undefined ? 1 : (weights[target] as number);
   }
-  if (weight > 0) return weight;
+  if (weight > 0 || reduction === "sum") return weight;
   throw invalid("crossEntropy", "weights", "0 for every target", "a weight above 0 for one");
 }
 

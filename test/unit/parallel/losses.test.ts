@@ -1,6 +1,8 @@
 /** Losses and their gradients: against PyTorch's recorded ones, by finite differences, at their edges. */
-import { crossEntropy, type Loss, mse, Random } from "twinccl/parallel";
+import { crossEntropy, DataParallel, type Loss, mse, Random } from "twinccl/parallel";
+import { type MlpBatch, mlp } from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
+import { inWorld } from "../../support/in-world.ts";
 import {
   allowance,
   arrayOf,
@@ -145,6 +147,37 @@ test("a sum is the mean times the weight, not divided", () => {
   });
   expect([...gradient]).toEqual([2, 4]);
 });
+
+test("a sum over targets that weigh nothing is zero, as the part of one rank", async () => {
+  const gradient = new Float64Array(6).fill(7);
+  const args = { logits: draw(6, 6), targets: [0, 1], classes: 3, weights: [0, 0, 1], gradient };
+  expect(crossEntropy({ ...args, reduction: "sum" })).toEqual({ value: 0, weight: 0 });
+  expect(gradient.every((each) => each === 0)).toBe(true);
+
+  // The second rank of two has such targets alone: the step is that of one rank with all samples.
+  const one = await weightedStep([{ input: [1, 2, 3, 4], target: [0, 1, 1, 1] }]);
+  const two = await weightedStep([
+    { input: [1, 2], target: [0, 1] },
+    { input: [3, 4], target: [1, 1] },
+  ]);
+  expect(two[1]).toEqual(two[0]);
+  expect(two[0]!.weight).toBe(1);
+  expect(two[0]!.loss).toBeCloseTo(one[0]!.loss, 12);
+  two[0]!.gradient.forEach((each, at) => {
+    expect(each).toBeCloseTo(one[0]!.gradient[at]!, 12);
+  });
+});
+
+/** One step of a classifier whose second class weighs nothing, with a batch for each rank. */
+function weightedStep(batches: readonly MlpBatch[]) {
+  return inWorld(batches.length, async (comm) => {
+    const classWeights = [1, 0];
+    const model = mlp({ sizes: [1, 2], loss: "crossEntropy", classWeights, dtype: "float64" });
+    const trainer = await DataParallel.create(comm, model.parameters);
+    const { loss, weight } = await trainer.step([batches[comm.rank]!], model.backward);
+    return { loss, weight, gradient: [...model.parameters.gradients("float64")] };
+  });
+}
 
 test("the gradient may be written over its input", () => {
   const logits = draw(5, 6);
