@@ -43,7 +43,7 @@ export interface SampledBatch {
   readonly epoch: number;
   /**
    * This rank's samples, from 0; as many as other ranks', or one more or less. Empty for some ranks if there are more ranks
-   * than samples.
+   * than samples, also in a last batch alone: these pass no micro-batch to `step`.
    */
   readonly indexes: Uint32Array;
   /** Samples of all ranks together. */
