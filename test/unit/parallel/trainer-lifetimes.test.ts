@@ -122,6 +122,22 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
     expect(results).toEqual([each, each]);
   });
 
+  test("takes an earlier state, with lengths in place of shapes, and compares these", async () => {
+    await inWorld(2, async (comm) => {
+      const trainer = await sharded(comm, stage);
+      const { values, tensors } = structuredClone(trainer.state());
+      const { shapes, ...earlier } = values;
+      expect(shapes).toEqual({ w: [3] });
+      trainer.restore({ values: { ...earlier, lengths: { w: 3 } }, tensors });
+      const other = { values: { ...earlier, lengths: { w: 4 } }, tensors };
+      expect(() => trainer.restore(other)).toThrow(
+        "restore: w: found a range of 4 elements, needs a range of [3]",
+      );
+      await trainer.gatherValues();
+      expect(valuesOf(trainer)).toEqual(start);
+    });
+  });
+
   test("reports the reason if values could not be gathered", async () => {
     await inWorld(2, async (comm) => {
       const line = await comm.split({ color: 0 });
