@@ -21,6 +21,7 @@ import {
   typedArrayClass,
 } from "./host-array.ts";
 import type { Memory } from "./memory.ts";
+import type { Operation } from "./op.ts";
 import { invalid, textOf } from "./option-kinds.ts";
 
 /** The owner of memory. */
@@ -38,7 +39,7 @@ export interface Allocation extends Required<MemoryOwner> {
   readonly memory: Memory;
   disposed: boolean;
   /** The last operation that was posted with this memory; reads wait for it. */
-  lastUse: PromiseLike<unknown> | LastUse | undefined;
+  lastUse: Operation | LastUse | undefined;
 }
 
 /** An allocation of memory that no buffer has yet. */
@@ -215,13 +216,14 @@ export class DeviceBuffer<D extends DType = DType> {
   }
 
   /**
-   * Gives the memory back, unless it was adopted. Every buffer that shares it is unusable from here on. Idempotent.
+   * Gives the memory back, unless it was adopted. Every buffer that shares it is unusable from here on. A call under way goes on,
+   * and the memory is freed behind it. Idempotent.
    */
   dispose(): void {
     if (this.allocation.disposed) return;
     this.allocation.disposed = true;
     disposals++;
-    this.allocation.memory.free();
+    freeBehindUse(this.allocation);
   }
 
   /** Same as `dispose`, for `using`. */
@@ -233,8 +235,8 @@ export class DeviceBuffer<D extends DType = DType> {
     this.assertLive(action);
     this.assertContents(action);
     this.assertHost(action, target);
-    const { lastUse } = this.allocation;
-    if (lastUse !== undefined) await (lastUse instanceof LastUse ? lastUse.op : lastUse);
+    const last = lastOperation(this.allocation);
+    if (last !== undefined) await last;
     this.assertLive(action);
     const { memory } = this.allocation;
     const into = bytesOfArray(target);
@@ -437,12 +439,25 @@ function pieceAt({ buffer, byteOffset, byteLength }: ArrayBytes, at: number): Ui
 export class LastUse {
   /** The number of their batch. */
   readonly key: number;
-  op: PromiseLike<unknown>;
+  op: Operation;
 
-  constructor(key: number, op: PromiseLike<unknown>) {
+  constructor(key: number, op: Operation) {
     this.key = key;
     this.op = op;
   }
+}
+
+function lastOperation({ lastUse }: Allocation): Operation | undefined {
+  return lastUse instanceof LastUse ? lastUse.op : lastUse;
+}
+
+/** Frees memory behind the last call with it. A session that queues work orders the free itself, and gets it at once. */
+function freeBehindUse(allocation: Allocation): void {
+  const { memory, session } = allocation;
+  const op = lastOperation(allocation);
+  const queues = "submit" in session;
+  if (op?.pending === true && !queues) op.whenSettled(() => memory.free());
+  else memory.free();
 }
 
 // Symmetric memory.

@@ -20,6 +20,6 @@ export interface Memory {
   read(byteOffset: number, into: Uint8Array): void | Promise<void>;
   /** Sets elements to a value, rounded to the dtype. */
   fill(byteOffset: number, count: number, dtype: DType, value: number | bigint): void;
-  /** Frees the memory. */
+  /** Frees the memory: behind the last call with it, but at once in a session that queues work. */
   free(): void;
 }

@@ -1,7 +1,7 @@
 /** Buffers: their law of ranges, what fill writes for every dtype, and when they may be read. */
 
 import { type Communicator, connect, createWorld, type DeviceBuffer } from "twinccl";
-import type { Backend, Completion, QueueingSession, Work } from "twinccl/backend";
+import type { Backend, Completion, QueueingSession, RankDevice, Work } from "twinccl/backend";
 import { sim } from "twinccl/sim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { everyDType, isFloat, widths } from "../../../src/testing/oracle/elements.ts";
@@ -254,6 +254,65 @@ function completingAtOnce(): Backend {
     },
   };
 }
+
+describe("memory that is disposed while a call with it is under way", () => {
+  /** Runs calls in a later turn, and notes the order in which they end and memory is freed. */
+  function late(notes: string[], queues: boolean): Backend {
+    const inner = host();
+    return {
+      ...inner,
+      open: async (request) => {
+        const session = await inner.open(request);
+        const execute = async (work: Work): Promise<void> => {
+          await new Promise((resolve) => setImmediate(resolve));
+          await session.execute(work);
+          notes.push("call");
+        };
+        const submit = (work: Work, completion: Completion): void => {
+          void execute(work).then(() => completion.settled());
+        };
+        const device = (rank: number): RankDevice => {
+          const own = session.device(rank);
+          const allocate: RankDevice["allocate"] = (...args) => {
+            const memory = own.allocate(...args);
+            const giveBack = memory.free.bind(memory);
+            const free = (): void => {
+              notes.push("free");
+              // Queued work keeps the bytes.
+              if (!queues) giveBack();
+            };
+            return Object.assign(memory, { free });
+          };
+          return Object.assign(Object.create(own), { allocate });
+        };
+        return { ...session, device, ...(queues ? { submit } : { execute }) } as QueueingSession;
+      },
+    };
+  }
+
+  test.each([
+    { queues: false, order: ["call", "free"] },
+    { queues: true, order: ["free", "call"] },
+  ])("is freed in the order $order", async ({ queues, order }) => {
+    const notes: string[] = [];
+    const world = await createWorld({ backend: late(notes, queues), size: 2 });
+    try {
+      const sums = await world.run(async (comm) => {
+        const send = comm.alloc("int32", 2).fill(1);
+        const recv = comm.alloc("int32", 2);
+        const op = comm.allReduce({ send, recv, op: "sum" });
+        await op.enqueued;
+        if (comm.rank === 0) send.dispose();
+        await op;
+        return [...(await recv.toHost())];
+      });
+      expect(sums).toEqual([0, 1].map(() => [2, 2]));
+      expect(notes).toEqual(order);
+    } finally {
+      await world.close();
+    }
+  });
+});
 
 test.each(
   Object.entries({ "in the simulation": sim, "completed while submitted": completingAtOnce }),
