@@ -5,7 +5,7 @@
 import type { CallSet, CommInfo, RankCall, WriteFault } from "../backend.ts";
 import { type DeviceBuffer, memoryOf, overlapBytes } from "../buffer.ts";
 import { ranksText } from "../error-text.ts";
-import { CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
+import { CommClosedError, CommError, InvalidArgumentError } from "../errors.ts";
 import type { Memory } from "../memory.ts";
 import { MemoryUses } from "../memory-uses.ts";
 import { PerRankError } from "./failures.ts";
@@ -55,6 +55,18 @@ export function writtenPairError(
   return (posting) => writtenError(refOf(comm, posting), fault);
 }
 
+/** The error of calls that failed under way: an untyped one is a buffer's, where one was disposed or transferred away meanwhile. */
+export function releasedUnderWay(
+  comm: CommInfo,
+  postings: readonly Posting[],
+  error: unknown,
+): unknown {
+  if (error instanceof CommError || error instanceof PerRankError) return error;
+  const released = postings.map(({ call }) => call).filter(isReleased);
+  if (released.length === 0) return error;
+  return new PerRankError((_, posting) => releasedError(refOf(comm, posting), released, error));
+}
+
 function isDisposed({ send, recv, recorded }: RankCall): boolean {
   return (
     send?.disposed === true ||
@@ -71,7 +83,11 @@ function refOf(comm: CommInfo, { op, call }: Posting): CallRef {
   return { comm, collective: call.collective, rank: op.rank, call: op.call };
 }
 
-function releasedError(ref: CallRef, released: readonly RankCall[]): CommClosedError {
+function releasedError(
+  ref: CallRef,
+  released: readonly RankCall[],
+  cause?: unknown,
+): CommClosedError {
   const ranks = released.map(({ rank }) => rank);
   const did = released.some(isDisposed) ? "disposed" : "transferred";
   const doing = did === "disposed" ? "disposing" : "transferring";
@@ -80,7 +96,7 @@ function releasedError(ref: CallRef, released: readonly RankCall[]): CommClosedE
       headline: `${ref.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
       hint: `await the operation before ${doing} its buffers`,
     },
-    factsOf(ref, ranks),
+    { ...factsOf(ref, ranks), cause },
   );
 }
 

@@ -18,7 +18,7 @@ import { childInfo, childName, noteChildren, splitGroups } from "../collectives/
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { completeOp, type Operation, submitOp, submitOpAt } from "../op.ts";
-import { assertLive, assertNoAliasing, writeError } from "./buffer-checks.ts";
+import { assertLive, assertNoAliasing, releasedUnderWay, writeError } from "./buffer-checks.ts";
 import { type CommState, PostedSubmission } from "./comm-state.ts";
 import {
   callsIn,
@@ -546,7 +546,8 @@ export function failDispatched(
   postings: readonly Posting[],
   error: unknown,
 ): void {
-  failAll(state, postings, errorsByCall(error, state));
+  const seen = releasedUnderWay(state.comm, postings, error);
+  failAll(state, postings, errorsByCall(seen, state));
   const [first] = postings;
   const { local, ranks } = state.comm;
   const isAlone = local.length === ranks.length;

@@ -1,8 +1,10 @@
 /** Strict lending on the simulation: writing what was lent is an error, reading it is not. */
 
-import { type Communicator, createWorld } from "twinccl";
+import { type Backend, type Communicator, createWorld } from "twinccl";
+import type { Work } from "twinccl/backend";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
+import { host } from "../../conformance/host-backend.ts";
 import { expectHealthy, within } from "../../support/planted.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: what was thrown is judged by its facts
@@ -294,6 +296,35 @@ test("a host array that is transferred while it is lent fails the call everywher
   );
   const closed: Outcome = ["ERR_COMM_CLOSED", undefined, [1]];
   expect(found).toEqual(new Array(3).fill([closed, [7, 7, 7, 7]]));
+  await expectHealthy(world);
+  await world.close();
+});
+
+test("a host array that is transferred while its call is under way fails the call everywhere", async () => {
+  const inner = host();
+  const late: Backend = {
+    ...inner,
+    open: async (request) => {
+      const session = await inner.open(request);
+      const execute = async (work: Work): Promise<void> => {
+        await new Promise((resolve) => setImmediate(resolve));
+        await session.execute(work);
+      };
+      return { ...session, execute };
+    },
+  };
+  const world = await createWorld({ backend: late, size: 2 });
+  const found = await within(
+    3000,
+    world.run(async (comm) => {
+      const data: Float32Array = new Float32Array(4).fill(1);
+      const op = comm.allReduce({ send: data, op: "sum" });
+      await op.enqueued;
+      if (comm.rank === 1) structuredClone(data, { transfer: [data.buffer as ArrayBuffer] });
+      return outcome(op);
+    }),
+  );
+  expect(found).toEqual([0, 1].map(() => ["ERR_COMM_CLOSED", undefined, [1]]));
   await expectHealthy(world);
   await world.close();
 });
