@@ -216,8 +216,16 @@ export class NcclSession implements QueueingSession {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#retire(comm);
-    const ending = comm.idle().then(() => this.#ends.end(comm));
-    this.#ending.add([comm], ending);
+    this.#ending.add([comm], this.#endOnceIdle(comm));
+  }
+
+  /** A device that cannot be queried keeps no handle and no window. */
+  async #endOnceIdle(comm: NcclCommunicator): Promise<void> {
+    try {
+      await comm.idle();
+    } finally {
+      await this.#ends.end(comm);
+    }
   }
 
   /** The communicator of calls; `undefined` for one that is over. */

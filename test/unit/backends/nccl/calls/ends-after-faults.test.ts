@@ -76,6 +76,22 @@ test.each([
   });
 });
 
+test("a closed communicator ends where its devices cannot be queried, and close reports it", async () => {
+  const gpus = cleanGpus();
+  const world = await createWorld({ backend: gpus.backend(), size: 2 });
+  const planned = cudaError("cudaStreamQuery", 719, "cudaErrorLaunchFailure");
+  await world.run(async (comm) => {
+    const child = await comm.split({ color: 0 });
+    const data = child.alloc("int8", 1, { symmetric: true });
+    await child.allReduce({ send: data, op: "sum" });
+    await comm.barrier();
+    if (comm.rank === 0) gpus.machine.failNext("streamDone", planned);
+    await child.close();
+  });
+  await expect(world.close()).rejects.toBe(planned);
+  expect(gpus.nccl.ends.size).toBe(0);
+});
+
 test("the newest communicators end first", async () => {
   const gpus = cleanGpus();
   const ended: bigint[] = [];
