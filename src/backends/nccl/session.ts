@@ -316,6 +316,7 @@ export class NcclSession implements QueueingSession {
   /** Adds a communicator; in a job, with its call counters. */
   #add(comm: NcclCommunicator): void {
     this.#comms.set(comm.info.id, comm);
+    comm.outOfStep = (error) => this.abort(comm.info, error);
     comm.counters = this.#parts.job?.countersOf(comm.info);
   }
 

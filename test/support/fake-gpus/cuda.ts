@@ -269,10 +269,15 @@ function graphCalls(
       }
       return keep({ makers, launchable: true });
     },
-    launches: (each) => ({
+    launches: (each, inPart) => ({
       run: () => {
-        for (const { graph: handle, stream } of each) {
-          machine.enter("graphLaunch");
+        for (const [at, { graph: handle, stream }] of each.entries()) {
+          try {
+            machine.enter("graphLaunch");
+          } catch (error) {
+            if (at > 0) inPart();
+            throw error;
+          }
           launch(handle, stream);
         }
       },

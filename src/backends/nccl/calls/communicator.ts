@@ -51,6 +51,8 @@ export class NcclCommunicator {
   readonly #over = new AbortController();
   /** Counters of calls submitted here, for queries of other processes; left out where all ranks are here. */
   counters: CallCounters | undefined;
+  /** Aborts it: some members are in a call that the others are not in. */
+  outOfStep: (error: unknown) => void = () => undefined;
   /** Receives completed calls once results do not count any more. */
   withhold: ((waiting: Completion) => void) | undefined;
   readonly #nccl: NcclCalls;

@@ -17,13 +17,16 @@ export class CapturedGraph {
   #graphs: readonly DeviceGraph[];
   /** Valid as long as all parts are: no rank can replay it once any has given back its part. */
   readonly #launches: CallSequence | undefined;
+  #isLaunchedInPart = false;
   /** Arrays that its calls were given. */
   readonly #copied: StagedCalls | undefined;
 
   private constructor(graphs: readonly DeviceGraph[], copied: StagedCalls | undefined) {
     this.#graphs = graphs;
     const launches = graphs.map(({ device, graph }) => ({ graph, stream: device.stream }));
-    this.#launches = graphs[0]?.device.cuda.launches(launches);
+    this.#launches = graphs[0]?.device.cuda.launches(launches, () => {
+      this.#isLaunchedInPart = true;
+    });
     this.#copied = copied;
   }
 
@@ -69,11 +72,19 @@ export class CapturedGraph {
     throw failure.error;
   }
 
-  /** Puts it on every device's stream, between the copies of arrays that its calls were given. */
-  launch(): FinishCopyBack | undefined {
+  /**
+   * Puts it on every device's stream, between the copies of arrays that its calls were given. `outOfStep` is called where only
+   * some devices have it.
+   */
+  launch(outOfStep: (error: unknown) => void): FinishCopyBack | undefined {
     this.#copied?.copyIn();
-    // A launch goes by its stream: unlike capturing, it does not ask which device is current.
-    this.#launches?.run();
+    try {
+      // A launch goes by its stream: unlike capturing, it does not ask which device is current.
+      this.#launches?.run();
+    } catch (error) {
+      if (this.#isLaunchedInPart) outOfStep(error);
+      throw error;
+    }
     return this.#copied?.copyBack();
   }
 

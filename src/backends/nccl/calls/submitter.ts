@@ -53,7 +53,7 @@ export class Submitter {
     let finish: FinishCopyBack | undefined;
     try {
       comm.followMemory(set.calls);
-      finish = launched ? graph.launch() : this.#submit(comm, set);
+      finish = launched ? graph.launch(comm.outOfStep) : this.#submit(comm, set);
     } catch (error) {
       // It was not made, also where it counts since others waited for it.
       countSubmitted(comm, set.number - 1);
@@ -62,7 +62,7 @@ export class Submitter {
       return;
     }
     if (launched && finish === undefined && set.cache !== undefined) {
-      const launch = { run: () => void graph.launch() };
+      const launch = { run: () => void graph.launch(comm.outOfStep) };
       set.cache.repeat = new PreparedCall(comm, this.#parts, set.calls, launch);
     }
     countSubmitted(comm, set.number);

@@ -185,8 +185,11 @@ interface CudaStreamCalls {
   endCapture(stream: bigint): bigint;
   /** Makes a recording launchable, and gives the recording back. No stream may be capturing. */
   instantiate(recording: bigint): bigint;
-  /** Launches of recordings in this order, which are valid as long as the recordings. */
-  launches(each: readonly Launch[]): CallSequence;
+  /**
+   * Launches of recordings in this order, which are valid as long as the recordings. `inPart` is called where one fails behind
+   * others.
+   */
+  launches(each: readonly Launch[], inPart: () => void): CallSequence;
   graphDestroy(graph: bigint): void;
 }
 
@@ -241,12 +244,15 @@ function streamCalls(
       check(destroy(graph), "graphDestroy");
       return launchable;
     },
-    launches: (each) =>
-      new CallList(
-        each.map(({ graph, stream }): BoundCall => ({ call: graphLaunch, args: [graph, stream] })),
-        helper,
-        (status) => check(status, "graphLaunch"),
-      ),
+    launches: (each, inPart) => {
+      const calls = each.map(
+        ({ graph, stream }): BoundCall => ({ call: graphLaunch, args: [graph, stream] }),
+      );
+      return new CallList(calls, helper, (status, failed) => {
+        if (failed !== calls[0]) inPart();
+        check(status, "graphLaunch");
+      });
+    },
     graphDestroy: (graph) => call("graphExecDestroy", [graph]),
   };
 }

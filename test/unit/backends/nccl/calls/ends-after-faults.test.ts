@@ -92,6 +92,30 @@ test("a closed communicator ends where its devices cannot be queried, and close 
   expect(gpus.nccl.ends.size).toBe(0);
 });
 
+test.each([0, 2])(
+  "a replay that some devices alone launch ends its communicator, after %i others",
+  async (count) => {
+    const gpus = cleanGpus();
+    const planned = cudaError("cudaGraphLaunch", 2, "cudaErrorMemoryAllocation");
+    const codes = await inWorld(gpus, 2, (world) =>
+      world.run(async (comm) => {
+        const child = await comm.split({ color: 0 });
+        const data = comm.alloc("int32", 1);
+        const graph = await child.capture(() => void child.allReduce({ send: data, op: "sum" }));
+        for (let replay = 0; replay < count; replay++) await graph.replay();
+        await comm.barrier();
+        // The first device launches it.
+        if (comm.rank === 0) gpus.machine.failNext("graphLaunch", planned, 1);
+        const failed = await outcome(graph.replay());
+        const behind = await outcome(child.allReduce({ send: data, op: "sum" }));
+        await turns();
+        return [failed, behind, await outcome(comm.allReduce({ send: data, op: "sum" }))];
+      }),
+    );
+    expect(codes).toEqual([0, 1].map(() => ["ERR_COMM_CUDA", "ERR_COMM_ABORTED", "done"]));
+  },
+);
+
 test("the newest communicators end first", async () => {
   const gpus = cleanGpus();
   const ended: bigint[] = [];

@@ -176,7 +176,9 @@ describe.skipIf(reason !== "").each([
 
   test("launch recordings in their order, and stop at one that fails", async () => {
     const launches = [1n, 2n ** 63n, 3n].map((graph) => ({ graph, stream: 10n * graph }));
-    const sequence = cudaCalls(await bind(echo.path, cudaTable), helper).launches(launches);
+    let inPart = 0;
+    const cuda = cudaCalls(await bind(echo.path, cudaTable), helper);
+    const sequence = cuda.launches(launches, () => void inPart++);
     often(echo, sequence);
     echo.begin();
     sequence.run();
@@ -190,6 +192,10 @@ describe.skipIf(reason !== "").each([
     expect(error).toBeInstanceOf(CudaError);
     expect(error).toMatchObject({ cCall: "cudaGraphLaunch", status: 719 });
     expect(echo.lines().filter((line) => line.startsWith("cudaGraphLaunch"))).toHaveLength(2);
+    expect(inPart).toBe(1);
+    echo.begin({ status: 719, failing: 1 });
+    expect(thrownBy(() => sequence.run())).toBeInstanceOf(CudaError);
+    expect(inPart).toBe(1);
   });
 });
 

@@ -277,7 +277,7 @@ const cudaTrials: {
     gives: 99n,
   },
   launches: {
-    call: (x) => x.launches([{ graph: a, stream: c }]).run(),
+    call: (x) => x.launches([{ graph: a, stream: c }], () => undefined).run(),
     arrives: `cudaGraphLaunch exec ${a} stream ${c}`,
   },
   graphDestroy: { call: (x) => x.graphDestroy(a), arrives: `cudaGraphExecDestroy exec ${a}` },
