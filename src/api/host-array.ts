@@ -122,8 +122,12 @@ function isTypedHost(value: unknown): value is TypedHost {
 
 function usableBytes(dtype: DType, array: HostArray): HostBytes | { readonly fault: string } {
   const bytes = bytesOfArray(array);
-  const memory = bytes.buffer as ArrayBuffer & { readonly resizable?: boolean };
+  const memory = bytes.buffer as ArrayBuffer & {
+    readonly resizable?: boolean;
+    readonly growable?: boolean;
+  };
   if (memory.resizable === true) return { fault: "its ArrayBuffer is resizable" };
+  if (memory.growable === true) return { fault: "its SharedArrayBuffer is growable" };
   try {
     const { byteLength } = new Uint8Array(memory);
     if (byteLength !== memory.byteLength) {

@@ -78,6 +78,11 @@ const calls: readonly WrongCall[] = [
     call: reduce(() => new Uint8Array(new (ArrayBuffer as Wrong)(8, { maxByteLength: 16 }))),
   },
   {
+    wrong: "a growable shared buffer",
+    field: "send",
+    call: reduce(() => new Uint8Array(new (SharedArrayBuffer as Wrong)(8, { maxByteLength: 16 }))),
+  },
+  {
     wrong: "a transferred buffer",
     field: "send",
     call: reduce(() => {
