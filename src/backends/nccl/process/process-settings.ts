@@ -127,7 +127,7 @@ export class ProcessSettings {
   readOnce(): PinnedNumbers {
     const values = this.#settled?.values;
     const given = numberFields.filter((field) => (values?.[field] ?? "") !== "");
-    return Object.fromEntries(given.map((field) => [field, Number(values?.[field])]));
+    return Object.fromEntries(given.map((field) => [field, numberOf(values?.[field] ?? "")]));
   }
 
   /** Reason why NCCL's plans differ from the usual ones in this process; `undefined` if they do not. */
@@ -174,6 +174,14 @@ export const processSettings = new ProcessSettings();
 
 function text(value: number | undefined): string {
   return value === undefined ? "" : String(value);
+}
+
+/** A value as NCCL parses it: hexadecimal after 0x, octal after 0, up to the first other letter; words count as 0. */
+function numberOf(value: string): number {
+  const [, sign, digits = "0"] = /^\s*([+-]?)(0x[\da-f]+|0[0-7]*|\d+)/i.exec(value) ?? [];
+  const base = /^0x/i.test(digits) ? 16 : digits.startsWith("0") ? 8 : 10;
+  const size = Number.parseInt(digits, base);
+  return sign === "-" ? -size : size;
 }
 
 /** True if NCCL parses a value as 0; words count as 0. */

@@ -422,6 +422,22 @@ describe("settings of a process", () => {
     expect(settings.readOnce()).toEqual({ llBuffSize: 32_768 });
   });
 
+  test.each([
+    ["0x10000", 65_536],
+    ["0100000", 32_768],
+    [" +65536", 65_536],
+    ["-2", -2],
+    ["4M", 4],
+    ["1e6", 1],
+    ["0b1", 0],
+    ["08", 0],
+    ["large", 0],
+  ])("a variable is the number that C reads: %s", (value, found) => {
+    const settings = new ProcessSettings({ NCCL_BUFFSIZE: value });
+    settings.settle({}, false);
+    expect(settings.readOnce()).toEqual({ buffSize: found });
+  });
+
   test("a variable that was already set holds for every world that pins nothing", () => {
     const env: NodeJS.ProcessEnv = { NCCL_BUFFSIZE: "8388608" };
     const settings = new ProcessSettings(env);
