@@ -164,10 +164,11 @@ function fault(name: string, found: string, needed: string): Error {
 }
 
 function wholeNumber(name: string, value: string): number {
-  if (/^\d{1,15}$/.test(value) && (Number(value) > 0 || name.endsWith("NTHREADS"))) {
+  // NCCL reads octal after a leading 0.
+  if (/^(0|[1-9]\d{0,14})$/.test(value) && (Number(value) > 0 || name.endsWith("NTHREADS"))) {
     return Number(value);
   }
-  throw fault(name, `"${value}"`, "a whole number above 0");
+  throw fault(name, `"${value}"`, "a whole number above 0, without a leading 0");
 }
 
 /** The words that a list allows, by collective; `undefined` for one without an entry. */

@@ -60,6 +60,7 @@ describe("are refused by name", () => {
     [{ NCCL_MAX_CTAS: 1 }, "NCCL_MAX_CTAS: found 1, needs a text"],
     [{ NCCL_PROTO: "^LL,LL128,Simple" }, "at least one protocol"],
     [{ NCCL_MAX_CTAS: "0" }, "a whole number above 0"],
+    [{ NCCL_MAX_CTAS: "010" }, "a whole number above 0, without a leading 0"],
     [{ NCCL_MAX_CTAS: "1", NCCL_MAX_NCHANNELS: "1" }, "it once"],
     [{ NCCL_FOO: "1" }, "NCCL_FOO"],
   ])("%o", (variables, text) => {
