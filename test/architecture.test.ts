@@ -227,6 +227,9 @@ describe("the page", () => {
     );
     expect(foreign).toEqual([]);
   });
+  test("has no import cycle, of types or of values", () => {
+    expect(importCycles(pages)).toEqual([]);
+  });
   test("is short files without unfinished work", () => {
     expect(pages.flatMap((each) => [...tooLong(each), ...unfinished(each)])).toEqual([]);
   });

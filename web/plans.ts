@@ -2,7 +2,17 @@
 import type { SpecifiedCollective } from "twinccl";
 import { type AlgorithmChoice, algorithmsOf } from "twinccl/algorithms";
 import type { NcclPin, SimOptions } from "twinccl/sim";
-import type { State } from "./state.ts";
+
+/** A call, as far as it decides the plan. */
+export interface PlannedCall {
+  readonly collective: SpecifiedCollective;
+  readonly plan: string;
+  readonly ranks: number;
+  /** Channels of NCCL's plan; 0 for its own choice. */
+  readonly channels: number;
+  /** Gb/s of the sockets between hosts. */
+  readonly network: number;
+}
 
 /** One way, for a menu. */
 export interface PlanChoice {
@@ -84,26 +94,26 @@ export function planIds(collective: SpecifiedCollective, ranks: number): string[
 }
 
 /** True for a plan of NCCL. */
-export function isNccl(state: State): boolean {
-  return state.plan.startsWith("nccl") || isAcrossHosts(state);
+export function isNccl(call: PlannedCall): boolean {
+  return call.plan.startsWith("nccl") || isAcrossHosts(call);
 }
 
 /** True for a plan of ranks on hosts of their own. */
-export function isAcrossHosts({ plan }: State): boolean {
+export function isAcrossHosts({ plan }: PlannedCall): boolean {
   return plan.startsWith("hosts");
 }
 
 /** True when a call's buffers lie in symmetric memory. */
-export function isSymmetric({ plan }: State): boolean {
+export function isSymmetric({ plan }: PlannedCall): boolean {
   return plan === "nccl-symmetric";
 }
 
 /** The options of `sim` and `plannersOf` about the plan. */
 export function planOptions(
-  state: State,
+  call: PlannedCall,
 ): Pick<SimOptions, "algorithms" | "like" | "plan" | "topology"> {
-  const { collective, plan, channels } = state;
-  if (!isNccl(state)) return { algorithms: { [collective]: plan } as AlgorithmChoice };
+  const { collective, plan, channels } = call;
+  if (!isNccl(call)) return { algorithms: { [collective]: plan } as AlgorithmChoice };
   const [, algorithm, protocol] = plan.split("-");
   const named = <T extends string>(names: readonly T[], text: string | undefined): T | undefined =>
     names.find((name) => name.toLowerCase() === text);
@@ -112,13 +122,13 @@ export function planOptions(
     protocol: named(protocols, protocol),
     channels: channels === 0 ? undefined : channels,
   };
-  return { like: "nccl-2.28", topology: topologyOf(state), plan: pin };
+  return { like: "nccl-2.28", topology: topologyOf(call), plan: pin };
 }
 
 /** The machine by name, or hosts with another network. */
-function topologyOf(state: State): NonNullable<SimOptions["topology"]> {
-  if (!isAcrossHosts(state)) return "h200x8";
-  const { network, ranks: hosts } = state;
+function topologyOf(call: PlannedCall): NonNullable<SimOptions["topology"]> {
+  if (!isAcrossHosts(call)) return "h200x8";
+  const { network, ranks: hosts } = call;
   if (network === namedNetwork) return "h200-hosts";
   return { hosts, gpusPerHost: 1, network: { kind: "socket", gigabitsPerSecond: network } };
 }

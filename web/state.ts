@@ -1,22 +1,13 @@
 /** The state of the page, as it stands in its address: everything needed to see the same again. */
-import {
-  type DType,
-  dtypes,
-  type NamedReduceOp,
-  namedReduceOps,
-  type SpecifiedCollective,
-} from "twinccl";
+import { type DType, dtypes, type NamedReduceOp, namedReduceOps } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
-import { namedNetwork, planIds } from "./plans.ts";
+import { namedNetwork, type PlannedCall, planIds } from "./plans.ts";
 
 export type OpName = NamedReduceOp | "preMul";
 export type ValueKind = (typeof valueKinds)[number];
 
 /** The call, how it is done, and what of it is looked at. */
-export interface State {
-  readonly collective: SpecifiedCollective;
-  readonly plan: string;
-  readonly ranks: number;
+export interface State extends PlannedCall {
   /** Elements as NCCL counts them. */
   readonly count: number;
   readonly dtype: DType;
@@ -24,10 +15,6 @@ export interface State {
   /** Of `preMul`. */
   readonly scalar: number;
   readonly root: number;
-  /** Channels of NCCL's plan; 0 for its own choice. */
-  readonly channels: number;
-  /** Gb/s of the sockets between hosts. */
-  readonly network: number;
   readonly values: ValueKind;
   readonly seed: number;
   /** Nanoseconds from one rank to another. */

@@ -3,12 +3,12 @@
  *
  * The times are those of the trace of the real run; what a message carries is read off the plan's program.
  */
-import { type Program, type Step, stepAt, type ValueId } from "twinccl/algorithms";
+import { type Program, stepAt, type ValueId } from "twinccl/algorithms";
 import type { TracedMessage } from "twinccl/sim";
 import type { State } from "../state.ts";
 import { Associations } from "./association.ts";
 import { traits } from "./calls.ts";
-import { type Change, changesOf, type Strip, stripOf } from "./strip.ts";
+import { type Change, changesOf, type Strip, stripOf, type Taken } from "./strip.ts";
 import type { Structure } from "./structure.ts";
 
 /** A message under way. Times are picoseconds. */
@@ -37,12 +37,6 @@ export interface Film {
   readonly strips: readonly Strip[];
   readonly associations: Associations;
   readonly births: ReadonlyMap<ValueId, Birth>;
-}
-
-/** A step that was taken: its rank, its time, and its result. */
-export interface Taken extends Birth {
-  readonly step: Step;
-  readonly made: readonly ValueId[];
 }
 
 /** Joins a call's structure with the messages of its trace. */

@@ -1,9 +1,8 @@
 /** A rank's memory as the page draws it: what each chunk holds, from when on, and which element a place stands for. */
-import type { ChunkTable } from "twinccl/algorithms";
+import type { ChunkTable, Step, ValueId } from "twinccl/algorithms";
 import type { State } from "../state.ts";
 import type { Associations } from "./association.ts";
 import { traits } from "./calls.ts";
-import type { Taken } from "./film.ts";
 import type { Structure } from "./structure.ts";
 
 /** From when on a rank holds another value of a chunk. */
@@ -24,6 +23,14 @@ export interface Strip {
   readonly start: number | undefined;
   /** In the order of time. */
   readonly changes: readonly Change[];
+}
+
+/** A step that was taken: its rank, its time, and its result. */
+export interface Taken {
+  readonly rank: number;
+  readonly atPs: number;
+  readonly step: Step;
+  readonly made: readonly ValueId[];
 }
 
 /** An element of a rank's output. */
