@@ -387,9 +387,10 @@ class RecordedGraph extends Recording {
         });
       });
       completeTogether(whole, parts, undefined);
+      for (const part of parts) poster.announce(part);
       for (const step of steps) {
         if (isWork(step)) poster.work(step);
-        else poster.submit(step);
+        else poster.submit(step, true);
       }
     } catch (error) {
       // Those that were posted go on.

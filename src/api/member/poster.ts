@@ -145,7 +145,10 @@ export class Poster {
       };
       if (collector !== undefined) collector.addCall(made);
       else if ("transfers" in prepared) this.submit([made]);
-      else this.#submitOne(made, prepared);
+      else {
+        this.announce(made);
+        this.#submitOne(made, prepared);
+      }
     } catch (error) {
       if (collector !== undefined) throw error;
       this.refuse(op, error);
@@ -232,14 +235,18 @@ export class Poster {
     this.#session.scheduler.clock?.work(this.worldRank, work.durationNs, work.label);
   }
 
-  /** Posts checked calls: collective ones in order, then all sends and receives together. */
-  submit(calls: readonly CollectedCall[]): void {
+  /**
+   * Posts checked calls: collective ones in order, then all sends and receives together. A refusal leaves none of them behind.
+   * `areAnnounced` where the session has accepted them already.
+   */
+  submit(calls: readonly CollectedCall[], areAnnounced = false): void {
     const messages: CollectedMessage[] = [];
     for (let at = 0; at < calls.length; at++) {
       const { collective, options } = calls[at] as CollectedCall;
       if (options !== undefined) this.assertNotCancelled(collective, options);
     }
     if (this.#repeatMessages(calls)) return;
+    if (!areAnnounced) for (const call of calls) this.announce(call);
     for (let at = 0; at < calls.length; at++) {
       const collected = calls[at] as CollectedCall;
       const { collective, prepared } = collected;
@@ -345,11 +352,14 @@ export class Poster {
     if (failed !== undefined) throw failed.reason as CommError;
   }
 
-  /** Creates the call and passes it to the session, once for both ends; the session may refuse it. */
+  /** The session may refuse a call that is about to be posted; of several, before the first of them is. */
+  announce({ collective, prepared }: CollectedCall): void {
+    const { observer } = this.#session;
+    observer?.posting(this.worldRank, this.#createCall(collective, prepared.call));
+  }
+
   #createCall(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
-    const call = made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
-    this.#session.observer?.posting(this.worldRank, call);
-    return call;
+    return made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
   }
 
   #posting(call: RankCall, prepared: Prepared<unknown>, collected: CollectedCall): Posting {

@@ -158,6 +158,64 @@ describe("failAt", () => {
     await world.close();
   });
 
+  describe.each([0, 1, 2, 3])("at call %i of several that are made as one", (call) => {
+    /** The sums of each rank, where every refused call is made again. */
+    async function repeated(
+      calls: (comm: Communicator, data: readonly Int32Array[]) => void,
+      made: (comm: Communicator, calls: () => void) => Promise<() => PromiseLike<unknown>>,
+      first = 0,
+    ): Promise<number[][]> {
+      const world = await createWorld({
+        backend: sim({ faults: [failAt(1, first + call)] }),
+        size: 2,
+      });
+      const sums = world.run(async (comm) => {
+        const data = [1, 10, 100].map((each) => new Int32Array(1).fill(each));
+        const make = await made(comm, () => calls(comm, data));
+        for (let step = 0; step < 2; step++) {
+          await Promise.resolve(make()).catch(({ code }: Thrown) => {
+            expect(code).toBe("ERR_COMM_FAULT");
+            return make();
+          });
+        }
+        return data.map(([value]) => value as number);
+      });
+      return within(3000, sums).finally(() => world.close());
+    }
+
+    const exchange = (comm: Communicator, [first, second, third]: readonly Int32Array[]): void => {
+      void comm.allReduce({ send: first as Int32Array, op: "sum" });
+      void comm.group(() => {
+        void comm.send({ send: second as Int32Array, peer: 1 - comm.rank });
+        void comm.recv({ recv: third as Int32Array, peer: 1 - comm.rank });
+      });
+    };
+
+    test("refuses the whole group", async () => {
+      const sums = repeated(
+        (comm, [first, second]) => {
+          void comm.allReduce({ send: first as Int32Array, op: "sum" });
+          void comm.allReduce({ send: second as Int32Array, op: "sum" });
+        },
+        async (comm, calls) => () => comm.group(calls),
+      );
+      expect(await sums).toEqual(new Array(2).fill([4, 40, 100]));
+    });
+
+    test("refuses the whole group of a collective call and messages", async () => {
+      const sums = repeated(exchange, async (comm, calls) => () => comm.group(calls));
+      expect(await sums).toEqual(new Array(2).fill([4, 10, 10]));
+    });
+
+    test("refuses the whole replay of messages", async () => {
+      const replay = async (comm: Communicator, calls: () => void) => {
+        const graph = await comm.capture(calls);
+        return () => graph.replay();
+      };
+      expect(await repeated(exchange, replay, 1)).toEqual(new Array(2).fill([4, 10, 10]));
+    });
+  });
+
   test("uses up no call number: later calls have the same one on all ranks", async () => {
     const trace = new Trace();
     const backend = sim({ faults: [failAt(1, 1)], trace });
