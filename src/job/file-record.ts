@@ -13,7 +13,7 @@ import {
   rmSync,
   type Stats,
   statSync,
-  writeSync,
+  writeFileSync,
 } from "node:fs";
 import { hostname, uptime } from "node:os";
 import { join } from "node:path";
@@ -114,7 +114,7 @@ export function readRecord(path: string): FileState {
   }
 }
 
-/** Creates the file with the record in it; false when there is one already. */
+/** Creates the file with the record in it; false when there is one already. Where it cannot be written, none is left. */
 export function createRecord(path: string, record: FileRecord): boolean {
   let file: number;
   try {
@@ -124,8 +124,12 @@ export function createRecord(path: string, record: FileRecord): boolean {
     throw error;
   }
   try {
-    writeSync(file, `${JSON.stringify(record)}\n`);
+    // Of a full disk a single write may give a part.
+    writeFileSync(file, `${JSON.stringify(record)}\n`);
     return true;
+  } catch (error) {
+    rmSync(path, { force: true });
+    throw error;
   } finally {
     closeSync(file);
   }

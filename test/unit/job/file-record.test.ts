@@ -1,6 +1,6 @@
 /** The file of a rendezvous as it is read and written: its required owner, and its open fields. */
 import { spawnSync } from "node:child_process";
-import { chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { expect, onTestFinished, test, vi } from "vitest";
 import {
   createRecord,
@@ -71,6 +71,29 @@ test.each(["host", "boot", "namespace", "pid", "started", "atMs"])(
     const creator = { ...record.creator, [name]: null };
     const path = written("incomplete", { ...record, creator });
     expect(readRecord(path)).toEqual({ kind: "unfinished", isOld: false });
+  },
+);
+
+test.each([0, 1])(
+  "a file that no more than %i blocks may be written to is not left behind",
+  (blocks) => {
+    const path = scratch(`no-room-${blocks}`);
+    const module = new URL("../../../dist/job/file-record.js", import.meta.url);
+    const long = { ...record, jobId: "j".repeat(3_000) };
+    const program = `
+    import { createRecord } from ${JSON.stringify(module.href)};
+    try {
+      console.log(createRecord(${JSON.stringify(path)}, ${JSON.stringify(long)}));
+    } catch (error) {
+      console.log(error.code);
+    }`;
+    const command = 'ulimit -f "$0"; exec "$@"';
+    const node = [process.execPath, "--input-type=module", "-e", program];
+    const { stdout } = spawnSync("sh", ["-c", command, String(blocks), ...node], {
+      timeout: 20_000,
+      encoding: "utf8",
+    });
+    expect([stdout, existsSync(path)]).toEqual(["EFBIG\n", false]);
   },
 );
 
