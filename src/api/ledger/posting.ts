@@ -128,9 +128,10 @@ export function markInUse(
   op: Operation,
   { send, recv }: Pick<PreparedCall, "send" | "recv">,
 ): void {
-  if (op.status === "failed") return;
-  // A session may complete a call while it is submitted.
-  const lastUse = op.pending ? op : undefined;
+  // A refused call was not made, and has no number.
+  if (op.status === "failed" && op.call < 0) return;
+  // A session may settle a call while it is submitted. A failure is that of the memory too, as on ranks that made the call before.
+  const lastUse = op.status === "done" ? undefined : op;
   if (send !== undefined) allocationOf(send).lastUse = lastUse;
   if (recv !== undefined) allocationOf(recv).lastUse = lastUse;
 }

@@ -398,3 +398,20 @@ describe("a met deadline", () => {
     expect(await replayed(5)).toEqual(["CommTimeoutError"]);
   });
 });
+
+test("after a late call every rank gets its error from the buffer too, whichever made it last", async () => {
+  const outcomes = new Set<string>();
+  for (let seed = 0; seed < 8; seed++) {
+    const world = await createWorld({ backend: sim({ seed }), size: 3 });
+    const results = await world.run(async (comm) => {
+      const send = comm.alloc("float32", 1).fill(comm.rank);
+      if (comm.rank === 0) comm.work(10 * ms);
+      const late = await seen(comm.allReduce({ send, op: "sum", timeoutMs: 5 }));
+      return [late.name, (await seen(send.toHost())).name];
+    });
+    outcomes.add(JSON.stringify(results));
+    await world.close();
+  }
+  const late = ["CommTimeoutError", "CommTimeoutError"];
+  expect([...outcomes]).toEqual([JSON.stringify([["ok", "ok"], late, late])]);
+});
