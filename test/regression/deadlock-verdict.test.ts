@@ -71,6 +71,22 @@ describe("a deadlock is decided", () => {
     expect(printed).toBe("code ERR_COMM_DEADLOCK\n");
   });
 
+  test("though the deadline of another call that is awaited beside it came first", async () => {
+    const world = await worldOf(3);
+    const timer = setInterval(() => undefined, 1000);
+    const results = await within(
+      3000,
+      world.run(async (comm) => {
+        const part = await comm.split({ color: 0 });
+        if (comm.rank === 2) return [];
+        const awaited = [part.barrier({ timeoutMs: 2 }), comm.barrier()];
+        return Promise.all(awaited.map((op) => op.then(undefined, ({ code }) => code)));
+      }),
+    ).finally(() => clearInterval(timer));
+    const codes = (first: string) => [first, "ERR_COMM_DEADLOCK"];
+    expect(results).toEqual([codes("ERR_COMM_TIMEOUT"), codes("ERR_COMM_ABORTED"), []]);
+  });
+
   test("though something is opened outside of the ranks while they run", async () => {
     const world = await worldOf(2);
     const run = world.run(async (comm) => {

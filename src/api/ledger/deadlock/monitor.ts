@@ -247,8 +247,11 @@ export class Monitor implements OpObserver {
       // Finished work of other threads arrives as an event of the next turn.
       this.#looking = true;
       this.#nextTurn(() => this.#decide(seen, quiet, { events }));
-    } else if (atRest.events === events) this.#listener.onDeadlock();
-    else this.#lookAgain(seen, quiet, now);
+    } else if (atRest.events === events) {
+      this.#listener.onDeadlock();
+      // A deadline ends some calls: ranks may await others beside them, and tell of no new wait.
+      this.#check();
+    } else this.#lookAgain(seen, quiet, now);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
