@@ -299,19 +299,23 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
 
   /** Resolves a deadlock: the earliest deadline expires or, without deadlines, all open calls fail. */
   onDeadlock(): void {
+    if (this.#timeOutFirst()) return;
+    const waits = waitsOf(this.#snapshot());
+    this.#communicators.terminateAll(deadlockErrors(waits));
+  }
+
+  /** The earliest deadline of all open calls expires; false where none has one. */
+  #timeOutFirst(): boolean {
     const due = this.#communicators.ledgers
       .flatMap((ledger) => {
         const posting = ledger.firstDeadline();
         return posting === undefined ? [] : [{ ledger, posting }];
       })
       .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0))[0];
-    if (due !== undefined) {
-      const { ledger, posting } = due;
-      ledger.timeOut(posting, waitCause(ledger.comm, ledger.queues, posting.op.rank));
-      return;
-    }
-    const waits = waitsOf(this.#snapshot());
-    this.#communicators.terminateAll(deadlockErrors(waits));
+    if (due === undefined) return false;
+    const { ledger, posting } = due;
+    ledger.timeOut(posting, waitCause(ledger.comm, ledger.queues, posting.op.rank));
+    return true;
   }
 
   /** Ends a run whose runtime has nothing left to wait for: programs that have not returned are failures. */
@@ -393,7 +397,10 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
 
   /** Open calls, and unobserved failures, are failures of the run. */
   #endRun(): void {
-    if (this.#communicators.ledgers.some((ledger) => ledger.isBusy)) this.onDeadlock();
+    const isBusy = (): boolean => this.#communicators.ledgers.some((ledger) => ledger.isBusy);
+    // A deadline ends the calls of its communicator alone.
+    while (isBusy() && this.#timeOutFirst());
+    if (isBusy()) this.onDeadlock();
     const failed = new Set(this.#failures.map(({ rank }) => rank));
     for (const [rank, poison] of this.#communicators.poisons()) {
       if (failed.has(rank)) continue;

@@ -2,6 +2,7 @@
 
 import {
   type CommError,
+  type CommOp,
   type Communicator,
   createWorld,
   DeadlockError,
@@ -131,6 +132,22 @@ describe("missing ranks", () => {
       ranks: [0],
       failures: [{ rank: 0, error: { code: "ERR_COMM_DEADLOCK", ranks: [1], call: 0 } }],
     });
+    await expectHealthy(world);
+    await world.close();
+  });
+
+  test("calls that are left open all end with the run, those beside one with a deadline too", async () => {
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const open: CommOp[] = [];
+    const run = world.run(async (comm) => {
+      const part = await comm.split({ color: 0 });
+      const other = await comm.split({ color: 0 });
+      if (comm.rank === 1) return;
+      open.push(part.barrier({ timeoutMs: 3 }), other.barrier({ timeoutMs: 2 }), comm.barrier());
+    });
+    await expect(run).rejects.toMatchObject({ code: "ERR_COMM_WORLD", ranks: [0] });
+    const codes = open.map(({ error }) => (error as CommError | undefined)?.code);
+    expect(codes).toEqual(["ERR_COMM_TIMEOUT", "ERR_COMM_TIMEOUT", "ERR_COMM_DEADLOCK"]);
     await expectHealthy(world);
     await world.close();
   });
