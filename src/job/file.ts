@@ -74,7 +74,7 @@ function requireOwnFolder(context: ErrorContext): void {
 
 /** Removes the stale files of a folder: each holds the secret of a job that was killed. */
 function sweep(folder: string): void {
-  for (const name of readdirSync(folder)) {
+  for (const name of namesIn(folder)) {
     if (!name.endsWith(".rendezvous")) continue;
     const path = join(folder, name);
     try {
@@ -83,6 +83,15 @@ function sweep(folder: string): void {
     } catch {
       // Another process has removed it, or this one may not: it is no file of this job.
     }
+  }
+}
+
+/** The names in a folder; of one that cannot be listed none: a rank needs no list, and fails by itself where it needs more. */
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
   }
 }
 

@@ -116,6 +116,27 @@ describe("meeting at a file", () => {
     await running.leave();
   });
 
+  test("in an own folder that cannot be listed fails by what the rank needs, not by the list", () => {
+    const module = new URL("../../../dist/job/file.js", import.meta.url).href;
+    const path = `${freshPath()}/job.rendezvous`;
+    const program = `
+      import { openSync } from "node:fs";
+      import { fileRendezvous } from ${JSON.stringify(module)};
+      const rendezvous = fileRendezvous({ path: ${JSON.stringify(path)}, isFolderOwn: true });
+      const join = () => rendezvous.join({ jobId: "job", rank: 0, size: 1 });
+      await (await join()).leave();
+      try {
+        for (;;) openSync("/dev/null");
+      } catch {}
+      await join().catch(({ code }) => console.log(code));`;
+    const command = 'ulimit -n 64; exec "$0" --input-type=module -e "$1"';
+    const { stdout } = spawnSync("sh", ["-c", command, process.execPath, program], {
+      timeout: 20_000,
+      encoding: "utf8",
+    });
+    expect(stdout).toBe("ERR_COMM_RENDEZVOUS\n");
+  });
+
   test("says at the deadline that rank 0 is missing", async () => {
     const path = freshPath();
     const error = await errorOf(join(path, 1, { deadlineMs: 100 }));
