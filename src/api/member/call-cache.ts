@@ -164,13 +164,13 @@ export class CallCache {
   }
 
   /** Makes a collected call again; false if it must be posted as a new call. */
-  postCollected({ cached, options, op, calledAtPs }: CollectedCall): boolean {
+  repeatCollected({ cached, options, op, calledAtPs }: CollectedCall): boolean {
     if (cached === undefined || options?.signal !== undefined || !areAlive(cached)) return false;
-    return this.post(cached, op, options?.timeoutMs, calledAtPs);
+    return this.repeat(cached, op, options?.timeoutMs, calledAtPs);
   }
 
   /** The same for all calls of messages that are made together. */
-  postMessages(calls: readonly CollectedCall[]): boolean {
+  repeatMessages(calls: readonly CollectedCall[]): boolean {
     const [first, ...behind] = calls;
     if (!this.#supportsRepeats || first === undefined) return false;
     const { prepared, op, options: { timeoutMs } = {} } = first;
@@ -188,7 +188,7 @@ export class CallCache {
   }
 
   /** Makes a call again; false where it has to be posted as a new call. */
-  post(
+  repeat(
     known: CachedCall,
     op: Operation,
     timeoutMs = this.#timeoutMs,

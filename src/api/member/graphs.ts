@@ -390,7 +390,7 @@ class RecordedGraph extends Recording {
       for (const part of parts) poster.announce(part);
       for (const step of steps) {
         if (isWork(step)) poster.work(step);
-        else poster.submit(step, true);
+        else poster.postCollected(step, true);
       }
     } catch (error) {
       // Those that were posted go on.

@@ -53,7 +53,7 @@ type Prepare<A, T> = (
 /** Sends and receives that were made as one call. */
 type CollectedMessage = CollectedCall & PostedMessage;
 
-/** The way of one rank's calls to the ledger. */
+/** Posts the calls of one rank to the ledger. */
 export class Poster {
   readonly check: Validator;
   readonly hooks: HookList;
@@ -129,7 +129,7 @@ export class Poster {
       if (isPlain && !isSame) this.check.names(collective, read);
       const options = isSame ? undefined : this.check.options(read);
       const isAlone = collector === undefined && options?.signal === undefined;
-      if (known && isAlone && this.cache.post(known, op, options?.timeoutMs)) return op;
+      if (known && isAlone && this.cache.repeat(known, op, options?.timeoutMs)) return op;
       const prepared =
         known?.prepared ?? this.#prepared(collective, read, prepare as Prepare<A, T>);
       this.assertNotCancelled(collective, options);
@@ -144,10 +144,10 @@ export class Poster {
         call: undefined,
       };
       if (collector !== undefined) collector.addCall(made);
-      else if ("transfers" in prepared) this.submit([made]);
+      else if ("transfers" in prepared) this.postCollected([made]);
       else {
         this.announce(made);
-        this.#submitOne(made, prepared);
+        this.#postCollective(made, prepared);
       }
     } catch (error) {
       if (collector !== undefined) throw error;
@@ -224,7 +224,7 @@ export class Poster {
   /** Posts checked calls that belong together, or leaves them to the callback that is running. */
   postTogether(calls: readonly CollectedCall[]): void {
     const { collector } = this;
-    if (collector === undefined) this.submit(calls);
+    if (collector === undefined) this.postCollected(calls);
     else collector.add(calls);
   }
 
@@ -239,7 +239,7 @@ export class Poster {
    * Posts checked calls: collective ones in order, then all sends and receives together. A refusal leaves none of them behind.
    * `areAnnounced` where the session has accepted them already.
    */
-  submit(calls: readonly CollectedCall[], areAnnounced = false): void {
+  postCollected(calls: readonly CollectedCall[], areAnnounced = false): void {
     const messages: CollectedMessage[] = [];
     for (let at = 0; at < calls.length; at++) {
       const { collective, options } = calls[at] as CollectedCall;
@@ -253,19 +253,19 @@ export class Poster {
       if ("transfers" in prepared) {
         collected.call = this.#createCall(collective, prepared.call);
         messages.push(collected as CollectedMessage);
-      } else if (!this.cache.postCollected(collected)) this.#submitOne(collected, prepared);
+      } else if (!this.cache.repeatCollected(collected)) this.#postCollective(collected, prepared);
     }
-    if (messages.length > 0) this.#submitMessages(messages);
+    if (messages.length > 0) this.#postMessages(messages);
   }
 
   /** Makes calls of messages again that were made together before; false where they have to be posted as new ones. */
   #repeatMessages(calls: readonly CollectedCall[]): boolean {
     if (calls[0]?.prepared.rankCall === undefined || !calls.every(isMessage)) return false;
-    return this.cache.postMessages(calls);
+    return this.cache.repeatMessages(calls);
   }
 
   /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
-  #submitMessages(messages: readonly CollectedMessage[]): void {
+  #postMessages(messages: readonly CollectedMessage[]): void {
     // Only hooks and subscribers could add others between two of them.
     const isObserved =
       !this.hooks.idle || messageNames.some((name) => diagnosticsOf(name) !== undefined);
@@ -285,7 +285,7 @@ export class Poster {
   }
 
   /** Posts a checked collective call. */
-  #submitOne(collected: CollectedCall, prepared: Prepared<unknown>): void {
+  #postCollective(collected: CollectedCall, prepared: Prepared<unknown>): void {
     const { collective, options, op } = collected;
     // Where time is virtual, every call has times of its own.
     const isReal = this.#session.scheduler.clock === undefined;
