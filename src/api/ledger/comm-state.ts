@@ -204,7 +204,7 @@ export abstract class CommState {
   /** Closes the open batches: no call can be appended to them. */
   abstract seal(): void;
 
-  /** Pushes a rank's call on its queue. */
+  /** Adds a rank's call to the rank's queue. */
   abstract enqueue(rank: number, posting: Posting, number: number): void;
 
   /** The number of a rank's next collective call. */
@@ -225,8 +225,8 @@ export abstract class CommState {
 
   /** A rank's calls that have not settled. */
   pending(rank: number): Posting[] {
-    const queued = this.submitted.postings().filter(({ op }) => op.rank === rank);
-    return [...queued, ...this.queues.postings(rank)].filter(({ op }) => op.pending);
+    const submitted = this.submitted.postings().filter(({ op }) => op.rank === rank);
+    return [...submitted, ...this.queues.postings(rank)].filter(({ op }) => op.pending);
   }
 
   /** The waits through every rank's end. */
@@ -237,9 +237,9 @@ export abstract class CommState {
 
   /** The same with the calls that every rank here has made and that are not done. */
   openWaits(): OpenWait[] {
-    const given = this.submitted.postings().filter(({ op }) => op.pending);
+    const submitted = this.submitted.postings().filter(({ op }) => op.pending);
     return [
-      ...given.map((posting) => ({ posting, comm: this.comm.name, ...isSubmitted })),
+      ...submitted.map((posting) => ({ posting, comm: this.comm.name, ...isSubmitted })),
       ...this.waits(),
     ];
   }

@@ -91,7 +91,7 @@ function dispatchCompared(
   const { repeat } = cache;
   if (isSame && repeat !== undefined) {
     const submit = (completion: Completion): void => repeat.submit(number, completion);
-    return attempt(state, [postings], () => enqueue(state, postings, submit));
+    return attempt(state, [postings], () => submitPostings(state, postings, submit));
   }
   const set: CallSet = {
     comm,
@@ -217,7 +217,7 @@ function runAfterBarrier(
   const proceed = (): DispatchResult => prepareAndSubmit(state, set, postings);
   const submitAnyway = (): void => submitAbandoned(state, set);
   const done = afterBarrier<unknown>(state, barrier, postings, { proceed, submitAnyway });
-  return done.then((left) => (postings.every(isPending) ? left : queued));
+  return done.then((left) => (postings.every(isPending) ? left : queuedInSession));
 }
 
 /** Submits a call that no rank of this process awaits any more: its peers are blocked in it. */
@@ -279,18 +279,18 @@ export function submitWork(
 ): DispatchResult {
   const { session, queueing } = state;
   if (queueing === undefined) return markSubmitted(calls, session.execute(work));
-  return enqueue(state, calls.flat(), (completion) => queueing.submit(work, completion));
+  return submitPostings(state, calls.flat(), (completion) => queueing.submit(work, completion));
 }
 
-/** Queues calls, which `submit` passes to the session. */
-export function enqueue(
+/** Submits calls to a session that queues work; `submit` passes them to it. */
+export function submitPostings(
   { submitted }: CommState,
   postings: readonly Posting[],
   submit: (completion: Completion) => void,
-): typeof queued {
+): typeof queuedInSession {
   submitted.add(new PostedSubmission(postings), submit);
   for (const { op } of postings) submitOp(op);
-  return queued;
+  return queuedInSession;
 }
 
 /** Checks the memory of a complete set, and allocates receive buffers of exchanged lengths. Throws when it cannot be dispatched. */
@@ -431,11 +431,11 @@ async function waitAt(state: CommState, barrier: PeerBarrier): Promise<boolean> 
 
 // Settling: every rank gets its result or its error, after pending awaits have subscribed.
 
-/** The result of a dispatch when the session has queued the calls: the ledger dispatches others meanwhile. */
-export const queued = Symbol("queued");
+/** The result of a dispatch of calls that the session has queued: the ledger dispatches others meanwhile. */
+const queuedInSession = Symbol("queuedInSession");
 
-/** The rest of a dispatch: nothing, a wait, or queued calls. */
-export type DispatchResult = undefined | typeof queued | Promise<unknown>;
+/** The rest of a dispatch: nothing, a wait, or calls that the session has queued. */
+type DispatchResult = undefined | typeof queuedInSession | Promise<unknown>;
 
 /** The session has taken these calls and messages. */
 function markSubmitted(
@@ -474,12 +474,12 @@ export function attempt(
     if (left instanceof Promise) {
       return left.then(
         (rest) => {
-          if (rest !== queued) settled?.();
+          if (rest !== queuedInSession) settled?.();
         },
         (error) => failDispatched(state, calls.flat(), error),
       );
     }
-    if (left !== queued) settled?.();
+    if (left !== queuedInSession) settled?.();
   } catch (error) {
     failDispatched(state, calls.flat(), error);
   }

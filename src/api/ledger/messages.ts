@@ -13,11 +13,11 @@ import {
   abandon,
   afterBarrier,
   attempt,
-  enqueue,
   failAt,
   isPending,
   lastPostedAtPs,
   settle,
+  submitPostings,
   submitWork,
 } from "./dispatch.ts";
 import { isReleased, MatchedCall, type Posting, type TransferPosting } from "./posting.ts";
@@ -127,7 +127,7 @@ function dispatchPairs(
   if (repeat !== undefined) {
     const number = kept[0]?.op.call ?? -1;
     const submit = (completion: Completion): void => repeat.submit(number, completion);
-    return attempt(state, messages, () => enqueue(state, kept, submit));
+    return attempt(state, messages, () => submitPostings(state, kept, submit));
   }
   const work = { comm, transfers: fitting, remote: kept, ...(cache && { cache }) };
   return attempt(
