@@ -50,6 +50,11 @@ export function createAllocation(
   return { memory, rank, session, disposed: false, symmetric, lastUse: undefined };
 }
 
+/** True for memory that was disposed, or that the caller has transferred away. */
+export function isReleased({ disposed, memory }: Allocation): boolean {
+  return disposed || memory.detached === true;
+}
+
 /** Sessions that were closed, and their memory with them. */
 const closed = new WeakSet<object>();
 

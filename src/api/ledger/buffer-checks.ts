@@ -9,7 +9,7 @@ import { CommClosedError, CommError, InvalidArgumentError } from "../errors.ts";
 import type { Memory } from "../memory.ts";
 import { MemoryUses } from "../memory-uses.ts";
 import { PerRankError } from "./failures.ts";
-import { isReleased, type Posting } from "./posting.ts";
+import { hasReleasedBuffer, type Posting } from "./posting.ts";
 import type { MatchedPair, MessageBatch } from "./queues.ts";
 
 /** A rank, and the number of its call, for the error. */
@@ -22,8 +22,8 @@ interface CallRef {
 
 /** Refuses a call with buffers that were disposed, or transferred away, after the rank made it and before it settles. */
 export function assertLive(set: CallSet): void {
-  if (!set.calls.some(isReleased)) return;
-  const released = set.calls.filter(isReleased);
+  if (!set.calls.some(hasReleasedBuffer)) return;
+  const released = set.calls.filter(hasReleasedBuffer);
   throw new PerRankError((rank) => releasedError(refIn(set, rank), released));
 }
 
@@ -37,8 +37,8 @@ export function releasedPairError(
   comm: CommInfo,
   { send, recv }: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  if (!isReleased(send) && !isReleased(recv)) return undefined;
-  const released = isReleased(send) ? send : recv;
+  if (!hasReleasedBuffer(send) && !hasReleasedBuffer(recv)) return undefined;
+  const released = hasReleasedBuffer(send) ? send : recv;
   return (posting) => releasedError(refOf(comm, posting), [released]);
 }
 
@@ -62,7 +62,7 @@ export function releasedUnderWay(
   error: unknown,
 ): unknown {
   if (error instanceof CommError || error instanceof PerRankError) return error;
-  const released = postings.map(({ call }) => call).filter(isReleased);
+  const released = postings.map(({ call }) => call).filter(hasReleasedBuffer);
   if (released.length === 0) return error;
   return new PerRankError((_, posting) => releasedError(refOf(comm, posting), released, error));
 }

@@ -32,7 +32,7 @@ import { missingRanks } from "./deadlines.ts";
 import { errorsByCall } from "./failures.ts";
 import {
   hasReceiveCounts,
-  isReleased,
+  hasReleasedBuffer,
   MatchedCall,
   type Posting,
   type Prepared,
@@ -223,7 +223,7 @@ function runAfterBarrier(
 /** Submits a call that no rank of this process awaits any more: its peers are blocked in it. */
 function submitAbandoned(state: CommState, set: CallSet): void {
   const { session } = state;
-  if (set.collective === "capture" || set.calls.some(isReleased)) return;
+  if (set.collective === "capture" || set.calls.some(hasReleasedBuffer)) return;
   const { cache: _, ...once } = set;
   const isUnknown = set.calls.some((call) => call.recvCounts === undefined);
   if (set.collective === "allToAllv" && isUnknown) {
@@ -549,9 +549,7 @@ export function failDispatched(
   const seen = releasedUnderWay(state.comm, postings, error);
   failAll(state, postings, errorsByCall(seen, state));
   const [first] = postings;
-  const { local, ranks } = state.comm;
-  const isAlone = local.length === ranks.length;
-  if (first !== undefined && !isAlone) state.settleLater(() => abandon(state, first), 1);
+  if (first !== undefined && state.isDistributed) state.settleLater(() => abandon(state, first), 1);
 }
 
 /** Fails every rank of a call, once those that were about to await it do. */

@@ -20,13 +20,14 @@ import {
   submitPostings,
   submitWork,
 } from "./dispatch.ts";
-import { isReleased, MatchedCall, type Posting, type TransferPosting } from "./posting.ts";
+import { hasReleasedBuffer, MatchedCall, type Posting, type TransferPosting } from "./posting.ts";
 import { firstOpen, type MatchedPair, type MessageBatch } from "./queues.ts";
 
 /** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
 export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
   const { queues } = state;
-  const remoteNow = (): TransferPosting[] => remoteEnds(state.comm, () => queues.headBatches());
+  const remoteNow = (): TransferPosting[] =>
+    state.isDistributed ? remoteEnds(state.comm, queues.headBatches()) : [];
   const cancelled = remoteNow().find((end) => !isPending(end));
   // Ranks of other processes are not notified, and would match the next message with it.
   if (cancelled !== undefined) abandon(state, cancelled);
@@ -86,7 +87,7 @@ function awaitExchangePeers(
   if (barrier === undefined) return undefined;
   const proceed = (): unknown => dispatchMessages(state);
   const submitAnyway = (): void => {
-    const left = remote.filter(({ call }) => !isReleased(call));
+    const left = remote.filter(({ call }) => !hasReleasedBuffer(call));
     void Promise.resolve(session.execute({ comm, transfers: [], remote: left })).catch(
       () => undefined,
     );
@@ -150,11 +151,11 @@ function matchedCall(
 
 /** Remote messages with live buffers. Any other fails, and the communicator with it: its other end may be under way. */
 function liveRemoteEnds(state: CommState, remote: readonly TransferPosting[]): TransferPosting[] {
-  const gone = remote.filter(({ call }) => isReleased(call));
+  const gone = remote.filter(({ call }) => hasReleasedBuffer(call));
   if (gone.length === 0) return [...remote];
   for (const end of gone) state.failures.fail(end.op, releasedRemoteError(state.comm, end));
   state.settleLater(() => abandon(state, gone[0] as TransferPosting), 1);
-  return remote.filter(({ call }) => !isReleased(call));
+  return remote.filter(({ call }) => !hasReleasedBuffer(call));
 }
 
 /** The error of a pair that cannot be dispatched, for either side. */
@@ -171,12 +172,8 @@ function pairError(
 // Matching.
 
 /** The open sends and receives with their other end in another process: their pairs are unknown here. */
-function remoteEnds(
-  { local, ranks }: CommInfo,
-  batches: () => readonly MessageBatch[],
-): TransferPosting[] {
-  if (local.length === ranks.length) return [];
-  return batches().flatMap(({ open }) => open.filter(({ peer }) => !local.includes(peer)));
+function remoteEnds({ local }: CommInfo, batches: readonly MessageBatch[]): TransferPosting[] {
+  return batches.flatMap(({ open }) => open.filter(({ peer }) => !local.includes(peer)));
 }
 
 /** A batch with sends to the ranks of another one. */

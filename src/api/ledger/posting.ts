@@ -3,7 +3,13 @@
  * deadline; matched, when the calls of all ranks were compared and are equal.
  */
 import type { CommInfo, PlanCache, RankCall, RepeatedCall } from "../backend.ts";
-import { allocationOf, type DeviceBuffer, disposalsSoFar, memoryOf } from "../buffer.ts";
+import {
+  allocationOf,
+  type DeviceBuffer,
+  disposalsSoFar,
+  isReleased,
+  memoryOf,
+} from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
 import { assignOp, type Operation } from "../op.ts";
@@ -368,7 +374,7 @@ export class MatchedCall implements PlanCache {
   buffersLive(): boolean {
     const disposals = disposalsSoFar();
     if (this.#checkedAt === disposals) return true;
-    if (this.calls.some(isReleased)) return false;
+    if (this.calls.some(hasReleasedBuffer)) return false;
     this.#checkedAt = disposals;
     return true;
   }
@@ -393,7 +399,7 @@ function isBorrowed(buffer: DeviceBuffer | undefined): boolean {
 }
 
 /** True when a buffer of a call was disposed, or transferred away. */
-export function isReleased({ send, recv, recorded }: RankCall): boolean {
+export function hasReleasedBuffer({ send, recv, recorded }: RankCall): boolean {
   return (
     isBufferReleased(send) ||
     isBufferReleased(recv) ||
@@ -402,6 +408,5 @@ export function isReleased({ send, recv, recorded }: RankCall): boolean {
 }
 
 function isBufferReleased(buffer: DeviceBuffer | undefined): boolean {
-  if (buffer === undefined) return false;
-  return buffer.disposed || memoryOf(buffer).detached === true;
+  return buffer !== undefined && isReleased(allocationOf(buffer));
 }

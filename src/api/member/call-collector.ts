@@ -14,6 +14,14 @@ export function workPs({ durationNs }: Work): number {
   return Math.round(durationNs * 1000);
 }
 
+/** True for a call of sends and receives. */
+export function isMessage({ prepared }: CollectedCall): boolean {
+  return "transfers" in prepared;
+}
+
+/** A call whose callback is collected. */
+export type CallbackAction = "group" | "capture" | "prepare";
+
 /** Calls posted together, or compute between two postings. */
 export type Step = readonly CollectedCall[] | Work;
 
@@ -27,17 +35,13 @@ export class CallCollector {
   readonly #steps: Step[] = [];
   /** The single step of a group. */
   readonly #grouped: CollectedCall[] = [];
-  readonly #action: "group" | "capture" | "prepare";
+  readonly #action: CallbackAction;
   /** The calling rank of a communicator. */
   readonly owner: object;
   /** The collector of the enclosing callback. */
   readonly outer: CallCollector | undefined;
 
-  constructor(
-    action: "group" | "capture" | "prepare",
-    owner: object,
-    outer: CallCollector | undefined,
-  ) {
+  constructor(action: CallbackAction, owner: object, outer: CallCollector | undefined) {
     this.#action = action;
     this.owner = owner;
     this.outer = outer;
@@ -93,7 +97,7 @@ export let innermost: CallCollector | undefined;
 
 /** Runs a callback and returns its calls; if it throws, they fail with its error. */
 export function collectCalls(
-  action: "group" | "capture" | "prepare",
+  action: CallbackAction,
   owner: object,
   facts: Caller,
   callback: () => unknown,

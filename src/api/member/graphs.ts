@@ -1,6 +1,6 @@
 /** Groups of calls, and recordings: captured, replayed, disposed, and refused afterwards. */
 import type { RankCall, RecordedCalls, RecordedMessages } from "../backend.ts";
-import { type Allocation, allocationOf, type DeviceBuffer } from "../buffer.ts";
+import { type Allocation, allocationOf, type DeviceBuffer, isReleased } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
@@ -17,6 +17,7 @@ import { failOp, type Operation } from "../op.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
 import {
   completeTogether,
+  isMessage,
   isWork,
   neverRunsError,
   refuseTogether,
@@ -57,10 +58,6 @@ export function postGroup(poster: Poster, callback: () => void): Operation<void>
 function firstNumber(poster: Poster, calls: readonly CollectedCall[]): number {
   if (calls.length === 0) return -1;
   return poster.nextNumber(calls.every(isMessage) ? 0 : undefined);
-}
-
-function isMessage({ prepared }: CollectedCall): boolean {
-  return "transfers" in prepared;
 }
 
 /**
@@ -411,10 +408,10 @@ function buffersOf(calls: readonly CollectedCall[]): DeviceBuffer[] {
 }
 
 function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): CommClosedError {
-  const isDead = (buffer: DeviceBuffer): boolean => isReleased(allocationOf(buffer));
-  const dead = calls.find((call) => buffersOf([call]).some(isDead));
-  const collective = dead?.collective ?? "replay";
-  const buffer = dead && buffersOf([dead]).find(isDead);
+  const isGone = (buffer: DeviceBuffer): boolean => isReleased(allocationOf(buffer));
+  const call = calls.find((each) => buffersOf([each]).some(isGone));
+  const collective = call?.collective ?? "replay";
+  const buffer = call && buffersOf([call]).find(isGone);
   const what = buffer?.disposed
     ? `a buffer of the recorded ${collective} was disposed`
     : `an array of the recorded ${collective} was transferred away`;
@@ -422,11 +419,6 @@ function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): C
     { headline: `replay: ${what}`, hint: "capture the calls again with memory that stays" },
     { ...poster.facts, collective },
   );
-}
-
-/** Given back, or moved to another owner of the caller's. */
-function isReleased({ disposed, memory }: Allocation): boolean {
-  return disposed || memory.detached === true;
 }
 
 /** Throws inside of a callback of `group` or `capture`, its own or another communicator's. */

@@ -1,5 +1,5 @@
 /** Calls with fixed arguments: checked once, started any number of times, as MPI's persistent requests. */
-import { type Allocation, allocationOf } from "../buffer.ts";
+import { type Allocation, allocationOf, isReleased } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { PersistentCall } from "../communicator.ts";
 import { CommClosedError, type CommError, type InvalidArgumentError } from "../errors.ts";
@@ -81,11 +81,11 @@ class FixedCall<T> implements PersistentCall<T> {
   #refusal(options: CallOptions | undefined): CommError | undefined {
     const { facts } = this.#poster;
     const { collective } = this.#call;
-    for (const { disposed, memory } of this.#memory) {
-      if (!disposed && memory.detached !== true) continue;
+    for (const allocation of this.#memory) {
+      if (!isReleased(allocation)) continue;
       return new CommClosedError(
         {
-          headline: `start: a buffer of the prepared ${collective} was ${disposed ? "disposed" : "transferred away"}`,
+          headline: `start: a buffer of the prepared ${collective} was ${allocation.disposed ? "disposed" : "transferred away"}`,
           hint: "prepare the call again with memory that stays",
         },
         { ...facts, collective },

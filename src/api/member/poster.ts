@@ -32,10 +32,12 @@ import { invalid, textOf } from "../option-kinds.ts";
 import { type CachedCall, CallCache, type CollectedCall, messageNames } from "./call-cache.ts";
 import {
   assertNotForeign,
+  type CallbackAction,
   type CallCollector,
   collectCalls,
   completeTogether,
   innermost,
+  isMessage,
   type Work,
 } from "./call-collector.ts";
 import { cancelledError, cancelOnSignal } from "./cancellation.ts";
@@ -200,7 +202,7 @@ export class Poster {
   }
 
   /** Runs a synchronous callback and returns its calls, checked and not posted. */
-  collect(action: "group" | "capture" | "prepare", callback: () => void): CallCollector {
+  collect(action: CallbackAction, callback: () => void): CallCollector {
     this.assertOpen(action);
     if (typeof callback !== "function") {
       const found = textOf(callback);
@@ -445,10 +447,6 @@ export class Poster {
     const signal = options?.signal;
     if (signal?.aborted === true) throw cancelledError(this.facts, collective, -1, signal);
   }
-}
-
-function isMessage({ prepared }: CollectedCall): boolean {
-  return "transfers" in prepared;
 }
 
 function isPlainObject(args: object | undefined): boolean {
