@@ -301,17 +301,17 @@ export abstract class CommState {
   }
 
   /**
-   * Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. `work` is 1 for
+   * Runs `settle` once every rank that was about to wait does so: only then does the order of waking count. `cost` is 1 for
    * each rank of a small call.
    */
-  settleLater(settle: () => void, work: number): void {
+  settleLater(settle: () => void, cost: number): void {
     this.#settling++;
     this.world.wakeUps.schedule(() => {
       this.#settling--;
       settle();
       this.world.monitor.noteActivity();
       this.checkIdle();
-    }, work);
+    }, cost);
   }
 
   /** No call is at work, nor will be when its turn comes. */

@@ -176,7 +176,7 @@ function settleRepeated(
         completeOp(ops[rank] as Operation, resultOf(prepared[rank] as Prepared<unknown>, call));
       }
     },
-    workOf(calls[order[0] as number], ops.length),
+    wakeUpCost(calls[order[0] as number], ops.length),
   );
 }
 
@@ -497,23 +497,23 @@ export function settle(state: CommState, calls: readonly (readonly Posting[])[])
         completeOp(op, resultOf(prepared, call));
       }
     }
-  }, costOf(inTime));
+  }, totalCost(inTime));
 }
 
 /** The bytes of a call that take as long to move as one rank takes to be woken. */
-const bytesOfWork = 2048;
+const bytesPerWakeUp = 2048;
 
-/** The work of these calls. */
-function costOf(calls: readonly (readonly Posting[])[]): number {
-  let work = 0;
-  for (const postings of calls) work += workOf(postings[0]?.call, postings.length);
-  return work;
+/** The cost of these calls in wake-ups. */
+function totalCost(calls: readonly (readonly Posting[])[]): number {
+  let cost = 0;
+  for (const postings of calls) cost += wakeUpCost(postings[0]?.call, postings.length);
+  return cost;
 }
 
-/** The work of one call, in ranks that are woken. */
-function workOf(call: RankCall | undefined, ranks: number): number {
+/** The cost of one call in wake-ups: one for each rank, and those that take as long as its bytes. */
+function wakeUpCost(call: RankCall | undefined, ranks: number): number {
   const bytes = Math.max(call?.send?.byteLength ?? 0, call?.recv?.byteLength ?? 0);
-  return ranks * (1 + bytes / bytesOfWork);
+  return ranks * (1 + bytes / bytesPerWakeUp);
 }
 
 /** Fails the calls with deadlines that have passed; gives the others. */

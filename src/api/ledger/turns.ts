@@ -152,14 +152,14 @@ function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
 //
 // Ranks that only await calls never leave the microtask queue, in which no timer, socket or system signal is handled. At
 // intervals, all wake-ups of a world are therefore held until the ranks are idle. If this turn of the event loop is long by
-// then, they are held until the next turn. When they are held depends on the work of the calls alone, and for how long changes
+// then, they are held until the next turn. When they are held depends on the cost of the calls alone, and for how long changes
 // nothing.
 
-/** Wake-ups of small calls between two holds: about 200 µs of work, then a hold of two. */
-const workBetween = 256;
+/** Cost between two holds, in wake-ups of small calls: about 200 µs, then a hold of two. */
+const costBetween = 256;
 
 /** The same before the first hold of a run, whose code may be cold: a call of 8 ranks. It doubles with every hold. */
-const firstWork = 8;
+const firstCost = 8;
 
 /** Longest turn of the event loop. Timers are due within 10 ms: the rest is for other processes and the garbage collector. */
 const longestTurnMs = 2;
@@ -172,9 +172,10 @@ const passed = Promise.resolve();
 /** Wakes the ranks of one world. */
 export class WakeUps {
   readonly #monitor: { readonly allParked: boolean };
-  #work = 0;
-  /** Work at which the next hold begins. */
-  #limit = firstWork;
+  /** Cost of the calls since the last hold. */
+  #cost = 0;
+  /** Cost at which the next hold begins. */
+  #limit = firstCost;
   /** Wake-ups that wait until the ranks have come to rest, in order. */
   #held: (() => void)[] | undefined;
   /** Microtasks until then. */
@@ -186,29 +187,29 @@ export class WakeUps {
 
   /** A run begins. */
   reset(): void {
-    this.#work = 0;
-    this.#limit = firstWork;
+    this.#cost = 0;
+    this.#limit = firstCost;
     turnAgeMs(performance.now());
   }
 
   /** Two microtasks from now, when the last rank to post has had its `await` reach the operation. */
-  schedule(settle: () => void, work: number): void {
-    this.#work += work;
+  schedule(settle: () => void, cost: number): void {
+    this.#cost += cost;
     let isSecond = false;
     const hop = (): void => {
       if (this.#held !== undefined) this.#held.push(hop);
       else if (!isSecond) {
         isSecond = true;
         void passed.then(hop);
-      } else if (this.#work >= this.#limit) this.#hold(hop);
+      } else if (this.#cost >= this.#limit) this.#hold(hop);
       else settle();
     };
     void passed.then(hop);
   }
 
   #hold(first: () => void): void {
-    this.#work = 0;
-    this.#limit = Math.min(2 * this.#limit, workBetween);
+    this.#cost = 0;
+    this.#limit = Math.min(2 * this.#limit, costBetween);
     this.#held = [first];
     this.#hops = restHops;
     void passed.then(this.#rest);

@@ -4,13 +4,13 @@ import { completeOp, failOp, type Operation, submitOp } from "../op.ts";
 import type { CollectedCall } from "./call-cache.ts";
 
 /** Virtual compute that a recording contains. */
-export interface Work {
+export interface VirtualWork {
   readonly durationNs: number;
   readonly label: string | undefined;
 }
 
 /** Duration of virtual compute in picoseconds. */
-export function workPs({ durationNs }: Work): number {
+export function workPs({ durationNs }: VirtualWork): number {
   return Math.round(durationNs * 1000);
 }
 
@@ -23,10 +23,10 @@ export function isMessage({ prepared }: CollectedCall): boolean {
 export type CallbackAction = "group" | "capture" | "prepare";
 
 /** Calls posted together, or compute between two postings. */
-export type Step = readonly CollectedCall[] | Work;
+export type Step = readonly CollectedCall[] | VirtualWork;
 
 /** True for virtual compute. */
-export function isWork(step: Step): step is Work {
+export function isWork(step: Step): step is VirtualWork {
   return "durationNs" in step;
 }
 
@@ -61,7 +61,7 @@ export class CallCollector {
   }
 
   /** Adds virtual compute to the enclosing recording, if any; a group alone does not collect it. */
-  addWork(work: Work): boolean {
+  addWork(work: VirtualWork): boolean {
     if (this.#action !== "capture") return this.outer?.addWork(work) ?? false;
     this.#steps.push(work);
     return true;

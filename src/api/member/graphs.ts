@@ -22,7 +22,7 @@ import {
   neverRunsError,
   refuseTogether,
   type Step,
-  type Work,
+  type VirtualWork,
   workPs,
 } from "./call-collector.ts";
 import { publishGroup } from "./observers.ts";
@@ -291,7 +291,7 @@ abstract class Recording implements Graph {
 /** A recording that the backend runs as one call. */
 class NativeGraph extends Recording {
   readonly #calls: readonly CollectedCall[];
-  readonly #work: readonly Work[];
+  readonly #work: readonly VirtualWork[];
   readonly #graph: object;
   readonly #prepared: Prepared<void>;
   readonly #cached: CachedCall;

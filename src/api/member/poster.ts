@@ -38,7 +38,7 @@ import {
   completeTogether,
   innermost,
   isMessage,
-  type Work,
+  type VirtualWork,
 } from "./call-collector.ts";
 import { cancelledError, cancelOnSignal } from "./cancellation.ts";
 import { CallStats, diagnosticsOf, type NotifiedCall, notifyPosted } from "./observers.ts";
@@ -231,7 +231,7 @@ export class Poster {
   }
 
   /** Virtual compute: now, or at every replay where it is being recorded. */
-  work(work: Work): void {
+  work(work: VirtualWork): void {
     this.assertOwn("work");
     if (this.collector?.addWork(work) === true) return;
     this.#session.scheduler.clock?.work(this.worldRank, work.durationNs, work.label);
