@@ -88,7 +88,7 @@ export function watchRemoteEnds(
   communicators: Communicators,
 ): () => void {
   if (others === undefined) return () => undefined;
-  /** The open calls of communicators that had an end elsewhere at the last look. */
+  /** The open calls of communicators that had an end elsewhere at the last check. */
   let before = new Map<Ledger, Operation>();
   const end = (comm: CommInfo, ended: RemoteEnd): void => {
     try {
@@ -101,7 +101,7 @@ export function watchRemoteEnds(
       emitWarning(String(error), "TwincclUnseenFailure");
     }
   };
-  const look = (): void => {
+  const check = (): void => {
     const now = new Map<Ledger, Operation>();
     for (const ledger of [...communicators.ledgers]) {
       const { comm, oldest } = ledger;
@@ -115,8 +115,8 @@ export function watchRemoteEnds(
   let timer: { unref?: () => void } | number | undefined;
   const stop = others.onRemoteEnd(() => {
     if (timer !== undefined) return;
-    look();
-    timer = setInterval(look, everyMs);
+    check();
+    timer = setInterval(check, everyMs);
     if (typeof timer === "object") timer.unref?.();
   });
   return () => {

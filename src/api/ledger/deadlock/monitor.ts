@@ -46,10 +46,10 @@ export interface MonitorListener {
 }
 
 /** Longest interval between two checks. Each interval is as long as the wait so far, up to this limit. */
-const longestLookMs = 250;
+const longestCheckMs = 250;
 
 /** Activity cancels a check due later than this, so that the next wait is timed from its start. */
-const shortLookMs = 4;
+const shortCheckMs = 4;
 
 /**
  * Longest time for which checks keep the runtime alive. A runtime that runs empty before the verdict would end tests that are
@@ -83,11 +83,11 @@ export class Monitor implements OpObserver {
   #parkedRanks = 0;
   #executing = 0;
   #activity = 0;
-  #looking = false;
-  /** Cancels the pending check that activity may cancel. */
-  #farLook: (() => void) | undefined;
-  /** The action of the next turn during a check. */
-  #step: (() => void) | undefined;
+  #isChecking = false;
+  /** Cancels the pending check; `undefined` where activity does not cancel it: it is due soon and keeps the runtime alive. */
+  #cancelLateCheck: (() => void) | undefined;
+  /** The step of a check that is due in the next turn. */
+  #nextStep: (() => void) | undefined;
   #atStart: LiveResources | undefined;
   #stopListening: (() => void) | undefined;
   #context: RankContext | undefined;
@@ -124,8 +124,8 @@ export class Monitor implements OpObserver {
     this.#context?.close();
     this.#context = undefined;
     // A pending turn would keep the world in memory.
-    if (this.#step !== undefined && cancelTurn(this.#step)) this.#looking = false;
-    this.#step = undefined;
+    if (this.#nextStep !== undefined && cancelTurn(this.#nextStep)) this.#isChecking = false;
+    this.#nextStep = undefined;
   }
 
   /** Runs a rank's program. */
@@ -175,7 +175,7 @@ export class Monitor implements OpObserver {
   /** Counts an event: a call was posted or settled. */
   noteActivity(): void {
     this.#activity++;
-    if (this.#farLook !== undefined) this.#restartLook(this.#farLook);
+    if (this.#cancelLateCheck !== undefined) this.#restartCheck(this.#cancelLateCheck);
   }
 
   /** Counts complete calls in execution, which settle without further calls. */
@@ -219,8 +219,8 @@ export class Monitor implements OpObserver {
   }
 
   #check(): void {
-    if (this.#looking || !this.#waiting()) return;
-    this.#looking = true;
+    if (this.#isChecking || !this.#waiting()) return;
+    this.#isChecking = true;
     const seen = this.#activity;
     this.#nextTurn(() =>
       this.#nextTurn(() => this.#decide(seen, { sinceMs: performance.now(), isStall: false })),
@@ -228,7 +228,7 @@ export class Monitor implements OpObserver {
   }
 
   #nextTurn(step: () => void): void {
-    this.#step = step;
+    this.#nextStep = step;
     nextTurn(step);
   }
 
@@ -236,22 +236,22 @@ export class Monitor implements OpObserver {
    * Decides during a time without activity. `atRest` holds the number of events at the first check without working threads.
    */
   #decide(seen: number, quiet: Quiet, atRest?: { readonly events: number | undefined }): void {
-    this.#looking = false;
+    this.#isChecking = false;
     if (!this.#waiting()) return;
     const now = liveResources();
     const events = eventsSoFar();
     if (seen !== this.#activity) this.#check();
-    else if (!this.allParked || !this.#nothingElse(now)) this.#lookAgain(seen, quiet, now);
-    else if (otherThreadsWorkNow()) this.#lookAgain(seen, quiet, now);
+    else if (!this.allParked || !this.#nothingElse(now)) this.#checkLater(seen, quiet, now);
+    else if (otherThreadsWorkNow()) this.#checkLater(seen, quiet, now);
     else if (atRest === undefined) {
       // Finished work of other threads arrives as an event of the next turn.
-      this.#looking = true;
+      this.#isChecking = true;
       this.#nextTurn(() => this.#decide(seen, quiet, { events }));
     } else if (atRest.events === events) {
       this.#listener.onDeadlock();
-      // A deadline ends some calls: ranks may await others beside them, and tell of no new wait.
+      // A deadline ends some calls: a rank may await others beside them, and no new wait begins.
       this.#check();
-    } else this.#lookAgain(seen, quiet, now);
+    } else this.#checkLater(seen, quiet, now);
   }
 
   #nothingElse(now: LiveResources | undefined): boolean {
@@ -275,30 +275,30 @@ export class Monitor implements OpObserver {
    * Schedules the next check after the time waited so far. Checks that can prove a deadlock keep the runtime alive for up to
    * `longestAliveMs`. After that, the last turn decides.
    */
-  #lookAgain(seen: number, quiet: Quiet, alive: LiveResources | undefined): void {
-    this.#looking = true;
+  #checkLater(seen: number, quiet: Quiet, alive: LiveResources | undefined): void {
+    this.#isChecking = true;
     const waitedMs = performance.now() - quiet.sinceMs;
     const keepsAlive = this.allParked && !this.#listener.wakeable && waitedMs < longestAliveMs;
     // A check is due exactly at `stallMs`, so that the report is on time.
-    const leftMs = quiet.isStall ? longestLookMs : this.#stallMs - waitedMs;
-    const lookMs = Math.min(longestLookMs, Math.max(1, waitedMs), Math.max(1, Math.ceil(leftMs)));
-    const look = (): void => {
-      this.#farLook = undefined;
+    const leftMs = quiet.isStall ? longestCheckMs : this.#stallMs - waitedMs;
+    const delayMs = Math.min(longestCheckMs, Math.max(1, waitedMs), Math.max(1, Math.ceil(leftMs)));
+    const check = (): void => {
+      this.#cancelLateCheck = undefined;
       const isStall = performance.now() - quiet.sinceMs >= this.#stallMs;
       if (isStall && !quiet.isStall && seen === this.#activity && this.#waiting())
         this.#listener.onStalled(alive);
       this.#decide(seen, { sinceMs: quiet.sinceMs, isStall });
     };
-    const stop = setOwnTimer(look, lookMs, keepsAlive);
+    const cancel = setOwnTimer(check, delayMs, keepsAlive);
     // A timer that does not keep the runtime alive may never fire, so that activity restarts the check.
-    if (lookMs > shortLookMs || !keepsAlive) this.#farLook = stop;
+    if (delayMs > shortCheckMs || !keepsAlive) this.#cancelLateCheck = cancel;
   }
 
   /** Activity restarts the wait from zero. */
-  #restartLook(stop: () => void): void {
-    stop();
-    this.#farLook = undefined;
-    this.#looking = false;
+  #restartCheck(cancel: () => void): void {
+    cancel();
+    this.#cancelLateCheck = undefined;
+    this.#isChecking = false;
     this.#check();
   }
 }

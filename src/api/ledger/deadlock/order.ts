@@ -489,7 +489,7 @@ export class OrderWatch {
     if (this.#isDue) return;
     this.#isDue = true;
     const delayMs = isEcho ? 0 : quietMs;
-    after(delayMs, () => void this.#look(isEcho));
+    after(delayMs, () => void this.#check(isEcho));
   }
 
   /**
@@ -516,7 +516,7 @@ export class OrderWatch {
     return orders;
   }
 
-  async #look(isEcho: boolean): Promise<void> {
+  async #check(isEcho: boolean): Promise<void> {
     this.#isDue = false;
     if (!this.#world.isBlocked()) return;
     const orders = await this.#compare(isEcho, false).catch(() => undefined);
