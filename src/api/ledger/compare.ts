@@ -44,17 +44,12 @@ export interface Mismatch {
 export function mismatchOf(pending: PendingCollective): Mismatch | undefined {
   const { posted, postings } = pending;
   // Of one rank there is nothing to compare.
-  const differs =
+  const mismatch =
     posted.length === 1
       ? undefined
       : signatureMismatch(posted.map(({ prepared }) => prepared.signature));
-  return (
-    differs ?? (posted.length < postings.length ? undefined : transposeFault(posted.map(callOf)))
-  );
-}
-
-function callOf({ call }: Posting): RankCall {
-  return call;
+  if (mismatch !== undefined || posted.length < postings.length) return mismatch;
+  return transposeMismatch(posted.map(({ call }) => call));
 }
 
 /** The first field in which signatures differ, given by rank. */
@@ -65,13 +60,13 @@ function signatureMismatch(
   for (let field = 0; field < first.length; field++) {
     const expected = first[field]?.[1];
     if (signatures.some((signature) => signature[field]?.[1] !== expected)) {
-      return differingField(signatures, field);
+      return fieldMismatch(signatures, field);
     }
   }
   return undefined;
 }
 
-function differingField(
+function fieldMismatch(
   signatures: readonly (readonly SignatureField[])[],
   field: number,
 ): Mismatch {
@@ -81,7 +76,7 @@ function differingField(
 }
 
 /** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
-function differenceOf(field: string, values: readonly string[]): Mismatch | undefined {
+function valuesMismatch(field: string, values: readonly string[]): Mismatch | undefined {
   if (values.every((value) => value === values[0])) return undefined;
   return { field, values, ranks: outliers(values) };
 }
@@ -93,22 +88,22 @@ type CallLengths = Pick<
 >;
 
 /** Lengths that must fit each other across ranks without being equal. */
-function transposeFault(calls: readonly CallLengths[]): Mismatch | undefined {
+function transposeMismatch(calls: readonly CallLengths[]): Mismatch | undefined {
   const root = calls[calls[0]?.root ?? -1];
   switch (calls[0]?.collective) {
     case "allToAllv":
-      return calls[0].recvCounts === undefined ? undefined : allToAllvFault(calls);
+      return calls[0].recvCounts === undefined ? undefined : allToAllvMismatch(calls);
     case "gather":
-      return rootedFault(calls, root, "recvCounts", "sends");
+      return rootedMismatch(calls, root, "recvCounts", "sends");
     case "scatter":
-      return rootedFault(calls, root, "sendCounts", "receives");
+      return rootedMismatch(calls, root, "sendCounts", "receives");
     default:
       return undefined;
   }
 }
 
 /** With counts given on both sides, what i sends to j must be what j expects from i. */
-function allToAllvFault(calls: readonly CallLengths[]): Mismatch | undefined {
+function allToAllvMismatch(calls: readonly CallLengths[]): Mismatch | undefined {
   for (let from = 0; from < calls.length; from++) {
     for (let to = 0; to < calls.length; to++) {
       const sent = calls[from]?.sendCounts?.[to];
@@ -131,7 +126,7 @@ function allToAllvFault(calls: readonly CallLengths[]): Mismatch | undefined {
 }
 
 /** Each rank's length must be what the root has for it. */
-function rootedFault(
+function rootedMismatch(
   calls: readonly CallLengths[],
   root: CallLengths | undefined,
   field: "recvCounts" | "sendCounts",
@@ -289,12 +284,12 @@ function compareDigests(details: readonly string[]): Mismatch | undefined {
   const read = details.map(readDigest);
   const digests = read.filter((each) => each !== undefined);
   const calls = read.map((each) => each?.call ?? { call: "-", place: undefined });
-  const differs = digests.length < read.length ? formFault(read) : faultOf(digests);
-  return differs && { ...differs, calls };
+  const mismatch = digests.length < read.length ? formMismatch(read) : digestsMismatch(digests);
+  return mismatch && { ...mismatch, calls };
 }
 
 /** The mismatch where ranks describe their calls in a form of another version, or none. */
-function formFault(read: readonly (DigestDetails | undefined)[]): Mismatch {
+function formMismatch(read: readonly (DigestDetails | undefined)[]): Mismatch {
   return {
     field: "form",
     ranks: read.flatMap((each, rank) => (each === undefined ? [rank] : [])),
@@ -349,13 +344,13 @@ function isLengths(value: unknown): boolean {
   );
 }
 
-function faultOf(digests: readonly DigestDetails[]): Mismatch | undefined {
-  const differs =
-    signatureMismatch(digests.map(({ signature }) => signature)) ?? lengthsFault(digests);
-  if (differs !== undefined) return differs;
-  const apart = signatureMismatch(digests.map(({ windows }) => windows));
-  if (apart !== undefined) return { ...apart, rule: windowRule };
-  return messagesFault(digests.map(({ messages }) => messages));
+function digestsMismatch(digests: readonly DigestDetails[]): Mismatch | undefined {
+  const mismatch =
+    signatureMismatch(digests.map(({ signature }) => signature)) ?? lengthsMismatch(digests);
+  if (mismatch !== undefined) return mismatch;
+  const windowsMismatch = signatureMismatch(digests.map(({ windows }) => windows));
+  if (windowsMismatch !== undefined) return { ...windowsMismatch, rule: windowRule };
+  return messagesMismatch(digests.map(({ messages }) => messages));
 }
 
 /** The call itself, or those that it records. */
@@ -374,14 +369,14 @@ function lengthsOf({ collective, rank, count, root, ...call }: RankCall): CallLe
 }
 
 /** The signatures agree by now, so that all ranks mean the same collectives. */
-function lengthsFault(digests: readonly DigestDetails[]): Mismatch | undefined {
+function lengthsMismatch(digests: readonly DigestDetails[]): Mismatch | undefined {
   const [first] = digests;
   const collective = first?.signature[0]?.[1] as RankCall["collective"];
   for (const index of first?.lengths.keys() ?? []) {
     const calls = digests.flatMap(({ lengths }) => lengths[index] ?? []);
-    const fault = calls.length < digests.length ? undefined : transposeFault(calls);
-    if (fault !== undefined) {
-      return { ...fault, field: prefixOf({ collective }, index) + fault.field };
+    const mismatch = calls.length < digests.length ? undefined : transposeMismatch(calls);
+    if (mismatch !== undefined) {
+      return { ...mismatch, field: prefixOf({ collective }, index) + mismatch.field };
     }
   }
   return undefined;
@@ -395,13 +390,13 @@ export function recordedMismatch(
   captures: readonly RankCall[],
   windows: SymmetricWindows,
 ): Mismatch | undefined {
-  const messages = messagesFault(captures.map(endsOf));
+  const messages = messagesMismatch(captures.map(endsOf));
   if (messages !== undefined) return messages;
   const length = captures[0]?.recorded?.calls.length ?? 0;
   for (let index = 0; index < length; index++) {
     const calls = captures.map(({ recorded }) => recorded?.calls[index] as RankCall);
-    const fault = transposeFault(calls) ?? windows.assign(calls);
-    if (fault !== undefined) return { ...fault, field: `calls[${index}].${fault.field}` };
+    const mismatch = transposeMismatch(calls) ?? windows.assign(calls);
+    if (mismatch !== undefined) return { ...mismatch, field: `calls[${index}].${mismatch.field}` };
   }
   return undefined;
 }
@@ -424,11 +419,11 @@ function isRecordedEnd(value: unknown): boolean {
 }
 
 /** The first recorded message that lacks an end, or has two that differ; `undefined` where all have two. */
-function messagesFault(ends: readonly (readonly RecordedEnd[])[]): Mismatch | undefined {
+function messagesMismatch(ends: readonly (readonly RecordedEnd[])[]): Mismatch | undefined {
   for (const { from, to, send, recv } of recordedPairs(ends)) {
     for (let index = 0; index < Math.max(send.length, recv.length); index++) {
       const [sent, received] = [endText("send", send[index]), endText("receive", recv[index])];
-      const field = endFault(send[index], recv[index]);
+      const field = differingEndField(send[index], recv[index]);
       if (field === undefined) continue;
       return {
         field,
@@ -471,7 +466,7 @@ function recordedPairs(ends: readonly (readonly RecordedEnd[])[]): Iterable<Reco
 }
 
 /** The field in which the ends of a message differ. */
-function endFault(send?: RecordedEnd, recv?: RecordedEnd): string | undefined {
+function differingEndField(send?: RecordedEnd, recv?: RecordedEnd): string | undefined {
   if (send === undefined || recv === undefined) return "messages";
   if (send[2] !== recv[2]) return "dtype";
   return send[3] === recv[3] ? undefined : "count";
@@ -504,12 +499,12 @@ export class SymmetricWindows {
     const reached = reachedBuffers((calls[0] as RankCall).collective);
     for (const side of sides) {
       const windows = calls.map((call, i) => (places[i] ? this.#window(call, side) : "none"));
-      const fault = differenceOf(`symmetric ${side}`, windows);
-      if (fault !== undefined) return { ...fault, rule: windowRule };
+      const mismatch = valuesMismatch(`symmetric ${side}`, windows);
+      if (mismatch !== undefined) return { ...mismatch, rule: windowRule };
       if (reached?.[side] !== true) continue;
       const offsets = places.map((place) => `byte ${place?.[side]} of it`);
-      const apart = differenceOf(`place of ${side}`, offsets);
-      if (apart !== undefined) return { ...apart, rule: placeRule };
+      const placeMismatch = valuesMismatch(`place of ${side}`, offsets);
+      if (placeMismatch !== undefined) return { ...placeMismatch, rule: placeRule };
     }
     for (const side of sides) this.#open(calls, side);
     return undefined;

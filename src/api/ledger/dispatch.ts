@@ -200,8 +200,8 @@ function findMismatch(
   pending: PendingCollective,
   calls: readonly RankCall[],
 ): Mismatch | undefined {
-  const fault = mismatchOf(pending) ?? windows.assign(calls);
-  if (fault !== undefined || calls[0]?.collective !== "capture") return fault;
+  const mismatch = mismatchOf(pending) ?? windows.assign(calls);
+  if (mismatch !== undefined || calls[0]?.collective !== "capture") return mismatch;
   if (pending.arrived === pending.postings.length) return recordedMismatch(calls, windows);
   for (const call of calls.flatMap(callsIn)) windows.assign([call]);
   return undefined;
