@@ -131,8 +131,8 @@ export class WorldContext {
   }
 
   /** Ends the communicators of calls in different orders; warns, once for each set, where the calls may still be done. */
-  onInversion({ comms, text, errorOf, isLucky }: Inversion): void {
-    if (!isLucky || this.session.info.isStrict === true) {
+  onInversion({ comms, text, errorOf, mayComplete }: Inversion): void {
+    if (!mayComplete || this.session.info.isStrict === true) {
       this.endTogether(() => {
         for (const comm of comms) this.stateOf(comm).terminate(errorOf(comm));
       });

@@ -228,8 +228,8 @@ function takePairsBetween(
   recvBatch: MessageBatch,
   pairs: MatchedPair[],
 ): boolean {
-  const sends = sendBatch.endsWith("send", recvBatch.rank);
-  const recvs = recvBatch.endsWith("recv", sendBatch.rank);
+  const sends = sendBatch.endsOf("send", recvBatch.rank);
+  const recvs = recvBatch.endsOf("recv", sendBatch.rank);
   if (sends === undefined || recvs === undefined) return false;
   const { length } = pairs;
   for (;;) {

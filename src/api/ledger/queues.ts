@@ -100,7 +100,7 @@ export class MessageBatch implements StreamEntry {
   }
 
   /** Its sends to a peer, or receives from it. */
-  endsWith(direction: Direction, peer: number): MessageEnds | undefined {
+  endsOf(direction: Direction, peer: number): MessageEnds | undefined {
     return this.#ends[direction].get(peer);
   }
 

@@ -7,7 +7,7 @@
 import type { CommInfo } from "../backend.ts";
 import type { CallOrder, CommError } from "../errors.ts";
 import type { WorldContext } from "../ledger/comm-state.ts";
-import { commsIn, endless, orderErrors } from "../ledger/deadlock/report.ts";
+import { commsIn, deadlocked, orderErrors } from "../ledger/deadlock/report.ts";
 import type { CallLabel, Failures } from "../ledger/failures.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { type CommRequests, Member } from "../member/member.ts";
@@ -131,7 +131,7 @@ export class Communicators {
 
   /** Ends communicators of calls that wait for each other, across processes. */
   endInverted(orders: readonly CallOrder[]): void {
-    const { errorOf } = orderErrors(orders, endless);
+    const { errorOf } = orderErrors(orders, deadlocked);
     const comms = commsIn(orders);
     this.#endEach((ledger) => {
       if (comms.has(ledger.comm.name)) ledger.abort(errorOf(ledger.comm));

@@ -15,7 +15,7 @@ import type { CallOrder, OrderedCall } from "../../errors.ts";
 import type { Posting, TransferPosting } from "../posting.ts";
 import { counterparts, MessageBatch, type QueueEntry } from "../queues.ts";
 import type { Fifo, StreamQueues, Streams } from "../streams.ts";
-import { endless, lucky, type OrderErrors, orderErrors } from "./report.ts";
+import { concurrent, deadlocked, type OrderErrors, orderErrors } from "./report.ts";
 
 /** Calls, and the calls that must be done before each. */
 interface CallGraph<Call> {
@@ -51,8 +51,8 @@ function findCycle<Call>(
 export interface Inversion extends OrderErrors {
   /** The communicators of the calls. */
   readonly comms: Iterable<CommInfo>;
-  /** On different streams they do not wait for each other, but need resources that a GPU may lack. */
-  readonly isLucky: boolean;
+  /** The calls are on different streams: they do not wait for each other, but need resources that a GPU may lack. */
+  readonly mayComplete: boolean;
 }
 
 /** Compares the order of a call that a rank has just made with the orders of the other ranks; gives a difference. */
@@ -63,7 +63,8 @@ export function findInversion(
 ): Inversion | undefined {
   const { issued } = streams;
   return (
-    inversionIn(streams, made, rank, endless) ?? (issued && inversionIn(issued, made, rank, lucky))
+    inversionIn(streams, made, rank, deadlocked) ??
+    (issued && inversionIn(issued, made, rank, concurrent))
   );
 }
 
@@ -71,12 +72,16 @@ function inversionIn(
   queues: StreamQueues<QueueEntry>,
   made: QueueEntry,
   rank: number,
-  effect: typeof endless,
+  effect: typeof deadlocked,
 ): Inversion | undefined {
   const cycle = cycleAt(queues, made, rank);
   if (cycle === undefined) return undefined;
   const comms = new Set(cycle.map(({ comm }) => comm));
-  return { ...orderErrors(ordersOf(queues, cycle), effect), comms, isLucky: effect === lucky };
+  return {
+    ...orderErrors(ordersOf(queues, cycle), effect),
+    comms,
+    mayComplete: effect === concurrent,
+  };
 }
 
 /** A cycle over several communicators with a call that a rank has just made; `undefined` where there is none. */

@@ -212,9 +212,14 @@ interface Effect {
   readonly hint: string;
 }
 
-export const endless: Effect = { what: "and would wait for each other for ever", hint: orderHint };
+/** Calls that share a stream on some rank. */
+export const deadlocked: Effect = {
+  what: "and would wait for each other for ever",
+  hint: orderHint,
+};
 
-export const lucky: Effect = {
+/** Calls on streams of their own. */
+export const concurrent: Effect = {
   what: "on different streams",
   hint: "NCCL does not promise that calls of two communicators run at the same time: make them in one order on all ranks",
 };
