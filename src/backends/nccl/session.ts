@@ -195,7 +195,7 @@ export class NcclSession implements QueueingSession {
     this.#reasons.set(info.id, reason);
     comm.abortReason = reason;
     const error = reason ?? this.#aborted(info);
-    const hadWork = comm.progress.waitsFor(comm);
+    const hadWork = comm.progress.hasWorkOf(comm);
     this.#parts.job?.aborted(info, error, hadWork);
     this.#retire(comm, error);
     comm.progress.rejectOwner(comm, error);

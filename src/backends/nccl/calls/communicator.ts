@@ -54,7 +54,7 @@ export class NcclCommunicator {
   /** Aborts it: some members are in a call that the others are not in. */
   outOfStep: (error: unknown) => void = () => undefined;
   /** Receives completed calls once results do not count any more. */
-  withhold: ((waiting: Completion) => void) | undefined;
+  withhold: ((completion: Completion) => void) | undefined;
   readonly #nccl: NcclCalls;
   readonly #remoteErrorGrace = new RemoteErrorGrace();
 
@@ -87,21 +87,21 @@ export class NcclCommunicator {
    * Keeps a call pending that failed with `ncclRemoteError`: the end of the communicator, for which another process may report a
    * reason, settles it. Throws any other error.
    */
-  deferRemoteError(error: unknown, waiting: Completion): void {
+  deferRemoteError(error: unknown, completion: Completion): void {
     const { counters } = this;
     const isLeft = !this.isOver && counters !== undefined;
-    if (!isLeft || !this.#remoteErrorGrace.defer(error, waiting)) throw error;
+    if (!isLeft || !this.#remoteErrorGrace.defer(error, completion)) throw error;
     counters.disconnected = true;
   }
 
   /** Keeps calls pending from now on, until the end of the communicator settles them: another process has aborted it. */
   withholdResults(): void {
-    this.withhold ??= (waiting) => this.#remoteErrorGrace.hold(waiting);
+    this.withhold ??= (completion) => this.#remoteErrorGrace.hold(completion);
   }
 
   /** The same for a promise: rejects when the communicator ends. */
   rejectAtEnd(error: unknown): Promise<never> {
-    const over = asPromise((waiting) => this.deferRemoteError(error, waiting));
+    const over = asPromise((completion) => this.deferRemoteError(error, completion));
     return over.then(() => Promise.reject(error));
   }
 
@@ -370,18 +370,18 @@ class RemoteErrorGrace {
   }
 
   /** Defers a call that failed with `ncclRemoteError`; false for other errors. */
-  defer(error: unknown, waiting: Completion): boolean {
+  defer(error: unknown, completion: Completion): boolean {
     if (!isRemoteError(error)) return false;
     this.#firstError ??= error;
     this.#lastCheckMs ??= performance.now();
-    this.hold(waiting);
+    this.hold(completion);
     return true;
   }
 
   /** Defers a call that is done, whose result does not count. */
-  hold(waiting: Completion): void {
-    waiting.acceptsMore = false;
-    this.#deferred.push(waiting);
+  hold(completion: Completion): void {
+    completion.acceptsMore = false;
+    this.#deferred.push(completion);
     // Deferred calls must get their error: the process waits for it.
     this.#keepAliveTimer ??= setInterval(() => undefined, longestTimerMs);
   }
@@ -391,7 +391,7 @@ class RemoteErrorGrace {
     const open = this.#deferred;
     this.#deferred = [];
     clearInterval(this.#keepAliveTimer);
-    for (const waiting of open) waiting.settled(reason ?? this.#firstError);
+    for (const completion of open) completion.settled(reason ?? this.#firstError);
   }
 }
 

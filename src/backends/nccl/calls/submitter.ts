@@ -34,7 +34,7 @@ interface SubmitterParts {
   readonly readPlans?: ((comm: string) => void) | undefined;
 }
 
-/** Submits for one session, and settles waits when the work is done, and copies with it. */
+/** Submits for one session, and settles completions when the work and its copies are done. */
 export class Submitter {
   readonly #parts: SubmitterParts;
   readonly #nccl: NcclCalls;
@@ -47,7 +47,7 @@ export class Submitter {
   }
 
   /** One call of all ranks. */
-  call(comm: NcclCommunicator, set: CallSet, waiting: Completion): void {
+  call(comm: NcclCommunicator, set: CallSet, completion: Completion): void {
     const graph = set.calls[0]?.graph;
     const launched = graph instanceof CapturedGraph;
     let finish: FinishCopyBack | undefined;
@@ -57,7 +57,7 @@ export class Submitter {
     } catch (error) {
       // It was not made, also where it counts since others waited for it.
       countSubmitted(comm, set.number - 1);
-      comm.deferRemoteError(error, waiting);
+      comm.deferRemoteError(error, completion);
       countSubmitted(comm, set.number);
       return;
     }
@@ -67,7 +67,7 @@ export class Submitter {
     }
     countSubmitted(comm, set.number);
     if (!launched) this.#parts.readPlans?.(comm.info.name);
-    comm.progress.whenDone(comm.devices, comm, afterCopyBack(waiting, finish));
+    comm.progress.whenDone(comm.devices, comm, afterCopyBack(completion, finish));
   }
 
   #submit(comm: NcclCommunicator, { calls, cache }: CallSet): FinishCopyBack | undefined {
@@ -79,7 +79,7 @@ export class Submitter {
   }
 
   /** Messages of ranks of this process. */
-  messages(comm: NcclCommunicator, exchange: Exchange, waiting: Completion): void {
+  messages(comm: NcclCommunicator, exchange: Exchange, completion: Completion): void {
     const { transfers, remote } = exchange;
     const ends = messageEnds(transfers, remote);
     const calls = ends.map(({ call }) => call);
@@ -89,7 +89,7 @@ export class Submitter {
       finish = this.#exchange(comm, ends, calls, exchange);
     } catch (error) {
       comm.counters?.messagesFailed(remote);
-      comm.deferRemoteError(error, waiting);
+      comm.deferRemoteError(error, completion);
       comm.counters?.messagesSubmitted(remote);
       return;
     }
@@ -97,7 +97,7 @@ export class Submitter {
     const devices = ends.map(
       ({ call }) => (comm.members.get(call.rank) as LocalMember).stream.device,
     );
-    comm.progress.whenDone(devices, comm, afterCopyBack(waiting, finish));
+    comm.progress.whenDone(devices, comm, afterCopyBack(completion, finish));
   }
 
   #exchange(
@@ -299,19 +299,19 @@ function copySingleRank(call: RankCall, { device }: LocalStream): void {
   device.use().copy(recv.ptr, send.ptr, count * bytesOf(send.dtype), device.stream);
 }
 
-/** Settles `waiting` when copies that follow the work have ended as well. */
-function afterCopyBack(waiting: Completion, finish: FinishCopyBack | undefined): Completion {
-  if (finish === undefined) return waiting;
+/** Settles `completion` when copies that follow the work have ended as well. */
+function afterCopyBack(completion: Completion, finish: FinishCopyBack | undefined): Completion {
+  if (finish === undefined) return completion;
   return {
     acceptsMore: false,
     settled(error) {
       try {
         finish(error !== undefined);
       } catch (fault) {
-        waiting.settled(error ?? fault);
+        completion.settled(error ?? fault);
         return;
       }
-      waiting.settled(error);
+      completion.settled(error);
     },
   };
 }

@@ -15,7 +15,7 @@ export function runAll(steps: Iterable<() => void>): void {
 }
 
 /** A promise of work that begins with a `Completion`. */
-export function asPromise(begin: (waiting: Completion) => void): Promise<void> {
+export function asPromise(begin: (completion: Completion) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const settled = (error: unknown): void => (error === undefined ? resolve() : reject(error));
     begin({ acceptsMore: false, settled });

@@ -80,7 +80,7 @@ export class DeferredFree {
   #wait(): void {
     this.#isWaiting = true;
     const stream = this.#busyAmong(this.others) ?? this.#main;
-    const waiting: Completion = {
+    const completion: Completion = {
       acceptsMore: false,
       settled: (error) => {
         this.#isWaiting = false;
@@ -91,7 +91,7 @@ export class DeferredFree {
         else this.#wait();
       },
     };
-    stream.progress.whenDone([stream.device], undefined, waiting);
+    stream.progress.whenDone([stream.device], undefined, completion);
   }
 
   #freeAll(): void {

@@ -36,7 +36,7 @@ const passed = Promise.resolve();
 const longestPauseMs = 4;
 const pausePart = 1 / 100;
 
-/** The work of a stream, and the waits for it. */
+/** The work of a stream, and its completions. */
 export interface StreamWork {
   readonly device: Device;
   readonly progress: Progress;
@@ -58,12 +58,12 @@ export class Progress {
     this.#policy = patience;
   }
 
-  /** Waits that settle in an order of their own, for work that does not wait for this one's. */
+  /** Completions that settle in an order of their own, for work that does not wait for this one's. */
   independent(): Progress {
     return new Progress(this.#check, this.#policy);
   }
 
-  /** Starts checks for asynchronous errors without open waits, until `release` or `abandon`. */
+  /** Starts checks for asynchronous errors without open completions, until `release` or `abandon`. */
   watchIdle(everyMs?: number): void {
     this.#watch = new IdleWatch(() => {
       if (!this.#isPolling) this.#check();
@@ -72,15 +72,15 @@ export class Progress {
 
   /** Resolves when the work on these devices' streams so far is done. */
   after(devices: readonly Device[], owner?: WorkOwner): Promise<void> {
-    return asPromise((waiting) => this.whenDone(devices, owner, waiting));
+    return asPromise((completion) => this.whenDone(devices, owner, completion));
   }
 
-  /** Settles when the work on these devices' streams so far is done. */
-  whenDone(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion): void {
+  /** Settles `completion` when the work on these devices' streams so far is done. */
+  whenDone(devices: readonly Device[], owner: WorkOwner | undefined, completion: Completion): void {
     if (this.#unrecorded === undefined) {
-      this.#unrecorded = new CompletionPoint(devices, owner, waiting);
+      this.#unrecorded = new CompletionPoint(devices, owner, completion);
       void passed.then(this.#record);
-    } else this.#unrecorded.add(devices, owner, waiting);
+    } else this.#unrecorded.add(devices, owner, completion);
   }
 
   /** True if work on a device's stream may wait for ranks of other processes without a time limit. */
@@ -93,27 +93,28 @@ export class Progress {
   }
 
   /** True if work of an owner is under way. */
-  waitsFor(owner: WorkOwner): boolean {
+  hasWorkOf(owner: WorkOwner): boolean {
     return (
-      this.#unrecorded?.waitsFor(owner) === true || this.#open.some((mark) => mark.waitsFor(owner))
+      this.#unrecorded?.hasWorkOf(owner) === true ||
+      this.#open.some((point) => point.hasWorkOf(owner))
     );
   }
 
-  /** Rejects the waits for the work of an aborted communicator. */
+  /** Rejects the completions of an aborted communicator. */
   rejectOwner(owner: WorkOwner, error: unknown): void {
-    for (const mark of [...this.#open]) mark.rejectOwner(owner, error);
+    for (const point of [...this.#open]) point.rejectOwner(owner, error);
     this.#unrecorded?.rejectOwner(owner, error);
   }
 
-  /** Rejects all waits: the work never ends. */
+  /** Rejects all completions: the work never ends. */
   abandon(error: unknown): void {
     this.#watch?.end();
     const lost = this.#open;
     this.#open = [];
-    for (const mark of lost) this.#fail(mark, error);
+    for (const point of lost) this.#fail(point, error);
   }
 
-  /** Destroys the events. Open waits fail, because no later query can settle them. */
+  /** Destroys the events. Open completions fail, because no later query can settle them. */
   release(): void {
     this.#watch?.end();
     const spare = [...this.#spareEvents];
@@ -130,32 +131,32 @@ export class Progress {
           () =>
             device.use().eventDestroy(event),
       ),
-      ...lost.map((mark) => () => {
-        const [device] = mark.devices;
-        mark.settle(closedDeviceError((device as Device).name));
+      ...lost.map((point) => () => {
+        const [device] = point.devices;
+        point.settle(closedDeviceError((device as Device).name));
       }),
     ]);
   }
 
   readonly #record = (): void => {
-    const mark = this.#unrecorded;
-    if (mark === undefined) return;
+    const point = this.#unrecorded;
+    if (point === undefined) return;
     this.#unrecorded = undefined;
-    mark.close();
+    point.close();
     const nowMs = performance.now();
     let isDone = false;
     try {
-      isDone = this.#open.length === 0 && this.#isDoneWhileSpinning(mark, nowMs);
-      if (!isDone) this.#recordEvents(mark);
+      isDone = this.#open.length === 0 && this.#isDoneWhileSpinning(point, nowMs);
+      if (!isDone) this.#recordEvents(point);
     } catch (error) {
-      this.#fail(mark, error);
+      this.#fail(point, error);
       return;
     }
     if (isDone && turnAgeMs(nowMs) <= (originMs + nowMs) % turnPeriodMs) {
-      mark.settle();
+      point.settle();
       return;
     }
-    this.#open.push(mark);
+    this.#open.push(point);
     if (this.#isPolling) return;
     this.#isPolling = true;
     this.#schedulePoll(performance.now());
@@ -223,12 +224,12 @@ export class Progress {
     }
     if (done === 0 && lost.length === 0) return;
     this.#open = open.slice(done + lost.length);
-    for (const mark of open.slice(0, done)) mark.settle();
-    for (const mark of lost) this.#fail(mark, fault);
+    for (const point of open.slice(0, done)) point.settle();
+    for (const point of lost) this.#fail(point, fault);
   }
 
-  #isDone(mark: CompletionPoint): boolean {
-    const { events } = mark;
+  #isDone(point: CompletionPoint): boolean {
+    const { events } = point;
     while (events.length > 0) {
       const last = events[events.length - 1] as StreamEvent;
       if (!last.device.cuda.eventDone(last.event)) return false;
@@ -238,9 +239,9 @@ export class Progress {
     return true;
   }
 
-  #fail(mark: CompletionPoint, error: unknown): void {
-    mark.settle(error);
-    for (const each of mark.events) this.#recycle(each);
+  #fail(point: CompletionPoint, error: unknown): void {
+    point.settle(error);
+    for (const each of point.events) this.#recycle(each);
   }
 
   /** Returns an event for reuse by a later point. */
@@ -255,7 +256,7 @@ export class Progress {
 const defaultEveryMs = 1000;
 
 /**
- * Checks for asynchronous errors at intervals while no wait is open. Without it, only the next call would find a lost network
+ * Checks for asynchronous errors at intervals while no completion is open. Without it, only the next call would find a lost network
  * or GPU. Its timer does not keep the process alive.
  */
 class IdleWatch {
@@ -280,14 +281,14 @@ interface StreamEvent {
 interface WorkOwner {
   /** True if the work waits for ranks of other processes. */
   readonly spansProcesses?: boolean;
-  /** Receives waits for completed work instead of settling them; left out while results count. */
-  readonly withhold?: ((waiting: Completion) => void) | undefined;
+  /** Receives completions of work that is done, which are then not settled here; left out while results count. */
+  readonly withhold?: ((completion: Completion) => void) | undefined;
 }
 
-/** Waits for the work of one communicator, in order. */
-interface WaiterGroup {
+/** Completions of the work of one communicator, in order. */
+interface CompletionGroup {
   readonly owner: WorkOwner | undefined;
-  readonly waiting: Completion[];
+  readonly completions: Completion[];
 }
 
 /**
@@ -300,39 +301,39 @@ class CompletionPoint {
   readonly events: StreamEvent[] = [];
   /** True if some of the work, aborted or not, waits for ranks of other processes. */
   spansProcesses: boolean;
-  /** The last wait, while more work may follow it on the streams. */
+  /** The last completion, while more work may follow it on the streams. */
   #last: Completion | undefined;
   /** The list of devices added last: successive calls mostly pass the same list. */
   #lastDevices: readonly Device[];
-  /** All waits; consecutive waits for the work of one communicator share a group, which may have no owner. */
-  #groups: WaiterGroup[];
-  #group: WaiterGroup | undefined;
+  /** All completions; consecutive ones of one communicator share a group, which may have no owner. */
+  #groups: CompletionGroup[];
+  #group: CompletionGroup | undefined;
 
-  /** Begins with a wait for the work on these devices' streams so far. */
-  constructor(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion) {
+  /** Begins with a completion of the work on these devices' streams so far. */
+  constructor(devices: readonly Device[], owner: WorkOwner | undefined, completion: Completion) {
     this.devices = devices;
     this.spansProcesses = owner?.spansProcesses === true;
-    this.#last = waiting;
+    this.#last = completion;
     this.#lastDevices = devices;
-    this.#group = { owner, waiting: [waiting] };
+    this.#group = { owner, completions: [completion] };
     this.#groups = [this.#group];
-    waiting.acceptsMore = true;
+    completion.acceptsMore = true;
   }
 
-  /** Adds a wait for the work on these devices' streams so far. */
-  add(devices: readonly Device[], owner: WorkOwner | undefined, waiting: Completion): void {
+  /** Adds a completion of the work on these devices' streams so far. */
+  add(devices: readonly Device[], owner: WorkOwner | undefined, completion: Completion): void {
     this.close();
-    this.#last = waiting;
-    waiting.acceptsMore = true;
+    this.#last = completion;
+    completion.acceptsMore = true;
     if (devices !== this.#lastDevices) {
       this.#lastDevices = devices;
       this.devices = [...new Set([...this.devices, ...devices])];
     }
     if (this.#group === undefined || this.#group.owner !== owner) {
-      this.#group = { owner, waiting: [waiting] };
+      this.#group = { owner, completions: [completion] };
       this.#groups.push(this.#group);
       if (owner?.spansProcesses === true) this.spansProcesses = true;
-    } else this.#group.waiting.push(waiting);
+    } else this.#group.completions.push(completion);
   }
 
   /** Excludes later work on the streams. */
@@ -341,32 +342,32 @@ class CompletionPoint {
     this.#last = undefined;
   }
 
-  /** Settles all waits, with an error if the work failed. Called after `close`. */
+  /** Settles all completions, with an error if the work failed. Called after `close`. */
   settle(error?: unknown): void {
-    const parties = this.#groups;
+    const groups = this.#groups;
     this.#groups = [];
-    settleAll(parties, error);
+    settleAll(groups, error);
   }
 
   /** True if some of the work is an owner's. */
-  waitsFor(owner: WorkOwner): boolean {
-    return this.#groups.some((party) => party.owner === owner);
+  hasWorkOf(owner: WorkOwner): boolean {
+    return this.#groups.some((group) => group.owner === owner);
   }
 
-  /** Rejects the waits for the work of an aborted communicator. */
+  /** Rejects the completions of an aborted communicator. */
   rejectOwner(owner: WorkOwner, error: unknown): void {
-    const lost = this.#groups.filter((party) => party.owner === owner);
-    this.#groups = this.#groups.filter((party) => party.owner !== owner);
+    const lost = this.#groups.filter((group) => group.owner === owner);
+    this.#groups = this.#groups.filter((group) => group.owner !== owner);
     this.#group = undefined;
     this.close();
     settleAll(lost, error);
   }
 }
 
-function settleAll(parties: readonly WaiterGroup[], error: unknown): void {
-  for (const { owner, waiting } of parties) {
+function settleAll(groups: readonly CompletionGroup[], error: unknown): void {
+  for (const { owner, completions } of groups) {
     const withhold = error === undefined ? owner?.withhold : undefined;
-    for (const each of waiting) {
+    for (const each of completions) {
       if (withhold === undefined) each.settled(error);
       else withhold(each);
     }
