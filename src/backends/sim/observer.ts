@@ -7,7 +7,7 @@ import type {
   WriteFault,
 } from "../../api/backend-entry.ts";
 import type { FaultPlan } from "./faults.ts";
-import type { Streams } from "./scheduler.ts";
+import type { StreamTimes } from "./scheduler.ts";
 import type { StrictLending } from "./strict.ts";
 import type { WorldTrace } from "./trace.ts";
 
@@ -16,13 +16,13 @@ export class SimObserver implements CallObserver {
   readonly lending: StrictLending | undefined;
   readonly #faults: FaultPlan;
   readonly #trace: WorldTrace | undefined;
-  readonly #streams: Streams;
+  readonly #streams: StreamTimes;
 
   constructor(
     faults: FaultPlan,
     lending: StrictLending | undefined,
     trace: WorldTrace | undefined,
-    streams: Streams,
+    streams: StreamTimes,
   ) {
     this.#faults = faults;
     this.lending = lending;

@@ -23,10 +23,10 @@ import { type ConcurrentCalls, Port } from "./transfers.ts";
 /** The clocks of all ranks of a world. */
 export class SimClock implements VirtualClock {
   readonly #now: Float64Array;
-  readonly #streams: Streams;
+  readonly #streams: StreamTimes;
   readonly #trace: WorldTrace | undefined;
 
-  constructor(size: number, streams: Streams, trace: WorldTrace | undefined) {
+  constructor(size: number, streams: StreamTimes, trace: WorldTrace | undefined) {
     this.#streams = streams;
     this.#now = new Float64Array(size);
     this.#trace = trace;
@@ -65,7 +65,7 @@ interface Stream {
 }
 
 /** The end of each rank's calls. */
-export class Streams {
+export class StreamTimes {
   readonly #byRank: Stream[] = [];
   readonly #byComm = new WeakMap<CommInfo, Stream[]>();
 

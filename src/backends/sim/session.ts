@@ -34,7 +34,7 @@ import { type SimDevice, simDevices } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { SimObserver } from "./observer.ts";
-import { type ScheduleName, SimClock, SimScheduler, Streams } from "./scheduler.ts";
+import { type ScheduleName, SimClock, SimScheduler, StreamTimes } from "./scheduler.ts";
 import { StrictLending } from "./strict.ts";
 import type { WorldTrace } from "./trace.ts";
 import { bindTransfers, linkMessage, predictTransfers } from "./transfers.ts";
@@ -71,7 +71,7 @@ export class SimSession implements Session {
   readonly #times = new WeakMap<Layout, Map<number, CallTimes>>();
   /** The link of messages, by bytes of an element. */
   readonly #models = new Map<number, LinkModel>();
-  readonly #streams = new Streams();
+  readonly #streams = new StreamTimes();
   /** The remaining injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
   /** The world's part of the trace; a rebuilt world's part follows it. */

@@ -17,7 +17,7 @@ import type { FlowId, Message } from "./wire.ts";
 /** A call to run, and its place. */
 export interface CallRequest {
   readonly peers: Peers;
-  /** `commNumber` of the communicator, and the rank in the job of each of its ranks. */
+  /** `commNumber` of the communicator, and the world rank of each of its ranks. */
   readonly comm: number;
   readonly ranks: readonly number[];
   /** This rank, among those of the communicator. */
@@ -77,9 +77,9 @@ export class CallRun {
     if (this.#missingRoom === 0) this.#startRounds();
   }
 
-  /** True while it has messages to send to a rank of the job, or to receive from it. */
-  needs(place: number): boolean {
-    const peer = this.#call.ranks.indexOf(place);
+  /** True while it has messages to send to a world rank, or to receive from it. */
+  needs(worldRank: number): boolean {
+    const peer = this.#call.ranks.indexOf(worldRank);
     const isPeer = this.#program.sendsTo.has(peer) || this.#program.receivesFrom.has(peer);
     if (this.#isOver || !isPeer) return false;
     if (this.#unsent.has(peer)) return true;

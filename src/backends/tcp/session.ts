@@ -77,8 +77,8 @@ export interface SessionParts extends SessionSettings {
 interface Run {
   readonly done: Promise<void>;
   start(): void;
-  /** True while it has messages for a rank of the job, or from it. */
-  needs(place: number): boolean;
+  /** True while it has messages for a world rank, or from it. */
+  needs(worldRank: number): boolean;
   fail(error: unknown): void;
 }
 
@@ -236,7 +236,7 @@ export class TcpSession implements Session {
     }
   }
 
-  /** Calls and messages under way on communicators with a rank of the job. */
+  /** Calls and messages under way on communicators with a world rank. */
   #runsWith(rank: number): { readonly info: CommInfo; readonly run: Run }[] {
     return [...this.#comms.values()]
       .filter(({ info }) => info.ranks.includes(rank))

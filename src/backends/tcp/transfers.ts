@@ -50,9 +50,9 @@ export class TransferRun {
     this.#settle = settle as NonNullable<typeof settle>;
   }
 
-  /** True while it has to send to a rank of the job, or to receive from it. */
-  needs(place: number): boolean {
-    return !this.#isOver && this.#peer === place;
+  /** True while it has to send to a world rank, or to receive from it. */
+  needs(worldRank: number): boolean {
+    return !this.#isOver && this.#peer === worldRank;
   }
 
   start(): void {

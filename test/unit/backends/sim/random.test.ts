@@ -4,7 +4,7 @@ import { createWorld } from "twinccl";
 import type { CallSet, RankCall } from "twinccl/backend";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { SimClock, SimScheduler, Streams } from "../../../../src/backends/sim/scheduler.ts";
+import { SimClock, SimScheduler, StreamTimes } from "../../../../src/backends/sim/scheduler.ts";
 
 /** Orders for many keys, as one text: equal for two seeds only when they are the same seed. */
 function orders(seed: number): string {
@@ -13,7 +13,7 @@ function orders(seed: number): string {
 }
 
 function schedulerOf(seed: number, size: number): SimScheduler {
-  return new SimScheduler(size, seed, "fair", new SimClock(size, new Streams(), undefined));
+  return new SimScheduler(size, seed, "fair", new SimClock(size, new StreamTimes(), undefined));
 }
 
 /** Call `number` of all ranks of a world. */
