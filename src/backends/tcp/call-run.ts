@@ -7,6 +7,7 @@
  */
 import { none } from "../../algorithms/program.ts";
 import { CollectiveMismatchError } from "../../api/index.ts";
+import { NativePromise } from "../../api/op.ts";
 import type { Block } from "./blocks.ts";
 import type { Endpoint } from "./flows.ts";
 import type { Peers } from "./peers.ts";
@@ -44,8 +45,7 @@ export class CallRun {
   #missingRoom = 0;
   readonly #receivedBytes = new Map<number, number>();
   #isOver = false;
-  readonly #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void };
-  readonly done: Promise<void>;
+  readonly #outcome = new NativePromise<void>();
 
   constructor(call: CallRequest) {
     this.#call = call;
@@ -54,11 +54,10 @@ export class CallRun {
     this.#slice = slices.elements;
     const longest = Math.max(longestOf(tables.in.lengths), longestOf(tables.out.lengths));
     this.#rounds = Math.max(1, Math.ceil(longest / this.#slice));
-    let settle: { resolve: () => void; reject: (error: unknown) => void } | undefined;
-    this.done = new Promise((resolve, reject) => {
-      settle = { resolve, reject };
-    });
-    this.#settle = settle as NonNullable<typeof settle>;
+  }
+
+  get done(): Promise<void> {
+    return this.#outcome.promise;
   }
 
   /** Begins, once every peer that gets messages has room for another call. */
@@ -98,7 +97,7 @@ export class CallRun {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#forget();
-    this.#settle.reject(error);
+    this.#outcome.reject(error);
   }
 
   #startRounds(): void {
@@ -153,7 +152,7 @@ export class CallRun {
       if (report !== undefined) peers.ended(ranks[peer] as number, comm, report);
     }
     this.#forget();
-    this.#settle.resolve();
+    this.#outcome.resolve(undefined);
   }
 
   #forget(): void {

@@ -1,6 +1,7 @@
 /** Sends and receives with their other end in another process: each in slices, with credits of its flow. */
 import type { RemoteTransfer } from "../../api/backend-entry.ts";
 import { bytesOf, CollectiveMismatchError, type DType } from "../../api/index.ts";
+import { NativePromise } from "../../api/op.ts";
 import type { Flow } from "./flows.ts";
 import type { Peers } from "./peers.ts";
 import type { RankMemory } from "./values.ts";
@@ -32,8 +33,7 @@ export class TransferRun {
   /** Messages that the kernel does not have yet. */
   #unsent = 0;
   #isOver = false;
-  readonly #settle: { readonly resolve: () => void; readonly reject: (error: unknown) => void };
-  readonly done: Promise<void>;
+  readonly #outcome = new NativePromise<void>();
 
   constructor(request: TransferRequest) {
     const { half, memory, ranks } = request;
@@ -43,11 +43,10 @@ export class TransferRun {
     const byteLength = half.call.count * bytesOf(half.call.dtype as DType);
     this.#bytes = new Uint8Array(memory.memory.buffer, memory.byteOffset, byteLength);
     this.#slices = Math.max(1, Math.ceil(byteLength / sliceBytes));
-    let settle: { resolve: () => void; reject: (error: unknown) => void } | undefined;
-    this.done = new Promise((resolve, reject) => {
-      settle = { resolve, reject };
-    });
-    this.#settle = settle as NonNullable<typeof settle>;
+  }
+
+  get done(): Promise<void> {
+    return this.#outcome.promise;
   }
 
   /** True while it has to send to a world rank, or to receive from it. */
@@ -64,7 +63,7 @@ export class TransferRun {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#forget();
-    this.#settle.reject(error);
+    this.#outcome.reject(error);
   }
 
   readonly #begin = (): void => {
@@ -131,7 +130,7 @@ export class TransferRun {
       if (report !== undefined) peers.ended(this.#peer, comm, report);
     }
     this.#forget();
-    this.#settle.resolve();
+    this.#outcome.resolve(undefined);
   }
 
   /** A flow has one direction here: the other direction of the pair has numbers of its own. */
