@@ -183,10 +183,10 @@ export function terminationAfter(
 export function announceAbort(
   others: PeerProcesses | undefined,
   comm: CommInfo,
-  death: Termination,
+  termination: Termination,
 ): void {
   if (others === undefined) return;
   const [rank = 0] = comm.local;
-  const error = death(rank, comm.ranks[rank] as number);
+  const error = termination(rank, comm.ranks[rank] as number);
   others.aborted(comm, error.cause instanceof Error ? error.cause : error);
 }

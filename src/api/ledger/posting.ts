@@ -330,10 +330,10 @@ export class MatchedCall implements PlanCache {
 
   /** Caches the result for calls that are equal. */
   static store(postings: readonly Posting[], calls: readonly RankCall[]): MatchedCall {
-    const agreement = new MatchedCall(postings, calls);
+    const matched = new MatchedCall(postings, calls);
     const [first] = postings;
-    if (first !== undefined) first.prepared.matched = agreement;
-    return agreement;
+    if (first !== undefined) first.prepared.matched = matched;
+    return matched;
   }
 
   /** The same for all messages that the only rank here has made together, none of them with itself. */

@@ -11,7 +11,7 @@ import { commsIn, deadlocked, orderErrors } from "../ledger/deadlock/report.ts";
 import type { CallLabel, Failures } from "../ledger/failures.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { type CommRequests, Member } from "../member/member.ts";
-import { type AbortedWith, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
+import { type AbortScope, abortedError, closedElsewhereError, lostError } from "./world-errors.ts";
 
 /** One communicator: its ledger, and each rank's end of it. */
 interface CommEntry {
@@ -65,32 +65,32 @@ export class Communicators {
 
   /** Unobserved failures, by world rank: those of the oldest communicator first. */
   poisons(): Iterable<UnobservedFailure> {
-    return this.#ofUnobserved((failures, member) => failures.poison(member));
+    return this.#ofUnobserved((failures, rank) => failures.poison(rank));
   }
 
   /** Those of them that neither a refused call nor closing has reported. */
   unreported(): Iterable<UnobservedFailure> {
-    return this.#ofUnobserved((failures, member) => failures.unreported(member));
+    return this.#ofUnobserved((failures, rank) => failures.unreported(rank));
   }
 
   *#ofUnobserved(
-    ask: (failures: Failures, member: number) => CommError | undefined,
+    ask: (failures: Failures, rank: number) => CommError | undefined,
   ): Iterable<UnobservedFailure> {
     const comms = [...this.#world.unobserved].sort((a, b) => a.comm.id - b.comm.id);
     for (const { comm, failures } of comms) {
-      for (const [member, worldRank] of comm.ranks.entries()) {
-        const poison = ask(failures, member);
+      for (const [rank, worldRank] of comm.ranks.entries()) {
+        const poison = ask(failures, rank);
         if (poison !== undefined) yield [worldRank, poison];
       }
     }
   }
 
   /** Aborts one communicator, and calls its hooks. */
-  abort(comm: CommInfo, reason: unknown, from: AbortedWith = partOf(comm)): void {
+  abort(comm: CommInfo, reason: unknown, scope: AbortScope = scopeOf(comm)): void {
     const entry = this.#entries.get(comm);
     if (entry === undefined || entry.aborted) return;
     const named = { name: comm.name, size: comm.ranks.length };
-    entry.ledger.abort((rank, _, failed) => abortedError(named, rank, reason, from, failed));
+    entry.ledger.abort((rank, _, failed) => abortedError(named, rank, reason, scope, failed));
     this.#forgetLater(entry);
     notifyAborted([entry], reason);
   }
@@ -105,26 +105,26 @@ export class Communicators {
   onRankLost(lost: number, reason: string): void {
     this.#endEach((ledger) => {
       const { comm } = ledger;
-      const member = comm.ranks.indexOf(lost);
-      if (member < 0) return;
-      ledger.abort((rank, _caller, failed) => lostError(comm, rank, member, reason, failed));
+      const lostRank = comm.ranks.indexOf(lost);
+      if (lostRank < 0) return;
+      ledger.abort((rank, _caller, failed) => lostError(comm, rank, lostRank, reason, failed));
     });
   }
 
   /** Ends a communicator, of which another process has closed its end. */
   onRemoteClose(comm: CommInfo, closer: number): void {
     const { ledger } = this.#entries.get(comm) ?? {};
-    const member = comm.ranks.indexOf(closer);
-    ledger?.abort((rank, _caller, failed) => closedElsewhereError(comm, rank, member, failed));
+    const closedRank = comm.ranks.indexOf(closer);
+    ledger?.abort((rank, _caller, failed) => closedElsewhereError(comm, rank, closedRank, failed));
   }
 
   /** Ends every communicator, or those that a world rank is a member of; errors are made for the world rank that gets them. */
-  terminateAll(errorOf: ErrorOf, member?: number): void {
+  terminateAll(errorOf: ErrorOf, worldRank?: number): void {
     this.#endEach((ledger) => {
       const { ranks } = ledger.comm;
       // The first communicator has all ranks of the world, each at its own place.
-      const isConcerned = member === undefined || ranks[member] === member;
-      if (!isConcerned && !ranks.includes(member)) return;
+      const isConcerned = worldRank === undefined || ranks[worldRank] === worldRank;
+      if (!isConcerned && !ranks.includes(worldRank)) return;
       ledger.terminate((_, caller, failed) => errorOf(caller, failed));
     });
   }
@@ -196,8 +196,8 @@ export class Communicators {
   }
 }
 
-/** The communicators that an abort of a communicator alone ends. */
-function partOf({ id }: CommInfo): AbortedWith {
+/** The scope of the abort of one communicator: that of all ranks is the world. */
+function scopeOf({ id }: CommInfo): AbortScope {
   return id === 0 ? "world" : "split";
 }
 

@@ -164,18 +164,18 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     await undefined;
     this.#monitor.start();
     this.#context.wakeUps.reset();
-    const runsNoMore = reportOnInterrupt(this);
+    const stopReporting = reportOnInterrupt(this);
     const results = new Array<T>(this.size);
     const order = this.session.scheduler.wakeOrder(undefined);
-    const given = new Promise<void>((resolve) => {
+    const abandoned = new Promise<void>((resolve) => {
       this.#abandonRun = resolve;
     });
     const ranks = Promise.all(order.map((rank) => this.#runRank(rank, program, results)));
-    await Promise.race([ranks, given]);
+    await Promise.race([ranks, abandoned]);
     this.#context.appending?.seal();
     await this.#communicators.drained();
     this.#monitor.stop();
-    runsNoMore();
+    stopReporting();
     this.#endRun();
     if (this.#failures.length > 0) throw worldError(this, this.#failures);
     return results as [T, ...T[]];
@@ -269,7 +269,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     this.#state = "detached";
     this.#monitor.admit("always");
     const stopWarning = warnOfUnobserved(this.#communicators);
-    const worksNoMore = reportOnInterrupt(this, true);
+    const stopReporting = reportOnInterrupt(this, true);
     this.#stopWatchingRemote = watchRemoteEnds(
       asJobSession(this.session)?.peers,
       this.#communicators,
@@ -281,7 +281,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
         await this.#bounded(endMember);
       } finally {
         stopWarning();
-        worksNoMore();
+        stopReporting();
         await this.close();
       }
     });
@@ -365,13 +365,13 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
 
   /** Aborts outside of any call. Errors of hooks, and a late reason, become process warnings. */
   #abortWithoutReceiver(reason: unknown): void {
-    const unheard = (error: unknown): void => emitWarning(String(error), "TwincclUnseenFailure");
+    const warn = (error: unknown): void => emitWarning(String(error), "TwincclUnseenFailure");
     const isLate = this.#state === "aborted" || this.#state === "closed";
-    if (isLate) unheard(reason);
+    if (isLate) warn(reason);
     try {
       this.abort(reason);
     } catch (error) {
-      unheard(error);
+      warn(error);
     }
   }
 

@@ -20,22 +20,22 @@ interface Named {
   readonly size: number;
 }
 
-/** The scope of an aborted communicator, and the remedy. */
-const afterAbort = {
+/** The remedy by the scope of an abort. */
+const abortRemedies = {
   world: "open a new world, or rebuild this one",
   split: "its ranks' other communicators go on; split again to replace it",
   job: "this process is in the job no more: let it end",
 } as const;
 
-/** The scope of an aborted communicator. */
-export type AbortedWith = keyof typeof afterAbort;
+/** The scope of an abort: the world, one communicator of a split, or the part of this process in its job. */
+export type AbortScope = keyof typeof abortRemedies;
 
 /** The error of calls of an aborted communicator. */
 export function abortedError(
   { name, size }: Named,
   rank: number | undefined,
   reason: unknown,
-  from: AbortedWith = "world",
+  scope: AbortScope = "world",
   failed?: CallLabel,
 ): CommAbortedError {
   // A reason of this library has a table and a hint of its own, which its cause shows.
@@ -44,7 +44,7 @@ export function abortedError(
   return new CommAbortedError(
     {
       headline: `${callText(failed)}the communicator "${name}" was aborted${why === "" ? "" : `: ${why}`}`,
-      hint: afterAbort[from],
+      hint: abortRemedies[scope],
     },
     {
       ...{ rank, size, comm: name, cause: reason, ...callFacts(failed, name) },
