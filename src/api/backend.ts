@@ -182,7 +182,7 @@ export interface JobSession extends Session {
   onLost(listener: (rank: number, reason: string) => void): void;
   /** Present where calls are compared among processes. */
   readonly compare: CompareDigests | undefined;
-  /** The same for captures, which are always compared, on every communicator. */
+  /** Compares captures, which are always compared, on every communicator. */
   readonly compareCaptures: CompareDigests;
   /**
    * The barrier of ranks before work that connects them for the first time. Without it, such work blocks the process until its
@@ -221,7 +221,7 @@ export type PeerBarrier = (cancelled: AbortSignal) => Promise<boolean>;
 export interface PeerProcesses {
   /** Ranks of a communicator that have not made call `number`. */
   missingRanks(comm: CommInfo, number: number): Promise<MissingRanks>;
-  /** The same for messages that were posted together: the ranks with the missing ends. `undefined`: no answer. */
+  /** World ranks with the missing ends of messages that were posted together; `undefined` without an answer. */
   missingEnds(
     comm: CommInfo,
     remote: readonly RemoteTransfer[],

@@ -58,12 +58,12 @@ export function isReleased({ disposed, memory }: Allocation): boolean {
 /** Sessions that were closed, and their memory with them. */
 const closed = new WeakSet<object>();
 
-/** A session was closed: what was allocated from it is refused from here on, whether or not the backend keeps the bytes. */
+/** Marks a session as closed: its memory is refused from here on, whether or not the backend keeps the bytes. */
 export function endMemoryOf(session: object): void {
   closed.add(session);
 }
 
-/** True once that has happened. */
+/** True once the session was closed. */
 export function isMemoryOver(session: object): boolean {
   return closed.has(session);
 }

@@ -1,6 +1,6 @@
-/** Where in a program a call was made: what its stack has beside the library's own frames. */
+/** The place of a call in the program: its stack without the library's own frames. */
 
-/** Of these a stack has some between the program and here, beside those that a user wants to see. */
+/** Most frames of the library between the program and a call site; the stack is captured as much deeper. */
 const maxOwnFrames = 12;
 
 /** The folder that the library's files are in, as stacks name it; `undefined` in a program's bundle, which has no such files. */
@@ -20,7 +20,7 @@ export class CallSite {
   /** Without a stack where the engine keeps none. */
   readonly #captured: { readonly stack?: string } = {};
 
-  /** Of the current call of the library. */
+  /** The call site of the current call of the library. */
   constructor() {
     const { stackTraceLimit } = Error;
     Error.stackTraceLimit = stackTraceLimit + maxOwnFrames;

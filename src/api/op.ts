@@ -142,7 +142,7 @@ export let submitOp: (op: Operation) => void;
 /** Sets the call number and marks the operation as submitted. */
 export let submitOpAs: (op: Operation, call: number) => void;
 
-/** The same at a virtual time, for an operation that is done at another one. */
+/** Marks an operation as submitted, and sets the virtual times of its submission and its end. */
 export let submitOpAt: (op: Operation, submittedPs: number, finishedPs: number) => void;
 
 /** Completes an operation that has not settled. */
@@ -317,7 +317,7 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
     return this;
   }
 
-  /** The same, with callbacks as `whenSubmitted` and `whenFinal` take them. */
+  /** Makes this operation a part of `whole`, with callbacks as `whenSubmitted` and `whenFinal` take them. */
   partWith(
     whole: Operation,
     onSubmitted: (op: Operation) => void,

@@ -64,7 +64,7 @@ export function exchangeCounts(session: Session, set: CallSet): void | Promise<v
   });
 }
 
-/** The same where all ranks are in this process: no data moves. Where time is virtual, the exchange takes its time. */
+/** Fills in the counts where all ranks are in this process: no data moves. Where time is virtual, the exchange takes its time. */
 function countsHere(session: Session, set: CallSet): void | Promise<void> {
   const { calls } = set;
   for (const call of calls) {

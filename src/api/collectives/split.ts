@@ -12,7 +12,7 @@ export function prepareSplit(
   open: (comm: CommInfo) => Communicator,
 ): Prepared<Communicator | undefined> {
   check.begin("split", args);
-  // A name that is missing may be a slip of the pen; `undefined` says that it joins none.
+  // A missing name may be an omission; a rank that joins no communicator passes `undefined`.
   if (!("color" in args)) {
     throw check.fault("color", "it was left out", "a color", "color: undefined joins none");
   }

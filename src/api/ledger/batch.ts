@@ -225,14 +225,14 @@ export class RankCalls {
 /** The batches of one communicator. */
 export class CallBatches {
   readonly #state: CommState;
-  /** Those of this process. */
+  /** The ranks of this process. */
   readonly #ranks: readonly RankCalls[];
   readonly #byRank: RankCalls[] = [];
   readonly #clock: VirtualClock | undefined;
   #isOpen = false;
-  /** Of the rows in this turn, in the order in which the session took them. */
+  /** The batches of this turn's rows, in the order in which the session took them. */
   readonly #submitted: CallBatch[] = [];
-  /** The last of these: further rows are appended to it. */
+  /** The last of these batches: further rows are appended to it. */
   #last: CallBatch | undefined;
   /** Microtasks for which the rows still wait; 0 where they may stay open. */
   #hopsLeft = 0;

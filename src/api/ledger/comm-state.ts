@@ -70,7 +70,7 @@ export class WorldContext {
   /** The id of the next communicator. */
   nextId = 0;
   readonly #states = new WeakMap<CommInfo, CommState>();
-  /** Freed calls are dispatched further up the stack. */
+  /** True while an outer frame of the stack dispatches freed calls. */
   #isHeld = false;
   readonly #warnedOrders = new Set<string>();
 
@@ -213,7 +213,7 @@ export abstract class CommState {
   /** Dispatches complete calls, after one more has become complete or the one before them is done. */
   abstract dispatchReady(): void;
 
-  /** Goes on when the session has executed a call. */
+  /** Tracks a call that the session executes, and dispatches the next ones once it is done. */
   abstract track(served: Promise<void>): void;
 
   // The open calls.
@@ -235,7 +235,7 @@ export abstract class CommState {
     return this.comm.ranks.flatMap((_, rank) => waits.ofRank(this.comm, rank));
   }
 
-  /** The same with the calls that every rank here has made and that are not done. */
+  /** These waits, and the calls that every rank here has made and that are not done. */
   openWaits(): OpenWait[] {
     const submitted = this.submitted.postings().filter(({ op }) => op.pending);
     return [
@@ -314,7 +314,7 @@ export abstract class CommState {
     }, cost);
   }
 
-  /** No call is at work, nor will be when its turn comes. */
+  /** True if no call is executed or submitted, and no queued one waits for a call of another communicator. */
   get #isIdle(): boolean {
     const { executing, streams } = this.world;
     // Calls that came to the head of a stream are about to be dispatched.
@@ -452,7 +452,7 @@ const isSubmitted = { missing: [], behind: [], position: -1 } as const;
 /** Calls that the session completes together. */
 export abstract class Submission implements Completion {
   acceptsMore = false;
-  /** `undefined` while it is in none. */
+  /** The queue that holds it; `undefined` before and after. */
   queue: SubmissionQueue | undefined;
 
   /** Its place among the submissions of the world. */
@@ -461,7 +461,7 @@ export abstract class Submission implements Completion {
   /** The posted calls of its ranks. */
   abstract readonly postings: readonly Posting[];
 
-  /** The same, by the order of their submission. */
+  /** The posted calls in groups, in the order of submission. */
   get groups(): Iterable<SubmittedGroup> {
     return [{ serial: this.serial, postings: this.postings }];
   }

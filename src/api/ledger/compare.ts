@@ -81,13 +81,13 @@ function valuesMismatch(field: string, values: readonly string[]): Mismatch | un
   return { field, values, ranks: outliers(values) };
 }
 
-/** The field of a call that holds the lengths of its blocks. */
+/** The fields of a call that hold the lengths of its blocks. */
 type CallLengths = Pick<
   RankCall,
   "collective" | "rank" | "count" | "root" | "sendCounts" | "recvCounts"
 >;
 
-/** Lengths that must fit each other across ranks without being equal. */
+/** The mismatch of lengths that must fit each other across ranks without being equal. */
 function transposeMismatch(calls: readonly CallLengths[]): Mismatch | undefined {
   const root = calls[calls[0]?.root ?? -1];
   switch (calls[0]?.collective) {
@@ -102,7 +102,7 @@ function transposeMismatch(calls: readonly CallLengths[]): Mismatch | undefined 
   }
 }
 
-/** With counts given on both sides, what i sends to j must be what j expects from i. */
+/** The mismatch of counts that are given on both sides: what i sends to j must be what j expects from i. */
 function allToAllvMismatch(calls: readonly CallLengths[]): Mismatch | undefined {
   for (let from = 0; from < calls.length; from++) {
     for (let to = 0; to < calls.length; to++) {
@@ -125,7 +125,7 @@ function allToAllvMismatch(calls: readonly CallLengths[]): Mismatch | undefined 
   return undefined;
 }
 
-/** Each rank's length must be what the root has for it. */
+/** The mismatch of a rank's length with what the root has for it. */
 function rootedMismatch(
   calls: readonly CallLengths[],
   root: CallLengths | undefined,
@@ -222,7 +222,7 @@ function summaryOf(posting: Posting | undefined): CallSummary {
 interface DigestDetails {
   readonly call: CallSummary;
   readonly signature: readonly SignatureField[];
-  /** Of the call, or of each that it records, where lengths are transposes; `null` elsewhere. */
+  /** Lengths of the call, or of each call that it records, where they are transposes; `null` elsewhere. */
   readonly lengths: readonly (CallLengths | null)[];
   readonly windows: readonly SignatureField[];
   readonly messages: readonly RecordedEnd[];

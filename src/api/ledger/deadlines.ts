@@ -76,14 +76,14 @@ export class Deadlines {
     this.#expire = expire;
   }
 
-  /** Counts from now on. A call without a deadline is not watched. */
+  /** Watches a call from now on; a call without a deadline is not watched. */
   watch(posting: Posting): void {
     const { op, calledAtPs, deadlinePs } = posting;
     if (deadlinePs === undefined) return;
     this.watchOp(op, (deadlinePs - calledAtPs) / 1e9, { postings: [posting] });
   }
 
-  /** The same for the operation of one of these calls. */
+  /** Watches the operation of one of these calls. */
   watchOp(op: Operation, timeoutMs: number, calls: PostedCalls): void {
     // The operation of a `sendRecv` has two ends.
     if (op.deadline !== undefined) return;
@@ -319,7 +319,7 @@ const diverged: TimeoutCause = {
     'if no rank cancelled, compare counts and buffers; nccl({ compareCalls: "always" }) reports differences before the call',
 };
 
-/** The same of a message; `missing` are the ranks that it, and those made with it, lack: `undefined` where they are unknown. */
+/** The cause of a timeout of a message; `missing`: ranks that it and the messages made with it lack, if they are known. */
 function messageTimeoutCause(peer: number, missing: readonly number[] | undefined): TimeoutCause {
   if (missing === undefined) return missingRanks([peer]);
   if (missing.length === 0) {

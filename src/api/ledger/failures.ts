@@ -26,14 +26,14 @@ export class Failures {
     this.#unobserved = comm.ranks.map(() => []);
   }
 
-  /** An operation failed; one that is over already did not. */
+  /** Fails an operation; one that has settled stays as it is. */
   fail(op: Operation, error: unknown): void {
     if (!op.pending) return;
     this.record(op);
     failOp(op, error);
   }
 
-  /** Enters an operation that failed, or is about to. */
+  /** Records an operation that failed, or is about to fail. */
   record(op: Operation): void {
     if (!this.#halfFailed.has(op.callOp)) this.#counts[op.rank] = this.count(op.rank) + 1;
     if (op.callOp !== op) this.#halfFailed.add(op.callOp);
@@ -50,12 +50,12 @@ export class Failures {
     this.fail(op, error);
   }
 
-  /** The end of a rank reported its failures. */
+  /** Closing has reported the failures of a rank. */
   markReported(rank: number): void {
     this.#reported[rank] = true;
   }
 
-  /** `poison` of a rank with failures that neither later calls nor closing have reported. */
+  /** `poison` of a rank, unless a later call or closing has reported its failures. */
   unreported(rank: number): CommAbortedError | undefined {
     return this.#isReported(rank) ? undefined : this.poison(rank);
   }

@@ -61,7 +61,7 @@ export class Ledger extends CommState {
       : { ...context, callingRank };
   }
 
-  /** The same; `undefined` where the rank may make no calls now. */
+  /** The context of a rank's next call; `undefined` where the rank may make no calls now. */
   admittedContext(rank: number): CallContext | undefined {
     const { worldRank } = this.#contexts[rank] as CallContext;
     const reason = this.world.monitor.refusal(worldRank);
@@ -152,7 +152,7 @@ export class Ledger extends CommState {
     this.#onStopped();
   }
 
-  /** `undefined`: there is none; true: dispatched. */
+  /** Dispatches one complete call; `undefined` if there is none. */
   #dispatchNext(): true | Promise<void> | undefined {
     const served = this.#dispatchCollective();
     return served ?? (this.queues.batches > 0 ? dispatchMessages(this) : undefined);
@@ -165,7 +165,7 @@ export class Ledger extends CommState {
     this.checkIdle();
   }
 
-  /** `undefined`: there is none; true: dispatched. */
+  /** Dispatches the oldest collective call; `undefined` if it is not complete. */
   #dispatchCollective(): true | Promise<void> | undefined {
     const pending = this.collectives.first;
     if (pending === undefined || !pending.complete || !this.queues.isAtAllHeads(pending))

@@ -23,7 +23,7 @@ import {
 import { hasReleasedBuffer, MatchedCall, type Posting, type TransferPosting } from "./posting.ts";
 import { firstOpen, type MatchedPair, type MessageBatch } from "./queues.ts";
 
-/** Dispatches matched pairs, and messages with the other end in another process. `undefined`: there are none; true: dispatched. */
+/** Dispatches matched pairs, and messages with the other end in another process; `undefined` if there are none. */
 export function dispatchMessages(state: CommState): true | Promise<void> | undefined {
   const { queues } = state;
   const remoteNow = (): TransferPosting[] =>

@@ -177,7 +177,7 @@ export interface TransferPosting extends Posting {
   readonly peer: number;
   /** Its place among the messages of the two ranks. The ledger assigns it where their processes are not the same. */
   number: number;
-  /** It is neither matched nor cancelled. */
+  /** False once it is matched or cancelled. */
   isOpen: boolean;
 }
 
@@ -284,7 +284,7 @@ export class MessageNumbers {
 // Loops make the same calls again and again. A rank's call is then the same `Prepared` object. One identity check per rank replaces
 // the comparison, and the backend's work on the arguments is reused.
 
-/** A call that is remembered. */
+/** The part of a posting that a matched call keeps. */
 type MatchedPosting = Pick<Posting, "call" | "prepared">;
 
 /** The times of a call, which a repetition sets. */
@@ -307,7 +307,7 @@ export class MatchedCall implements PlanCache {
   /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
   readonly isFixed: boolean;
   #repeated: readonly RankCall[] | undefined;
-  /** Of a call of messages: those that the only rank here made together, if this is the first of them; else none. */
+  /** All calls of messages that were made together, on the first of them; empty on the others, `undefined` on a collective. */
   messages: readonly MatchedCall[] | undefined;
 
   private constructor(
@@ -336,7 +336,7 @@ export class MatchedCall implements PlanCache {
     return matched;
   }
 
-  /** The same for all messages that the only rank here has made together, none of them with itself. */
+  /** Caches the result for all messages that the only rank here has made together, none of them with itself. */
   static ofMessages(transfers: readonly TransferPosting[]): MatchedCall | undefined {
     const made = [...new Set(transfers.map(({ whole }) => whole))];
     const [first, ...behind] = made;

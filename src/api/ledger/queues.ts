@@ -70,7 +70,7 @@ export class MessageBatch implements StreamEntry {
     return this.transfers.filter(({ isOpen }) => isOpen);
   }
 
-  /** The same with those that are being executed. */
+  /** Transfers that are open or being executed. */
   get unfinished(): readonly TransferPosting[] {
     return this.transfers.filter((each) => each.isOpen || this.executing?.has(each));
   }
@@ -310,7 +310,7 @@ export class RankQueues {
     return arrived;
   }
 
-  /** These batches are compared with those of the other ranks from now on. */
+  /** Notes that these batches were compared with those of the other ranks. */
   markCompared(arrived: readonly MessageBatch[]): void {
     this.#arrived.clear();
     for (const batch of arrived) {
@@ -371,7 +371,7 @@ export class RankQueues {
     this.#cancelled = [];
   }
 
-  /** The same while a call is being executed: calls at the heads of their streams stay, and among them that one. */
+  /** Removes the calls behind the heads of the streams while a call is executed, which is at a head. */
   clearBehindHeads(): void {
     for (const stream of this.#local) {
       const { first } = stream;
@@ -385,7 +385,7 @@ export class RankQueues {
   }
 }
 
-/** The calls that a rank posted together with an entry and that are not done. */
+/** The postings of a rank in an entry, without messages that are done. */
 function postingsOf(entry: QueueEntry, rank: number): readonly Posting[] {
   if (entry instanceof MessageBatch) return entry.unfinished;
   const posting = entry.postings[rank];
@@ -445,7 +445,7 @@ export class PendingCollective implements StreamEntry {
   }
 }
 
-/** Calls that some rank has made. */
+/** The pending collective calls of one communicator, by number. */
 export class PendingCollectives {
   readonly #comm: CommInfo;
   readonly #open = new Fifo<PendingCollective>();
@@ -460,7 +460,7 @@ export class PendingCollectives {
     return this.#open.first;
   }
 
-  /** The call of that number; made where no rank has come to it before. */
+  /** The call of that number; the first rank that makes it creates it. */
   at(number: number): PendingCollective {
     if (this.#open.length === 0) this.#firstNumber = number;
     return this.#open.at(number - this.#firstNumber) ?? this.#next(number);

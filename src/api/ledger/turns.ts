@@ -19,16 +19,16 @@ interface Runtime {
 const { setImmediate: immediate, MessageChannel: Channel } = globalThis as Runtime;
 const { setTimeout: set, clearTimeout: clear } = globalThis;
 
-/** Numbers of its own timers that keep the runtime alive, by the runtime's names. They end by themselves. */
+/** Numbers of the library's timers that keep the runtime alive, by the runtime's names. They end by themselves. */
 export interface OwnTimers {
   Immediate: number;
   Timeout: number;
 }
 
-/** Those of all monitors. */
+/** The timers of all worlds. */
 export const ownTimers: OwnTimers = { Immediate: 0, Timeout: 0 };
 
-/** True while such a timer is set: whatever context that happens in, it belongs to no rank. */
+/** True while the library sets a timer: it belongs to no rank, whatever the async context. */
 export let isSettingOwn = false;
 
 function setOwn<T>(set: () => T): T {
@@ -60,12 +60,12 @@ function ownTurn(step: () => void): void {
   setOwn(() => setTurn(step));
 }
 
-/** The time of the first question about the age of this turn. */
+/** Time of the first call of `turnAgeMs` in this turn. */
 let sinceMs: number | undefined;
 
 /**
- * For how long the loop has been at this turn, at times of `performance.now`: since the first question of the turn. Promises
- * that resolve others keep it there, while timers and sockets wait.
+ * Age of this turn of the event loop at a time of `performance.now`, counted from the first call in the turn. Promises that
+ * resolve others keep the loop in the turn, while timers and sockets wait.
  */
 export function turnAgeMs(nowMs: number): number {
   if (sinceMs === undefined) {
@@ -79,7 +79,7 @@ function endTurn(): void {
   sinceMs = undefined;
 }
 
-/** Gives up a step; false where it was not to come. */
+/** Cancels a step of the next turn; false if it was not due. */
 export function cancelTurn(step: () => void): boolean {
   return steps.delete(step);
 }
@@ -118,7 +118,7 @@ function takeTurn(): void {
   }
 }
 
-/** Runs `step` after a while, unless the function that this gives is called before. */
+/** Runs `step` after a delay; returns the function that cancels it. */
 export function setOwnTimer(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
   if (keepsAlive) return setKeepAliveTimer(step, delayMs);
   const timer = setOwn(() => set(step, delayMs)) as { unref?: () => void } | number;
@@ -126,7 +126,7 @@ export function setOwnTimer(step: () => void, delayMs: number, keepsAlive: boole
   return () => clear(timer as number);
 }
 
-/** The same with a timer that keeps the runtime alive. */
+/** Like `setOwnTimer`, with a timer that keeps the runtime alive. */
 function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
   let isSet = true;
   const end = (): void => {
@@ -158,7 +158,7 @@ function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
 /** Cost between two holds, in wake-ups of small calls: about 200 µs, then a hold of two. */
 const costBetween = 256;
 
-/** The same before the first hold of a run, whose code may be cold: a call of 8 ranks. It doubles with every hold. */
+/** Cost before the first hold of a run, whose code may be cold: a call of 8 ranks. It doubles with every hold. */
 const firstCost = 8;
 
 /** Longest turn of the event loop. Timers are due within 10 ms: the rest is for other processes and the garbage collector. */

@@ -169,7 +169,7 @@ export class CallCache {
     return this.repeat(cached, op, options?.timeoutMs, calledAtPs);
   }
 
-  /** The same for all calls of messages that are made together. */
+  /** Makes collected calls of messages again together; false if they must be posted as new calls. */
   repeatMessages(calls: readonly CollectedCall[]): boolean {
     const [first, ...behind] = calls;
     if (!this.#supportsRepeats || first === undefined) return false;

@@ -92,7 +92,7 @@ export function postCapture(poster: Poster, callback: () => void): Operation<Gra
   });
 }
 
-/** Recorded calls do not run: theirs are the replays. Throws where one cannot be recorded, with which all of them fail. */
+/** Fails the operations of recorded calls, which never run. Throws where a call cannot be recorded. */
 function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
   let error: unknown = neverRunsError(poster.facts, "capture: a recorded", "graph.replay()");
   try {
@@ -107,7 +107,7 @@ function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
   }
 }
 
-/** The calls as a backend sees them, later by the work before them. */
+/** The calls as a backend sees them; the work before a call delays it. */
 function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
   const { rank } = poster.facts;
   const calls: RankCall[] = [];
@@ -236,7 +236,7 @@ abstract class Recording implements Graph {
   readonly #closings: number;
   /** The memory of the calls. */
   protected readonly allocations: readonly Allocation[];
-  /** Those of them that are the caller's own host memory. */
+  /** The allocations of the caller's own host memory. */
   readonly #lent: readonly Allocation[];
   #disposed = false;
 
@@ -326,12 +326,12 @@ class NativeGraph extends Recording {
       ? poster.post<void, CallOptions | undefined>("replay", options, undefined, this.#cached)
       : this.#postNew(options);
     if (op.pending) for (const allocation of this.allocations) allocation.lastUse = op;
-    // The calls know how much work comes before them: what is left is that the rank does it.
+    // The recorded calls have their delays; the work advances the clock of the rank itself.
     if (op.status !== "failed") for (const work of this.#work) poster.work(work);
     return op;
   }
 
-  /** With all checks, some of which fail. */
+  /** Posts the replay with all checks. */
   #postNew(options: CallOptions | undefined): Operation<void> {
     return this.poster.post("replay", options, () => {
       this.assertReplayable(this.#calls);

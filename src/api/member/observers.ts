@@ -54,7 +54,7 @@ function publish(channel: Diagnostics, info: MutableInfo, op: Operation): void {
   op.whenFinal((error) => end(numbered(info, op).call, error));
 }
 
-/** With the number that the operation got, if it was posted. */
+/** Corrects the number to that of the operation, if it was posted. */
 function numbered(info: MutableInfo, { call }: Operation): OpInfo {
   if (call >= 0) info.call = call;
   return info;

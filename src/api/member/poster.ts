@@ -309,7 +309,7 @@ export class Poster {
     return this.#closings + (isMemoryOver(this.#session) ? 1 : 0);
   }
 
-  /** This rank replays a recording no more, or none. It is given back once the replays made before are done. */
+  /** Gives back this rank's part of a recording, or of all, once the replays made before are done. */
   discard(graph?: object): void {
     const { rank } = this.facts;
     const ledger = this.#ledger;

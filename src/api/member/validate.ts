@@ -33,7 +33,7 @@ function copyField(given: object, args: object, name: string): void {
   Reflect.set(given, name, Reflect.get(args, name));
 }
 
-/** The session answers the same for two calls of one collective. */
+/** True for two calls of one collective that get one answer of the session. */
 function isAlike(a: Question, b: PreparedCall): boolean {
   return a.dtype === b.dtype && a.op === b.op && a.count === b.count && a.root === b.root;
 }
@@ -57,7 +57,7 @@ export class Validator {
     this.#borrowed = new WeakMap();
   }
 
-  /** The checks that follow belong to this collective. */
+  /** Sets the collective of the checks that follow. */
   begin(collective: CollectiveName, args: unknown): this {
     this.#collective = collective;
     if (typeof args !== "object" || args === null) {

@@ -34,7 +34,7 @@ export class Communicators {
   readonly members: readonly Member[];
   readonly #world: WorldContext;
   readonly #abortWorld: (reason: unknown) => void;
-  /** Those in use, oldest first. */
+  /** The communicators in use, oldest first. */
   readonly #entries = new Map<CommInfo, CommEntry>();
   /** The ends of every communicator, in use or not, by world rank: a rank may be woken from a split after the end of its child. */
   readonly #ends = new WeakMap<CommInfo, ReadonlyMap<number, Member>>();
@@ -68,7 +68,7 @@ export class Communicators {
     return this.#ofUnobserved((failures, rank) => failures.poison(rank));
   }
 
-  /** Those of them that neither a refused call nor closing has reported. */
+  /** Unobserved failures that neither a refused call nor closing has reported. */
   unreported(): Iterable<UnobservedFailure> {
     return this.#ofUnobserved((failures, rank) => failures.unreported(rank));
   }

@@ -36,7 +36,7 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   return openWorld({ backend, name, onStall, stallMs, stall, callSites, closeMs }, size);
 }
 
-/** Ranks of one process, at most: each is several objects, and a slip of the pen must not take all memory. */
+/** Ranks of one process, at most: each is several objects, and a mistyped size must not take all memory. */
 const maxRanks = 131_072;
 
 /** Longest wait of `close` for work that real devices have begun. */

@@ -232,7 +232,7 @@ export class WorldTrace {
   /** The traced parts of a rank's calls, in call order, until they can no longer fail. */
   readonly #shown = new WeakMap<RankCall, Shown[]>();
 
-  /** Of a newly opened world, or of the rebuild of `before` with these of its ranks. */
+  /** The trace of a newly opened world, or of the rebuild of `before` with these of its ranks. */
   constructor(
     trace: Trace,
     size: number,

@@ -36,7 +36,7 @@ export class Losses {
     });
   }
 
-  /** None is reported any more. */
+  /** Drops the pending reports. */
   clear(): void {
     this.#pending.clear();
   }

@@ -168,7 +168,7 @@ export class Peers {
     return [...this.#endpoints.values()].some((ofComm) => ofComm.get(peer)?.hasArrivals === true);
   }
 
-  /** Those of all peers, by rank. */
+  /** The reasons for the ends of connections, by peer. */
   get ends(): ReadonlyMap<number, string> {
     return this.#ends;
   }

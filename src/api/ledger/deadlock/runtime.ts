@@ -141,7 +141,7 @@ interface Timer {
 /** Kinds that are no more than the program's own steps. */
 const steps: readonly string[] = ["PROMISE", "TickObject", "Microtask"];
 
-/** So many timers are kept before those that have ended are dropped. */
+/** Least number of timers at which those that have ended are dropped. */
 const fewTimers = 64;
 
 /** The ranks of one world, as async contexts. */
@@ -149,7 +149,7 @@ export class RankContext {
   readonly #storage: Storage;
   readonly #hook: Hook;
   #timers: Timer[] = [];
-  /** As many timers are looked through again at the next one. */
+  /** Number of timers at which those that have ended are dropped next. */
   #mostTimers = fewTimers;
   #others = false;
   #isFollowed = false;
@@ -183,7 +183,7 @@ export class RankContext {
     return { timers: this.#timers.some(isAlive), others: this.#others };
   }
 
-  /** Awaiting costs what it did before. */
+  /** Ends the records, and with them their cost at every `await`. */
   close(): void {
     this.#storage.disable();
     this.#hook.disable();

@@ -99,7 +99,7 @@ export class NcclCommunicator {
     this.withhold ??= (completion) => this.#remoteErrorGrace.hold(completion);
   }
 
-  /** The same for a promise: rejects when the communicator ends. */
+  /** A promise that rejects when the communicator ends, for an error that `deferRemoteError` defers. */
   rejectAtEnd(error: unknown): Promise<never> {
     const over = asPromise((completion) => this.deferRemoteError(error, completion));
     return over.then(() => Promise.reject(error));
