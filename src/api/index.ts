@@ -24,13 +24,8 @@ export type {
   SendRecvArgs,
   SplitArgs,
 } from "./calls.ts";
-export {
-  type CollectiveName,
-  type InputBlock,
-  type Specification,
-  type SpecifiedCollective,
-  specifications,
-} from "./collectives/index.ts";
+export { type SpecifiedCollective, specifications } from "./collectives/index.ts";
+export type { CollectiveName, InputBlock, Specification } from "./collectives/spec.ts";
 export type {
   AllocOptions,
   CommStats,

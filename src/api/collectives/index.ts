@@ -13,8 +13,6 @@ import { reduceScattervSpec } from "./reduce-scatterv.ts";
 import { scatterSpec } from "./scatter.ts";
 import type { CollectiveName, Specification } from "./spec.ts";
 
-export type { CollectiveName, InputBlock, Specification } from "./spec.ts";
-
 /** Collectives with a specification; programs exist for these. */
 export type SpecifiedCollective = Exclude<
   CollectiveName,
