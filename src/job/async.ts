@@ -1,4 +1,5 @@
 /** Bounded waits, timers, and the end of the process: for this layer and for backends. */
+import { longestTimerMs } from "../api/ledger/turns.ts";
 
 /** True when a promise settles in time, and before it is cancelled; its error is ignored. */
 export async function settlesWithin(
@@ -24,9 +25,6 @@ export async function settlesWithin(
     cancelled?.removeEventListener("abort", giveUp);
   }
 }
-
-/** The longest time that a timer of Node.js holds. */
-export const longestTimerMs = 2 ** 31 - 1;
 
 /** Keeps the process alive until a promise settles, as a timer does. */
 export function keepAlive<T>(promise: Promise<T>): Promise<T> {

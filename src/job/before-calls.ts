@@ -9,8 +9,9 @@
 import type { CallDigest, CommInfo, PeerBarrier } from "../api/backend-entry.ts";
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type CommError, RemoteRankError } from "../api/errors.ts";
+import { longestTimerMs } from "../api/ledger/turns.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { longestTimerMs, pause } from "./async.ts";
+import { pause } from "./async.ts";
 import type { CallCounters } from "./comm-status.ts";
 import type { MissingRankFinder } from "./missing-ranks.ts";
 import type { Barrier, Membership } from "./rendezvous.ts";

@@ -3,8 +3,9 @@
 import { lookup } from "node:dns/promises";
 import { isIP, isIPv6 } from "node:net";
 import { InvalidArgumentError } from "../api/errors.ts";
+import { longestTimerMs } from "../api/ledger/turns.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { longestTimerMs, settlesWithin } from "./async.ts";
+import { settlesWithin } from "./async.ts";
 import { limits } from "./protocol.ts";
 import { defaultWaitMs, type JoinOptions } from "./rendezvous.ts";
 

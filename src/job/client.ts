@@ -3,9 +3,9 @@
 import { hostname } from "node:os";
 import { CommClosedError } from "../api/errors.ts";
 import { invariant } from "../api/invariant.ts";
+import { longestTimerMs } from "../api/ledger/turns.ts";
 import { invalid } from "../api/option-kinds.ts";
 import { emitWarning } from "../api/warnings.ts";
-import { longestTimerMs } from "./async.ts";
 import { type JoinArguments, milliseconds, shortText, valueBytes } from "./checks.ts";
 import type { FramedSocket } from "./connection.ts";
 import { decode, encode, FrameError } from "./frames.ts";

@@ -4,7 +4,7 @@
  * Requests are processed synchronously and in order; only deadlines use timers.
  */
 import { ranksText } from "../api/error-text.ts";
-import { longestTimerMs } from "./async.ts";
+import { longestTimerMs } from "../api/ledger/turns.ts";
 import { type Failure, limits, type Reply, type Request } from "./protocol.ts";
 import { Barriers, type BarrierWait, heldBytes, type Wait, Waits } from "./waits.ts";
 

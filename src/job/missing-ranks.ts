@@ -1,7 +1,7 @@
 /** Finds the ranks that a call or message waits for, by questions to the other processes. Ranks are those of the job. */
 import { setMaxListeners } from "node:events";
 import type { CommInfo, MissingRanks, RemoteTransfer } from "../api/backend-entry.ts";
-import { longestTimerMs } from "./async.ts";
+import { longestTimerMs } from "../api/ledger/turns.ts";
 import {
   CallCounters,
   type CommReport,

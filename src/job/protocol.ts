@@ -8,6 +8,7 @@ import {
   RemoteRankError,
   RendezvousError,
 } from "../api/errors.ts";
+import { longestTimerMs } from "../api/ledger/turns.ts";
 import { maxProcesses } from "../api/world/launchers.ts";
 import {
   base64Bytes,
@@ -67,7 +68,7 @@ export const tokenBytes = 16;
 
 const id = whole(0, 2 ** 32 - 1);
 const generation = whole(0, 2 ** 32 - 1);
-const milliseconds = whole(0, 2 ** 31 - 1);
+const milliseconds = whole(0, longestTimerMs);
 const time = whole(0, Number.MAX_SAFE_INTEGER);
 const rank = whole(0, limits.ranks - 1);
 const ranks = listOf(rank, limits.ranks);

@@ -13,6 +13,7 @@ import { oddRanks, orderHint, orderRows, orderText } from "./deadlock/report.ts"
 import { postedFacts } from "./failures.ts";
 import type { Posting, TransferPosting } from "./posting.ts";
 import type { RankQueues } from "./queues.ts";
+import { longestTimerMs } from "./turns.ts";
 
 /** Deals with a call that was not done in time; resolves when it has. */
 type Expire = (posting: Posting) => Promise<void>;
@@ -157,9 +158,6 @@ interface Timer {
   unref?(): unknown;
 }
 
-/** Runtimes take a longer delay for none. */
-const longestMs = 2 ** 31 - 1;
-
 /**
  * Rings once for each request; it may ring too early, and is then set again.
  *
@@ -189,7 +187,7 @@ export class Alarm {
 
   #set(atMs: number, nowMs: number): void {
     this.#stop();
-    const delayMs = Math.min(Math.max(1, Math.ceil(atMs - nowMs)), longestMs);
+    const delayMs = Math.min(Math.max(1, Math.ceil(atMs - nowMs)), longestTimerMs);
     this.#dueMs = nowMs + delayMs;
     this.#timer = setTimeout(() => this.#due(), delayMs);
   }

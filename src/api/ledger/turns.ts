@@ -118,6 +118,9 @@ function takeTurn(): void {
   }
 }
 
+/** The longest delay of a timer, about 25 days: runtimes take a longer one for none. */
+export const longestTimerMs: number = 2 ** 31 - 1;
+
 /** Runs `step` after a delay; returns the function that cancels it. */
 export function setOwnTimer(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
   if (keepsAlive) return setKeepAliveTimer(step, delayMs);

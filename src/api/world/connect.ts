@@ -3,6 +3,7 @@ import { asJobSession, type Backend, type Session } from "../backend.ts";
 import { endMemoryOf } from "../buffer.ts";
 import type { Communicator } from "../communicator.ts";
 import { UnsupportedError } from "../errors.ts";
+import { longestTimerMs } from "../ledger/turns.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
 import { assertBackend, assertSingleProcess } from "./create-world.ts";
 import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
@@ -94,7 +95,7 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
       "milliseconds to wait for the other ranks; leave it out for 60,000",
     );
   }
-  const closeMs = Math.min(timeoutMs, longestMs);
+  const closeMs = Math.min(timeoutMs, longestTimerMs);
   const opening: Opening = {
     ...{ backend, name, onStall: undefined, stallMs: 10_000, stall: "report", callSites, closeMs },
   };
@@ -107,9 +108,6 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
   assertSingleProcess(backend.name, size);
   return connected(opening, await openWorld(opening, 1));
 }
-
-/** The longest that a timer waits; about 25 days. */
-const longestMs = 2 ** 31 - 1;
 
 /** The communicator of a session's own rank. */
 function attach(opening: Opening, session: Session): ConnectedCommunicator {

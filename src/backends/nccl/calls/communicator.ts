@@ -7,7 +7,8 @@ import {
 } from "../../../api/backend-entry.ts";
 import { firstLine } from "../../../api/error-text.ts";
 import { CommAbortedError, CommError } from "../../../api/index.ts";
-import { longestTimerMs, settlesWithin } from "../../../job/async.ts";
+import { longestTimerMs } from "../../../api/ledger/turns.ts";
+import { settlesWithin } from "../../../job/async.ts";
 import type { CallCounters } from "../../../job/comm-status.ts";
 import { asPromise, runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";

@@ -6,7 +6,8 @@
  * noticed meanwhile. So other threads exchange a byte first, and register memory, behind the barrier of `FirstContacts`.
  */
 import type { CallSet, PeerBarrier, RankCall, RemoteTransfer } from "../../../api/backend-entry.ts";
-import { keepAlive, longestTimerMs, settlesWithin } from "../../../job/async.ts";
+import { longestTimerMs } from "../../../api/ledger/turns.ts";
+import { keepAlive, settlesWithin } from "../../../job/async.ts";
 import type { FirstContacts, NewPeers } from "../../../job/before-calls.ts";
 import type { ConnectEnd } from "../result/nccl.ts";
 import type { NcclCommunicator } from "./communicator.ts";
