@@ -167,9 +167,9 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
   #extras: Extras | undefined;
   readonly #context: CallContext;
 
-  constructor(maker: CallContext) {
-    this.#context = maker;
-    if (maker.callSites === true) this.#ensureExtras().site = new CallSite();
+  constructor(context: CallContext) {
+    this.#context = context;
+    if (context.callSites === true) this.#ensureExtras().site = new CallSite();
   }
 
   get rank(): number {

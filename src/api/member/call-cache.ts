@@ -154,7 +154,7 @@ export class CallCache {
       return undefined;
     const context =
       this.#context ??
-      (this.isPlain(known, args) ? this.#ledger.admittedContext(batch.rank) : undefined);
+      (this.coversAll(known, args) ? this.#ledger.admittedContext(batch.rank) : undefined);
     if (context === undefined) return undefined;
     const op = new Operation(context);
     if (!batch.append(known.prepared, op)) return undefined;
@@ -235,8 +235,8 @@ export class CallCache {
     return undefined;
   }
 
-  /** True for a cached call with no other argument: no options, and no name that the call does not take. */
-  isPlain(known: CachedCall, args: CallOptions | undefined): boolean {
+  /** True where a cached call has all arguments of `args`: no options, and no name that the call does not take. */
+  coversAll(known: CachedCall, args: CallOptions | undefined): boolean {
     if (args === undefined) return true;
     if (args.signal !== undefined || args.timeoutMs !== undefined) return false;
     let names = 0;

@@ -127,7 +127,7 @@ export class Poster {
       const isPlain = isPlainObject(args);
       const read = isPlain ? args && { ...args } : this.check.given(collective, args);
       const known = kept ?? this.cache.lookup(collective, read);
-      const isSame = isPlain && known !== undefined && this.cache.isPlain(known, read);
+      const isSame = isPlain && known !== undefined && this.cache.coversAll(known, read);
       if (isPlain && !isSame) this.check.names(collective, read);
       const options = isSame ? undefined : this.check.options(read);
       const isAlone = collector === undefined && options?.signal === undefined;
