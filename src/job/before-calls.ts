@@ -42,7 +42,7 @@ const askAfterMs = 500;
 
 /** The job's side of comparisons. */
 interface CrossCheckHost {
-  /** The unique name of a communicator, the same in every process. */
+  /** The key of a communicator, the same in every process. */
   readonly keyOf: (comm: CommInfo) => string;
   /** Called before this rank compares a call, for queries of other ranks. */
   readonly onCompare: (comm: CommInfo, number: number) => void;
@@ -249,7 +249,7 @@ export class FirstContacts {
   readonly #keyOf: (comm: CommInfo) => string;
   readonly #connected = new WeakMap<CommInfo, ConnectedPeers>();
 
-  /** `keyOf` gives a communicator the same name in every process. */
+  /** `keyOf` gives a communicator the same key in every process. */
   constructor(membership: Pick<Membership, "awaitBarriers">, keyOf: (comm: CommInfo) => string) {
     this.#membership = membership;
     this.#keyOf = keyOf;

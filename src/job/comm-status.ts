@@ -237,7 +237,7 @@ interface RemoteEnds {
 /** Counters are kept of this many communicators that are over. */
 const maxRetired = 64;
 
-/** The table of one process. `keyOf` gives a communicator the same name in every process. */
+/** The table of one process. `keyOf` gives a communicator the same key in every process. */
 export class CommStatus {
   /** Reports the open calls of this process. */
   reportOrders: (isEcho: boolean) => string = () => "{}";

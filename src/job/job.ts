@@ -90,12 +90,12 @@ export class Job implements PeerProcesses {
       this.#commStatus.noteClosed(comm, rank, report);
   }
 
-  /** The unique name of a communicator, the same in every process. */
+  /** The key of a communicator, the same in every process. */
   keyOf(comm: CommInfo): string {
     return this.#keys.of(comm);
   }
 
-  /** Names the children that call `number` of the parent made, in the order of every process. */
+  /** Adds the keys of the children that call `number` of the parent made, in the order of every process. */
   addChildren(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
     this.#keys.add(parent, number, children);
   }
@@ -123,7 +123,7 @@ export class Job implements PeerProcesses {
     if (counters !== undefined) counters.compared = number + 1;
   }
 
-  /** Ranks that a call waits for. */
+  /** World ranks that a call waits for. */
   missingRanks(comm: CommInfo, number: number): Promise<MissingRanks> {
     return this.#missingRanks.forCall(comm, number);
   }
@@ -257,23 +257,23 @@ function isRank(found: number): boolean {
   return found >= 0;
 }
 
-/** Longest name: keys of the store are short. */
+/** Longest key: keys of the store are short. */
 const maxLength = 64;
 
 /**
- * Unique names of communicators, the same in every process.
+ * Keys of communicators, the same in every process.
  *
  * @internal
  */
 export class CommunicatorKeys {
   readonly #keys = new WeakMap<CommInfo, string>();
 
-  /** The name of a communicator: the name of its parent and the call that made it. */
+  /** The key of a communicator: the key of its parent and the call that made it. */
   of(comm: CommInfo): string {
     return this.#keys.get(comm) ?? "world";
   }
 
-  /** Names the children that call `number` of the parent made, in the order of every process. */
+  /** Adds the keys of the children that call `number` of the parent made, in the order of every process. */
   add(parent: CommInfo, number: number, children: readonly CommInfo[]): void {
     for (const [index, child] of children.entries()) {
       this.#keys.set(child, short(`${this.of(parent)}/${number}.${index}`));
@@ -281,8 +281,8 @@ export class CommunicatorKeys {
   }
 }
 
-/** A name, or the hash of one that is too long. */
-function short(name: string): string {
-  if (name.length <= maxLength) return name;
-  return `#${createHash("sha256").update(name).digest("hex").slice(0, 32)}`;
+/** A key, or the hash of one that is too long. */
+function short(key: string): string {
+  if (key.length <= maxLength) return key;
+  return `#${createHash("sha256").update(key).digest("hex").slice(0, 32)}`;
 }

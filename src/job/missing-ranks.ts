@@ -25,7 +25,7 @@ export class MissingRankFinder {
   readonly #keyOf: (comm: CommInfo) => string;
   readonly #status: CommStatus;
 
-  /** `keyOf` gives a communicator the same name in every process; `status` has the counters of this process. */
+  /** `keyOf` gives a communicator the same key in every process; `status` has the counters of this process. */
   constructor(
     membership: Pick<Membership, "ask" | "rank" | "size">,
     keyOf: (comm: CommInfo) => string,
