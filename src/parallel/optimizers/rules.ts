@@ -29,6 +29,8 @@ export interface UpdateRule {
   readonly schedule: Schedule;
   /** Names of the state arrays: each as long as the parameters it belongs to, and of their dtype. */
   readonly slots: readonly string[];
+  /** The settings beside the rate, which `ShardedParallel.create` compares between ranks; none when left out. */
+  readonly settings?: Readonly<Record<string, number | boolean | readonly number[]>> | undefined;
   /** Updates a range of elements, each independently. */
   update(update: Update): void;
 }
@@ -124,9 +126,10 @@ export function sgd(options: SgdOptions): UpdateRule {
       value[i] = p - rate * (nesterov ? g + momentum * v : v);
     }
   };
+  const settings = { momentum, dampening, nesterov, weightDecay };
   return momentum === 0
-    ? { name: "sgd", schedule, slots: [], update: plain }
-    : { name: "sgd", schedule, slots: ["velocity"], update: withMomentum };
+    ? { name: "sgd", schedule, slots: [], settings, update: plain }
+    : { name: "sgd", schedule, slots: ["velocity"], settings, update: withMomentum };
 }
 
 // Adam with decoupled weight decay, as `torch.optim.AdamW` (minimising, without amsgrad).
@@ -179,7 +182,8 @@ export function adamW(options: AdamWOptions): UpdateRule {
       value[i] = kept * (value[i] as number) - size * ((mean[i] as number) / divisor);
     }
   };
-  return { name: "adamW", schedule, slots: ["mean", "meanSquare"], update };
+  const settings = { betas: [beta1, beta2], epsilon, weightDecay };
+  return { name: "adamW", schedule, slots: ["mean", "meanSquare"], settings, update };
 }
 
 // Lion, after "Symbolic Discovery of Optimization Algorithms" (https://arxiv.org/abs/2302.06675, algorithm 2). PyTorch has none; this is
@@ -226,5 +230,6 @@ export function lion(options: LionOptions): UpdateRule {
       mean[i] = beta2 * m + (1 - beta2) * g;
     }
   };
-  return { name: "lion", schedule, slots: ["mean"], update };
+  const settings = { betas: [beta1, beta2], weightDecay };
+  return { name: "lion", schedule, slots: ["mean"], settings, update };
 }

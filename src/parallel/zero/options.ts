@@ -82,6 +82,13 @@ export function ruleOf({ rule }: ShardedSettings, parameter: ParameterShape): Up
   );
 }
 
+/** The rule of a parameter, as ranks compare it: of the schedule the first two rates, because a warm-up may begin at 0. */
+export function ruleLine(settings: ShardedSettings, parameter: ParameterShape): string {
+  const { name, schedule, settings: own } = ruleOf(settings, parameter);
+  const others = own === undefined ? "" : ` ${JSON.stringify(own)}`;
+  return `${name}${others} with rates ${schedule(0)}, ${schedule(1)}`;
+}
+
 /** The options that ranks must agree on. */
 export function shardedLines(settings: ShardedSettings): [string, string][] {
   const { stage, prefetch, unused, maxGradientNorm, nonFinite, root } = settings;

@@ -35,6 +35,7 @@ import { LayerShards, layersOf, MemoryMeter, type ShardedMemory } from "./flat-p
 import { MicroBatchStep } from "./micro-batch-step.ts";
 import {
   layerName,
+  ruleLine,
   ruleOf,
   type ShardedParallelOptions,
   type ShardedSettings,
@@ -85,8 +86,8 @@ export class ShardedParallel implements RankStateful {
    * - **Cost**: a comparison of digests, and a broadcast of the model.
    *
    * @throws InvalidArgumentError on this rank for an invalid option.
-   * @throws CollectiveMismatchError on all ranks, by name, for a parameter, its layer, the name of its rule, or an option that
-   * differs.
+   * @throws CollectiveMismatchError on all ranks, by name, for a parameter, its layer, its rule, or an option that differs. Of
+   * rules, the names, settings and first two rates are compared.
    * @example
    * const trainer = await ShardedParallel.create(comm, model, { stage: 2, rule: adamW({ learningRate: 3e-4 }) });
    */
@@ -103,7 +104,7 @@ export class ShardedParallel implements RankStateful {
       settings,
       options: shardedLines(settings),
       also: (name) =>
-        ` in layer ${layerName(settings, name)}, by ${ruleOf(settings, parameters.get(name)).name}`,
+        ` in layer ${layerName(settings, name)}, by ${ruleLine(settings, parameters.get(name))}`,
     });
     return new ShardedParallel(comm, parameters, inUse, settings);
   }

@@ -4,6 +4,7 @@ import {
   adamW,
   type CheckpointFiles,
   Checkpoints,
+  lion,
   memoryFiles,
   ParameterSet,
   type Ready,
@@ -11,7 +12,9 @@ import {
   type ShardedParallelOptions,
   type ShardingStage,
   sgd,
+  type UpdateRule,
   type Visit,
+  warmUp,
 } from "twinccl/parallel";
 import { cpu, sim, wasm } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
@@ -418,7 +421,7 @@ describe("a step", () => {
     });
   });
 
-  test("is refused by all where ranks differ in layers or stage", async () => {
+  test("is refused by all where ranks differ in layers, stage or rules", async () => {
     const outcome = (options: (rank: number) => Partial<ShardedParallelOptions>) =>
       onRanks(sim(), 3, (comm) =>
         ShardedParallel.create(comm, new ParameterSet(network.declarations(1)), {
@@ -437,6 +440,21 @@ describe("a step", () => {
     const other = adamW({ learningRate: 1 });
     for (const each of await outcome((rank) => (rank === 1 ? { rule: other } : {}))) {
       expect(each).toMatch(/parameter "bias0": rank 1 differs/);
+    }
+    const warm = (peak: number) =>
+      sgd({ learningRate: warmUp({ steps: 9, after: peak }), momentum });
+    const rules: [UpdateRule, UpdateRule, string][] = [
+      [rule, sgd({ learningRate: 2 * rate, momentum }), "with rates 0.125, 0.125"],
+      [rule, sgd({ learningRate: rate, momentum, weightDecay: 0.5 }), '"weightDecay":0.5'],
+      [warm(9), warm(18), "with rates 0, 2"],
+      [other, adamW({ learningRate: 1, betas: [0.5, 0.999] }), '"betas":[0.5,0.999]'],
+      [lion({ learningRate: 1 }), lion({ learningRate: 1, weightDecay: 1 }), '"weightDecay":1'],
+    ];
+    for (const [one, another, shown] of rules) {
+      for (const each of await outcome((rank) => ({ rule: rank === 1 ? another : one }))) {
+        expect(each).toMatch(/parameter "bias0": rank 1 differs/);
+        expect(each).toContain(shown);
+      }
     }
     const [none] = await outcome(() => ({ rule: (() => undefined) as unknown as typeof rule }));
     expect(none).toContain('rule of "bias0": found undefined, needs an update rule');
