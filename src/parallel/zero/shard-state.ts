@@ -6,7 +6,7 @@
 
 import { invalid } from "../../api/option-kinds.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
-import type { ParameterArray } from "../parameter-set.ts";
+import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
 import {
   assertState,
   elementsOf,
@@ -95,6 +95,20 @@ export function restoreShards(
     value.set(state.tensors[`value/${name}`]?.data as ParameterArray);
   }
   return step as number;
+}
+
+/** Refuses the state of parameters that no rank would take over. */
+export function assertNoneLost(states: readonly State[], { names }: ParameterSet): void {
+  const known = new Set(names);
+  for (const state of states) {
+    assertState("reshard", state);
+    const lost = Object.keys(state.tensors)
+      .map(parameterOf)
+      .find((name) => !known.has(name));
+    if (lost === undefined) continue;
+    const hint = "it would be lost: declare the parameters that were saved";
+    throw invalid("restore", lost, "state of a parameter", "none of this name", hint);
+  }
 }
 
 /** This rank's part of the state, from the parts of other ranks in their order. */

@@ -42,7 +42,13 @@ import {
   shardedLines,
   shardedSettingsOf,
 } from "./options.ts";
-import { type LiveShard, reshardStates, restoreShards, shardState } from "./shard-state.ts";
+import {
+  assertNoneLost,
+  type LiveShard,
+  reshardStates,
+  restoreShards,
+  shardState,
+} from "./shard-state.ts";
 
 /** Trains one model on all ranks of a communicator, each of which holds a part of its state. Made by `ShardedParallel.create`. */
 export class ShardedParallel implements RankStateful {
@@ -225,8 +231,10 @@ export class ShardedParallel implements RankStateful {
   }
 
   /** Joins the parts of other ranks and takes this rank's own. */
-  reshard(states: readonly State[], _rank: number, _size: number): void {
+  reshard(states: readonly State[], _rank: number, size: number): void {
     this.#guard.assertIdle("reshard");
+    // Elsewhere other ranks may have other parameters, such as those of other stages of a pipeline.
+    if (size === this.#comm.size) assertNoneLost(states, this.parameters);
     this.restore(reshardStates(states, this.#ranges, this.state()));
   }
 

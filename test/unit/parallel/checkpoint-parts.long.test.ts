@@ -308,6 +308,27 @@ describe("a load that a part refuses", () => {
       });
     },
   );
+
+  test.each([1, 2, 3])(
+    "leaves the earlier state unchanged: sharded, without a saved parameter on %i ranks",
+    async (size) => {
+      const files = memoryFiles();
+      const partsOf = async (comm: Communicator, names: readonly string[]) => {
+        const model = new ParameterSet(names.map((name) => ({ name, shape: [3] })));
+        const rule = sgd({ learningRate: 1, momentum: 0.5 });
+        const trainer = await ShardedParallel.create(comm, model, { stage: 1, rule });
+        return { shared: {}, perRank: { trainer } };
+      };
+      await run(2, async (comm) => {
+        await new Checkpoints(comm, files).save(1, await partsOf(comm, ["a", "b"]));
+      });
+      await run(size, async (comm) => {
+        const loading = new Checkpoints(comm, files).load(await partsOf(comm, ["a"]));
+        await expect(loading).rejects.toMatchObject({ code: "ERR_COMM_CHECKPOINT" });
+        await expect(loading).rejects.toThrow(/: b: found /);
+      });
+    },
+  );
 });
 
 test("invalid numbers are refused, and a list of damaged saves is a typed error", async () => {
