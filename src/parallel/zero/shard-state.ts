@@ -144,10 +144,24 @@ export function reshardStates(
     }
     return [key, { dtype, shape: [end - begin], data: all.subarray(begin, end) }];
   });
-  const { values } = states[0] ?? own;
-  const optimizer = optimizerOf(states, [...ofParameter.keys()]);
+  const names = [...ofParameter.keys()];
+  const held = holdersOf(states, new Set(names));
+  const { values } = held[0] ?? own;
+  const optimizer = optimizerOf(held, names);
   const shapes = shapesOf(ranges);
   return { values: { ...values, optimizer, shapes }, tensors: Object.fromEntries(tensors) };
+}
+
+/** The states that hold some of these parameters, all after one number of steps; every state where none holds any. */
+function holdersOf(states: readonly State[], names: ReadonlySet<string>): readonly State[] {
+  const holders = states.filter(({ tensors }) =>
+    Object.keys(tensors).some((key) => names.has(parameterOf(key))),
+  );
+  const steps = [...new Set(holders.map(({ values }) => values["step"]))];
+  if (steps.length > 1) {
+    throw invalid("restore", "step", steps.join(" and "), "states after one number of steps");
+  }
+  return holders.length === 0 ? states : holders;
 }
 
 /** The parameter of a tensor in `shardState`. */

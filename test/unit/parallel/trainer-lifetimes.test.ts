@@ -7,6 +7,7 @@ import {
   type Ready,
   ShardedParallel,
   type ShardingStage,
+  type State,
   sgd,
   type Visit,
 } from "twinccl/parallel";
@@ -135,6 +136,33 @@ describe.each([1, 2, 3] as const)("a sharded trainer at stage %i", (stage) => {
       );
       await trainer.gatherValues();
       expect(valuesOf(trainer)).toEqual(start);
+    });
+  });
+
+  test("takes the steps of its own parameters, and refuses states after several numbers", async () => {
+    await inWorld(2, async (comm) => {
+      const trainer = await sharded(comm, stage);
+      const { values } = trainer.state();
+      const part = (step: number, name: string, each: readonly number[]): State => {
+        const tensor = {
+          dtype: "float32",
+          shape: [each.length],
+          data: Float32Array.from(each),
+        } as const;
+        return { values: { ...values, step }, tensors: { [`value/${name}`]: tensor } };
+      };
+      trainer.reshard(
+        [part(5, "other", [7]), part(3, "w", [4, 5]), part(3, "w", [6])],
+        comm.rank,
+        3,
+      );
+      expect(trainer.state().values).toMatchObject({ step: 3 });
+      const torn = [part(5, "w", [1, 2]), part(3, "w", [3])];
+      expect(() => trainer.reshard(torn, comm.rank, 3)).toThrow(
+        "restore: step: found 5 and 3, needs states after one number of steps",
+      );
+      await trainer.gatherValues();
+      expect(valuesOf(trainer)).toEqual([4, 5, 6]);
     });
   });
 
