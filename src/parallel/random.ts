@@ -5,7 +5,6 @@
  * numbers: `new Random(seed, rank)`, `new Random(seed, epoch, layer)`.
  */
 import { mix32 } from "../api/bits.ts";
-import { InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { assertState, type RankStateful, type State } from "./state.ts";
 
@@ -76,14 +75,14 @@ export class Random implements RankStateful {
   restore(state: State): void {
     assertState("restore", state);
     const { low, high, drawn } = state.values;
+    const found = Object.entries({ low, high, drawn }).map(
+      ([name, each]) => `${name} ${textOf(each)}`,
+    );
     const words = [low, high].every(
       (each) => Number.isInteger(each) && (each as number) >= 0 && (each as number) < 2 ** 32,
     );
     if (!words || !Number.isSafeInteger(drawn) || (drawn as number) < 0) {
-      throw new InvalidArgumentError(
-        { headline: `restore: found ${JSON.stringify(state.values)}, needs the state of a Random` },
-        { field: "state" },
-      );
+      throw invalid("restore", "state", found.join(", "), "the state of a Random");
     }
     this.#low = low as number;
     this.#high = high as number;

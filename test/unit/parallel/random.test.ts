@@ -1,4 +1,5 @@
 /** Random streams: fixed by their key, resumable, and spread as they should be. */
+import { InvalidArgumentError } from "twinccl";
 import { Random } from "twinccl/parallel";
 import { expect, test } from "vitest";
 
@@ -31,7 +32,13 @@ test("a stream continues from its state", () => {
   const resumed = new Random(99);
   resumed.restore(kept);
   expect(words(resumed, 5)).toEqual(next);
-  expect(() => resumed.restore({ values: { low: 1 }, tensors: {} })).toThrow(/needs the state/);
+  for (const low of [1, 1n as unknown as number]) {
+    const restore = () => resumed.restore({ values: { low }, tensors: {} });
+    expect(restore).toThrow(InvalidArgumentError);
+    expect(restore).toThrow(
+      /: found low 1n?, high undefined, drawn undefined, needs the state of a Random/,
+    );
+  }
 });
 
 test("a stream does not repeat after 2^32 words", () => {
