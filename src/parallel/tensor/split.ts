@@ -137,6 +137,8 @@ function assertTensor(action: string, tensor: Tensor, axis: number): void {
   if (!Number.isInteger(axis) || axis < 0 || axis >= shape.length) {
     throw fault("axis", textOf(axis), `an axis of [${shape.join(", ")}]`);
   }
+  const wrong = shape.find((extent) => !Number.isSafeInteger(extent) || extent < 0);
+  if (wrong !== undefined) throw fault("shape", textOf(wrong), "integers of at least 0");
   if (data.length === elementsOf(shape)) return;
   throw fault("data", `${data.length} elements`, `as many as [${shape.join(", ")}] has`);
 }

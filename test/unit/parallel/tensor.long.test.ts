@@ -79,6 +79,11 @@ describe("parts", () => {
     expect(() => splitTensor(tensor(1, [4]), 1, { rank: 0, size: 2 })).toThrow("axis: found 1");
     const wrong = { shape: [5], data: new Float64Array(4) };
     expect(() => splitTensor(wrong, 0, { rank: 0, size: 2 })).toThrow("data: found 4 elements");
+    for (const extent of [1.5, -2]) {
+      const odd = { shape: [2, extent, 6 / extent / 2], data: new Float32Array(6) };
+      const fault = `shape: found ${extent}, needs integers of at least 0`;
+      expect(() => splitTensor(odd, 0, { rank: 0, size: 2 })).toThrow(fault);
+    }
   });
   test("of an axis are its columns", () => {
     const whole = { shape: [2, 3], data: Float32Array.of(1, 2, 3, 4, 5, 6) };
