@@ -1,5 +1,5 @@
 /** Activations, element by element. */
-import { type Layer, zerosLike } from "./layer.ts";
+import { assertElements, type Layer, zerosLike } from "./layer.ts";
 
 /** The hyperbolic tangent. */
 export function tanh(): Layer {
@@ -28,6 +28,7 @@ function elementwise(f: (x: number) => number, slope: (x: number) => number): La
       return {
         output,
         backward(gradient) {
+          assertElements("activation", "gradient", gradient, input.length, "the input");
           const below = zerosLike(gradient, gradient.length);
           for (let i = 0; i < input.length; i++) {
             below[i] = (gradient[i] as number) * slope(input[i] as number);

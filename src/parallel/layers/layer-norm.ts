@@ -13,7 +13,7 @@ export interface LayerNormParts {
 /**
  * y = weight · (x − mean) / √(variance + ε) + bias, with the mean and the biased variance of the row.
  *
- * @throws InvalidArgumentError by `forward`, for rows or a bias of another length than the weight.
+ * @throws InvalidArgumentError for rows, a bias or a gradient of another length than the weight.
  */
 export function layerNorm({ weight, bias }: LayerNormParts): Layer {
   const width = weight.value.length;
@@ -39,6 +39,7 @@ export function layerNorm({ weight, bias }: LayerNormParts): Layer {
       return {
         output,
         backward(gradient, take) {
+          assertElements("layerNorm", "gradient", gradient, rows * width, of);
           const below = zerosLike(gradient, rows * width);
           const sums = { weight: zerosLike(gradient, width), bias: zerosLike(gradient, width) };
           for (let row = 0; row < rows; row++) {

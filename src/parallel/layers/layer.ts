@@ -80,7 +80,11 @@ export function sequence(layers: readonly Layer[]): Layer {
   };
 }
 
-/** The input plus the layer's output. */
+/**
+ * The input plus the layer's output.
+ *
+ * @throws InvalidArgumentError for an output of another length than the input.
+ */
 export function residual(layer: Layer): Layer {
   return {
     forward(input, extent) {
@@ -93,8 +97,9 @@ export function residual(layer: Layer): Layer {
   };
 }
 
-/** Element by element. */
+/** Element by element; refuses another length of the second array. */
 export function sum(a: ParameterArray, b: ParameterArray): ParameterArray {
+  assertElements("residual", "rows", b, a.length, "those of the input");
   const total = zerosLike(a, a.length);
   for (let i = 0; i < a.length; i++) total[i] = (a[i] as number) + (b[i] as number);
   return total;

@@ -15,7 +15,7 @@ export interface LinearParts {
 /**
  * Maps rows of `inputs` numbers to rows of `outputs`.
  *
- * @throws InvalidArgumentError by `forward`, for rows, a weight or a bias of another length; never truncated or padded.
+ * @throws InvalidArgumentError for rows, a weight, a bias or a gradient of another length; never truncated or padded.
  */
 export function linear(parts: LinearParts): Layer {
   const { weight, bias } = parts;
@@ -26,6 +26,13 @@ export function linear(parts: LinearParts): Layer {
       return {
         output: multiply(parts, input, rows),
         backward(gradient, take) {
+          assertElements(
+            "linear",
+            "gradient",
+            gradient,
+            rows * parts.outputs,
+            extentText(parts, rows),
+          );
           if (bias !== undefined) take(bias.name, sumOfRows(gradient, rows, parts.outputs));
           const byWeight = zerosLike(gradient, weight.value.length);
           const byInput = spread(parts, input, gradient, byWeight, rows);
@@ -39,10 +46,14 @@ export function linear(parts: LinearParts): Layer {
 
 function assertLengths(parts: LinearParts, input: ParameterArray, rows: number): void {
   const { weight, bias, inputs, outputs } = parts;
-  const of = `${rows} rows, ${inputs} inputs and ${outputs} outputs`;
+  const of = extentText(parts, rows);
   assertElements("linear", weight.name, weight.value, inputs * outputs, of);
   assertElements("linear", "input", input, rows * inputs, of);
   if (bias !== undefined) assertElements("linear", bias.name, bias.value, outputs, of);
+}
+
+function extentText({ inputs, outputs }: LinearParts, rows: number): string {
+  return `${rows} rows, ${inputs} inputs and ${outputs} outputs`;
 }
 
 /** x Wᵀ + b. Four outputs at a time share the reads of x. */

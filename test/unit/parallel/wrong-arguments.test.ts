@@ -30,10 +30,13 @@ import {
   linear,
   mlp,
   mlpStage,
+  residual,
   rowLinear,
   selfAttention,
   sharded as shardedLayer,
+  shardedResidual,
   shardedTransformer,
+  tanh,
   transformer,
   transformerStage,
 } from "twinccl/parallel/models";
@@ -466,6 +469,30 @@ describe("rows that do not fit are refused, not filled with NaN or shifted:", ()
     const line = `selfAttention: ${field}: found 16 elements, needs 8 with ${of}`;
     const forward = () => attention.forward(new Float64Array(8), extent);
     expect(forward).toThrow(expect.objectContaining(ofFault(field, line)));
+  });
+
+  test.each([
+    ["linear", dense("w", 3), "needs 6 with 2 rows, 4 inputs and 3 outputs"],
+    ["layerNorm", layerNorm({ weight: weights("w", 4), bias: weights("b", 4) }), "needs 8 with 2"],
+    ["activation", tanh(), "needs 8 with the input"],
+  ])("a gradient of a layer: %s", (name, layer, fault) => {
+    const pass = layer.forward(new Float64Array(8), extent);
+    const taken: string[] = [];
+    const backward = () => pass.backward(new Float64Array(7), (each) => taken.push(each));
+    const line = `${name}: gradient: found 7 elements, ${fault}`;
+    expect(backward).toThrow(expect.objectContaining(ofFault("gradient", line)));
+    expect(taken).toEqual([]);
+  });
+
+  test("an output beside the input of a residual", async () => {
+    await inWorld(1, async (comm) => {
+      const line = "residual: rows: found 12 elements, needs 8 with those of the input";
+      const forward = () => residual(dense("w", 6)).forward(new Float64Array(8), extent);
+      expect(forward).toThrow(expect.objectContaining(ofFault("rows", line)));
+      const divided = shardedResidual(shardedLayer(comm, dense("w", 6)));
+      const running = divided.forward(new Float64Array(8), extent);
+      await expect(running).rejects.toMatchObject(ofFault("rows", line));
+    });
   });
 
   test.each([1, 3])("an output under a bias of %i", async (length) => {
