@@ -13,6 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { rolldown } from "rolldown";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { compiler } from "./support/c-library.ts";
@@ -139,4 +140,30 @@ describe("the types", () => {
   test("compile with the DOM library and the newest language target of a bundler", () => {
     expect(complaints(["esnext", "dom"], "Bundler")).toEqual([]);
   });
+});
+
+test("errors have the names of their classes where a bundler shortens them", async () => {
+  const input = join(folder, "program.js");
+  // The kit needs fast-check, and exports no errors.
+  const bundled = entries.filter((entry) => !entry.endsWith("/testing"));
+  const lines = bundled.map((entry, at) => `export * as e${at} from ${JSON.stringify(entry)};\n`);
+  writeFileSync(input, lines.join(""));
+  const bundle = await rolldown({
+    input,
+    platform: "node",
+    external: [/^[^.]*:|^koffi$|^webgpu$/],
+  });
+  const file = join(folder, "program.min.mjs");
+  await bundle.write({ file, format: "es", minify: true });
+  await bundle.close();
+  const program = `
+    const found = Object.values(await import("./program.min.mjs")).flatMap(Object.entries);
+    const errors = found.filter(([name]) => name.endsWith("Error"));
+    const wrong = errors.filter(([name, error]) => name !== error.name).map(([name, error]) => [name, error.name]);
+    console.log(JSON.stringify([errors.length, wrong]));`;
+  const options = { cwd: folder, encoding: "utf8" } as const;
+  const text = execFileSync(process.execPath, ["--input-type=module", "--eval", program], options);
+  const [count, wrong] = JSON.parse(text);
+  expect(wrong).toEqual([]);
+  expect(count).toBeGreaterThan(15);
 });

@@ -70,6 +70,8 @@ function hide(error: CommError, details: Readonly<Record<string, unknown>>): voi
 
 /** Base of every error raised on purpose. */
 export abstract class CommError extends Error {
+  /** The name of the class as text: bundlers shorten names in the code. */
+  static override readonly name: string = "CommError";
   abstract readonly code: CommErrorCode;
   // Those that an error lacks are undefined on the prototype, so that nothing empty is printed with it.
   declare readonly rank: number | undefined;
@@ -127,21 +129,25 @@ export abstract class CommError extends Error {
 
 /** An argument is wrong on this rank; nothing was posted, sent or written. */
 export class InvalidArgumentError extends CommError {
+  static override readonly name: string = "InvalidArgumentError";
   readonly code = "ERR_COMM_ARG";
 }
 
 /** The call is legal, but this backend, dtype, operator or version cannot do it. */
 export class UnsupportedError extends CommError {
+  static override readonly name: string = "UnsupportedError";
   readonly code = "ERR_COMM_UNSUPPORTED";
 }
 
 /** A backend cannot be used here, with a table of attempts and reasons; or a part of it failed during a call. */
 export class BackendUnavailableError extends CommError {
+  static override readonly name: string = "BackendUnavailableError";
   readonly code = "ERR_COMM_BACKEND";
 }
 
 /** The processes of a job did not all join, or lost their store. */
 export class RendezvousError extends CommError {
+  static override readonly name: string = "RendezvousError";
   readonly code = "ERR_COMM_RENDEZVOUS";
   /** Where they meet: a host and port, or a file. */
   readonly address: string;
@@ -172,6 +178,7 @@ export class RendezvousError extends CommError {
 
 /** Ranks made different calls where the same was needed; nothing was written on any of them. */
 export class CollectiveMismatchError extends CommError {
+  static override readonly name: string = "CollectiveMismatchError";
   readonly code = "ERR_COMM_MISMATCH";
   /** The value of `field` on each rank of the communicator, by rank. */
   declare readonly values: readonly string[];
@@ -207,6 +214,7 @@ export interface RankWait {
 
 /** Every unfinished rank waits for another one: nothing can ever wake them. */
 export class DeadlockError extends CommError {
+  static override readonly name: string = "DeadlockError";
   readonly code = "ERR_COMM_DEADLOCK";
   /** The wait of each rank, by rank. */
   declare readonly waits: readonly RankWait[];
@@ -247,6 +255,7 @@ export interface CallOrder {
  * or all with a part in it where no order is that of most.
  */
 export class CallOrderError extends CommError {
+  static override readonly name: string = "CallOrderError";
   readonly code = "ERR_COMM_ORDER";
   /** The order of each rank that has made several of the calls, by world rank. */
   declare readonly orders: readonly CallOrder[];
@@ -263,11 +272,13 @@ export class CallOrderError extends CommError {
 
 /** A deadline passed, or a world with `stall: "fail"` stalled. `ranks` are the missing ranks, or the peer of a message. */
 export class CommTimeoutError extends CommError {
+  static override readonly name: string = "CommTimeoutError";
   readonly code = "ERR_COMM_TIMEOUT";
 }
 
 /** Another rank's program threw, or its process will not come: the `cause` is its error, or says why. */
 export class RemoteRankError extends CommError {
+  static override readonly name: string = "RemoteRankError";
   readonly code = "ERR_COMM_REMOTE";
 
   override seenBy(facts: CommErrorFacts): CommError {
@@ -279,11 +290,13 @@ export class RemoteRankError extends CommError {
 
 /** The process of another rank is gone; `ranks` are the lost ones. The survivors can rebuild. */
 export class RankLostError extends CommError {
+  static override readonly name: string = "RankLostError";
   readonly code = "ERR_COMM_LOST";
 }
 
 /** The communicator was aborted; the reason is the `cause`. */
 export class CommAbortedError extends CommError {
+  static override readonly name: string = "CommAbortedError";
   readonly code = "ERR_COMM_ABORTED";
 
   override seenBy(facts: CommErrorFacts): CommError {
@@ -295,11 +308,13 @@ export class CommAbortedError extends CommError {
 
 /** The communicator, world or buffer was closed or disposed before this use. */
 export class CommClosedError extends CommError {
+  static override readonly name: string = "CommClosedError";
   readonly code = "ERR_COMM_CLOSED";
 }
 
 /** A fault that the simulation injects on request. Its `call` counts as `failAt` does: over all communicators of the rank. */
 export class InjectedFaultError extends CommError {
+  static override readonly name: string = "InjectedFaultError";
   readonly code = "ERR_COMM_FAULT";
 }
 
@@ -311,6 +326,7 @@ export interface RankFailure {
 
 /** `world.run` failed on some ranks; `failures` lists them, earliest first, and `cause` is the first one. */
 export class WorldError extends CommError {
+  static override readonly name: string = "WorldError";
   readonly code = "ERR_COMM_WORLD";
   declare readonly failures: readonly RankFailure[];
 

@@ -3,6 +3,7 @@ import { CommError, type CommErrorFacts, type ErrorText } from "../api/index.ts"
 
 /** Parameters got no gradient on ranks that had samples; all ranks see the same error and no parameter was changed. */
 export class UnusedParametersError extends CommError {
+  static override readonly name: string = "UnusedParametersError";
   readonly code = "ERR_COMM_UNUSED";
   /** Their names, in order. */
   readonly parameters: readonly string[];
@@ -15,6 +16,7 @@ export class UnusedParametersError extends CommError {
 
 /** The mean gradient holds infinities or NaN; all ranks see the same error and no parameter was changed. */
 export class NonFiniteGradientError extends CommError {
+  static override readonly name: string = "NonFiniteGradientError";
   readonly code = "ERR_COMM_NONFINITE";
   /** The parameters concerned, in order of names. */
   readonly parameters: readonly string[];
@@ -27,6 +29,7 @@ export class NonFiniteGradientError extends CommError {
 
 /** A checkpoint could not be written, or is incomplete, mixed, missing or not the required one; all ranks see it. */
 export class CheckpointError extends CommError {
+  static override readonly name: string = "CheckpointError";
   readonly code = "ERR_COMM_CHECKPOINT";
   /** The file or folder concerned, if any. */
   readonly file: string | undefined;

@@ -15,6 +15,7 @@ export interface NativeFailure {
 
 /** NCCL returned a status other than success. */
 export class NcclError extends CommError {
+  static override readonly name: string = "NcclError";
   readonly code = "ERR_COMM_NCCL";
   readonly cCall: string;
   readonly status: number;
@@ -36,6 +37,7 @@ export class NcclError extends CommError {
 
 /** The CUDA runtime returned a status other than success. */
 export class CudaError extends CommError {
+  static override readonly name: string = "CudaError";
   readonly code = "ERR_COMM_CUDA";
   readonly cCall: string;
   readonly status: number;

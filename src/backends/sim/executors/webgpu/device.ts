@@ -195,6 +195,7 @@ export interface WebgpuErrorFacts extends CommErrorFacts {
 
 /** A WebGPU device failed. `adapter` names it, `fault` is the kind of failure, and the message ends with the next step. */
 export class WebgpuError extends CommError {
+  static override readonly name: string = "WebgpuError";
   readonly code = "ERR_COMM_WEBGPU";
   readonly adapter: string;
   readonly fault: WebgpuFault;
