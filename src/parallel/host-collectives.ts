@@ -1,9 +1,9 @@
 /** Collectives on host arrays and texts, through buffers of the backend, so that they run on every backend. */
 import type { Communicator } from "../api/index.ts";
-import type { ParameterArray } from "./parameter-set.ts";
+import { type ParameterArray, parameterDTypeOf } from "./parameter-set.ts";
 
 const dtypeOf = (array: ParameterArray): "float32" | "float64" =>
-  array instanceof Float32Array ? "float32" : "float64";
+  parameterDTypeOf(array) ?? "float64";
 
 /** The sum of every rank's array, element by element; the same bits on all ranks. Costs an all-reduce. */
 export async function sumOverRanks(

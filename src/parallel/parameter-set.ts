@@ -6,6 +6,7 @@
  * rank and in every run. The order of declaration is kept as well: it counts as the order of use, which gradient buckets
  * follow.
  */
+import { typedArrayClass } from "../api/host-array.ts";
 import { InvalidArgumentError } from "../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { assertState, elementsOf, type State, type Stateful, type StateTensor } from "./state.ts";
@@ -15,6 +16,18 @@ export type ParameterDType = "float32" | "float64";
 
 /** The host array of a parameter. */
 export type ParameterArray = Float32Array | Float64Array;
+
+/** The dtype of an array of any realm, such as a clone in a test of Jest; `undefined` for anything else. */
+export function parameterDTypeOf(value: unknown): ParameterDType | undefined {
+  const found = typedArrayClass(value);
+  if (found === "Float32Array") return "float32";
+  return found === "Float64Array" ? "float64" : undefined;
+}
+
+/** True for an array of parameters, of any realm. */
+export function isParameterArray(value: unknown): value is ParameterArray {
+  return parameterDTypeOf(value) !== undefined;
+}
 
 /** Declares one parameter of a model. */
 export interface ParameterDeclaration {
@@ -290,7 +303,7 @@ function assertDeclared(
     throw fault("values", `${values.length} elements`, `${length}, the product of [${shape}]`);
   }
   if (values === undefined) return;
-  if (values instanceof Float32Array || values instanceof Float64Array) return;
+  if (isParameterArray(values)) return;
   for (let each = 0; each < length; each++) {
     if (typeof values[each] === "number") continue;
     throw fault(`values[${each}]`, textOf(values[each]), "a number");

@@ -85,7 +85,8 @@ export function encodeTensors(file: TensorFile): Uint8Array<ArrayBuffer> {
  * const { tensors } = decodeTensors(readFileSync("model.safetensors"));
  */
 export function decodeTensors(file: Uint8Array): TensorFile {
-  if (!(file instanceof Uint8Array)) throw fault(`it is ${textOf(file)}, needs a Uint8Array`);
+  if (typedArrayClass(file) !== "Uint8Array")
+    throw fault(`it is ${textOf(file)}, needs a Uint8Array`);
   // Slices of a Node Buffer are not copies, and have an offset in shared memory, so it is read as plain bytes.
   const { buffer, byteOffset, byteLength } = bytesOfArray(file);
   const { header, body } = split(new Uint8Array(buffer, byteOffset, byteLength));

@@ -6,7 +6,12 @@
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { type Complete, invalid, textOf } from "../../api/option-kinds.ts";
-import type { Parameter, ParameterArray, ParameterSet } from "../parameter-set.ts";
+import {
+  isParameterArray,
+  type Parameter,
+  type ParameterArray,
+  type ParameterSet,
+} from "../parameter-set.ts";
 import type { ActiveBucket } from "./wire.ts";
 
 /**
@@ -113,7 +118,7 @@ export function assertGradient(
   gradient: ParameterArray,
   scale: number,
 ): void {
-  if (!(gradient instanceof Float32Array || gradient instanceof Float64Array)) {
+  if (!isParameterArray(gradient)) {
     throw invalid(
       "ready",
       name,

@@ -6,6 +6,7 @@
  * bits of a run with all tokens on one rank, dropped tokens included.
  */
 
+import { typedArrayClass } from "../../api/host-array.ts";
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import {
   assertOptions,
@@ -17,7 +18,7 @@ import {
 import { assertCommunicator, factsOf } from "../argument-checks.ts";
 import { gatherWords } from "../host-collectives.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
-import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
+import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import { type Part, partOf } from "../tensor/split.ts";
 import { arrivalOrder, type Placement, placementOf } from "./placement.ts";
@@ -334,7 +335,8 @@ export class ExpertParallel {
     if (!Number.isSafeInteger(choices) || choices < 1) {
       throw refuse("choices", choices, "an integer of at least 1");
     }
-    if (!(experts instanceof Int32Array)) throw refuse("experts", textOf(experts), "an Int32Array");
+    if (typedArrayClass(experts) !== "Int32Array")
+      throw refuse("experts", textOf(experts), "an Int32Array");
     if (dtypeOf(weights) === "something else") {
       throw refuse("weights", textOf(weights), "a Float32Array or Float64Array");
     }
@@ -358,8 +360,7 @@ export class ExpertParallel {
 }
 
 function dtypeOf(array: ParameterArray): string {
-  if (array instanceof Float32Array) return "float32";
-  return array instanceof Float64Array ? "float64" : "something else";
+  return parameterDTypeOf(array) ?? "something else";
 }
 
 function lengthText(array: ParameterArray): string {

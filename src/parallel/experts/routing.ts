@@ -7,7 +7,7 @@ import {
   textOf,
 } from "../../api/option-kinds.ts";
 import { zerosLike } from "../layers/layer.ts";
-import type { ParameterArray } from "../parameter-set.ts";
+import { isParameterArray, type ParameterArray } from "../parameter-set.ts";
 
 /** The experts of tokens: `choices` each, row by row. */
 export interface Routes {
@@ -118,7 +118,7 @@ function assertRouting(
   if (softmax !== "all" && softmax !== "chosen") {
     throw invalid("routeTopK", "softmax", textOf(softmax), '"all" or "chosen"');
   }
-  if (!(logits instanceof Float32Array || logits instanceof Float64Array)) {
+  if (!isParameterArray(logits)) {
     throw invalid("routeTopK", "logits", textOf(logits), "a Float32Array or Float64Array");
   }
   if (logits.length % experts !== 0) {

@@ -7,7 +7,7 @@
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { parametersHint } from "../argument-checks.ts";
-import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
+import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
 import {
   assertState,
   elementsOf,
@@ -194,7 +194,9 @@ export class Optimizer implements Stateful {
 
 function stateArrays(rule: UpdateRule, { value }: Trainable): Slot["arrays"] {
   const zeros = (): ParameterArray =>
-    value instanceof Float32Array ? new Float32Array(value.length) : new Float64Array(value.length);
+    parameterDTypeOf(value) === "float32"
+      ? new Float32Array(value.length)
+      : new Float64Array(value.length);
   return Object.fromEntries(rule.slots.map((slot) => [slot, zeros()]));
 }
 
@@ -211,8 +213,8 @@ function assertIterable(parameters: Iterable<Trainable>): void {
 
 function assertGradient({ name, dtype, value, gradient, shape }: Trainable): void {
   const describe = (array: ParameterArray): string => {
-    if (!(array instanceof Float32Array || array instanceof Float64Array)) return textOf(array);
-    return `${array instanceof Float32Array ? "float32" : "float64"} with ${array.length} elements`;
+    const found = parameterDTypeOf(array);
+    return found === undefined ? textOf(array) : `${found} with ${array.length} elements`;
   };
   const needed = `${dtype} with ${elementsOf(shape)} elements`;
   if (describe(value) !== needed)

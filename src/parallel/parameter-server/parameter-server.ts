@@ -17,7 +17,7 @@ import {
 import { assertCommunicator, assertParameters } from "../argument-checks.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import type { UpdateRule } from "../optimizers/rules.ts";
-import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
+import { isParameterArray, type ParameterArray, type ParameterSet } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
 import { Connection, replyCodes, requestKinds } from "./protocol.ts";
@@ -322,7 +322,7 @@ export class ParameterServer implements RankStateful {
     for (const name of Object.keys(gradients ?? {})) this.parameters.get(name);
     for (const { name, length } of this.parameters) {
       const found = Object.hasOwn(gradients ?? {}, name) ? gradients[name] : undefined;
-      const isArray = found instanceof Float32Array || found instanceof Float64Array;
+      const isArray = isParameterArray(found);
       if (isArray && found.length === length) continue;
       const other = found === undefined ? "no gradient" : textOf(found);
       const text = isArray ? `${found.length} elements` : other;

@@ -1,7 +1,7 @@
 /** The transfers of a stage to and from its neighbours: arrays in the pipeline's dtype, in both directions at once. */
 import type { Communicator, DeviceBuffer } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
+import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
 
 /** Messages of one group: arrays to send, and the number of elements to receive. */
 export interface StageMessages {
@@ -61,7 +61,7 @@ export class StageTransfers {
   }
 
   #filled(slot: "toNext" | "toPrevious", array: ParameterArray): DeviceBuffer<ParameterDType> {
-    const found = array instanceof Float32Array ? "float32" : "float64";
+    const found = parameterDTypeOf(array) ?? "float64";
     if (found !== this.#dtype) {
       const { rank, size, name } = this.#comm;
       const what = slot === "toNext" ? "output" : "gradient by the input";

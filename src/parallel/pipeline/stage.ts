@@ -9,7 +9,7 @@ import {
   type VisitLayer,
 } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
-import type { ParameterArray } from "../parameter-set.ts";
+import { isParameterArray, type ParameterArray } from "../parameter-set.ts";
 import type { ScheduleAction, StageExchange } from "./schedule.ts";
 import type { StageTransfers } from "./stage-transfers.ts";
 
@@ -218,7 +218,7 @@ export class StageStep<Batch> {
 }
 
 function assertArray(what: string, array: ParameterArray | undefined, at: number): ParameterArray {
-  if (array instanceof Float32Array || array instanceof Float64Array) return array;
+  if (isParameterArray(array)) return array;
   const needed = "a Float32Array or Float64Array";
   throw invalid("PipelineParallel", `${what} of micro-batch ${at}`, typeof array, needed);
 }

@@ -3,7 +3,7 @@ import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertCommunicator } from "../argument-checks.ts";
 import { gatherArrays, gatherNumbers } from "../host-collectives.ts";
-import type { ParameterArray } from "../parameter-set.ts";
+import { isParameterArray, type ParameterArray, parameterDTypeOf } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import { elementsOf } from "../state.ts";
 
@@ -91,7 +91,7 @@ export async function gatherTensor(
   assertCommunicator("gatherTensor", comm);
   assertTensor("gatherTensor", part, axis);
   const { shape, data } = part;
-  const dtype = data instanceof Float32Array ? "float32" : "float64";
+  const dtype = parameterDTypeOf(data) ?? "float64";
   await assertSameOnRanks(comm, {
     action: "gatherTensor",
     kind: "the part's",
@@ -131,7 +131,7 @@ function assertTensor(action: string, tensor: Tensor, axis: number): void {
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
     invalid(action, field, found, needed);
   if (!Array.isArray(shape)) throw fault("shape", textOf(shape), "an array of extents");
-  if (!(data instanceof Float32Array || data instanceof Float64Array)) {
+  if (!isParameterArray(data)) {
     throw fault("data", textOf(data), "a Float32Array or Float64Array");
   }
   if (!Number.isInteger(axis) || axis < 0 || axis >= shape.length) {

@@ -6,7 +6,7 @@ import { invalid } from "../../api/option-kinds.ts";
 import { assertCommunicator, assertHasFunctions } from "../argument-checks.ts";
 import { combineNorms } from "../divided.ts";
 import { gatherNumbers, sumOverRanks } from "../host-collectives.ts";
-import type { ParameterArray } from "../parameter-set.ts";
+import { isParameterArray, type ParameterArray, parameterDTypeOf } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import { elementsOf } from "../state.ts";
 
@@ -64,7 +64,7 @@ export class TensorParallel<Batch> {
     const part = await this.#shard.step(batch);
     assertPart(part);
     const { shape, output } = part;
-    const dtype = output instanceof Float32Array ? "float32" : "float64";
+    const dtype = parameterDTypeOf(output) ?? "float64";
     await assertSameOnRanks(this.#comm, {
       action: "TensorParallel.step",
       kind: "partial",
@@ -92,7 +92,7 @@ function assertPart(part: ShardStep): void {
   if (part === undefined || part === null)
     throw invalid("TensorParallel.step", "the shard's step", String(part), "a ShardStep");
   const { output, shape, loss, gradientNorm, samples } = part;
-  if (!(output instanceof Float32Array || output instanceof Float64Array)) {
+  if (!isParameterArray(output)) {
     throw invalid("TensorParallel.step", "output", typeof output, "a Float32Array or Float64Array");
   }
   if (!Array.isArray(shape) || output.length !== elementsOf(shape)) {

@@ -1,13 +1,21 @@
-/** Parameters unlike others: frozen ones, one without elements, and one that two layers use. */
+/** Parameters unlike others: frozen ones, one without elements, one that two layers use, and arrays of another realm. */
+import { runInNewContext } from "node:vm";
 import {
   adamW,
   DataParallel,
+  decodeTensors,
+  ExpertParallel,
+  encodeTensors,
+  gatherTensor,
   Optimizer,
+  ParameterServer,
   ParameterSet,
   type Ready,
+  routeTopK,
   ShardedParallel,
   type ShardingStage,
   sgd,
+  splitTensor,
   type Visit,
 } from "twinccl/parallel";
 import { linear, type Pass } from "twinccl/parallel/models";
@@ -148,4 +156,48 @@ describe("a parameter that two layers use trains by the sum of both parts", () =
       for (const [at, each] of expected().entries()) expect(values[at]).toBeCloseTo(each, 13);
     }
   });
+});
+
+// Jest runs tests in a realm of its own: clones and contents of files come from another one.
+test("arrays of another realm are taken by their own dtype", async () => {
+  const [Floats, Integers, Bytes] = ["Float32Array", "Int32Array", "Uint8Array"].map((name) =>
+    runInNewContext(name),
+  ) as [Float32ArrayConstructor, Int32ArrayConstructor, Uint8ArrayConstructor];
+  const one = Floats.of(1, 2);
+  expect(one).not.toBeInstanceOf(Float32Array);
+  await inWorld(2, async (comm) => {
+    const model = new ParameterSet([{ name: "w", shape: [2], values: one }]);
+    const trainer = await DataParallel.create(comm, model);
+    await trainer.step([1], (_, ready) => {
+      ready("w", one);
+      return { loss: 0, samples: 1 };
+    });
+    expect([...model.get("w").gradient]).toEqual([1, 2]);
+    const server = await ParameterServer.create(comm, model, { rule, staleness: 1 });
+    if (server.isServer) await server.serve();
+    else {
+      await expect(server.push(await server.pull(), { w: one })).resolves.toMatchObject({
+        accepted: true,
+      });
+      await server.leave();
+    }
+    const part = splitTensor({ shape: [2], data: one }, 0, comm);
+    const whole = await gatherTensor(comm, part, 0);
+    expect(whole.data).toEqual(Float32Array.of(1, 2));
+    const experts = await ExpertParallel.create(comm, { experts: 2, width: 1, capacity: 2 });
+    const routes = routeTopK(Floats.of(1, 2, 3, 4), { experts: 2 });
+    await experts.dispatch(one, { ...routes, experts: new Integers(routes.experts) });
+  });
+  const parameter = { name: "w", dtype: "float32", shape: [2], value: one, gradient: one } as const;
+  const { tensors } = new Optimizer([parameter], rule).state();
+  expect(Object.values(tensors).map(({ data }) => data)).toEqual([
+    new Float32Array(2),
+    new Float32Array(2),
+  ]);
+  const layer = linear({ weight: { name: "w", value: one }, inputs: 2, outputs: 1 });
+  expect(layer.forward(one, { sequences: 1, length: 1 }).output).toEqual(Float32Array.of(5));
+  const file = new Bytes(
+    encodeTensors({ tensors: { w: { dtype: "float32", shape: [2], data: one } }, metadata: {} }),
+  );
+  expect(decodeTensors(file).tensors["w"]?.data).toEqual(Float32Array.of(1, 2));
 });
