@@ -13,7 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { rolldown } from "rolldown";
+import { type InputOptions, type OutputOptions, rolldown } from "rolldown";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { compiler } from "./support/c-library.ts";
@@ -142,22 +142,39 @@ describe("the types", () => {
   });
 });
 
-test("errors have the names of their classes where a bundler shortens them", async () => {
+/** One file of all entries but the kit, which needs fast-check. */
+async function bundled(
+  file: string,
+  options: OutputOptions,
+  more: InputOptions = {},
+): Promise<string> {
   const input = join(folder, "program.js");
-  // The kit needs fast-check, and exports no errors.
-  const bundled = entries.filter((entry) => !entry.endsWith("/testing"));
-  const lines = bundled.map((entry, at) => `export * as e${at} from ${JSON.stringify(entry)};\n`);
+  const own = entries.filter((entry) => !entry.endsWith("/testing"));
+  const lines = own.map((entry, at) => `export * as e${at} from ${JSON.stringify(entry)};\n`);
   writeFileSync(input, lines.join(""));
-  const bundle = await rolldown({
-    input,
-    platform: "node",
-    external: [/^[^.]*:|^koffi$|^webgpu$/],
-  });
-  const file = join(folder, "program.min.mjs");
-  await bundle.write({ file, format: "es", minify: true });
+  const external = /^node:|^koffi$|^webgpu$/;
+  const bundle = await rolldown({ input, platform: "node", external, ...more });
+  await bundle.write({ file: join(folder, file), ...options });
   await bundle.close();
+  return file;
+}
+
+test("a CommonJS bundle, where modules have no address, loads and refuses a missing package", async () => {
+  const define = { "import.meta.url": "undefined" };
+  const file = await bundled("program.cjs", { format: "cjs" }, { transform: { define } });
   const program = `
-    const found = Object.values(await import("./program.min.mjs")).flatMap(Object.entries);
+    const entries = Object.values(require("./${file}"));
+    const { nccl } = entries.find((entry) => "nccl" in entry);
+    const { createWorld } = entries.find((entry) => "createWorld" in entry);
+    createWorld({ backend: nccl(), size: 2 }).catch(({ code }) => console.log(code));`;
+  const run = { cwd: folder, encoding: "utf8" } as const;
+  expect(execFileSync(process.execPath, ["--eval", program], run)).toBe("ERR_COMM_BACKEND\n");
+});
+
+test("errors have the names of their classes where a bundler shortens them", async () => {
+  const file = await bundled("program.min.mjs", { format: "es", minify: true });
+  const program = `
+    const found = Object.values(await import("./${file}")).flatMap(Object.entries);
     const errors = found.filter(([name]) => name.endsWith("Error"));
     const wrong = errors.filter(([name, error]) => name !== error.name).map(([name, error]) => [name, error.name]);
     console.log(JSON.stringify([errors.length, wrong]));`;

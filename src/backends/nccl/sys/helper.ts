@@ -56,14 +56,22 @@ let loading: Promise<Helper | string> | undefined;
 /** The helper of this thread, or the reason for its absence, which is not fatal. */
 export function helper(env: NodeJS.ProcessEnv = process.env): Promise<Helper | string> {
   if (env["TWINCCL_NATIVE_HELPER"] === "0") return Promise.resolve("TWINCCL_NATIVE_HELPER=0");
-  loading ??= loadHelper(helperPath);
+  loading ??= loadOwn();
   return loading;
 }
 
-/** Its place in a checkout and in the package, the same from `src` and from `dist`. */
-const helperPath = fileURLToPath(
-  new URL(`../../../../native/${process.platform}-${process.arch}/helper.so`, import.meta.url),
-);
+/** The helper of the package. A module that a bundler has put into a CommonJS file has no address. */
+async function loadOwn(): Promise<Helper | string> {
+  // Its place in a checkout and in the package, the same from `src` and from `dist`.
+  const place = `../../../../native/${process.platform}-${process.arch}/helper.so`;
+  let path: string;
+  try {
+    path = fileURLToPath(new URL(place, import.meta.url));
+  } catch (error) {
+    return `its place is not known in this bundle: ${firstLine(error)}`;
+  }
+  return loadHelper(path);
+}
 
 /**
  * Loads a build of the helper, or returns why it cannot be used.
