@@ -69,6 +69,12 @@ export interface HostBytes extends ArrayBytes {
   readonly dtype: DType;
 }
 
+/** The reason why an argument is no host memory. */
+export interface HostFault {
+  readonly fault: string;
+  readonly hint?: string | undefined;
+}
+
 /** A property of TypedArrays as the language defines it: a subclass may define another one of its name. */
 function intrinsic<T>(name: keyof ArrayBytes | typeof Symbol.toStringTag): (array: unknown) => T {
   const prototype: object = Object.getPrototypeOf(Uint8Array.prototype);
@@ -98,18 +104,25 @@ export function typedArrayClass(value: unknown): string | undefined {
 }
 
 /** The host memory behind an argument, or the reason why it is none. */
-export function hostBytes(value: unknown): HostBytes | { readonly fault: string } {
+export function hostBytes(value: unknown): HostBytes | HostFault {
   // Read once: a getter may give something else the next time.
   if (isTypedHost(value)) return namedBytes({ dtype: value.dtype, array: value.array });
   const found = typedArrayClass(value);
-  if (found === undefined)
-    return { fault: `${describe(value)} is neither a buffer nor a TypedArray` };
+  if (found === undefined) {
+    const hint = Array.isArray(value)
+      ? "make a TypedArray of it: Float32Array.from(array)"
+      : undefined;
+    return { fault: `${describe(value)} is neither a buffer nor a TypedArray`, hint };
+  }
   const dtype = byClass.get(found);
-  if (dtype === undefined) return { fault: `a ${found} does not name its dtype` };
+  if (dtype === undefined) {
+    const hint = 'say which dtype an array of bits holds: asDType(new Uint16Array(8), "bfloat16")';
+    return { fault: `a ${found} does not name its dtype`, hint };
+  }
   return usableBytes(dtype, value as HostArray);
 }
 
-function namedBytes({ dtype, array }: TypedHost): HostBytes | { readonly fault: string } {
+function namedBytes({ dtype, array }: TypedHost): HostBytes | HostFault {
   if (!isDType(dtype)) return { fault: `"${String(dtype)}" is no dtype` };
   const found = typedArrayClass(array);
   if (carries(found, dtype)) return usableBytes(dtype, array);
@@ -120,14 +133,15 @@ function isTypedHost(value: unknown): value is TypedHost {
   return typeof value === "object" && value !== null && "array" in value && "dtype" in value;
 }
 
-function usableBytes(dtype: DType, array: HostArray): HostBytes | { readonly fault: string } {
+function usableBytes(dtype: DType, array: HostArray): HostBytes | HostFault {
   const bytes = bytesOfArray(array);
   const memory = bytes.buffer as ArrayBuffer & {
     readonly resizable?: boolean;
     readonly growable?: boolean;
   };
-  if (memory.resizable === true) return { fault: "its ArrayBuffer is resizable" };
-  if (memory.growable === true) return { fault: "its SharedArrayBuffer is growable" };
+  const hint = "pass a copy, whose length is fixed: array.slice()";
+  if (memory.resizable === true) return { fault: "its ArrayBuffer is resizable", hint };
+  if (memory.growable === true) return { fault: "its SharedArrayBuffer is growable", hint };
   try {
     const { byteLength } = new Uint8Array(memory);
     if (byteLength !== memory.byteLength) {

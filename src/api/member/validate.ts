@@ -131,7 +131,7 @@ export class Validator {
         field,
         host.fault,
         "a buffer from comm.alloc, or a TypedArray of a class that names its dtype",
-        'say which dtype an array of bits holds: asDType(new Uint16Array(8), "bfloat16")',
+        host.hint,
       );
     }
     if (!this.#session.info.capabilities.hostArrays) {

@@ -375,3 +375,30 @@ describe("received blocks with gaps between them", () => {
     await world.close();
   });
 });
+
+test("a refused argument of send has a hint for its kind alone", async () => {
+  const copy = "pass a copy, whose length is fixed: array.slice()";
+  const cases: [unknown, string | undefined][] = [
+    [[1, 2, 3], "make a TypedArray of it: Float32Array.from(array)"],
+    [
+      new Uint16Array(4),
+      'say which dtype an array of bits holds: asDType(new Uint16Array(8), "bfloat16")',
+    ],
+    [new Uint8Array(new (ArrayBuffer as Wrong)(8, { maxByteLength: 16 })), copy],
+    [new Uint8Array(new (SharedArrayBuffer as Wrong)(8, { maxByteLength: 16 })), copy],
+    [new DataView(new ArrayBuffer(8)), undefined],
+    [undefined, undefined],
+  ];
+  const world = await createWorld({ backend: sim(), size: 1 });
+  await world.run(async (comm) => {
+    for (const [send, hint] of cases) {
+      const { hint: found } = await comm
+        .allReduce({ send: send as Wrong, op: "sum" })
+        .catch((error) => error);
+      expect(found).toBe(hint);
+    }
+    const fixed = new Uint8Array(new (ArrayBuffer as Wrong)(8, { maxByteLength: 16 })).slice();
+    await comm.allReduce({ send: fixed, op: "sum" });
+  });
+  await world.close();
+});
