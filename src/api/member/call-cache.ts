@@ -85,7 +85,7 @@ export interface CollectedCall {
   readonly cached?: CachedCall | undefined;
   /** Virtual time of the call; deadlines count from it. */
   readonly calledAtPs: number;
-  /** The call of messages, once it is created to be posted. */
+  /** The call of this rank, once it is created to be posted. */
   call: RankCall | undefined;
 }
 

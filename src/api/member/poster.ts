@@ -21,7 +21,6 @@ import {
   type PostedMessage,
   type Posting,
   type Prepared,
-  type PreparedCall,
   type PreparedHalf,
   type PreparedTransfer,
   rankCall,
@@ -251,9 +250,9 @@ export class Poster {
     if (!areAnnounced) for (const call of calls) this.announce(call);
     for (let at = 0; at < calls.length; at++) {
       const collected = calls[at] as CollectedCall;
-      const { collective, prepared } = collected;
+      const { prepared } = collected;
       if ("transfers" in prepared) {
-        collected.call = this.#createCall(collective, prepared.call);
+        this.#createCall(collected);
         messages.push(collected as CollectedMessage);
       } else if (!this.cache.repeatCollected(collected)) this.#postCollective(collected, prepared);
     }
@@ -288,11 +287,8 @@ export class Poster {
 
   /** Posts a checked collective call. */
   #postCollective(collected: CollectedCall, prepared: Prepared<unknown>): void {
-    const { collective, options, op } = collected;
-    // Where time is virtual, every call has times of its own.
-    const isReal = this.#session.scheduler.clock === undefined;
-    const before = isReal ? prepared.rankCall : undefined;
-    const call = this.#createCall(collective, prepared.call, before);
+    const { options, op } = collected;
+    const call = this.#createCall(collected);
     if (hasReceiveCounts(call)) prepared.rankCall = call;
     this.#notify(call, op);
     const posting = this.#posting(call, prepared, collected);
@@ -355,13 +351,21 @@ export class Poster {
   }
 
   /** The session may refuse a call that is about to be posted; of several, before the first of them is. */
-  announce({ collective, prepared }: CollectedCall): void {
-    const { observer } = this.#session;
-    observer?.posting(this.worldRank, this.#createCall(collective, prepared.call));
+  announce(collected: CollectedCall): void {
+    this.#session.observer?.posting(this.worldRank, this.#createCall(collected));
   }
 
-  #createCall(collective: CollectiveName, prepared: PreparedCall, made?: RankCall): RankCall {
-    return made ?? rankCall(collective, this.facts.rank, prepared, this.nowPs);
+  /** The call that is posted, and announced before that: one object, unless recorded compute comes between. */
+  #createCall(collected: CollectedCall): RankCall {
+    const { collective, prepared, call: announced } = collected;
+    const { nowPs } = this;
+    if (announced?.postedAtPs === nowPs) return announced;
+    // Where time is virtual, every call has times of its own.
+    const isReal = this.#session.scheduler.clock === undefined;
+    const before = isReal && !("transfers" in prepared) ? prepared.rankCall : undefined;
+    const call = before ?? rankCall(collective, this.facts.rank, prepared.call, nowPs);
+    collected.call = call;
+    return call;
   }
 
   #posting(call: RankCall, prepared: Prepared<unknown>, collected: CollectedCall): Posting {
