@@ -460,6 +460,7 @@ function lastOperation({ lastUse }: Allocation): Operation | undefined {
 function freeBehindUse(allocation: Allocation): void {
   const { memory, session } = allocation;
   const op = lastOperation(allocation);
+  // As `isQueueing`, whose file imports this one.
   const queues = "submit" in session;
   if (op?.pending === true && !queues) op.whenSettled(() => memory.free());
   else memory.free();

@@ -17,9 +17,10 @@ export interface Fault {
 /**
  * Makes call number `call` of a rank fail with an `InjectedFaultError` when it is made; pass it to `sim({ faults })`.
  *
- * The call is not posted and uses up no number of its communicator. A rank that catches the error and repeats the call stays in
- * step. With it, its whole `group` or replay is not posted. A fault strikes once. After `world.rebuild` it still applies to the same rank and the same call. Ranks have their
- * numbers of the first world, and the count of calls continues. Faults of excluded ranks are dropped.
+ * The call, with its whole `group` or replay, is not posted and uses up no number of its communicator. A rank that catches the
+ * error and repeats the call stays in step. A fault strikes once. After `world.rebuild` it still applies to the same rank and
+ * the same call. Ranks have their numbers of the first world, and the count of calls continues. Faults of excluded ranks are
+ * dropped.
  *
  * @throws InvalidArgumentError for an invalid rank or call.
  * @example
