@@ -53,7 +53,7 @@ describe.each(Object.entries(backends))("on %s", (name, backendOf) => {
           q.barrier().catch(() => undefined);
           return;
         }
-        seen.push(await outcomesOf([p.barrier(late), q.barrier(late)]));
+        seen.push(await outcomesOf([p.barrier(late), q.barrier({ timeoutMs: 5_000 })]));
       },
       { backend: backendOf() },
     );
