@@ -74,6 +74,7 @@ export {
   type MeasuredCollective,
   type MeasuredRange,
   type Measurement,
+  type MessageCalls,
   type MessageKind,
   type MessageUse,
   type ModelNumbers,

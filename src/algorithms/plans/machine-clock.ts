@@ -4,9 +4,9 @@ import {
   type CallMode,
   callUs,
   choiceOfCall,
-  type ExchangeCall,
   extrapolationOf,
   type MachineProfile,
+  type MessageCalls,
   type MessageUse,
   messageTimes,
   type NcclPlan,
@@ -51,9 +51,9 @@ export class MachineClock {
     this.messages = { latencyPs: Math.round(startUs * 1e6), gigabytesPerSecond: portRate };
   }
 
-  /** The time of a message: alone, both ways and mutual, it is that of a `sendRecv` of the same bytes. */
+  /** The time of a message: of messages both ways it is that of a `sendRecv` of the same bytes. */
   message(bytes: number, ranks: number, use: MessageUse): MessageTime {
-    const key = `${ranks} ${use.kind} ${use.isMutual} ${use.isCrossing}`;
+    const key = `${ranks} ${use.kind} ${use.isCrossing}`;
     const known = this.#known.get(key) ?? new Map<number, MessageTime>();
     this.#known.set(key, known);
     const earlier = known.get(bytes);
@@ -64,18 +64,19 @@ export class MachineClock {
     return found;
   }
 
-  #messageOf(call: ExchangeCall | undefined): MessageTime {
-    if (call === undefined) {
-      return { latencyPs: undefined, occupancyPs: 0, movedPs: 0, lastPs: 0, startPs: 0 };
+  #messageOf(calls: MessageCalls | undefined): MessageTime {
+    if (calls === undefined) {
+      return { latencyPs: undefined, occupancyPs: 0, movedPs: 0, lastPs: 0, startPs: 0, wayPs: 0 };
     }
     const mode: CallMode = { ...this.#profile.mode, memory: "ordinary" };
-    const { startUs, movedUs, lastUs, portUs } = messageTimes(this.#profile.numbers, call, mode);
+    const times = messageTimes(this.#profile.numbers, calls, mode);
     return {
       latencyPs: undefined,
-      occupancyPs: Math.round(portUs * psPerUs),
-      movedPs: Math.round(movedUs * psPerUs),
-      lastPs: Math.round(lastUs * psPerUs),
-      startPs: Math.round(startUs * psPerUs),
+      occupancyPs: Math.round(times.portUs * psPerUs),
+      movedPs: Math.round(times.movedUs * psPerUs),
+      lastPs: Math.round(times.lastUs * psPerUs),
+      startPs: Math.round(times.startUs * psPerUs),
+      wayPs: Math.round(times.wayUs * psPerUs),
     };
   }
 

@@ -84,6 +84,8 @@ export interface MessageTime {
   readonly lastPs: number;
   /** The time before its bytes move. */
   readonly startPs: number;
+  /** By so much the receiver ends behind the sender, which can be ahead of it by as much. */
+  readonly wayPs: number;
 }
 
 /** The machine of a predicted time in words, and the reason for an extrapolated one. */

@@ -353,7 +353,7 @@ function areAlike(a: Transfer, b: Transfer): boolean {
 }
 
 function isSameUse(a: MessageUse, b: MessageUse): boolean {
-  return a.kind === b.kind && a.isMutual === b.isMutual && a.isCrossing === b.isCrossing;
+  return a.kind === b.kind && a.isCrossing === b.isCrossing;
 }
 
 function executeAll(executor: Executor, bound: readonly BoundCall[]): void | Promise<void> {

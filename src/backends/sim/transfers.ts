@@ -24,14 +24,15 @@ export type Joined = (rank: number, batch: PostedMessages) => ConcurrentCalls;
 /** The time of a message on a link: it holds a port for its bytes, and the sender does not wait for the receiver. */
 export function linkMessage({ latency, occupancy }: LinkModel, count: number): MessageTime {
   const occupancyPs = occupancy(count);
-  return { latencyPs: latency, occupancyPs, movedPs: 0, lastPs: 0, startPs: 0 };
+  return { latencyPs: latency, occupancyPs, movedPs: 0, lastPs: 0, startPs: 0, wayPs: 0 };
 }
 
 /**
- * Sets the completion time of each side, and of its stream: on a link the sender's when its message has left, and the receiver's when it has arrived;
- * on a measured machine both when the bytes have moved, and messages from one rank to another follow each other. A message leaves
- * after both sides have arrived (rendezvous) and completed their earlier calls. Until it is set here, `finishedAtPs` of each side
- * holds its arrival time. Messages that can leave first choose their time on both ports first; later ones use the remaining gaps.
+ * Sets the completion time of each side, and of its stream: the sender's when its message has left, and the receiver's when it has
+ * arrived. A message leaves after both sides have arrived (rendezvous) and completed their earlier calls; on a measured machine its
+ * sender may be ahead by the message's way, and messages from one rank to another follow each other. Until it is set here,
+ * `finishedAtPs` of each side holds its arrival time. Messages that can leave first choose their time on both ports first; later ones
+ * use the remaining gaps.
  */
 export function predictTransfers(
   transfers: readonly Transfer[],
@@ -44,21 +45,28 @@ export function predictTransfers(
   let last: Transfer | undefined;
   let sender!: ConcurrentCalls;
   let receiver!: ConcurrentCalls;
-  const readyPs = (transfer: Transfer): number => {
+  let sendPs = 0;
+  let recvPs = 0;
+  const arrive = (transfer: Transfer): void => {
     const { send, recv, sendBatch, recvBatch } = transfer;
     if (sendBatch !== last?.sendBatch) sender = joined(send.rank, sendBatch);
     if (recvBatch !== last?.recvBatch) receiver = joined(recv.rank, recvBatch);
     last = transfer;
-    return Math.max(send.finishedAtPs, sender.beganPs, recv.finishedAtPs, receiver.beganPs);
+    sendPs = Math.max(send.finishedAtPs, sender.beganPs);
+    recvPs = Math.max(recv.finishedAtPs, receiver.beganPs);
+  };
+  const readyPs = (transfer: Transfer): number => {
+    arrive(transfer);
+    return Math.max(sendPs, recvPs);
   };
   for (const transfer of inOrder(transfers, readyPs)) {
-    const bothPs = readyPs(transfer);
+    arrive(transfer);
     const { send, recv } = transfer;
     const time = timeOf(transfer, useOf(transfer, ranks));
-    const { latencyPs, occupancyPs, startPs } = time;
+    const { latencyPs, occupancyPs, startPs, wayPs } = time;
     const isMeasured = latencyPs === undefined;
     const earlierPs = isMeasured ? sender.endsTo.get(recv.rank) : undefined;
-    const fromPs = Math.max(bothPs, earlierPs ?? 0);
+    const fromPs = Math.max(sendPs, recvPs - wayPs, earlierPs ?? 0);
     const sendStart = sender.sendPort.freeFrom(fromPs, occupancyPs);
     const arrivalPs = isMeasured ? fromPs : sendStart + latencyPs;
     const recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
@@ -67,14 +75,13 @@ export function predictTransfers(
     let sendEnd = sendStart + occupancyPs;
     let recvEnd = recvStart + occupancyPs;
     if (isMeasured) {
-      const portPs = Math.max(sendEnd, recvEnd) + time.lastPs;
-      sendEnd = startPs + Math.max(portPs, fromPs + time.movedPs);
-      recvEnd = sendEnd;
+      const portPs = Math.max(sendEnd, recvEnd);
+      const movedPs = fromPs + time.movedPs;
+      sendEnd = startPs + Math.max(portPs, movedPs);
+      recvEnd = startPs + Math.max(portPs + time.lastPs, movedPs + wayPs);
       sender.endsTo.set(recv.rank, sendEnd);
     }
     if (onTransfer !== undefined) {
-      const sendPs = Math.max(send.finishedAtPs, sender.beganPs);
-      const recvPs = Math.max(recv.finishedAtPs, receiver.beganPs);
       onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd }, { sendPs, recvPs });
     }
     send.finishedAtPs = sendEnd;
@@ -110,7 +117,6 @@ function useOf({ send, recv, sendBatch, recvBatch }: Transfer, ranks: number): M
   const isShared = sendBatch.hasPeer("recv", before) || recvBatch.hasPeer("send", behind);
   return {
     kind: isShared ? "both ways" : "one way",
-    isMutual: othersOf(sendBatch, "recv", from) > 0 && othersOf(recvBatch, "send", to) > 0,
     isCrossing: othersOf(sendBatch, "send", from) > 1 && othersOf(recvBatch, "recv", to) > 1,
   };
 }
@@ -120,7 +126,7 @@ function othersOf(batch: PostedMessages, direction: "send" | "recv", rank: numbe
   return batch.peerCount(direction) - (batch.hasPeer(direction, rank) ? 1 : 0);
 }
 
-const ownUse: MessageUse = { kind: "own", isMutual: false, isCrossing: false };
+const ownUse: MessageUse = { kind: "own", isCrossing: false };
 
 /** All transfers as one bound call of bytes: copy i moves the only chunk of input i to output i. */
 export function bindTransfers(transfers: readonly Transfer[]): BoundCall {

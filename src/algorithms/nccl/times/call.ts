@@ -55,8 +55,6 @@ export type MessageKind = "own" | "one way" | "both ways";
 export interface MessageUse {
   /** The use of its channels at its ends. */
   readonly kind: MessageKind;
-  /** True where both ends wait for each other, through other ranks too: no rank can begin the next call before the others. */
-  readonly isMutual: boolean;
   /** True where the sender has several receivers, and the receiver several senders. */
   readonly isCrossing: boolean;
 }
@@ -96,6 +94,12 @@ export interface ExchangeCall {
   readonly linkBytes: number;
   /** Bytes that reach a rank which sends none, from several: their senders begin the next call while they arrive. */
   readonly fedBytes: number;
+}
+
+/** Facts of one message of a group: as its sender and as its receiver see it, which ends a way behind. */
+export interface MessageCalls {
+  readonly sent: ExchangeCall;
+  readonly received: ExchangeCall;
 }
 
 /** The facts of a call that decide its time. */

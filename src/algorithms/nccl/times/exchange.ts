@@ -7,6 +7,7 @@
 import {
   type ChannelLoad,
   type ExchangeCall,
+  type MessageCalls,
   type MessageKind,
   type MessageUse,
   packBytes,
@@ -106,21 +107,23 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
 export function timedMessage(
   bytes: number,
   ranks: number,
-  { kind, isMutual, isCrossing }: MessageUse,
-): ExchangeCall | undefined {
+  { kind, isCrossing }: MessageUse,
+): MessageCalls | undefined {
   if (bytes === 0) return undefined;
   const isOwn = kind === "own";
   const channels = partsOf(bytes, ranks, isOwn);
   const partBytes = partBytesOf(bytes, channels);
-  const part = {
-    ...{ bytes: partBytes, isLow: isLow(bytes, isOwn), isOwn, isMutual },
-    ...{ isSendAligned: true, isRecvAligned: true },
+  const low = isLow(bytes, isOwn);
+  const callOf = (isMutual: boolean): ExchangeCall => {
+    const aligned = { isSendAligned: true, isRecvAligned: true };
+    const part = { bytes: partBytes, isLow: low, isOwn, isMutual, ...aligned };
+    return {
+      ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes, channels },
+      ...{ hasSimple: !low && !isOwn, isMutual, loads: [loadOf([part], kind, () => true)] },
+      ...{ portBytes: isCrossing ? bytes : 0, linkBytes: isOwn ? 0 : bytes, fedBytes: 0 },
+    };
   };
-  return {
-    ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes, channels },
-    ...{ hasSimple: !part.isLow && !isOwn, isMutual, loads: [loadOf([part], kind, () => true)] },
-    ...{ portBytes: isCrossing ? bytes : 0, linkBytes: isOwn ? 0 : bytes, fedBytes: 0 },
-  };
+  return { sent: callOf(false), received: callOf(!isOwn) };
 }
 
 /** The ranks that wait for each other: those left when ranks without a sender, or without a receiver, are taken away in turn. */

@@ -2,6 +2,7 @@
 
 export {
   type ExchangeCall,
+  type MessageCalls,
   type MessageKind,
   type MessageUse,
   type TimedCall,

@@ -10,6 +10,7 @@ import {
   type ChannelCall,
   type ExchangeCall,
   fewestThreads,
+  type MessageCalls,
   mostThreads,
   type SymmetricCall,
   type TimedCall,
@@ -330,22 +331,30 @@ export interface MessageTimes {
   /** Microseconds in which it holds the ports of both ranks, as messages with several peers do, and of its last chunk behind them. */
   readonly portUs: number;
   readonly lastUs: number;
+  /** Microseconds by which its receiver ends behind its sender. */
+  readonly wayUs: number;
 }
 
-/** The times of a message; together they are those of the call with that message alone. Its part of the processes is in the start. */
+/**
+ * The times of a message; together they are those of the call with that message alone. Its part of the processes is in the start.
+ *
+ * Ranks that wait for each other take its way longer than others do.
+ */
 export function messageTimes(
   numbers: ModelNumbers,
-  call: ExchangeCall,
+  { sent, received }: MessageCalls,
   mode: CallMode,
 ): MessageTimes {
   const { memory } = effectiveMode(mode);
-  const { movedUs, lastUs } = exchangeTimes(numbers, call, memory);
-  const { portBytes, linkBytes } = call;
+  const { movedUs } = exchangeTimes(numbers, sent, memory);
+  const { lastUs } = exchangeTimes(numbers, received, memory);
+  const { portBytes, linkBytes } = sent;
   const linkRate = linkChannels * numbers.ring.Simple.hopRate;
   const port = Math.max(portBytes / numbers.exchange.portRate, linkBytes / linkRate);
+  const sentUs = callUs(numbers, sent, mode);
   return {
-    startUs: callUs(numbers, call, mode) - movedUs,
-    ...{ movedUs, lastUs, portUs: Math.min(movedUs - lastUs, port / thousand) },
+    ...{ startUs: sentUs - movedUs, movedUs, lastUs, portUs: Math.min(movedUs, port / thousand) },
+    wayUs: Math.max(0, callUs(numbers, received, mode) - sentUs),
   };
 }
 

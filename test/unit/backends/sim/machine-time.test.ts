@@ -8,7 +8,12 @@ import {
   machineProfiles,
   timeOf,
 } from "../../../../src/algorithms/index.ts";
-import { callUs, type TimedCall, timedMessage } from "../../../../src/algorithms/nccl/index.ts";
+import {
+  callUs,
+  type MessageCalls,
+  type MessageUse,
+  timedMessage,
+} from "../../../../src/algorithms/nccl/index.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
 const machine = "8 x NVIDIA H200, NVSwitch, NCCL 2.28.9";
@@ -130,11 +135,19 @@ describe("virtual time on a measured machine", () => {
     await world.close();
   });
 
-  const oneWay = { kind: "one way", isMutual: false, isCrossing: false } as const;
+  /** Microseconds of a message alone, for its sender and for its receiver. */
+  const messageUs = (bytes: number, ranks: number, kind: MessageUse["kind"]) => {
+    const calls = timedMessage(bytes, ranks, { kind, isCrossing: false }) as MessageCalls;
+    const mode: CallMode = { ...profile.mode, memory: "ordinary" };
+    const [sent, received] = [calls.sent, calls.received].map((call) =>
+      callUs(profile.numbers, call, mode),
+    );
+    return { sent: sent as number, received: received as number };
+  };
   const sizes = [4, 1024, 2 ** 14, 2 ** 14 + 4, 100_000, 2 ** 20, 2 ** 24 + 4, 2 ** 29];
 
   test.each([2, 4, 8])(
-    "of one message on %i ranks is at most that of a sendRecv, and of a ring of them the same",
+    "of one message on %i ranks ends a way later for its receiver, and for a ring of them is that of a sendRecv",
     async (ranks) => {
       for (const bytes of sizes) {
         const call = { collective: "sendRecv", dtype: "float32", count: bytes / 4 } as const;
@@ -148,13 +161,13 @@ describe("virtual time on a measured machine", () => {
           },
           ranks,
         );
-        const alone = timedMessage(bytes, ranks, oneWay) as TimedCall;
-        const aloneUs = callUs(profile.numbers, alone, { ...profile.mode, memory: "ordinary" });
-        expect(aloneUs).toBeLessThanOrEqual(us);
+        const { sent, received } = messageUs(bytes, ranks, "one way");
+        expect(sent).toBeLessThan(received);
+        expect(received).toBeLessThanOrEqual(us);
         const idle = new Array(ranks - 2).fill(0);
-        expect(one.map((ns) => Math.round(ns ?? 0))).toEqual([
-          Math.round(1000 * aloneUs),
-          Math.round(1000 * aloneUs),
+        expect(one.map((ns) => Math.round((ns ?? 0) / 10))).toEqual([
+          Math.round(100 * sent),
+          Math.round(100 * received),
           ...idle,
         ]);
         const round = async (comm: Communicator): Promise<void> => {
@@ -207,12 +220,38 @@ describe("virtual time on a measured machine", () => {
     },
   );
 
-  test("of messages of a group to one rank is their sum", async () => {
+  test.each([4, 8])(
+    "along a chain of %i ranks is that of the bytes of its messages",
+    async (ranks) => {
+      const calls = 50;
+      for (const bytes of sizes) {
+        const { sent, received } = messageUs(bytes, ranks, "both ways");
+        const ends = await endsOf(
+          {},
+          async (comm) => {
+            const send = comm.alloc("float32", bytes / 4);
+            const recv = comm.alloc("float32", bytes / 4);
+            for (let call = 0; call < calls; call++) {
+              await comm.group(() => {
+                if (comm.rank + 1 < ranks) comm.send({ send, peer: comm.rank + 1 });
+                if (comm.rank > 0) comm.recv({ recv, peer: comm.rank - 1 });
+              });
+            }
+          },
+          ranks,
+        );
+        // Each rank is a way behind the one before; the last message shares no channel.
+        const most = calls * sent + (ranks - 1) * (received - sent);
+        const lastUs = (ends.at(-1) ?? 0) / 1000;
+        expect(lastUs).toBeLessThan(most * 1.001);
+        expect(lastUs).toBeGreaterThan(most * 0.99 - (received - sent));
+      }
+    },
+  );
+
+  test("of messages of a group to one rank is that of their bytes, and the way of the last", async () => {
     const counts = [2 ** 10, 2 ** 18, 2 ** 22];
-    const alone = counts.map((count) => {
-      const call = { collective: "sendRecv", dtype: "float32", count, ranks: 4 } as const;
-      return timeOf(profile, { ...call, mode: { memory: "ordinary" } }).us;
-    });
+    const alone = counts.map((count) => messageUs(4 * count, 4, "both ways"));
     const ends = await endsOf({}, async (comm) => {
       await comm.group(() => {
         for (const count of counts) {
@@ -221,7 +260,8 @@ describe("virtual time on a measured machine", () => {
         }
       });
     });
-    const whole = alone.reduce((sum, us) => sum + us, 0);
+    const { sent: lastSent = 0, received: lastReceived = 0 } = alone.at(-1) ?? {};
+    const whole = alone.reduce((sum, { sent }) => sum + sent, lastReceived - lastSent);
     for (const ns of ends) expect((ns ?? 0) / 1000).toBeCloseTo(whole, 2);
   });
 
