@@ -105,10 +105,7 @@ function inOrder(
   return transfers;
 }
 
-/**
- * The use of a message by the other messages of its ends. Messages share channels where their ranks are the same distance apart.
- * Two ends that both send and receive count as mutual: further messages on the way back may not be posted yet.
- */
+/** The use of a message by the other messages of its ends. Messages share channels where their ranks are the same distance apart. */
 function useOf({ send, recv, sendBatch, recvBatch }: Transfer, ranks: number): MessageUse {
   const [from, to] = [send.rank, recv.rank];
   if (from === to) return ownUse;
