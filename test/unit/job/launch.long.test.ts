@@ -219,7 +219,7 @@ describe("a failure", () => {
   test("of processes without file handles left is reported by rank, and stops the others", async () => {
     const waits = script("waits.mjs", `console.log("pid " + process.pid); await pause(60_000);`);
     // So many begin at once that whatever else runs would have to wait.
-    const limited = 'ulimit -n 80; exec nice -n 19 "$@"';
+    const limited = 'ulimit -n 80; exec nice -n 10 "$@"';
     const job = launch(["-n", "40", "--grace", "1", waits], {}, ["sh", "-c", limited, "sh"]);
     const { status, err, lines } = await job.ended;
     expect(status).toBe(127);
