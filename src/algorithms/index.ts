@@ -226,6 +226,7 @@ export {
   plannersOf,
   planOf,
   symmetricRefusal,
+  type TimedMachine,
   unclaimedPlanner,
 } from "./plans/index.ts";
 export { doublings, type Hypercube, hypercubeOf, powerBelow } from "./powers.ts";

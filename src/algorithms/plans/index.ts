@@ -8,6 +8,7 @@ export {
   type Plan,
   type Planner,
   type PlanQuestion,
+  type TimedMachine,
 } from "./plan.ts";
 export {
   explainCall,

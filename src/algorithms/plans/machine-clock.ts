@@ -17,7 +17,7 @@ import {
   timedPlan,
 } from "../nccl/index.ts";
 import type { Link } from "../timing.ts";
-import type { BlockCounts, MachineTime, MessageTime, PlanQuestion } from "./plan.ts";
+import type { BlockCounts, MachineTime, MessageTime, PlanQuestion, TimedMachine } from "./plan.ts";
 
 const psPerUs = 1e6;
 const mostKnown = 1024;
@@ -59,19 +59,22 @@ export class MachineClock {
     const earlier = known.get(bytes);
     if (earlier !== undefined) return earlier;
     if (known.size === mostKnown) known.clear();
-    const found = this.#messageOf(timedMessage(bytes, ranks, use));
+    const found = this.#messageOf(bytes, ranks, timedMessage(bytes, ranks, use));
     known.set(bytes, found);
     return found;
   }
 
-  #messageOf(calls: MessageCalls | undefined): MessageTime {
-    if (calls === undefined) {
-      return { latencyPs: undefined, occupancyPs: 0, movedPs: 0, lastPs: 0, startPs: 0, wayPs: 0 };
-    }
+  #messageOf(bytes: number, ranks: number, calls: MessageCalls | undefined): MessageTime {
     const mode: CallMode = { ...this.#profile.mode, memory: "ordinary" };
+    const asked = { collective: "sendRecv", dtype: "uint8", count: bytes, ranks, mode } as const;
+    const on = this.#machineOf(asked, calls?.sent);
+    if (calls === undefined) {
+      const none = { occupancyPs: 0, movedPs: 0, lastPs: 0, startPs: 0, wayPs: 0 };
+      return { latencyPs: undefined, ...none, on };
+    }
     const times = messageTimes(this.#profile.numbers, calls, mode);
     return {
-      latencyPs: undefined,
+      ...{ latencyPs: undefined, on },
       occupancyPs: Math.round(times.portUs * psPerUs),
       movedPs: Math.round(times.movedUs * psPerUs),
       lastPs: Math.round(times.lastUs * psPerUs),
@@ -82,7 +85,7 @@ export class MachineClock {
 
   /** The time of a call; `undefined` for a collective without a model. */
   time(question: PlanQuestion, counts: BlockCounts | undefined): MachineTime | undefined {
-    const { machine, nccl, numbers, mode } = this.#profile;
+    const { numbers, mode } = this.#profile;
     const asked = question.collective === "barrier" ? barrierOf(question) : question;
     const call = this.#callOf(asked, counts);
     if (call === "unknown") return undefined;
@@ -90,11 +93,15 @@ export class MachineClock {
     const found: CallMode = { ...mode, memory };
     const us = call === undefined ? 0 : callUs(numbers, call, found);
     const timed = { ...timedQuestion(asked, counts), mode: found };
-    const why = extrapolationOf(this.#profile, timed, call) ?? this.#unusual;
     // The clock counts picoseconds.
     const ns = Math.round(us * 1e6) / 1000;
-    const choice = call && choiceOfCall(call);
-    return { ns, machine: `${machine}, NCCL ${nccl}`, extrapolated: why, choice };
+    return { ns, ...this.#machineOf(timed, call), choice: call && choiceOfCall(call) };
+  }
+
+  #machineOf(timed: TimedQuestion, call: TimedCall | undefined): TimedMachine {
+    const { machine, nccl } = this.#profile;
+    const extrapolated = extrapolationOf(this.#profile, timed, call) ?? this.#unusual;
+    return { machine: `${machine}, NCCL ${nccl}`, extrapolated };
   }
 
   #callOf(

@@ -61,13 +61,17 @@ export interface Plan {
   folds(dtype: DType, op: ReduceOp): PlanFolds;
 }
 
-/** The predicted time of a call on a measured machine. */
-export interface MachineTime {
-  readonly ns: number;
+/** The measured machine of a predicted time. */
+export interface TimedMachine {
   /** Machine and library in words. */
   readonly machine: string;
   /** The reason why the time is extrapolated; `undefined` within the measured range. */
   readonly extrapolated: string | undefined;
+}
+
+/** The predicted time of a call on a measured machine. */
+export interface MachineTime extends TimedMachine {
+  readonly ns: number;
   /** NCCL's choice; `undefined` for a call that moves nothing between GPUs. */
   readonly choice: CallChoice | undefined;
 }
@@ -86,10 +90,12 @@ export interface MessageTime {
   readonly startPs: number;
   /** By so much the receiver ends behind the sender, which can be ahead of it by as much. */
   readonly wayPs: number;
+  /** The machine of the time; `undefined` on a link. */
+  readonly on: TimedMachine | undefined;
 }
 
 /** The machine of a predicted time in words, and the reason for an extrapolated one. */
-export function machineText({ machine, extrapolated }: MachineTime): string {
+export function machineText({ machine, extrapolated }: TimedMachine): string {
   return extrapolated === undefined ? machine : `${machine}; extrapolated: ${extrapolated}`;
 }
 

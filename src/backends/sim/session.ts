@@ -204,7 +204,7 @@ export class SimSession implements Session {
       this.#streams.end(set.comm, calls);
       if (started !== undefined) {
         const unclaimed = plan.unclaimed || scalarsDiffer(set);
-        this.trace?.call(set, started, plan.name, { unclaimed, posted, time: times.machine });
+        this.trace?.call(set, started, plan.name, { unclaimed, posted, on: times.machine });
       }
     }
   }
@@ -264,8 +264,8 @@ export class SimSession implements Session {
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);
         const unclaimed = scalarsDiffer(set);
-        const time = ready[0]?.times.machine;
-        this.trace?.call(set, started, namesOf(plans), { unclaimed, posted, time });
+        const on = ready[0]?.times.machine;
+        this.trace?.call(set, started, namesOf(plans), { unclaimed, posted, on });
       }
     }
   }

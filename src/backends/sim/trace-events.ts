@@ -1,6 +1,6 @@
 /** The events of a trace: their lines of text, their bars in Chrome's format, and the spans of calls and work. */
 
-import type { MachineTime } from "../../algorithms/index.ts";
+import type { TimedMachine } from "../../algorithms/index.ts";
 import type { CommInfo, RankCall } from "../../api/backend-entry.ts";
 import type { CollectiveName, DType } from "../../api/index.ts";
 import type { ChromeEvent } from "./timeline.ts";
@@ -71,8 +71,8 @@ export interface TracedCall {
   readonly call: RankCall;
   /** The algorithm; `undefined` for a call that ended before its start. */
   readonly algorithm: string | undefined;
-  /** The time on a measured machine. */
-  readonly time: MachineTime | undefined;
+  /** The measured machine of its time. */
+  readonly on: TimedMachine | undefined;
 }
 
 /** Records the call of the part. */
@@ -129,12 +129,12 @@ export function callSpan(
   endPs: number,
   failed: boolean,
 ): TracedSpan {
-  const { of, comm, number, call, time } = part;
+  const { of, comm, number, call, on } = part;
   const { collective, dtype, count, send, recv } = call;
   const bytes = Math.max(send?.byteLength ?? 0, recv?.byteLength ?? 0);
   const facts = {
     ...{ collective, comm: comm.name, ranks: comm.ranks.length, number, dtype, count, bytes },
-    ...{ predictedFor: time?.machine, extrapolated: time?.extrapolated, failed },
+    ...{ predictedFor: on?.machine, extrapolated: on?.extrapolated, failed },
   };
   return { kind: "call", ...of, name: collective, startPs, endPs, call: facts };
 }

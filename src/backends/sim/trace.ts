@@ -5,7 +5,7 @@
  * gives the same bytes.
  */
 
-import type { MachineTime, MessageEvent } from "../../algorithms/index.ts";
+import type { MessageEvent, TimedMachine } from "../../algorithms/index.ts";
 import type { CallSet, CommInfo, FailedCall, RankCall, Transfer } from "../../api/backend-entry.ts";
 import { escaped } from "../../api/error-text.ts";
 import type { CollectiveName } from "../../api/index.ts";
@@ -199,10 +199,11 @@ export interface TransferTimes {
   readonly recvEnd: number;
 }
 
-/** The times from which each side of a transfer could move its data, in picoseconds. */
+/** The times from which each side of a transfer could move its data, in picoseconds, and the measured machine of its time. */
 export interface TransferStarts {
   readonly sendPs: number;
   readonly recvPs: number;
+  readonly on: TimedMachine | undefined;
 }
 
 /** A part of a call that a trace shows. */
@@ -264,7 +265,7 @@ export class WorldTrace {
   /**
    * Every rank's part of a call: the times of the call and of its result. `unclaimed` where no claim is made about NCCL's bits,
    * although NCCL was to be followed or the algorithm is the caller's. `posted` are the calls as the ranks made them: the replay
-   * in place of its calls. `time` is that on a measured machine.
+   * in place of its calls. `on` is the measured machine of the time.
    */
   call(
     { comm, number, calls }: CallSet,
@@ -273,16 +274,16 @@ export class WorldTrace {
     {
       unclaimed = false,
       posted = calls,
-      time,
+      on,
     }: {
       unclaimed?: boolean;
       posted?: readonly RankCall[];
-      time?: MachineTime | undefined;
+      on?: TimedMachine | undefined;
     } = {},
   ): void {
     const algorithm = unclaimed ? `${plan} unclaimed` : plan;
     for (const [at, call] of calls.entries()) {
-      const part = this.#part(comm, call, number, { algorithm, time });
+      const part = this.#part(comm, call, number, { algorithm, on });
       const startPs = startedPs[call.rank] as number;
       const [begin, end] = [
         postedEvent(part, startPs),
@@ -337,9 +338,10 @@ export class WorldTrace {
     const message = this.#nthBetween(comm, send.rank, recv.rank);
     const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
     const numbers = { call: recvNumber, sendCall: sendNumber, message };
+    const facts = { algorithm: undefined, on: began.on };
     const spans = [
-      callSpan(this.#part(comm, send, sendNumber), began.sendPs, times.sendEnd, false),
-      callSpan(this.#part(comm, recv, recvNumber), began.recvPs, times.recvEnd, false),
+      callSpan(this.#part(comm, send, sendNumber, facts), began.sendPs, times.sendEnd, false),
+      callSpan(this.#part(comm, recv, recvNumber, facts), began.recvPs, times.recvEnd, false),
     ];
     this.#message(comm, "send", numbers, { ...event, ...times }, spans);
   }
@@ -429,7 +431,7 @@ export class WorldTrace {
     comm: CommInfo,
     call: RankCall,
     number: number,
-    plan: Pick<TracedCall, "algorithm" | "time"> = { algorithm: undefined, time: undefined },
+    plan: Pick<TracedCall, "algorithm" | "on"> = { algorithm: undefined, on: undefined },
   ): TracedCall {
     const rank = comm.ranks[call.rank] as number;
     const { pid, rankText } = this.#seen(rank);

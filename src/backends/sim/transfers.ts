@@ -24,7 +24,8 @@ export type Joined = (rank: number, batch: PostedMessages) => ConcurrentCalls;
 /** The time of a message on a link: it holds a port for its bytes, and the sender does not wait for the receiver. */
 export function linkMessage({ latency, occupancy }: LinkModel, count: number): MessageTime {
   const occupancyPs = occupancy(count);
-  return { latencyPs: latency, occupancyPs, movedPs: 0, lastPs: 0, startPs: 0, wayPs: 0 };
+  const none = { movedPs: 0, lastPs: 0, startPs: 0, wayPs: 0 };
+  return { latencyPs: latency, occupancyPs, ...none, on: undefined };
 }
 
 /**
@@ -82,7 +83,11 @@ export function predictTransfers(
       sender.endsTo.set(recv.rank, sendEnd);
     }
     if (onTransfer !== undefined) {
-      onTransfer(transfer, { sendStart, sendEnd, recvStart, recvEnd }, { sendPs, recvPs });
+      onTransfer(
+        transfer,
+        { sendStart, sendEnd, recvStart, recvEnd },
+        { sendPs, recvPs, on: time.on },
+      );
     }
     send.finishedAtPs = sendEnd;
     recv.finishedAtPs = recvEnd;

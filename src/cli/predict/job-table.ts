@@ -78,7 +78,7 @@ export function jobTable(report: JobReport): string {
       calls.map((row) => callCells(row, isOnMachine)),
     ),
     ...(isOnMachine && calls.some(({ predictedFor }) => predictedFor === undefined)
-      ? ["# on links: messages, and calls that NCCL's plan is not known of"]
+      ? ["# on links: calls that NCCL's plan is not known of"]
       : []),
     "",
   ].join("\n");

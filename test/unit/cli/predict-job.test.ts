@@ -147,6 +147,19 @@ describe("predict --job", () => {
     expect(awaited.stepNs).toBeGreaterThan(usual.stepNs);
   });
 
+  test("messages are timed on the machine, by name", async () => {
+    const body = `const send = comm.alloc("float32", 1024);
+      await comm.sendRecv({ send, recv: comm.alloc("float32", 1024), to: 1 - comm.rank, from: 1 - comm.rank });`;
+    const { predictedFor, calls } = await documentOf(body, "-n 2");
+    expect(calls).toEqual([
+      expect.objectContaining({ collective: "recv", predictedFor }),
+      expect.objectContaining({ collective: "send", predictedFor }),
+    ]);
+    const { out } = await cli(`predict --job ${fileOf(body)} -n 2`);
+    expect(out).toContain("# ~ extrapolated: no sendRecv was measured");
+    expect(out).not.toContain("on links");
+  });
+
   test("worlds that no machine has are timed on links, by name", async () => {
     const body = `${buffer} await ${allReduce};`;
     const found = await documentOf(body, "-n 16");

@@ -1,6 +1,6 @@
 /** The calls and work of a trace as data, and a trace without messages. */
 import { type Communicator, createWorld } from "twinccl";
-import { sim, Trace } from "twinccl/sim";
+import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { expect, test } from "vitest";
 
 const link = { latencyNs: 1000, gigabytesPerSecond: 1 };
@@ -53,6 +53,20 @@ test("spans name the machine of their times, and the reason of an extrapolated o
   const machine = "8 x NVIDIA H200, NVSwitch, NCCL 2.28.9";
   expect(first).toMatchObject({ predictedFor: machine, extrapolated: undefined, ranks: 2 });
   expect(third).toMatchObject({ predictedFor: machine, extrapolated: expect.any(String) });
+});
+
+test("spans of messages name the machine of their times, on links none", async () => {
+  const program = async (comm: Communicator): Promise<void> => {
+    const [send, recv] = [comm.alloc("float32", 1000), comm.alloc("float32", 1000)];
+    await comm.sendRecv({ send, recv, to: 1 - comm.rank, from: 1 - comm.rank });
+  };
+  const machines = async (options: SimOptions): Promise<unknown[]> => {
+    const trace = await traced(new Trace(), program, options);
+    return trace.spans().map(({ call }) => [call?.predictedFor, call?.extrapolated]);
+  };
+  const machine = "8 x NVIDIA H200, NVSwitch, NCCL 2.28.9";
+  expect(await machines({})).toEqual(Array(4).fill([machine, "no sendRecv was measured"]));
+  expect(await machines({ link })).toEqual(Array(4).fill([undefined, undefined]));
 });
 
 test("a failed call has a failed span", async () => {
