@@ -232,6 +232,8 @@ export class WorldTrace {
   readonly #sent = new WeakMap<CommInfo, Map<number, number>>();
   /** The traced parts of a rank's calls, in call order, until they can no longer fail. */
   readonly #shown = new WeakMap<RankCall, Shown[]>();
+  /** The spans of the message of a send or a receive. */
+  readonly #messageSpans = new WeakMap<RankCall, TracedSpan[]>();
 
   /** The trace of a newly opened world, or of the rebuild of `before` with these of its ranks. */
   constructor(
@@ -316,6 +318,11 @@ export class WorldTrace {
       this.#trace.add(failedEvent(last.part, last.startPs, atPs, error));
       return;
     }
+    const spans = this.#messageSpans.get(call) ?? [];
+    const ended = spans.findIndex((span) => {
+      return span.name === call.collective && span.call?.number === number;
+    });
+    if (ended >= 0) spans.splice(ended, 1);
     const part = this.#part(comm, call, number);
     const startPs = Math.min(Math.max(call.postedAtPs, freePs), atPs);
     this.#trace.add(postedEvent(part, startPs));
@@ -343,6 +350,7 @@ export class WorldTrace {
       callSpan(this.#part(comm, send, sendNumber, facts), began.sendPs, times.sendEnd, false),
       callSpan(this.#part(comm, recv, recvNumber, facts), began.recvPs, times.recvEnd, false),
     ];
+    for (const call of [send, recv]) this.#messageSpans.set(call, spans);
     this.#message(comm, "send", numbers, { ...event, ...times }, spans);
   }
 

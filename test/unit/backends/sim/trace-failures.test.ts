@@ -157,6 +157,11 @@ describe("a call that failed", () => {
     expect(trace.messages()).toHaveLength(1);
     const name = "recv int8[1] ERR_COMM_TIMEOUT";
     expect(calls(trace, 1)).toEqual([[name, 0, 0.5, "ERR_COMM_TIMEOUT", "terrible"]]);
+    const spans = trace.spans().map((span) => [span.name, span.endPs / msPs, span.call?.failed]);
+    expect(spans).toEqual([
+      ["send", expect.closeTo(0, 6), false],
+      ["recv", 0.5, true],
+    ]);
   });
 
   test("as a replay is done as far as its calls were, and shows no later ones", async () => {
