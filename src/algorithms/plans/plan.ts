@@ -88,6 +88,8 @@ export interface MessageTime {
   readonly lastPs: number;
   /** The time before its bytes move. */
   readonly startPs: number;
+  /** The part of it that is the call's, which messages of one group share. */
+  readonly callPs: number;
   /** By so much the receiver ends behind the sender, which can be ahead of it by as much. */
   readonly wayPs: number;
   /** The machine of the time; `undefined` on a link. */

@@ -14,7 +14,7 @@ export interface ConcurrentCalls {
   readonly stream: { freePs: number };
   readonly sendPort: Port;
   readonly recvPort: Port;
-  /** On a measured machine the end of the last message to each rank, in picoseconds. */
+  /** On a measured machine the end of the last message to each rank but for the call's part, in picoseconds. */
   readonly endsTo: Map<number, number>;
 }
 
@@ -24,7 +24,7 @@ export type Joined = (rank: number, batch: PostedMessages) => ConcurrentCalls;
 /** The time of a message on a link: it holds a port for its bytes, and the sender does not wait for the receiver. */
 export function linkMessage({ latency, occupancy }: LinkModel, count: number): MessageTime {
   const occupancyPs = occupancy(count);
-  const none = { movedPs: 0, lastPs: 0, startPs: 0, wayPs: 0 };
+  const none = { movedPs: 0, lastPs: 0, startPs: 0, callPs: 0, wayPs: 0 };
   return { latencyPs: latency, occupancyPs, ...none, on: undefined };
 }
 
@@ -80,7 +80,7 @@ export function predictTransfers(
       const movedPs = fromPs + time.movedPs;
       sendEnd = startPs + Math.max(portPs, movedPs);
       recvEnd = startPs + Math.max(portPs + time.lastPs, movedPs + wayPs);
-      sender.endsTo.set(recv.rank, sendEnd);
+      sender.endsTo.set(recv.rank, sendEnd - time.callPs);
     }
     if (onTransfer !== undefined) {
       onTransfer(

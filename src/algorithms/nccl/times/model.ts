@@ -327,6 +327,8 @@ function exchangeTimes(
 /** A message among others of its group. */
 export interface MessageTimes {
   readonly startUs: number;
+  /** The part of the processes in the start, which messages of one group share. */
+  readonly callUs: number;
   readonly movedUs: number;
   /** Microseconds in which it holds the ports of both ranks, as messages with several peers do, and of its last chunk behind them. */
   readonly portUs: number;
@@ -354,6 +356,7 @@ export function messageTimes(
   const sentUs = callUs(numbers, sent, mode);
   return {
     ...{ startUs: sentUs - movedUs, movedUs, lastUs, portUs: Math.min(movedUs, port / thousand) },
+    callUs: sentUs - deviceUs(numbers, sent, memory),
     wayUs: Math.max(0, callUs(numbers, received, mode) - sentUs),
   };
 }

@@ -265,6 +265,27 @@ describe("virtual time on a measured machine", () => {
     for (const ns of ends) expect((ns ?? 0) / 1000).toBeCloseTo(whole, 2);
   });
 
+  test.each([{ awaited: true }, { launch: "eager", processes: "one" }] as const)(
+    "of messages of a group to one rank has the part of the processes once: %o",
+    async (mode) => {
+      const machine = { ...profile, mode: { ...profile.mode, ...mode } };
+      const ns = async (options: SimOptions, messages: number): Promise<number> => {
+        const ends = await endsOf(options, async (comm) => {
+          await comm.group(() => {
+            for (let at = 0; at < messages; at++) {
+              const part = comm.alloc("float32", 256);
+              if (comm.rank === 0) comm.send({ send: part, peer: 1 });
+              if (comm.rank === 1) comm.recv({ recv: part, peer: 0 });
+            }
+          });
+        });
+        return Math.max(...ends.map((end) => end ?? 0));
+      };
+      const further = (await ns({ machine: profile }, 10)) - (await ns({ machine: profile }, 1));
+      expect((await ns({ machine }, 10)) - (await ns({ machine }, 1))).toBeCloseTo(further, 0);
+    },
+  );
+
   test("of an all-gatherv is that of its sends and receives", async () => {
     const counts = [2 ** 20 + 4, 4, 0, 2 ** 18];
     const call = { collective: "allToAllv", dtype: "float32", ranks: 4, count: 0 } as const;
