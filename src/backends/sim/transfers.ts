@@ -70,7 +70,7 @@ export function predictTransfers(
     const fromPs = Math.max(sendPs, recvPs - wayPs, earlierPs ?? 0);
     const sendStart = sender.sendPort.freeFrom(fromPs, occupancyPs);
     const arrivalPs = isMeasured ? fromPs : sendStart + latencyPs;
-    const recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
+    let recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
     sender.sendPort.take(sendStart, occupancyPs);
     receiver.recvPort.take(recvStart, occupancyPs);
     let sendEnd = sendStart + occupancyPs;
@@ -81,6 +81,8 @@ export function predictTransfers(
       sendEnd = startPs + Math.max(portPs, movedPs);
       recvEnd = startPs + Math.max(portPs + time.lastPs, movedPs + wayPs);
       sender.endsTo.set(recv.rank, sendEnd - time.callPs);
+      // A receiver begins with its call, and not before the message leaves.
+      recvStart = Math.max(recvStart, sendStart, recvPs);
     }
     if (onTransfer !== undefined) {
       onTransfer(

@@ -35,6 +35,32 @@ test("messages are the lines of the text", async () => {
   expect(trace.messages()).toEqual([]);
 });
 
+test("a message of a measured machine is received from its call on, once it leaves", async () => {
+  const trace = new Trace();
+  const world = await createWorld({ backend: sim({ trace, phantom: true }), size: 3 });
+  await world.run(async (comm) => {
+    const buffer = comm.alloc("uint8", 2 ** 22);
+    if (comm.rank === 0) {
+      await comm.group(() => {
+        for (const peer of [1, 2]) comm.send({ send: buffer, peer });
+      });
+    } else await comm.recv({ recv: buffer, peer: 0 });
+    if (comm.rank === 2) comm.work(1_000_000);
+    if (comm.rank === 1) await comm.send({ send: buffer, peer: 2 });
+    if (comm.rank === 2) await comm.recv({ recv: buffer, peer: 1 });
+  });
+  await world.close();
+  const messages = trace.messages();
+  expect(messages).toHaveLength(3);
+  for (const { to, call, sendStart, recvStart, recvEnd } of messages) {
+    const span = trace.spans().find(({ name, rank, call: facts }) => {
+      return name === "recv" && rank === to && facts?.number === call;
+    });
+    expect(recvStart).toBeGreaterThanOrEqual(Math.max(sendStart, span?.startPs ?? Number.NaN));
+    expect(recvEnd).toBeGreaterThan(recvStart);
+  }
+});
+
 test("a message has its number among those of the same two ranks, and that of the call at either end", async () => {
   const trace = new Trace();
   const world = await createWorld({ backend: sim({ trace, link }), size: 3 });
