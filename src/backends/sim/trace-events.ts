@@ -39,6 +39,8 @@ export interface TracedCallFacts {
   readonly extrapolated: string | undefined;
   /** True where the rank got an error in place of a result. */
   readonly failed: boolean;
+  /** Of a message the start of its other end, in picoseconds. */
+  readonly peerStartPs?: number;
 }
 
 /** Classes order events of the same time: first what ends, then what begins. */
@@ -73,6 +75,8 @@ export interface TracedCall {
   readonly algorithm: string | undefined;
   /** The measured machine of its time. */
   readonly on: TimedMachine | undefined;
+  /** Of a message the start of its other end. */
+  readonly peerStartPs?: number;
 }
 
 /** Records the call of the part. */
@@ -129,12 +133,13 @@ export function callSpan(
   endPs: number,
   failed: boolean,
 ): TracedSpan {
-  const { of, comm, number, call, on } = part;
+  const { of, comm, number, call, on, peerStartPs } = part;
   const { collective, dtype, count, send, recv } = call;
   const bytes = Math.max(send?.byteLength ?? 0, recv?.byteLength ?? 0);
   const facts = {
     ...{ collective, comm: comm.name, ranks: comm.ranks.length, number, dtype, count, bytes },
     ...{ predictedFor: on?.machine, extrapolated: on?.extrapolated, failed },
+    ...(peerStartPs !== undefined && { peerStartPs }),
   };
   return { kind: "call", ...of, name: collective, startPs, endPs, call: facts };
 }

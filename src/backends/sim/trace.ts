@@ -346,9 +346,12 @@ export class WorldTrace {
     const event = { from: send.rank, to: recv.rank, channel: 0, elements: send.count, step: 0 };
     const numbers = { call: recvNumber, sendCall: sendNumber, message };
     const facts = { algorithm: undefined, on: began.on };
+    const { sendPs, recvPs } = began;
+    const sent = { ...facts, peerStartPs: recvPs };
+    const received = { ...facts, peerStartPs: sendPs };
     const spans = [
-      callSpan(this.#part(comm, send, sendNumber, facts), began.sendPs, times.sendEnd, false),
-      callSpan(this.#part(comm, recv, recvNumber, facts), began.recvPs, times.recvEnd, false),
+      callSpan(this.#part(comm, send, sendNumber, sent), sendPs, times.sendEnd, false),
+      callSpan(this.#part(comm, recv, recvNumber, received), recvPs, times.recvEnd, false),
     ];
     for (const call of [send, recv]) this.#messageSpans.set(call, spans);
     this.#message(comm, "send", numbers, { ...event, ...times }, spans);
@@ -439,7 +442,9 @@ export class WorldTrace {
     comm: CommInfo,
     call: RankCall,
     number: number,
-    plan: Pick<TracedCall, "algorithm" | "on"> = { algorithm: undefined, on: undefined },
+    plan: Pick<TracedCall, "algorithm" | "on" | "peerStartPs"> = {
+      ...{ algorithm: undefined, on: undefined },
+    },
   ): TracedCall {
     const rank = comm.ranks[call.rank] as number;
     const { pid, rankText } = this.#seen(rank);

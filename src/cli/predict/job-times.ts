@@ -166,6 +166,11 @@ function sentBytes(sets: readonly CallSpans[], ranks: number): number[] {
   return sent;
 }
 
+/** The arrival of the other end of a message; 0 for other calls. */
+function peerStartOf({ call }: TracedSpan): number {
+  return call?.peerStartPs ?? 0;
+}
+
 function callRows(sets: readonly CallSpans[]): CallRow[] {
   const rows = new Map<string, CallRow>();
   for (const set of sets) {
@@ -174,14 +179,14 @@ function callRows(sets: readonly CallSpans[]): CallRow[] {
     const { collective, dtype, ranks, predictedFor, extrapolated } = call;
     const bytes = bytesOfSet(set);
     const key = [collective, dtype, ranks, bytes].join("\t");
-    const lastPs = Math.max(...set.map(({ startPs }) => startPs));
+    const lastPs = Math.max(...set.map((span) => Math.max(span.startPs, peerStartOf(span))));
     const endPs = Math.max(...set.map((span) => span.endPs));
     const waitingPs = set.reduce((sum, { startPs }) => sum + lastPs - startPs, 0) / set.length;
     const known = rows.get(key);
     rows.set(key, {
       ...{ collective, dtype, ranks, bytes, predictedFor, extrapolated },
       calls: (known?.calls ?? 0) + 1,
-      movingNs: (known?.movingNs ?? 0) + (endPs - lastPs) / 1000,
+      movingNs: (known?.movingNs ?? 0) + Math.max(0, endPs - lastPs) / 1000,
       waitingNs: (known?.waitingNs ?? 0) + waitingPs / 1000,
     });
   }

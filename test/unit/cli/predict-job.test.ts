@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { type MachineProfile, machineProfiles, timeOf } from "../../../src/algorithms/index.ts";
+import type { CallRow } from "../../../src/cli/predict/job-times.ts";
 import { cli } from "./harness.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-predict-job-"));
@@ -146,6 +147,29 @@ describe("predict --job", () => {
     expect(awaited.stepNs).toBeCloseTo(1000 * us, 2);
     expect(awaited.stepNs).toBeGreaterThan(usual.stepNs);
   });
+
+  test.each(["-n 2", "-n 2 --latency-ns 1000"])(
+    "a message that waits for its other end waits, and moves from then on: %s",
+    async (options) => {
+      const bodyOf = (late: number): string => `const buffer = comm.alloc("float32", 1024);
+        if (comm.rank === ${late}) comm.work(1_000_000);
+        if (comm.rank === 0) await comm.send({ send: buffer, peer: 1 });
+        else await comm.recv({ recv: buffer, peer: 0 });`;
+      const rowsOf = async (late: number) => {
+        const { calls } = await documentOf(bodyOf(late), options);
+        const row = (name: string) => calls.find((each: CallRow) => each.collective === name);
+        return { sent: row("send"), received: row("recv") };
+      };
+      const early = await rowsOf(0);
+      expect(early.received).toMatchObject({ waitingNs: 1_000_000 });
+      expect(early.received.movingNs).toBeLessThan(10_000);
+      expect(early.sent.waitingNs).toBe(0);
+      const late = await rowsOf(1);
+      expect(late.sent).toMatchObject({ waitingNs: 1_000_000 });
+      expect(late.sent.movingNs).toBeLessThan(10_000);
+      expect(late.received.waitingNs).toBe(0);
+    },
+  );
 
   test("messages are timed on the machine, by name", async () => {
     const body = `const send = comm.alloc("float32", 1024);
