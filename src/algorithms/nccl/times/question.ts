@@ -66,6 +66,8 @@ export function timedCall(
   planned: Planned,
   mode: CallMode = modeOf(planned.mode, question.mode),
 ): TimedCall | undefined {
+  // Before the look-up: a wrong value may have the text of a right one.
+  check(question);
   const { collective, ranks, count, dtype, op = "sum", root = 0, forced, counts } = question;
   const isSymmetric = mode.memory === "symmetric";
   if (counts !== undefined) return planCall(question, planned, isSymmetric);
@@ -88,7 +90,6 @@ function planCall(
   { nccl: version, topology: name }: Planned,
   isSymmetric: boolean,
 ): TimedCall | undefined {
-  check(question);
   const { collective, ranks, count, dtype, op = "sum", root = 0, forced } = question;
   // Throws for more ranks than the machine has.
   const topology = topologies[name](ranks);

@@ -55,6 +55,17 @@ describe("a question with a wrong value", () => {
     [{ mode: { awaited: 1 } }, "mode.awaited", "found 1"],
     [{ mode: { program: "mine" } }, "mode.program", 'found "mine"'],
   ];
+  test.each([
+    [{ count: "1024" }, "count"],
+    [{ ranks: "8" }, "ranks"],
+    [{ op: { preMul: "2" } }, "op"],
+  ])("%j is refused after a right one with the same text", (fields, field) => {
+    for (const op of ["sum", { preMul: 2 }]) timeOf(profile, asked({ op }));
+    for (const ask of [timeOf, choiceOf]) {
+      expect(errorOf(() => ask(profile, asked(fields))).field).toBe(field);
+    }
+  });
+
   test.each(faults)("%j is refused", (fields, field, found) => {
     for (const ask of [timeOf, choiceOf]) {
       const error = errorOf(() => ask(profile, asked(fields)));
