@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { environment, environmentText, sizeText } from "twinccl/bench";
-import { listOf, number, oneOf, options, plain, whole } from "../tools/options.mjs";
+import { listOf, number, oneOf, options, output, whole } from "../tools/options.mjs";
 import { compare, latencies, warm, warmAwaited } from "./gpu/compare.mjs";
 import { cycles, ends, rendezvous } from "./gpu/endurance.mjs";
 import { gpus } from "./gpu/found.mjs";
@@ -22,7 +22,7 @@ const values = options({
   name: "bench:gpu",
   about: "Compares twinccl with NCCL itself and torch.distributed on this machine's GPUs.",
   options: {
-    out: { is: plain("FILE"), help: "keeps all figures as JSON" },
+    out: { is: output, help: "keeps all figures as JSON" },
     quick: { help: "fewer sizes, shorter" },
     seconds: {
       is: number(),

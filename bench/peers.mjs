@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { environment, environmentText } from "twinccl/bench";
-import { options, plain, whole } from "../tools/options.mjs";
+import { options, output, plain, whole } from "../tools/options.mjs";
 import { peerVersions } from "./peers/peers.mjs";
 import { ratios, rowsOf } from "./peers/rows.mjs";
 
@@ -16,7 +16,7 @@ const values = options({
   about: "Measures the simulation beside Open MPI, SimGrid's SMPI and a plain copy, and at scale.",
   options: {
     out: {
-      is: plain("FILE"),
+      is: output,
       help: "keeps all figures as JSON; docs:speed FILE writes docs/benchmarks.md",
     },
     rounds: { is: whole(1), default: "5", help: "in which everything runs once" },

@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { environment, environmentText } from "twinccl/bench";
-import { listOf, options, plain, whole } from "../tools/options.mjs";
+import { listOf, options, output, whole } from "../tools/options.mjs";
 import { sizeText } from "../tools/speed/gpu.mjs";
 import { buildPeer } from "./peers/build.mjs";
 import { openMpi, overTcp, peerVersions } from "./peers/peers.mjs";
@@ -18,7 +18,7 @@ const values = options({
     "Measures tcp() beside Open MPI: float32 all-reduces, skewed all-to-allvs, a small awaited call; memory.",
   options: {
     out: {
-      is: plain("FILE"),
+      is: output,
       help: "keeps all figures as JSON; docs:speed FILE writes docs/benchmarks.md",
     },
     rounds: { is: whole(1), default: "3", help: "in which everything runs once" },

@@ -8,7 +8,7 @@ import { createWorld } from "twinccl";
 import { environment, environmentText, sizeText } from "twinccl/bench";
 import { cpu, sim } from "twinccl/sim";
 import { webgpu } from "twinccl/webgpu";
-import { options, plain, whole } from "../tools/options.mjs";
+import { options, output, whole } from "../tools/options.mjs";
 import { copyBandwidth } from "./webgpu/copy.mjs";
 import { foldBandwidth, latency, onCpu } from "./webgpu/fold.mjs";
 import { forms } from "./webgpu/forms.mjs";
@@ -17,7 +17,7 @@ const values = options({
   name: "bench:webgpu",
   about: "Measures the WebGPU executor beside the device's own copies and beside cpu().",
   options: {
-    out: { is: plain("FILE"), help: "keeps all figures as JSON" },
+    out: { is: output, help: "keeps all figures as JSON" },
     bytes: { is: whole(1024), default: String(64 * 2 ** 20), help: "of a rank" },
     ranks: { is: whole(1), default: "8", help: "number of ranks" },
     rounds: { is: whole(1), default: "5", help: "the best of which counts" },

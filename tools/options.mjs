@@ -1,10 +1,21 @@
 // The command line of a script: one table is both the accepted options and the text of --help. Anything else
 // ends the script with one line and status 2.
 
+import { statSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { parseArgs } from "node:util";
 
 /** A text as it is; `label` stands for it in the help. */
 export const plain = (label) => ({ label, read: (given) => given });
+
+const isFolder = (path) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+
+/** A file to write at the end: a missing folder is refused before anything runs. */
+export const output = {
+  label: "FILE",
+  needs: "a file in a folder that is there",
+  read: (given) => (isFolder(dirname(resolve(given))) && !isFolder(given) ? given : undefined),
+};
 
 /** A number of at least `least`. */
 export const number = (least = 0) => ({

@@ -38,6 +38,18 @@ describe.each(scripts)("%s", (path) => {
   }, 60_000);
 });
 
+test.each(["peers", "gpu", "tcp", "webgpu"])(
+  "bench/%s.mjs refuses an --out in no folder before it measures",
+  (name) => {
+    const { status, stdout, stderr } = script(`bench/${name}.mjs`, "--out", "no/such/folder.json");
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toMatch(
+      /--out: found "no\/such\/folder\.json", needs a file in a folder that is there; see --help\n$/,
+    );
+  },
+  30_000,
+);
+
 test.each<[string[], RegExp]>([
   [["--steps"], /^train\.mjs: option '--steps <value>' argument missing/],
   [["--steps", "0"], /--steps: found "0", needs a whole number of at least 1/],
