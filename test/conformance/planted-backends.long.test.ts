@@ -2,7 +2,7 @@
  * Backends with one planted fault each: the suite fails them, and its failing cases name the fault. Exact lists of them show that
  * the host backend fails no other case.
  */
-import { bytesOf, type Capabilities, type DeviceBuffer } from "twinccl";
+import { bytesOf, type Capabilities, type DeviceBuffer, type DType } from "twinccl";
 import { type Backend, type CallSet, memoryOf, type RankCall, type Work } from "twinccl/backend";
 import { HostMemory } from "twinccl/sim";
 import { conformance } from "twinccl/testing";
@@ -214,6 +214,41 @@ test("another order than the explained one fails the case that names it", async 
     return { ...own, open };
   };
   expect(await failures(backend)).toEqual([
+    "folds in the order that it explains, rounded at every hop",
+  ]);
+});
+
+const floats: readonly (DType | undefined)[] = ["float16", "bfloat16", "float32", "float64"];
+
+test.each([
+  {
+    fault: "float16 in the reverse order of ranks",
+    before: (set: CallSet): CallSet => {
+      const folds = set.calls[0]?.op !== undefined && set.calls[0].dtype === "float16";
+      const sends = set.calls.map(({ send }) => send).reverse();
+      return folds ? withCalls(set, (call) => ({ ...call, send: sends[call.rank] })) : set;
+    },
+  },
+  {
+    fault: "products of float64 in the reverse order of ranks, in a reduce alone",
+    before: (set: CallSet): CallSet => {
+      const [first] = set.calls;
+      const folds =
+        set.collective === "reduce" && first?.dtype === "float64" && first.op === "prod";
+      const sends = set.calls.map(({ send }) => send).reverse();
+      return folds ? withCalls(set, (call) => ({ ...call, send: sends[call.rank] })) : set;
+    },
+  },
+  {
+    fault: "averages of floats on three ranks that are sums",
+    before: (set: CallSet): CallSet => {
+      const [first] = set.calls;
+      const isOne = set.calls.length === 3 && first?.op === "avg" && floats.includes(first.dtype);
+      return isOne ? withCalls(set, (call) => ({ ...call, op: "sum" })) : set;
+    },
+  },
+])("$fault fail the case that names the order", async ({ before }) => {
+  expect(await failures(() => planted({ before }))).toEqual([
     "folds in the order that it explains, rounded at every hop",
   ]);
 });

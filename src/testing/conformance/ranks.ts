@@ -8,12 +8,14 @@ import fc from "fast-check";
 import type { Capabilities } from "../../api/backend-entry.ts";
 import { dtypes, namedReduceOps, type ReduceOp } from "../../api/index.ts";
 import { programs } from "../arbitrary-programs.ts";
+import type { RankOutcome } from "../call-site.ts";
 import { judgeRun } from "../oracle/judge.ts";
 import { sumInOrder } from "../oracle/order.ts";
 import type { Program, ProgramCall, ProgramStep } from "../program.ts";
 import { gatherRun } from "../run-program.ts";
 import { callsByDuty, copyCalls, mixedCalls, questionOf, reduceCall, withArrays } from "./calls.ts";
 import { expectEqual, expectTrue, textOf } from "./expectations.ts";
+import { judgeFolds, roundedCalls } from "./folds.ts";
 import {
   type ConformanceParts,
   healthyAmong,
@@ -53,7 +55,7 @@ export interface ConformanceClaims {
   readonly capabilities: Capabilities;
   /** All ranks use one device; each has its own when left out. */
   readonly sharesDevice?: boolean | undefined;
-  /** False where sums are not folded in the order that `explain` gives. */
+  /** False where floats are not folded in the order that `explain` gives. */
   readonly foldsAsExplained?: boolean | undefined;
 }
 
@@ -348,10 +350,26 @@ function plansOf(subject: RanksUnderTest): Cases {
         const contents = Array.from({ length: size }, (_, rank) => valuesThatRound(rank));
         const needed = sumInOrder(plan?.chunks ?? [], contents);
         expectEqual(`bits on ${size} ranks`, await ranks.each("roundedSum"), sameOn(ranks, needed));
+        await judgeRounded(ranks);
       });
     }
   };
   return cases;
+}
+
+/** Judges every rank's result of reductions that round, by the plans that the ranks explain. */
+async function judgeRounded(ranks: ConformanceRanks): Promise<void> {
+  // One rank alone folds nothing.
+  if (ranks.size === 1) return;
+  const all = roundedCalls(ranks.size);
+  const answers = await supportsOf(ranks, all);
+  const calls = all.filter((_, at) => answers[at]);
+  const held = await ranks.each("programs", [programOf(ranks.size, "each", calls)]);
+  for (const [at, call] of calls.entries()) {
+    const plans = await ranks.each("explanation", questionOf(call));
+    const outcomes = held.map(([only]) => only?.[at] as RankOutcome);
+    judgeFolds(call, plans, outcomes);
+  }
 }
 
 function programOf(size: number, issue: Program["issue"], calls: readonly ProgramCall[]): Program {

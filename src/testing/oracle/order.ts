@@ -1,11 +1,44 @@
-/** Sums in the order that an explanation gives as text, such as `((r1 + r2) + r3) + r0`, rounded at every hop. */
-import { oracleFinish, oracleJoin } from "./rounding.ts";
+/**
+ * Reductions in the order that an explanation gives as text, such as `((r1 + r2) + r3) + r0`, rounded at every hop.
+ *
+ * The text leaves one thing open: whether the product with a scalar and the sum of a hop are rounded together or one after the
+ * other. Both are admitted at each hop.
+ */
+import {
+  type OracleDType,
+  type OracleOp,
+  oracleFinish,
+  oracleFold,
+  oracleJoin,
+} from "./rounding.ts";
 
 /** A range of the output, and its fold as text. */
-interface ExplainedChunk {
+export interface ExplainedChunk {
   readonly offset: number;
   readonly length: number;
   readonly fold: string;
+}
+
+/** A reduction, with the bits of the elements of the output's block by rank. */
+export interface ExplainedFold {
+  readonly dtype: OracleDType;
+  readonly op: OracleOp;
+  readonly chunks: readonly ExplainedChunk[];
+  readonly contents: readonly (readonly bigint[])[];
+}
+
+/** The admitted bits of every element of the output; a NaN is the canonical one. */
+export function bitsInOrder({ dtype, op, chunks, contents }: ExplainedFold): ReadonlySet<bigint>[] {
+  const ranks = contents.length;
+  const results: ReadonlySet<bigint>[] = [];
+  for (const { offset, length, fold } of chunks) {
+    for (let at = offset; at < offset + length; at++) {
+      const contributions = contents.map((bits) => bits[at] as bigint);
+      const partials = new FoldText(fold, { dtype, op, contributions }).value();
+      results[at] = mapped(partials, (bits) => oracleFinish({ dtype, op, ranks, bits }));
+    }
+  }
+  return results;
 }
 
 /** The bits of the elements of a sum of float32 numbers; `contents` by rank. */
@@ -13,46 +46,77 @@ export function sumInOrder(
   chunks: readonly ExplainedChunk[],
   contents: readonly Float32Array<ArrayBuffer>[],
 ): number[] {
-  const bits = contents.map((array) => new Uint32Array(array.buffer, 0, array.length));
-  const sums: number[] = [];
-  for (const { offset, length, fold } of chunks) {
-    for (let at = offset; at < offset + length; at++) {
-      const contribution = (rank: number): bigint => BigInt(bits[rank]?.[at] as number);
-      const folded = new FoldText(fold, contribution).value();
-      const call = { dtype: "float32", op: "sum", ranks: contents.length } as const;
-      sums[at] = Number(oracleFinish({ ...call, bits: folded }));
-    }
-  }
-  return sums;
+  const bits = contents.map((array) =>
+    Array.from(new Uint32Array(array.buffer, 0, array.length), BigInt),
+  );
+  const sums = bitsInOrder({ dtype: "float32", op: "sum", chunks, contents: bits });
+  // A sum without a scalar has one result.
+  return sums.map(([only]) => Number(only));
 }
 
-/** A sum as text, read from left to right. */
+interface Element extends Pick<ExplainedFold, "dtype" | "op"> {
+  /** Bits by rank. */
+  readonly contributions: readonly bigint[];
+}
+
+/** A rank's contribution, or the bits that a partial may have. */
+type Operand = number | ReadonlySet<bigint>;
+
+/** A fold as text, read from left to right. */
 class FoldText {
   readonly #tokens: readonly string[];
-  readonly #contribution: (rank: number) => bigint;
+  readonly #element: Element;
   #next = 0;
 
-  constructor(text: string, contribution: (rank: number) => bigint) {
+  constructor(text: string, element: Element) {
     this.#tokens = text.match(/r\d+|[^\sr]/g) ?? [];
-    this.#contribution = contribution;
+    this.#element = element;
   }
 
   /** The bits of a chain of operands, up to its end or the bracket that closes it. */
-  value(): bigint {
-    let left = this.#operand();
-    while (this.#tokens[this.#next] === "+") {
+  value(): ReadonlySet<bigint> {
+    const first = this.#operand();
+    let left = typeof first === "number" ? new Set([this.#hop(first)]) : first;
+    while (/^[+×]$/.test(this.#tokens[this.#next] ?? "")) {
       this.#next++;
-      left = oracleJoin({ dtype: "float32", op: "sum", left, right: this.#operand() });
+      left = this.#joined(left, this.#operand());
     }
     return left;
   }
 
-  #operand(): bigint {
+  #joined(left: ReadonlySet<bigint>, right: Operand): ReadonlySet<bigint> {
+    const { dtype, op } = this.#element;
+    const found = new Set<bigint>();
+    for (const begin of left) {
+      if (typeof right === "number") {
+        found.add(this.#hop(right, begin)).add(this.#hop(right, begin, "fused"));
+      } else
+        for (const bits of right) found.add(oracleJoin({ dtype, op, left: begin, right: bits }));
+    }
+    return found;
+  }
+
+  /** A rank's contribution, folded into a partial where there is one. */
+  #hop(rank: number, begin?: bigint, rounding: "fused" | "separate" = "separate"): bigint {
+    const { dtype, op, contributions: all } = this.#element;
+    const contributions = [all[rank] as bigint];
+    const call = { dtype, op, ranks: all.length, rounding, contributions, finish: false };
+    return oracleFold(begin === undefined ? call : { ...call, begin });
+  }
+
+  #operand(): Operand {
     const token = this.#tokens[this.#next++] ?? "";
-    if (token.startsWith("r")) return this.#contribution(Number(token.slice(1)));
+    if (token.startsWith("r")) return Number(token.slice(1));
     if (token !== "(") throw new Error(`an operand begins with "${token}"`);
     const inner = this.value();
     if (this.#tokens[this.#next++] !== ")") throw new Error("a bracket is not closed");
     return inner;
   }
+}
+
+function mapped(
+  values: ReadonlySet<bigint>,
+  change: (value: bigint) => bigint,
+): ReadonlySet<bigint> {
+  return new Set(Array.from(values, change));
 }

@@ -10,7 +10,8 @@ import {
   textOf,
   within,
 } from "../../../src/testing/conformance/expectations.ts";
-import { sumInOrder } from "../../../src/testing/oracle/order.ts";
+import { bitsInOrder, sumInOrder } from "../../../src/testing/oracle/order.ts";
+import { oracleFold } from "../../../src/testing/oracle/rounding.ts";
 
 const capabilities = {
   hostArrays: true,
@@ -119,5 +120,27 @@ describe("a sum in the order of a text", () => {
 
   test.each(["(r0 + r1", "+ r1", ""])("is refused for the text %o", (fold) => {
     expect(() => sumOf(fold)).toThrow();
+  });
+});
+
+describe("a reduction in the order of a text", () => {
+  // 1 + 2^-10, 1 + 2^-9 and 1 + 2^-8 in float16.
+  const contents = [[0x3c01n], [0x3c02n], [0x3c04n]];
+  const chunks = (fold: string) => [{ offset: 0, length: 1, fold }];
+
+  test("is a product where the text says so", () => {
+    const call = { dtype: "float16", op: "prod", contents } as const;
+    const [found] = bitsInOrder({ ...call, chunks: chunks("(r2 × r0) × r1") });
+    expect([...found!]).toEqual([0x3c07n]);
+  });
+
+  test("has every rounding of a product with a scalar", () => {
+    const call = { dtype: "float16", op: "avg" } as const;
+    const [found] = bitsInOrder({ ...call, contents, chunks: chunks("(r2 + r0) + r1") });
+    const contributions = [0x3c04n, 0x3c01n, 0x3c02n];
+    for (const rounding of ["fused", "separate"] as const) {
+      expect(found).toContain(oracleFold({ ...call, ranks: 3, rounding, contributions }));
+    }
+    expect(found!.size).toBeLessThan(4);
   });
 });
