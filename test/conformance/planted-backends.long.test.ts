@@ -3,7 +3,14 @@
  * the host backend fails no other case.
  */
 import { bytesOf, type Capabilities, type DeviceBuffer, type DType } from "twinccl";
-import { type Backend, type CallSet, memoryOf, type RankCall, type Work } from "twinccl/backend";
+import {
+  type Backend,
+  type CallSet,
+  type Exchange,
+  memoryOf,
+  type RankCall,
+  type Work,
+} from "twinccl/backend";
 import { HostMemory } from "twinccl/sim";
 import { conformance } from "twinccl/testing";
 import { afterEach, expect, test, vi } from "vitest";
@@ -20,6 +27,7 @@ const capabilities = {
 function planted(change: {
   readonly before?: (set: CallSet) => CallSet;
   readonly after?: (set: CallSet) => void;
+  readonly afterMessages?: (exchange: Exchange) => void;
 }): Backend {
   const backend = host();
   return {
@@ -27,7 +35,11 @@ function planted(change: {
     open: async (request) => {
       const session = await backend.open(request);
       const execute = (work: Work): void | Promise<void> => {
-        if ("transfers" in work) return session.execute(work);
+        if ("transfers" in work) {
+          const done = session.execute(work);
+          change.afterMessages?.(work);
+          return done;
+        }
         const done = session.execute(change.before?.(work) ?? work);
         change.after?.(work);
         return done;
@@ -189,6 +201,7 @@ test("blocks of a scatter in the wrong order fail the case that names it", async
     last!.set(kept);
   };
   expect(await failures(() => planted({ after }))).toEqual([
+    "copies bytes, NaN payloads included, for every dtype",
     "scatters blocks from every root, where offsets say",
     "takes TypedArrays in place of buffers",
     "runs whole programs, with every collective, form and placement",
@@ -251,4 +264,37 @@ test.each([
   expect(await failures(() => planted({ before }))).toEqual([
     "folds in the order that it explains, rounded at every hop",
   ]);
+});
+
+test("messages of one dtype that are lost fail the case that names every dtype", async () => {
+  const afterMessages = ({ transfers }: Exchange): void => {
+    for (const { recv } of transfers) {
+      if (recv.dtype === "float16") bytesIn(recv.recv!).fill(0);
+    }
+  };
+  expect(await failures(() => planted({ afterMessages }))).toContain(
+    "copies bytes, NaN payloads included, for every dtype",
+  );
+});
+
+test("a wrong operator for one dtype of a reduce-scatter fails the case that names every dtype", async () => {
+  const before = (set: CallSet): CallSet => {
+    const [first] = set.calls;
+    const isOne = set.collective === "reduceScatter" && first?.dtype === "uint8";
+    return isOne && first.op === "sum" ? withCalls(set, (call) => ({ ...call, op: "max" })) : set;
+  };
+  expect(await failures(() => planted({ before }))).toContain(
+    "reduces exact payloads for every dtype and operator",
+  );
+});
+
+test("a scalar of rank 0 that all ranks of a float sum take fails the case that names it", async () => {
+  const before = (set: CallSet): CallSet => {
+    const op = set.calls[0]?.op;
+    const isFloat = floats.includes(set.calls[0]?.dtype);
+    return isFloat && typeof op === "object" ? withCalls(set, (call) => ({ ...call, op })) : set;
+  };
+  expect(await failures(() => planted({ before }))).toContain(
+    "multiplies the contribution of each rank by its own scalar",
+  );
 });

@@ -25,6 +25,22 @@ function data(dtype: DType, seed: number, payload: DataCall["payload"] = "exact"
   return { dtype, payload, seed, placement: { form, lead: seed % 3, tail: 1, host: false } };
 }
 
+/** The reductions of every collective that folds blocks of equal lengths, of exact contents. */
+export function reduceCalls(
+  dtype: DType,
+  op: ReduceOp,
+  count: number,
+  seed: number,
+  size: number,
+): ProgramCall[] {
+  const whole = reduceCall(dtype, op, count, seed, size);
+  return [
+    whole,
+    { ...whole, kind: "reduce", root: seed % size },
+    { ...whole, kind: "reduceScatter", count: 3 },
+  ];
+}
+
 /** An all-reduce of exact contents. */
 export function reduceCall(
   dtype: DType,
@@ -32,7 +48,7 @@ export function reduceCall(
   count: number,
   seed: number,
   size: number,
-): ProgramCall {
+): Extract<ProgramCall, { readonly kind: "allReduce" }> {
   // An average is exact where 1/n is; elsewhere the plan's rounding decides, which is not judged here.
   const inexact = op === "avg" && /float/.test(dtype) && !Number.isInteger(Math.log2(size));
   return { ...data(dtype, seed), kind: "allReduce", op: inexact ? "sum" : op, count };
@@ -50,6 +66,10 @@ export function copyCalls(dtype: DType, size: number, seed: number): ProgramCall
     { ...bits, kind: "allToAllv", counts, give, recv: "exact", order: "packed" },
     { ...bits, kind: "allToAllv", counts, give, recv: "allocated", order: "packed" },
     { ...bits, kind: "allToAllv", counts, give: "both", recv: "longer", order: "reversed" },
+    { ...bits, kind: "allGather", count: 5 },
+    { ...bits, kind: "gather", root: seed % size, counts: countsOf(size, seed), order: "packed" },
+    { ...bits, kind: "scatter", root: seed % size, counts: countsOf(size, seed), order: "packed" },
+    { ...bits, kind: "sendRecv", count: 7, to: upTo(size).reverse() },
     { kind: "barrier" },
   ];
 }
@@ -119,6 +139,7 @@ export const callsByDuty: Readonly<Record<string, (size: number) => ProgramCall[
     return [
       { ...data("int32", 6), kind: "allReduce", op, scalars, count: 6 },
       { ...data("int64", 7), kind: "reduce", op, scalars, count: 3, root: size - 1 },
+      { ...data("float64", 8), kind: "allReduce", op, scalars, count: 6 },
     ];
   },
   "moves and folds blocks of thousands of elements": (size) => {

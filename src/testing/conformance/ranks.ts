@@ -13,7 +13,15 @@ import { judgeRun } from "../oracle/judge.ts";
 import { sumInOrder } from "../oracle/order.ts";
 import type { Program, ProgramCall, ProgramStep } from "../program.ts";
 import { gatherRun } from "../run-program.ts";
-import { callsByDuty, copyCalls, mixedCalls, questionOf, reduceCall, withArrays } from "./calls.ts";
+import {
+  callsByDuty,
+  copyCalls,
+  mixedCalls,
+  questionOf,
+  reduceCall,
+  reduceCalls,
+  withArrays,
+} from "./calls.ts";
 import { expectEqual, expectTrue, textOf } from "./expectations.ts";
 import { judgeFolds, roundedCalls } from "./folds.ts";
 import {
@@ -150,7 +158,7 @@ function resultsOf({ sizes, capabilities, use }: RanksUnderTest): Cases {
     "reduces exact payloads for every dtype and operator": onAllSizes((size) =>
       use(size, async (ranks) => {
         for (const dtype of dtypes) {
-          const calls = operators.map((op, at) => reduceCall(dtype, op, 13 + at, at, size));
+          const calls = operators.flatMap((op, at) => reduceCalls(dtype, op, 13 + at, at, size));
           await judgeSupported(ranks, "together", calls);
         }
       }),
