@@ -90,7 +90,7 @@ export interface CollectedCall {
 }
 
 /** Calls of sends and receives. */
-export const messageNames = ["send", "recv", "sendRecv"] as const;
+const messageNames = ["send", "recv", "sendRecv"] as const;
 
 /** Calls that take no other arguments. */
 const repeatable: ReadonlySet<CollectiveName> = new Set([...specifiedCollectives, ...messageNames]);

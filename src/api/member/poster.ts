@@ -28,7 +28,7 @@ import {
 } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
-import { type CachedCall, CallCache, type CollectedCall, messageNames } from "./call-cache.ts";
+import { type CachedCall, CallCache, type CollectedCall } from "./call-cache.ts";
 import {
   assertNotForeign,
   type CallbackAction,
@@ -248,15 +248,34 @@ export class Poster {
     }
     if (this.#repeatMessages(calls)) return;
     if (!areAnnounced) for (const call of calls) this.announce(call);
+    const areNotified = this.#notifyAll(calls);
     for (let at = 0; at < calls.length; at++) {
       const collected = calls[at] as CollectedCall;
       const { prepared } = collected;
       if ("transfers" in prepared) {
         this.#createCall(collected);
         messages.push(collected as CollectedMessage);
-      } else if (!this.cache.repeatCollected(collected)) this.#postCollective(collected, prepared);
+      } else if (areNotified || !this.cache.repeatCollected(collected)) {
+        this.#postCollective(collected, prepared, areNotified);
+      }
     }
-    if (messages.length > 0) this.#postMessages(messages);
+    if (messages.length > 0) this.#postMessages(messages, areNotified);
+  }
+
+  /** Notifies hooks and subscribers of calls before any of them is posted, in the order of posting; false without observers. */
+  #notifyAll(calls: readonly CollectedCall[]): boolean {
+    const isObserved = ({ collective }: CollectedCall): boolean =>
+      diagnosticsOf(collective) !== undefined;
+    if (this.hooks.idle && !calls.some(isObserved)) return false;
+    const areMessages = calls.map(isMessage);
+    for (const kind of [false, true]) {
+      const first = this.nextNumber(kind ? 0 : undefined);
+      const those = calls.filter((_, at) => areMessages[at] === kind);
+      for (const [behind, each] of those.entries()) {
+        this.#notify(this.#createCall(each), each.op, first + behind);
+      }
+    }
+    return true;
   }
 
   /** Makes calls of messages again that were made together before; false where they have to be posted as new ones. */
@@ -266,16 +285,11 @@ export class Poster {
   }
 
   /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
-  #postMessages(messages: readonly CollectedMessage[]): void {
-    // Only hooks and subscribers could add others between two of them.
-    const isObserved =
-      !this.hooks.idle || messageNames.some((name) => diagnosticsOf(name) !== undefined);
-    let behind = 0;
-    if (isObserved) for (const { call, op } of messages) this.#notify(call, op, behind++);
+  #postMessages(messages: readonly CollectedMessage[], areNotified: boolean): void {
     const transfers: TransferPosting[] = [];
     for (let at = 0; at < messages.length; at++) {
       const message = messages[at] as CollectedMessage;
-      if (!isObserved) this.#stats.record(message.call);
+      if (!areNotified) this.#stats.record(message.call);
       this.#addTransfers(message, transfers);
     }
     this.#ledger.postMessages(this.facts.rank, transfers);
@@ -286,11 +300,11 @@ export class Poster {
   }
 
   /** Posts a checked collective call. */
-  #postCollective(collected: CollectedCall, prepared: Prepared<unknown>): void {
+  #postCollective(collected: CollectedCall, prepared: Prepared<unknown>, isNotified = false): void {
     const { options, op } = collected;
     const call = this.#createCall(collected);
     if (hasReceiveCounts(call)) prepared.rankCall = call;
-    this.#notify(call, op);
+    if (!isNotified) this.#notify(call, op, this.nextNumber());
     const posting = this.#posting(call, prepared, collected);
     this.#ledger.post(this.facts.rank, posting);
     this.#markInUse(posting, options?.signal);
@@ -425,12 +439,12 @@ export class Poster {
     };
   }
 
-  /** Counts a call, and calls its hooks and channels; of messages also with the number of those made before it. */
-  #notify(call: NotifiedCall["call"], op: Operation, behind?: number): void {
+  /** Counts a call that will have a number, and calls its hooks and channels. */
+  #notify(call: NotifiedCall["call"], op: Operation, number: number): void {
     this.#stats.record(call);
     const channel = diagnosticsOf(call.collective);
     if (this.hooks.idle && channel === undefined) return;
-    notifyPosted(this.hooks, this.facts, { call, op }, this.nextNumber(behind), channel);
+    notifyPosted(this.hooks, this.facts, { call, op }, number, channel);
   }
 
   /** The number of the next collective call, or of the message after `behind` others. */

@@ -1,7 +1,7 @@
 /** Hooks that throw: the operation fails, an unobserved failure is reported, and all other hooks still run. */
 import { tracingChannel } from "node:diagnostics_channel";
 import { getEventListeners } from "node:events";
-import type { CommError, CommOp, Communicator } from "twinccl";
+import type { CommError, CommOp, Communicator, DeviceBuffer } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { whenSettled } from "../../../src/api/op.ts";
 import { inWorld } from "../../support/in-world.ts";
@@ -124,6 +124,42 @@ test.each([
     controller.abort("enough");
     expect(comm.stats().failures).toBe(1);
     await comm.barrier();
+  });
+});
+
+describe("a hook that refuses a later call of a group leaves none behind", () => {
+  const groups: Record<string, (comm: Communicator, send: DeviceBuffer) => void> = {
+    "two collective calls": (comm, send) => {
+      void comm.allReduce({ send, op: "sum" });
+      void comm.allReduce({ send, op: "sum" });
+    },
+    "a collective call and messages": (comm) => {
+      void swap(comm);
+      void comm.barrier();
+    },
+  };
+
+  test.each(Object.entries(groups))("%s", async (_, calls) => {
+    const outcomes = await inWorld(2, async (comm) => {
+      const send = comm.alloc("int32", 1).fill(1);
+      // Calls that were made before are repeated in a way of their own.
+      await comm.group(() => calls(comm, send));
+      send.fill(comm.rank + 1);
+      if (comm.rank === 0) {
+        let begun = 0;
+        const off = comm.hooks.before(() => {
+          if (++begun === 2) tooLate();
+        });
+        expect(await messageOf(comm.group(() => calls(comm, send)))).toBe("too late");
+        off();
+      }
+      await comm.allReduce({ send, op: "max" });
+      return [...(await send.toHost()), comm.stats().failures];
+    });
+    expect(outcomes).toEqual([
+      [2, 1],
+      [2, 0],
+    ]);
   });
 });
 
