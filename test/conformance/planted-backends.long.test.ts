@@ -298,3 +298,25 @@ test("a scalar of rank 0 that all ranks of a float sum take fails the case that 
     "multiplies the contribution of each rank by its own scalar",
   );
 });
+
+test("symmetric memory that is declared and not given fails the case that names it", async () => {
+  const has = { ...capabilities, symmetricMemory: true };
+  const backend = (isGiven: boolean): Backend => {
+    const own = host();
+    const open: Backend["open"] = async (request) => {
+      const session = await own.open(request);
+      for (const rank of session.info.localRanks) {
+        const device = session.device(rank);
+        const allocate = device.allocate.bind(device);
+        vi.spyOn(device, "allocate").mockImplementation((bytes, isSymmetric) => {
+          if (isSymmetric && !isGiven) throw new Error("no symmetric memory");
+          return allocate(bytes, false);
+        });
+      }
+      return { ...session, info: { ...session.info, capabilities: has } };
+    };
+    return { ...own, open };
+  };
+  expect(await failures(() => backend(true), has)).toEqual([]);
+  expect(await failures(() => backend(false), has)).toEqual(["runs calls in symmetric memory"]);
+});

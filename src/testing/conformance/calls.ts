@@ -175,6 +175,20 @@ export function mixedCalls(size: number, seed: number): ProgramCall[] {
   ];
 }
 
+/** Calls with all buffers in symmetric memory, of equal lengths on all ranks and at addresses that suit every kernel. */
+export function symmetricCalls(): ProgramCall[] {
+  const placement = { lead: 4, tail: 4, host: false, symmetric: true } as const;
+  const apart = { seed: 1, placement: { ...placement, form: "apart" } } as const;
+  const inPlace = { seed: 2, placement: { ...placement, form: "inPlace" } } as const;
+  const exact = { dtype: "float32", payload: "exact" } as const;
+  return [
+    { ...exact, ...apart, kind: "allReduce", op: "sum", count: 12 },
+    { ...exact, ...inPlace, kind: "allReduce", op: "sum", count: 12 },
+    { ...exact, ...apart, kind: "reduceScatter", op: "sum", count: 4 },
+    { ...apart, dtype: "int32", payload: "bits", kind: "allGather", count: 4 },
+  ];
+}
+
 /** The same call with TypedArrays in place of buffers. */
 export function withArrays(call: ProgramCall): ProgramCall {
   if (call.kind === "barrier") return call;

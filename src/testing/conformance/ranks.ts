@@ -398,7 +398,7 @@ async function judge(ranks: ConformanceRanks, program: Program): Promise<void> {
 }
 
 /** Runs the calls that all ranks say they support; the others must be refused by every rank. */
-async function judgeSupported(
+export async function judgeSupported(
   ranks: ConformanceRanks,
   issue: Program["issue"],
   calls: readonly ProgramCall[],

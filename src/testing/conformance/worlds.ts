@@ -7,6 +7,7 @@ import {
   invalid,
   type OptionKinds,
 } from "../../api/option-kinds.ts";
+import { symmetricCalls } from "./calls.ts";
 import { expectEqual, expectTrue, failureOf, within } from "./expectations.ts";
 import { conformanceParts, healthCheck, healthyAmong } from "./parts.ts";
 import {
@@ -14,6 +15,7 @@ import {
   type ConformanceClaims,
   type ConformanceRanks,
   conformanceOfRanks,
+  judgeSupported,
 } from "./ranks.ts";
 
 /** The backend under test, and claims about it. */
@@ -67,7 +69,11 @@ export function conformance(options: ConformanceOptions): readonly ConformanceCa
     backend: backend().name,
     use: (size, useRanks) => use(size, (world) => useRanks(ranksOf(world))),
   });
-  const ofWorlds = { ...worldCases(backend, ascending, use), ...lifeCases(backend, ascending) };
+  const ofWorlds = {
+    ...worldCases(backend, ascending, use),
+    ...symmetricCases(ascending, use, claims.capabilities),
+    ...lifeCases(backend, ascending),
+  };
   return [...ofRanks, ...Object.entries(ofWorlds).map(([name, run]) => ({ name, run }))];
 }
 
@@ -131,6 +137,18 @@ function worldCases(backend: () => Backend, sizes: readonly number[], use: UseWo
     "gives all ranks one error when one differs in a count, and continues": async () => {
       // One rank agrees with itself.
       if (most > 1) await use(most, rejectsDifferentCounts);
+    },
+  };
+}
+
+/** Calls in symmetric memory, where a backend declares it. */
+function symmetricCases(sizes: readonly number[], use: UseWorld, has: Capabilities): Cases {
+  if (!has.symmetricMemory) return {};
+  return {
+    "runs calls in symmetric memory": async () => {
+      for (const size of sizes) {
+        await use(size, (world) => judgeSupported(ranksOf(world), "each", symmetricCalls()));
+      }
     },
   };
 }

@@ -26,20 +26,26 @@ describe("the list of cases", () => {
   const all = namesOf(conformance({ backend: () => sim(), capabilities }));
 
   test("has different names", () => {
-    expect(all).toHaveLength(41);
+    expect(all).toHaveLength(42);
     expect(new Set(all).size).toBe(all.length);
   });
 
   test("lacks only what the claims exclude", () => {
     const fewer = conformance({
       backend: () => sim(),
-      capabilities: { ...capabilities, hostArrays: false, ownStreams: false },
+      capabilities: {
+        ...capabilities,
+        hostArrays: false,
+        ownStreams: false,
+        symmetricMemory: false,
+      },
       foldsAsExplained: false,
     });
     expect(all.filter((name) => !namesOf(fewer).includes(name))).toEqual([
       "takes TypedArrays in place of buffers",
       "runs calls on streams of their own as on those of the ranks",
       "folds in the order that it explains, rounded at every hop",
+      "runs calls in symmetric memory",
     ]);
   });
 
