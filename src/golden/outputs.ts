@@ -35,10 +35,21 @@ export function hashesOf(outputs: Outputs): (string | undefined)[] {
     if (output === undefined) return undefined;
     if (output !== known) {
       known = output;
-      hash = createHash("sha256").update(bytesOfView(output)).digest("hex").slice(0, 16);
+      hash = hashOf(bytesOfView(output));
     }
     return hash;
   });
+}
+
+/** Bytes of one update of a hash: Node.js takes less than 2 GiB at once. */
+const updateBytes = 2 ** 30;
+
+function hashOf(bytes: Uint8Array): string {
+  const hash = createHash("sha256");
+  for (let at = 0; at < bytes.length; at += updateBytes) {
+    hash.update(bytes.subarray(at, at + updateBytes));
+  }
+  return hash.digest("hex").slice(0, 16);
 }
 
 /** The output of a rank that a file requires; `undefined` where it has no output. */
