@@ -37,6 +37,7 @@ function attend(triple: Triple, extent: Extent, shape: Heads): AttentionPass {
   return {
     output,
     backward(gradient) {
+      assertElements("selfAttention", "gradient", gradient, needed, of);
       const below: Triple = {
         query: zerosLike(query, query.length),
         key: zerosLike(query, query.length),

@@ -1,6 +1,12 @@
 /** Rows of a table by number, and a table of positions: the first layer of a language model. */
 import type { ParameterArray } from "../parameter-set.ts";
-import { type Extent, type TakeGradient, type Weights, zerosLike } from "./layer.ts";
+import {
+  assertElements,
+  type Extent,
+  type TakeGradient,
+  type Weights,
+  zerosLike,
+} from "./layer.ts";
 
 /** The parts of an embedding: a row of `width` numbers for each token, and one for each place in a sequence. */
 export interface EmbeddingParts {
@@ -35,6 +41,8 @@ export function embed(
   return {
     output,
     backward(gradient, take) {
+      const of = `${rows} rows of ${width}`;
+      assertElements("embed", "gradient", gradient, rows * width, of);
       const byToken = zerosLike(gradient, token.value.length);
       const byPosition = zerosLike(gradient, position.value.length);
       for (let row = 0; row < rows; row++) {

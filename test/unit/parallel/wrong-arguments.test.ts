@@ -26,6 +26,7 @@ import {
 import {
   addTo,
   columnLinear,
+  type Layer,
   layerNorm,
   linear,
   mlp,
@@ -41,6 +42,7 @@ import {
   transformerStage,
 } from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
+import { embed } from "../../../src/parallel/layers/embedding.ts";
 import { inWorld } from "../../support/in-world.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: wrong values are the point
@@ -480,6 +482,29 @@ describe("rows that do not fit are refused, not filled with NaN or shifted:", ()
     const taken: string[] = [];
     const backward = () => pass.backward(new Float64Array(7), (each) => taken.push(each));
     const line = `${name}: gradient: found 7 elements, ${fault}`;
+    expect(backward).toThrow(expect.objectContaining(ofFault("gradient", line)));
+    expect(taken).toEqual([]);
+  });
+
+  test("a gradient of an attention, by the layer behind it", () => {
+    const shortened: Layer = {
+      forward: (output) => ({ output, backward: (gradient) => gradient.slice(1) }),
+    };
+    const layers = { query: dense("q", 4), key: dense("k", 4), value: dense("v", 4) };
+    const attention = selfAttention({ ...layers, output: shortened, heads: 2, headWidth: 2 });
+    const pass = attention.forward(new Float64Array(8), extent);
+    const line = "selfAttention: gradient: found 7 elements, needs 8 with 2 rows, 2 heads and a";
+    expect(() => pass.backward(new Float64Array(8), () => undefined)).toThrow(
+      expect.objectContaining(ofFault("gradient", line)),
+    );
+  });
+
+  test("a gradient of an embedding", () => {
+    const parts = { token: weights("t", 12), position: weights("p", 4), width: 4 };
+    const pass = embed(parts, [0, 2], extent);
+    const taken: string[] = [];
+    const backward = () => pass.backward(new Float64Array(7), (name) => taken.push(name));
+    const line = "embed: gradient: found 7 elements, needs 8 with 2 rows of 4";
     expect(backward).toThrow(expect.objectContaining(ofFault("gradient", line)));
     expect(taken).toEqual([]);
   });
