@@ -184,6 +184,10 @@ export class DataParallel implements RankStateful {
   /** Rank r of n takes the sum of the unsent gradients of ranks r, r + n, r + 2n, …, so that none is lost. */
   reshard(states: readonly State[], rank: number, size: number): void {
     for (const state of states) assertState("reshard", state);
+    const steps = [...new Set(states.map(({ values }) => values["step"]))];
+    if (steps.length > 1) {
+      throw invalid("reshard", "step", steps.join(" and "), "states after one number of steps");
+    }
     this.restore(sumOfResiduals(states, rank, size));
   }
 

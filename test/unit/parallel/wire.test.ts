@@ -6,6 +6,7 @@ import { DataParallel, type DataParallelOptions, ParameterSet, type State } from
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { halfBits, halfValue, largestIndexes } from "../../../src/parallel/data-parallel/wire.ts";
+import { inWorld } from "../../support/in-world.ts";
 import { naiveRun, type Sample, SmallNetwork } from "../../support/small-network.ts";
 
 const memory = new DataView(new ArrayBuffer(8));
@@ -206,6 +207,17 @@ describe("training", () => {
       expect(sum).toEqual([0, 1, 2, 3, 4, 5].map((at) => owed[0]![at]! + owed[1]![at]!));
       expect(states.every(({ values }) => values["step"] === 5)).toBe(true);
     }
+    // Ranks that stopped after different steps have no common one.
+    const [first, last] = results.map(({ state }) => state);
+    const torn = [first!, { ...last!, values: { step: 4 } }];
+    await inWorld(1, async (comm) => {
+      const set = new ParameterSet([{ name: "w", shape: [6] }]);
+      const trainer = await DataParallel.create(comm, set, { wire: { topK: 0.3 } });
+      expect(() => trainer.reshard(torn, 0, 1)).toThrow(
+        "reshard: step: found 5 and 4, needs states after one number of steps",
+      );
+      expect(trainer.state().values["step"]).toBe(0);
+    });
     await world.close();
   });
 });
