@@ -90,14 +90,15 @@ function naiveCommunicators(program: Program): number[][] {
   const comms: number[][] = [Array.from({ length: program.size }, (_, rank) => rank)];
 
   for (const split of program.splits) {
-    for (let color = 0; color <= 9; color++) {
+    const colors = new Set(split.colors.filter((color) => color !== null));
+    for (const color of [...colors].sort((a, b) => a - b)) {
       const group: number[] = [];
       for (const [rank, member] of (comms[split.parent] as number[]).entries()) {
         if (split.colors[rank] !== color) continue;
         if (split.reversed) group.unshift(member);
         else group.push(member);
       }
-      if (group.length > 0) comms.push(group);
+      comms.push(group);
     }
   }
   return comms;

@@ -146,3 +146,12 @@ test("programs run on any executor", async () => {
     judgeRun(each, await runProgram(sim({ executor }), each));
   }
 });
+
+test("the oracle knows communicators of any colors", async () => {
+  const colors = [70_000, 12, null, 70_000];
+  const splits = [{ parent: 0, colors, reversed: false }];
+  const [step] = program.steps;
+  const steps = [1, 2].map((comm) => ({ ...step!, comm }));
+  const split: Program = { ...program, size: 4, splits, steps };
+  judgeRun(split, await runProgram(sim(), split));
+});
