@@ -1,6 +1,13 @@
-/** The calls with results that the conformance suite judges. Contents that fold are exact: any order gives the same bits. */
-import type { DType, Question, ReduceOp } from "../../api/index.ts";
-import type { BlockOrder, DataCall, Placement, ProgramCall } from "../program.ts";
+/** The calls with results that the conformance suite judges. Contents that fold are exact, but for those of `roundedCalls`. */
+import { type DType, dtypes, type Question, type ReduceOp } from "../../api/index.ts";
+import { isFloat } from "../oracle/elements.ts";
+import type {
+  BlockOrder,
+  DataCall,
+  Placement,
+  ProgramCall,
+  ProgramFoldingCall,
+} from "../program.ts";
 
 /** The shape of a call, as `supports` takes it. */
 export function questionOf(call: ProgramCall): Question {
@@ -52,6 +59,29 @@ export function reduceCall(
   // An average is exact where 1/n is; elsewhere the plan's rounding decides, which is not judged here.
   const inexact = op === "avg" && /float/.test(dtype) && !Number.isInteger(Math.log2(size));
   return { ...data(dtype, seed), kind: "allReduce", op: inexact ? "sum" : op, count };
+}
+
+/** A reduction with blocks of equal lengths. */
+export type RoundedCall = Exclude<ProgramFoldingCall, { readonly kind: "reduceScatterv" }>;
+
+const roundedOperators: readonly ReduceOp[] = ["sum", "prod", "avg", { preMul: 0.375 }];
+
+/** Reductions that round at nearly every hop. */
+export function roundedCalls(size: number): RoundedCall[] {
+  const placement = { form: "inPlace", lead: 1, tail: 1, host: false } as const;
+  const callsOf = (dtype: DType, op: ReduceOp, seed: number): RoundedCall[] => {
+    const shared = { dtype, op, payload: "bits", seed, placement } as const;
+    return [
+      { ...shared, kind: "allReduce", count: 120 },
+      { ...shared, kind: "reduce", count: 60, root: size - 1 },
+      { ...shared, kind: "reduceScatter", count: 13 },
+    ];
+  };
+  return dtypes
+    .filter(isFloat)
+    .flatMap((dtype, at) =>
+      roundedOperators.flatMap((op, place) => callsOf(dtype, op, 4 * at + place)),
+    );
 }
 
 /** Copies of arbitrary bits, NaN payloads among them. */

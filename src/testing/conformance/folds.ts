@@ -1,31 +1,10 @@
-/** Reductions of any bits of every float type, judged by the order that their backend explains. */
-import { type DType, dtypes, type Explanation, type ReduceOp } from "../../api/index.ts";
+/** Results of reductions of any bits, judged by the order that their backend explains. */
+import type { Explanation } from "../../api/index.ts";
 import type { RankOutcome } from "../call-site.ts";
-import { bitsFromBytes, isFloat } from "../oracle/elements.ts";
+import { bitsFromBytes } from "../oracle/elements.ts";
 import { bitsInOrder } from "../oracle/order.ts";
 import { oracleFinish } from "../oracle/rounding.ts";
-import type { ProgramFoldingCall } from "../program.ts";
-
-/** A reduction with blocks of equal lengths. */
-export type RoundedCall = Exclude<ProgramFoldingCall, { readonly kind: "reduceScatterv" }>;
-
-const operators: readonly ReduceOp[] = ["sum", "prod", "avg", { preMul: 0.375 }];
-
-/** Reductions that round at nearly every hop. */
-export function roundedCalls(size: number): RoundedCall[] {
-  const placement = { form: "inPlace", lead: 1, tail: 1, host: false } as const;
-  const callsOf = (dtype: DType, op: ReduceOp, seed: number): RoundedCall[] => {
-    const shared = { dtype, op, payload: "bits", seed, placement } as const;
-    return [
-      { ...shared, kind: "allReduce", count: 120 },
-      { ...shared, kind: "reduce", count: 60, root: size - 1 },
-      { ...shared, kind: "reduceScatter", count: 13 },
-    ];
-  };
-  return dtypes
-    .filter(isFloat)
-    .flatMap((dtype, at) => operators.flatMap((op, place) => callsOf(dtype, op, 4 * at + place)));
-}
+import type { RoundedCall } from "./calls.ts";
 
 /** Throws at the first element that no rounding of the explained order gives; plans and outcomes by rank. */
 export function judgeFolds(

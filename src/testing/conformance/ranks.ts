@@ -20,10 +20,11 @@ import {
   questionOf,
   reduceCall,
   reduceCalls,
+  roundedCalls,
   withArrays,
 } from "./calls.ts";
 import { expectEqual, expectTrue, textOf } from "./expectations.ts";
-import { judgeFolds, roundedCalls } from "./folds.ts";
+import { judgeFolds } from "./folds.ts";
 import {
   type ConformanceParts,
   healthyAmong,
