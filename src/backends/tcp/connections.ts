@@ -1,5 +1,6 @@
 /**
- * Both ends of the connection from a rank to a peer: messages go one way, reports the other way.
+ * Both ends of the connection from a rank to a peer. Messages and reports go one way, and nothing comes back: the system drops what
+ * it has not delivered yet where a process exits whose connection has something unread, or gets more.
  *
  * The receiver makes the connection, when the sender requests it, because only a socket that connects reads into memory that it is
  * given: the block of a message. Other sockets allocate memory for each read, and the collection of it takes longer than the reads.
@@ -92,10 +93,6 @@ class FrameWriter {
   #waiting: { readonly frame: Buffer; readonly done: Done | undefined }[] = [];
   #isCorked = false;
 
-  constructor(socket?: Socket) {
-    this.#socket = socket;
-  }
-
   /** The connection is there. */
   attach(socket: Socket): void {
     this.#socket = socket;
@@ -130,11 +127,10 @@ function flushWriter(writer: FrameWriter): void {
 
 /** The listener of the sender's end. */
 interface OutgoingListener {
-  reported(header: Header): void;
   ended(reason: string): void;
 }
 
-/** The sender's end: messages go out, reports come back. */
+/** The sender's end. */
 export class Outgoing {
   /** `undefined` until the peer has connected. */
   #socket: Socket | undefined;
@@ -142,6 +138,8 @@ export class Outgoing {
   readonly #listener: OutgoingListener;
   readonly #writer = new FrameWriter();
   #isOver = false;
+  /** A message was sent. */
+  #hasSent = false;
   #onAttached: (() => void) | undefined;
 
   constructor(blocks: Blocks, listener: OutgoingListener) {
@@ -158,15 +156,7 @@ export class Outgoing {
   attach(socket: Socket): boolean {
     if (this.#socket !== undefined || this.#isOver) return false;
     this.#socket = socket;
-    let rest: Buffer = Buffer.alloc(0);
-    socket.on("data", (chunk: Buffer) => {
-      const data = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
-      let at = 0;
-      for (; at + headerBytes <= data.length; at += headerBytes) {
-        this.#listener.reported(readHeader(data.subarray(at, at + headerBytes)));
-      }
-      rest = data.subarray(at);
-    });
+    socket.resume();
     socket.on("error", (error: NodeJS.ErrnoException) => this.end(error.code ?? error.message));
     socket.on("close", () => this.end(closedReason));
     this.#writer.attach(socket);
@@ -184,6 +174,7 @@ export class Outgoing {
   /** See `Peers.send`. */
   send(comm: number, message: Message, block: Block, sent: () => void): void {
     if (this.#isOver) return;
+    this.#hasSent = true;
     const { memory, bytes } = block;
     const frame = Buffer.from(memory, 0, headerBytes + bytes.byteLength);
     const { sequence, lane, round, total } = message;
@@ -204,9 +195,17 @@ export class Outgoing {
     });
   }
 
-  /** Sends what was written, and waits until the peer has read it and ends too; bounded. */
-  async finish(boundMs: number): Promise<void> {
+  /** Sends a frame without payload. */
+  report(header: Header): void {
     if (this.#isOver) return;
+    const frame = Buffer.alloc(headerBytes);
+    writeHeader(frame, header);
+    this.#writer.write(frame);
+  }
+
+  /** Sends the messages that were written, and waits until the peer has read them and ends too; bounded. */
+  async finish(boundMs: number): Promise<void> {
+    if (this.#isOver || !this.#hasSent) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, boundMs);
       const ended = (): void => {
@@ -234,15 +233,15 @@ export class Outgoing {
 /** The listener of the receiver's end. */
 interface IncomingListener {
   arrived(header: Header, block: Block): void;
+  reported(header: Header): void;
   ended(reason: string): void;
   /** The sender has dropped the connection before its first message: it requests another one. */
   dropped(): void;
 }
 
-/** The receiver's end: messages come in, reports go out. */
+/** The receiver's end. */
 export class Incoming {
   readonly #socket: Socket;
-  readonly #writer: FrameWriter;
   readonly #blocks: Blocks;
   readonly #listener: IncomingListener;
   readonly #headerBuffer = Buffer.alloc(headerBytes);
@@ -266,7 +265,6 @@ export class Incoming {
         return true;
       },
     });
-    this.#writer = new FrameWriter(this.#socket);
     tune(this.#socket);
     this.#socket.unref();
     this.#socket.on("error", (error: NodeJS.ErrnoException) => this.#closed(error));
@@ -279,18 +277,9 @@ export class Incoming {
     return this.#isOver;
   }
 
-  /** Sends a frame without payload. */
-  report(header: Header): void {
-    if (this.#isOver) return;
-    const frame = Buffer.alloc(headerBytes);
-    writeHeader(frame, header);
-    this.#writer.write(frame);
-  }
-
-  /** Sends what was written, then ends the connection. */
+  /** Ends the connection. */
   destroy(): void {
     this.#isOver = true;
-    this.#writer.flush();
     this.#socket.end();
     this.#socket.destroySoon();
   }
@@ -337,12 +326,20 @@ export class Incoming {
 
   /** A header has arrived. */
   #begin(header: Header): void {
-    if (header.kind !== kind.data || header.bytes > maxMessageBytes) {
+    const isReport = header.kind === kind.credit || header.kind === kind.ended;
+    if (
+      header.bytes > (isReport ? 0 : maxMessageBytes) ||
+      !(isReport || header.kind === kind.data)
+    ) {
       this.#end("it has sent what is no message");
       return;
     }
-    this.#header = header;
     this.#filled = 0;
+    if (isReport) {
+      this.#listener.reported(header);
+      return;
+    }
+    this.#header = header;
     this.#block = this.#blocks.take(header.bytes);
     if (header.bytes === 0) this.#complete();
   }

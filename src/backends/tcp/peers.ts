@@ -1,8 +1,9 @@
 /**
- * The connections of a rank: one for each peer that it sends to, and one for each peer that sends to it.
+ * The connections of a rank: one for each peer that it sends to, and one for each peer that sends to it. A peer that it only receives
+ * from gets reports on one of the first kind.
  *
  * Each rank listens at an address of its own. The ranks exchange their addresses and keys in the store of the job, so that a
- * connection from anything else proves nothing and is dropped. A sender requests a connection before its first message, and
+ * connection from anything else proves nothing and is dropped. A sender requests a connection before its first frame, and
  * the receiver makes it.
  */
 import { randomBytes } from "node:crypto";
@@ -182,14 +183,14 @@ export class Peers {
   credit(peer: number, comm: number, flow: FlowId): void {
     const { sequence, lane, round } = flow;
     const header = { kind: kind.credit, bytes: 0, comm, sequence, lane, round, total: 0 };
-    this.#incoming.get(peer)?.report(header);
+    this.#outgoingTo(peer).report(header);
   }
 
   /** Reports the end of calls to a sender. */
   ended(peer: number, comm: number, { calls, bytes }: { calls: number; bytes: number }): void {
     const flow = { sequence: calls, lane: 0, round: 0 };
     const header = { kind: kind.ended, bytes: 0, comm, ...flow, total: bytes };
-    this.#incoming.get(peer)?.report(header);
+    this.#outgoingTo(peer).report(header);
   }
 
   /** The connection to a peer; a new one is requested. */
@@ -197,7 +198,6 @@ export class Peers {
     const known = this.#outgoing.get(peer);
     if (known !== undefined) return known;
     const outgoing = new Outgoing(this.blocks, {
-      reported: (header) => this.#reported(peer, header),
       ended: (reason) => this.#ended(peer, reason),
     });
     this.#outgoing.set(peer, outgoing);
@@ -255,6 +255,7 @@ export class Peers {
         if (this.#retired.has(comm)) this.blocks.give(block);
         else this.endpoint(comm, peer).incoming(header).arrived({ block, total });
       },
+      reported: (header) => this.#reported(peer, header),
       ended: (reason) => this.#ended(peer, reason),
       dropped: () => this.#incoming.delete(peer),
     });

@@ -264,6 +264,12 @@ describe("the end of a job", () => {
     },
   );
 
+  test("by the exit of a rank with unread reports leaves a receiver that computes its messages", async () => {
+    const { status, results, text } = await scenario("exits-with-unread-reports", ["250000"]);
+    expect(status, text).toBe(0);
+    expect(results[1], text).toMatchObject({ recv: { code: "fine" }, wrong: 0 });
+  });
+
   test.each([1, 20_000])(
     "by the exit of a rank leaves the others its %i elements that another rank passes on late",
     async (length) => {

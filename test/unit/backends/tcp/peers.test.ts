@@ -112,6 +112,7 @@ function received(parts: readonly Uint8Array[]) {
     arrived: ({ sequence, comm }, { bytes }) => {
       found.push({ comm, sequence, bytes: [...bytes] });
     },
+    reported: ({ sequence, comm }) => found.push({ comm, sequence, bytes: [] }),
     ended: (reason) => ends.push(reason),
     dropped: () => ends.push("dropped"),
   });
@@ -134,12 +135,16 @@ describe("a connection", () => {
     frame(kind.data, 1, Buffer.from([1, 2, 3])),
     frame(kind.data, 2, Buffer.alloc(0)),
     frame(kind.data, 3, Buffer.from([4]), 2 ** 47),
+    frame(kind.credit, 7, Buffer.alloc(0)),
+    frame(kind.ended, 8, Buffer.alloc(0)),
     frame(kind.data, 4, Buffer.alloc(0), 2 ** 47),
   ]);
   const all = [
     { comm: 1, sequence: 1, bytes: [1, 2, 3] },
     { comm: 1, sequence: 2, bytes: [] },
     { comm: 2 ** 47, sequence: 3, bytes: [4] },
+    { comm: 1, sequence: 7, bytes: [] },
+    { comm: 1, sequence: 8, bytes: [] },
     { comm: 2 ** 47, sequence: 4, bytes: [] },
   ];
 
@@ -157,7 +162,7 @@ describe("a connection", () => {
   });
 
   const wrong: readonly [string, Buffer][] = [
-    ["a report", frame(kind.credit, 1, Buffer.alloc(0))],
+    ["a report with a payload", frame(kind.credit, 1, Buffer.from([1]))],
     ["an unknown kind", frame(99, 1, Buffer.alloc(0))],
     ["a huge message", frameOf(2 ** 30 + 1)],
   ];

@@ -83,6 +83,24 @@ const scenarios = {
     );
     process.exit(0);
   },
+  // Rank 2 exits as soon as it has sent all messages, with the report on the first one unread; rank 1 computes before it receives the
+  // others.
+  async "exits-with-unread-reports"() {
+    const all = [1, 2, 3].map((value) => floats(Number(option), rank === 2 ? value : 0));
+    for (const [at, data] of all.entries()) {
+      if (rank === 2) await comm.send({ send: data, peer: 1 });
+      if (rank === 1) result.recv = await outcome(comm.recv({ recv: data, peer: 2 }));
+      if (rank === 1 && at === 0) block(800);
+    }
+    if (rank === 2) block(400);
+    if (rank === 0) await pause(1500);
+    const found = await Promise.all(all.map((each) => each.toHost()));
+    result.wrong = found.filter((each, at) => each.some((value) => value !== at + 1)).length;
+    await new Promise((resolve) =>
+      process.stdout.write(`result ${JSON.stringify(result)}\n`, resolve),
+    );
+    process.exit(0);
+  },
   // The root of a broadcast exits after its calls while the process of rank 0, which passes them on to rank 1, computes.
   async "exits-before-they-are-passed-on"() {
     await comm.broadcast({ recv: floats(1, rank), root: 2 });
