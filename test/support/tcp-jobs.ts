@@ -22,6 +22,8 @@ export interface TcpJobOptions extends PlanOptions {
   readonly compareCalls?: CompareCalls;
   readonly timeoutMs?: number;
   readonly verdictMs?: number;
+  /** The address of the store of a job with each rank on another machine; all are on one when left out. */
+  readonly address?: string;
   /** Changes the plans of a rank. */
   readonly replan?: (rank: number, plan: Plan) => Plan;
 }
@@ -97,6 +99,7 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
     timeoutMs,
     verdictMs = 2_000,
     replan,
+    address,
     ...plans
   } = options;
   const { size, rank } = member;
@@ -113,7 +116,7 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
       }
     : usual;
   const link = linkOf({ latencyNs: 1000, gigabytesPerSecond: 1 });
-  const job = { localSize: size, size, address: undefined };
+  const job = { localSize: address === undefined ? size : 1, size, address };
   let session: TcpJobSession | undefined;
   const comm = await connect({
     backend: {

@@ -1,14 +1,16 @@
 /** Opens sessions: a rank of its own, or one rank of a job. */
 import { createSocket } from "node:dgram";
+import { isIPv6 } from "node:net";
 import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
 import { BackendUnavailableError } from "../../api/index.ts";
 import type { LauncherEnvironment } from "../../api/world/launchers.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
+import { isOwnName, numericAddress } from "../../job/checks.ts";
 import { faultOf, isOutOfFiles, outOfFilesHint } from "../../job/connection.ts";
 import { openJob } from "../../job/job.ts";
 import type { Membership } from "../../job/rendezvous.ts";
 import { Blocks } from "./blocks.ts";
-import { Peers } from "./peers.ts";
+import { type PeerSettings, Peers } from "./peers.ts";
 import { type SessionSettings, TcpJobSession, TcpSession } from "./session.ts";
 
 /** Settings of every session. */
@@ -38,19 +40,20 @@ export function openJoined(
     generation: Membership,
     { leftMs, cancelled }: { leftMs: () => number; cancelled: AbortSignal },
   ): Promise<Peers> => {
-    const own = host ?? (await ownAddress(job));
+    const wait = (): { timeoutMs: number; signal: AbortSignal } => ({
+      timeoutMs: leftMs(),
+      signal: cancelled,
+    });
+    const own = host === undefined ? await ownPlace(job, wait()) : { host };
     try {
-      return await Peers.open(generation, { host: own, tls }, new Blocks(), {
-        timeoutMs: leftMs(),
-        signal: cancelled,
-      });
+      return await Peers.open(generation, { ...own, tls }, new Blocks(), wait());
     } catch (error) {
       const { code, syscall } = error as NodeJS.ErrnoException;
       if (syscall === undefined) throw error;
       const isFull = isOutOfFiles(code);
       throw new BackendUnavailableError(
         {
-          headline: `connect: rank ${generation.rank} cannot listen at ${own}: ${faultOf(error as NodeJS.ErrnoException)}`,
+          headline: `connect: rank ${generation.rank} cannot listen at ${own.host}: ${faultOf(error as NodeJS.ErrnoException)}`,
           hint: isFull ? outOfFilesHint : "tcp({ host }) names an address of this machine",
         },
         {
@@ -79,18 +82,24 @@ function infoOf(name: string, size: number, rank: number): CommInfo {
 const loopbackAddress = "127.0.0.1";
 
 /** The loopback address where all ranks run here, else the address from which this machine reaches the job's store. */
-async function ownAddress({ localSize, size, address }: JobSetup["job"]): Promise<string> {
-  if (localSize === size || address === undefined) return loopbackAddress;
-  const socket = createSocket("udp4");
+async function ownPlace(
+  { localSize, size, address }: JobSetup["job"],
+  { timeoutMs, signal }: { readonly timeoutMs: number; readonly signal: AbortSignal },
+): Promise<Pick<PeerSettings, "host" | "isEverywhere">> {
+  if (localSize === size || address === undefined) return { host: loopbackAddress };
+  const ip = await numericAddress(address, timeoutMs, signal).catch(() => loopbackAddress);
+  // Other machines find another address of this one by that name, as they find the store.
+  if (isOwnName(address, ip)) return { host: address, isEverywhere: true };
+  const socket = createSocket(isIPv6(ip) ? "udp6" : "udp4");
   try {
     // Sends nothing: the system chooses the route.
     await new Promise<void>((resolve, reject) => {
       socket.once("error", reject);
-      socket.connect(9, address, resolve);
+      socket.connect(9, ip, resolve);
     });
-    return socket.address().address;
+    return { host: socket.address().address };
   } catch {
-    return loopbackAddress;
+    return { host: loopbackAddress };
   } finally {
     socket.close();
   }

@@ -36,9 +36,11 @@ import { Endpoint } from "./flows.ts";
 import { type FlowId, type Header, kind, type Message } from "./wire.ts";
 
 /** Settings of connections. */
-interface PeerSettings {
-  /** The address to listen at. */
+export interface PeerSettings {
+  /** The address to listen at, which the other ranks connect to. */
   readonly host: string;
+  /** Listens at all addresses of this machine instead (false). */
+  readonly isEverywhere?: boolean | undefined;
   readonly tls: boolean;
 }
 
@@ -113,8 +115,8 @@ export class Peers {
   ): Promise<Peers> {
     const peers = new Peers(membership.rank, settings, blocks);
     try {
-      const port = await listen(peers.#server, settings.host);
-      const { host, tls } = settings;
+      const { host, tls, isEverywhere } = settings;
+      const port = await listen(peers.#server, isEverywhere === true ? undefined : host);
       const own = { kind: "address", host, port, key: peers.#key, tls } as const;
       const all = await membership.exchange("tcp addresses", encode(addresses, own), wait);
       const found = all.map((value, from) => addressOf(value, from, membership));
@@ -342,10 +344,10 @@ function placeOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }
 
-function listen(server: Server, host: string): Promise<number> {
+function listen(server: Server, host: string | undefined): Promise<number> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
-    server.listen({ host, port: 0, backlog: 1024 }, () => {
+    server.listen({ ...(host !== undefined && { host }), port: 0, backlog: 1024 }, () => {
       server.removeListener("error", reject);
       server.on("error", () => undefined);
       resolve((server.address() as { readonly port: number }).port);
