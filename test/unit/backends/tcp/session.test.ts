@@ -68,6 +68,19 @@ describe("a rank that closes", () => {
   });
 });
 
+test("a rank that aborts and closes at once is no lost rank", async () => {
+  const job = await open(2);
+  await job.each(async (comm) => comm.barrier());
+  const [waiting, ending] = job.comms as [(typeof job.comms)[0], (typeof job.comms)[0]];
+  const call = waiting.allReduce({ send: waiting.alloc("int32", 4), op: "sum" });
+  ending.abort(new Error("as planned"));
+  await ending.close();
+  await expect(within(10_000, Promise.resolve(call))).rejects.toMatchObject({
+    ...{ code: "ERR_COMM_ABORTED", ranks: [1] },
+    message: expect.stringContaining("as planned"),
+  });
+});
+
 describe("a rank that can open no more files", () => {
   const hint = expect.stringContaining("ulimit -n");
 
