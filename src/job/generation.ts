@@ -320,7 +320,7 @@ export class Generation {
     }
     this.end({
       code: "over",
-      headline: `generation ${this.number + 1} is over: generation ${number + 1} was formed of ${members.length} ranks`,
+      headline: `generation ${this.number + 1} is over: generation ${number + 1} was formed of ${members.length} ${members.length === 1 ? "rank" : "ranks"}`,
       hint: "use the communicator that rebuild() gave; a rank that is not in it has to end",
       ranks,
       joined: [],

@@ -174,6 +174,13 @@ describe("survivors", () => {
     expect(await originsOf(rejoined)).toEqual(["01", "01"]);
   });
 
+  test("of one rank are one rank in the error of those without a place", async () => {
+    const members = await (await place(2)).joinAll();
+    await members[0]!.rejoin({ without: [1] });
+    const { message } = await errorOf(members[1]!.set("k", bytes("v")));
+    expect(message).toMatch(/generation 2 was formed of 1 rank\n/);
+  });
+
   test("exclude a live rank by name", async () => {
     const members = await (await place(3)).joinAll();
     const waiting = errorOf(members[1]!.get("k"));
