@@ -222,6 +222,7 @@ export class TcpSession implements Session {
     try {
       run.start();
       this.#failIfEnded(comm);
+      this.losses.review();
       await run.done;
     } finally {
       comm.runs.delete(run);
@@ -245,15 +246,14 @@ export class TcpSession implements Session {
 
   /**
    * True while all that is under way with a lost rank may complete: messages of it, or of others, may come still. Where nothing is
-   * under way: while it has sent what a later call takes.
+   * under way, a later call may take what it has sent, or what others pass on.
    */
   #mayComplete(lost: number): boolean {
     const { peers, job } = this.#parts;
     const runs = this.#runsWith(lost);
-    const isCut = !peers.mayReceiveFrom(lost);
+    const isCut = !peers.mayReceiveFrom(lost) && !peers.holdsMessagesOf(lost);
     const isEnded = ({ info, run }: (typeof runs)[number]): boolean =>
       (isCut && run.needs(lost)) || job?.remoteEnd(info) !== undefined;
-    if (runs.length === 0) return !isCut || peers.holdsMessagesOf(lost);
     return !runs.some(isEnded);
   }
 

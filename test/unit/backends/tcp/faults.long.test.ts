@@ -282,6 +282,16 @@ describe("the end of a job", () => {
     },
   );
 
+  test.each([1, 200_000])(
+    "by the exit of a rank leaves the others its %i elements for a call that begins within the bound of its loss",
+    async (length) => {
+      const { results, status, text } = await scenario("exits-before-a-later-call", [`${length}`]);
+      expect(status, text).toBe(0);
+      for (const report of results)
+        expect(report, text).toMatchObject({ broadcast: { code: "fine" }, wrong: 0 });
+    },
+  );
+
   test("by the user's interrupt ends all ranks", async () => {
     const path = pathOf("jobs/faults.mjs");
     const job = launch(["-n", String(size), "--grace", "2", "--", path, "endless"]);

@@ -115,6 +115,18 @@ const scenarios = {
     );
     process.exit(0);
   },
+  // The root of a broadcast exits after its call; rank 0 passes it on to rank 1, which makes the call later.
+  async "exits-before-a-later-call"() {
+    await comm.broadcast({ recv: floats(1, rank), root: 2 });
+    const recv = floats(Number(option), rank);
+    if (rank === 1) await pause(1000);
+    result.broadcast = await outcome(comm.broadcast({ recv, root: 2 }));
+    result.wrong = (await recv.toHost()).filter((value) => value !== 2).length;
+    await new Promise((resolve) =>
+      process.stdout.write(`result ${JSON.stringify(result)}\n`, resolve),
+    );
+    process.exit(0);
+  },
   // Rank 1 makes another call than the others.
   async differs() {
     await sum();
