@@ -468,7 +468,7 @@ function abortedError({ name, ranks }: CommInfo, cause: unknown): CommAbortedErr
 function connectionError({ name, ranks, local }: CommInfo, lost: number, reason: string) {
   return new RankLostError(
     {
-      headline: `the connection to rank ${lost} has ended: ${reason}`,
+      headline: `the connection to rank ${ranks.indexOf(lost)} has ended: ${reason}`,
       hint: "comm.rebuild() continues with the survivors",
     },
     {

@@ -1,6 +1,7 @@
 /** Ranks of a job in this process: ends of other ranks, senders that are far ahead, calls that fail. */
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { Plan } from "../../../../src/algorithms/index.ts";
+import { Peers } from "../../../../src/backends/tcp/peers.ts";
 import { Job } from "../../../../src/job/job.ts";
 import { failConnections, failListeners } from "../../../support/no-files.ts";
 import { closeAfter } from "../../../support/opened.ts";
@@ -78,6 +79,24 @@ test("a rank that aborts and closes at once is no lost rank", async () => {
   await expect(within(10_000, Promise.resolve(call))).rejects.toMatchObject({
     ...{ code: "ERR_COMM_ABORTED", ranks: [1] },
     message: expect.stringContaining("as planned"),
+  });
+});
+
+test("a connection that ends names the rank by its number in the communicator", async () => {
+  const opening = vi.spyOn(Peers, "open");
+  const job = await open(3);
+  const peers = await Promise.all(opening.mock.results.map(({ value }) => value as Promise<Peers>));
+  const outcomes = await job.outcomes(async (comm, rank) => {
+    const child = await comm.split({ color: rank === 0 ? undefined : 1 });
+    if (child === undefined) return "absent";
+    await child.barrier();
+    if (rank === 2) peers.find((each) => each.rank === 2)?.destroy();
+    else await child.recv({ recv: child.alloc("int32", 4), peer: 1 });
+    return "fine";
+  });
+  expect(outcomes[1]).toMatchObject({
+    ...{ code: "ERR_COMM_LOST", size: 2, ranks: [1] },
+    message: expect.stringContaining("the connection to rank 1 has ended"),
   });
 });
 
