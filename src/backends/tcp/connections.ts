@@ -1,6 +1,6 @@
 /**
- * Both ends of the connection from a rank to a peer. Messages and reports go one way, and nothing comes back: the system drops what
- * it has not delivered yet where a process exits whose connection has something unread, or gets more.
+ * Both ends of the connection from a rank to a peer. Messages and reports go one way, and nothing comes back: what is not delivered
+ * yet is lost where a process exits with something unread on its connection, or where more arrives there.
  *
  * The receiver makes the connection, when the sender requests it, because only a socket that connects reads into memory that it is
  * given: the block of a message. Other sockets allocate memory for each read, and the collection of it takes longer than the reads.

@@ -88,7 +88,7 @@ async function ownPlace(
 ): Promise<Pick<PeerSettings, "host" | "isEverywhere">> {
   if (localSize === size || address === undefined) return { host: loopbackAddress };
   const ip = await numericAddress(address, timeoutMs, signal).catch(() => loopbackAddress);
-  // Other machines find another address of this one by that name, as they find the store.
+  // From other machines that name leads to another address of this one, as for the store.
   if (isOwnName(address, ip)) return { host: address, isEverywhere: true };
   const socket = createSocket(isIPv6(ip) ? "udp6" : "udp4");
   try {

@@ -1,6 +1,6 @@
 /**
- * The connections of a rank: one for each peer that it sends to, and one for each peer that sends to it. A peer that it only receives
- * from gets reports on one of the first kind.
+ * The connections of a rank: one for each peer that it sends to, and one for each peer that sends to it. Reports to a peer
+ * that it only receives from need one of the first kind.
  *
  * Each rank listens at an address of its own. The ranks exchange their addresses and keys in the store of the job, so that a
  * connection from anything else proves nothing and is dropped. A sender requests a connection before its first frame, and

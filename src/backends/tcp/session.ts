@@ -268,7 +268,7 @@ export class TcpSession implements Session {
     // Its last messages may be there still. A rank that closed or was lost has news in the store, with better reasons.
     setTimeout(() => {
       for (const { info, run } of runs) {
-        // An end in the store has its own error, which the world gives to the call.
+        // The error of an end in the store comes from the world.
         const hasNews = this.#parts.job?.remoteEnd(info) !== undefined;
         if (run.needs(rank) && !hasNews) run.fail(connectionError(info, rank, reason));
       }

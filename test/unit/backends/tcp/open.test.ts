@@ -15,7 +15,7 @@ vi.mock("node:dns/promises", async (original) => {
 const { Peers } = await import("../../../../src/backends/tcp/peers.ts");
 const { TcpJob } = await import("../../../support/tcp-jobs.ts");
 
-// Other machines find another address by that name.
+// As on other machines, where that name leads to another address.
 const usual = dns.lookup;
 const lookup = (name: string, ...rest: readonly unknown[]): void =>
   Reflect.apply(usual, dns, [name === "node0" ? "127.0.0.3" : name, ...rest]);

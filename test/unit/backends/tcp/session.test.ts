@@ -69,7 +69,7 @@ describe("a rank that closes", () => {
   });
 });
 
-test("a rank that aborts and closes at once is no lost rank", async () => {
+test("a rank that aborts and closes at once is reported by its abort", async () => {
   const job = await open(2);
   await job.each(async (comm) => comm.barrier());
   const [waiting, ending] = job.comms as [(typeof job.comms)[0], (typeof job.comms)[0]];
