@@ -53,8 +53,11 @@ const maxRetired = 1_000;
 /** Longest wait for peers to read what was sent, when this rank closes. */
 const closeMs = 5_000;
 
-/** Time from the end of a request to the next one. */
-const requestMs = 250;
+/** Time from the end of a request to the next one, and requests without a connection, at most: half a minute of them. */
+const [requestMs, maxRequests] = [250, 120];
+
+/** The reason where none was made: a process without free files loses what it accepts, without an error. */
+const unmadeReason = `no connection in ${maxRequests} attempts: one of both processes may have no free files, see ulimit -n`;
 
 /** The connections of one rank. */
 export class Peers {
@@ -207,8 +210,12 @@ export class Peers {
     return outgoing;
   }
 
-  /** Requests a connection, again where the request was dropped among connections of strangers. */
-  #request(peer: number, outgoing: Outgoing): void {
+  /** Requests a connection, again where the request was dropped among connections of strangers; bounded. */
+  #request(peer: number, outgoing: Outgoing, left = maxRequests): void {
+    if (left === 0) {
+      outgoing.end(unmadeReason);
+      return;
+    }
     const request = this.#connect(peer, "request");
     request.on("error", (error: NodeJS.ErrnoException) => {
       if (!wasDropped(error)) outgoing.end(error.code ?? error.message);
@@ -216,7 +223,7 @@ export class Peers {
     // Its other end closes it once it makes the connection.
     request.on("close", () => {
       setTimeout(() => {
-        if (outgoing.isAwaited && !this.#isClosed) this.#request(peer, outgoing);
+        if (outgoing.isAwaited && !this.#isClosed) this.#request(peer, outgoing, left - 1);
       }, requestMs).unref();
     });
     request.resume();

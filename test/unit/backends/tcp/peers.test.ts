@@ -3,7 +3,7 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { connect, type OnReadOpts, Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { Blocks } from "../../../../src/backends/tcp/blocks.ts";
 import { helloFrame, Incoming } from "../../../../src/backends/tcp/connections.ts";
 import { Peers } from "../../../../src/backends/tcp/peers.ts";
@@ -283,6 +283,26 @@ test("a request for a connection that was dropped is repeated", async () => {
   closeAfter(async () => void unsubscribe("net.server.socket", drop));
   await expectUnharmed(opened);
   expect(dropped).toBeGreaterThan(1);
+});
+
+test("requests that are always dropped end with the reason", async () => {
+  const opened = await open(2);
+  const [, sender] = opened.peers as [Peers, Peers];
+  // As the system drops them for a process without free files.
+  const drop = (message: unknown): void => {
+    (message as { readonly socket: Socket }).socket.destroy();
+  };
+  subscribe("net.server.socket", drop);
+  closeAfter(async () => void unsubscribe("net.server.socket", drop));
+  const { setTimeout: wait } = globalThis;
+  vi.spyOn(globalThis, "setTimeout").mockImplementation(((run: () => void, ms: number) =>
+    wait(run, ms / 100)) as typeof setTimeout);
+  const ended = new Promise<string>((resolve) => {
+    sender.onEnd = (_, reason) => resolve(reason);
+  });
+  sender.ended(0, 1, { calls: 1, bytes: 0 });
+  expect(await ended).toMatch(/^no connection in 120 attempts: .* ulimit -n$/);
+  vi.restoreAllMocks();
 });
 
 test("a message that the kernel does not take is never reported as sent", async () => {
