@@ -265,7 +265,7 @@ function recordFault(
     return `the file is stale: its process ${creator.pid} on ${creator.host} has ended`;
   }
   if (creator.host !== thisProcess().host && isLoopback(storeHost)) {
-    return `the store listens on ${storeHost} of ${creator.host} alone; give rank 0 an address`;
+    return `the store listens on ${storeHost} of ${creator.host} alone; give every rank an address of that machine which all reach`;
   }
   return undefined;
 }

@@ -319,7 +319,9 @@ describe("a file that an earlier run left behind", () => {
     }
     write(path, { ...record, creator: { ...record.creator, host: "another-host" } });
     const reader = await errorOf(join(path, 1, { deadlineMs: 80 }));
-    expect(reader.message).toContain("listens on 127.0.0.1 of another-host alone");
+    expect(reader.message).toContain(
+      "listens on 127.0.0.1 of another-host alone; give every rank an address of that machine which all reach",
+    );
   });
 
   test("of a job that still runs is refused to another job", async () => {
