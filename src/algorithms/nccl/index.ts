@@ -61,7 +61,6 @@ export {
   checkedProfile,
   choiceOf,
   choiceOfCall,
-  type ExchangeCall,
   extrapolationOf,
   type FittedProfile,
   fitProfile,

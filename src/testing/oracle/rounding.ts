@@ -118,11 +118,7 @@ export interface OracleCall {
   readonly finish?: boolean;
 }
 
-/**
- * Bits of `((pre(c0) ∘ pre(c1)) ∘ pre(c2)) …`, rounded to the dtype after every hop.
- *
- * @internal
- */
+/** Bits of `((pre(c0) ∘ pre(c1)) ∘ pre(c2)) …`, rounded to the dtype after every hop. */
 export function oracleFold(call: OracleCall): bigint {
   const { dtype, op, contributions } = call;
   if (!(dtype in oracleFormats)) return integerFold(call);

@@ -1,7 +1,6 @@
 /** The time of NCCL's calls: a model over plans, profiles of machines, and the fit that makes one. */
 
 export {
-  type ExchangeCall,
   type MessageCalls,
   type MessageKind,
   type MessageUse,
