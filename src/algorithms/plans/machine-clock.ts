@@ -69,7 +69,7 @@ export class MachineClock {
     const asked = { collective: "sendRecv", dtype: "uint8", count: bytes, ranks, mode } as const;
     const on = this.#machineOf(asked, calls?.sent);
     if (calls === undefined) {
-      const none = { occupancyPs: 0, movedPs: 0, lastPs: 0, startPs: 0, callPs: 0, wayPs: 0 };
+      const none = { occupancyPs: 0, movedPs: 0, lastPs: 0, startPs: 0, callPs: 0, lagPs: 0 };
       return { latencyPs: undefined, ...none, on };
     }
     const times = messageTimes(this.#profile.numbers, calls, mode);
@@ -80,7 +80,7 @@ export class MachineClock {
       lastPs: Math.round(times.lastUs * psPerUs),
       startPs: Math.round(times.startUs * psPerUs),
       callPs: Math.round(times.callUs * psPerUs),
-      wayPs: Math.round(times.wayUs * psPerUs),
+      lagPs: Math.round(times.lagUs * psPerUs),
     };
   }
 

@@ -91,7 +91,7 @@ export interface MessageTime {
   /** The part of it that is the call's, which messages of one group share. */
   readonly callPs: number;
   /** By so much the receiver ends behind the sender, which can be ahead of it by as much. */
-  readonly wayPs: number;
+  readonly lagPs: number;
   /** The machine of the time; `undefined` on a link. */
   readonly on: TimedMachine | undefined;
 }

@@ -24,14 +24,14 @@ export type Joined = (rank: number, batch: PostedMessages) => ConcurrentCalls;
 /** The time of a message on a link: it holds a port for its bytes, and the sender does not wait for the receiver. */
 export function linkMessage({ latency, occupancy }: LinkModel, count: number): MessageTime {
   const occupancyPs = occupancy(count);
-  const none = { movedPs: 0, lastPs: 0, startPs: 0, callPs: 0, wayPs: 0 };
+  const none = { movedPs: 0, lastPs: 0, startPs: 0, callPs: 0, lagPs: 0 };
   return { latencyPs: latency, occupancyPs, ...none, on: undefined };
 }
 
 /**
  * Sets the completion time of each side, and of its stream: the sender's when its message has left, and the receiver's when it has
  * arrived. A message leaves after both sides have arrived (rendezvous) and completed their earlier calls; on a measured machine its
- * sender may be ahead by the message's way, and messages from one rank to another follow each other. Until it is set here,
+ * sender may be ahead by `lagPs`, and messages from one rank to another follow each other. Until it is set here,
  * `finishedAtPs` of each side holds its arrival time. Messages that can leave first choose their time on both ports first; later ones
  * use the remaining gaps.
  */
@@ -64,10 +64,10 @@ export function predictTransfers(
     arrive(transfer);
     const { send, recv } = transfer;
     const time = timeOf(transfer, useOf(transfer, ranks));
-    const { latencyPs, occupancyPs, startPs, wayPs } = time;
+    const { latencyPs, occupancyPs, startPs, lagPs } = time;
     const isMeasured = latencyPs === undefined;
     const earlierPs = isMeasured ? sender.endsTo.get(recv.rank) : undefined;
-    const fromPs = Math.max(sendPs, recvPs - wayPs, earlierPs ?? 0);
+    const fromPs = Math.max(sendPs, recvPs - lagPs, earlierPs ?? 0);
     const sendStart = sender.sendPort.freeFrom(fromPs, occupancyPs);
     const arrivalPs = isMeasured ? fromPs : sendStart + latencyPs;
     let recvStart = receiver.recvPort.freeFrom(arrivalPs, occupancyPs);
@@ -79,7 +79,7 @@ export function predictTransfers(
       const portPs = Math.max(sendEnd, recvEnd);
       const movedPs = fromPs + time.movedPs;
       sendEnd = startPs + Math.max(portPs, movedPs);
-      recvEnd = startPs + Math.max(portPs + time.lastPs, movedPs + wayPs);
+      recvEnd = startPs + Math.max(portPs + time.lastPs, movedPs + lagPs);
       sender.endsTo.set(recv.rank, sendEnd - time.callPs);
       // A receiver begins with its call, and not before the message leaves.
       recvStart = Math.max(recvStart, sendStart, recvPs);

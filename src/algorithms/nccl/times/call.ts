@@ -96,7 +96,7 @@ export interface ExchangeCall {
   readonly fedBytes: number;
 }
 
-/** Facts of one message of a group: as its sender and as its receiver see it, which ends a way behind. */
+/** Facts of one message of a group, for the time at its sender and at its receiver, which ends later. */
 export interface MessageCalls {
   readonly sent: ExchangeCall;
   readonly received: ExchangeCall;

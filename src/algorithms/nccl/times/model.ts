@@ -334,13 +334,13 @@ export interface MessageTimes {
   readonly portUs: number;
   readonly lastUs: number;
   /** Microseconds by which its receiver ends behind its sender. */
-  readonly wayUs: number;
+  readonly lagUs: number;
 }
 
 /**
  * The times of a message; together they are those of the call with that message alone. Its part of the processes is in the start.
  *
- * Ranks that wait for each other take its way longer than others do.
+ * Ranks that wait for each other take `lagUs` longer for each call than others do.
  */
 export function messageTimes(
   numbers: ModelNumbers,
@@ -357,7 +357,7 @@ export function messageTimes(
   return {
     ...{ startUs: sentUs - movedUs, movedUs, lastUs, portUs: Math.min(movedUs, port / thousand) },
     callUs: sentUs - deviceUs(numbers, sent, memory),
-    wayUs: Math.max(0, callUs(numbers, received, mode) - sentUs),
+    lagUs: Math.max(0, callUs(numbers, received, mode) - sentUs),
   };
 }
 

@@ -147,7 +147,7 @@ describe("virtual time on a measured machine", () => {
   const sizes = [4, 1024, 2 ** 14, 2 ** 14 + 4, 100_000, 2 ** 20, 2 ** 24 + 4, 2 ** 29];
 
   test.each([2, 4, 8])(
-    "of one message on %i ranks ends a way later for its receiver, and for a ring of them is that of a sendRecv",
+    "of one message on %i ranks ends a lag later for its receiver, and for a ring of them is that of a sendRecv",
     async (ranks) => {
       for (const bytes of sizes) {
         const call = { collective: "sendRecv", dtype: "float32", count: bytes / 4 } as const;
@@ -240,7 +240,7 @@ describe("virtual time on a measured machine", () => {
           },
           ranks,
         );
-        // Each rank is a way behind the one before; the last message shares no channel.
+        // Each rank is a lag behind the one before; the last message shares no channel.
         const most = calls * sent + (ranks - 1) * (received - sent);
         const lastUs = (ends.at(-1) ?? 0) / 1000;
         expect(lastUs).toBeLessThan(most * 1.001);
@@ -249,7 +249,7 @@ describe("virtual time on a measured machine", () => {
     },
   );
 
-  test("of messages of a group to one rank is that of their bytes, and the way of the last", async () => {
+  test("of messages of a group to one rank is that of their bytes, and the lag of the last", async () => {
     const counts = [2 ** 10, 2 ** 18, 2 ** 22];
     const alone = counts.map((count) => messageUs(4 * count, 4, "both ways"));
     const ends = await endsOf({}, async (comm) => {
