@@ -39,11 +39,13 @@ export async function bench(options: BenchOptions): Promise<BenchDocument> {
   const rows = rowsOf(options);
   const { backend, ranks, connected = false } = options;
   const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
-  try {
-    return await measureRows(job, options, rows);
-  } finally {
-    await job.close();
-  }
+  const document = await measureRows(job, options, rows).catch(async (error: unknown) => {
+    // After a failure closing reports the calls that it left unawaited; the failure itself says more.
+    await job.close().catch(() => undefined);
+    throw error;
+  });
+  await job.close();
+  return document;
 }
 
 /** Measures one collective among ranks that have started. */
@@ -179,10 +181,10 @@ async function measureRow(
 /** The backend's plan. */
 function planOf(
   job: BenchJob,
-  { row, shape, dtype, op }: Omit<Trial, "inPlace">,
+  { row, shape, dtype, op, issue }: Omit<Trial, "inPlace">,
 ): { readonly algorithm: string; readonly predictedNs: number | undefined } {
   try {
-    return job.explain(questionOf(row, shape, dtype, op));
+    return job.explain({ ...questionOf(row, shape, dtype, op), symmetric: issue?.symmetric });
   } catch (error) {
     // A backend may run calls that it cannot explain; unsupported calls fail when they are made.
     if (error instanceof UnsupportedError) return { algorithm: "none", predictedNs: undefined };

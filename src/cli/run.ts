@@ -141,13 +141,15 @@ function resultLine(text: string, rank: number): string {
 /** This process's rank of a job. */
 async function runOwnRank(opening: Opening, program: RankProgram, context: Context): Promise<void> {
   const comm = await connect({ ...opening, name: "run" });
-  try {
-    const result = await ofRank(comm, program);
-    const text = await resultText(result);
-    if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
-  } finally {
-    await comm.close();
-  }
+  const text = await ofRank(comm, program)
+    .then(resultText)
+    .catch(async (error: unknown) => {
+      // After a failure closing reports the calls that it left unawaited; the failure itself says more.
+      await comm.close().catch(() => undefined);
+      throw error;
+    });
+  if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
+  await comm.close();
 }
 
 /** A result on one line; for a buffer, its contents. */

@@ -77,9 +77,10 @@ export class Failures {
     if (first === undefined) return undefined;
     const { name, ranks } = this.#comm;
     const what = first.call < 0 ? "a call" : `call ${first.call}`;
+    const [reason = ""] = String(first.error).split("\n");
     return new CommAbortedError(
       {
-        headline: `${what} on "${name}" failed and was never awaited`,
+        headline: `${what} on "${name}" failed and was never awaited: ${reason}`,
         hint: "await every operation, or handle its rejection",
       },
       { rank, size: ranks.length, comm: name, call: first.call, cause: first.error },

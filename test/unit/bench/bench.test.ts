@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import {
   type CollectiveName,
+  createWorld,
   dtypes,
   InvalidArgumentError,
   namedReduceOps,
@@ -231,6 +232,27 @@ test("predictions and traffic are the same in every run", async () => {
     (await bench(options)).results.map(({ size, predicted_us }) => [size, predicted_us]);
   expect(await figures()).toEqual(await figures());
 });
+
+test.each(["allReduce", "reduceScatter", "allGather"] as const)(
+  "%s in symmetric memory: plan and prediction are those of symmetric memory",
+  async (collective) => {
+    const bytes = 2 ** 20;
+    const { results } = await bench({
+      ...{ ...quick, ranks: 2, backend: sim(), collective, check: false, symmetric: true },
+      sizes: { min: bytes, max: bytes },
+    });
+    const world = await createWorld({ backend: sim(), size: 2 });
+    const count = bytes / 4 / (collective === "allReduce" ? 1 : 2);
+    const question = { collective, dtype: "float32", op: "sum", count } as const;
+    const op = collective === "allGather" ? undefined : question.op;
+    const plan = world.explain({ ...question, op, symmetric: true });
+    const ordinary = world.explain({ ...question, op });
+    await world.close();
+    expect(results[0]?.algorithm).toBe(plan.algorithm);
+    expect(results[0]?.predicted_us).toBeCloseTo((plan.predictedNs as number) / 1000, 6);
+    expect(plan.predictedNs).toBeLessThan(ordinary.predictedNs as number);
+  },
+);
 
 describe("refuses", () => {
   const good = { ...quick, backend: sim(), collective: "allReduce" };

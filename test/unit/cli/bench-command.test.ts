@@ -128,6 +128,15 @@ describe("graphs, latency and processes", () => {
     const refused = await cli(`${line} --executor cpu`);
     expect(refused.err).toContain("tcp: executor cannot be set from here");
   });
+  longTest("a refused call among many that are not awaited gives its own error", () => {
+    const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
+    const line = "bench reduce-scatter -d bfloat16 -b 20 -e 20 -g 2 --symmetric --backend tcp";
+    const args = [main, ...line.split(" ")];
+    const { status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
+    expect(status).toBe(2);
+    expect(stderr).toContain("UnsupportedError: reduceScatter: symmetric bfloat16 at an address");
+    expect(stderr).not.toContain("never awaited");
+  });
   test("a rank that is not the first prints nothing", async () => {
     vi.stubEnv("TWINCCL_RANK", "1");
     vi.stubEnv("TWINCCL_SIZE", "2");

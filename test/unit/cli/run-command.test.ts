@@ -156,6 +156,18 @@ describe("--backend tcp, a process for each rank", () => {
     expect(err).toContain('CollectiveMismatchError: call 0 on "run": rank 1 differs in count');
   });
 
+  test("fails with the program's own error, whatever calls it left unawaited", () => {
+    const path = program(
+      "unawaited",
+      `void comm.broadcast({ send: new Int8Array(1), recv: new Int8Array(1), root: 7 });
+       throw new RangeError("my own");`,
+    );
+    const { status, out, err } = run(path, "-n", "2");
+    expect({ status, out }).toEqual({ status: 1, out: "" });
+    expect(err).toContain("RangeError: my own");
+    expect(err).not.toContain("never awaited");
+  });
+
   test.each(["strict", "seed 3", "schedule random", "executor cpu", "trace /tmp/x.json"])(
     "refuses --%s, which is of the simulation",
     async (option) => {
