@@ -211,9 +211,11 @@ function otherTable() {
 }
 
 function oddTable() {
-  const columns = atOddSizes.flatMap(([gpu, residuals]) =>
-    [2, 3, 4].map((size) => ({ gpu, residuals, size })),
-  );
+  const columns = atOddSizes
+    .flatMap(([gpu, residuals]) => [2, 3, 4].map((size) => ({ gpu, residuals, size })))
+    .filter(({ residuals, size }) =>
+      residuals.some(({ measurement }) => measurement.ranks === size),
+    );
   const rows = [
     ...deviceRows.slice(0, -1),
     ["reduce", collective("reduce")],
@@ -288,7 +290,7 @@ fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}
 to 3 times as large as the one before, half of the blocks misaligned (${filesText(oddSizesFiles)}), and messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs. Of the messages come the gains of channels that serve
 one direction. The odd sizes of broadcasts and reduces in the first of these files showed the form of their formulas, whose numbers are fitted to the other
-broadcasts; the other two files had no part in that.
+broadcasts; the others had no part in that. Left out are the symmetric all-gathers of misaligned blocks, from which \`wordUs\` comes.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}

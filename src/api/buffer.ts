@@ -475,6 +475,8 @@ function freeBehindUse(allocation: Allocation): void {
 export interface SymmetricPlace {
   readonly send: number;
   readonly recv: number;
+  /** True for a call in place: every rank's block of one buffer is the other buffer. */
+  readonly inPlace?: boolean;
 }
 
 /** The part of a call that fixes its memory. */
@@ -485,7 +487,7 @@ export interface PlacedCall {
 }
 
 /** The buffers that ranks reach in each other's memory: these must start at the same place of it on every rank. */
-type Reached = { readonly [B in keyof SymmetricPlace]: boolean };
+type Reached = { readonly [B in "send" | "recv"]: boolean };
 
 const reached: { readonly [C in CollectiveName]?: Reached } = {
   allReduce: { send: true, recv: true },
@@ -503,5 +505,8 @@ export function symmetricPlace({ collective, send, recv }: PlacedCall): Symmetri
   if (send === undefined || recv === undefined) return undefined;
   if (!allocationOf(send).symmetric || !allocationOf(recv).symmetric) return undefined;
   if (reached[collective] === undefined) return undefined;
-  return { send: send.byteOffset, recv: recv.byteOffset };
+  return {
+    ...{ send: send.byteOffset, recv: recv.byteOffset },
+    inPlace: overlapBytes(send, recv) > 0,
+  };
 }

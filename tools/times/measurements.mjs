@@ -97,14 +97,30 @@ export function otherMeasurements(file, peer) {
   return readResults([read(file)], machineProfiles[machine], [peer]).measurements;
 }
 
-/** Recorded calls at sizes that are no powers of two, by GPU; no fit uses them. */
+/** The file with misaligned blocks in symmetric memory. */
+const gathersFile = "odd-sizes-h200x2.json";
+
+/** The calls that `wordUs` comes from; the fit has no measurement that depends on it. */
+const isGatherOfWords = ({ collective, count, mode, source }) =>
+  source === gathersFile &&
+  mode.memory === "symmetric" &&
+  collective === "allGather" &&
+  count % 4 !== 0;
+
+/** Recorded calls at sizes that are no powers of two, by GPU. */
 export const oddSizesFiles = {
   H200: "odd-sizes-h200x4.json",
   "other H200": "odd-sizes-h200x4-later.json",
+  "third H200": gathersFile,
   H100: "odd-sizes-h100x4.json",
 };
 
+/** Those of a file from which no number comes. */
 export function oddSizes(file) {
+  return recordedCalls(file).filter((each) => !isGatherOfWords(each));
+}
+
+function recordedCalls(file) {
   const { runs } = JSON.parse(read(file).text);
   return runs.flatMap(({ ranks, rows }) =>
     rows.map(({ collective, count, memory, forced, us }) => {

@@ -131,7 +131,7 @@ function profileOf({ topology, version }: CallRequest): MachineProfile | undefin
 
 function timeAt(calls: Calls, count: number, profile: MachineProfile): CallTime {
   const { collective, dtype, op, root, topology, settings = {} } = calls.request;
-  const call = timedPlan(calls.plan(count), false);
+  const call = timedPlan(calls.plan(count));
   const us = call === undefined ? 0 : callUs(profile.numbers, call, profile.mode);
   const question = { collective, ranks: topology.ranks, count, dtype, op, root };
   const isSet = Object.values(settings).some((value) => value !== undefined);

@@ -135,13 +135,13 @@ const runElements = 32;
 
 /** The ranges of a call, in the order of their elements. */
 export function elementRangesOf(question: RangeQuestion): ElementRange[] {
-  const { ranks, blocks, count, elementBytes, sendOffset } = question;
+  const { ranks, blocks, count, elementBytes, sendOffset, recvOffset } = question;
   const bytes = count * elementBytes;
   const prefix = Math.min((16 - (sendOffset % 16)) % 16, bytes);
   const dealt: ElementRange[] = [];
   let at = prefix;
   for (const span of spans) {
-    if (!isStageAligned(span, question)) continue;
+    if (!isStageAligned(span, elementBytes, [sendOffset - recvOffset])) continue;
     let quads = Math.floor((bytes - at) / (together * span));
     quads -= quads % (ranks * blocks);
     for (let number = 0; number < together * quads; number++, at += span) {
@@ -162,37 +162,68 @@ const peersOfRuns = 8;
 const warps = 16;
 const lanes = 32;
 
-/** The calls of a direct kernel whose blocks begin at multiples of 16. */
+/** A call of a direct kernel. */
 interface DirectCall {
-  readonly collective: SymmetricCollective;
+  readonly collective: KernelCollective;
   readonly ranks: number;
   readonly blocks: number;
   /** Bytes of the count. */
   readonly bytes: number;
   readonly elementBytes: number;
+  readonly place: SymmetricPlace;
 }
 
-/** Times that a warp of a direct kernel waits for loads from other ranks, one after another. */
-export function loadsOf({ collective, ranks, blocks, bytes, elementBytes }: DirectCall): number {
-  const sharing = warps * blocks * (collective === "allReduce" ? ranks : 1);
-  let [rest, loads] = [bytes, 0];
-  spans.forEach((span, stage) => {
-    const left = rest % (ranks * blocks * together * span);
-    const groups = 1 + Math.ceil((ranks - 2) / (peersAtOnce[stage] as number));
-    loads += groups * Math.ceil((rest - left) / (sharing * span));
-    rest = left;
+/** Times that a warp of a direct kernel that folds waits for loads from other ranks, one after another. */
+export function loadsOf(call: DirectCall): number {
+  const { ranks } = call;
+  const { stages, runs } = roundsOf(call);
+  let loads = runs * Math.ceil((ranks - 1) / peersOfRuns);
+  stages.forEach((rounds, stage) => {
+    loads += rounds * (1 + Math.ceil((ranks - 2) / (peersAtOnce[stage] as number)));
   });
-  const runs = Math.ceil(rest / (sharing * lanes * elementBytes));
-  return loads + runs * Math.ceil((ranks - 1) / peersOfRuns);
+  return loads;
+}
+
+/** Times that a warp of a direct all-gather waits for words or elements of its own block, where no packs of 16 bytes line up. */
+export function wordLoadsOf(call: DirectCall): number {
+  if (isStageAligned(spans[0], call.elementBytes, distancesOf(call))) return 0;
+  const { stages, runs } = roundsOf(call);
+  return stages.reduce((all, rounds) => all + rounds, runs);
+}
+
+/** Rounds of a warp: in each stage, and of runs of elements. */
+function roundsOf(call: DirectCall): { readonly stages: readonly number[]; readonly runs: number } {
+  const { collective, ranks, blocks, bytes, elementBytes } = call;
+  const sharing = warps * blocks * (collective === "allReduce" ? ranks : 1);
+  const distances = distancesOf(call);
+  let rest = bytes;
+  const stages = spans.map((span) => {
+    if (!isStageAligned(span, elementBytes, distances)) return 0;
+    const left = rest % (ranks * blocks * together * span);
+    const rounds = Math.ceil((rest - left) / (sharing * span));
+    rest = left;
+    return rounds;
+  });
+  return { stages, runs: Math.ceil(rest / (sharing * lanes * elementBytes)) };
+}
+
+/** Bytes between source and target of each rank, from an aligned base; none in place. */
+function distancesOf({ collective, ranks, bytes, place }: DirectCall): number[] {
+  if (place.inPlace) return [];
+  const apart = place.send - place.recv;
+  if (collective === "allReduce") return [apart];
+  const step = collective === "allGather" ? -bytes : bytes;
+  return Array.from({ length: ranks }, (_, rank) => apart + rank * step);
 }
 
 /** The wide stage moves packs of 16 bytes on both sides, the narrow one words of 4. */
 function isStageAligned(
   span: (typeof spans)[number],
-  { elementBytes, sendOffset, recvOffset }: RangeQuestion,
+  elementBytes: number,
+  distances: readonly number[],
 ): boolean {
-  if (span === 2048) return sendOffset % 16 === recvOffset % 16;
-  return elementBytes === 4 || sendOffset % 4 === recvOffset % 4;
+  if (span === 2048) return distances.every((bytes) => bytes % 16 === 0);
+  return elementBytes === 4 || distances.every((bytes) => bytes % 4 === 0);
 }
 
 /** Elements `from` to `to` as runs; `number` counts the remaining elements before them. */

@@ -110,7 +110,7 @@ export class MachineClock {
     counts: BlockCounts | undefined,
   ): TimedCall | undefined | "unknown" {
     const plan = this.#planOf(question);
-    if (plan !== undefined) return timedPlan(plan, question.place !== undefined);
+    if (plan !== undefined) return timedPlan(plan, question.place);
     const traffic = trafficOf(question, counts);
     if (traffic === undefined) return "unknown";
     const sameBlock = question.collective === "allGatherv";

@@ -128,7 +128,7 @@ describe("graphs, latency and processes", () => {
     const refused = await cli(`${line} --executor cpu`);
     expect(refused.err).toContain("tcp: executor cannot be set from here");
   });
-  longTest("a refused call among many that are not awaited gives its own error", () => {
+  longTest("a refused call among many that are not awaited gives its own error", async () => {
     const main = fileURLToPath(new URL("../../../dist/cli/main.js", import.meta.url));
     const line = "bench reduce-scatter -d bfloat16 -b 20 -e 20 -g 2 --symmetric --backend tcp";
     const args = [main, ...line.split(" ")];

@@ -3,10 +3,11 @@
  *
  * Everything that follows from counts is computed here, once, so that the model evaluates a call in a few operations.
  */
+import type { SymmetricPlace } from "../../../api/backend-entry.ts";
 import { bytesOf } from "../../../api/dtype.ts";
 import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
 import { grains, type NcclCollective, type NcclProtocol, resolveSettings } from "../rules.ts";
-import { chooseSymmetric, loadsOf } from "../symmetric.ts";
+import { chooseSymmetric, loadsOf, wordLoadsOf } from "../symmetric.ts";
 
 /** Multiples of these bytes move in one load or store. */
 export const packBytes = 16;
@@ -44,7 +45,7 @@ export interface SymmetricCall {
   readonly blocks: number;
   /** Bytes of the count for LL; for a direct kernel those that a rank folds or stores. */
   readonly bytes: number;
-  /** Times that a warp of a direct kernel that folds waits for loads from other ranks. */
+  /** Times that a warp of a direct kernel waits for loads from other ranks; of an all-gather, for words of its own block. */
   readonly loads: number;
 }
 
@@ -105,32 +106,43 @@ export interface MessageCalls {
 /** The facts of a call that decide its time. */
 export type TimedCall = ChannelCall | SymmetricCall | ExchangeCall;
 
-/** The facts of a planned call; `undefined` for one that moves nothing between GPUs, or between nodes. */
-export function timedPlan(plan: NcclPlan, symmetric: boolean): TimedCall | undefined {
+/**
+ * The facts of a planned call, whose buffers lie at `place` of symmetric memory if any; `undefined` for one that moves nothing
+ * between GPUs, or between nodes.
+ */
+export function timedPlan(plan: NcclPlan, place?: SymmetricPlace): TimedCall | undefined {
   const { collective, ranks, nodes, count, dtype } = plan;
   if (plan.algorithm === "Copy" || count === 0 || nodes > 1) return undefined;
   const bytes = count * bytesOf(dtype);
   if (plan.algorithm === "Symmetric") {
     const folding = collective === "allReduce" ? collective : "reduceScatter";
-    return symmetricCall(folding, plan, bytes, plan.protocol, plan.channels);
+    return symmetricCall(folding, plan, { kernel: plan.protocol, blocks: plan.channels }, place);
   }
-  if (symmetric && collective === "allGather") {
-    const { kernel, blocks } = chooseSymmetric(collective, ranks, bytes, resolveSettings());
-    return symmetricCall(collective, plan, bytes, kernel, blocks);
+  if (place !== undefined && collective === "allGather") {
+    const chosen = chooseSymmetric(collective, ranks, bytes, resolveSettings());
+    return symmetricCall(collective, plan, chosen, place);
   }
   return channelCall(plan);
 }
 
+/** Buffers at the start of symmetric memory. */
+const atStart: SymmetricPlace = { send: 0, recv: 0 };
+
 function symmetricCall(
   collective: SymmetricCall["collective"],
-  { ranks, dtype }: NcclPlan,
-  bytes: number,
-  kernel: SymmetricKernel,
-  blocks: number,
+  { ranks, count, dtype }: NcclPlan,
+  { kernel, blocks }: Pick<SymmetricCall, "kernel" | "blocks">,
+  place = atStart,
 ): SymmetricCall {
+  const bytes = count * bytesOf(dtype);
   const call = { kind: "symmetric", collective, kernel, ranks, blocks } as const;
-  if (kernel === "LL" || collective === "allGather") return { ...call, bytes, loads: 0 };
-  const loads = loadsOf({ collective, ranks, blocks, bytes, elementBytes: bytesOf(dtype) });
+  if (kernel === "LL") return { ...call, bytes, loads: 0 };
+  const direct = { collective, ranks, blocks, bytes, place };
+  // An all-gather copies bytes.
+  if (collective === "allGather") {
+    return { ...call, bytes, loads: wordLoadsOf({ ...direct, elementBytes: 1 }) };
+  }
+  const loads = loadsOf({ ...direct, elementBytes: bytesOf(dtype) });
   return { ...call, bytes: collective === "allReduce" ? bytes / ranks : bytes, loads };
 }
 

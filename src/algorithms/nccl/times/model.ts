@@ -371,9 +371,9 @@ function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
   }
   const peers = ranks - 1;
   if (collective === "allGather") {
-    const { startUs, storePs, crowdPs } = symmetric.allGather;
+    const { startUs, storePs, crowdPs, wordUs } = symmetric.allGather;
     const stored = bytes * ranks * (storePs + crowdPs * peers * (peers - 1));
-    return startUs + stored / blocks / thousand ** 2;
+    return startUs + wordUs * loads + stored / blocks / thousand ** 2;
   }
   const { startUs, peerPs } = symmetric[collective];
   return startUs + symmetric.loadUs * loads + (bytes * peerPs * peers) / blocks / thousand ** 2;

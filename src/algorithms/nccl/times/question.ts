@@ -100,13 +100,13 @@ function planCall(
   }
   const rooted = collective === "reduce" || collective === "broadcast";
   const copies = collective === "broadcast" || collective === "allGather";
+  const symmetric = isSymmetric ? { send: 0, recv: 0 } : undefined;
   const plan = ncclPlan({
-    ...{ version, topology, collective, dtype, count, forced },
+    ...{ version, topology, collective, dtype, count, forced, symmetric },
     op: copies ? undefined : op,
     root: rooted ? root : undefined,
-    symmetric: isSymmetric ? { send: 0, recv: 0 } : undefined,
   });
-  return timedPlan(plan, isSymmetric);
+  return timedPlan(plan, symmetric);
 }
 
 /** Collectives with a root. */

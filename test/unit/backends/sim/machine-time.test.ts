@@ -1,5 +1,5 @@
 /** The clock of worlds that follow NCCL on a measured machine. */
-import { type Communicator, createWorld } from "twinccl";
+import { type Communicator, createWorld, type DeviceBuffer } from "twinccl";
 import { type SimOptions, sim, Trace } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import {
@@ -117,6 +117,30 @@ describe("virtual time on a measured machine", () => {
     expect(times.length).toBeGreaterThan(24);
     expect(Math.max(...times) * 1000).toBeCloseTo(end, 3);
   });
+
+  test.each(["reduceScatter", "allGather"] as const)(
+    "in symmetric memory %s of blocks at any address takes longer, but not in place",
+    async (collective) => {
+      const timeOfBlocks = async (blocks: number, inPlace: boolean): Promise<number> => {
+        const call = (comm: Communicator) => {
+          const { rank } = comm;
+          const [whole, apart] = [comm.size * blocks, blocks].map((length) => {
+            return comm.alloc("float32", length, { symmetric: true });
+          }) as [DeviceBuffer<"float32">, DeviceBuffer<"float32">];
+          const own = inPlace ? whole.subarray(rank * blocks, (rank + 1) * blocks) : apart;
+          if (collective === "allGather") return comm.allGather({ send: own, recv: whole });
+          return comm.reduceScatter({ send: whole, recv: own, op: "sum" });
+        };
+        const [ns] = await endsOf({}, call, 2);
+        return ns as number;
+      };
+      const count = 2 ** 23;
+      const packs = await timeOfBlocks(count, false);
+      expect(await timeOfBlocks(count, true)).toBe(packs);
+      expect((await timeOfBlocks(count + 1, true)) / packs).toBeCloseTo(1, 3);
+      expect((await timeOfBlocks(count + 1, false)) / packs).toBeGreaterThan(1.5);
+    },
+  );
 
   test("is that of ordinary memory, and of symmetric memory for windows", async () => {
     const count = 2 ** 21;

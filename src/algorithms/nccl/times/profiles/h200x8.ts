@@ -216,6 +216,7 @@ export const h200x8Profile: MachineProfile = {
         startUs: 6.567,
         storePs: 19.12,
         crowdPs: 0.2345,
+        wordUs: 0.204,
       },
     },
     host: {

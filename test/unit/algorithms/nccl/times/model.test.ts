@@ -406,16 +406,42 @@ describe("a kernel of symmetric memory", () => {
   });
 
   test("waits for the first other rank alone and for others in pairs, so that 3 ranks wait as 4", () => {
+    const place = { send: 0, recv: 0 };
     const loads = (ranks: number, bytes: number): number =>
-      loadsOf({ collective: "reduceScatter", ranks, blocks: 9, bytes, elementBytes: 4 });
+      loadsOf({ collective: "reduceScatter", ranks, blocks: 9, bytes, elementBytes: 4, place });
     const all = (ranks: number): number => ranks * 9 * 2048 * 16;
     const passes = [2, 3, 4, 8].map((ranks) => loads(ranks, all(ranks)) / ranks);
     expect(passes).toEqual([1, 2, 2, 4]);
     // Words of 4 bytes, then elements: up to 4 and 8 ranks at a time.
     expect(loads(8, 4 * 9 * 8 * 512)).toBe(2 * 3);
     expect(loads(8, 4 * 9 * 512)).toBe(1);
-    const owner = { collective: "allReduce", ranks: 4, blocks: 9, elementBytes: 4 } as const;
+    const owner = { collective: "allReduce", ranks: 4, blocks: 9, elementBytes: 4, place } as const;
     expect(loadsOf({ ...owner, bytes: 4 * all(4) })).toBe(loads(4, all(4)));
+  });
+});
+
+describe("blocks of symmetric memory that begin at no multiple of 16", () => {
+  const mode = { memory: "symmetric" } as const;
+  const timeOfCount = (collective: "reduceScatter" | "allGather", count: number): number =>
+    us({ collective, ranks: 2, count, mode });
+  const count = 2 ** 23;
+  /** Four times the rounds of 9 blocks of 16 warps, of 512 bytes each: those of 2,048 bytes fall out. */
+  const rounds = Math.round((4 * count) / (9 * 16 * 512));
+  const { loadUs, allGather } = profile.numbers.symmetric;
+
+  test("are loaded from other ranks word by word: a warp waits four times as often", () => {
+    const [packs, words] = [count, count + 1].map((each) => timeOfCount("reduceScatter", each));
+    expect((words as number) - (packs as number)).toBeCloseTo(loadUs * rounds * 0.75, -1);
+  });
+
+  test("are loaded by an all-gather from its own rank", () => {
+    const [packs, words] = [count, count + 1].map((each) => timeOfCount("allGather", each));
+    expect((words as number) - (packs as number)).toBeCloseTo(allGather.wordUs * rounds, -1);
+  });
+
+  test("do not exist in an all-reduce", () => {
+    const reduced = (each: number): number => us({ ranks: 2, count: each, mode });
+    expect(reduced(count + 1)).toBeCloseTo(reduced(count), -1);
   });
 });
 
