@@ -228,7 +228,7 @@ export function extrapolationOf(
   call: TimedCall | undefined,
   how: CallMode = modeOf(profile.mode, question.mode),
 ): string | undefined {
-  const { collective, dtype, count } = question;
+  const { collective, dtype, count, op = "sum" } = question;
   const measured = profile.measured[collective];
   if (measured === undefined) return `no ${collective} was measured`;
   const mode = modeText(how);
@@ -242,6 +242,7 @@ export function extrapolationOf(
   const folds = collective === "allReduce" || collective === "reduceScatter";
   if (folds && !measured.dtypes.includes(dtype))
     return `measured with ${measured.dtypes.join(", ")}`;
+  if (folds && op !== "sum") return "measured with sum";
   const blocks = collective === "allGather" || collective === "reduceScatter";
   if ((blocks || collective === "allToAll") && (count * bytesOf(dtype)) % packBytes !== 0) {
     return `measured with blocks of whole ${packBytes} bytes`;

@@ -488,6 +488,7 @@ describe("the measured range", () => {
     );
     expect(reason({ collective: "reduce" })).toBe("no reduce was measured");
     expect(reason({ dtype: "bfloat16" })).toBe("measured with float32");
+    expect(reason({ op: "avg" })).toBe("measured with sum");
     expect(reason({ collective: "broadcast", dtype: "bfloat16" })).toBeUndefined();
     expect(reason({ collective: "allGather", count: 1021 })).toBe(
       "measured with blocks of whole 16 bytes",
