@@ -46,11 +46,15 @@ export class MissingRankFinder {
     const comparing =
       own.submitted > number || own.compared <= own.submitted ? Infinity : own.compared - 1;
     let haveDiverged = own.atBarrier === number;
-    const ranks = await this.#ranksFailing(comm, ({ submitted = 0, compared = 0, atBarrier }) => {
+    const answered = new Set<number>();
+    const ranks = await this.#ranksFailing(comm, (report, rank) => {
+      const { submitted = 0, compared = 0, atBarrier } = report;
+      answered.add(rank);
       haveDiverged ||= atBarrier === number;
       return compared > comparing || submitted > number;
     });
-    return { ranks, haveDiverged: haveDiverged && ranks.length === 0 };
+    const silent = ranks.filter((rank) => !answered.has(rank));
+    return { ranks, silent, haveDiverged: haveDiverged && ranks.length === 0 };
   }
 
   /** Ranks that have not submitted call `number`, or do not answer. */
@@ -79,11 +83,14 @@ export class MissingRankFinder {
   }
 
   /** Other ranks with counters that fail a condition, or without an answer. */
-  async #ranksFailing(comm: CommInfo, holds: (counts: CommReport) => boolean): Promise<number[]> {
+  async #ranksFailing(
+    comm: CommInfo,
+    holds: (counts: CommReport, rank: number) => boolean,
+  ): Promise<number[]> {
     return await this.#ask("calls", comm, async (ask) => {
       const checks = this.#others(comm).map(async (each) => {
         const report = await ask(each);
-        return report !== undefined && holds(report) ? [] : [each];
+        return report !== undefined && holds(report, each) ? [] : [each];
       });
       return (await Promise.all(checks)).flat();
     });

@@ -249,10 +249,17 @@ export interface TimeoutCause {
   readonly orders?: readonly CallOrder[];
 }
 
-/** Ranks that have not made a call; where there are none its work takes long. */
-export function missingRanks(ranks: readonly number[]): TimeoutCause {
-  const why = ranks.length > 0 ? `${ranksText(ranks)} had not made it` : "all ranks had made it";
-  return { ranks, why };
+/** Ranks that have not made a call, or do not answer; where there are none its work takes long. */
+export function missingRanks(
+  ranks: readonly number[],
+  silent: readonly number[] = [],
+): TimeoutCause {
+  const late = ranks.filter((rank) => !silent.includes(rank));
+  const parts = [
+    ...(late.length > 0 ? [`${ranksText(late)} had not made it`] : []),
+    ...(silent.length > 0 ? [`${ranksText(silent)} did not answer, busy or lost`] : []),
+  ];
+  return { ranks, why: parts.join(", ") || "all ranks had made it" };
 }
 
 /** The cause of a timeout of a waiting call, where all ranks are in this process. */
@@ -283,13 +290,12 @@ export async function timeoutCause(
   const isBehind = isWaiting && !queues.isAtHead(op);
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
-    const { ranks, haveDiverged } = (await job?.peers.missingRanks(comm, op.call)) ?? {
-      ranks: here,
-    };
+    const found = await job?.peers.missingRanks(comm, op.call);
+    const { ranks, silent, haveDiverged } = found ?? { ranks: here, silent: [] };
     if (haveDiverged === true) return diverged;
     return ranks.length === 0 && isBehind
       ? behindEarlierCall
-      : missingRanks(commRanks(comm, ranks));
+      : missingRanks(commRanks(comm, ranks), commRanks(comm, silent));
   }
   if (comm.local.includes(peer) && isWaiting && !isBehind) return missingRanks([peer]);
   const together = [

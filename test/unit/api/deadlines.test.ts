@@ -1,6 +1,6 @@
 /** Deadlines in real time, by a clock that the tests set: each comes due at its own time, never before, under one timer. */
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { Alarm, Deadlines } from "../../../src/api/ledger/deadlines.ts";
+import { Alarm, Deadlines, missingRanks } from "../../../src/api/ledger/deadlines.ts";
 import type { Posting } from "../../../src/api/ledger/posting.ts";
 import { completeOp, failOp, Operation } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
@@ -252,4 +252,13 @@ describe("the timer", () => {
     await vi.advanceTimersByTimeAsync(10);
     expect(watched.late).toEqual([[1, 10]]);
   });
+});
+
+test.each([
+  [[], [], "all ranks had made it"],
+  [[1], [], "rank 1 had not made it"],
+  [[1, 2], [2], "rank 1 had not made it, rank 2 did not answer, busy or lost"],
+  [[1, 2], [1, 2], "ranks 1, 2 did not answer, busy or lost"],
+])("of missing ranks %j, of which %j are silent: %s", (ranks, silent, why) => {
+  expect(missingRanks(ranks, silent)).toEqual({ ranks, why });
 });

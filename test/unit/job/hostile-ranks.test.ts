@@ -276,7 +276,9 @@ describe("wrong answers of other processes", () => {
     ["another version's", JSON.stringify({ world: { submitted: 9 } })],
   ])("name their rank, where they are %s", async (_, answer) => {
     const found = finder({ 1: fine, 2: answer });
-    expect(await found.forCall(comm, 3)).toEqual({ ranks: [2], haveDiverged: false });
+    expect(await found.forCall(comm, 3)).toEqual({
+      ...{ ranks: [2], silent: [2], haveDiverged: false },
+    });
     expect(await found.forMessages(comm, [send])).toEqual([2]);
     expect(await found.findClosers(comm)).toEqual([]);
   });

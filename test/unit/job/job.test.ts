@@ -57,14 +57,30 @@ describe("a status query", () => {
     const comm = world(3);
     for (const job of [asker, meets]) countSubmitted(job, comm, 4);
     meets.countersOf(comm).atBarrier = 4;
-    expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [2], haveDiverged: false });
+    expect(await asker.missingRanks(comm, 4)).toEqual({
+      ranks: [2],
+      silent: [],
+      haveDiverged: false,
+    });
     countSubmitted(there, comm, 4);
     for (const job of [asker, meets, there]) {
-      expect(await job.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: true });
+      expect(await job.missingRanks(comm, 4)).toEqual({
+        ranks: [],
+        silent: [],
+        haveDiverged: true,
+      });
     }
-    expect(await asker.missingRanks(comm, 3)).toEqual({ ranks: [], haveDiverged: false });
+    expect(await asker.missingRanks(comm, 3)).toEqual({
+      ranks: [],
+      silent: [],
+      haveDiverged: false,
+    });
     meets.countersOf(comm).atBarrier = undefined;
-    expect(await asker.missingRanks(comm, 4)).toEqual({ ranks: [], haveDiverged: false });
+    expect(await asker.missingRanks(comm, 4)).toEqual({
+      ranks: [],
+      silent: [],
+      haveDiverged: false,
+    });
   });
 
   test("distinguishes communicators, and counts one that was never called on as missing", async () => {
