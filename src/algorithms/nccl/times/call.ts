@@ -34,6 +34,8 @@ export interface ChannelCall {
   readonly chunks: number;
   /** Threads of a block that move data. */
   readonly threads: number;
+  /** True for a sum, and for a call that folds nothing. */
+  readonly isSum: boolean;
 }
 
 /** Facts of a call through a symmetric kernel. */
@@ -147,7 +149,7 @@ function symmetricCall(
 }
 
 function channelCall(plan: ChannelPlan): ChannelCall {
-  const { algorithm, protocol, collective, ranks, count, dtype, parts } = plan;
+  const { algorithm, protocol, collective, ranks, count, dtype, op, parts } = plan;
   const elementBytes = bytesOf(dtype);
   const bytes = count * elementBytes;
   const rooted = collective === "reduce" || collective === "broadcast";
@@ -165,6 +167,7 @@ function channelCall(plan: ChannelPlan): ChannelCall {
     misalignedBlocks: rooted || collective === "allReduce" ? 0 : misalignedBlocks(ranks, bytes),
     chunks: Math.min(ranks, Math.ceil(bytes / grains.LL)),
     threads: threadsOf(plan, bytes),
+    isSum: op === undefined || op === "sum",
   };
 }
 

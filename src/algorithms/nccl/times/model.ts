@@ -148,11 +148,11 @@ function awaitUs(
 function deviceUs(numbers: ModelNumbers, call: TimedCall, memory: CallMemory): number {
   switch (call.kind) {
     case "ring":
-      return ringUs(numbers, call, memory);
+      return operatorUs(numbers, call) + ringUs(numbers, call, memory);
     case "tree":
-      return treeUs(numbers, call);
+      return operatorUs(numbers, call) + treeUs(numbers, call);
     case "chain":
-      return chainUs(numbers, call, memory);
+      return operatorUs(numbers, call) + chainUs(numbers, call, memory);
     case "exchange":
       return exchangeUs(numbers, call, memory);
     case "symmetric":
@@ -162,6 +162,13 @@ function deviceUs(numbers: ModelNumbers, call: TimedCall, memory: CallMemory): n
 
 /** Nanoseconds in a microsecond, picoseconds in a nanosecond: bytes by 10⁹ bytes a second are nanoseconds. */
 const thousand = 1000;
+
+/** Microseconds more of an operator for which no kernel is compiled. */
+function operatorUs({ operator }: ModelNumbers, { isSum, protocol, threads }: ChannelCall): number {
+  if (isSum) return 0;
+  const { startUs, threadNs } = operator;
+  return protocol === "LL" ? startUs + (threadNs * threads) / thousand : startUs;
+}
 
 /** Bytes of data in a line of LL, which one thread moves. */
 const lineBytes = 8;

@@ -96,6 +96,12 @@ export interface ModelNumbers {
     /** Part of a pass of LL that takes its time whatever the number of its threads. */
     readonly passShare: number;
   };
+  /** An operator other than a sum: its kernel calls it through a table. */
+  readonly operator: {
+    readonly startUs: number;
+    /** Nanoseconds for each thread of a block over LL. */
+    readonly threadNs: number;
+  };
   /** Over Simple where NCCL has registered the buffers, so that a rank writes into the next one's. */
   readonly registered: {
     /** The pass of an all-gather that has no step. */

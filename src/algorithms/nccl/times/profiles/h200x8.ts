@@ -185,6 +185,10 @@ export const h200x8Profile: MachineProfile = {
     chain: {
       passShare: 0.384,
     },
+    operator: {
+      startUs: 0.5,
+      threadNs: 2.7,
+    },
     registered: {
       passRate: 84.08,
       chunkRate: 42.47,

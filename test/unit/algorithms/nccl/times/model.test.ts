@@ -397,6 +397,28 @@ describe("messages of a group", () => {
   });
 });
 
+describe("an operator other than a sum", () => {
+  const { startUs, threadNs } = profile.numbers.operator;
+  const more = (question: Partial<TimedQuestion>): number => {
+    const call = { ranks: 2, count: 2 ** 12, ...question };
+    return us({ ...call, op: "max" }) - us({ ...call, op: "sum" });
+  };
+
+  test("takes longer over LL by the threads of a block, over other protocols by a start", () => {
+    const forced = (protocol: "LL" | "LL128" | "Simple"): number =>
+      more({ forced: { algorithm: "Ring", protocol } });
+    expect(forced("LL")).toBeCloseTo(startUs + 0.512 * threadNs, 6);
+    expect(more({ count: 2 ** 8 })).toBeCloseTo(startUs + 0.064 * threadNs, 6);
+    for (const protocol of ["LL128", "Simple"] as const)
+      expect(forced(protocol)).toBeCloseTo(startUs, 6);
+    expect(more({ collective: "reduce" })).toBeCloseTo(more({}), 6);
+  });
+
+  test("is not in a broadcast", () => {
+    expect(more({ collective: "broadcast" })).toBe(0);
+  });
+});
+
 describe("a kernel of symmetric memory", () => {
   test("takes longer by a pass for each further 4096 bytes of a block", () => {
     const sent = (count: number): number => us({ ranks: 2, count, mode: { memory: "symmetric" } });
