@@ -103,12 +103,12 @@ export interface RankFigures {
   readonly checked: number;
 }
 
-/** A rank's figures, from its times. */
+/** A rank's figures, from its times. The 99th percentile is the least sample that 99 % of all samples do not exceed. */
 export function figuresOf(
   { began, ended, samples }: Timed,
   { wrong, checked }: Pick<RankFigures, "wrong" | "checked">,
 ): RankFigures {
-  const at = (part: number): number => samples[Math.floor(part * (samples.length - 1))] ?? 0;
+  const at = (part: number): number => samples[Math.ceil(part * samples.length) - 1] ?? 0;
   return { began, ended, median: at(0.5), p99: at(0.99), wrong, checked };
 }
 

@@ -13,6 +13,7 @@ import type { CallObserver, CallSet } from "twinccl/backend";
 import { type BenchOptions, type BenchResult, bench, tally } from "twinccl/bench";
 import { sim } from "twinccl/sim";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { figuresOf } from "../../../src/bench/document.ts";
 import { someOf } from "../../support/seed.ts";
 import { corrupting } from "./corrupting-backend.ts";
 
@@ -187,6 +188,18 @@ describe("the issuing of calls", () => {
       expect(p99).toBeGreaterThanOrEqual(time);
     }
     expect((await bench(options)).results[0]?.out_of_place).not.toHaveProperty("p99");
+  });
+  test.each([
+    [1, 1, 1],
+    [2, 1, 2],
+    [3, 2, 3],
+    [20, 10, 20],
+    [100, 50, 99],
+    [500, 250, 495],
+  ])("of %i calls: median %i, 99th percentile %i", (count, median, p99) => {
+    const samples = Array.from({ length: count }, (_, at) => at + 1);
+    const timed = { began: 0, ended: 0, samples };
+    expect(figuresOf(timed, { wrong: 0, checked: 0 })).toMatchObject({ median, p99 });
   });
   test("symmetric memory is passed to the calls", async () => {
     const found = new Set<boolean | undefined>();
