@@ -137,7 +137,7 @@ function programOf(row: MeasuredCollective, parsed: TraceOptions, ranks: number)
   };
 }
 
-/** The benchmark cuts sizes into counts; a buffer with a block per rank needs one count for each rank. */
+/** The benchmark cuts sizes into counts; a buffer with a block per rank, also of a v-form, needs one count for each rank. */
 function shapeOf(
   row: MeasuredCollective,
   count: number,
@@ -145,7 +145,8 @@ function shapeOf(
 ): ReturnType<MeasuredCollective["shape"]> {
   const skew = { spread: 0.5, seed: 0 };
   const whole = row.shape(count, ranks, skew);
-  return whole.count === count ? whole : row.shape(count * ranks, ranks, skew);
+  const isUneven = whole.counts !== undefined || whole.traffic !== undefined;
+  return whole.count === count && !isUneven ? whole : row.shape(count * ranks, ranks, skew);
 }
 
 function documentOf(trace: Trace, format: (typeof formats)[number], title: string): string {

@@ -49,6 +49,20 @@ describe("a collective", () => {
     expect(out).toContain("3500 recv rank=0 from=2");
   });
 
+  test.each([
+    { call: "all-to-allv --count 8", lengths: [32, 31, 28, 26] },
+    { call: "all-to-allv --count 512", lengths: [2048, 1955, 1790, 1655] },
+    { call: "all-gatherv --count 1", lengths: [1, 1, 1, 1] },
+    { call: "all-gatherv --count 8", lengths: [10, 9, 5, 8] },
+    { call: "all-to-all --count 8", lengths: [8, 8, 8, 8] },
+    { call: "all-reduce --count 8", lengths: [8, 8, 8, 8] },
+  ])("$call: the count is of one block, on average where blocks differ", async (row) => {
+    const { out } = await cli(`trace ${row.call} --ranks 4`);
+    const posts = [...out.matchAll(/ post rank=(\d) .* float32\[(\d+)\]/g)];
+    const lengths = posts.map(([, rank, length]) => [Number(rank), Number(length)]);
+    expect(lengths).toEqual(row.lengths.map((length, rank) => [rank, length]));
+  });
+
   test("the same command gives the same bytes", async () => {
     const line = "trace all-to-allv --ranks 4 --count 9 --seed 3 --format chrome";
     expect(await cli(line)).toEqual(await cli(line));
