@@ -2,7 +2,7 @@
 
 import { namedReduceOps } from "../api/index.ts";
 import { measureCalibration } from "../bench/calibration/measure.ts";
-import type { CalibrationSweep } from "../bench/calibration/set.ts";
+import { type CalibrationSweep, leastBytes } from "../bench/calibration/set.ts";
 import type { GpuFacts } from "../bench/document.ts";
 import {
   type BenchDocument,
@@ -177,7 +177,7 @@ const decided = [
     "root",
     "algorithm",
   ] as const),
-  ...(["spread", "mode", "symmetric", "latency", "csv"] as const),
+  ...(["seed", "spread", "mode", "symmetric", "latency", "csv"] as const),
 ] as const;
 
 /** `bench --calibration`. */
@@ -197,6 +197,12 @@ async function runCalibration(
   const backend = await variantBackend(await context.backends(), "--backend", name, settings);
   const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
   const mostBytes = parsed.has("maxbytes") ? sizesOf(parsed).max : Number.MAX_SAFE_INTEGER;
+  if (mostBytes < leastBytes) {
+    const found = parsed.text("maxbytes");
+    throw new UsageError(
+      `--maxbytes: found "${found}", needs ${leastBytes}, the smallest size of a calibration`,
+    );
+  }
   const counts = {
     iterations: parsed.integer("iters", 20, 1),
     warmup: parsed.integer("warmup", 5),

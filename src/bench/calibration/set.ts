@@ -11,6 +11,9 @@ export interface CalibrationSweep extends Issue {
   readonly sizes: SizeSweep;
 }
 
+/** The smallest size of the sweeps in bytes. */
+export const leastBytes = 2 ** 7;
+
 const large = 2 ** 29;
 const small = 2 ** 13;
 
@@ -29,15 +32,15 @@ export function sweepsUpTo(most: number): readonly CalibrationSweep[] {
 /** All sweeps, in the order in which they are measured: recordings, symmetric memory, call by call, awaited. */
 const calibrationSweeps: readonly CalibrationSweep[] = [
   ...every.map((collective): CalibrationSweep => {
-    const sizes = { min: 2 ** 7, max: large, factor: 2 };
+    const sizes = { min: leastBytes, max: large, factor: 2 };
     return { collective, sizes, mode: "graph", symmetric: false, latency: false };
   }),
   ...symmetricKernels.map((collective): CalibrationSweep => {
-    const sizes = { min: 2 ** 7, max: large, factor: 2 };
+    const sizes = { min: leastBytes, max: large, factor: 2 };
     return { collective, sizes, mode: "graph", symmetric: true, latency: false };
   }),
   ...(["allReduce", "allToAll"] as const).map((collective): CalibrationSweep => {
-    const sizes = { min: 2 ** 7, max: small, factor: 4 };
+    const sizes = { min: leastBytes, max: small, factor: 4 };
     return { collective, sizes, mode: "eager", symmetric: false, latency: false };
   }),
   ...(["eager", "graph"] as const).map((mode): CalibrationSweep => {

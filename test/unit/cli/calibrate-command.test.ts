@@ -131,6 +131,8 @@ describe("bench --calibration", () => {
     ["all-reduce", "--calibration has its own collectives, not all-reduce"],
     ["--mode graph", "--mode does not go with --calibration"],
     ["-b 8", "--minbytes does not go with --calibration"],
+    ["--seed 3 -e 128 -g 1 -n 1 -w 0", "--seed does not go with --calibration"],
+    ["-e 64", '--maxbytes: found "64", needs 128, the smallest size of a calibration'],
   ])("refuses %s", async (line, why) => {
     const { status, err } = await cli(`bench --calibration ${line}`);
     expect(status).toBe(2);
