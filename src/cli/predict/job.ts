@@ -80,9 +80,12 @@ function clockIn(parsed: PredictOptions, ranks: number): Clock {
       "--nccl: symmetric is of the program's buffers: comm.alloc(dtype, length, { symmetric: true })",
     );
   }
-  if (link !== undefined && parsed.has("machine")) {
+  const ofMachine = (["machine", "mode", "latency", "processes"] as const).find((name) =>
+    parsed.has(name),
+  );
+  if (link !== undefined && ofMachine !== undefined) {
     throw new UsageError(
-      "--machine has the times; leave --latency-ns and --gigabytes-per-second out",
+      `--${ofMachine} is of a machine's times; leave --latency-ns and --gigabytes-per-second out`,
     );
   }
   if (link === undefined && library?.profile !== undefined) {

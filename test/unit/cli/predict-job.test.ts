@@ -257,6 +257,9 @@ describe("predict --job", () => {
       '--topology: found "torus", --job needs a machine',
     ],
     ["predict --job x.mjs --machine nowhere.json", "there is no file nowhere.json"],
+    ["predict --job x.mjs --latency-ns 5 --mode eager", "--mode is of a machine's times"],
+    ["predict --job x.mjs --latency-ns 5 --latency", "--latency is of a machine's times"],
+    ["predict --job x.mjs --gigabytes-per-second 5 --processes one", "--processes is of a machine"],
     ["predict --trace x.json all-reduce", "--trace goes with --job"],
   ])("%s is refused", async (line, why) => {
     const { status, out, err } = await cli(line);
