@@ -8,7 +8,7 @@ import { hasLauncherChannel } from "./launch/job.ts";
 import { PrefixedOutput } from "./launch/report.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
 import { Progress } from "./output.ts";
-import { hasOneRankEach, startRanks } from "./placement.ts";
+import { hasOneRankEach, kindOf, startRanks } from "./placement.ts";
 import { loadProgram, type RankProgram, withExitReport } from "./program-file.ts";
 import { resultDifference } from "./verify/file-results.ts";
 import {
@@ -94,7 +94,11 @@ async function runVerify(args: readonly string[], context: Context): Promise<num
   if (against === undefined) throw new UsageError("--against: name the other backend");
   const executor = parsed.text("executor");
   const given = { executor, file };
-  const a = await sideOf(context, "--backend", parsed.text("backend") ?? "sim", given);
+  const names = [parsed.text("backend") ?? "sim", against] as const;
+  if (executor !== undefined && names.every((name) => kindOf(name) !== "sim")) {
+    throw new UsageError("--executor: needs sim as --backend or --against, has neither");
+  }
+  const a = await sideOf(context, "--backend", names[0], given);
   if (hasLauncherChannel()) {
     await serveRank(a, context);
     return 0;
@@ -161,8 +165,7 @@ async function sideOf(
   { executor, file }: { readonly executor: string | undefined; readonly file: string | undefined },
 ): Promise<Side> {
   // The ranks of a sweep make the same list of calls.
-  const settings =
-    name.split(":")[0] === "sim" ? { executor } : { comparesCalls: file !== undefined };
+  const settings = kindOf(name) === "sim" ? { executor } : { comparesCalls: file !== undefined };
   const backend = await variantBackend(await context.backends(), option, name, settings);
   if (!hasOneRankEach(name)) return { name, backend };
   // A rank opens the first backend; standard output is the document's.
@@ -272,7 +275,10 @@ async function selectedRows(
   }
   const { collective } = parseCollective(collectiveName);
   const rows = catalogueRows().filter((row) => row.collective === collective);
-  if (name === undefined) return { rows, subject };
+  if (name === undefined) {
+    if (rows.length > 0) return { rows, subject };
+    throw new UsageError(`--collective: ${collective} has no program in the catalogue`);
+  }
   const { algorithm, own } = await namedAlgorithm("--algorithm", collective, name);
   if (own === undefined)
     return { rows: rows.filter((row) => row.algorithm === algorithm), subject };

@@ -352,7 +352,12 @@ test.each([
   ["--against sim --algorithm ring", "--algorithm goes with --programs"],
   ["program.mjs --against sim --algorithm ring", "--algorithm does not go with FILE"],
   ["--programs --collective sendRecv --algorithm x", "--algorithm: sendRecv has none to choose"],
+  ["--programs --collective sendRecv", "--collective: sendRecv has no program in the catalogue"],
   ["--programs --against sim", "--against does not go with --programs"],
+  [
+    "--backend tcp --against tcp --executor cpu -n 1 --collective barrier",
+    "--executor: needs sim as --backend or --against",
+  ],
   ["program.mjs --against sim --counts 4", "--counts does not go with FILE"],
   ["program.mjs --against sim --collective gather", "--collective does not go with FILE"],
   ["--against sim:NCCL_PROTO=LL,NCCL_PROTO=Simple", "--against: NCCL_PROTO is set twice"],
