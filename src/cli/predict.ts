@@ -28,7 +28,7 @@ Examples:
   twinccl predict all-gather --like nccl-2.28 --ranks 4 --nccl symmetric --mode eager --latency
   twinccl predict --job program.mjs --ranks 4 --svg step.svg
   twinccl predict all-reduce --ranks 4096 -b 1K -e 256M -f 16
-  twinccl predict all-reduce --ranks 4096 --topology fat-tree --groups 8,32 --oversubscription 2
+  twinccl predict all-reduce --ranks 512 --topology fat-tree --groups 8,8 --oversubscription 2
   twinccl predict all-reduce --ranks 64 --algorithm ring,./line.mjs
   twinccl predict all-to-all --ranks 512 --topology torus --dimensions 8x8x8 --json
 
