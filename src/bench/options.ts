@@ -83,7 +83,7 @@ export function assertBenchOptions(options: BenchOptions): void {
 
 function assertCount(field: string, value: number, least: number, most = 2 ** 31): void {
   if (Number.isSafeInteger(value) && value >= least && value <= most) return;
-  const bound = most < 2 ** 31 ? ` and at most ${most}` : "";
+  const bound = most < 2 ** 31 || value > most ? ` and at most ${most}` : "";
   throw invalid("bench", field, textOf(value), `an integer of at least ${least}${bound}`);
 }
 

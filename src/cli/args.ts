@@ -3,6 +3,7 @@ import {
   type CollectiveName,
   type DType,
   dtypes,
+  InvalidArgumentError,
   type NamedReduceOp,
   namedReduceOps,
 } from "../api/index.ts";
@@ -14,6 +15,7 @@ import {
   parseSize,
   type SizeSweep,
 } from "../bench/index.ts";
+import { callSizes } from "../bench/sizes.ts";
 import { UsageError } from "./context.ts";
 import { oneOf, type Parsed } from "./options.ts";
 
@@ -117,6 +119,35 @@ export function sizesOf(parsed: Parsed<SweepOptions>): SizeSweep {
   if (min === 0 && max > 0)
     throw new UsageError("--minbytes 0 needs --stepbytes: 0 times a factor is 0");
   return { min, max, factor };
+}
+
+/** The options of a sweep's fields. */
+const sweepFields: Readonly<Record<string, string>> = {
+  min: "minbytes",
+  max: "maxbytes",
+  factor: "stepfactor",
+  step: "stepbytes",
+};
+
+/**
+ * The possible sizes of `-b -e -f -i` by dtype.
+ *
+ * @throws UsageError that names the option of a sweep without any.
+ */
+export function callSizesOf(
+  parsed: Parsed<SweepOptions>,
+  calls: Parameters<typeof callSizes>[1],
+): ReturnType<typeof callSizes> {
+  const sizes = sizesOf(parsed);
+  try {
+    return callSizes(sizes, calls);
+  } catch (error) {
+    const field = error instanceof InvalidArgumentError ? error.field : undefined;
+    const option = field === undefined ? undefined : sweepFields[field];
+    if (option === undefined) throw error;
+    const { message } = error as Error;
+    throw new UsageError(message.replace(`sizes: ${field}`, `--${option}`));
+  }
 }
 
 function size(

@@ -20,6 +20,7 @@ import {
 } from "../bench/index.ts";
 import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
+  callSizesOf,
   parseCollective,
   parseDtypes,
   parseOps,
@@ -130,6 +131,9 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   ]);
   const write = isFirst ? outputFile("--out", out) : undefined;
   const style = { simulated, latency: parsed.has("latency") };
+  const dtypes = parseDtypes(parsed.text("dtype"));
+  const spread = spreadOf(parsed.text("spread"));
+  callSizesOf(parsed, { collective: row, dtypes, ranks, skew: { spread, seed } });
   const progress = new Progress(context);
   const print = (text: string): void => {
     progress.clear();
@@ -140,14 +144,14 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     collective: row.collective,
     ranks,
     sizes: sizesOf(parsed),
-    dtypes: parseDtypes(parsed.text("dtype")),
+    dtypes,
     ops: parseOps(parsed.text("op")),
     roots,
     iterations: parsed.integer("iters", 20, 1),
     warmup: parsed.integer("warmup", 5),
     check: parsed.integer("check", 1, 0, 1) > 0,
     seed,
-    spread: spreadOf(parsed.text("spread")),
+    spread,
     mode: oneOf("--mode", parsed.text("mode") ?? "eager", ["eager", "graph"] as const),
     symmetric: parsed.has("symmetric"),
     latency: parsed.has("latency"),

@@ -9,15 +9,9 @@ import {
   predict,
 } from "../../algorithms/index.ts";
 import { linkBounds } from "../../algorithms/timing.ts";
-import {
-  bytesOf,
-  type DType,
-  InvalidArgumentError,
-  type SpecifiedCollective,
-} from "../../api/index.ts";
+import { bytesOf, type DType, type SpecifiedCollective } from "../../api/index.ts";
 import { type MeasuredCollective, sizeText } from "../../bench/index.ts";
-import { callSizes } from "../../bench/sizes.ts";
-import { parseCollective, parseDtype, sizesOf } from "../args.ts";
+import { callSizesOf, parseCollective, parseDtype } from "../args.ts";
 import { type Context, UsageError } from "../context.ts";
 import { outputFile } from "../files.ts";
 import { Progress } from "../output.ts";
@@ -63,7 +57,7 @@ export async function predictSizes(parsed: PredictOptions, context: Context): Pr
   const write = outputFile("--out", parsed.text("out"));
   const draw = outputFile("--svg", parsed.text("svg"));
   const sweep = { collective: row, dtypes: [dtype], ranks, skew: noSkew };
-  const [sizes = []] = byOption(() => callSizes(sizesOf(parsed), sweep));
+  const [sizes = []] = callSizesOf(parsed, sweep);
   const progress = new Progress(context);
   const rows = sizes.map((size): SizeRow => {
     const question = questionOf(call, size);
@@ -95,27 +89,6 @@ export async function predictSizes(parsed: PredictOptions, context: Context): Pr
   context.out(parsed.has("json") ? document : predictionTable(table));
   write?.(document);
   draw?.(sizesPicture(table));
-}
-
-/** The options of a sweep's fields. */
-const sweepFields: Readonly<Record<string, string>> = {
-  min: "minbytes",
-  max: "maxbytes",
-  factor: "stepfactor",
-  step: "stepbytes",
-};
-
-/** Names the option of a sweep that has a fault. */
-function byOption<T>(action: () => T): T {
-  try {
-    return action();
-  } catch (error) {
-    const field = error instanceof InvalidArgumentError ? error.field : undefined;
-    const option = field === undefined ? undefined : sweepFields[field];
-    if (option === undefined) throw error;
-    const { message } = error as Error;
-    throw new UsageError(message.replace(`sizes: ${field}`, `--${option}`));
-  }
 }
 
 function callIn(parsed: PredictOptions): SizedCall {

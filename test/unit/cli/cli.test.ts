@@ -146,6 +146,13 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ["bench all-reduce -b", /argument missing/],
     ["bench all-reduce -b 8X", /--minbytes: found "8X"/],
     ["bench all-reduce -b 16 -e 8", /--maxbytes is less than --minbytes/],
+    ["bench all-reduce -b 1 -e 3", /--maxbytes: found 3, needs bytes of at least 4/],
+    ["bench all-gather -b 8 -e 8", /--maxbytes: found 8, needs bytes of at least 32/],
+    [
+      "bench all-reduce -b 1 -e 3 -g 2 --backend tcp",
+      /^twinccl bench: --maxbytes: found 3, needs bytes of at least 4\nsee twinccl bench --help\n$/,
+    ],
+    ["bench all-reduce -n 3000000000", /found 3000000000, needs .* at most 2147483648/],
     ["bench all-reduce -f 1", /--stepfactor: found "1", needs a whole number of at least 2/],
     ["bench all-reduce -f 2 -i 8", /not both/],
     ["bench all-reduce -g 0", /--ranks: found "0"/],
