@@ -1,5 +1,5 @@
 /** `twinccl launch`: starts the processes of a job, one per rank, and hosts their store. */
-import { statSync } from "node:fs";
+import { type Stats, statSync } from "node:fs";
 import { parseVisibleDevices } from "../backends/nccl/process/visible-devices.ts";
 import { limits } from "../job/protocol.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
@@ -113,10 +113,14 @@ function requireDevices(size: number, list: string | undefined): void {
 
 function requireScript(path: string | undefined): void {
   if (path === undefined) throw new UsageError("name a script to start");
+  let status: Stats | undefined;
   try {
-    if (statSync(path, { throwIfNoEntry: false })?.isFile() === true) return;
+    status = statSync(path, { throwIfNoEntry: false });
   } catch (error) {
     throw new UsageError(`${path} cannot be looked at: ${(error as Error).message}`);
   }
+  if (status?.isFile() === true) return;
+  if (status?.isDirectory() === true)
+    throw new UsageError(`${path} is a folder; name a file in it`);
   throw new UsageError(`there is no file ${path}`);
 }
