@@ -79,6 +79,7 @@ export async function predictSizes(parsed: PredictOptions, context: Context): Pr
     collective,
     library,
     machine: factsOf(call, links),
+    hasOwnLinks: linkOptions.some((name) => parsed.has(name)),
     names: compared.algorithms.map(({ name }) => name),
     own: compared.own,
     rows,
@@ -108,6 +109,9 @@ type Links = Pick<
   Parameters<typeof predict>[0],
   "link" | "overheadPs" | "topology" | "hopLatencyPs" | "credits"
 > & { readonly link: Link; readonly overheadPs: number; readonly hopLatencyPs: number };
+
+/** The options of links. */
+const linkOptions = ["latency-ns", "overhead-ns", "gigabytes-per-second", "credits"] as const;
 
 /** The links of the options; on a measured machine by default those of its messages. */
 function linksOf(

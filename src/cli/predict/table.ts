@@ -25,6 +25,8 @@ export interface PredictedSizes {
   readonly library: Library | undefined;
   /** The call, and the links of the catalogue's algorithms. */
   readonly machine: Readonly<Record<string, string | number>>;
+  /** True where options name these links. */
+  readonly hasOwnLinks: boolean;
   /** Names of the algorithms, in the order of `found`. */
   readonly names: readonly string[];
   /** Notes on the user's algorithms. */
@@ -149,7 +151,11 @@ export function predictionTable(table: PredictedSizes): string {
   ].join("\n");
 }
 
-function headLines({ collective, library, machine, rows }: PredictedSizes): string[] {
+/** The facts of the links. */
+const linkFacts = ["topology", "latencyNs", "overheadNs", "gigabytesPerSecond", "credits"] as const;
+
+function headLines(table: PredictedSizes): string[] {
+  const { collective, library, machine, rows } = table;
   const facts = (names: readonly string[]): string =>
     names.flatMap((name) => (name in machine ? [`${name} ${machine[name]}`] : [])).join(", ");
   const all = `predicted, not measured: ${facts(Object.keys(machine))}`;
@@ -162,17 +168,22 @@ function headLines({ collective, library, machine, rows }: PredictedSizes): stri
     gigabytesPerSecond: Number(gigabytesPerSecond),
   };
   const links = `${linkText(link)}, ${topology}`;
+  const catalogue = table.hasOwnLinks
+    ? `predicted, not measured: ${facts(linkFacts)}`
+    : library.profile === undefined
+      ? `predicted, not measured, for ${links}`
+      : `each message as a send of that machine, ${links}`;
   return library.profile === undefined
     ? [
         `# ${library.machineText}: ${call}`,
         `# ${libraryColumn} ${unmeasuredText(library)}`,
-        `# catalogue: predicted, not measured, for ${links}`,
+        `# catalogue: ${catalogue}`,
       ]
     : [
         `# predicted for ${library.machineText}: ${call}`,
         `# ${libraryColumn}: ${library.modeText}`,
         ...[...reasons].map((why) => `# ~ extrapolated: ${why}`),
-        `# catalogue: each message as a send of that machine, ${links}`,
+        `# catalogue: ${catalogue}`,
       ];
 }
 

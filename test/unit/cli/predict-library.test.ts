@@ -51,6 +51,24 @@ describe("predict --like", () => {
   });
 
   test.each([
+    [
+      "--like nccl-2.28 --latency-ns 5",
+      "crossbar, latencyNs 5, overheadNs 0, gigabytesPerSecond 322.7\n",
+    ],
+    [
+      "--like nccl-2.28 --overhead-ns 50 --credits 2",
+      "crossbar, latencyNs 6323, overheadNs 50, gigabytesPerSecond 322.7, credits 2\n",
+    ],
+    [
+      "--topology h200-hosts --gigabytes-per-second 10",
+      "crossbar, latencyNs 1000, overheadNs 100, gigabytesPerSecond 10\n",
+    ],
+  ])("the head states the links of options: %s", async (line, links) => {
+    const { out } = await cli(`predict all-reduce ${line} -e 8 --algorithm linear`);
+    expect(out).toContain(`# catalogue: predicted, not measured: topology ${links}`);
+  });
+
+  test.each([
     ["allReduce", {}, ""],
     ["allReduce", { launch: "eager", memory: "ordinary" }, "--mode eager"],
     ["allReduce", { awaited: true }, "--latency"],
