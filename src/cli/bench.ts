@@ -3,6 +3,7 @@
 import { namedReduceOps } from "../api/index.ts";
 import { measureCalibration } from "../bench/calibration/measure.ts";
 import { type CalibrationSweep, leastBytes } from "../bench/calibration/set.ts";
+import { hasUnevenBlocks } from "../bench/collectives.ts";
 import type { GpuFacts } from "../bench/document.ts";
 import {
   type BenchDocument,
@@ -133,6 +134,9 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const style = { simulated, latency: parsed.has("latency") };
   const dtypes = parseDtypes(parsed.text("dtype"));
   const spread = spreadOf(parsed.text("spread"));
+  if (parsed.has("spread") && !hasUnevenBlocks(row)) {
+    throw new UsageError(`--spread: ${row.collective} has equal blocks`);
+  }
   callSizesOf(parsed, { collective: row, dtypes, ranks, skew: { spread, seed } });
   const progress = new Progress(context);
   const print = (text: string): void => {

@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { type LinkOptions, linkBounds } from "../algorithms/timing.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
+import { hasUnevenBlocks } from "../bench/collectives.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
@@ -145,8 +146,9 @@ function shapeOf(
 ): ReturnType<MeasuredCollective["shape"]> {
   const skew = { spread: 0.5, seed: 0 };
   const whole = row.shape(count, ranks, skew);
-  const isUneven = whole.counts !== undefined || whole.traffic !== undefined;
-  return whole.count === count && !isUneven ? whole : row.shape(count * ranks, ranks, skew);
+  return whole.count === count && !hasUnevenBlocks(row)
+    ? whole
+    : row.shape(count * ranks, ranks, skew);
 }
 
 function documentOf(trace: Trace, format: (typeof formats)[number], title: string): string {

@@ -164,6 +164,8 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ],
     ["bench all-reduce -o xor", /--op: found "xor", needs one of sum/],
     ["bench broadcast -r 8", /--root: found "8", needs all or a rank in 0..7/],
+    ["bench all-to-all --spread 0.9", /--spread: allToAll has equal blocks/],
+    ["bench send-recv --spread 0.9", /--spread: sendRecv has equal blocks/],
     ["bench all-reduce --spread 2", /--spread: found "2"/],
     ["bench all-reduce --algorithm magic", /--algorithm: found "magic", needs one of ring/],
     ["bench all-reduce --json --csv", /not both/],
