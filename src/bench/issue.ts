@@ -47,6 +47,23 @@ export async function timeCalls(
   return { began, ended: performance.now(), samples };
 }
 
+/** Makes a call whose result is checked as the timed ones are made: by a graph where they are in one. */
+export async function callOnce(
+  comm: Communicator,
+  { mode }: Issue,
+  call: () => PromiseLike<unknown>,
+): Promise<void> {
+  if (mode === "eager") {
+    await call();
+    return;
+  }
+  const graph = await comm.capture(() => {
+    void call();
+  });
+  await graph.replay();
+  graph.dispose();
+}
+
 /** As nccl-tests: every call is issued before the last one is waited for. */
 async function issueBackToBack(times: number, call: () => PromiseLike<unknown>): Promise<void> {
   let last: PromiseLike<unknown> | undefined;

@@ -4,7 +4,7 @@ import type { Communicator, DeviceBuffer, DType, NamedReduceOp } from "../api/in
 import { type CallShape, type MeasuredCollective, recvLength } from "./collectives.ts";
 import type { Measurement } from "./document.ts";
 import { figuresOf, measurementOf, type RankFigures } from "./document.ts";
-import { type Issue, timeCalls } from "./issue.ts";
+import { callOnce, type Issue, timeCalls } from "./issue.ts";
 import type { BenchJob } from "./job.ts";
 import type { Oracle } from "./oracle.ts";
 
@@ -52,7 +52,7 @@ async function runRank(
     // Fresh data: in place, every call has changed the input, and a stale output must not pass.
     for (const buffer of whole) buffer.fill(0);
     send.copyFrom(trial.oracle.input(comm.rank));
-    await row.call(comm, data);
+    await callOnce(comm, trial.issue, () => row.call(comm, data));
     wrong = trial.oracle.wrong(comm.rank, await recv.toHost());
     checked = recv.length;
   } else if (check && barrier !== undefined) {

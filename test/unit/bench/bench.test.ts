@@ -179,6 +179,30 @@ describe("the issuing of calls", () => {
       expect(tally(results).elements).toBeGreaterThan(0);
     }
   });
+  test("a checked result is that of a graph where the timed calls are in one", async () => {
+    const last = async (mode: "eager" | "graph"): Promise<string> => {
+      const backend = sim();
+      let name = "";
+      const open = async (request: Parameters<typeof backend.open>[0]) => {
+        const session = await backend.open(request);
+        return new Proxy(session, {
+          get(target, key) {
+            const value = Reflect.get(target, key, target);
+            const bound = typeof value === "function" ? value.bind(target) : value;
+            if (key !== "execute") return bound;
+            return (set: CallSet) => {
+              name = set.collective;
+              return bound(set);
+            };
+          },
+        });
+      };
+      await bench({ ...quick, backend: { ...backend, open }, collective: "allReduce", mode });
+      return name;
+    };
+    expect(await last("eager")).toBe("allReduce");
+    expect(await last("graph")).toBe("replay");
+  });
   test("latency: the median is the time, and the 99th percentile is beside it", async () => {
     const options = { ...quick, backend: sim(), collective: "allReduce", iterations: 20 } as const;
     for (const mode of ["eager", "graph"] as const) {
