@@ -124,11 +124,11 @@ function barrierOf(question: PlanQuestion): PlanQuestion {
 }
 
 function timedQuestion(question: PlanQuestion, counts: BlockCounts | undefined): TimedQuestion {
-  const { ranks, count, dtype = "uint8" } = question;
+  const { ranks, count, op, dtype = "uint8" } = question;
   // Collectives without a measurement of that name are extrapolated under any name.
   const collective = question.collective as TimedQuestion["collective"];
   const matrix = collective === "allToAllv" ? counts : undefined;
-  return { collective, ranks, count, dtype, counts: matrix };
+  return { collective, ranks, count, dtype, op, counts: matrix };
 }
 
 /** Bytes from each rank to each rank; `undefined` for a collective that is no group of sends and receives. */

@@ -109,6 +109,9 @@ function planCall(
   return timedPlan(plan, symmetric);
 }
 
+/** Collectives with an operator. */
+const folding: readonly string[] = ["allReduce", "reduceScatter", "reduce"];
+
 /** Collectives with a root. */
 const withRoot: readonly string[] = ["reduce", "broadcast", "gather", "scatter"];
 
@@ -239,7 +242,7 @@ export function extrapolationOf(
     const beyondChoice = beyond(question, choice, measured.choices[choice]);
     if (beyondChoice !== undefined) return beyondChoice;
   }
-  const folds = collective === "allReduce" || collective === "reduceScatter";
+  const folds = folding.includes(collective);
   if (folds && !measured.dtypes.includes(dtype))
     return `measured with ${measured.dtypes.join(", ")}`;
   if (folds && op !== "sum") return "measured with sum";

@@ -142,6 +142,24 @@ describe("virtual time on a measured machine", () => {
     },
   );
 
+  test.each(["max", "avg", { preMul: 2 }] as const)(
+    "of another operator than a sum is extrapolated in explanations and traces: %j",
+    async (op) => {
+      const trace = new Trace();
+      const world = await createWorld({ backend: sim({ phantom: true, trace }), size: 4 });
+      const { predictedFor } = world.explain({ ...question, op });
+      await world.run(async (comm) => {
+        await comm.allReduce({ send: comm.alloc("float32", question.count), op });
+        await comm.barrier();
+      });
+      await world.close();
+      expect(predictedFor).toBe(`${machine}; extrapolated: measured with sum`);
+      const reasons = trace.spans().map(({ call }) => call?.extrapolated);
+      expect(reasons[0]).toBe("measured with sum");
+      expect(reasons.at(-1)).not.toBe("measured with sum");
+    },
+  );
+
   test("is that of ordinary memory, and of symmetric memory for windows", async () => {
     const count = 2 ** 21;
     const broadcast = { collective: "broadcast", dtype: "float32", root: 0, count } as const;

@@ -512,6 +512,14 @@ describe("the measured range", () => {
     expect(reason({ dtype: "bfloat16" })).toBe("measured with float32");
     expect(reason({ op: "avg" })).toBe("measured with sum");
     expect(reason({ collective: "broadcast", dtype: "bfloat16" })).toBeUndefined();
+    const { broadcast } = profile.measured;
+    const withReduces = { ...profile, measured: { ...profile.measured, reduce: broadcast } };
+    const reduced = { collective: "reduce", ranks: 8, count: 1024, dtype: "float32" } as const;
+    const reasonOf = (more: Partial<TimedQuestion>) =>
+      timeOf(withReduces as MachineProfile, { ...reduced, ...more }).extrapolated;
+    expect(reasonOf({})).toBeUndefined();
+    expect(reasonOf({ op: "max" })).toBe("measured with sum");
+    expect(reasonOf({ dtype: "bfloat16" })).toBe("measured with float32");
     expect(reason({ collective: "allGather", count: 1021 })).toBe(
       "measured with blocks of whole 16 bytes",
     );
