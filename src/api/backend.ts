@@ -251,8 +251,8 @@ export type RemoteEnd =
 export interface MissingRanks {
   /** World ranks that have not made it, or do not answer. */
   readonly ranks: readonly number[];
-  /** Those of them that do not answer: they may have made it. */
-  readonly silent: readonly number[];
+  /** Those of them that do not answer: they may have made it. None when left out. */
+  readonly silent?: readonly number[];
   /** All have made it, but one cancelled it, or connects or registers something that the others do not. */
   readonly haveDiverged: boolean;
 }

@@ -5,7 +5,7 @@
  * timeout, and leaves the queue when its call settles. One timer is set for the earliest deadline.
  */
 
-import type { CommInfo, JobSession } from "../backend.ts";
+import type { CommInfo, JobSession, MissingRanks } from "../backend.ts";
 import { ranksText } from "../error-text.ts";
 import { type CallOrder, CommTimeoutError } from "../errors.ts";
 import type { Operation } from "../op.ts";
@@ -290,9 +290,10 @@ export async function timeoutCause(
   const isBehind = isWaiting && !queues.isAtHead(op);
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
-    const found = await job?.peers.missingRanks(comm, op.call);
-    const { ranks, silent, haveDiverged } = found ?? { ranks: here, silent: [] };
-    if (haveDiverged === true) return diverged;
+    const unasked: MissingRanks = { ranks: here, haveDiverged: false };
+    const found = (await job?.peers.missingRanks(comm, op.call)) ?? unasked;
+    const { ranks, silent = [], haveDiverged } = found;
+    if (haveDiverged) return diverged;
     return ranks.length === 0 && isBehind
       ? behindEarlierCall
       : missingRanks(commRanks(comm, ranks), commRanks(comm, silent));

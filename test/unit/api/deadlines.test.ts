@@ -1,6 +1,7 @@
 /** Deadlines in real time, by a clock that the tests set: each comes due at its own time, never before, under one timer. */
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { Alarm, Deadlines, missingRanks } from "../../../src/api/ledger/deadlines.ts";
+import type { CommInfo, JobSession } from "../../../src/api/backend.ts";
+import { Alarm, Deadlines, missingRanks, timeoutCause } from "../../../src/api/ledger/deadlines.ts";
 import type { Posting } from "../../../src/api/ledger/posting.ts";
 import { completeOp, failOp, Operation } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
@@ -261,4 +262,15 @@ test.each([
   [[1, 2], [1, 2], "ranks 1, 2 did not answer, busy or lost"],
 ])("of missing ranks %j, of which %j are silent: %s", (ranks, silent, why) => {
   expect(missingRanks(ranks, silent)).toEqual({ ranks, why });
+});
+
+test("the cause of a timeout names the missing ranks of a session that knows no silent ones", async () => {
+  const comm = { ranks: [4, 2, 7], local: [0] } as unknown as CommInfo;
+  const found = { ranks: [2], haveDiverged: false };
+  const job = { peers: { missingRanks: async () => found } } as unknown as JobSession;
+  const posting = { op: { status: "submitted", rank: 0, call: 3 } } as unknown as Posting;
+  const open = {} as Parameters<typeof timeoutCause>[3];
+  expect(await timeoutCause(job, comm, posting, open)).toEqual({
+    ...{ ranks: [1], why: "rank 1 had not made it" },
+  });
 });
