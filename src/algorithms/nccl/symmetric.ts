@@ -186,9 +186,14 @@ export function loadsOf(call: DirectCall): number {
 
 /** Times that a warp of a direct all-gather waits for words or elements of its own block, where no packs of 16 bytes line up. */
 export function wordLoadsOf(call: DirectCall): number {
-  if (isStageAligned(spans[0], call.elementBytes, distancesOf(call))) return 0;
+  if (movesPacks(call)) return 0;
   const { stages, runs } = roundsOf(call);
   return stages.reduce((all, rounds) => all + rounds, runs);
+}
+
+/** True where packs of 16 bytes line up at source and target on every rank. */
+export function movesPacks(call: DirectCall): boolean {
+  return isStageAligned(spans[0], call.elementBytes, distancesOf(call));
 }
 
 /** Rounds of a warp: in each stage, and of runs of elements. */

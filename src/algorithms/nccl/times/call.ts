@@ -7,7 +7,7 @@ import type { SymmetricPlace } from "../../../api/backend-entry.ts";
 import { bytesOf } from "../../../api/dtype.ts";
 import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
 import { grains, type NcclCollective, type NcclProtocol, resolveSettings } from "../rules.ts";
-import { chooseSymmetric, loadsOf, wordLoadsOf } from "../symmetric.ts";
+import { chooseSymmetric, loadsOf, movesPacks, wordLoadsOf } from "../symmetric.ts";
 
 /** Multiples of these bytes move in one load or store. */
 export const packBytes = 16;
@@ -49,6 +49,8 @@ export interface SymmetricCall {
   readonly bytes: number;
   /** Times that a warp of a direct kernel waits for loads from other ranks; of an all-gather, for words of its own block. */
   readonly loads: number;
+  /** False for a direct kernel that moves words or elements in place of packs of 16 bytes. */
+  readonly movesPacks: boolean;
 }
 
 /** The use of a channel by a rank: it only copies its own block, only sends or only receives, or does both. */
@@ -138,14 +140,14 @@ function symmetricCall(
 ): SymmetricCall {
   const bytes = count * bytesOf(dtype);
   const call = { kind: "symmetric", collective, kernel, ranks, blocks } as const;
-  if (kernel === "LL") return { ...call, bytes, loads: 0 };
-  const direct = { collective, ranks, blocks, bytes, place };
+  if (kernel === "LL") return { ...call, bytes, loads: 0, movesPacks: true };
   // An all-gather copies bytes.
-  if (collective === "allGather") {
-    return { ...call, bytes, loads: wordLoadsOf({ ...direct, elementBytes: 1 }) };
-  }
-  const loads = loadsOf({ ...direct, elementBytes: bytesOf(dtype) });
-  return { ...call, bytes: collective === "allReduce" ? bytes / ranks : bytes, loads };
+  const elementBytes = collective === "allGather" ? 1 : bytesOf(dtype);
+  const direct = { collective, ranks, blocks, bytes, place, elementBytes };
+  const facts = { ...call, movesPacks: movesPacks(direct) };
+  if (collective === "allGather") return { ...facts, bytes, loads: wordLoadsOf(direct) };
+  const own = collective === "allReduce" ? bytes / ranks : bytes;
+  return { ...facts, bytes: own, loads: loadsOf(direct) };
 }
 
 function channelCall(plan: ChannelPlan): ChannelCall {

@@ -250,6 +250,9 @@ export function extrapolationOf(
   if ((blocks || collective === "allToAll") && (count * bytesOf(dtype)) % packBytes !== 0) {
     return `measured with blocks of whole ${packBytes} bytes`;
   }
+  if (call?.kind === "symmetric" && !call.movesPacks) {
+    return `measured with buffers whole ${packBytes} bytes apart`;
+  }
   return undefined;
 }
 

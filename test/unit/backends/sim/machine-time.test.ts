@@ -160,6 +160,22 @@ describe("virtual time on a measured machine", () => {
     },
   );
 
+  test.each(["allReduce", "reduceScatter", "allGather"] as const)(
+    "in symmetric memory %s between buffers at unlike addresses is extrapolated",
+    async (collective) => {
+      const world = await createWorld({ backend: sim({ phantom: true }), size: 2 });
+      const op = collective === "allGather" ? undefined : "sum";
+      const on = (sendOffset: number) => {
+        const symmetric = { sendOffset, recvOffset: 0 };
+        const call = { collective, dtype: "float32", op, count: 2 ** 20, symmetric } as const;
+        return world.explain(call).predictedFor;
+      };
+      expect(on(4)).toBe(machine);
+      expect(on(1)).toBe(`${machine}; extrapolated: measured with buffers whole 16 bytes apart`);
+      await world.close();
+    },
+  );
+
   test("is that of ordinary memory, and of symmetric memory for windows", async () => {
     const count = 2 ** 21;
     const broadcast = { collective: "broadcast", dtype: "float32", root: 0, count } as const;
