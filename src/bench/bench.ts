@@ -39,11 +39,14 @@ export async function bench(options: BenchOptions): Promise<BenchDocument> {
   const rows = rowsOf(options);
   const { backend, ranks, connected = false } = options;
   const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
-  const document = await measureRows(job, options, rows).catch(async (error: unknown) => {
+  let document: BenchDocument;
+  try {
+    document = await measureRows(job, options, rows);
+  } catch (error) {
     // After a failure closing reports the calls that it left unawaited; the failure itself says more.
     await job.close().catch(() => undefined);
     throw error;
-  });
+  }
   await job.close();
   return document;
 }

@@ -141,14 +141,14 @@ function resultLine(text: string, rank: number): string {
 /** This process's rank of a job. */
 async function runOwnRank(opening: Opening, program: RankProgram, context: Context): Promise<void> {
   const comm = await connect({ ...opening, name: "run" });
-  const text = await ofRank(comm, program)
-    .then(resultText)
-    .catch(async (error: unknown) => {
-      // After a failure closing reports the calls that it left unawaited; the failure itself says more.
-      await comm.close().catch(() => undefined);
-      throw error;
-    });
-  if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
+  try {
+    const text = await resultText(await ofRank(comm, program));
+    if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
+  } catch (error) {
+    // After a failure closing reports the calls that it left unawaited; the failure itself says more.
+    await comm.close().catch(() => undefined);
+    throw error;
+  }
   await comm.close();
 }
 
