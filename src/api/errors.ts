@@ -292,6 +292,12 @@ export class RemoteRankError extends CommError {
 export class RankLostError extends CommError {
   static override readonly name: string = "RankLostError";
   readonly code = "ERR_COMM_LOST";
+
+  override seenBy(facts: CommErrorFacts): CommError {
+    if (this.rank !== undefined) return this;
+    const { ranks, cause } = this;
+    return new RankLostError(textOf(this, facts), { ...facts, ranks, cause });
+  }
 }
 
 /** The communicator was aborted; the reason is the `cause`. */

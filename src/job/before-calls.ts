@@ -8,13 +8,18 @@
 
 import type { CallDigest, CommInfo, PeerBarrier } from "../api/backend-entry.ts";
 import { numbersText, rankRows, ranksText } from "../api/error-text.ts";
-import { CollectiveMismatchError, type CommError, RemoteRankError } from "../api/errors.ts";
+import {
+  CollectiveMismatchError,
+  type CommError,
+  RankLostError,
+  RemoteRankError,
+} from "../api/errors.ts";
 import { longestTimerMs } from "../api/ledger/turns.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { pause } from "./async.ts";
 import type { CallCounters } from "./comm-status.ts";
 import type { MissingRankFinder } from "./missing-ranks.ts";
-import type { Barrier, Membership } from "./rendezvous.ts";
+import type { Barrier, LostPeer, Membership } from "./rendezvous.ts";
 
 /** When the ranks of several processes compare their calls. */
 export type CompareCalls = "off" | "once" | "always";
@@ -52,14 +57,14 @@ interface CrossCheckHost {
 
 /** The comparisons of one process. */
 export class CrossCheck {
-  readonly #membership: Pick<Membership, "rank" | "size" | "exchange">;
+  readonly #membership: Pick<Membership, "rank" | "size" | "exchange" | "lost">;
   readonly #mode: CompareCalls;
   readonly #job: CrossCheckHost;
   /** Kinds of calls that matched on a communicator: the same ones in every process. */
   readonly #matched = new WeakMap<CommInfo, Set<string>>();
 
   constructor(
-    membership: Pick<Membership, "rank" | "size" | "exchange">,
+    membership: Pick<Membership, "rank" | "size" | "exchange" | "lost">,
     mode: CompareCalls,
     job: CrossCheckHost,
   ) {
@@ -126,7 +131,8 @@ export class CrossCheck {
       exchange.catch(() => undefined);
       return Promise.race([exchange, this.#watchOthers(comm, number, bounds.signal)]);
     });
-    const all = await exchanging.catch((error) => Promise.reject(peerLostError(comm, error)));
+    const { lost } = this.#membership;
+    const all = await exchanging.catch((error) => Promise.reject(peerGoneError(comm, error, lost)));
     return all.map((each) => new TextDecoder().decode(each));
   }
 
@@ -201,18 +207,20 @@ export class StoreWaits {
   }
 }
 
-/** The error of a call that waited for a lost rank, with ranks of the communicator; any other error as it is. */
-function peerLostError(comm: CommInfo, error: unknown): unknown {
-  const { code, ranks = [] } = error as Partial<CommError>;
+/** The error of a call that waited for a rank that is gone, with ranks of the communicator; any other error as it is. */
+function peerGoneError(comm: CommInfo, error: unknown, lost: readonly LostPeer[]): unknown {
+  const { code, ranks: gone = [] } = error as Partial<CommError>;
   if (code !== "ERR_COMM_REMOTE") return error;
-  const own = ranks.map((rank) => comm.ranks.indexOf(rank));
-  return new RemoteRankError(
-    {
-      headline: `${ranksText(own)} of "${comm.name}" will not make this call: its process has left the job, or is gone`,
-      hint: "comm.rebuild() continues with the others",
-    },
-    { ranks: own, cause: error },
-  );
+  const lostOnes = gone.filter((each) => lost.some(({ rank }) => rank === each));
+  const isLost = lostOnes.length > 0;
+  const ranks = (isLost ? lostOnes : gone).map((each) => comm.ranks.indexOf(each));
+  const why = isLost ? "its process is gone" : "its process has left the job";
+  const text = {
+    headline: `${ranksText(ranks)} of "${comm.name}" will not make this call: ${why}`,
+    hint: "comm.rebuild() continues with the others",
+  };
+  const facts = { ranks, cause: error };
+  return isLost ? new RankLostError(text, facts) : new RemoteRankError(text, facts);
 }
 
 /** Ranks of a communicator that connect to the rank of this process: all, or some. */
@@ -245,12 +253,15 @@ interface ConnectedPeers {
 
 /** The first contacts of one process. */
 export class FirstContacts {
-  readonly #membership: Pick<Membership, "awaitBarriers">;
+  readonly #membership: Pick<Membership, "awaitBarriers" | "lost">;
   readonly #keyOf: (comm: CommInfo) => string;
   readonly #connected = new WeakMap<CommInfo, ConnectedPeers>();
 
   /** `keyOf` gives a communicator the same key in every process. */
-  constructor(membership: Pick<Membership, "awaitBarriers">, keyOf: (comm: CommInfo) => string) {
+  constructor(
+    membership: Pick<Membership, "awaitBarriers" | "lost">,
+    keyOf: (comm: CommInfo) => string,
+  ) {
     this.#membership = membership;
     this.#keyOf = keyOf;
   }
@@ -316,7 +327,7 @@ export class FirstContacts {
       if (signal.aborted) return false;
       // Without the store there is no barrier: the backend gets the call as it is.
       if ((error as Partial<CommError>).code === "ERR_COMM_RENDEZVOUS") return true;
-      throw peerLostError(comm, error);
+      throw peerGoneError(comm, error, this.#membership.lost);
     }
   }
 }

@@ -115,7 +115,7 @@ test("long waits of ranks in several processes add one listener at a time", asyn
   const { controller, listeners, most } = counted();
   let questions = 0;
   const comparisons = new CrossCheck(
-    { rank: 0, size: 2, exchange: () => new Promise(() => undefined) },
+    { rank: 0, size: 2, lost: [], exchange: () => new Promise(() => undefined) },
     "once",
     {
       keyOf: () => "world",

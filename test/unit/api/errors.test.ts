@@ -16,6 +16,7 @@ const {
   createWorld,
   DeadlockError,
   InvalidArgumentError,
+  RankLostError,
   RemoteRankError,
   RendezvousError,
   UnsupportedError,
@@ -83,6 +84,7 @@ describe("the classes", () => {
     [new DeadlockError(text, { ...facts, waits: [] }), "ERR_COMM_DEADLOCK"],
     [new CommTimeoutError(text, facts), "ERR_COMM_TIMEOUT"],
     [new RemoteRankError(text, facts), "ERR_COMM_REMOTE"],
+    [new RankLostError(text, facts), "ERR_COMM_LOST"],
     [new CommAbortedError(text, facts), "ERR_COMM_ABORTED"],
     [new CommClosedError(text, facts), "ERR_COMM_CLOSED"],
     [new WorldError(text, { ...facts, failures: [] }), "ERR_COMM_WORLD"],
@@ -105,6 +107,17 @@ describe("the classes", () => {
       expect(isError && Object.getPrototypeOf(value).name, name).toMatch(/^(Comm)?Error$/);
     }
   });
+
+  test.each([RemoteRankError, RankLostError])(
+    "of a wait for another rank get the call of the rank that sees them: %s",
+    (Kind) => {
+      const place = { rank: 0, size: 3, comm: "world", collective: "barrier", call: 4 };
+      const seen = new Kind(text, { ranks: [2], cause: "why" }).seenBy(place);
+      expect(seen).toBeInstanceOf(Kind);
+      expect(seen).toMatchObject({ ...place, ranks: [2], cause: "why" });
+      expect(seen.seenBy({ ...place, rank: 1 })).toBe(seen);
+    },
+  );
 
   test("become plain data, with stack and causes", () => {
     const cause = new TypeError("why", { cause: 12n });

@@ -1,6 +1,9 @@
 /** Reports of losses reach their generation, also during its start, and no earlier one. */
 import type { Socket } from "node:net";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import type { CommInfo } from "../../../src/api/backend.ts";
+import { CrossCheck, FirstContacts, StoreWaits } from "../../../src/job/before-calls.ts";
+import type { Membership } from "../../../src/job/rendezvous.ts";
 import { tcpRendezvous } from "../../../src/job/tcp.ts";
 import { fragile, place, relay } from "./stores.ts";
 
@@ -55,4 +58,51 @@ test("the loss of the store is reported in the last generation alone", async () 
   rank!.cut();
   await heard;
   expect([before.lost, next.lost.length]).toEqual([[], 1]);
+});
+
+describe("a call that waits in the store for rank 1", () => {
+  const comm: CommInfo = { id: 0, name: "world", ranks: [0, 1], local: [0] };
+  const keyOf = () => comm.name;
+  const missingRanks = { notSubmitted: async () => [], onSubmitted: async () => undefined };
+
+  const compared = (member: Membership) => {
+    const waits = new StoreWaits();
+    const check = new CrossCheck(member, "always", {
+      ...{ keyOf, onCompare: () => undefined, missingRanks, waits },
+    });
+    return check.compare(
+      comm,
+      0,
+      () => ({ kind: "barrier", details: () => "" }),
+      () => undefined,
+    );
+  };
+  const contact = (member: Membership) =>
+    new FirstContacts(member, keyOf).barrier({
+      ...{ comm, rank: 0, counters: undefined, connect: async () => true },
+      needs: { all: true, peers: new Set() },
+    })?.(new AbortController().signal);
+
+  const ends = [
+    ["is lost", "RankLostError", "its process is gone"],
+    ["leaves", "RemoteRankError", "its process has left the job"],
+  ] as const;
+  const waits = [
+    ["the comparison", compared],
+    ["the first contact", contact],
+  ] as const;
+  const rows = ends.flatMap(([how, name, why]) =>
+    waits.map(([what, wait]) => ({ how, name, why, what, wait })),
+  );
+  test.each(rows)("fails with $name where it $how: $what", async ({ how, name, why, wait }) => {
+    const [zero, one] = await fragile(await place(2), 2);
+    const failed = Promise.resolve(wait(zero!.member)).catch((error) => error);
+    if (how === "leaves") await one!.member.leave();
+    else one!.cut();
+    expect(await failed).toMatchObject({
+      ...{ name, ranks: [1], cause: { ranks: [1] } },
+      message: expect.stringContaining(`rank 1 of "world" will not make this call: ${why}`),
+    });
+    await zero!.member.leave();
+  });
 });
