@@ -8,6 +8,7 @@
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
 import type { InputBlock } from "../../api/collectives/spec.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { type Algorithm, buildProgram } from "../algorithm.ts";
 import { proveFused } from "../fuse.ts";
 import { none, type Program } from "../program.ts";
@@ -32,14 +33,34 @@ export interface Verdict {
   readonly association: string;
 }
 
-/** Verifies an algorithm for a number of ranks and, where there is one, a root. */
+/**
+ * Verifies an algorithm for a number of ranks and, where the collective has one, a root: 0 when left out.
+ *
+ * @throws InvalidArgumentError for a collective, number of ranks or root that does not exist, or what is no algorithm.
+ */
 export function verifyAlgorithm(
   collective: SpecifiedCollective,
   algorithm: Algorithm,
   ranks: number,
-  root = -1,
+  root = 0,
 ): Verdict {
-  return verifyProgram(buildProgram(collective, algorithm, ranks, root), algorithm);
+  const refuse = (field: string, found: unknown, needed: string): never => {
+    throw invalid("verifyAlgorithm", field, textOf(found), needed);
+  };
+  if (!Object.hasOwn(specifications, collective)) {
+    refuse("collective", collective, `one of ${Object.keys(specifications).join(", ")}`);
+  }
+  if (typeof algorithm?.write !== "function" || typeof algorithm.chunksPerBlock !== "function") {
+    refuse("algorithm", algorithm, `an algorithm, such as catalogue.${collective}`);
+  }
+  if (!Number.isSafeInteger(ranks) || ranks < 1) {
+    refuse("ranks", ranks, "a whole number of at least 1");
+  }
+  const { rooted } = specifications[collective];
+  if (rooted && !(Number.isSafeInteger(root) && root >= 0 && root < ranks)) {
+    refuse("root", root, `a rank in 0..${ranks - 1}`);
+  }
+  return verifyProgram(buildProgram(collective, algorithm, ranks, rooted ? root : -1), algorithm);
 }
 
 /** Verifies a program; with its algorithm, also credits, cost and order of folding against the header. */

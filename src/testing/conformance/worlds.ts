@@ -61,6 +61,16 @@ export function conformance(options: ConformanceOptions): readonly ConformanceCa
   if (!Array.isArray(sizes) || sizes.length === 0 || !sizes.every(isSize)) {
     throw invalid("conformance", "sizes", foundText(sizes), "an array of numbers of ranks");
   }
+  if (backend === undefined) throw invalid("conformance", "backend", "undefined", "a function");
+  const { capabilities } = claims;
+  if (typeof capabilities !== "object" || capabilities === null) {
+    throw invalid(
+      "conformance",
+      "capabilities",
+      foundText(capabilities),
+      "the capabilities that the backend declares",
+    );
+  }
   const ascending = [...sizes].sort((a, b) => a - b);
   const use = options.use ?? worldsOf(backend);
   const ofRanks = conformanceOfRanks({

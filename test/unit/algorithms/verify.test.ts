@@ -22,6 +22,28 @@ const sizes = Array.from({ length: 64 }, (_, at) => at + 1).filter(
 );
 
 describe("the verifier", () => {
+  const { ring } = catalogue.allReduce;
+  const { chain } = catalogue.broadcast;
+  test.each<[field: string, call: readonly unknown[]]>([
+    ["collective", ["allreduce", ring, 3]],
+    ["collective", ["toString", ring, 3]],
+    ["algorithm", ["allReduce", "ring", 3]],
+    ["algorithm", ["allReduce", undefined, 3]],
+    ["ranks", ["allReduce", ring, 0]],
+    ["ranks", ["allReduce", ring, 1.5]],
+    ["root", ["broadcast", chain, 3, 3]],
+    ["root", ["broadcast", chain, 3, -1]],
+  ])("refuses a wrong %s: %j", (field, call) => {
+    const verify = () => verifyAlgorithm(...(call as Parameters<typeof verifyAlgorithm>));
+    expect(verify).toThrow(expect.objectContaining({ code: "ERR_COMM_ARG", field }));
+    expect(verify).toThrow(`verifyAlgorithm: ${field}: found `);
+  });
+
+  test("takes root 0 where none is given", () => {
+    const { problems, program } = verifyAlgorithm("broadcast", chain, 3);
+    expect([problems, program.root]).toEqual([[], 0]);
+  });
+
   test.each(rows)("accepts $collective $name for 1 to 64 ranks", ({ collective, algorithm }) => {
     const problems: string[] = [];
     for (const ranks of sizes) {

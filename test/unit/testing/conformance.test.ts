@@ -54,6 +54,13 @@ describe("the list of cases", () => {
     expect(() => conformance(options)).toThrow(InvalidArgumentError);
   });
 
+  test.each(["backend", "capabilities"])("is refused without %s", (field) => {
+    const options = { backend: () => sim(), capabilities, [field]: undefined };
+    expect(() => conformance(options)).toThrow(
+      expect.objectContaining({ code: "ERR_COMM_ARG", field }),
+    );
+  });
+
   test("is refused for an option that is not known", () => {
     const options = { backend: () => sim(), capabilities, size: 3 };
     expect(() => conformance(options as never)).toThrow(/sizes/);
