@@ -38,7 +38,7 @@ export function assertCompareCalls(backend: string, compareCalls: unknown): void
     "compareCalls",
     textOf(compareCalls),
     '"off", "once" or "always"',
-    "leave it out and calls are not compared between processes",
+    '"once" compares every new kind of call between processes, "always" every call, "off" none',
   );
 }
 

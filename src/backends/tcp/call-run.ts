@@ -206,7 +206,7 @@ export class CallRun {
     return new CollectiveMismatchError(
       {
         headline: `${collective}: call ${number} on "${name}": rank ${peer} has sent a part of ${found} bytes, rank ${rank} expects one of ${needed}`,
-        hint: 'blocks travel in parts. The ranks have made different calls: tcp({ compareCalls: "always" }) names them',
+        hint: 'blocks travel in parts. The ranks pass different plans to tcp(), or have made different calls: on a communicator of all ranks tcp({ compareCalls: "always" }) names these',
       },
       {
         rank,

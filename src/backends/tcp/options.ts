@@ -26,7 +26,8 @@ export interface TcpOptions {
   readonly timeoutMs?: number | undefined;
   /**
    * Comparison of calls among the ranks before data moves, in the job's store. `once`, when left out, compares every new kind of
-   * call of a communicator, `always` every call, `off` none.
+   * call of a communicator, `always` every call, `off` none. Messages are not compared, nor are calls on a split of only some of
+   * the ranks.
    */
   readonly compareCalls?: "off" | "once" | "always" | undefined;
   /** The algorithm of a collective, as in `sim({ algorithms })`. */

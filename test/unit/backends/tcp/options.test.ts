@@ -15,6 +15,15 @@ test.each(["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"]
   },
 );
 
+test("a wrong way to compare calls is refused with what each way does", () => {
+  expect(() => tcp({ compareCalls: "on" as "once" })).toThrow(
+    expect.objectContaining({
+      ...{ code: "ERR_COMM_ARG", field: "compareCalls" },
+      hint: '"once" compares every new kind of call between processes, "always" every call, "off" none',
+    }),
+  );
+});
+
 test.each(["127.0.0.1", "10.0.0.7", "::1", "fe80::1", "host-0"])("the host %j is taken", (host) => {
   expect(tcp({ host }).name).toBe("tcp");
 });
