@@ -40,6 +40,10 @@ function prepareFault(
   if (only === undefined || calls.length > 1) {
     return fault("call", `${calls.length} calls`, "one call", "capture records several");
   }
+  if (returned instanceof Operation && returned !== only.op) {
+    const hint = "prepare each call of a group, and start them in comm.group";
+    return fault("call", "a callback that returned a group or another call", "its one call", hint);
+  }
   if (returned !== only.op) {
     const found = returned instanceof Promise ? "a promise" : textOf(returned);
     return fault("call", `a callback that returned ${found}`, "() => comm.allReduce(…)");

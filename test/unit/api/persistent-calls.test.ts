@@ -258,6 +258,19 @@ describe("prepare refuses", () => {
     }
   });
 
+  test("a group, with the way to start its calls together", async () => {
+    const found = await run(sim(), async (comm) =>
+      refusalOf(() => comm.prepare(() => comm.group(() => void comm.barrier()))),
+    );
+    for (const error of found) {
+      expect(error).toMatchObject({
+        ...{ code: "ERR_COMM_ARG", field: "call" },
+        message: expect.stringContaining("found a callback that returned a group or another call"),
+        hint: "prepare each call of a group, and start them in comm.group",
+      });
+    }
+  });
+
   test("a value that is not a function", async () => {
     const [error] = await run(sim(), async (comm) => refusalOf(() => comm.prepare(7 as never)));
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "call" });
