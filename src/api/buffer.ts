@@ -221,8 +221,8 @@ export class DeviceBuffer<D extends DType = DType> {
   }
 
   /**
-   * Gives the memory back, unless it was adopted. Every buffer that shares it is unusable from here on. A call under way goes on,
-   * and the memory is freed behind it. Idempotent.
+   * Gives the memory back, unless it was adopted. Every buffer that shares it is unusable from here on. A submitted call goes on,
+   * and the memory is freed behind it; a call that still waits for other ranks fails with a `CommClosedError`. Idempotent.
    */
   dispose(): void {
     if (this.allocation.disposed) return;

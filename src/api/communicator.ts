@@ -68,8 +68,8 @@ export interface Graph extends Disposable {
    * Runs the recorded calls again on the buffers' present contents; ordered like any call.
    *
    * It is one call named `replay`, for hooks, counters and faults too, and meets replays of the same recording alone.
-   * Where messages were recorded the calls are made one by one, as if the program made them, except on GPUs with a process for
-   * each rank. Costs a microsecond a recorded call of 8 small ranks on the simulation, and one graph launch a rank on GPUs.
+   * `tcp()` and backends without recordings make the calls one by one, as if the program made them. So do all where messages
+   * were recorded, except on GPUs with a process for each rank. Costs a microsecond a recorded call of 8 small ranks on the simulation, and one graph launch a rank on GPUs.
    *
    * @throws CommClosedError once the recording, or a buffer of it, was disposed.
    * @throws CollectiveMismatchError where other ranks replay another recording, or make another call.
@@ -332,7 +332,7 @@ export interface Communicator extends AsyncDisposable {
   /**
    * Prepares a call: checks its arguments now, and makes it at every `start`, as MPI's persistent requests. Concerns this rank
    * alone: other ranks make the same call in any form. The callback makes one call and returns it; it takes no `timeoutMs` and
-   * no `signal`, which `start` does. A `split` and a `capture` cannot be prepared.
+   * no `signal`, which `start` does. A `split`, `capture`, `group` or `replay` cannot be prepared.
    *
    * A call that repeats the arguments of the call before with the same buffer is found by that buffer and costs the same. A
    * prepared call needs no buffer of its own, and several calls may share one.
