@@ -2,7 +2,7 @@
  * The arguments of every call, in the names that all collectives share.
  *
  * One object with named fields, because NCCL orders (send, recv) and torch (output, input). Counts and offsets are
- * **elements**, never bytes. Lengths are laws: a buffer of another length is refused, not cut or padded. Only blocks with
+ * **elements**, never bytes. Lengths are exact: a buffer of another length is refused, not cut or padded. Only blocks with
  * offsets, and those of an all-to-allv, may lie in a longer one.
  */
 import type { DeviceBuffer } from "./buffer.ts";
