@@ -475,7 +475,7 @@ function freeBehindUse(allocation: Allocation): void {
 export interface SymmetricPlace {
   readonly send: number;
   readonly recv: number;
-  /** True for a call in place: every rank's block of one buffer is the other buffer. */
+  /** True for a call in place, whose buffers overlap. */
   readonly inPlace?: boolean;
 }
 

@@ -290,12 +290,6 @@ export function findCollective(name: string): MeasuredCollective | undefined {
   return measuredCollectives.find(({ collective }) => collective.toLowerCase() === bare);
 }
 
-/** True for a v-form, whose blocks differ in length. */
-export function hasUnevenBlocks(row: MeasuredCollective): boolean {
-  const { counts, traffic } = row.shape(1, 1, { spread: 0, seed: 0 });
-  return counts !== undefined || traffic !== undefined;
-}
-
 /** A measured call as an argument of `explain` and `supports`. */
 export function questionOf(
   row: MeasuredCollective,

@@ -1,9 +1,9 @@
 /** `twinccl bench`: measures a collective with nccl-tests' flags, and checks every result. */
 
+import { hasUnevenBlocks } from "../api/collectives/call-layout.ts";
 import { namedReduceOps } from "../api/index.ts";
 import { measureCalibration } from "../bench/calibration/measure.ts";
 import { type CalibrationSweep, leastBytes } from "../bench/calibration/set.ts";
-import { hasUnevenBlocks } from "../bench/collectives.ts";
 import type { GpuFacts } from "../bench/document.ts";
 import {
   type BenchDocument,
@@ -134,7 +134,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const style = { simulated, latency: parsed.has("latency") };
   const dtypes = parseDtypes(parsed.text("dtype"));
   const spread = spreadOf(parsed.text("spread"));
-  if (parsed.has("spread") && !hasUnevenBlocks(row)) {
+  if (parsed.has("spread") && !hasUnevenBlocks(row.collective)) {
     throw new UsageError(`--spread: ${row.collective} has equal blocks`);
   }
   callSizesOf(parsed, { collective: row, dtypes, ranks, skew: { spread, seed } });

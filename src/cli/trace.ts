@@ -1,9 +1,9 @@
 /** `twinccl trace`: prints the events of a call or a program in virtual time, from a real run on the simulation. */
 import { existsSync } from "node:fs";
 import { type LinkOptions, linkBounds } from "../algorithms/timing.ts";
+import { hasUnevenBlocks } from "../api/collectives/call-layout.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
-import { hasUnevenBlocks } from "../bench/collectives.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
@@ -146,7 +146,7 @@ function shapeOf(
 ): ReturnType<MeasuredCollective["shape"]> {
   const skew = { spread: 0.5, seed: 0 };
   const whole = row.shape(count, ranks, skew);
-  return whole.count === count && !hasUnevenBlocks(row)
+  return whole.count === count && !hasUnevenBlocks(row.collective)
     ? whole
     : row.shape(count * ranks, ranks, skew);
 }

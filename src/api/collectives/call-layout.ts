@@ -9,6 +9,7 @@ import { argumentNames } from "../member/argument-names.ts";
 import type { Operation } from "../op.ts";
 import { runningSum, sum } from "./blocks.ts";
 import { type SpecifiedCollective, specifications } from "./index.ts";
+import type { CollectiveName } from "./spec.ts";
 
 /** The counts of one call, in elements. */
 export interface CallCounts {
@@ -47,12 +48,12 @@ type ArgumentName = keyof CallArguments;
 export const specifiedCollectives = Object.keys(specifications) as readonly SpecifiedCollective[];
 
 /** True when calls of the collective have the argument. */
-export function takesArgument(collective: SpecifiedCollective, name: ArgumentName): boolean {
+export function takesArgument(collective: CollectiveName, name: ArgumentName): boolean {
   return Object.hasOwn(argumentNames[collective], name);
 }
 
 /** True when the blocks of one call may differ in length. */
-export function hasUnevenBlocks(collective: SpecifiedCollective): boolean {
+export function hasUnevenBlocks(collective: CollectiveName): boolean {
   return takesArgument(collective, "sendCounts") || takesArgument(collective, "recvCounts");
 }
 
