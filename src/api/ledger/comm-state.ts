@@ -388,7 +388,7 @@ export abstract class CommState {
     invariant(this.#isIdle, "a communicator is reset when nothing runs");
     this.seal();
     this.termination = undefined;
-    this.queues.clear();
+    if (this.queues.size > 0) this.queues.clear();
     this.collectives.clear();
     this.messageNumbers.reset();
     this.failures.clear();

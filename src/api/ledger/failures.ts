@@ -89,7 +89,7 @@ export class Failures {
 
   /** Forgets the failures; the counts go on. */
   clear(): void {
-    this.#unobserved = this.#comm.ranks.map(() => []);
+    if (!this.allObserved) this.#unobserved = this.#comm.ranks.map(() => []);
     this.allObserved = true;
     this.#reported = [];
   }
