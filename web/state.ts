@@ -1,5 +1,5 @@
 /** The state of the page, as it stands in its address: everything needed to see the same again. */
-import { type DType, dtypes, type NamedReduceOp, namedReduceOps } from "twinccl";
+import { type DType, dtypes, type NamedReduceOp, namedReduceOps, specifications } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
 import { namedNetwork, type PlannedCall, planIds } from "./plans.ts";
 
@@ -31,6 +31,8 @@ export interface State extends PlannedCall {
 
 const maxRanks = 32;
 const maxElements = 1_048_576;
+/** Elements in the buffers of all ranks: more of them stop a browser for minutes. */
+const maxHeld = maxElements * maxRanks;
 export const opNames: readonly OpName[] = [...namedReduceOps, "preMul"];
 export const valueKinds = ["mixed", "whole", "wild"] as const;
 export const channelCounts = [0, 1, 2, 4, 8, 16, 24] as const;
@@ -133,7 +135,25 @@ function settled(state: State, before: readonly string[]): Reading {
       );
     }
   }
-  return { state: { ...state, plan, root: within("root"), rank: within("rank") }, faults };
+  const root = within("root");
+  const most = mostCount({ ...state, root });
+  const count = Math.min(state.count, most);
+  if (count < state.count) {
+    faults.push(
+      `count: found ${state.count}, needs at most ${most.toLocaleString("en")} for ${collective} on ${ranks} ranks`,
+    );
+  }
+  return { state: { ...state, plan, root, count, rank: within("rank") }, faults };
+}
+
+/** The largest count whose buffers the page holds on all ranks. */
+export function mostCount({ collective, ranks, root }: State): number {
+  const { inBlocks, outBlocks } = specifications[collective];
+  let blocks = 0;
+  for (let rank = 0; rank < ranks; rank++) {
+    blocks += Math.max(inBlocks(ranks, rank, root), outBlocks(ranks, rank, root));
+  }
+  return Math.min(maxElements, Math.floor(maxHeld / blocks));
 }
 
 function oneOf<T extends string>(names: readonly T[]): Field<T> {

@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import { planIds } from "../../../web/plans.ts";
 import {
   defaults,
+  mostCount,
   networkSpeeds,
   opNames,
   readState,
@@ -36,7 +37,8 @@ const states: fc.Arbitrary<State> = fc
   .map(({ pick, ...rest }) => {
     const plans = planIds(rest.collective, rest.ranks);
     const plan = plans[pick % plans.length] ?? "";
-    return { ...rest, plan, root: pick % rest.ranks, rank: pick % rest.ranks };
+    const state = { ...rest, plan, root: pick % rest.ranks, rank: pick % rest.ranks };
+    return { ...state, count: Math.min(state.count, mostCount(state)) };
   });
 
 test("an address gives the state that it was written from", () => {
@@ -78,4 +80,25 @@ test("an address takes counts in the forms that people write", () => {
   expect(readState([["count", "16K"]]).state.count).toBe(16_384);
   expect(readState([["count", "1,000"]]).state.count).toBe(1000);
   expect(readState([["colour", "red"]])).toEqual({ state: defaults, faults: [] });
+});
+
+test.each([
+  ["allReduce", 1_048_576],
+  ["barrier", 1_048_576],
+  ["allToAll", 32_768],
+  ["allGatherv", 32_768],
+  ["reduceScatter", 32_768],
+  ["scatter", 532_610],
+])("%s on 32 ranks takes at most %i elements a block", (collective, most) => {
+  const { state, faults } = readState(
+    Object.entries({ collective, plan: "ring", ranks: "32", count: "1M" }),
+  );
+  expect(state.count).toBe(most);
+  expect(faults).toEqual(
+    most < 2 ** 20
+      ? [
+          `count: found 1048576, needs at most ${most.toLocaleString("en")} for ${collective} on 32 ranks`,
+        ]
+      : [],
+  );
 });
