@@ -3,9 +3,10 @@ import { dtypes } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
 import { moves, traits } from "./data/calls.ts";
 import { byId, html } from "./dom.ts";
-import { isAcrossHosts, isNccl, type PlanChoice, planChoices } from "./plans.ts";
+import { isAcrossHosts, isNccl, type PlanChoice, planChoices, planIds } from "./plans.ts";
 import {
   channelCounts,
+  defaults,
   networkSpeeds,
   opNames,
   type Reading,
@@ -56,7 +57,7 @@ export function startControls(now: () => State, changed: (reading: Reading) => v
     controls[key].addEventListener("change", () => {
       const before = now();
       changed(
-        readState([[key, controls[key].value]], key === "collective" ? freshPlan(before) : before),
+        readState([[key, controls[key].value]], key === "collective" ? fresh(before) : before),
       );
     });
   }
@@ -102,9 +103,11 @@ export function showFaults(faults: readonly string[]): void {
   byId("faults", HTMLUListElement).replaceChildren(...faults.map((fault) => html("li", {}, fault)));
 }
 
-/** Another collective has other plans: its first one, unless the same name exists there too. */
-function freshPlan(state: State): State {
-  return { ...state, rank: 0, element: 0 };
+/** Another collective has other plans: its first one, unless the plan of the same name exists there too. */
+function fresh(state: State): State {
+  const collective = builtCollectives.find((name) => name === controls.collective.value);
+  const stays = planIds(collective ?? state.collective, state.ranks).includes(state.plan);
+  return { ...state, plan: stays ? state.plan : defaults.plan, rank: 0, element: 0 };
 }
 
 function menuGroup(group: string, choices: readonly PlanChoice[]): HTMLElement {

@@ -125,6 +125,28 @@ describe("the call", () => {
   });
 });
 
+describe("another collective", () => {
+  test("takes its first plan where it has none of that name", async () => {
+    const use = async (page: Page): Promise<void> => {
+      for (const [collective, plan] of [
+        ["broadcast", "binomial"],
+        ["allToAllv", "pairwise"],
+        ["allReduce", "ring"],
+      ] as const) {
+        await page.locator("#collective").selectOption(collective);
+        await ran(page);
+        expect(await text(page, "#faults")).toBe("");
+        expect(await page.inputValue("#plan")).toBe(plan);
+      }
+      await page.locator("#plan").selectOption("nccl");
+      await page.locator("#collective").selectOption("reduce");
+      await ran(page);
+      expect(await page.inputValue("#plan")).toBe("nccl");
+    };
+    await on("ranks=4&count=100", use, still);
+  });
+});
+
 describe("a call across hosts", () => {
   test("has trees A and B with their channels, also after the screen has become narrow", async () => {
     const use = async (page: Page): Promise<void> => {
