@@ -200,7 +200,7 @@ class Page {
       this.#choose(state);
     };
     this.#elementRank.addEventListener("change", read);
-    this.#element.addEventListener("input", read);
+    this.#element.addEventListener("change", read);
   }
 
   #tick(timePs: number, playing: boolean): void {

@@ -322,6 +322,7 @@ describe("the address", () => {
         await page.locator("#plan").selectOption("double-tree");
         await ran(page);
         await page.locator("#element").fill("100");
+        await page.locator("#element").press("Enter");
         expect(await addressed(page)).toBe("?plan=double-tree&dtype=float16&element=100&time=0");
         await page.reload();
         await ran(page);
@@ -393,6 +394,21 @@ describe("the element inspector", () => {
         const hex = `0x${bits.getUint32(0).toString(16).padStart(8, "0")}`;
         expect(await text(page, "#inspector .agrees")).toContain(hex);
         expect(await page.locator(".hops .rounding").allInnerTexts()).toHaveLength(3);
+      },
+      still,
+    );
+  });
+  test("takes a number that is typed once it is complete", async () => {
+    await on(
+      "ranks=4&count=1000",
+      async (page) => {
+        await page.locator("#element").fill("");
+        expect(await text(page, "#faults")).toBe("");
+        await page.locator("#element").pressSequentially("417");
+        await page.locator("#element").press("Enter");
+        expect(await text(page, "#faults")).toBe("");
+        expect(await page.inputValue("#element")).toBe("417");
+        expect(await text(page, "#inspector")).toMatch(/^Element 417 of rank 0/);
       },
       still,
     );
