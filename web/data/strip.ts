@@ -14,7 +14,7 @@ export interface Change {
   readonly final: boolean;
 }
 
-/** The memory of a rank: its input for collectives that reduce, the longer one of input and output for the others. */
+/** The memory of a rank: its output, or its input for collectives that reduce, at the root of a scatter, and where no output is. */
 export interface Strip {
   readonly chunks: ChunkTable;
   /** Elements. */
@@ -56,7 +56,7 @@ export function changesOf(
     });
   }
   const toOutput = step.write >= 0 && (step.write & 3) === 1;
-  if (!toOutput || !showsOutput(layout, rank)) return [];
+  if (!toOutput || !showsOutput(state, layout, rank)) return [];
   const chunk = step.write >> 2;
   return made.map((id, i) => {
     return { atPs, chunk: chunk + i, order: associations.order(id), final: true };
@@ -70,7 +70,7 @@ export function stripOf(
   rank: number,
   changes: readonly Change[],
 ): Strip {
-  const input = traits(state).reduces || !showsOutput(layout, rank);
+  const input = traits(state).reduces || !showsOutput(state, layout, rank);
   const chunks = (input ? layout.in : layout.out)[rank] ?? noChunks;
   return {
     chunks,
@@ -119,7 +119,11 @@ function lengthOf({ offsets, lengths }: ChunkTable): number {
 
 const noChunks: ChunkTable = { offsets: new Float64Array(), lengths: new Float64Array() };
 
-function showsOutput(layout: Structure["layout"], rank: number): boolean {
-  const [input, output] = [layout.in[rank] ?? noChunks, layout.out[rank] ?? noChunks];
-  return lengthOf(output) >= lengthOf(input) && output.offsets.length > 0;
+function showsOutput(
+  { collective, root }: State,
+  layout: Structure["layout"],
+  rank: number,
+): boolean {
+  if (collective === "scatter" && rank === root) return false;
+  return (layout.out[rank] ?? noChunks).offsets.length > 0;
 }
