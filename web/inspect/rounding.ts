@@ -43,13 +43,13 @@ function scalarOf(op: ReduceOp, { dtype }: Cell, ranks: number): Dyadic | undefi
 function errorText({ dtype, value }: Cell, exact: Dyadic): string {
   const format = floatFormats[dtype];
   if (format === undefined || typeof value === "bigint") return "";
-  const error = inUnits(minus(dyadic(value), exact), unitOf(value, format));
-  if (error === 0) return "exact";
-  const size = Math.abs(error);
+  const error = minus(dyadic(value), exact);
+  if (error.m === 0n) return "exact";
+  const size = Math.abs(inUnits(error, unitOf(value, format)));
   // A product that is rounded before the sum loses more than half a unit too, of a sum that cancels it.
   if (size > 1.5 && Math.abs(value) === format.largest) return "saturates";
   const digits = size < 0.001 ? "under 0.001" : size < 1000 ? size.toFixed(3) : size.toPrecision(3);
-  return `${error > 0 ? "up" : "down"} ${digits} ulp`;
+  return `${error.m > 0n ? "up" : "down"} ${digits} ulp`;
 }
 
 function integerText({ kind, left, right, result }: Hop, op: ReduceOp, ranks: number): string {

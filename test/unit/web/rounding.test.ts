@@ -45,6 +45,8 @@ test.each<[string, DType, ReduceOp, number | bigint, number | bigint, number | b
   ["exact", "float32", "max", 1, 2, 2],
   ["exact", "float32", "prod", 3, 5, 15],
   ["under", "float64", "sum", 1, 2 ** -80, 1],
+  // Less of a unit than a number can hold.
+  ["down under 0.001 ulp", "float64", { preMul: 2 ** -1000 }, 1, 2 ** -900, 1],
   // 1 + 0.5 · 3 with a scalar that is exact.
   ["exact", "float32", { preMul: 0.5 }, 1, 3, 2.5],
   ["exact", "int8", "sum", 100n, 27n, 127n],
