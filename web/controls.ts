@@ -12,18 +12,25 @@ import {
   type Reading,
   readState,
   type State,
+  type ValueKind,
   valueKinds,
 } from "./state.ts";
 
-/** Labels in the way of papers: `all-to-all` for `allToAll`, with `-v` for a v-form. */
+/** Labels as on the command line: `all-to-allv` for `allToAllv`. */
 const collectiveNames: Readonly<Record<string, string>> = Object.fromEntries(
   builtCollectives.map((name) => [
     name,
-    name.replace(/[A-Z]|v$/g, (letter) => `-${letter.toLowerCase()}`),
+    name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`),
   ]),
 );
 
 const opLabels: Readonly<Record<string, string>> = { preMul: "pre-multiplied sum" };
+
+const valueLabels: Readonly<Record<ValueKind, string>> = {
+  mixed: "mixed magnitudes",
+  whole: "small integers",
+  wild: "any bits",
+};
 
 /** Menus and fields by the key of the state that they hold. */
 const controls = {
@@ -50,7 +57,7 @@ export function startControls(now: () => State, changed: (reading: Reading) => v
   fill(controls.collective, builtCollectives, collectiveNames);
   fill(controls.dtype, dtypes);
   fill(controls.op, opNames, opLabels);
-  fill(controls.values, valueKinds);
+  fill(controls.values, valueKinds, valueLabels);
   fill(controls.channels, channelCounts.map(String), { "0": "as NCCL chooses" });
   fill(controls.network, networkSpeeds.map(String));
   for (const key of keys) {

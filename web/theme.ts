@@ -5,7 +5,7 @@ type Choice = (typeof choices)[number];
 
 const names = { auto: "Auto", light: "Light", dark: "Dark" } as const;
 const labels = {
-  auto: "Theme: as the system has it",
+  auto: "Theme: auto, as the system has it",
   light: "Theme: light",
   dark: "Theme: dark",
 } as const;

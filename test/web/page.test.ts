@@ -109,7 +109,7 @@ describe("the call", () => {
       expect(await text(page, "#faults")).toMatch(
         /^allReduce: op: preMul is 0.5, but int32 takes an integer .*needs sum, prod/,
       );
-      expect(await text(page, "#verdict")).toMatch(/refused/);
+      expect(await text(page, "#verdict")).toMatch(/This allReduce has no result/);
       expect(await page.locator("#stage").isVisible()).toBe(false);
       expect(await page.locator("#inspector").isVisible()).toBe(false);
       await page.locator("#scalar").fill("3");
@@ -122,6 +122,18 @@ describe("the call", () => {
       expect(await page.locator("#inspector .agrees").count()).toBe(1);
     };
     await on("dtype=int32&op=preMul&scalar=0.5", use, { hasWebGpu: true });
+  });
+});
+
+describe("a call of one rank", () => {
+  test("moves no messages, takes no time and has no hops", async () => {
+    const use = async (page: Page): Promise<void> => {
+      expect(await text(page, "#stage-caption")).toBe("1 rank, no messages");
+      expect(await text(page, "#clock")).toBe("0 ps of 0 ps");
+      expect(await page.locator("#inspector table").count()).toBe(0);
+      expect(await page.locator("#inspector .agrees").count()).toBe(1);
+    };
+    await on("ranks=1", use, still);
   });
 });
 
@@ -283,6 +295,11 @@ describe("the keyboard", () => {
         .filter((e) => !e.getAttribute("aria-label") && !e.closest("label") && !e.textContent.trim())
         .map((e) => e.id)`);
         expect(nameless).toEqual([]);
+        // Speech input takes the text that is seen.
+        for (const seen of ["auto", "light", "dark"]) {
+          expect(await page.locator("#theme").getAttribute("aria-label")).toMatch(`Theme: ${seen}`);
+          await page.locator("#theme").click();
+        }
         expect(await page.locator("#verdict").getAttribute("aria-live")).toBe("polite");
       },
       still,

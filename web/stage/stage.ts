@@ -226,8 +226,9 @@ function describe(panels: readonly Panel[], film: Film): string {
   const channels = new Set(film.flights.map(({ message }) => message.channel)).size;
   const over = channels > 1 ? ` over ${channels} channels` : "";
   const count = film.flights.length;
-  if (count === 0) return `${film.ranks} ranks, no messages`;
-  return `${film.ranks} ranks, ${count.toLocaleString("en")} messages: ${figure}${over}`;
+  const ranks = `${film.ranks} ${film.ranks === 1 ? "rank" : "ranks"}`;
+  if (count === 0) return `${ranks}, no messages`;
+  return `${ranks}, ${count.toLocaleString("en")} ${count === 1 ? "message" : "messages"}: ${figure}${over}`;
 }
 
 /** Slowly off, slowly in. */

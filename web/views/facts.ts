@@ -1,6 +1,7 @@
 /** The plan in a few facts. */
 import type { Explanation } from "twinccl";
 import { html } from "../dom.ts";
+import { timeText } from "./time-text.ts";
 
 /** Shows what `explain` says about the call, and the line of code that makes it. */
 export function showFacts(
@@ -10,7 +11,7 @@ export function showFacts(
   code: string,
 ): void {
   const { algorithm, channels, steps, sentBytes, predictedNs, predictedFor, claim } = explanation;
-  const time = predictedNs >= 1000 ? `${(predictedNs / 1000).toFixed(3)} µs` : `${predictedNs} ns`;
+  const time = timeText(1000 * predictedNs, 1000 * predictedNs);
   const rows: [string, string][] = [
     ["algorithm", algorithm],
     ["in a sentence", summary],

@@ -26,7 +26,9 @@ export function showInspector(
   context: InspectorContext,
 ): void {
   if (report === undefined) {
-    room.replaceChildren(html("p", { class: "quiet" }, "This rank has no output here."));
+    room.replaceChildren(
+      html("p", { class: "quiet" }, "No element: the output of this rank is empty."),
+    );
     return;
   }
   const { target, chunk, offset, length, order, making, hops, result } = report;
@@ -42,7 +44,9 @@ export function showInspector(
   }
   const fold = html("p", { class: "order" }, "Folded as ");
   fold.append(formula(making, signOf(context.op), context.ranks));
-  room.append(fold, table(hops, context.op, context), agreement(result, context));
+  room.append(fold);
+  if (hops.length > 0) room.append(table(hops, context.op, context));
+  room.append(agreement(result, context));
 }
 
 function table(hops: readonly Hop[], op: ReduceOp, context: InspectorContext): HTMLElement {
@@ -161,8 +165,8 @@ function agreement(result: Cell, { results }: InspectorContext): HTMLElement {
   const others = results.filter(({ bits }) => bits !== result.bits);
   const text =
     others.length === 0
-      ? `${hexText(result)} is what ${same.join(" and ")} left there.`
-      : `The hops come to ${hexText(result)}, but ${others.map(({ executor, bits }) => `${executor} left ${hexText({ ...result, bits })}`).join(", ")}.`;
+      ? `The same bits on ${same.join(", ")}: ${hexText(result)}.`
+      : `The hops give ${hexText(result)}, but ${others.map(({ executor, bits }) => `${executor} gives ${hexText({ ...result, bits })}`).join(", ")}.`;
   return html("p", { class: others.length === 0 ? "agrees" : "differs" }, text);
 }
 

@@ -10,7 +10,7 @@ const units = [
 /** A time in the unit of a whole film, with as many digits as matter there. */
 export function timeText(timePs: number, endPs: number): string {
   const unit = units.find(({ ps }) => endPs >= ps) ?? units[3];
-  const digits = endPs / unit.ps >= 100 ? 1 : 3;
+  const digits = unit.ps === 1 ? 0 : endPs / unit.ps >= 100 ? 1 : 3;
   return `${(timePs / unit.ps).toFixed(digits)} ${unit.name}`;
 }
 

@@ -33,11 +33,11 @@ export function showVerdict(
   room.replaceChildren(html("p", { class: "headline" }, mark, headline), list);
 }
 
-/** Says that a call was refused; the reason stands with the call. */
+/** Shows a call without a result, be it refused or failed; the reason stands with the call. */
 export function showRefusal(room: HTMLElement, { collective }: State): void {
   room.dataset["mood"] = "bad";
   const mark = html("span", { class: "mood", "aria-hidden": "true" }, marks.bad);
-  const said = `This ${collective} is refused before a byte moves.`;
+  const said = `This ${collective} has no result.`;
   room.replaceChildren(html("p", { class: "headline" }, mark, said));
 }
 
@@ -50,8 +50,7 @@ type Mood = keyof typeof marks;
 function headlineOf(findings: readonly Finding[], { collective }: State): [string, Mood] {
   if (findings.some(({ kind }) => kind === "running")) return ["Running …", "busy"];
   const compared = findings.flatMap((each) => (each.kind === "compared" ? [each] : []));
-  if (collective === "barrier")
-    return ["Every rank has entered, then every rank has left.", "good"];
+  if (collective === "barrier") return ["No rank leaves before every rank has entered.", "good"];
   const bad = compared.find(({ comparison }) => comparison.equal !== comparison.of);
   if (bad !== undefined) {
     const { equal, of, first } = bad.comparison;
@@ -88,11 +87,11 @@ function lineOf(finding: Finding, detail: string | undefined): HTMLLIElement {
 function saidOf(finding: Finding, detail: string | undefined): string {
   switch (finding.kind) {
     case "running":
-      return "is at it";
+      return "is running";
     case "failed":
       return `failed: ${finding.reason}`;
     case "missing":
-      return `is not here: ${finding.reason}`;
+      return `is not available: ${finding.reason}`;
     case "reference":
       return `ran in ${millis(finding.outcome)}`;
     case "compared": {
