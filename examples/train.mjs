@@ -11,11 +11,17 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { createWorld } from "twinccl";
 import { adamW, cosine, DataParallel, Optimizer, Random, warmUp } from "twinccl/parallel";
 import { transformer } from "twinccl/parallel/models";
-import { listOf, oneOf, options, plain, whole } from "../tools/options.mjs";
+import { listOf, oneOf, options, output, whole } from "../tools/options.mjs";
 
 const backends = {
   sim: async () => (await import("twinccl/sim")).sim(),
   nccl: async () => (await import("twinccl/nccl")).nccl(),
+};
+
+const plot = {
+  ...output,
+  label: "FILE|none",
+  read: (given) => (given === "none" ? given : output.read(given)),
 };
 
 const values = options({
@@ -23,10 +29,14 @@ const values = options({
   about:
     "Trains a small transformer on four sonnets, on several numbers of ranks, and draws the losses.",
   options: {
-    backend: { is: oneOf(...Object.keys(backends)), default: "sim", help: "who the ranks are" },
+    backend: {
+      is: oneOf(...Object.keys(backends)),
+      default: "sim",
+      help: "simulated ranks, or a GPU for each rank",
+    },
     ranks: { is: listOf(whole(1)), default: "1,4,8", help: "numbers of ranks, one run each" },
     steps: { is: whole(1), default: "120", help: "of every run" },
-    plot: { is: plain("FILE"), default: "training-loss.svg", help: "an SVG; none draws nothing" },
+    plot: { is: plot, default: "training-loss.svg", help: "an SVG; none draws nothing" },
   },
 });
 const { steps, ranks: rankCounts } = values;
@@ -66,18 +76,18 @@ async function train(comm) {
     losses.push(stats.loss);
     if (comm.rank === 0) report(comm.size, stats);
   }
-  return { losses, said: comm.rank === 0 ? continued(model, "When ") : "" };
+  return { losses, generated: comm.rank === 0 ? continued(model, "When ") : "" };
 }
 
 /** The model's continuation of a beginning, always taking the likeliest character. */
 function continued(model, beginning) {
-  const said = Array.from(beginning, (character) => alphabet.indexOf(character));
-  while (said.length < 80) {
-    const logits = model.logits(said.slice(-context));
+  const written = Array.from(beginning, (character) => alphabet.indexOf(character));
+  while (written.length < 80) {
+    const logits = model.logits(written.slice(-context));
     const last = logits.subarray(logits.length - alphabet.length);
-    said.push(last.indexOf(Math.max(...last)));
+    written.push(last.indexOf(Math.max(...last)));
   }
-  return said.map((token) => alphabet[token]).join("");
+  return written.map((token) => alphabet[token]).join("");
 }
 
 function report(size, { step, loss, gradientNorm, stepMs }) {
@@ -95,11 +105,11 @@ for (const size of rankCounts) {
   const backend = await backends[values.backend]();
   const world = await createWorld({ backend, size });
   try {
-    const [{ losses, said }] = await world.run(train);
+    const [{ losses, generated }] = await world.run(train);
     if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
     const [first, last] = [losses[0], losses.at(-1)];
     console.log(`${ranksText(size)}: loss ${first.toFixed(4)} -> ${last.toFixed(4)}`);
-    if (curves.length === 0) console.log(`says: ${JSON.stringify(said)}`);
+    if (curves.length === 0) console.log(`generated: ${JSON.stringify(generated)}`);
     curves.push({ name: ranksText(size), losses });
   } finally {
     await world.close();

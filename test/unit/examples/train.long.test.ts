@@ -42,3 +42,17 @@ test("examples/train.mjs learns the same on 1 and on 3 ranks, and draws it", () 
     rmSync(folder, { recursive: true });
   }
 }, 120_000);
+
+test.each([join("no such folder", "loss.svg"), "examples"])(
+  "examples/train.mjs refuses to draw in %s before it trains",
+  (plot) => {
+    const args = ["examples/train.mjs", "--ranks", "1", "--steps", "1", "--plot", plot];
+    const { status, stdout, stderr } = spawnSync(process.execPath, args, {
+      cwd: root,
+      encoding: "utf8",
+    });
+    const fault = `--plot: found "${plot}", needs a file in a folder that is there`;
+    expect(stderr).toBe(`train.mjs: ${fault}; see --help\n`);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+  },
+);
