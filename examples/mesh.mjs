@@ -1,8 +1,13 @@
 // Trains a small transformer on a mesh of data × pipeline × tensor ranks, its state sharded over the data axis (ZeRO 1, 2, 3),
-// and compares with one rank that has everything. `--help` lists the options.
+// and compares with one rank that has everything. The last line is a checksum of all values after the last step: the same in
+// every run, in every executor, and on both backends where they follow the same plan.
+//
+//     npm run example:mesh                                              8 simulated ranks
+//     node examples/mesh.mjs --backend nccl                             8 GPUs
+//     node examples/mesh.mjs --backend nccl --mesh 2x1x2 --zero 3       4 GPUs
+//     node examples/mesh.mjs --help
 
 import { createHash } from "node:crypto";
-import { parseArgs } from "node:util";
 import { createWorld } from "twinccl";
 import {
   gatherTensor,
@@ -15,69 +20,42 @@ import {
   sgd,
 } from "twinccl/parallel";
 import { addTo, transformer, transformerStage } from "twinccl/parallel/models";
+import { oneOf, options, whole } from "../tools/options.mjs";
 
 const backends = {
   sim: async () => (await import("twinccl/sim")).sim(),
   nccl: async () => (await import("twinccl/nccl")).nccl(),
 };
 
-const usage = `node examples/mesh.mjs [options]
+const extents = {
+  label: "DxPxT",
+  needs: "three extents such as 2x1x2",
+  read: (given) => /^([1-9]\d*)x([1-9]\d*)x([1-9]\d*)$/.exec(given)?.slice(1).map(Number),
+};
 
-  --backend sim|nccl    simulated ranks (when left out), or a GPU for each rank
-  --mesh DxPxT          data × pipeline × tensor ranks; 2x2x2 when left out: 8 ranks
-  --zero 1|2|3          what is sharded over the data axis: the optimizer's state; gradients as well; values as well.
-                        2 when left out
-  --schedule NAME       1f1b (when left out) or gpipe
-  --steps N             50 when left out
-  --help
-
-  node examples/mesh.mjs --backend nccl                             8 GPUs
-  node examples/mesh.mjs --backend nccl --mesh 2x1x2 --zero 3       4 GPUs
-  node examples/mesh.mjs --mesh 3x2x1 --zero 1 --steps 20
-
-The last line is a checksum of all values after the last step: the same in every run, in every executor, and on both backends
-where they follow the same plan.`;
-
-/** Says what is wrong with the options, and ends. */
-function refuse(fault) {
-  console.error(`examples/mesh.mjs: ${fault}\n\n${usage}`);
-  process.exit(2);
-}
-
-function parsed() {
-  try {
-    return parseArgs({
-      options: {
-        backend: { type: "string", default: "sim" },
-        mesh: { type: "string", default: "2x2x2" },
-        steps: { type: "string", default: "50" },
-        schedule: { type: "string", default: "1f1b" },
-        zero: { type: "string", default: "2" },
-        help: { type: "boolean", default: false },
-      },
-    }).values;
-  } catch (error) {
-    return refuse(error.message);
-  }
-}
-
-const options = parsed();
-if (options.help) {
-  console.log(usage);
-  process.exit();
-}
-const matching = (name, pattern, needed) =>
-  pattern.exec(options[name]) ?? refuse(`--${name}: found "${options[name]}", needs ${needed}`);
-matching("backend", /^(sim|nccl)$/, "sim or nccl");
-matching("schedule", /^(1f1b|gpipe)$/, "1f1b or gpipe");
-const zero = Number(matching("zero", /^[123]$/, "1, 2 or 3")[0]);
-const steps = Number(matching("steps", /^[1-9]\d*$/, "a number of at least 1")[0]);
-const extents = matching(
-  "mesh",
-  /^([1-9]\d*)x([1-9]\d*)x([1-9]\d*)$/,
-  "three extents such as 2x1x2",
-);
-const [data, pipeline, tensor] = extents.slice(1).map(Number);
+const given = options({
+  name: "mesh.mjs",
+  about:
+    "Trains a small transformer on a mesh of ranks, its state sharded over the data axis, and compares with one rank.",
+  options: {
+    backend: {
+      is: oneOf(...Object.keys(backends)),
+      default: "sim",
+      help: "simulated ranks, or a GPU for each rank",
+    },
+    mesh: { is: extents, default: "2x2x2", help: "data × pipeline × tensor ranks" },
+    zero: {
+      is: oneOf("1", "2", "3"),
+      default: "2",
+      help: "sharded: the optimizer's state; gradients as well; values as well",
+    },
+    schedule: { is: oneOf("1f1b", "gpipe"), default: "1f1b", help: "of the pipeline" },
+    steps: { is: whole(1), default: "50", help: "of training" },
+  },
+});
+const { schedule, steps } = given;
+const zero = Number(given.zero);
+const [data, pipeline, tensor] = given.mesh;
 
 const shape = { vocabulary: 11, context: 8, width: 12, heads: 3, blocks: 2, seed: 7 };
 const model = { ...shape, dtype: "float64" };
@@ -120,7 +98,7 @@ async function train(comm) {
   const stage = transformerStage(line, model, across);
   const stages = await PipelineParallel.create(line, stage, {
     dtype: "float64",
-    schedule: options.schedule,
+    schedule,
   });
   const plane = await mesh.across(["pipeline", "tensor"]);
   const trainer = await ShardedParallel.create(mesh.comm("data"), stage.parameters, {
@@ -161,7 +139,7 @@ function gap(found, expected) {
 }
 
 const alone = trainAlone();
-const backend = await backends[options.backend]();
+const backend = await backends[given.backend]();
 const world = await createWorld({ backend, size: data * pipeline * tensor });
 try {
   const ranks = await world.run(train);
@@ -179,7 +157,8 @@ try {
   const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
   console.log(
     `rank 0 held at most ${kib(memory.total.peakBytes)}: values ${kib(memory.values.peakBytes)}, ` +
-      `gradients ${kib(memory.gradients.peakBytes)}, optimizer ${kib(memory.optimizer.peakBytes)}`,
+      `gradients ${kib(memory.gradients.peakBytes)}, optimizer ${kib(memory.optimizer.peakBytes)}, ` +
+      `calls under way ${kib(memory.exchange.peakBytes)}`,
   );
   console.log(`loss ${losses[0].toFixed(4)} -> ${losses.at(-1).toFixed(4)}`);
   console.log(`largest difference to one rank: ${worst.toExponential(1)}`);
