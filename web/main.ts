@@ -107,11 +107,12 @@ class Page {
     if (run === this.#runs) dataset["ran"] = `${run}`;
   }
 
-  /** A call that is refused shows why, and nothing of the one before. */
+  /** A call without a result shows why, and nothing of the one before. */
   #fail(state: State, error: unknown): void {
     this.#result = undefined;
-    this.#player.load(0, [], 0, false);
+    // What is hidden is not drawn: drawing itself may have failed.
     document.documentElement.dataset["refused"] = "yes";
+    this.#player.load(0, [], 0, false);
     showFaults([faultText(error)]);
     showRefusal(byId("verdict", HTMLElement), state);
   }

@@ -125,6 +125,19 @@ describe("the call", () => {
   });
 });
 
+describe("a failure of the page", () => {
+  test("to draw is shown with its reason", async () => {
+    const use = async (page: Page): Promise<void> => {
+      await page.evaluate("HTMLCanvasElement.prototype.getContext = () => null");
+      await page.locator("#dtype").selectOption("float16");
+      await ran(page);
+      expect(await text(page, "#faults")).toBe("this browser has no 2D canvas");
+      expect(await text(page, "#verdict")).toMatch(/This allReduce has no result/);
+    };
+    await on("ranks=3", use, still);
+  });
+});
+
 describe("a call of one rank", () => {
   test("moves no messages, takes no time and has no hops", async () => {
     const use = async (page: Page): Promise<void> => {
