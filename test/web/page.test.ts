@@ -497,6 +497,15 @@ describe("the picture", () => {
       { ...still, colorScheme: "light" },
     );
   });
+  test("has room for the name of the root of a tree", async () => {
+    const use = async (page: Page): Promise<void> => {
+      const [stage, name] = await Promise.all(
+        ["#stage svg", ".root-name"].map((each) => page.locator(each).boundingBox()),
+      );
+      expect(name!.y).toBeGreaterThan(stage!.y);
+    };
+    await on("collective=scatter&ranks=4&root=2&count=10", use, still);
+  });
   const wide = [
     "plan=nccl-tree-simple&op=avg&dtype=float8e5m2",
     "dtype=float32&count=16384&element=5000&rank=2",

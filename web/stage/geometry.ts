@@ -68,9 +68,9 @@ export function isNarrow(pixels: number): boolean {
 /** Most leaves for two trees side by side. */
 const mostBeside = 8;
 
-/** From layer to layer of a tree that is as high as it needs, and the edges above and below it. */
+/** From layer to layer of a tree that is as high as it needs, and the edges above and below it, with room for the name of the root. */
 const layerGap = 58;
-const treeEdge = 42;
+const treeEdge = 54;
 /** Room for the name of a tree. */
 const titleRoom = 24;
 
