@@ -37,7 +37,7 @@ export function showInspector(
     `elements ${count(offset)} to ${count(offset + length - 1)}.`;
   room.replaceChildren(html("p", { class: "quiet" }, where));
   if (context.op === undefined) {
-    const text = html("p", {}, "A copy of what rank ", dots(order, context.ranks), " gave: ");
+    const text = html("p", {}, "A copy of the input of rank ", dots(order, context.ranks), ": ");
     text.append(cell(result));
     room.append(text, agreement(result, context));
     return;
