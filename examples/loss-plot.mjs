@@ -52,7 +52,7 @@ export function lossPlot(curves, subtitle) {
   });
   const svg = chart.renderToSVGString();
   chart.dispose();
-  // A title for screen readers, and no styles for a pointer that a picture never meets.
+  // A title for screen readers. The styles of hovering are left out: the picture is static.
   const titled = svg.replace(/^<svg [^>]*>/, (open) => `${open}\n<title>Training loss</title>`);
   return `${titled.replace(/<style[\s\S]*?<\/style>\n?/, "")}\n`;
 }

@@ -72,7 +72,7 @@ function batchesOf(step) {
   });
 }
 
-/** All of it on one rank, without a communicator. */
+/** The training on one rank, without a communicator. */
 function trainAlone() {
   const { parameters, backward } = transformer(model);
   const optimizer = new Optimizer(parameters, rule);
@@ -91,7 +91,7 @@ function trainAlone() {
   return { losses, values: Object.fromEntries([...parameters].map((p) => [p.name, p.value])) };
 }
 
-/** One rank's part of it. */
+/** The training on a rank of the mesh. */
 async function train(comm) {
   const mesh = await Mesh.create(comm, { data, pipeline, tensor });
   const [line, across] = [mesh.comm("pipeline"), mesh.comm("tensor")];
@@ -145,7 +145,7 @@ try {
   const ranks = await world.run(train);
   const [{ losses, memory }] = ranks;
   const values = Object.assign({}, ...ranks.map((each) => each.values));
-  // A key's bias has no gradient but rounding: the softmax does not see it.
+  // The gradient of a key's bias is rounding alone: the softmax cancels the bias.
   const names = Object.keys(alone.values).filter((name) => !name.endsWith("key.bias"));
   const worst = Math.max(
     gap(losses, alone.losses),
