@@ -20,6 +20,8 @@ const config: UserConfig = defineConfig({
     outDir: "../web-dist",
     emptyOutDir: true,
     target: "es2022",
+    // The page needs nearly all of the package at once: a division into chunks saves nothing.
+    chunkSizeWarningLimit: 1000,
     rolldownOptions: { external: ["webgpu"] },
   },
   server: { headers },
