@@ -31,7 +31,7 @@ export interface State extends PlannedCall {
 
 const maxRanks = 32;
 const maxElements = 1_048_576;
-/** Elements in the buffers of all ranks: more of them stop a browser for minutes. */
+/** Elements in the buffers of all ranks: many more of them stop a browser. */
 const maxHeld = maxElements * maxRanks;
 export const opNames: readonly OpName[] = [...namedReduceOps, "preMul"];
 export const valueKinds = ["mixed", "whole", "wild"] as const;
