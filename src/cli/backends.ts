@@ -16,12 +16,7 @@ import type { TcpOptions } from "../backends/tcp/index.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
 import { namedAlgorithm } from "./algorithms.ts";
-import {
-  type BackendSettings,
-  type BackendTable,
-  type NamedAlgorithms,
-  UsageError,
-} from "./context.ts";
+import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
 import { readText } from "./files.ts";
 import { machineHelp, machineNamed } from "./machines.ts";
 import {
@@ -188,24 +183,28 @@ resume, executor=cpu is who moves their data, machine=FILE is the profile of the
 twinccl calibrate.
 ${machineHelp}`;
 
-/** Refuses a setting that another one, or `--algorithm`, would replace. */
+/** Refuses a setting that another one, or another option, would replace. */
 function refuseTwice(
   option: string,
   key: string,
   seen: Set<string>,
-  algorithms: NamedAlgorithms = {},
+  { algorithms = {}, seed, schedule, executor }: BackendSettings,
 ): void {
-  const isNamed = Object.hasOwn(algorithms, key);
-  if (!isNamed && !seen.has(key)) {
+  const given = Object.entries({ seed, schedule, executor }).some(
+    ([name, value]) => name === key && value !== undefined,
+  );
+  const other = Object.hasOwn(algorithms, key) ? "algorithm" : given ? key : undefined;
+  if (other === undefined && !seen.has(key)) {
     seen.add(key);
     return;
   }
-  throw new UsageError(`${option}: ${key} is set twice${isNamed ? ", by --algorithm too" : ""}`);
+  const by = other === undefined ? "" : `, by --${other} too`;
+  throw new UsageError(`${option}: ${key} is set twice${by}`);
 }
 
 /**
- * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`. They override `settings`, the values
- * of other options.
+ * A backend with settings in its name: `sim`, `sim:seed=7`, `sim:allReduce=linear,seed=7`; `settings` are the values of other
+ * options. The name's executor overrides `defaultExecutor`.
  *
  * @throws UsageError for a setting that does not exist or stands twice. BackendUnavailableError for an unavailable backend.
  */
@@ -214,6 +213,7 @@ export async function variantBackend(
   option: string,
   text: string,
   settings: BackendSettings = {},
+  defaultExecutor?: string,
 ): Promise<Backend> {
   const [name = "", ...rest] = text.split(":");
   let { seed, schedule, like, topology, algorithms, devices, executor, machine } = settings;
@@ -224,7 +224,7 @@ export async function variantBackend(
     const [key = "", ...values] = setting.split("=");
     const value = values.join("=");
     const row = findCollective(key);
-    refuseTwice(option, row?.collective ?? key, seen, settings.algorithms);
+    refuseTwice(option, row?.collective ?? key, seen, settings);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
     else if (key === "schedule" && name === "sim") {
       schedule = oneOf(`${option}: schedule`, value, scheduleNames);
@@ -252,7 +252,7 @@ export async function variantBackend(
     topology,
     plan: Object.keys(setup).length === 0 ? settings.plan : { ...settings.plan, ...setup },
     devices,
-    executor,
+    executor: executor ?? defaultExecutor,
     machine,
   });
 }

@@ -119,9 +119,8 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const worlds = { ranks, roots };
   const chosen = await algorithmChoice(row.collective, parsed.text("algorithm"), worlds);
   const simulated = kindOf(name) === "sim";
-  const order = simulated ? seed : undefined;
   const settings = {
-    seed: order,
+    seed: simulated && parsed.has("seed") ? seed : undefined,
     algorithms: chosen.algorithms,
     executor: parsed.text("executor"),
   };

@@ -165,8 +165,11 @@ async function sideOf(
   { executor, file }: { readonly executor: string | undefined; readonly file: string | undefined },
 ): Promise<Side> {
   // The ranks of a sweep make the same list of calls.
-  const settings = kindOf(name) === "sim" ? { executor } : { comparesCalls: file !== undefined };
-  const backend = await variantBackend(await context.backends(), option, name, settings);
+  const isSimulated = kindOf(name) === "sim";
+  const settings = isSimulated ? {} : { comparesCalls: file !== undefined };
+  const table = await context.backends();
+  const defaultExecutor = isSimulated ? executor : undefined;
+  const backend = await variantBackend(table, option, name, settings, defaultExecutor);
   if (!hasOneRankEach(name)) return { name, backend };
   // A rank opens the first backend; standard output is the document's.
   const args = [...(file === undefined ? [] : [file]), "--backend", name, "--against", "sim"];

@@ -231,6 +231,23 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
       "bench all-reduce --backend sim:allReduce=linear --algorithm ring",
       /--backend: allReduce is set twice, by --algorithm too/,
     ],
+    [
+      "run package.json --seed 4 --backend sim:seed=3",
+      /--backend: seed is set twice, by --seed too/,
+    ],
+    [
+      "run package.json --schedule fair --backend sim:schedule=random",
+      /--backend: schedule is set twice, by --schedule too/,
+    ],
+    [
+      "run package.json --executor cpu --backend sim:executor=wasm",
+      /--backend: executor is set twice, by --executor too/,
+    ],
+    ["bench all-reduce --seed 4 --backend sim:seed=3", /seed is set twice, by --seed too/],
+    [
+      "bench --calibration --executor cpu --backend sim:executor=wasm",
+      /executor is set twice, by --executor too/,
+    ],
     ["verify --against sim:schedule=slow", /schedule: found "slow", needs one of fair, random, v/],
     ["trace all-reduce --schedule slow", /--schedule: found "slow", needs one of fair, random, v/],
     ["run package.json --schedule fast", /--schedule: found "fast", needs one of fair, random, v/],
