@@ -15,10 +15,10 @@ import { scheduleNames } from "../backends/sim/scheduler.ts";
 import type { TcpOptions } from "../backends/tcp/index.ts";
 import { findCollective } from "../bench/index.ts";
 import type { NcclSetup } from "../golden/case.ts";
-import { namedAlgorithm } from "./algorithms.ts";
+import { algorithmFile, namedAlgorithm } from "./algorithms.ts";
 import { type BackendSettings, type BackendTable, UsageError } from "./context.ts";
-import { readText } from "./files.ts";
-import { machineHelp, machineNamed } from "./machines.ts";
+import { type NamedFile, readText } from "./files.ts";
+import { graphFiles, machineHelp, machineNamed } from "./machines.ts";
 import {
   isNcclSetting,
   libraryNameOf,
@@ -254,5 +254,17 @@ export async function variantBackend(
     devices,
     executor: executor ?? defaultExecutor,
     machine,
+  });
+}
+
+/** The files that a backend's name names. */
+export function backendFiles(option: string, text: string | undefined): NamedFile[] {
+  const [, ...settings] = (text ?? "").split(":");
+  return separateSettings(settings.join(":")).flatMap((setting) => {
+    const [key = "", ...values] = setting.split("=");
+    const value = values.join("=");
+    const file = key === "machine" ? value : algorithmFile(value);
+    const paths = key === "topology" ? graphFiles(value) : [file];
+    return paths.map((path) => ({ what: `${key} of ${option}`, path }));
   });
 }

@@ -29,7 +29,7 @@ import {
   sizesOf,
   sweepOptions,
 } from "./args.ts";
-import { executorOption, variantBackend, variantHelp } from "./backends.ts";
+import { backendFiles, executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, refuseSameFile } from "./files.ts";
 import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
@@ -125,11 +125,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     executor: parsed.text("executor"),
   };
   const backend = await variantBackend(await context.backends(), "--backend", name, settings);
-  const out = parsed.text("out");
-  refuseSameFile("--out", out, [
-    { what: "--algorithm", path: algorithmFile(parsed.text("algorithm")) },
-  ]);
-  const write = isFirst ? outputFile("--out", out) : undefined;
+  const write = isFirst ? documentFile(parsed) : undefined;
   const style = { simulated, latency: parsed.has("latency") };
   const dtypes = parseDtypes(parsed.text("dtype"));
   const spread = spreadOf(parsed.text("spread"));
@@ -202,7 +198,7 @@ async function runCalibration(
   const { ranks, isFirst, connected, isLauncher } = placementOf(name, parsed);
   const settings = { executor: parsed.text("executor") };
   const backend = await variantBackend(await context.backends(), "--backend", name, settings);
-  const write = isFirst ? outputFile("--out", parsed.text("out")) : undefined;
+  const write = isFirst ? documentFile(parsed) : undefined;
   const mostBytes = parsed.has("maxbytes") ? sizesOf(parsed).max : Number.MAX_SAFE_INTEGER;
   if (mostBytes < leastBytes) {
     const found = parsed.text("maxbytes");
@@ -250,6 +246,16 @@ async function gpuFacts(backend: string): Promise<GpuFacts | undefined> {
     gpus: gpus.map(({ name }) => name ?? "unknown"),
     date: new Date().toISOString(),
   };
+}
+
+/** Writes the file of `--out`, which may not be one that is read. */
+function documentFile(parsed: Parsed<typeof benchOptions>): ReturnType<typeof outputFile> {
+  const out = parsed.text("out");
+  refuseSameFile("--out", out, [
+    { what: "--algorithm", path: algorithmFile(parsed.text("algorithm")) },
+    ...backendFiles("--backend", parsed.text("backend")),
+  ]);
+  return outputFile("--out", out);
 }
 
 function formatOf(parsed: Parsed<typeof benchOptions>): Format {

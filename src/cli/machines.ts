@@ -36,7 +36,7 @@ export function machineNamed(option: string, text: string): TopologyOption {
   if (name !== undefined) return name;
   const speed = /^h200-hosts@(.*)$/.exec(text)?.[1];
   if (speed !== undefined) return hostsAt(option, speed);
-  if (/[./\\]/.test(text)) return graphsOf(option, text);
+  if (isGraphs(text)) return graphsOf(option, text);
   throw new UsageError(
     `${option}: found "${text}", needs one of ${names.join(", ")}, h200-hosts@SPEED, or graph files of NCCL such as graph.xml`,
   );
@@ -53,11 +53,25 @@ function hostsAt(option: string, speed: string): TopologyOption {
   );
 }
 
-/** Nodes by the names of their graph files; the path of an existing file may contain a separator. */
+/** Nodes by the names of their graph files. */
 function graphsOf(option: string, text: string): TopologyOption {
-  const [, files = "", cpu] = /^(.*?)(?:@(amd|intel))?$/s.exec(text) ?? [];
-  const paths = existsSync(files) ? [files] : files.split(/[+,]/);
+  const { paths, cpu } = graphsIn(text);
   return graphMachine(option, paths, cpu as CpuVendor | undefined);
+}
+
+/** The graph files that a machine's text names. */
+export function graphFiles(text: string | undefined): readonly string[] {
+  return text !== undefined && isGraphs(text) ? graphsIn(text).paths : [];
+}
+
+function isGraphs(text: string): boolean {
+  return /[./\\]/.test(text);
+}
+
+/** The path of an existing file may contain a separator. */
+function graphsIn(text: string): { readonly paths: string[]; readonly cpu: string | undefined } {
+  const [, files = "", cpu] = /^(.*?)(?:@(amd|intel))?$/s.exec(text) ?? [];
+  return { paths: existsSync(files) ? [files] : files.split(/[+,]/), cpu };
 }
 
 /** The machine of graph files. They are read here too, because only here they have names. */

@@ -3,6 +3,7 @@ import { inspect } from "node:util";
 import { type Backend, connect, createWorld, DeviceBuffer } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import {
+  backendFiles,
   executorOption,
   scheduleIn,
   scheduleOption,
@@ -70,7 +71,10 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const { ranks, isLauncher, connected } = placementOf(name, parsed);
   const traceFile = parsed.text("trace");
   const [file] = parsed.positionals;
-  refuseSameFile("--trace", traceFile, [{ what: "the program", path: file }]);
+  refuseSameFile("--trace", traceFile, [
+    { what: "the program", path: file },
+    ...backendFiles("--backend", name),
+  ]);
   const write = outputFile("--trace", traceFile);
   const trace = traceFile === undefined ? undefined : new Trace();
   const executor = parsed.text("executor");

@@ -1,8 +1,10 @@
 /** The options of `twinccl predict`: of a collective by sizes, of a program, and of the machine of both. */
 import { linkBounds } from "../../algorithms/timing.ts";
+import { algorithmFile } from "../algorithms.ts";
 import { sweepOptions } from "../args.ts";
 import { UsageError } from "../context.ts";
 import { type NamedFile, refuseSameFile } from "../files.ts";
+import { graphFiles } from "../machines.ts";
 import type { OptionTable, Parsed } from "../options.ts";
 
 /** Names of wirings, where no library is followed. */
@@ -90,10 +92,16 @@ const ofCollective = [
 ] as (keyof typeof options)[];
 const ofJob = ["contents", "trace"] as const;
 
-/** Refuses outputs that would overwrite each other, the program or the profile. */
+/** Refuses outputs that would overwrite each other or a file that is read. */
 export function refuseSameOutputs(parsed: PredictOptions): void {
   const outputs = (["out", "svg", "trace"] as const).map((name) => fileOf(parsed, name));
-  const inputs = (["job", "machine"] as const).map((name) => fileOf(parsed, name));
+  const inputs = [
+    ...(["job", "machine"] as const).map((name) => fileOf(parsed, name)),
+    ...graphFiles(machineText(parsed)).map((path) => ({ what: "--topology", path })),
+    ...(parsed.text("algorithm") ?? "").split(",").map((word) => {
+      return { what: "--algorithm", path: algorithmFile(word) };
+    }),
+  ];
   outputs.forEach(({ what, path }, i) => {
     refuseSameFile(what, path, [...outputs.slice(0, i), ...inputs]);
   });

@@ -277,6 +277,15 @@ describe("an unusable file is refused before anything runs", () => {
       expect(err).toContain(`--out ${path}: is the same file as --algorithm; name another one`);
       expect(readFileSync(path, "utf8")).toBe(text);
     }
+    for (const line of [
+      `bench ${quick} --backend sim:allReduce=${path} --out ${path}`,
+      `predict all-reduce -b 8 -e 8 --algorithm ring,${path}#default --out ${path}`,
+    ]) {
+      expect(await refused(line)).toMatch(
+        /is the same file as (allReduce of --backend|--algorithm); name another one/,
+      );
+      expect(readFileSync(path, "utf8")).toBe(text);
+    }
   });
 
   test("a program that fails on some numbers of ranks only is not taken for another collective's", async () => {

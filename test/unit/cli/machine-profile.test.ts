@@ -1,5 +1,5 @@
 /** `sim:machine=FILE`: the clock of a profile in a file, and an error with file, field and found value for every fault of it. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
@@ -29,6 +29,19 @@ const explained = (backend: string) =>
   cli(`explain all-reduce -n 8 --count 1024 --backend ${backend}`);
 
 describe("sim:machine=FILE", () => {
+  test.each([
+    "bench all-reduce -b 8 -e 8 -g 2 -n 1 -w 0 --out",
+    "bench --calibration -g 2 -e 128 -n 1 -w 0 --out",
+    "run package.json -n 2 --trace",
+  ])("is not overwritten by %s", async (line) => {
+    const file = written("kept.json", "name", "kept");
+    const text = readFileSync(file, "utf8");
+    const { status, out, err } = await cli(`${line} ${file} --backend sim:machine=${file}`);
+    expect({ status, out }).toEqual({ status: 2, out: "" });
+    expect(err).toContain(`${file}: is the same file as machine of --backend; name another one`);
+    expect(readFileSync(file, "utf8")).toBe(text);
+  });
+
   test("explains a call with the time of the file, also with an equals sign in its path", async () => {
     const { status, out, err } = await explained(`sim:machine=${slow}`);
     expect({ status, err }).toEqual({ status: 0, err: "" });

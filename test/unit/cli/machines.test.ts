@@ -1,5 +1,5 @@
 /** Machines of `--topology` and `topology=`: names, networks of hosts, and graph files with errors that name file and line. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -38,6 +38,23 @@ describe("a graph file", () => {
     expect(out).toContain("from the source, not measured");
     const amd = `explain all-reduce -n 6 --count 1000 --topology ${at("joined.xml")}@amd`;
     expect(await fine(amd)).toContain("3 hosts of 2 Hopper GPUs with the given graph and AMD CPUs");
+  });
+
+  test("is not overwritten", async () => {
+    const quick = "all-reduce -b 8 -e 8 --out";
+    const [first, second] = [at("joined.xml"), at("four.xml")];
+    const machine = `${first}+${second}@intel`;
+    const backend = `sim:like=nccl-2.28,topology=${machine}`;
+    for (const [line, what] of [
+      [`predict ${quick} ${second} -n 6 --topology ${machine}`, "--topology"],
+      [`predict ${quick} ${first} -n 6 --topology ${machine}`, "--topology"],
+      [`bench ${quick} ${second} -g 6 -n 1 -w 0 --backend ${backend}`, "topology of --backend"],
+    ]) {
+      const { status, err } = await cli(line as string);
+      expect(status).toBe(2);
+      expect(err).toContain(`is the same file as ${what}; name another one`);
+    }
+    expect(readFileSync(second, "utf8")).toContain("<graphs");
   });
 
   test("of each node is named with + or a comma between", async () => {
