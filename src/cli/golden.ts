@@ -65,8 +65,8 @@ Examples:
   twinccl golden record cases.jsonl --backend sim --out sim.jsonl
   twinccl golden record hosts.jsonl --backend nccl --launch --streams 4 --out recorded.jsonl
 
-Exit status: 0 when all is identical (or recorded), 1 when something is not, 2 for wrong usage or
-a file that is not in the format.
+Exit status: 0 when all is identical (or recorded), 1 when something is not or nothing was compared,
+2 for wrong usage or a file that is not in the format.
 `,
   run: runGolden,
 };
