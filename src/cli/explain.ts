@@ -7,6 +7,7 @@ import {
   elementHops,
   elementPlan,
   elementText,
+  isTooLarge,
   type LibraryName,
   libraryOf,
   type NcclCollective,
@@ -267,9 +268,24 @@ function jsonText(
   element: number | undefined,
 ): string {
   // JSON omits the two functions.
-  const facts = element === undefined ? explanation : { element, ...explanation.chunkOf(element) };
+  const facts =
+    element === undefined ? factsOf(explanation) : { element, ...explanation.chunkOf(element) };
   const document = { collective, dtype, op, count, root, ...facts };
   return `${JSON.stringify(document, null, 2)}\n`;
+}
+
+/** The fields of an explanation, without those that need a program that is too large; `tooLarge` is the reason. */
+function factsOf(explanation: Explanation): object {
+  const facts: Record<string, unknown> = {};
+  for (const name of Object.keys(explanation) as (keyof Explanation)[]) {
+    try {
+      facts[name] = explanation[name];
+    } catch (error) {
+      if (!isTooLarge(error)) throw error;
+      facts["tooLarge"] = (error as Error).message.split("\n")[0];
+    }
+  }
+  return facts;
 }
 
 const plannedCollectives: readonly string[] = [

@@ -22,6 +22,22 @@ test("one element: its chunk and the order in which it is folded", async () => {
   expect([...order].sort()).toEqual([0, 1, 2, 3]);
 });
 
+test.each([
+  [100_000, ["predictedNs", "chunks"], "a program of more than 8,388,608 steps, the limit"],
+  [1500, ["chunks"], "folds are read up to"],
+])(
+  "JSON leaves out what a program on %i ranks is too large for, with the reason",
+  async (ranks, missing, reason) => {
+    const { status, out } = await cli(`explain all-reduce -n ${ranks} --algorithm ring --json`);
+    const document = JSON.parse(out);
+    expect({ status, steps: document.steps }).toEqual({ status: 0, steps: 2 * (ranks - 1) });
+    expect(["predictedNs", "chunks"].filter((name) => document[name] === undefined)).toEqual(
+      missing,
+    );
+    expect(document.tooLarge).toContain(reason);
+  },
+);
+
 test("JSON holds the facts", async () => {
   const { out } = await cli(`${ring} --json`);
   expect(JSON.parse(out)).toMatchObject({ collective: "allReduce", algorithm: "ring", ranks: 4 });
