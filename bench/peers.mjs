@@ -97,9 +97,8 @@ function ratioText({ name, peer, times_faster, goal, met }) {
   return `${name}: ${times_faster.toFixed(2)} x ${peer}${aim}\n`;
 }
 
-const folder = mkdtempSync(join(tmpdir(), "twinccl-peers-"));
-try {
-  const wanted = rowsOf(folder).filter(({ name }) => only === undefined || name.includes(only));
+/** Measures the rows, and prints and keeps what was found. */
+async function report(wanted) {
   const head = { ...environment(), date: new Date().toISOString(), peers: peerVersions(), rounds };
   const found = await measure(wanted);
   const rows = [...found.values()].map(kept);
@@ -114,6 +113,19 @@ try {
     const document = { ...head, rows, ratios: ratiosFound };
     writeFileSync(values.out, `${JSON.stringify(document, null, 2)}\n`);
   }
+}
+
+const folder = mkdtempSync(join(tmpdir(), "twinccl-peers-"));
+try {
+  const every = rowsOf(folder);
+  const wanted = every.filter(({ name }) => only === undefined || name.includes(only));
+  if (wanted.length === 0) {
+    const list = every.map(({ name }) => `  ${name}\n`).join("");
+    process.stderr.write(
+      `bench:peers: --only: found "${only}", needs a part of one of these names:\n${list}`,
+    );
+    process.exitCode = 2;
+  } else await report(wanted);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

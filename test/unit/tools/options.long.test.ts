@@ -50,6 +50,13 @@ test.each(["peers", "gpu", "tcp", "webgpu"])(
   30_000,
 );
 
+test("bench/peers.mjs refuses a part of no row's name, with the names", () => {
+  const { status, stdout, stderr } = script("bench/peers.mjs", "--only", "nothing");
+  expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+  expect(stderr).toMatch(/^bench:peers: --only: found "nothing", needs a part of one of these/);
+  expect(stderr).toContain("\n  all-reduce, float32, 8 x 64 MiB\n");
+}, 60_000);
+
 test.each<[string[], RegExp]>([
   [["--steps"], /^train\.mjs: option '--steps <value>' argument missing/],
   [["--steps", "0"], /--steps: found "0", needs a whole number of at least 1/],
