@@ -115,7 +115,8 @@ const folding: readonly string[] = ["allReduce", "reduceScatter", "reduce"];
 /** Collectives with a root. */
 const withRoot: readonly string[] = ["reduce", "broadcast", "gather", "scatter"];
 
-function check({ collective, ranks, count, dtype, op, root = 0, counts }: TimedQuestion): void {
+function check(question: TimedQuestion): void {
+  const { collective, ranks, count, dtype, op, root = 0, counts, forced } = question;
   if (!timedCollectives.includes(collective)) {
     const names = namesText(String(collective), timedCollectives);
     throw fault("a call", "collective", collective, `one of ${names}`);
@@ -132,6 +133,9 @@ function check({ collective, ranks, count, dtype, op, root = 0, counts }: TimedQ
   if (withRoot.includes(collective) && !(isCount(root) && root < ranks)) {
     throw wrong("root", root, `a rank of 0..${ranks - 1}`);
   }
+  if (forced !== undefined && !isForced(forced)) {
+    throw wrong("forced", forced, "an object with names or lists of algorithms and protocols");
+  }
   if (counts === undefined) return;
   if (collective !== "allToAllv") {
     throw wrong("counts", counts, "none: they are for allToAllv");
@@ -142,6 +146,13 @@ function check({ collective, ranks, count, dtype, op, root = 0, counts }: TimedQ
     const needs = `${ranks} rows of ${ranks} integers of at least 0`;
     throw wrong("counts", counts, needs);
   }
+}
+
+function isForced(forced: Forced | null): boolean {
+  if (typeof forced !== "object" || forced === null) return false;
+  const isNames = (value: unknown): boolean =>
+    value === undefined || typeof value === "string" || Array.isArray(value);
+  return isNames(forced.algorithm) && isNames(forced.protocol);
 }
 
 function fault(call: string, field: string, found: unknown, needs: string): InvalidArgumentError {
@@ -195,10 +206,24 @@ export interface CallTime {
  * @throws InvalidArgumentError with the field of a wrong value. UnsupportedError for more ranks than the machine has.
  */
 export function timeOf(profile: MachineProfile, question: TimedQuestion): CallTime {
+  checkArguments(profile, question);
   const mode = modeOf(profile.mode, question.mode);
   const call = timedCall(question, profile, mode);
   const us = call === undefined ? 0 : callUs(profile.numbers, call, mode);
   return { us, extrapolated: extrapolationOf(profile, question, call, mode) };
+}
+
+/** Refuses what is no profile or no question; `parseProfile` checks the fields of a profile. */
+function checkArguments(profile: Partial<MachineProfile> | null, question: unknown): void {
+  const isPlanned = Object.hasOwn(topologies, profile?.topology ?? "");
+  if (!isPlanned || !profile?.numbers || !profile.mode || !profile.measured) {
+    const needs = "a profile, such as machineProfiles.h200x8 or that of parseProfile";
+    throw invalid("time of a call", "profile", textOf(profile), needs);
+  }
+  if (typeof question !== "object" || question === null) {
+    const needs = "an object with collective, ranks, count and dtype";
+    throw invalid("time of a call", "question", textOf(question), needs);
+  }
 }
 
 /** The choice of NCCL for a call. */
@@ -209,8 +234,13 @@ export interface CallChoice {
   readonly channels: number;
 }
 
-/** NCCL's choice for a call on a machine; `undefined` for one that moves nothing between GPUs. */
+/**
+ * NCCL's choice for a call on a machine; `undefined` for one that moves nothing between GPUs.
+ *
+ * @throws InvalidArgumentError with the field of a wrong value. UnsupportedError for more ranks than the machine has.
+ */
 export function choiceOf(profile: MachineProfile, question: TimedQuestion): CallChoice | undefined {
+  checkArguments(profile, question);
   const call = timedCall(question, profile);
   return call && choiceOfCall(call);
 }

@@ -49,6 +49,9 @@ describe("a question with a wrong value", () => {
     [{ dtype: "foo" }, "dtype", 'found "foo", needs one of int8'],
     [{ collective: "allToAll", dtype: "toString" }, "dtype", 'found "toString"'],
     [{ op: "mean" }, "op", 'found "mean", needs sum'],
+    [{ forced: null }, "forced", "found null, needs an object"],
+    [{ forced: "LL" }, "forced", 'found "LL", needs an object'],
+    [{ forced: { protocol: 7 } }, "forced", "found an object, needs an object with names"],
     [{ mode: { launch: "later" } }, "mode.launch", 'found "later", needs one of eager, graph'],
     [{ mode: { memory: "fast" } }, "mode.memory", 'found "fast"'],
     [{ mode: { processes: 8 } }, "mode.processes", "found 8"],
@@ -92,6 +95,21 @@ describe("a question with a wrong value", () => {
     expect(error.code).toBe("ERR_COMM_ARG");
     expect(error.field).toBe("mode.launch");
   });
+});
+
+test.each([
+  ["timeOf", timeOf],
+  ["choiceOf", choiceOf],
+])("values of other kinds are refused as profile and as question by %s", (_name, ask) => {
+  const { numbers: _, ...partial } = profile;
+  for (const found of [undefined, null, {}, "h200x8", partial, { ...profile, topology: "x" }]) {
+    const error = errorOf(() => ask(found as MachineProfile, allReduce));
+    expect(error).toMatchObject({ name: "InvalidArgumentError", field: "profile" });
+  }
+  for (const found of [undefined, null, "allReduce"]) {
+    const error = errorOf(() => ask(profile, found as unknown as TimedQuestion));
+    expect(error).toMatchObject({ name: "InvalidArgumentError", field: "question" });
+  }
 });
 
 describe("a mode", () => {
