@@ -68,7 +68,10 @@ export interface JoinArguments {
   readonly rank: number;
   readonly size: number;
   readonly generation: number;
+  /** The rest of `limitMs`. */
   readonly deadlineMs: number;
+  /** The limit in messages. */
+  readonly limitMs: number;
   readonly signal: AbortSignal | undefined;
 }
 
@@ -79,7 +82,8 @@ export function joinArguments(options: JoinOptions): JoinArguments {
   const rank = wholeNumber("join", "rank", options.rank, 0, size - 1);
   const generation = wholeNumber("join", "generation", options.generation ?? 0, 0, 2 ** 31);
   const deadlineMs = milliseconds("join", "deadlineMs", options.deadlineMs);
-  return { jobId, rank, size, generation, deadlineMs, signal: options.signal };
+  const limitMs = deadlineMs;
+  return { jobId, rank, size, generation, deadlineMs, limitMs, signal: options.signal };
 }
 
 /** Fewer characters are no secret. */

@@ -329,12 +329,13 @@ export interface StoreConnection {
 /** Joins, and waits for all ranks. */
 export async function joinStore(
   connection: StoreConnection,
-  { rank, size, generation, deadlineMs, signal }: JoinArguments,
+  { rank, size, generation, deadlineMs, limitMs, signal }: JoinArguments,
 ): Promise<Membership> {
   const { session, address, jobId } = connection;
   const label = processLabel;
   const timeoutMs = deadlineMs;
-  const args = { kind: "join", jobId, rank, generation, size, timeoutMs, label } as const;
+  const bounds = { timeoutMs, limitMs };
+  const args = { kind: "join", jobId, rank, generation, size, ...bounds, label } as const;
   const answer = await session.request(args, deadlineMs, signal, { address, jobId, rank, size });
   return new StoreMembership(connection, answer);
 }

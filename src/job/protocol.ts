@@ -99,6 +99,8 @@ export const requests = {
   liveness: { version, token },
   join: {
     ...{ id, generation, rank, size: whole(1, limits.ranks), timeoutMs: milliseconds },
+    /** The limit in messages, of which `timeoutMs` is left. */
+    limitMs: milliseconds,
     jobId: text(limits.jobIdBytes),
     /** Host and process, for messages. */
     label: line(limits.keyBytes),

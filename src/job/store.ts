@@ -55,7 +55,7 @@ export class Store {
     const { generation, rank, size } = request;
     this.#joinPhase ??= this.#beginJoinPhase(generation, { kind: "join", size });
     this.#joining.add(peer);
-    this.#joinPhase.add(rank, peer, request.id, request.timeoutMs, 0);
+    this.#joinPhase.add(rank, peer, request.id, request.timeoutMs, 0, request.limitMs);
     return true;
   }
 
@@ -325,9 +325,16 @@ export class JoinPhase {
   }
 
   /** Adds a request. */
-  add(rank: number, peer: Peer, id: number, timeoutMs: number, settleMs: number): void {
+  add(
+    rank: number,
+    peer: Peer,
+    id: number,
+    timeoutMs: number,
+    settleMs: number,
+    limitMs = timeoutMs,
+  ): void {
     const timer = after(timeoutMs, () => {
-      const failure = this.#timeout(timeoutMs);
+      const failure = this.#timeout(limitMs);
       this.#expired.add(rank);
       this.#remove(rank);
       fail(peer, id, failure);
@@ -391,14 +398,14 @@ export class JoinPhase {
     return this.#barrier.missing(this.#expected());
   }
 
-  #timeout(timeoutMs: number): Failure {
+  #timeout(limitMs: number): Failure {
     const joined = [...this.#barrier.arrived, ...this.#expired].sort((a, b) => a - b);
     const missing = this.#missing().filter((rank) => !this.#expired.has(rank));
     const verb = this.purpose.kind === "join" ? "joined" : "rejoined";
     const all = joined.length + missing.length;
     return {
       code: "timeout",
-      headline: `${joined.length} of ${all} ${verb} within ${timeoutMs} ms, missing ${ranksText(missing)}`,
+      headline: `${joined.length} of ${all} ${verb} within ${limitMs} ms, missing ${ranksText(missing)}`,
       hint: `look at the output of ${ranksText(missing)}: it may have failed to start, or have another job id or address`,
       ranks: missing,
       joined,

@@ -58,7 +58,7 @@ test("strangers drove out a rank that had proven itself and not joined yet", asy
   const session = await connectSession(target, who, 5_000, undefined);
   await silentStrangers(at, limits.pendingConnections + 10);
   const left = (): Promise<void> => session.leave();
-  const request = { ...who, generation: 0, deadlineMs: 5_000, signal: undefined };
+  const request = { ...who, generation: 0, deadlineMs: 5_000, limitMs: 5_000, signal: undefined };
   const member = await joinStore({ session, address: who.address, jobId, left }, request);
   closeAfter(() => member.leave());
   expect(member).toMatchObject({ rank: 0, size: 1 });
@@ -165,6 +165,7 @@ test("a wait longer than the timer limit ended after 1 ms", async () => {
       generation: 0,
       size: 2,
       timeoutMs,
+      limitMs: timeoutMs,
       label: "",
     }) as const;
   const value = new Uint8Array(1);

@@ -23,7 +23,7 @@ const to = ({ server, secret }: Place) => ({ port: server.port, secret });
 
 const join = {
   ...{ kind: "join", id: 1, jobId: "test-job", rank: 0, generation: 0, size: 2 },
-  ...{ timeoutMs: 5_000, label: "x" },
+  ...{ timeoutMs: 5_000, limitMs: 5_000, label: "x" },
 } as Extract<Request, { kind: "join" }>;
 
 /** A job of two ranks: rank 0 speaks for itself, rank 1 is one of this version. */

@@ -341,7 +341,7 @@ describe("after the proof", () => {
 
   const join = {
     ...{ kind: "join", id: 1, jobId: "test-job", rank: 0, generation: 0, size: 2 },
-    ...{ timeoutMs: 1_000, label: "x" },
+    ...{ timeoutMs: 1_000, limitMs: 1_000, label: "x" },
   } as Extract<Request, { kind: "join" }>;
   const set = { kind: "set", id: 1, generation: 0, key: "k", value: bytes("v") } as const;
   const joinText = (more: object): string => JSON.stringify({ ...join, ...more });
@@ -527,7 +527,7 @@ describe("messages", () => {
         rank: fc.nat(9),
         size: fc.integer({ min: 1, max: 9 }),
       },
-      ...{ timeoutMs, jobId: key, label: line },
+      ...{ timeoutMs, limitMs: timeoutMs, jobId: key, label: line },
     }),
     fc.record({ kind: of("set"), id, generation, key, value }),
     fc.record({

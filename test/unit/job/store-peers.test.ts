@@ -31,7 +31,17 @@ const jobId = "job";
 const all = (key: string) => [{ key, ranks: [] }];
 const join = (store: Store, peer: Peer, rank: number, size: number, generation = 0): boolean =>
   store.join(peer, {
-    ...{ kind: "join", id: 1, jobId, rank, generation, size, timeoutMs: 1_000, label: "" },
+    ...{
+      kind: "join",
+      id: 1,
+      jobId,
+      rank,
+      generation,
+      size,
+      timeoutMs: 1_000,
+      limitMs: 1_000,
+      label: "",
+    },
   });
 const rejoin = (id: number, generation: number, without?: readonly number[]): Request =>
   ({ kind: "rejoin", id, generation, without, settleMs: 100, timeoutMs: 1_000 }) as const;

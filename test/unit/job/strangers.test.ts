@@ -32,7 +32,15 @@ async function greeting(at: Place, token = randomBytes(tokenBytes)): Promise<Spe
   return open;
 }
 
-const join = { kind: "join", id: 1, rank: 0, generation: 0, timeoutMs: 1_000, label: "x" } as const;
+const join = {
+  kind: "join",
+  id: 1,
+  rank: 0,
+  generation: 0,
+  timeoutMs: 1_000,
+  limitMs: 1_000,
+  label: "x",
+} as const;
 
 describe("a connection is ended by the store", () => {
   test("with a wrong key, and the right one on another connection is accepted", async () => {
