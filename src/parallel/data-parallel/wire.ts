@@ -358,8 +358,14 @@ export function sumOfResiduals(states: readonly State[], rank: number, size: num
   const [first] = states;
   const sums = new Map<string, StateTensor>();
   for (const { tensors } of states.filter((_, at) => at % size === rank)) {
-    for (const [name, { dtype, shape, data }] of Object.entries(tensors)) {
-      const sum = (sums.get(name)?.data ?? data.slice().fill(0 as never)) as ParameterArray;
+    for (const [name, tensor] of Object.entries(tensors)) {
+      const { dtype, shape, data } = tensor;
+      const before = sums.get(name);
+      if (before !== undefined && text(before) !== text(tensor)) {
+        const residual = `residual of "${name}"`;
+        throw invalid("reshard", residual, text(tensor), text(before), undefined, { field: name });
+      }
+      const sum = (before?.data ?? data.slice().fill(0 as never)) as ParameterArray;
       for (let at = 0; at < sum.length; at++) {
         sum[at] = (sum[at] as number) + ((data as ParameterArray)[at] as number);
       }

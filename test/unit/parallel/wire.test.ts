@@ -216,6 +216,11 @@ describe("training", () => {
       expect(() => trainer.reshard(torn, 0, 1)).toThrow(
         "reshard: step: found 5 and 4, needs states after one number of steps",
       );
+      const residual = { dtype: "float32", shape: [6], data: Float32Array.of(1) } as const;
+      const short = [first!, { ...last!, tensors: { w: residual } }];
+      expect(() => trainer.reshard(short, 0, 1)).toThrow(
+        'reshard: residual of "w": found float32 [6] of 1, needs float32 [6] of 6',
+      );
       expect(trainer.state().values["step"]).toBe(0);
     });
     await world.close();
