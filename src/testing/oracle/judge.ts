@@ -49,7 +49,7 @@ export function judgeRun(program: Program, run: ProgramRun, fold: FoldOracle = n
     const { ranks, label } = run.outcomes[at] as CallOutcome;
     const members = comms[comm] as number[];
     const where = `call ${label} (${call.kind}${"dtype" in call ? ` ${call.dtype}` : ""})`;
-    for (let rank = 0; rank < program.size; rank++) {
+    for (let rank = 0; rank < Math.max(program.size, ranks.length); rank++) {
       if ((ranks[rank] === undefined) === members.includes(rank)) {
         throw new Error(`${where}: world rank ${rank} took part wrongly`);
       }

@@ -92,6 +92,10 @@ describe("runProgram", () => {
     const healthy = await runProgram(sim(), program);
     expect(() => expectSame(healthy, run)).toThrow("sim and spoiled differ: call 0");
     expect(() => judgeRun(program, healthy)).not.toThrow();
+    const [first] = healthy.outcomes;
+    const more = { ...first!, ranks: [...first!.ranks, first!.ranks[0]] };
+    const extra = { ...healthy, outcomes: [more, ...healthy.outcomes.slice(1)] };
+    expect(() => judgeRun(program, extra)).toThrow(/world rank \d+ took part wrongly/);
   });
 });
 
