@@ -38,6 +38,8 @@ export interface ConformanceParts {
   earlyReads(comm: Communicator): Promise<number[][]>;
   /** Fills, writes and reads parts of a buffer; returns the contents of all of it, and of a part. */
   views(comm: Communicator): Promise<number[][]>;
+  /** The virtual time in ns, NaN without one: at first, after a sum, after `work` of 1000 ns and a barrier, and after another. */
+  virtualTimes(comm: Communicator): Promise<number[]>;
   /** Sums values that round at nearly every hop; returns the elements as bits. */
   roundedSum(comm: Communicator): Promise<number[]>;
   /** Makes calls with an invalid argument each; returns the codes of their errors. */
@@ -157,6 +159,19 @@ async function views(comm: Communicator): Promise<number[][]> {
   const part = data.subarray(2, 6).fill(2.7);
   part.subarray(1, 3).copyFrom(Float32Array.of(3, 4.5));
   return [await data.toHost(), await part.toHost()].map((read) => Array.from(read));
+}
+
+async function virtualTimes(comm: Communicator): Promise<number[]> {
+  const now = (): number => comm.stats().virtualNs ?? Number.NaN;
+  const times = [now()];
+  await comm.allReduce({ send: comm.alloc("int32", 1000), op: "sum" });
+  times.push(now());
+  comm.work(1000);
+  for (let time = 0; time < 2; time++) {
+    await comm.barrier();
+    times.push(now());
+  }
+  return times;
 }
 
 /** Values whose sums round at nearly every hop. */
@@ -297,6 +312,7 @@ export const conformanceParts: ConformanceParts = {
   sumsInOrder,
   earlyReads,
   views,
+  virtualTimes,
   roundedSum: roundedSum,
   wrongArguments,
   countMismatch: countMismatch,

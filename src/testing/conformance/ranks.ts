@@ -7,6 +7,12 @@
 import fc from "fast-check";
 import type { Capabilities } from "../../api/backend-entry.ts";
 import { dtypes, namedReduceOps, type ReduceOp } from "../../api/index.ts";
+import {
+  assertOptions,
+  textOf as foundText,
+  invalid,
+  type OptionKinds,
+} from "../../api/option-kinds.ts";
 import { programs } from "../arbitrary-programs.ts";
 import type { RankOutcome } from "../call-site.ts";
 import { judgeRun } from "../oracle/judge.ts";
@@ -59,7 +65,7 @@ export type UseRanks = <T>(
 
 /** Claims about a backend under test, wherever its ranks live. */
 export interface ConformanceClaims {
-  /** Numbers of ranks that can be opened, ascending; at least one. */
+  /** Numbers of ranks that can be opened; at least one. */
   readonly sizes: readonly number[];
   readonly capabilities: Capabilities;
   /** All ranks use one device; each has its own when left out. */
@@ -77,14 +83,27 @@ export interface RanksUnderTest extends ConformanceClaims {
   readonly useCompared?: UseRanks | undefined;
 }
 
+const kinds: OptionKinds<RanksUnderTest> = {
+  ...{ backend: true, capabilities: true, sizes: true, use: "function", useCompared: "function" },
+  ...{ sharesDevice: "boolean", foldsAsExplained: "boolean" },
+};
+
 /**
  * The cases of a backend with ranks that may live in processes of their own. Each process runs `conformanceParts` by name on its
  * communicator.
  *
+ * @throws InvalidArgumentError for options that make no sense.
  * @example
  * for (const each of conformanceOfRanks({ backend: "mine", sizes: [2], capabilities, use })) test(each.name, each.run);
  */
 export function conformanceOfRanks(subject: RanksUnderTest): readonly ConformanceCase[] {
+  assertOptions("conformanceOfRanks", subject, kinds);
+  const { backend, use } = subject;
+  if (typeof backend !== "string" || backend === "") {
+    throw invalid("conformanceOfRanks", "backend", foundText(backend), "the name of the backend");
+  }
+  if (use === undefined) throw invalid("conformanceOfRanks", "use", "undefined", "a function");
+  assertClaims("conformanceOfRanks", subject);
   const cases: Record<string, () => Promise<void>> = {
     ...factsOf(subject),
     ...resultsOf(subject),
@@ -96,16 +115,31 @@ export function conformanceOfRanks(subject: RanksUnderTest): readonly Conformanc
   return Object.entries(cases).map(([name, run]) => ({ name, run }));
 }
 
+/** Refuses numbers of ranks and capabilities that are none. */
+export function assertClaims(
+  subject: string,
+  { sizes, capabilities }: Partial<ConformanceClaims>,
+): void {
+  const isSize = (size: unknown): boolean => Number.isSafeInteger(size) && (size as number) > 0;
+  if (!Array.isArray(sizes) || sizes.length === 0 || !sizes.every(isSize)) {
+    throw invalid(subject, "sizes", foundText(sizes), "an array of numbers of ranks");
+  }
+  if (typeof capabilities !== "object" || capabilities === null) {
+    const needs = "the capabilities that the backend declares";
+    throw invalid(subject, "capabilities", foundText(capabilities), needs);
+  }
+}
+
 type Cases = Record<string, () => Promise<void>>;
 
 const operators: readonly ReduceOp[] = [...namedReduceOps, { preMul: 2 }];
 
 function minSizeOf({ sizes }: ConformanceClaims): number {
-  return sizes[0] as number;
+  return Math.min(...sizes);
 }
 
 function maxSizeOf({ sizes }: ConformanceClaims): number {
-  return sizes.at(-1) as number;
+  return Math.max(...sizes);
 }
 
 function factsOf(subject: RanksUnderTest): Cases {
@@ -268,6 +302,8 @@ function orderOf(subject: RanksUnderTest): Cases {
         expectEqual("bits of another run", await ranks.each("roundedSum"), sameOn(ranks, first));
       }),
   };
+  if (capabilities.virtualTime)
+    cases["counts virtual time, which passes"] = () => use(most, judgeTimes);
   if (capabilities.ownStreams !== true) return cases;
   cases["runs calls on streams of their own as on those of the ranks"] = () =>
     use(most, async (ranks) => {
@@ -277,6 +313,19 @@ function orderOf(subject: RanksUnderTest): Cases {
       await expectHealthy(ranks);
     });
   return cases;
+}
+
+/** Virtual times never decrease; messages and `work` take some. */
+async function judgeTimes(ranks: ConformanceRanks): Promise<void> {
+  for (const [rank, times] of (await ranks.each("virtualTimes")).entries()) {
+    const [first = Number.NaN, summed = Number.NaN, worked = Number.NaN] = times;
+    const what = `on rank ${rank}, ${textOf(times)} ns`;
+    expectTrue(`${what} are times of at least 0`, times.every(Number.isFinite) && first >= 0);
+    const sorted = [...times].sort((a, b) => a - b);
+    expectEqual(`times in order ${what}`, times, sorted);
+    if (ranks.size > 1) expectTrue(`a sum takes time ${what}`, summed > first);
+    expectTrue(`work of 1000 ns takes as long ${what}`, worked >= summed + 1000);
+  }
 }
 
 function endsOf(subject: RanksUnderTest): Cases {

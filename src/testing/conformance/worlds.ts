@@ -1,16 +1,12 @@
 /** The conformance suite on worlds of one process, and the further duties of such a world. */
 import type { Backend, Capabilities } from "../../api/backend-entry.ts";
 import { createWorld, type World, WorldError } from "../../api/index.ts";
-import {
-  assertOptions,
-  textOf as foundText,
-  invalid,
-  type OptionKinds,
-} from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
 import { symmetricCalls } from "./calls.ts";
 import { expectEqual, expectTrue, failureOf, within } from "./expectations.ts";
 import { conformanceParts, healthCheck, healthyAmong } from "./parts.ts";
 import {
+  assertClaims,
   type ConformanceCase,
   type ConformanceClaims,
   type ConformanceRanks,
@@ -57,20 +53,8 @@ const timeoutMs = 30_000;
 export function conformance(options: ConformanceOptions): readonly ConformanceCase[] {
   assertOptions("conformance", options, kinds);
   const { backend, sizes = [1, 2, 3, 8], ...claims } = options;
-  const isSize = (size: unknown): boolean => Number.isSafeInteger(size) && (size as number) > 0;
-  if (!Array.isArray(sizes) || sizes.length === 0 || !sizes.every(isSize)) {
-    throw invalid("conformance", "sizes", foundText(sizes), "an array of numbers of ranks");
-  }
   if (backend === undefined) throw invalid("conformance", "backend", "undefined", "a function");
-  const { capabilities } = claims;
-  if (typeof capabilities !== "object" || capabilities === null) {
-    throw invalid(
-      "conformance",
-      "capabilities",
-      foundText(capabilities),
-      "the capabilities that the backend declares",
-    );
-  }
+  assertClaims("conformance", { ...claims, sizes });
   const ascending = [...sizes].sort((a, b) => a - b);
   const use = options.use ?? worldsOf(backend);
   const ofRanks = conformanceOfRanks({

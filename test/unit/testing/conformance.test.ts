@@ -1,7 +1,8 @@
 /** The cases of the conformance suite apart from their backends: options, and comparison without a test runner. */
 import { InvalidArgumentError } from "twinccl";
+import type { Backend } from "twinccl/backend";
 import { sim } from "twinccl/sim";
-import { conformance } from "twinccl/testing";
+import { conformance, conformanceOfRanks, type RanksUnderTest } from "twinccl/testing";
 import { describe, expect, test } from "vitest";
 import {
   expectEqual,
@@ -26,7 +27,7 @@ describe("the list of cases", () => {
   const all = namesOf(conformance({ backend: () => sim(), capabilities }));
 
   test("has different names", () => {
-    expect(all).toHaveLength(42);
+    expect(all).toHaveLength(43);
     expect(new Set(all).size).toBe(all.length);
   });
 
@@ -38,11 +39,13 @@ describe("the list of cases", () => {
         hostArrays: false,
         ownStreams: false,
         symmetricMemory: false,
+        virtualTime: false,
       },
       foldsAsExplained: false,
     });
     expect(all.filter((name) => !namesOf(fewer).includes(name))).toEqual([
       "takes TypedArrays in place of buffers",
+      "counts virtual time, which passes",
       "runs calls on streams of their own as on those of the ranks",
       "folds in the order that it explains, rounded at every hop",
       "runs calls in symmetric memory",
@@ -72,6 +75,60 @@ describe("the list of cases", () => {
     await expect(first!.run()).rejects.toThrow(
       "capabilities.symmetricMemory: found true, needs false",
     );
+  });
+});
+
+describe("the list of cases of ranks", () => {
+  const right = { backend: "mine", sizes: [2], capabilities, use: () => Promise.reject() };
+
+  test.each<[string, object]>([
+    ["use", { use: undefined }],
+    ["use", { use: 3 }],
+    ["useCompared", { useCompared: "yes" }],
+    ["backend", { backend: sim }],
+    ["backend", { backend: undefined }],
+    ["sizes", { sizes: [] }],
+    ["sizes", { sizes: undefined }],
+    ["capabilities", { capabilities: undefined }],
+    ["sharesDevice", { sharesDevice: 1 }],
+    ["size", { size: 3 }],
+  ])("is refused for a wrong %s: %o", (field, wrong) => {
+    const options = { ...right, ...wrong } as unknown as RanksUnderTest;
+    expect(() => conformanceOfRanks(options)).toThrow(
+      expect.objectContaining({ code: "ERR_COMM_ARG", field }),
+    );
+  });
+});
+
+describe("virtual time", () => {
+  /** The simulation with another reading of its clocks. */
+  const clocked = (now: (timePs: number) => number): Backend => {
+    const backend = sim();
+    return {
+      ...backend,
+      open: async (request) => {
+        const session = await backend.open(request);
+        const { clock } = session.scheduler;
+        const own = clock!.now.bind(clock);
+        clock!.now = (rank) => now(own(rank));
+        return session;
+      },
+    };
+  };
+
+  test.each<[string, (timePs: number) => number, string | undefined]>([
+    ["of the simulation", (timePs) => timePs, undefined],
+    ["that is no number", () => Number.NaN, "are times of at least 0"],
+    ["below 0", (timePs) => timePs - 1e9, "are times of at least 0"],
+    ["that decreases", (timePs) => 1e15 - timePs, "times in order"],
+    ["that stands still, as without a clock", () => 0, "a sum takes time"],
+    ["that knows no work", (timePs) => timePs / 1000, "work of 1000 ns takes as long"],
+  ])("%s", async (_, now, fault) => {
+    const cases = conformance({ backend: () => clocked(now), capabilities, sizes: [1, 2] });
+    const judged = cases.find(({ name }) => name === "counts virtual time, which passes");
+    const found = await judged!.run().then(() => undefined, String);
+    if (fault === undefined) expect(found).toBeUndefined();
+    else expect(found).toContain(fault);
   });
 });
 
