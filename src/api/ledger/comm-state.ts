@@ -314,6 +314,12 @@ export abstract class CommState {
     }, cost);
   }
 
+  /** Resolves once the calls that are about to wake their ranks have done so; `undefined` without any. */
+  settled(): Promise<void> | undefined {
+    if (this.#settling === 0) return undefined;
+    return new Promise((resolve) => this.settleLater(resolve, 0));
+  }
+
   /** True if no call is executed or submitted, and no queued one waits for a call of another communicator. */
   get #isIdle(): boolean {
     const { executing, streams } = this.world;

@@ -355,11 +355,13 @@ export class Poster {
     const { failures } = this.#ledger;
     const poison = failures.poison(rank);
     const outcomes = await Promise.allSettled(this.#ledger.pending(rank).map(({ op }) => op));
+    await this.#ledger.settled();
     this.#closings++;
     this.discard();
     this.#onClosed();
+    const unseen = poison ?? failures.poison(rank);
     failures.markReported(rank);
-    if (poison !== undefined) throw poison;
+    if (unseen !== undefined) throw unseen;
     const failed = outcomes.find((outcome) => outcome.status === "rejected");
     if (failed !== undefined) throw failed.reason as CommError;
   }

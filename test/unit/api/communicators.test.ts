@@ -71,6 +71,24 @@ describe("a world keeps", () => {
     await world.close();
   });
 
+  test.each([
+    ["a split", true],
+    ["the world", false],
+  ])("the failure of a call of %s that is closed in the turn of the call", async (_, isSplit) => {
+    const world = await createWorld({ backend: sim(), size: 3 });
+    const closes: string[] = [];
+    const running = world.run(async (comm) => {
+      const closed = isSplit ? await comm.split({ color: 0 }) : comm;
+      const send = comm.alloc("float32", comm.rank === 1 ? 3 : 4);
+      void closed.allReduce({ send, op: "sum" });
+      await closed.close().catch((error: Error) => closes.push(error.message));
+    });
+    await expect(running).rejects.toThrow("rank 1 differs in count");
+    expect(closes).toHaveLength(3);
+    for (const message of closes) expect(message).toContain("rank 1 differs in count");
+    await world.close();
+  });
+
   test("failures of a closed communicator, which the run reports", async () => {
     const world = await openWorld(2);
     const run = world.run(async (comm) => {
