@@ -47,14 +47,15 @@ const kinds: OptionKinds<TcpOptions> = {
   ...{ algorithms: "object", like: true, topology: true, plan: "object", link: "object" },
 };
 
-/** All addresses of a machine: a place to listen at, and no place to connect to. */
-const wildcard = /^(::ffff:)?[0.:]+$/i;
+/** Addresses to listen at, and none to connect to: all of a machine, a multicast group, the broadcast. */
+const ofSeveral =
+  /^(::ffff:)?([0.:]+|(22[4-9]|23\d)(\.\d+){3}|255\.255\.255\.255)$|^ff[\da-f]{2}:/i;
 
 /** Refuses invalid options; plans and links are checked by their constructors. */
 export function assertTcpOptions(options: TcpOptions): void {
   assertOptions("tcp", options, kinds, { renamed: { checks: "compareCalls" } });
   const { host, timeoutMs, compareCalls } = options;
-  if (host !== undefined && (host === "" || wildcard.test(host))) {
+  if (host !== undefined && (host === "" || ofSeveral.test(host))) {
     throw invalid(
       "tcp",
       "host",

@@ -3,7 +3,10 @@
 import { tcp } from "twinccl/tcp";
 import { expect, test } from "vitest";
 
-test.each(["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"])(
+const ofNone = ["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"];
+const ofGroups = ["224.0.0.1", "239.1.2.3", "::ffff:224.0.0.1", "ff02::1", "255.255.255.255"];
+
+test.each([...ofNone, ...ofGroups])(
   "the host %j, which other ranks cannot reach, is refused",
   (host) => {
     expect(() => tcp({ host })).toThrow(
@@ -24,6 +27,9 @@ test("a wrong way to compare calls is refused with what each way does", () => {
   );
 });
 
-test.each(["127.0.0.1", "10.0.0.7", "::1", "fe80::1", "host-0"])("the host %j is taken", (host) => {
-  expect(tcp({ host }).name).toBe("tcp");
-});
+test.each(["127.0.0.1", "10.0.0.7", "223.0.0.1", "240.0.0.1", "::1", "fe80::1", "host-0"])(
+  "the host %j is taken",
+  (host) => {
+    expect(tcp({ host }).name).toBe("tcp");
+  },
+);
