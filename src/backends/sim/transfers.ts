@@ -202,8 +202,9 @@ export class Port {
   /** Starts and ends alternate, ascending; adjacent spans are merged. */
   readonly #busy: number[] = [];
 
-  /** The first time from `fromPs` on at which the port is free for that duration. */
+  /** The first time from `fromPs` on at which the port is free for that duration; a message without bytes needs no port. */
   freeFrom(fromPs: number, durationPs: number): number {
+    if (durationPs === 0) return fromPs;
     let start = fromPs;
     for (let i = 0; i < this.#busy.length; i += 2) {
       if (start + durationPs <= (this.#busy[i] as number)) break;

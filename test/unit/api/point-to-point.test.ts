@@ -277,6 +277,19 @@ describe("virtual time of a message", () => {
     }
   });
 
+  test("a message without bytes waits for no port", async () => {
+    const times = await timesAfter(3, (comm) => {
+      if (comm.rank === 2) comm.work(500);
+      const recv = bytes(comm.rank === 1 ? 1000 : 0);
+      if (comm.rank > 0) return comm.recv({ recv, peer: 0 });
+      return comm.group(() => {
+        void comm.send({ send: bytes(1000), peer: 1 });
+        void comm.send({ send: bytes(0), peer: 2 });
+      });
+    });
+    expect(times).toEqual([1000, 1000 + latencyNs, 500 + latencyNs]);
+  });
+
   test("a message fits into a gap between others only when it is short enough", async () => {
     for (const [length, end] of [
       [400, 400],
