@@ -122,7 +122,7 @@ export class PipelineParallel<Batch> {
    *   of 24 bytes. Messages in both directions between neighbours form one group, which cannot deadlock.
    *
    * @throws InvalidArgumentError on this rank for a stage's values or gradients of another length or dtype; the others get
-   * `RemoteRankError`.
+   * `RemoteRankError` once the program of this rank has thrown it on.
    * @throws CollectiveMismatchError on all ranks for another number of micro-batches; on neighbours for an output or a gradient
    * of another length than expected.
    * @throws CommClosedError when an earlier step failed in the middle, which leaves stages out of step.
