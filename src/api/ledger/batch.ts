@@ -202,14 +202,7 @@ export class RankCalls {
   append(prepared: Prepared<unknown>, op: Operation, behind = none): boolean {
     const { matched, rankCall } = prepared;
     if (rankCall === undefined) return false;
-    if (this.rows !== undefined) {
-      if (this.at === 0 && !this.#batches.canRepeat(matched)) return false;
-      this.#batches.sealLater();
-      if (!this.rows.append(this.at, this.next, prepared, op)) return false;
-      this.assign(op);
-      if (this.rows.isFirstComplete) this.#batches.dispatch(this.rows);
-      return true;
-    }
+    if (this.rows !== undefined) return this.#appendTo(this.rows, prepared, op);
     if (matched?.repeat === undefined) return false;
     const batch = this.batch as CallBatch;
     if (matched.messages !== undefined)
@@ -218,6 +211,16 @@ export class RankCalls {
     batch.add(matched, op);
     // Comes last, since callbacks of the operation may make calls.
     if (batch.submit(matched.repeat, number)) submitOpAs(op, number);
+    return true;
+  }
+
+  /** Apart from `append`, so that that is short enough to be inlined. */
+  #appendTo(rows: Rows, prepared: Prepared<unknown>, op: Operation): boolean {
+    if (this.at === 0 && !this.#batches.canRepeat(prepared.matched)) return false;
+    this.#batches.sealLater();
+    if (!rows.append(this.at, this.next, prepared, op)) return false;
+    this.assign(op);
+    if (rows.isFirstComplete) this.#batches.dispatch(rows);
     return true;
   }
 }

@@ -89,11 +89,8 @@ export interface CollectedCall {
   call: RankCall | undefined;
 }
 
-/** Calls of sends and receives. */
-const messageNames = ["send", "recv", "sendRecv"] as const;
-
 /** Calls that take no other arguments. */
-const repeatable: ReadonlySet<CollectiveName> = new Set([...specifiedCollectives, ...messageNames]);
+const repeatable = new Set<CollectiveName>([...specifiedCollectives, "send", "recv", "sendRecv"]);
 
 /** Collectives that take lists, or may. */
 const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));
