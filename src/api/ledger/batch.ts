@@ -214,7 +214,7 @@ export class RankCalls {
     return true;
   }
 
-  /** Apart from `append`, so that that is short enough to be inlined. */
+  /** A method of its own: `append` stays short enough to be inlined. */
   #appendTo(rows: Rows, prepared: Prepared<unknown>, op: Operation): boolean {
     if (this.at === 0 && !this.#batches.canRepeat(prepared.matched)) return false;
     this.#batches.sealLater();
