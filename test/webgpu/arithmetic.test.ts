@@ -23,15 +23,18 @@ interface Shape {
 const same = (fold: Fold): Fold[] => Array.from({ length: ranks }, () => fold);
 
 function shapesOf(dtype: DType): Shape[] {
-  const float = dtypeInfo[dtype].kind === "float";
+  const { kind, bytes } = dtypeInfo[dtype];
+  const float = kind === "float";
   const fold = (op: ReduceOp): Shape => ({
     name: typeof op === "object" ? `preMul ${op.preMul}` : op,
     folds: same(foldFor(dtype, op, ranks, "fused")),
   });
   const shapes: Shape[] = (["sum", "prod", "min", "max", "avg"] as const).map(fold);
-  const scalars = float ? [-1.7, 0.5, 3e-5] : [-3, 7];
+  // The bits of -3, in the range of the dtype.
+  const large = kind === "unsigned" ? 2n ** BigInt(8 * bytes) - 3n : -3;
+  const scalars = float ? [-1.7, 0.5, 3e-5] : [large, 7];
   const mixed = Array.from({ length: ranks }, (_, rank) =>
-    foldFor(dtype, { preMul: scalars[rank % scalars.length] as number }, ranks, "fused"),
+    foldFor(dtype, { preMul: scalars[rank % scalars.length] as number | bigint }, ranks, "fused"),
   );
   shapes.push({ name: "scalars of each rank", folds: mixed });
   shapes.push({ name: "scaled partials", folds: mixed, partials: true });

@@ -4,8 +4,10 @@
  * The number of ranks decides the bits of averages only, and the rounding those of float sums with
  * a scalar only. Calls that differ otherwise share a fold.
  */
-import { type DType, dtypeInfo } from "../../api/dtype.ts";
-import type { ReduceOp } from "../../api/reduce-op.ts";
+import { type DType, dtypeInfo, dtypes, isDType } from "../../api/dtype.ts";
+import type { InvalidArgumentError } from "../../api/errors.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
+import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../api/reduce-op.ts";
 import type { FloatDType, Fold, ScalarRounding } from "./fold.ts";
 import { operators } from "./operators.ts";
 import { averageScalar, roundScalar } from "./scalar.ts";
@@ -19,10 +21,13 @@ const folds = new Map<DType, Map<string | number | bigint, Variants>>();
 const maxOperators = 64;
 
 /**
- * The fold of contributions of `dtype` by `op` over `ranks` ranks. A repeated call allocates
- * nothing.
+ * The fold of contributions of `dtype` by `op` over `ranks` ranks. A repeated call makes no other
+ * fold.
+ *
+ * @throws InvalidArgumentError with the name of a wrong argument, such as a scalar outside `dtype`.
  */
 export function foldFor(dtype: DType, op: ReduceOp, ranks: number, rounding: ScalarRounding): Fold {
+  check(dtype, op, ranks, rounding);
   const float = dtypeInfo[dtype].kind === "float";
   const scales = typeof op === "object" || (op === "avg" && float);
   const fused = scales && float && dtypeInfo[dtype].bytes > 1 && rounding === "fused";
@@ -44,6 +49,20 @@ export function foldFor(dtype: DType, op: ReduceOp, ranks: number, rounding: Sca
     variants.set(variant, fold);
   }
   return fold;
+}
+
+function check(dtype: DType, op: ReduceOp, ranks: number, rounding: ScalarRounding): void {
+  const wrong = (field: string, found: string, needs: string): InvalidArgumentError =>
+    invalid("foldFor", field, found, needs);
+  if (!isDType(dtype)) throw wrong("dtype", textOf(dtype), `one of ${dtypes.join(", ")}`);
+  const fault = reduceOpFault(op, dtype);
+  if (fault !== undefined) throw wrong("op", fault, reduceOpChoices);
+  if (!Number.isSafeInteger(ranks) || ranks < 1) {
+    throw wrong("ranks", textOf(ranks), "an integer of at least 1");
+  }
+  if (rounding !== "fused" && rounding !== "separate") {
+    throw wrong("rounding", textOf(rounding), "fused or separate");
+  }
 }
 
 function variantsOf(dtype: DType, op: ReduceOp): Variants {

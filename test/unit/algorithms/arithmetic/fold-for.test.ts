@@ -11,6 +11,7 @@ import {
   scalarBits,
 } from "../../../../src/algorithms/arithmetic/index.ts";
 import { bytesOf, dtypes } from "../../../../src/api/dtype.ts";
+import { InvalidArgumentError } from "../../../../src/api/errors.ts";
 import { namedReduceOps, type ReduceOp } from "../../../../src/api/reduce-op.ts";
 import { oracleFinish, oracleFold, oracleJoin } from "../../../../src/testing/oracle/rounding.ts";
 import { someOf } from "../../../support/seed.ts";
@@ -175,6 +176,28 @@ test("equal arguments give the same fold; other bits need another fold", () => {
   });
   expect(foldFor("int32", "avg", 3, "fused").scales).toBe(false);
   expect(foldFor("int32", { preMul: 2 }, 3, "fused").scales).toBe(true);
+});
+
+describe("wrong arguments", () => {
+  const cases = [
+    ["dtype", "int7", "sum", 2, "fused"],
+    ["dtype", "constructor", "sum", 2, "fused"],
+    ["op", "float32", "mean", 2, "fused"],
+    ["op", "float32", null, 2, "fused"],
+    ["op", "float32", {}, 2, "fused"],
+    ["op", "int8", { preMul: 300 }, 2, "fused"],
+    ["op", "uint64", { preMul: -1n }, 2, "fused"],
+    ["op", "int32", { preMul: 0.5 }, 2, "fused"],
+    ["op", "float32", { preMul: 2n }, 2, "fused"],
+    ["ranks", "int32", "avg", 0, "fused"],
+    ["ranks", "float32", "avg", 1.5, "fused"],
+    ["rounding", "float32", "avg", 2, "round"],
+  ] as const;
+  test.each(cases)("%s: %s, %o, %o, %o", (field, dtype, op, ranks, rounding) => {
+    const call = (): unknown => foldFor(dtype as "int8", op as "sum", ranks, rounding as "fused");
+    expect(call).toThrow(InvalidArgumentError);
+    expect(call).toThrow(expect.objectContaining({ field }));
+  });
 });
 
 describe("scalars of an average (section 5.5)", () => {
