@@ -141,6 +141,7 @@ export class Outgoing {
   /** A message was sent. */
   #hasSent = false;
   #onAttached: (() => void) | undefined;
+  #onOver: (() => void) | undefined;
 
   constructor(blocks: Blocks, listener: OutgoingListener) {
     this.#blocks = blocks;
@@ -203,17 +204,16 @@ export class Outgoing {
     this.#writer.write(frame);
   }
 
-  /** Sends the messages that were written, and waits until the peer has read them and ends too; bounded. */
+  /** Sends the messages that were written, and waits until the peer has read them and ends too, or cannot connect; bounded. */
   async finish(boundMs: number): Promise<void> {
     if (this.#isOver || !this.#hasSent) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, boundMs);
-      const ended = (): void => {
+      this.#onOver = () => {
         clearTimeout(timer);
         resolve();
       };
       const finish = (): void => {
-        this.#socket?.once("close", ended);
         this.#socket?.ref();
         this.#writer.flush();
         this.#socket?.end();
@@ -227,6 +227,7 @@ export class Outgoing {
   destroy(): void {
     this.#isOver = true;
     this.#socket?.destroy();
+    this.#onOver?.();
   }
 }
 

@@ -381,3 +381,18 @@ test("closing delivers what was sent", async () => {
     expect(found.at(-1)).toBe(3);
   }
 });
+
+test("closing waits for no peer that refuses the connection", async () => {
+  const opened = await open(2);
+  const [receiver, sender] = opened.peers as [Peers, Peers];
+  receiver.destroy();
+  void send(sender, 4, Uint8Array.of(1));
+  let isClosed = false;
+  void sender.close().then(() => {
+    isClosed = true;
+  });
+  await new Promise<void>((resolve) => {
+    sender.onEnd = () => setImmediate(resolve);
+  });
+  expect(isClosed).toBe(true);
+});
