@@ -1,6 +1,6 @@
 /** Questions for the time of a call, and their answers by a profile: the time, why it is extrapolated, and NCCL's choice. */
 import { bytesOf, type DType, dtypes, isDType } from "../../../api/dtype.ts";
-import type { InvalidArgumentError } from "../../../api/errors.ts";
+import { InvalidArgumentError } from "../../../api/errors.ts";
 import { namesText } from "../../../api/nearest.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../../api/reduce-op.ts";
@@ -213,6 +213,15 @@ export function timeOf(profile: MachineProfile, question: TimedQuestion): CallTi
   return { us, extrapolated: extrapolationOf(profile, question, call, mode) };
 }
 
+/** A total table: a name that is left out does not compile. */
+const fields: Readonly<Record<keyof TimedQuestion, true>> = {
+  ...{ collective: true, ranks: true, count: true, dtype: true, op: true, root: true },
+  ...{ counts: true, forced: true, mode: true },
+};
+
+/** Further fields of a measurement, which is a question too. */
+const measuredFields: readonly string[] = ["us", "source", "weight"];
+
 /** Refuses what is no profile or no question; `parseProfile` checks the fields of a profile. */
 function checkArguments(profile: Partial<MachineProfile> | null, question: unknown): void {
   const isPlanned = Object.hasOwn(topologies, profile?.topology ?? "");
@@ -223,6 +232,14 @@ function checkArguments(profile: Partial<MachineProfile> | null, question: unkno
   if (typeof question !== "object" || question === null) {
     const needs = "an object with collective, ranks, count and dtype";
     throw invalid("time of a call", "question", textOf(question), needs);
+  }
+  for (const name in question) {
+    if (Object.hasOwn(fields, name) || measuredFields.includes(name)) continue;
+    const needs = `one of ${namesText(name, Object.keys(fields))}`;
+    throw new InvalidArgumentError(
+      { headline: `time of a call: ${name}: it is not known here, needs ${needs}` },
+      { field: name },
+    );
   }
 }
 

@@ -57,6 +57,8 @@ describe("a question with a wrong value", () => {
     [{ mode: { processes: 8 } }, "mode.processes", "found 8"],
     [{ mode: { awaited: 1 } }, "mode.awaited", "found 1"],
     [{ mode: { program: "mine" } }, "mode.program", 'found "mine"'],
+    [{ rank: 4 }, "rank", "it is not known here, needs one of ranks, "],
+    [{ toString: 1 }, "toString", "it is not known here, needs one of collective, "],
   ];
   test.each([
     [{ count: "1024" }, "count"],
@@ -88,6 +90,12 @@ describe("a question with a wrong value", () => {
       }
     },
   );
+
+  test("a measurement is a question too", () => {
+    const measured = { us: 10, source: "a test", weight: 2 };
+    expect(timeOf(profile, asked(measured))).toEqual(timeOf(profile, allReduce));
+    expect(choiceOf(profile, asked(measured))).toEqual(choiceOf(profile, allReduce));
+  });
 
   test("a measurement without a mode is refused by a fit", () => {
     const measurement = { ...allReduce, us: 10, source: "a test" } as unknown as Measurement;
