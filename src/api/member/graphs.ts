@@ -32,12 +32,12 @@ import type { Poster } from "./poster.ts";
  * Posts the calls of a synchronous callback as one operation. What is wrong becomes its rejection; inside another
  * callback it is thrown instead, and ends that one too.
  */
-export function postGroup(poster: Poster, callback: () => void): Operation<void> {
+export function postGroup(poster: Poster, callback: () => void, options: unknown): Operation<void> {
   poster.assertOwn("group");
   const whole = poster.createOp<void>();
   let calls: readonly CollectedCall[] = [];
   try {
-    calls = poster.collect("group", callback).calls;
+    calls = poster.collect("group", callback, options).calls;
     assertNoExchange(poster, "group", calls);
     assertApart(poster, calls);
     completeTogether(whole, calls, undefined);
@@ -64,9 +64,13 @@ function firstNumber(poster: Poster, calls: readonly CollectedCall[]): number {
  * Records the calls of a synchronous callback. All ranks record the same collective calls, and both ends of each message, as
  * many on each rank as it has.
  */
-export function postCapture(poster: Poster, callback: () => void): Operation<Graph> {
+export function postCapture(
+  poster: Poster,
+  callback: () => void,
+  options: unknown,
+): Operation<Graph> {
   return poster.post("capture", undefined, (): Prepared<Graph> => {
-    const { steps, calls } = poster.collect("capture", callback);
+    const { steps, calls } = poster.collect("capture", callback, options);
     endRecorded(poster, calls);
     // The number comes first: with another one the fields that follow are no longer the same ones.
     const collectives = calls.flatMap(({ prepared }) =>

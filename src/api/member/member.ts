@@ -203,8 +203,8 @@ export class Member implements Communicator {
     return this.#poster.post("sendRecv", args, prepareSendRecv);
   }
 
-  group(callback: () => void): CommOp<void> {
-    return postGroup(this.#poster, callback);
+  group(callback: () => void, options?: unknown): CommOp<void> {
+    return postGroup(this.#poster, callback, options);
   }
 
   split(args: calls.SplitArgs & { readonly color: number }): CommOp<Communicator>;
@@ -215,12 +215,12 @@ export class Member implements Communicator {
     );
   }
 
-  capture(callback: () => void): CommOp<Graph> {
-    return postCapture(this.#poster, callback);
+  capture(callback: () => void, options?: unknown): CommOp<Graph> {
+    return postCapture(this.#poster, callback, options);
   }
 
-  prepare<T>(call: () => CommOp<T>): PersistentCall<T> {
-    return prepareCall(this.#poster, call);
+  prepare<T>(call: () => CommOp<T>, options?: unknown): PersistentCall<T> {
+    return prepareCall(this.#poster, call, options);
   }
 
   explain(question: Question): Explanation {

@@ -11,7 +11,11 @@ import { neverRunsError } from "./call-collector.ts";
 import type { Poster } from "./poster.ts";
 
 /** Prepares the one call of a synchronous callback. */
-export function prepareCall<T>(poster: Poster, callback: () => CommOp<T>): PersistentCall<T> {
+export function prepareCall<T>(
+  poster: Poster,
+  callback: () => CommOp<T>,
+  options: unknown,
+): PersistentCall<T> {
   let returned: unknown;
   // The call itself is awaitable, and a callback that is collected must not return a promise.
   const run = (): void => {
@@ -19,7 +23,11 @@ export function prepareCall<T>(poster: Poster, callback: () => CommOp<T>): Persi
     // An async callback awaits a call that never runs: its rejection would be unhandled.
     if (!(returned instanceof Operation)) Promise.resolve(returned).catch(() => undefined);
   };
-  const { calls } = poster.collect("prepare", typeof callback === "function" ? run : callback);
+  const { calls } = poster.collect(
+    "prepare",
+    typeof callback === "function" ? run : callback,
+    options,
+  );
   const [only] = calls;
   const fault = prepareFault(poster, calls, returned);
   const error = fault ?? neverRunsError(poster.facts, "prepare: a prepared", "call.start()");

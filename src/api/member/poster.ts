@@ -200,14 +200,20 @@ export class Poster {
     }
   }
 
-  /** Runs a synchronous callback and returns its calls, checked and not posted. */
-  collect(action: CallbackAction, callback: () => void): CallCollector {
+  /** Runs a synchronous callback and returns its calls, checked and not posted. There are no `options`: given ones are refused. */
+  collect(action: CallbackAction, callback: () => void, options: unknown): CallCollector {
     this.assertOpen(action);
     if (typeof callback !== "function") {
       const found = textOf(callback);
       if (action === "prepare")
         throw invalid(action, "call", found, "a function", undefined, this.facts);
       throw this.check.begin(action, {}).fault("calls", `found ${found}`, "a function");
+    }
+    if (options !== undefined) {
+      const takers = { group: "the calls in it", capture: "replay", prepare: "start" };
+      const hint = `pass timeoutMs and signal to ${takers[action]}`;
+      const facts = { ...this.facts, collective: action };
+      throw invalid(action, "options", textOf(options), "the callback alone", hint, facts);
     }
     return collectCalls(action, this, this.facts, callback);
   }

@@ -276,6 +276,17 @@ describe("prepare refuses", () => {
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "call" });
   });
 
+  test("options behind the callback", async () => {
+    const [error] = await run(sim(), async (comm) =>
+      // @ts-expect-error: a program in JavaScript
+      refusalOf(() => comm.prepare(() => comm.barrier(), { timeoutMs: 5 })),
+    );
+    expect(error).toMatchObject({
+      ...{ code: "ERR_COMM_ARG", field: "options" },
+      hint: "pass timeoutMs and signal to start",
+    });
+  });
+
   test("other options than a deadline and a signal at the start", async () => {
     await run(sim(), async (comm) => {
       const gate = comm.prepare(() => comm.barrier());

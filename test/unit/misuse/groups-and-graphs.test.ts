@@ -157,6 +157,13 @@ const corpus: readonly Case[] = (["group", "capture"] as const).flatMap((action)
     expected: argument("calls", { collective: action }),
     program: (comm: Communicator) => comm[action](value as Wrong),
   })),
+  {
+    wrong: `${action}: options behind the callback`,
+    size: 2,
+    expected: argument("options", { collective: action }),
+    program: (comm: Communicator) =>
+      (comm[action] as Wrong)(() => void comm.barrier(), { timeoutMs: 100 }),
+  },
 ]);
 
 describe("a callback that cannot be grouped or recorded", () => {
