@@ -221,11 +221,11 @@ export type PeerBarrier = (cancelled: AbortSignal) => Promise<boolean>;
 export interface PeerProcesses {
   /** Ranks of a communicator that have not made call `number`. */
   missingRanks(comm: CommInfo, number: number): Promise<MissingRanks>;
-  /** World ranks with the missing ends of messages that were posted together; `undefined` without an answer. */
+  /** World ranks that messages posted together wait for; `undefined` where no rank can be asked. */
   missingEnds(
     comm: CommInfo,
     remote: readonly RemoteTransfer[],
-  ): Promise<readonly number[] | undefined>;
+  ): Promise<Omit<MissingRanks, "haveDiverged"> | undefined>;
   /** Sets the report of this process's open calls, for other processes; `isEcho` as for `callOrders`. */
   reportOrders(report: (isEcho: boolean) => string): void;
   /**

@@ -129,7 +129,10 @@ export class Job implements PeerProcesses {
   }
 
   /** Ranks of the job that messages wait for; `undefined` where the store does not answer. */
-  missingEnds(comm: CommInfo, halves: readonly RemoteTransfer[]): Promise<number[] | undefined> {
+  missingEnds(
+    comm: CommInfo,
+    halves: readonly RemoteTransfer[],
+  ): Promise<Omit<MissingRanks, "haveDiverged"> | undefined> {
     return this.#missingRanks.forMessages(comm, halves);
   }
 

@@ -100,17 +100,21 @@ export class MissingRankFinder {
   async forMessages(
     comm: CommInfo,
     halves: readonly RemoteTransfer[],
-  ): Promise<number[] | undefined> {
+  ): Promise<Omit<MissingRanks, "haveDiverged"> | undefined> {
     const { ranks } = comm;
+    const silent: number[] = [];
     return await this.#ask("messages", comm, async (ask, hasStore) => {
       const of = async (rank: number): Promise<MessageCounts> => {
         const report = await ask(ranks[rank] as number);
+        if (report === undefined) silent.push(ranks[rank] as number);
         return { posted: report?.posted ?? [], waiting: report?.waiting ?? [] };
       };
       const own = ranks.indexOf(this.#membership.rank);
       const together = messagesOf(ranks.length, halves);
       const missing = await blockingRanks(ranks.length, of, own, together);
-      return hasStore() ? missing.map((rank) => ranks[rank] as number) : undefined;
+      return hasStore()
+        ? { ranks: missing.map((rank) => ranks[rank] as number), silent }
+        : undefined;
     });
   }
 

@@ -304,11 +304,13 @@ export async function timeoutCause(
     ...submitted.submittedWith(posting),
   ] as TransferPosting[];
   const remote = together.filter((end) => !comm.local.includes(end.peer));
-  const missingWorldRanks = await job?.peers.missingEnds(comm, remote);
-  const missing = missingWorldRanks && commRanks(comm, missingWorldRanks);
+  const found = await job?.peers.missingEnds(comm, remote);
+  const missing = found && commRanks(comm, found.ranks);
   // A call behind an earlier one is not dispatched yet: to the others this rank is the missing one.
   const isUpToUs = missing?.every((rank) => rank === op.rank) === true;
-  return isUpToUs && isBehind ? behindEarlierCall : messageTimeoutCause(peer, missing);
+  return isUpToUs && isBehind
+    ? behindEarlierCall
+    : messageTimeoutCause(peer, missing, commRanks(comm, found?.silent ?? []));
 }
 
 const behindEarlierCall: TimeoutCause = {
@@ -325,8 +327,12 @@ const diverged: TimeoutCause = {
 };
 
 /** The cause of a timeout of a message; `missing`: ranks that it and the messages made with it lack, if they are known. */
-function messageTimeoutCause(peer: number, missing: readonly number[] | undefined): TimeoutCause {
-  if (missing === undefined) return missingRanks([peer]);
+function messageTimeoutCause(
+  peer: number,
+  missing: readonly number[] | undefined,
+  silent: readonly number[],
+): TimeoutCause {
+  if (missing === undefined) return missingRanks([peer], [peer]);
   if (missing.length === 0) {
     const why = `rank ${peer} had made it too: it is slow, was given up there, or waits behind other calls`;
     return { ranks: [peer], why };
@@ -334,7 +340,7 @@ function messageTimeoutCause(peer: number, missing: readonly number[] | undefine
   const isPeer = missing.length === 1 && missing[0] === peer;
   // Messages that were made together wait for each other, and may wait for ranks that wait for third ones.
   return isPeer
-    ? missingRanks(missing)
+    ? missingRanks(missing, silent)
     : { ranks: missing, why: `${ranksText(missing)} kept it waiting` };
 }
 

@@ -274,3 +274,17 @@ test("the cause of a timeout names the missing ranks of a session that knows no 
     ...{ ranks: [1], why: "rank 1 had not made it" },
   });
 });
+
+test.each([
+  [{ ranks: [2], silent: [] }, "rank 1 had not made it"],
+  [{ ranks: [2], silent: [2] }, "rank 1 did not answer, busy or lost"],
+  [undefined, "rank 1 did not answer, busy or lost"],
+])("the cause of a timeout of a message, of missing ends %j: %s", async (found, why) => {
+  const comm = { ranks: [4, 2, 7], local: [0] } as unknown as CommInfo;
+  const job = { peers: { missingEnds: async () => found } } as unknown as JobSession;
+  const op = { status: "submitted", rank: 0, call: 3 };
+  const posting = { op, peer: 1 } as unknown as Posting;
+  const open = { queues: { batchOf: () => [] }, submitted: { submittedWith: () => [posting] } };
+  const calls = open as unknown as Parameters<typeof timeoutCause>[3];
+  expect(await timeoutCause(job, comm, posting, calls)).toEqual({ ranks: [1], why });
+});

@@ -279,7 +279,7 @@ describe("wrong answers of other processes", () => {
     expect(await found.forCall(comm, 3)).toEqual({
       ...{ ranks: [2], silent: [2], haveDiverged: false },
     });
-    expect(await found.forMessages(comm, [send])).toEqual([2]);
+    expect(await found.forMessages(comm, [send])).toEqual({ ranks: [2], silent: [2] });
     expect(await found.findClosers(comm)).toEqual([]);
   });
 
@@ -289,7 +289,7 @@ describe("wrong answers of other processes", () => {
       [2 ** 50, 3],
     ];
     const found = finder({ 1: fine, 2: report({ posted: [[2, 1]], waiting }) });
-    expect(await found.forMessages(comm, [send])).toEqual([]);
+    expect(await found.forMessages(comm, [send])).toEqual({ ranks: [], silent: [] });
   });
 });
 

@@ -131,14 +131,14 @@ describe("a status query", () => {
     const [asker, other] = (await jobs(2)) as [Job, Job];
     const comm = world(2);
     const half = { direction: "send", peer: 1, number: 4, call: call(0) } as const;
-    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+    expect(await asker.missingEnds(comm, [half])).toEqual({ ranks: [1], silent: [] });
     const end = { direction: "recv", peer: 0, call: call(1) } as const;
     other.countersOf(comm).messagesSubmitted([{ ...end, number: 3 }]);
-    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+    expect(await asker.missingEnds(comm, [half])).toEqual({ ranks: [1], silent: [] });
     other.countersOf(comm).messagesSubmitted([{ ...end, number: 4 }]);
-    expect(await asker.missingEnds(comm, [half])).toEqual([]);
+    expect(await asker.missingEnds(comm, [half])).toEqual({ ranks: [], silent: [] });
     other.countersOf(comm).messagesFailed([{ ...end, number: 4 }]);
-    expect(await asker.missingEnds(comm, [half])).toEqual([1]);
+    expect(await asker.missingEnds(comm, [half])).toEqual({ ranks: [1], silent: [] });
   });
 
   test("is answered separately for simultaneous queries about different calls", async () => {
@@ -151,7 +151,7 @@ describe("a status query", () => {
       second.missingEnds(comm, [half]),
       missing(first, comm, 8),
     ]);
-    expect(answers).toEqual([[1], [2], [1, 2]]);
+    expect(answers).toEqual([[1], { ranks: [2], silent: [] }, [1, 2]]);
   });
 
   test("succeeds after an answer that was too large for the store", async () => {
@@ -162,7 +162,7 @@ describe("a status query", () => {
     const ends = vi.spyOn(other.countersOf(many), "messageCounts");
     ends.mockReturnValue({ posted: Array.from({ length: 2 ** 18 }, () => [1, 1]), waiting: [] });
     const half = { direction: "send", peer: 1, number: 0, call: call(0) } as const;
-    expect(await asker.missingEnds(many, [half])).toEqual([1]);
+    expect(await asker.missingEnds(many, [half])).toEqual({ ranks: [1], silent: [1] });
     expect(await missing(asker, many, 0)).toEqual([]);
   });
 
