@@ -108,6 +108,11 @@ export function sharedRows(rows: readonly RankRow[], naming = ranksText): Row[] 
   });
 }
 
+/** `1 rank`, `8 ranks`. */
+export function countText(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** `rank 3`, `ranks 0, 2, 5` or `ranks 4..7, 9`. */
 export function ranksText(ranks: readonly number[]): string {
   if (ranks.length === 0) return "no rank";

@@ -1,4 +1,5 @@
 /** Results as text: the table of fixed width that nccl-tests prints, with `#` before all other lines, and CSV. */
+import { countText } from "../api/error-text.ts";
 import {
   averageBusBandwidth,
   type BenchResult,
@@ -59,7 +60,7 @@ export function tableFoot(
 /** `checked 1,234,567 elements of 84 results on 8 ranks: 0 wrong`. */
 export function tallyText({ elements, results, wrong }: Tally, ranks: number): string {
   const count = (value: number): string => value.toLocaleString("en-US");
-  return `checked ${count(elements)} elements of ${count(results)} results on ${ranks} ranks: ${count(wrong)} wrong`;
+  return `checked ${count(elements)} elements of ${count(results)} results on ${countText(ranks, "rank")}: ${count(wrong)} wrong`;
 }
 
 function cells(measurement: Measurement | null): string[] {

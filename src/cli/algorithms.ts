@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import { type Algorithm, algorithmsOf, builtCollectives, isTooLarge } from "../algorithms/index.ts";
 import { assertAlgorithm, soundProgram } from "../algorithms/plans/catalogue-planner.ts";
+import { countText } from "../api/error-text.ts";
 import {
   type CollectiveName,
   InvalidArgumentError,
@@ -92,7 +93,7 @@ export function userAlgorithmText(
   verifiedRanks: number,
   ranks: number,
 ): string {
-  const where = `sound on ${verifiedRanks} ${verifiedRanks === 1 ? "rank" : "ranks"}`;
+  const where = `sound on ${countText(verifiedRanks, "rank")}`;
   const not = verifiedRanks === ranks ? "" : `, not judged on ${ranks}`;
   const claim = specifications[collective].reduces
     ? "no claim is made about NCCL's bits"

@@ -1,6 +1,7 @@
 /** `twinccl bench`: measures a collective with nccl-tests' flags, and checks every result. */
 
 import { hasUnevenBlocks } from "../api/collectives/call-layout.ts";
+import { countText } from "../api/error-text.ts";
 import { namedReduceOps } from "../api/index.ts";
 import { measureCalibration } from "../bench/calibration/measure.ts";
 import { type CalibrationSweep, leastBytes } from "../bench/calibration/set.ts";
@@ -233,7 +234,7 @@ function sweepHead(sweep: CalibrationSweep, backend: string, ranks: number): str
   const { collective, mode, symmetric, latency } = sweep;
   const issue = `${mode}${symmetric ? ", symmetric memory" : ""}${latency ? ", awaited" : ""}`;
   const simulated = kindOf(backend) === "sim";
-  return `# ${collective} on backend ${backend}, ${ranks} ranks: ${issue}\n${tableHead({ simulated, latency })}`;
+  return `# ${collective} on backend ${backend}, ${countText(ranks, "rank")}: ${issue}\n${tableHead({ simulated, latency })}`;
 }
 
 /** The facts of measured times that `twinccl calibrate` needs; none where no GPU was measured. */
@@ -281,7 +282,7 @@ function headLines(
   const { min, max, factor, step } = sizes;
   const stepText = factor === undefined ? `${step}(bytes)` : `${factor}(factor)`;
   return [
-    `# ${row.collective} on backend ${backend}, ${ranks} ranks in ${connected ? `${ranks} processes` : "one process"}, seed ${seed}`,
+    `# ${row.collective} on backend ${backend}, ${countText(ranks, "rank")} in ${connected && ranks > 1 ? `${ranks} processes` : "one process"}, seed ${seed}`,
     ...(mode === "graph" || symmetric ? [`# ${mode}${symmetric ? ", symmetric memory" : ""}`] : []),
     ...(note === undefined ? [] : [`# ${note}`]),
     `# ${environmentText(environment())}`,

@@ -7,6 +7,7 @@ import {
   testedBytes,
   topologies,
 } from "../algorithms/index.ts";
+import { countText } from "../api/error-text.ts";
 import {
   type Calibration,
   calibrate,
@@ -124,7 +125,7 @@ function tables(found: Calibration, times: MeasuredTimes): string {
       .map((cell, at) => (at < 2 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0)))
       .join("  ");
   const [mean, worst] = errorCells(residuals);
-  const skipped = [...times.skipped].map(([name, rows]) => `${name} (${rows} rows)`);
+  const skipped = [...times.skipped].map(([name, rows]) => `${name} (${countText(rows, "row")})`);
   return [
     `# ${profile.name}: ${profile.machine}, NCCL ${profile.nccl}; ${residuals.length} measured calls`,
     `# ${line(head)}   (|predicted / measured - 1| in %: mean and worst)`,

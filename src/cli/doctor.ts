@@ -1,5 +1,6 @@
 /** `twinccl doctor`: reports this machine's devices and libraries, and the usable backends. */
 import type { Probe } from "../api/backend-entry.ts";
+import { countText } from "../api/error-text.ts";
 import { CommError } from "../api/index.ts";
 import {
   examine,
@@ -104,7 +105,7 @@ async function runDoctor(args: readonly string[], context: Context): Promise<num
     ...backends.map(({ backend, ok, reason }) => [`backend ${backend}`, answer(ok, reason)]),
     ...found.map(({ executor, ok, reason }) => [`executor ${executor}`, answer(ok, reason)]),
   ];
-  const choice = `${chosen ?? "none"}, for ${size} ${size === 1 ? "rank" : "ranks"}`;
+  const choice = `${chosen ?? "none"}, for ${countText(size, "rank")}`;
   context.out(table([...rows, ["firstAvailable(nccl(), sim())", choice]]));
   return 0;
 }

@@ -21,6 +21,7 @@ import {
   withRing,
 } from "../algorithms/index.ts";
 import { machineOf } from "../algorithms/nccl/index.ts";
+import { countText } from "../api/error-text.ts";
 import {
   createWorld,
   type Explanation,
@@ -129,7 +130,7 @@ async function explainCall(
     ...settings,
   });
   const progress = new Progress(context);
-  progress.show(`explaining ${collective} on ${size} ranks`);
+  progress.show(`explaining ${collective} on ${countText(size, "rank")}`);
   try {
     const world = await createWorld({ backend, size });
     try {

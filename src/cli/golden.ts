@@ -1,4 +1,5 @@
 /** `twinccl golden`: recorded results of NCCL, replayed and compared bit by bit, and recorded. */
+import { countText } from "../api/error-text.ts";
 import type { Backend } from "../api/index.ts";
 import type { NcclBackend } from "../backends/nccl/index.ts";
 import { type CheckReport, check, type Mismatch } from "../golden/check.ts";
@@ -270,7 +271,7 @@ function reportText(
   const machine =
     typeof head.topology === "string" ? head.topology : "the machine of its first line";
   const text = [
-    `# ${path}: ${report.cases} calls of ${head.library} on ${machine}, replayed on ${backend}`,
+    `# ${path}: ${countText(report.cases, "call")} of ${head.library} on ${machine}, replayed on ${backend}`,
   ];
   if (unknownFields.length > 0) text.push(`# not looked at: ${unknownFields.join(", ")}`);
   for (const mismatch of mismatches.slice(0, show)) {
@@ -338,5 +339,5 @@ function refusalLines({ refusals }: CheckReport): string[] {
 function planText(plan: GoldenPlan | undefined): string {
   if (plan === undefined) return "unknown";
   const { algorithm, protocol, channels } = plan;
-  return `${algorithm} ${protocol} over ${channels} ${channels === 1 ? "channel" : "channels"}`;
+  return `${algorithm} ${protocol} over ${countText(channels, "channel")}`;
 }

@@ -15,7 +15,7 @@ import {
   type Witness,
 } from "../algorithms/index.ts";
 import { machineOf } from "../algorithms/nccl/index.ts";
-import { alignedTable } from "../api/error-text.ts";
+import { alignedTable, countText } from "../api/error-text.ts";
 import { namedReduceOps, type ReduceOp } from "../api/index.ts";
 import type { MeasuredCollective } from "../bench/index.ts";
 import { parseSize } from "../bench/index.ts";
@@ -256,7 +256,7 @@ function foldRows(ranges: readonly FoldRange[], op: ReduceOp | undefined): strin
     const plans = group.map(({ algorithm, protocol = "" }) => `${algorithm} ${protocol}`.trim());
     const channels = Math.max(...group.map((range) => range.channels));
     return [
-      `${first.ranks} ranks`,
+      countText(first.ranks, "rank"),
       rangeText(first.from, last.to),
       [...new Set(plans)].join(", "),
       channels === 1 ? "1 channel" : `up to ${channels} channels`,

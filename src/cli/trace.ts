@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { type LinkOptions, linkBounds } from "../algorithms/timing.ts";
 import { hasUnevenBlocks } from "../api/collectives/call-layout.ts";
+import { countText } from "../api/error-text.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
 import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
@@ -93,7 +94,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
     link: linkIn(parsed),
   });
   const writeTrace = (): void => {
-    const title = [row?.collective ?? what, `${size} ranks`, chosen?.note].filter(Boolean);
+    const title = [row?.collective ?? what, countText(size, "rank"), chosen?.note].filter(Boolean);
     const text = documentOf(trace, format, title.join(", "));
     if (write === undefined) context.out(text);
     else {

@@ -1,4 +1,5 @@
 /** `twinccl verify`: two backends against each other, bit by bit, or the catalogue's programs against their meaning. */
+import { countText } from "../api/error-text.ts";
 import { measuredCollectives } from "../bench/index.ts";
 import { algorithmFileHelp, namedAlgorithm } from "./algorithms.ts";
 import { maxRanks, parseCollective, parseDtypes, parseOps } from "./args.ts";
@@ -233,7 +234,7 @@ function comparisonLines({ row, results, identical, elements, ...rest }: Compari
   ];
   if (first !== undefined) lines.push(`#   first: ${first}`);
   if (leftOut > 0)
-    lines.push(`#   left out: ${leftOut} calls that one of the backends does not do`);
+    lines.push(`#   left out: ${countText(leftOut, "call")} that one of the backends does not do`);
   return `${lines.join("\n")}\n`;
 }
 

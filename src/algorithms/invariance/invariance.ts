@@ -7,6 +7,7 @@
  */
 
 import { dtypeInfo } from "../../api/dtype.ts";
+import { countText } from "../../api/error-text.ts";
 import { type NcclVariables, settingOf } from "../nccl/environment.ts";
 import { type ElementRounding, elementPlan, operatorSign } from "../nccl/explain.ts";
 import { type FoldOrder, orderText } from "../nccl/fold-order.ts";
@@ -200,7 +201,7 @@ function firstPair(
 }
 
 function ranksText({ request }: Calls): string {
-  return `${request.topology.ranks} ranks`;
+  return countText(request.topology.ranks, "rank");
 }
 
 const ownLabels = {
@@ -220,7 +221,7 @@ function alternatives(
       return Array.from({ length: channelLimit }, (_, at) => {
         const limits = { minChannels: at + 1, maxChannels: at + 1 };
         return {
-          call: at === 0 ? "1 channel" : `${at + 1} channels`,
+          call: countText(at + 1, "channel"),
           variables: withChannels(variables, at + 1),
           request: { ...request, settings: { ...settings, ...limits } },
         };

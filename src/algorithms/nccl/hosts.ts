@@ -5,6 +5,7 @@
  * carries. Rings join the hosts in their order. Half of the channels have tree A of NCCL's double binary tree, the others tree
  * B. NCCL's results were recorded at 10 Gb/s on up to 32 hosts; everything else follows its source.
  */
+import { countText } from "../../api/error-text.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { connected, type NodeGraphs } from "./connect.ts";
 import { type GraphNodes, graphTopology } from "./graph-topology.ts";
@@ -107,7 +108,7 @@ function tooFew(ranks: number, hosts: number): Error {
 
 function hostsAt(ranks: number, gigabitsPerSecond: number): Topology {
   const node = nodeAt(gigabitsPerSecond / 8);
-  const hosts = `${ranks} ${ranks === 1 ? "host" : "hosts"} of one GPU`;
+  const hosts = `${countText(ranks, "host")} of one GPU`;
   return connected(new Array<NodeGraphs>(ranks).fill(node), {
     name: `${hosts} (sockets at ${gigabitsPerSecond} Gb/s)`,
   });

@@ -1,4 +1,5 @@
 /** Plans of the catalogue's algorithms, and of the caller's own algorithms, which are verified before use. */
+import { countText } from "../../api/error-text.ts";
 import {
   type CollectiveName,
   CommError,
@@ -218,7 +219,7 @@ export function soundProgram(
 ): Program {
   const what = `${where}"${algorithm.name}"`;
   const field = `algorithms.${collective}`;
-  const on = `${ranks === 1 ? "1 rank" : `${ranks} ranks`}${root < 0 ? "" : `, root ${root}`}`;
+  const on = `${countText(ranks, "rank")}${root < 0 ? "" : `, root ${root}`}`;
   try {
     const program = buildProgram(collective, algorithm, ranks, root);
     const { problems } = verifyProgram(program, algorithm);

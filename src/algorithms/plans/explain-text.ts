@@ -1,6 +1,7 @@
 /** An explanation as lines of text: tables where they are short, else a summary. */
 
 import { reduceOpName } from "../../api/backend-entry.ts";
+import { countText } from "../../api/error-text.ts";
 import {
   type CommError,
   type Explanation,
@@ -33,13 +34,16 @@ export function explanationText(
   if (question.op !== undefined) what.push(reduceOpName(question.op));
   const { rooted } = specifications[collective as SpecifiedCollective];
   if (rooted) what.push(`root ${question.root ?? 0}`);
-  const head = [`${what.join(" ")} on ${ranks} ranks: ${algorithm}`, `  ${plan.summary}`];
+  const head = [
+    `${what.join(" ")} on ${countText(ranks, "rank")}: ${algorithm}`,
+    `  ${plan.summary}`,
+  ];
   if (refusal !== undefined)
     return [...head, ...closedFormLines(explanation, claim, refusal)].join("\n");
   const { steps, sentBytes } = explanation;
   return [
     ...head,
-    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictionText(explanation)}`,
+    `  ${countText(steps, "step")}, at most ${countText(sentBytes, "byte")} sent per rank, ${predictionText(explanation)}`,
     `  ${claim}`,
     ...(explanation.fastest === undefined
       ? []
@@ -67,7 +71,7 @@ function closedFormLines(
 ): string[] {
   const bytes = Math.ceil(sentBytes);
   return [
-    `  ${steps} steps, about ${bytes} bytes sent per rank: the algorithm's closed form`,
+    `  ${countText(steps, "step")}, about ${bytes} bytes sent per rank: the algorithm's closed form`,
     `  ${claim}`,
     "",
     "no predicted time, chunks or steps, which need the whole program",
@@ -85,7 +89,7 @@ function chunkTable(explanation: Explanation, layout: Layout): string[] {
   if (count * explanation.ranks > maxContributions) {
     return [
       "",
-      `${count} ${count === 1 ? "chunk" : "chunks"} of the output of rank ${rank}: chunkOf(element) tells how one is made`,
+      `${countText(count, "chunk")} of the output of rank ${rank}: chunkOf(element) tells how one is made`,
     ];
   }
   const rows = explanation.chunks.map(({ chunk, offset, length, fold }) => [

@@ -3,6 +3,7 @@
 import type { CommInfo } from "../../api/backend-entry.ts";
 import { reduceOpName } from "../../api/backend-entry.ts";
 import { blockLengths } from "../../api/collectives/call-layout.ts";
+import { countText } from "../../api/error-text.ts";
 import {
   bytesOf,
   type ChunkPlan,
@@ -261,9 +262,11 @@ export function explainInRankOrder(
     chunkOf: (element) => chunkHolding(chunks, element),
     toString: () =>
       [
-        `${heading} on ${ranks} ranks: in the order of ranks`,
+        `${heading} on ${countText(ranks, "rank")}: in the order of ranks`,
         `  ${claim}`,
-        ...chunks.map(({ chunk, length, fold }) => `  chunk ${chunk}  ${length} elements  ${fold}`),
+        ...chunks.map(
+          ({ chunk, length, fold }) => `  chunk ${chunk}  ${countText(length, "element")}  ${fold}`,
+        ),
       ].join("\n"),
   };
 }
@@ -368,12 +371,14 @@ function sumsOf(
 function reducesText(explanation: Explanation, parts: readonly Part[], what: string): string {
   const { algorithm, ranks, steps, sentBytes, claim } = explanation;
   return [
-    `reduceScatterv ${what} on ${ranks} ranks: ${algorithm}`,
+    `reduceScatterv ${what} on ${countText(ranks, "rank")}: ${algorithm}`,
     "  one reduce for each root, one after another",
-    `  ${steps} steps, at most ${sentBytes} bytes sent per rank, ${predictionText(explanation)}`,
+    `  ${countText(steps, "step")}, at most ${countText(sentBytes, "byte")} sent per rank, ${predictionText(explanation)}`,
     `  ${claim}`,
     "",
     "reduces",
-    ...parts.map(({ root, count, plan }) => `  root ${root}  ${count} elements  ${plan.name}`),
+    ...parts.map(
+      ({ root, count, plan }) => `  root ${root}  ${countText(count, "element")}  ${plan.name}`,
+    ),
   ].join("\n");
 }

@@ -3,6 +3,7 @@
  *
  * It has plans for the collectives with known rules; the others use the catalogue's plans.
  */
+import { countText } from "../../api/error-text.ts";
 import { bytesOf, type DType, InvalidArgumentError, type ReduceOp } from "../../api/index.ts";
 import type { FusedPlan } from "../fuse.ts";
 import type { CallShape, Layout } from "../layout.ts";
@@ -126,7 +127,9 @@ class NcclCallPlan implements Plan {
   get summary(): string {
     const { version, topology, channels } = this.facts;
     const of = this.#wheel === undefined ? "" : `, of ${this.#wheel},`;
-    return `as NCCL ${version}${of} does it on ${topology}, over ${channels} ${channels === 1 ? "channel" : "channels"}`;
+    // A call without elements takes no channel.
+    const over = channels === 0 ? "" : `, over ${countText(channels, "channel")}`;
+    return `as NCCL ${version}${of} does it on ${topology}${over}`;
   }
 
   get claim(): string {

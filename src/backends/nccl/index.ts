@@ -1,7 +1,7 @@
 /** The NCCL backend: real GPUs. Needs Node.js, the package koffi, libcudart and libnccl ≥ 2.18. */
 
 import type { OpenRequest, Probe } from "../../api/backend-entry.ts";
-import { firstLine } from "../../api/error-text.ts";
+import { countText, firstLine } from "../../api/error-text.ts";
 import { type Backend, CommError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
 import { launcherEnvironment } from "../../api/world/launchers.ts";
@@ -78,7 +78,7 @@ async function probe(options: NcclOptions, request: OpenRequest): Promise<Probe>
     const { libraries, places } = await rankPlaces(options, request);
     return {
       ok: true,
-      reason: `NCCL ${versionText(libraries.ncclVersion)}, ${places.length} GPUs`,
+      reason: `NCCL ${versionText(libraries.ncclVersion)}, ${countText(places.length, "GPU")}`,
     };
   } catch (error) {
     if (!(error instanceof CommError)) throw error;

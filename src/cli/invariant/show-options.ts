@@ -6,7 +6,7 @@ import {
   type TopologyOption,
 } from "../../algorithms/index.ts";
 import { machineOf } from "../../algorithms/nccl/index.ts";
-import { alignedTable } from "../../api/error-text.ts";
+import { alignedTable, countText } from "../../api/error-text.ts";
 import type { NamedReduceOp } from "../../api/index.ts";
 import type { GoldenCollective } from "../../golden/case.ts";
 import { UsageError } from "../context.ts";
@@ -90,7 +90,7 @@ export function shownText({ backend, answers, omitted, sizes, plans }: Shown): s
   return [
     `shown on ${backend}`,
     ...alignedTable([...rows, ...left]).map((line) => `  ${line}`),
-    `  ${calls} calls of ${drawn} drawn sizes: ${equal} elements ${as}`,
+    `  ${countText(calls, "call")} of ${countText(drawn, "drawn size")}: ${equal} elements ${as}`,
     ...(first === undefined ? [] : [`    ${first}`]),
     ...(plans === undefined ? [] : [`  plans: ${plans.predicted} of ${plans.logged} as predicted`]),
     "",

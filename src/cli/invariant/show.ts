@@ -17,6 +17,7 @@ import {
 import { withChannels } from "../../algorithms/invariance/invariance.ts";
 import { settingOf } from "../../algorithms/nccl/environment.ts";
 import { mix32 } from "../../api/bits.ts";
+import { countText } from "../../api/error-text.ts";
 import {
   type Backend,
   type Communicator,
@@ -108,7 +109,7 @@ export async function show(
     (parts[index] as ShownPart[])[rank] = part;
   };
   const progress = new Progress(context);
-  progress.show(`invariant: ${calls.length} calls on ${on.backend}`);
+  progress.show(`invariant: ${countText(calls.length, "call")} on ${on.backend}`);
   try {
     const status = on.launched
       ? await inProcesses(calls, on, add, args, context)
@@ -225,7 +226,7 @@ function sizesOf(
     const why = text ?? split;
     if (first === undefined && why !== undefined) {
       const under = Object.entries(variables).map(([name, value]) => `${name}=${value}`);
-      first = `${ranks} ranks, ${[`count ${count}`, ...under].join(", ")}: ${why}`;
+      first = `${countText(ranks, "rank")}, ${[`count ${count}`, ...under].join(", ")}: ${why}`;
     }
   }
   return { calls: calls.length, elements, differing, first };

@@ -1,4 +1,5 @@
 /** The times of a program: as a document, and as tables. */
+import { countText } from "../../api/error-text.ts";
 import type { CallRow, JobTimes, RankTimes } from "./job-times.ts";
 import { type Library, unmeasuredText } from "./library.ts";
 import { sizeLabel, timeLabel } from "./units.ts";
@@ -28,7 +29,7 @@ function shareOf(part: number, whole: number): number {
 /** A line of the file, the ranks, the time of a step and the machine. */
 export function jobTitle({ file, ranks, clock, times }: JobReport): string {
   const what = times.stepsNs.length === 0 ? "" : "a step takes ";
-  return `${file} on ${ranks} ranks: ${what}${timeLabel(stepNsOf(times))}, predicted for ${clock}`;
+  return `${file} on ${countText(ranks, "rank")}: ${what}${timeLabel(stepNsOf(times))}, predicted for ${clock}`;
 }
 
 /** One document. */
@@ -60,7 +61,7 @@ export function jobTable(report: JobReport): string {
   const reasons = new Set(calls.flatMap(({ extrapolated }) => extrapolated ?? []));
   const isOnMachine = library?.profile?.mode !== undefined && clock === library.machineText;
   return [
-    `# predicted for ${clock}: ${file}, ${ranks} ranks`,
+    `# predicted for ${clock}: ${file}, ${countText(ranks, "rank")}`,
     ...(isOnMachine ? [`# ${library.modeText}`] : []),
     ...(library !== undefined && library.profile === undefined
       ? [`# ${unmeasuredText(library)}`]

@@ -3,6 +3,7 @@
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */
+import { countText } from "../../api/error-text.ts";
 import { largest } from "../../api/largest.ts";
 import { svgNumber, svgText } from "../../backends/sim/svg.ts";
 import { sizeText } from "../../bench/index.ts";
@@ -71,7 +72,7 @@ export function sizesPicture(table: PredictedSizes): string {
 }
 
 function titleOf({ collective, machine }: PredictedSizes): string {
-  return `${collective} ${machine["dtype"]} on ${machine["ranks"]} ranks: predicted time by size`;
+  return `${collective} ${machine["dtype"]} on ${countText(Number(machine["ranks"]), "rank")}: predicted time by size`;
 }
 
 function subtitleOf({ library, machine }: PredictedSizes): string {

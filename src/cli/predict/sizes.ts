@@ -9,6 +9,7 @@ import {
   predict,
 } from "../../algorithms/index.ts";
 import { linkBounds } from "../../algorithms/timing.ts";
+import { countText } from "../../api/error-text.ts";
 import { bytesOf, type DType, type SpecifiedCollective } from "../../api/index.ts";
 import { type MeasuredCollective, sizeText } from "../../bench/index.ts";
 import { callSizesOf, parseCollective, parseDtype } from "../args.ts";
@@ -63,7 +64,7 @@ export async function predictSizes(parsed: PredictOptions, context: Context): Pr
     const question = questionOf(call, size);
     const bytes = bytesAt(call, size);
     const found = compared.algorithms.map((algorithm) => {
-      const what = `predicting ${algorithm.name}, ${sizeText(bytes)} on ${ranks} ranks`;
+      const what = `predicting ${algorithm.name}, ${sizeText(bytes)} on ${countText(ranks, "rank")}`;
       progress.show(what);
       const onProgress = (received: number): void =>
         progress.show(`${what}: ${(received / 1e6).toFixed(1)} million messages`);

@@ -6,6 +6,7 @@ import {
   isTooLarge,
   verifyAlgorithm,
 } from "../../algorithms/index.ts";
+import { countText } from "../../api/error-text.ts";
 import { type SpecifiedCollective, specifications } from "../../api/index.ts";
 
 /** An algorithm and its collective. */
@@ -119,7 +120,7 @@ function problemLines(
   { ranks, root }: { readonly ranks: number; readonly root: number },
   { problems }: ProgramVerdict,
 ): string[] {
-  const head = `${collective} ${algorithm.name} on ${ranks} ranks${root < 0 ? "" : `, root ${root}`}`;
+  const head = `${collective} ${algorithm.name} on ${countText(ranks, "rank")}${root < 0 ? "" : `, root ${root}`}`;
   const lines = problems.slice(0, maxProblems).map(({ pass, text }) => `${head}: ${pass}: ${text}`);
   const more = problems.length - lines.length;
   return more === 0 ? lines : [...lines, `${head}: ${more} more problems`];

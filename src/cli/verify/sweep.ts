@@ -6,6 +6,7 @@
  * only exact numbers must agree.
  */
 import { type BitDifference, firstDifference } from "../../api/bits.ts";
+import { countText } from "../../api/error-text.ts";
 import type { HostArray } from "../../api/index.ts";
 import { type MeasuredCollective, questionOf } from "../../bench/collectives.ts";
 import {
@@ -180,6 +181,6 @@ function differenceText(
   const what: string[] = [row.collective, dtype];
   if (row.reduces) what.push(op);
   const root = row.rooted ? `, root ${shape.root}` : "";
-  const facts = `${shape.ranks} ranks, count ${shape.count}${root}, ${inPlace ? "in place" : "out of place"}, ${payload === "bits" ? "arbitrary bits" : "exact numbers"}`;
+  const facts = `${countText(shape.ranks, "rank")}, count ${shape.count}${root}, ${inPlace ? "in place" : "out of place"}, ${payload === "bits" ? "arbitrary bits" : "exact numbers"}`;
   return `${what.join(" ")}, ${facts}: rank ${rank}, element ${element} of ${length}: ${a} on ${nameOfA}, ${b} on ${nameOfB}`;
 }

@@ -12,6 +12,19 @@ test("the plan is printed", async () => {
   expect(out).toContain("µs predicted");
 });
 
+test("one rank is singular, and no elements are over no channels", async () => {
+  const of = async (count: number): Promise<string[]> =>
+    (await cli(`explain allReduce --ranks 1 --count ${count}`)).out.split("\n").slice(0, 2);
+  expect(await of(0)).toEqual([
+    "allReduce float32[0] sum on 1 rank: Copy",
+    "  as NCCL 2.28.9 does it on h200x8",
+  ]);
+  expect(await of(4)).toEqual([
+    "allReduce float32[4] sum on 1 rank: Copy",
+    "  as NCCL 2.28.9 does it on h200x8, over 1 channel",
+  ]);
+});
+
 test("one element: its chunk and the order in which it is folded", async () => {
   const { out } = await cli(`${ring} --element 5`);
   expect(out).toMatch(

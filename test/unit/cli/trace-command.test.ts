@@ -28,7 +28,7 @@ describe("a collective", () => {
       expect(chrome.traceEvents.length).toBeGreaterThan(0);
       const svg = (await cli(`${line} --format svg`)).out;
       expect(svg).toMatch(/^<svg [\s\S]*<\/svg>\n$/);
-      expect(svg).toContain(`<title>${name}, ${ranks} ranks</title>`);
+      expect(svg).toContain(`<title>${name}, ${ranks === 1 ? "1 rank" : "3 ranks"}</title>`);
     }
   });
 
