@@ -56,6 +56,10 @@ export const listOf = (each, between = ",") => ({
  * there may be any. Gives the values by name, and the positionals under `_`.
  */
 export function options({ name, about, options: table, positionals: label }) {
+  // A closed pipe (`| head`) is not a failure.
+  process.stdout.on("error", (error) => {
+    if (error.code !== "EPIPE") throw error;
+  });
   const all = { ...table, help: { help: "this" } };
   const refuse = (why) => {
     process.stderr.write(`${name}: ${why}; see --help\n`);

@@ -1,6 +1,8 @@
 /** Command lines of scripts: each lists its options, and refuses anything else in one line, before it does anything. */
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
+import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 
@@ -48,6 +50,20 @@ test.each(["peers", "gpu", "tcp", "webgpu"])(
     );
   },
   30_000,
+);
+
+test.each([
+  ["examples/mesh.mjs", "--mesh", "1x1x1", "--steps", "100"],
+  ["tools/verify-all.mjs", "--from", "2", "--to", "3", "--only", "barrier"],
+])(
+  "%s ends with status 0 where the pipe of its output is closed",
+  async (...args) => {
+    const child = spawn(process.execPath, args, { cwd: root, timeout: 60_000 });
+    child.stdout.destroy();
+    const [said, [status]] = await Promise.all([text(child.stderr), once(child, "close")]);
+    expect({ status, said }).toEqual({ status: 0, said: "" });
+  },
+  60_000,
 );
 
 test("bench/peers.mjs refuses a part of no row's name, with the names", () => {
