@@ -28,10 +28,9 @@ const filters = values._;
 const sources = readdirSync(folder, { recursive: true, encoding: "utf8" })
   .filter((path) => path.endsWith(".ts"))
   .sort();
-const chosen = sources.filter(
-  (path) =>
-    path.endsWith(".bench.ts") &&
-    (filters.length === 0 || filters.some((filter) => path.includes(filter))),
+const benches = sources.filter((path) => path.endsWith(".bench.ts"));
+const chosen = benches.filter(
+  (path) => filters.length === 0 || filters.some((filter) => path.includes(filter)),
 );
 
 /** bench/x.ts becomes bench/x.js, and imports of "./x.ts" follow. */
@@ -52,8 +51,8 @@ function transpile(path) {
 }
 
 if (chosen.length === 0) {
-  process.stderr.write(`bench: no file matches; there are: ${sources.join(", ") || "none"}\n`);
-  process.exitCode = 1;
+  process.stderr.write(`bench: no file matches; there are: ${benches.join(", ") || "none"}\n`);
+  process.exitCode = 2;
 } else if (isStale() && !build()) {
   process.exitCode = 1;
 } else {

@@ -66,6 +66,13 @@ test.each([
   60_000,
 );
 
+test("bench refuses a part of no file's name, with the names", () => {
+  const { status, stdout, stderr } = script("tools/bench.mjs", "nothing");
+  expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+  expect(stderr).toMatch(/^bench: no file matches; there are: call-time\.bench\.ts, /);
+  expect(stderr).not.toContain("support/");
+}, 60_000);
+
 test("bench/peers.mjs refuses a part of no row's name, with the names", () => {
   const { status, stdout, stderr } = script("bench/peers.mjs", "--only", "nothing");
   expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
