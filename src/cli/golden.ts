@@ -16,7 +16,7 @@ import type { BackendFor } from "../golden/replay.ts";
 import { executorOption, namedBackend } from "./backends.ts";
 import { type BackendSettings, type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, readText, refuseSameFile } from "./files.ts";
-import { hostsOf, recordedHead, underGraphs } from "./golden/graphs.ts";
+import { graphFile, hostsOf, recordedHead, underGraphs } from "./golden/graphs.ts";
 import { recordAsRank, recordLaunched } from "./golden/launched.ts";
 import { hasLauncherChannel } from "./launch/job.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
@@ -160,10 +160,10 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
   return writeRecords(recording, head, write, context);
 }
 
-/** Writes the file of `--out`, which may not be that of the cases. */
+/** Writes the file of `--out`, which may not be that of the cases or of NCCL's graphs. */
 function recordsFile(path: string, parsed: GoldenOptions): ReturnType<typeof outputFile> {
   const out = parsed.text("out");
-  refuseSameFile("--out", out, [{ what: "the cases", path }]);
+  refuseSameFile("--out", out, [{ what: "the cases", path }, graphFile()]);
   return outputFile("--out", out);
 }
 

@@ -8,9 +8,15 @@ import { launcherEnvironment } from "../../api/world/launchers.ts";
 import { privateFolder } from "../../backends/nccl/process/private-files.ts";
 import type { GoldenHead } from "../../golden/format.ts";
 import { UsageError } from "../context.ts";
+import type { NamedFile } from "../files.ts";
 import { graphMachine } from "../machines.ts";
 
 const variable = "NCCL_GRAPH_FILE";
+
+/** The file whose graphs NCCL reads, if it is set. */
+export function graphFile(): NamedFile {
+  return { what: variable, path: process.env[variable] || undefined };
+}
 
 /**
  * The head of records that NCCL makes: the installed library, and the machine of NCCL_GRAPH_FILE, if that is set.
@@ -21,8 +27,8 @@ export async function recordedHead(head: GoldenHead): Promise<GoldenHead> {
   const { examine } = await import("../../backends/nccl/discovery/examine.ts");
   const { nccl } = (await examine()).versions;
   const installed = nccl === null ? head : { ...head, library: `nccl-${nccl}` };
-  const path = process.env[variable];
-  if (path === undefined || path === "") return installed;
+  const { path } = graphFile();
+  if (path === undefined) return installed;
   if (graphsOf(head) !== undefined) {
     throw new UsageError(`record: the file's machine has graphs, unset ${variable}`);
   }

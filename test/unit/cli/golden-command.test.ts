@@ -320,6 +320,7 @@ describe("graphs of NCCL in the first line", () => {
     const recorded = await cli(`golden record ${path} --backend nccl`, forNccl);
     const twice = file("twice.jsonl", [headOf({ xml: node }), ...nodeCalls]);
     const both = await cli(`golden record ${twice} --backend nccl`, forNccl);
+    const over = await cli(`golden record ${path} --backend nccl --out ${graph}`, forNccl);
     vi.stubEnv("NCCL_GRAPH_FILE", file("broken.xml", ["<graphs"]));
     const broken = await cli(`golden record ${path} --backend nccl`, forNccl);
     vi.unstubAllEnvs();
@@ -330,6 +331,9 @@ describe("graphs of NCCL in the first line", () => {
     expect((await cli(`golden check ${file("kept.jsonl", [recorded.out])}`)).status).toBe(0);
     expect(both).toMatchObject({ status: 2 });
     expect(both.err).toContain("the file's machine has graphs, unset NCCL_GRAPH_FILE");
+    expect(over).toMatchObject({ status: 2, out: "" });
+    expect(over.err).toContain(`--out ${graph}: is the same file as NCCL_GRAPH_FILE; name another`);
+    expect(readFileSync(graph, "utf8")).toBe(`${node}\n`);
     expect(broken.status).toBe(2);
     expect(broken.err).toContain('broken.xml: line 1: found "<graphs"');
   });
