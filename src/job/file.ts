@@ -120,7 +120,7 @@ async function joinAsHost(
       };
       const rest = { ...args, deadlineMs: leftMs(end) };
       return await joinWithRetry({ address: path, jobId, left }, rest, (deadlineMs) =>
-        connectSession(record, context, deadlineMs, args.signal),
+        connectSession(record, context, { ...args, deadlineMs }),
       );
     } catch (error) {
       await removeOwn(path, isMine);

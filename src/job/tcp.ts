@@ -74,7 +74,7 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
     address,
     async join(joinOptions) {
       const args = joinArguments(joinOptions);
-      const { jobId, rank, size, signal } = args;
+      const { jobId, rank, size } = args;
       const context = { address, jobId, rank, size };
       const server =
         rank === 0 && options.host !== "other"
@@ -87,7 +87,7 @@ export function tcpRendezvous(options: TcpOptions): Rendezvous {
           await server?.close();
         };
         return await joinWithRetry({ address, jobId, left }, args, (leftMs) =>
-          connectSession(target, context, leftMs, signal),
+          connectSession(target, context, { ...args, deadlineMs: leftMs }),
         );
       } catch (error) {
         await server?.close();
@@ -147,8 +147,7 @@ const longestPauseMs = 500;
 export async function connectSession(
   target: Target,
   context: ErrorContext,
-  deadlineMs: number,
-  signal: AbortSignal | undefined,
+  { deadlineMs, limitMs, signal }: Pick<JoinArguments, "deadlineMs" | "limitMs" | "signal">,
 ): Promise<RendezvousSession> {
   const end = performance.now() + deadlineMs;
   await refuseOpenNetwork(target, deadlineMs, signal);
@@ -161,7 +160,7 @@ export async function connectSession(
     if (isCancelled(signal)) throw signalError("join", context, signal);
     if (outcome.final) throw storeError(outcome.reason, outcome.hint ?? finalHint, context);
     if (performance.now() + pauseMs >= end) {
-      const what = `no store was reached within ${deadlineMs} ms: ${outcome.reason}`;
+      const what = `no store was reached within ${limitMs} ms: ${outcome.reason}`;
       throw storeError(
         what,
         "see whether its host, the launcher or rank 0, runs and listens there",

@@ -55,10 +55,11 @@ test("strangers drove out a rank that had proven itself and not joined yet", asy
   const { secret, jobId } = at;
   const who = { address: at.server.address, jobId, rank: 0, size: 1 };
   const target = { host: "127.0.0.1", port: at.server.port, secret };
-  const session = await connectSession(target, who, 5_000, undefined);
+  const bounds = { deadlineMs: 5_000, limitMs: 5_000, signal: undefined };
+  const session = await connectSession(target, who, bounds);
   await silentStrangers(at, limits.pendingConnections + 10);
   const left = (): Promise<void> => session.leave();
-  const request = { ...who, generation: 0, deadlineMs: 5_000, limitMs: 5_000, signal: undefined };
+  const request = { ...who, generation: 0, ...bounds };
   const member = await joinStore({ session, address: who.address, jobId, left }, request);
   closeAfter(() => member.leave());
   expect(member).toMatchObject({ rank: 0, size: 1 });

@@ -94,6 +94,17 @@ test("a silent connection is closed at the deadline", async () => {
   await expect.poll(() => open.size).toBe(0);
 });
 
+test("the whole limit is stated where the store ends after an earlier attempt", async () => {
+  const { server, secret } = await place(2);
+  const rendezvous = tcpRendezvous({ port: server.port, secret, host: "other" });
+  const request = { jobId: "test-job", rank: 0, size: 2, deadlineMs: 10_000 };
+  const failing = errorOf(rendezvous.join(request));
+  // By then it waits at the store for rank 1.
+  await new Promise((resolve) => setTimeout(resolve, 2_000));
+  await server.close();
+  expect((await failing).message).toContain("no store was reached within 10000 ms: ECONNREFUSED");
+});
+
 test("the first connection is closed where the second one cannot be made", async () => {
   const at = await place(1, { handshakeMs: 60_000 });
   let count = 0;
