@@ -3,7 +3,7 @@ import { dtypes } from "twinccl";
 import { builtCollectives } from "twinccl/algorithms";
 import { moves, traits } from "./data/calls.ts";
 import { byId, html } from "./dom.ts";
-import { isAcrossHosts, isNccl, type PlanChoice, planChoices, planIds } from "./plans.ts";
+import { isAcrossHosts, type PlanChoice, planChoices, planIds, takesChannels } from "./plans.ts";
 import {
   channelCounts,
   defaults,
@@ -96,7 +96,7 @@ export function showControls(state: State, faults: readonly string[]): void {
     op: reduces,
     scalar: reduces && state.op === "preMul",
     root: rooted,
-    channels: isNccl(state) && state.plan !== "nccl-symmetric",
+    channels: takesChannels(state),
     network: isAcrossHosts(state),
   };
   for (const element of document.querySelectorAll<HTMLElement>("[data-for]")) {

@@ -12,7 +12,6 @@ import { Stage } from "./stage/stage.ts";
 import { type Reading, readState, type State, stateKeys, writeState } from "./state.ts";
 import { startTheme } from "./theme.ts";
 import { showTransport, startTransport } from "./transport.ts";
-import { codeOf } from "./views/code.ts";
 import { showFacts } from "./views/facts.ts";
 import { showInspector } from "./views/inspector.ts";
 import { MemoryView } from "./views/memory.ts";
@@ -128,7 +127,7 @@ class Page {
     this.#memory.load(film);
     byId("memory-caption", HTMLElement).textContent = memoryCaption(state);
     this.#showTimeline(result);
-    showFacts(byId("facts", HTMLElement), explanation, structure.plan.summary, codeOf(state));
+    showFacts(byId("facts", HTMLElement), explanation, structure.plan.summary, state);
     this.#elementRank.replaceChildren(
       ...structure.layout.out.flatMap(({ offsets }, rank) =>
         offsets.length === 0 ? [] : [html("option", { value: rank }, `${rank}`)],

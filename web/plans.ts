@@ -94,13 +94,18 @@ export function planIds(collective: SpecifiedCollective, ranks: number): string[
 }
 
 /** True for a plan of NCCL. */
-export function isNccl(call: PlannedCall): boolean {
+function isNccl(call: PlannedCall): boolean {
   return call.plan.startsWith("nccl") || isAcrossHosts(call);
 }
 
 /** True for a plan of ranks on hosts of their own. */
 export function isAcrossHosts({ plan }: PlannedCall): boolean {
   return plan.startsWith("hosts");
+}
+
+/** True for a plan whose number of channels is a setting. */
+export function takesChannels(call: PlannedCall): boolean {
+  return isNccl(call) && !isSymmetric(call);
 }
 
 /** True when a call's buffers lie in symmetric memory. */

@@ -211,6 +211,26 @@ describe("a call across hosts", () => {
   });
 });
 
+describe("the plan", () => {
+  test("says where it has fewer channels than are set", async () => {
+    const use = async (page: Page): Promise<void> => {
+      const channels = page.locator("#facts dt:text-is('channels') + dd");
+      expect(await channels.innerText()).toBe(
+        "2 of the 4 that are set: NCCL takes fewer for few elements or one rank",
+      );
+      await page.locator("#channels").selectOption("2");
+      await ran(page);
+      expect(await channels.innerText()).toBe("2");
+      await page.locator("#channels").selectOption("4");
+      await ran(page);
+      await page.locator("#plan").selectOption("ring");
+      await ran(page);
+      expect(await channels.innerText()).toBe("1");
+    };
+    await on("plan=nccl&channels=4", use, still);
+  });
+});
+
 describe("the animation", () => {
   test("begins by itself, advances, and stops on request", async () => {
     await on("", async (page) => {

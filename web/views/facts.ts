@@ -1,6 +1,9 @@
 /** The plan in a few facts. */
 import type { Explanation } from "twinccl";
 import { html } from "../dom.ts";
+import { takesChannels } from "../plans.ts";
+import type { State } from "../state.ts";
+import { codeOf } from "./code.ts";
 import { timeText } from "./time-text.ts";
 
 /** Shows what `explain` says about the call, and the line of code that makes it. */
@@ -8,14 +11,14 @@ export function showFacts(
   room: HTMLElement,
   explanation: Explanation,
   summary: string,
-  code: string,
+  state: State,
 ): void {
   const { algorithm, channels, steps, sentBytes, predictedNs, predictedFor, claim } = explanation;
   const time = timeText(1000 * predictedNs, 1000 * predictedNs);
   const rows: [string, string][] = [
     ["algorithm", algorithm],
     ["in a sentence", summary],
-    ["channels", `${channels}`],
+    ["channels", channelsText(channels, state)],
     ["steps one after another", `${steps}`],
     ["sent by the busiest rank", bytes(sentBytes)],
     ["predicted", predictedFor === undefined ? time : `${time} for ${predictedFor}`],
@@ -27,8 +30,14 @@ export function showFacts(
   }
   room.replaceChildren(
     list,
-    html("pre", { tabindex: 0, "aria-label": "The same in code" }, html("code", {}, code)),
+    html("pre", { tabindex: 0, "aria-label": "The same in code" }, html("code", {}, codeOf(state))),
   );
+}
+
+/** The channels of a plan, and those of the settings where they are more. */
+function channelsText(channels: number, state: State): string {
+  if (!takesChannels(state) || state.channels <= channels) return `${channels}`;
+  return `${channels} of the ${state.channels} that are set: NCCL takes fewer for few elements or one rank`;
 }
 
 function bytes(n: number): string {
