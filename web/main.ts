@@ -35,12 +35,12 @@ class Page {
   readonly #timeline = new Timeline(
     byId("timeline", HTMLCanvasElement),
     byId("playhead", HTMLElement),
-    (timePs) => {
+    (timePs, isPassing) => {
       this.#player.pause();
-      this.#player.seek(timePs);
+      this.#player.seek(timePs, isPassing);
     },
   );
-  readonly #player = new Player((timePs, playing) => this.#tick(timePs, playing));
+  readonly #player = new Player((...now) => this.#tick(...now));
   readonly #elementRank = byId("element-rank", HTMLSelectElement);
   readonly #element = byId("element", HTMLInputElement);
 
@@ -203,7 +203,7 @@ class Page {
     this.#element.addEventListener("change", read);
   }
 
-  #tick(timePs: number, playing: boolean): void {
+  #tick(timePs: number, playing: boolean, isPassing: boolean): void {
     const wasPlaying = document.documentElement.dataset["playing"] === "yes";
     document.documentElement.dataset["playing"] = playing ? "yes" : "no";
     showTransport(timePs, this.#player.endPs, playing);
@@ -216,7 +216,7 @@ class Page {
       ...this.#state,
       time: wasPlaying && timePs === this.#player.endPs ? -1 : timePs,
     };
-    this.#remember();
+    if (!isPassing) this.#remember();
   }
 
   #redraw(): void {

@@ -3,8 +3,8 @@
 /** Wall seconds that a whole film takes at speed 1. */
 const filmSeconds = 9;
 
-/** Called at every change of time or of playing. */
-export type Listener = (timePs: number, playing: boolean) => void;
+/** Called at every change of time or of playing; `isPassing` for a time on the way of a drag to another one. */
+export type Listener = (timePs: number, playing: boolean, isPassing: boolean) => void;
 
 /** Moves through a film. */
 export class Player {
@@ -49,9 +49,9 @@ export class Player {
     this.#speed = speed;
   }
 
-  seek(timePs: number): void {
+  seek(timePs: number, isPassing = false): void {
     this.#timePs = this.#within(timePs);
-    this.#tell();
+    this.#tell(isPassing);
   }
 
   play(): void {
@@ -99,7 +99,7 @@ export class Player {
     this.#tell();
   }
 
-  #tell(): void {
-    this.#listener(this.#timePs, this.#playing);
+  #tell(isPassing = false): void {
+    this.#listener(this.#timePs, this.#playing, isPassing);
   }
 }

@@ -32,8 +32,9 @@ export function startTransport(player: Player): void {
   });
   scrubber.addEventListener("input", () => {
     player.pause();
-    player.seek(Number(scrubber.value));
+    player.seek(Number(scrubber.value), true);
   });
+  scrubber.addEventListener("change", () => player.seek(Number(scrubber.value)));
   scrubber.addEventListener("keydown", (event) => scrub(event, player));
   document.addEventListener("keydown", (event) => shortcut(event, player));
 }

@@ -395,6 +395,33 @@ describe("the address", () => {
       expect(await timeOf(page)).toBe(paused);
     });
   });
+  test("is written once for a drag of the scrubber or of the timeline", async () => {
+    await on(
+      "ranks=4",
+      async (page) => {
+        await page.evaluate(`{
+          const { replaceState } = history;
+          globalThis.written = 0;
+          history.replaceState = (...args) => {
+            globalThis.written += 1;
+            replaceState.apply(history, args);
+          };
+        }`);
+        for (const [at, id] of ["scrubber", "timeline"].entries()) {
+          await page.locator(`#${id}`).scrollIntoViewIfNeeded();
+          const box = (await page.locator(`#${id}`).boundingBox())!;
+          const y = box.y + box.height / 2;
+          await page.mouse.move(box.x + 0.2 * box.width, y);
+          await page.mouse.down();
+          await page.mouse.move(box.x + 0.8 * box.width, y, { steps: 20 });
+          await page.mouse.up();
+          expect(await page.evaluate("globalThis.written"), id).toBe(at + 1);
+          expect(await addressed(page)).toBe(`?ranks=4&time=${await timeOf(page)}`);
+        }
+      },
+      still,
+    );
+  });
   test("with errors is reported, and the rest of it used", async () => {
     await on(
       "ranks=99&dtype=float12&count=64&bandwidth=1e300&latency=-1",

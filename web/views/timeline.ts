@@ -35,14 +35,18 @@ export class Timeline {
   #chart: Chart | undefined;
   #timePs = 0;
 
-  constructor(canvas: HTMLCanvasElement, playhead: HTMLElement, seek: (timePs: number) => void) {
+  constructor(
+    canvas: HTMLCanvasElement,
+    playhead: HTMLElement,
+    seek: (timePs: number, isPassing: boolean) => void,
+  ) {
     this.#canvas = canvas;
     this.#playhead = playhead;
     new ResizeObserver(() => this.draw()).observe(canvas);
     const toTime = (event: PointerEvent): void => {
       const { left, width } = canvas.getBoundingClientRect();
       const share = (event.clientX - left - gutter) / (width - gutter);
-      seek(share * (this.#film?.endPs ?? 0));
+      seek(share * (this.#film?.endPs ?? 0), true);
     };
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
@@ -51,6 +55,7 @@ export class Timeline {
     canvas.addEventListener("pointermove", (event) => {
       if (canvas.hasPointerCapture(event.pointerId)) toTime(event);
     });
+    canvas.addEventListener("lostpointercapture", () => seek(this.#timePs, false));
   }
 
   /** Loads a film; gives the lanes in words. */
