@@ -51,6 +51,8 @@ export interface SymmetricCall {
   readonly loads: number;
   /** False for a direct kernel that moves words or elements in place of packs of 16 bytes. */
   readonly movesPacks: boolean;
+  /** True for a direct all-gather in place, which stores nothing on its own rank. */
+  readonly skipsOwnRank: boolean;
 }
 
 /** The use of a channel by a rank: it only copies its own block, only sends or only receives, or does both. */
@@ -139,7 +141,8 @@ function symmetricCall(
   place = atStart,
 ): SymmetricCall {
   const bytes = count * bytesOf(dtype);
-  const call = { kind: "symmetric", collective, kernel, ranks, blocks } as const;
+  const skipsOwnRank = collective === "allGather" && kernel !== "LL" && place.inPlace === true;
+  const call = { kind: "symmetric", collective, kernel, ranks, blocks, skipsOwnRank } as const;
   if (kernel === "LL") return { ...call, bytes, loads: 0, movesPacks: true };
   // An all-gather copies bytes.
   const elementBytes = collective === "allGather" ? 1 : bytesOf(dtype);

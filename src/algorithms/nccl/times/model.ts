@@ -378,8 +378,10 @@ function symmetricUs({ symmetric }: ModelNumbers, call: SymmetricCall): number {
   }
   const peers = ranks - 1;
   if (collective === "allGather") {
-    const { startUs, storePs, crowdPs, wordUs } = symmetric.allGather;
-    const stored = bytes * ranks * (storePs + crowdPs * peers * (peers - 1));
+    const { startUs, storePs, crowdPs, remotePs, wordUs } = symmetric.allGather;
+    const storesPs = call.skipsOwnRank ? peers * remotePs : ranks * storePs;
+    const crowdedPs = ranks * crowdPs * peers * (peers - 1);
+    const stored = bytes * (storesPs + crowdedPs);
     return startUs + wordUs * loads + stored / blocks / thousand ** 2;
   }
   const { startUs, peerPs } = symmetric[collective];

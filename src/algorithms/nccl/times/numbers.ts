@@ -59,6 +59,8 @@ export interface SymmetricStores {
   readonly storePs: number;
   /** More for each rank and each ordered pair of its peers, which store on it at the same time. */
   readonly crowdPs: number;
+  /** For each other rank of a call in place, which stores nothing on its own rank. */
+  readonly remotePs: number;
   /** Each time that a warp waits for words or elements of its own block, where packs of 16 bytes do not line up. */
   readonly wordUs: number;
 }

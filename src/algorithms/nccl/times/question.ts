@@ -300,6 +300,9 @@ export function extrapolationOf(
   if (call?.kind === "symmetric" && !call.movesPacks) {
     return `measured with buffers whole ${packBytes} bytes apart`;
   }
+  if (call?.kind === "symmetric" && call.skipsOwnRank && call.ranks > 2) {
+    return "in place: measured with 2 ranks";
+  }
   return undefined;
 }
 

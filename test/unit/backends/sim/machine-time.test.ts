@@ -136,11 +136,47 @@ describe("virtual time on a measured machine", () => {
       };
       const count = 2 ** 23;
       const packs = await timeOfBlocks(count, false);
-      expect(await timeOfBlocks(count, true)).toBe(packs);
-      expect((await timeOfBlocks(count + 1, true)) / packs).toBeCloseTo(1, 3);
+      const inPlace = await timeOfBlocks(count, true);
+      if (collective === "reduceScatter") expect(inPlace).toBe(packs);
+      expect((await timeOfBlocks(count + 1, true)) / inPlace).toBeCloseTo(1, 3);
       expect((await timeOfBlocks(count + 1, false)) / packs).toBeGreaterThan(1.5);
     },
   );
+
+  test.each([
+    [2 ** 17, 8.431],
+    [885735, 15.844],
+    [2 ** 21, 33.518],
+    [2 ** 25, 467.266],
+  ])("in symmetric memory an all-gather of %i in place is that of two H200", async (count, us) => {
+    const call = (comm: Communicator) => {
+      const recv = comm.alloc("float32", 2 * count, { symmetric: true });
+      const send = recv.subarray(comm.rank * count, (comm.rank + 1) * count);
+      return comm.allGather({ send, recv });
+    };
+    const [ns] = await endsOf({}, call, 2);
+    expect(Math.abs((ns as number) / 1000 / us - 1)).toBeLessThan(0.15);
+  });
+
+  test("in symmetric memory an all-gather in place is extrapolated beyond two ranks", async () => {
+    const count = 2 ** 20;
+    const reasonOn = async (size: number, inPlace: boolean): Promise<string | undefined> => {
+      const trace = new Trace();
+      const world = await createWorld({ backend: sim({ phantom: true, trace }), size });
+      await world.run((comm) => {
+        const recv = comm.alloc("float32", size * count, { symmetric: true });
+        const apart = comm.alloc("float32", count, { symmetric: true });
+        const own = recv.subarray(comm.rank * count, (comm.rank + 1) * count);
+        return comm.allGather({ send: inPlace ? own : apart, recv });
+      });
+      await world.close();
+      const [reason] = trace.spans().flatMap(({ call }) => call?.extrapolated ?? []);
+      return reason;
+    };
+    expect(await reasonOn(2, true)).toBeUndefined();
+    expect(await reasonOn(4, false)).toBeUndefined();
+    expect(await reasonOn(4, true)).toBe("in place: measured with 2 ranks");
+  });
 
   test.each(["max", "avg", { preMul: 2 }] as const)(
     "of another operator than a sum is extrapolated in explanations and traces: %j",

@@ -220,6 +220,7 @@ export const h200x8Profile: MachineProfile = {
         startUs: 6.567,
         storePs: 19.12,
         crowdPs: 0.2345,
+        remotePs: 29,
         wordUs: 0.204,
       },
     },
