@@ -39,7 +39,7 @@ export interface Allocation extends Required<MemoryOwner> {
   readonly memory: Memory;
   disposed: boolean;
   /** The last operation that was posted with this memory; reads wait for it. */
-  lastUse: Operation | LastUse | undefined;
+  lastUse: LastUse | undefined;
 }
 
 /** An allocation of memory that no buffer has yet. */
@@ -240,7 +240,7 @@ export class DeviceBuffer<D extends DType = DType> {
     this.assertLive(action);
     this.assertContents(action);
     this.assertHost(action, target);
-    const last = lastOperation(this.allocation);
+    const last = this.allocation.lastUse?.op;
     if (last !== undefined) await last;
     this.assertLive(action);
     const { memory } = this.allocation;
@@ -438,28 +438,24 @@ function pieceAt({ buffer, byteOffset, byteLength }: ArrayBytes, at: number): Ui
 // The last use of memory.
 //
 // Memory lives long and operations are new, and the garbage collector has to note each long-lived object that points to a new
-// one. So the memory points to one object for all repetitions of a call, and the operation changes in there.
+// one. So the memory points to one object for all calls of a batch, and the operation changes in there.
 
 /** Readers take the operation at once: later it may be another one. */
 export class LastUse {
-  /** The number of their batch. */
-  readonly key: number;
   op: Operation;
+  /** The number of its batch; -1 for a call that no batch has. */
+  readonly key: number;
 
-  constructor(key: number, op: Operation) {
-    this.key = key;
+  constructor(op: Operation, key = -1) {
     this.op = op;
+    this.key = key;
   }
-}
-
-function lastOperation({ lastUse }: Allocation): Operation | undefined {
-  return lastUse instanceof LastUse ? lastUse.op : lastUse;
 }
 
 /** Frees memory behind the last call with it. A session that queues work orders the free itself, and gets it at once. */
 function freeBehindUse(allocation: Allocation): void {
   const { memory, session } = allocation;
-  const op = lastOperation(allocation);
+  const op = allocation.lastUse?.op;
   // As `isQueueing`, whose file imports this one.
   const queues = "submit" in session;
   if (op?.pending === true && !queues) op.whenSettled(() => memory.free());

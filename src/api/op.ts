@@ -131,6 +131,10 @@ interface Extras {
   half?: boolean;
 }
 
+function withSite(): Extras {
+  return { site: new CallSite() };
+}
+
 // The functions below settle operations. They are not methods, because programs hold operations and must not settle them.
 
 /** Sets the call number of an operation. */
@@ -169,7 +173,7 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
 
   constructor(context: CallContext) {
     this.#context = context;
-    if (context.callSites === true) this.#ensureExtras().site = new CallSite();
+    if (context.callSites === true) this.#extras = withSite();
   }
 
   get rank(): number {
@@ -365,13 +369,8 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
   }
 
   #submitAs(call: number): void {
-    if (this.#extras !== undefined) {
-      this.#assign(call);
-      this.#submit();
-      return;
-    }
-    this.#call = call;
-    this.#status = "submitted";
+    this.#assign(call);
+    this.#submit();
   }
 
   #submitAt(submittedPs: number, finishedPs: number): void {
@@ -468,7 +467,11 @@ export class Operation<T = unknown> implements CommOp<T>, Promise<T> {
   static {
     assignOp = (op, call) => op.#assign(call);
     submitOp = (op) => op.#submit();
-    submitOpAs = (op, call) => op.#submitAs(call);
+    submitOpAs = (op, call) => {
+      if (op.#extras !== undefined) return op.#submitAs(call);
+      op.#call = call;
+      op.#status = "submitted";
+    };
     submitOpAt = (op, submittedPs, finishedPs) => op.#submitAt(submittedPs, finishedPs);
     completeOp = (op, value) => op.#complete(value);
     failOp = (op, error) => op.#fail(error);

@@ -12,6 +12,7 @@ import type { SubmittedGroup } from "./deadlock/order.ts";
 import { dispatchRepeated, failDispatched } from "./dispatch.ts";
 import {
   type MatchedCall,
+  type MatchedMessages,
   type Posting,
   type Prepared,
   type PreparedTransfer,
@@ -80,26 +81,26 @@ class CallBatch extends Submission {
     this.add(matched, op);
   }
 
-  /** Submits the last rows, which begin at `row`; false where they could not be submitted, and have failed. */
-  submit(repeat: RepeatedCall, number: number, row = this.to - 1): boolean {
+  /** Submits the last row, or those from `row` on; false where they could not be submitted, and have failed. */
+  submit(repeat: RepeatedCall, number: number, row?: number): boolean {
     try {
       if (this.acceptsMore) repeat.submit(number, this);
       else this.#batches.queue(this, repeat, number);
     } catch (error) {
       return this.#batches.fail(this.cut(row), number, error);
     }
-    if (this.serials !== undefined) this.placeRows(this.#batches.nextSerial);
+    if (this.serials !== undefined) this.placeRows();
     return true;
   }
 
   /** Places the rows that were added last. */
-  placeRows(serial: number): void {
+  placeRows(serial = this.#batches.nextSerial): void {
     this.serials ??= [];
     while (this.serials.length < this.to) this.serials.push(serial);
   }
 
   /** Removes the rows from `row` on, and gives their calls. */
-  cut(row: number): readonly Posting[] {
+  cut(row = this.to - 1): readonly Posting[] {
     const cut: Posting[] = [];
     for (let at = row; at < this.to; at++) cut.push(...this.#postingsOf(at));
     this.to = row;
@@ -119,7 +120,7 @@ class CallBatch extends Submission {
     for (let row = this.#from; row < this.to; row++) {
       const postings = this.#postingsOf(row);
       // Messages behind the first of a group belong to it.
-      if (this.#matched[row]?.messages?.length === 0) groups.at(-1)?.postings.push(...postings);
+      if (this.#matched[row]?.isBehind === true) groups.at(-1)?.postings.push(...postings);
       else groups.push({ serial: this.serials?.[row] ?? this.serial, postings });
     }
     return groups;
@@ -192,21 +193,18 @@ export class RankCalls {
 
   /** True where a call with such a deadline can be appended now. */
   accepts(timeoutMs: number | undefined): boolean {
+    const { batch } = this;
     if (this.timeoutMs !== timeoutMs) return false;
-    if (this.rows !== undefined) return true;
-    if (this.batch?.acceptsMore !== true) return false;
-    return this.#streams.size === 0 || !this.#batches.isBlocked;
+    if (batch === undefined) return this.rows !== undefined;
+    return batch.acceptsMore && (this.#streams.size === 0 || !this.#batches.isBlocked);
   }
 
-  /** Appends a call that was checked before, of messages with those made together with it; false for one that has to be posted. */
-  append(prepared: Prepared<unknown>, op: Operation, behind = none): boolean {
+  /** Appends a call that was checked before; false for one that has to be posted. Short enough to be inlined. */
+  append(prepared: Prepared<unknown>, op: Operation): boolean {
     const { matched, rankCall } = prepared;
+    const { batch } = this;
     if (rankCall === undefined) return false;
-    if (this.rows !== undefined) return this.#appendTo(this.rows, prepared, op);
-    if (matched?.repeat === undefined) return false;
-    const batch = this.batch as CallBatch;
-    if (matched.messages !== undefined)
-      return this.#batches.appendMessages(batch, matched, op, behind);
+    if (batch === undefined || matched?.repeat === undefined) return this.appendTo(prepared, op);
     const number = this.next++;
     batch.add(matched, op);
     // Comes last, since callbacks of the operation may make calls.
@@ -214,9 +212,13 @@ export class RankCalls {
     return true;
   }
 
-  /** A method of its own: `append` stays short enough to be inlined. */
-  #appendTo(rows: Rows, prepared: Prepared<unknown>, op: Operation): boolean {
-    if (this.at === 0 && !this.#batches.canRepeat(prepared.matched)) return false;
+  /** Appends a call to rows, or messages with those made together with it. */
+  appendTo(prepared: Prepared<unknown>, op: Operation, behind = none): boolean {
+    const { rows, batch } = this;
+    const { matched } = prepared;
+    if (rows === undefined)
+      return this.#batches.appendMessages(batch as CallBatch, matched?.messages, op, behind);
+    if (this.at === 0 && !this.#batches.canRepeat(matched)) return false;
     this.#batches.sealLater();
     if (!rows.append(this.at, this.next, prepared, op)) return false;
     this.assign(op);
@@ -280,12 +282,13 @@ export class CallBatches {
       if (!this.#open(own, timeoutMs, prepared, op)) return false;
     }
     own.current = own;
-    return own.append(prepared, op, behind);
+    return behind === none ? own.append(prepared, op) : own.appendTo(prepared, op, behind);
   }
 
   /** True for a first rank's call that was made before: what is known of those of all ranks is cached with it. */
   canRepeat(matched: MatchedCall | undefined): boolean {
-    return this.#clock === undefined ? matched?.repeat !== undefined : matched?.isFixed === true;
+    if (this.#clock !== undefined) return matched?.isFixed === true;
+    return (matched?.messages ?? matched)?.repeat !== undefined;
   }
 
   /**
@@ -368,19 +371,19 @@ export class CallBatches {
   /** Appends messages that are made together; false unless they were made together before. */
   appendMessages(
     batch: CallBatch,
-    matched: MatchedCall,
+    messages: MatchedMessages | undefined,
     first: Operation,
     behind: readonly MadeCall[],
   ): boolean {
-    if (!matched.isMadeWith(behind)) return false;
+    if (messages?.repeat === undefined || !messages.areMadeWith(behind)) return false;
     const row = batch.to;
-    for (const [at, each] of (matched.messages ?? []).entries()) {
+    for (const [at, each] of messages.calls.entries()) {
       const op = behind[at - 1]?.op ?? first;
       const prepared = each.prepared[0] as PreparedTransfer<unknown>;
       const numbers = this.#state.messageNumbers.assignAgain(op.rank, op, prepared);
       batch.addMessages(each, op, numbers);
     }
-    const isSubmitted = batch.submit(matched.repeat as RepeatedCall, first.call, row);
+    const isSubmitted = batch.submit(messages.repeat, first.call, row);
     if (isSubmitted) batch.markSubmitted(row);
     return true;
   }

@@ -20,7 +20,12 @@ import {
   submitPostings,
   submitWork,
 } from "./dispatch.ts";
-import { hasReleasedBuffer, MatchedCall, type Posting, type TransferPosting } from "./posting.ts";
+import {
+  hasReleasedBuffer,
+  MatchedMessages,
+  type Posting,
+  type TransferPosting,
+} from "./posting.ts";
 import { firstOpen, type MatchedPair, type MessageBatch } from "./queues.ts";
 
 /** Dispatches matched pairs, and messages with the other end in another process; `undefined` if there are none. */
@@ -123,7 +128,7 @@ function dispatchPairs(
   const kept = liveRemoteEnds(state, remote);
   if (fitting.length === 0 && kept.length === 0) return;
   for (const end of kept) messages.push([end]);
-  const cache = fitting.length === 0 ? matchedCall(state, kept) : undefined;
+  const cache = fitting.length === 0 ? matchedMessages(state, kept) : undefined;
   const repeat = cache?.repeat;
   if (repeat !== undefined) {
     const number = kept[0]?.op.call ?? -1;
@@ -139,14 +144,14 @@ function dispatchPairs(
   );
 }
 
-/** The matched call of messages; `undefined` unless they are all that the only rank here made together. */
-function matchedCall(
+/** Matched messages; `undefined` unless they are all that the only rank here made together. */
+function matchedMessages(
   { comm, queueing, queues }: CommState,
   remote: readonly TransferPosting[],
-): MatchedCall | undefined {
+): MatchedMessages | undefined {
   if (queueing === undefined || comm.local.length > 1) return undefined;
   const batch = queues.batch(comm.local[0] as number);
-  return batch?.transfers.length === remote.length ? MatchedCall.ofMessages(remote) : undefined;
+  return batch?.transfers.length === remote.length ? MatchedMessages.of(remote) : undefined;
 }
 
 /** Remote messages with live buffers. Any other fails, and the communicator with it: its other end may be under way. */

@@ -8,6 +8,7 @@ import {
   type DeviceBuffer,
   disposalsSoFar,
   isReleased,
+  LastUse,
   memoryOf,
 } from "../buffer.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
@@ -137,7 +138,7 @@ export function markInUse(
   // A refused call was not made, and has no number.
   if (op.status === "failed" && op.call < 0) return;
   // A session may settle a call while it is submitted. A failure is that of the memory too, as on ranks that made the call before.
-  const lastUse = op.status === "done" ? undefined : op;
+  const lastUse = op.status === "done" ? undefined : new LastUse(op);
   if (send !== undefined) allocationOf(send).lastUse = lastUse;
   if (recv !== undefined) allocationOf(recv).lastUse = lastUse;
 }
@@ -307,13 +308,13 @@ export class MatchedCall implements PlanCache {
   /** True when only a disposal of its buffers can invalidate it: no counts are exchanged, and no host memory is lent. */
   readonly isFixed: boolean;
   #repeated: readonly RankCall[] | undefined;
-  /** All calls of messages that were made together, on the first of them; empty on the others, `undefined` on a collective. */
-  messages: readonly MatchedCall[] | undefined;
+  /** The messages that were made together with this call; `undefined` for a collective. */
+  readonly messages: MatchedMessages | undefined;
 
-  private constructor(
+  constructor(
     postings: readonly MatchedPosting[],
     calls: readonly RankCall[],
-    messages?: readonly MatchedCall[],
+    messages?: MatchedMessages,
   ) {
     this.calls = calls;
     this.messages = messages;
@@ -336,27 +337,9 @@ export class MatchedCall implements PlanCache {
     return matched;
   }
 
-  /** Caches the result for all messages that the only rank here has made together, none of them with itself. */
-  static ofMessages(transfers: readonly TransferPosting[]): MatchedCall | undefined {
-    const made = [...new Set(transfers.map(({ whole }) => whole))];
-    const [first, ...behind] = made;
-    const known = first?.prepared.matched;
-    if (known?.isMadeWith(behind) === true) return known;
-    for (const { prepared, call } of transfers) prepared.rankCall = call;
-    for (const { prepared, call } of made) prepared.rankCall = call;
-    const messages = made.map((each) => new MatchedCall([each], [each.call], []));
-    const [matched] = messages;
-    if (first === undefined || matched === undefined) return undefined;
-    matched.messages = messages;
-    first.prepared.matched = matched;
-    return matched;
-  }
-
-  /** True where the calls that are made together with this one are the same as before. */
-  isMadeWith(behind: readonly Pick<MatchedPosting, "prepared">[]): boolean {
-    const messages = this.messages ?? [this];
-    if (messages.length !== behind.length + 1) return false;
-    return behind.every(({ prepared }, at) => messages[at + 1]?.prepared[0] === prepared);
+  /** True for messages that were made together with others before them. */
+  get isBehind(): boolean {
+    return this.messages !== undefined && this.messages.calls[0] !== this;
   }
 
   /** The calls, made again at these virtual times. The next repetition changes them. */
@@ -386,6 +369,38 @@ export class MatchedCall implements PlanCache {
       if (postings[i]?.prepared !== prepared[i]) return false;
     }
     return true;
+  }
+}
+
+/** The messages that the only rank here has made together, none of them with itself: they are submitted as one. */
+export class MatchedMessages implements PlanCache {
+  repeat: RepeatedCall | undefined;
+  planned: object | undefined;
+  /** One for each call of the program. */
+  readonly calls: readonly MatchedCall[];
+
+  private constructor(made: readonly MatchedPosting[]) {
+    this.calls = made.map((each) => new MatchedCall([each], [each.call], this));
+  }
+
+  /** Those of these messages, cached with the first of their calls; new ones where they were not made together before. */
+  static of(transfers: readonly TransferPosting[]): MatchedMessages | undefined {
+    const made = [...new Set(transfers.map(({ whole }) => whole))];
+    const [first, ...behind] = made;
+    if (first === undefined) return undefined;
+    const known = first.prepared.matched?.messages;
+    if (known?.areMadeWith(behind) === true) return known;
+    for (const { prepared, call } of transfers) prepared.rankCall = call;
+    for (const { prepared, call } of made) prepared.rankCall = call;
+    const messages = new MatchedMessages(made);
+    first.prepared.matched = messages.calls[0] as MatchedCall;
+    return messages;
+  }
+
+  /** True where the calls behind the first one are the same as before. */
+  areMadeWith(behind: readonly Pick<MatchedPosting, "prepared">[]): boolean {
+    if (this.calls.length !== behind.length + 1) return false;
+    return behind.every(({ prepared }, at) => this.calls[at + 1]?.prepared[0] === prepared);
   }
 }
 

@@ -20,6 +20,7 @@ import type { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import {
+  buffersIn,
   bytesSent,
   markInUse,
   type Prepared,
@@ -29,20 +30,14 @@ import {
 import { type CallContext, Operation } from "../op.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 
-/** Arguments of a v-form: lengths and places of its blocks. */
+/** Arguments of few calls: lengths and places of the blocks of a v-form, and the ranks at the ends of a message. */
 const listNames = ["sendCounts", "sendOffsets", "recvCounts", "recvOffsets"] as const;
+const rareNames = [...listNames, "peer", "to", "from"] as const;
 
-type Lists = Readonly<Partial<Record<(typeof listNames)[number], unknown>>>;
-
-/** Arguments of a message: the ranks of its ends. */
-interface Peers {
-  readonly peer?: unknown;
-  readonly to?: unknown;
-  readonly from?: unknown;
-}
+type RareArguments = Readonly<Partial<Record<(typeof rareNames)[number], unknown>>>;
 
 /** All arguments of a call that can be remembered. */
-interface Arguments extends Lists, Peers {
+interface Arguments extends RareArguments {
   readonly send?: unknown;
   readonly recv?: unknown;
   readonly op?: unknown;
@@ -55,15 +50,11 @@ export interface CachedCall extends Pick<Arguments, "send" | "recv" | "op" | "ro
   readonly owner: CallCache;
   readonly collective: CollectiveName;
   readonly prepared: Prepared<unknown>;
-  /** The memory of its buffers. */
-  readonly sends: Allocation | undefined;
-  readonly recvs: Allocation | undefined;
-  /** The last use of the memory, as far as that was in a run. */
-  lastUse: LastUse | undefined;
-  /** The contents of the lists; `undefined` for a collective that takes none. */
-  readonly lists: readonly unknown[] | undefined;
-  /** The peers of a message; `undefined` for a collective. */
-  readonly peers: Peers | undefined;
+  /** The memory of its buffers, as far as that is not the same. */
+  readonly first: Allocation | undefined;
+  readonly second: Allocation | undefined;
+  /** Its rare arguments, with the contents of lists; `undefined` for a call that takes none. */
+  readonly rare: readonly unknown[] | undefined;
   /** Number of its arguments without options and without those that are `undefined`. */
   readonly argumentCount: number;
   /** Where it is counted, and what is sent with it. */
@@ -89,11 +80,14 @@ export interface CollectedCall {
   call: RankCall | undefined;
 }
 
-/** Calls that take no other arguments. */
-const repeatable = new Set<CollectiveName>([...specifiedCollectives, "send", "recv", "sendRecv"]);
+const messages: readonly CollectiveName[] = ["send", "recv", "sendRecv"];
+const uneven: readonly CollectiveName[] = specifiedCollectives.filter(hasUnevenBlocks);
 
-/** Collectives that take lists, or may. */
-const listed: ReadonlySet<CollectiveName> = new Set(specifiedCollectives.filter(hasUnevenBlocks));
+/** Calls that take no other arguments. */
+const repeatable = new Set<CollectiveName>([...specifiedCollectives, ...messages]);
+
+/** Calls that take rare arguments, or may. */
+const takesRare = new Set<CollectiveName>([...uneven, ...messages]);
 
 /** The calls of one rank on one communicator. */
 export class CallCache {
@@ -107,7 +101,8 @@ export class CallCache {
   readonly #supportsRepeats: boolean;
   /** True where messages are repeated, all of which go to other processes. */
   readonly #repeatsMessages: boolean;
-  #barrier: CachedCall | undefined;
+  /** The last barrier: it has no buffer that would hold it. */
+  barrier: CachedCall | undefined;
 
   /** `context`: that of the rank's operations, where it is fixed. */
   constructor(stats: CallStats, hooks: HookList, ledger: Ledger, context: CallContext | undefined) {
@@ -139,8 +134,10 @@ export class CallCache {
     let known = kept;
     let timeoutMs = this.#timeoutMs;
     try {
-      if (args?.signal !== undefined) return undefined;
-      if (args?.timeoutMs !== undefined) timeoutMs = args.timeoutMs;
+      if (args !== undefined) {
+        if (args.signal !== undefined) return undefined;
+        if (args.timeoutMs !== undefined) timeoutMs = args.timeoutMs;
+      }
       known ??= this.lookup(collective, args);
     } catch {
       // An argument that throws when it is read does so again, where that is reported.
@@ -149,15 +146,22 @@ export class CallCache {
     // Comes last: getters of the arguments may make calls of their own. In virtual time, all names of arguments are counted.
     if (known === undefined || this.isObserved(known) || !batch.accepts(timeoutMs))
       return undefined;
-    const context =
-      this.#context ??
-      (this.coversAll(known, args) ? this.#ledger.admittedContext(batch.rank) : undefined);
+    const context = this.#context ?? this.admitted(known, args, batch);
     if (context === undefined) return undefined;
     const op = new Operation(context);
     if (!batch.append(known.prepared, op)) return undefined;
     count(known);
     setLastUse(known, batch, op);
     return op;
+  }
+
+  /** The context of a rank whose calls are admitted one by one; `undefined` for a call that is not admitted. */
+  admitted(
+    known: CachedCall,
+    args: CallOptions | undefined,
+    { rank }: RankCalls,
+  ): CallContext | undefined {
+    return this.coversAll(known, args) ? this.#ledger.admittedContext(rank) : undefined;
   }
 
   /** Makes a collected call again; false if it must be posted as a new call. */
@@ -220,12 +224,9 @@ export class CallCache {
 
   /** The same call as it was made before; `undefined` when it has to be checked. */
   lookup(collective: CollectiveName, args: object | undefined): CachedCall | undefined {
-    if (typeof args !== "object" || args === null) return undefined;
+    if (args === undefined) return undefined;
     const { send, recv }: Arguments = args;
-    let last =
-      collective === "barrier"
-        ? this.#barrier
-        : (lastCallOf(send ?? recv) as CachedCall | undefined);
+    let last = lastCallOf(send ?? recv) as CachedCall | undefined;
     for (; last !== undefined; last = last.before) {
       if (last.owner === this && last.collective === collective && isSame(last, args)) return last;
     }
@@ -245,7 +246,7 @@ export class CallCache {
   store(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
     if (!repeatable.has(collective) || ("transfers" in prepared && !this.#repeatsMessages)) return;
     if (collective === "barrier") {
-      this.#barrier = this.create(collective, prepared);
+      this.barrier = this.create(collective, prepared);
       return;
     }
     const given = (args ?? noArguments) as Arguments;
@@ -262,16 +263,13 @@ export class CallCache {
 
   /** A call for its keeper; without `given`, it has no arguments that may change. */
   create(collective: CollectiveName, prepared: Prepared<unknown>, given = noArguments): CachedCall {
-    const { send, recv, op, root, peer, to, from } = given;
+    const { send, recv, op, root } = given;
     const { call } = prepared;
+    const [first, second] = new Set(buffersIn(prepared).map(allocationOf));
     return {
       owner: this,
-      ...{ collective, send, recv, op, root, prepared },
-      sends: call.send && allocationOf(call.send),
-      recvs: call.recv && allocationOf(call.recv),
-      lastUse: undefined,
-      lists: listed.has(collective) ? listsOf(given) : undefined,
-      peers: "transfers" in prepared ? { peer, to, from } : undefined,
+      ...{ collective, send, recv, op, root, prepared, first, second },
+      rare: takesRare.has(collective) ? rareOf(given) : undefined,
       argumentCount: definedIn(given),
       counter: this.#stats.counterOf(collective),
       sendBytes: bytesSent(collective, call),
@@ -290,20 +288,19 @@ function isSame(last: CachedCall, given: Arguments): boolean {
     last.recv === given.recv &&
     last.op === given.op &&
     last.root === given.root &&
-    (last.lists === undefined || sameLists(last.lists, given)) &&
-    (last.peers === undefined || samePeers(last.peers, given)) &&
+    (last.rare === undefined || hasSame(last.rare, given)) &&
     areAlive(last)
   );
 }
 
 /** The buffers of a call live. */
-function areAlive({ sends, recvs }: CachedCall): boolean {
-  return sends?.disposed !== true && recvs?.disposed !== true;
+function areAlive({ first, second }: CachedCall): boolean {
+  return first?.disposed !== true && second?.disposed !== true;
 }
 
 /** Number of arguments of a checked call that are not `undefined`, without options. */
 function definedIn(given: Arguments): number {
-  const names = ["send", "recv", "op", "root", "peer", "to", "from", ...listNames] as const;
+  const names = ["send", "recv", "op", "root", ...rareNames] as const;
   return names.filter((name) => given[name] !== undefined).length;
 }
 
@@ -312,36 +309,31 @@ function count({ counter, sendBytes }: CachedCall): void {
   counter.sendBytes += sendBytes;
 }
 
-/** Until it settles, a call has its memory, or the last of the same calls in its batch. */
-function setLastUse(known: CachedCall, { key }: RankCalls, op: Operation): void {
-  let { lastUse } = known;
-  const { sends, recvs } = known;
-  if (lastUse?.key === key) lastUse.op = op;
-  else {
-    lastUse = new LastUse(key, op);
-    known.lastUse = lastUse;
-  }
-  if (sends !== undefined && sends.lastUse !== lastUse) sends.lastUse = lastUse;
-  if (recvs !== undefined && recvs.lastUse !== lastUse) recvs.lastUse = lastUse;
+/** Until it settles, a call has its memory, or the last one of its batch with that memory. */
+function setLastUse({ first, second }: CachedCall, { key }: RankCalls, op: Operation): void {
+  if (first !== undefined) useMemory(first, key, op);
+  if (second !== undefined) useMemory(second, key, op);
 }
 
-function samePeers(a: Peers, b: Peers): boolean {
-  return a.peer === b.peer && a.to === b.to && a.from === b.from;
+function useMemory(memory: Allocation, key: number, op: Operation): void {
+  const { lastUse } = memory;
+  if (lastUse?.key === key) lastUse.op = op;
+  else memory.lastUse = new LastUse(op, key);
 }
 
 /** Copies: the caller may write its lists. */
-function listsOf(given: Lists): readonly unknown[] {
-  return listNames.map((name) => {
-    const list = given[name];
-    return Array.isArray(list) ? [...list] : list;
+function rareOf(given: RareArguments): readonly unknown[] {
+  return rareNames.map((name) => {
+    const value = given[name];
+    return Array.isArray(value) ? [...value] : value;
   });
 }
 
-function sameLists(lists: readonly unknown[], given: Lists): boolean {
-  return listNames.every((name, at) => sameList(lists[at], given[name]));
+function hasSame(rare: readonly unknown[], given: RareArguments): boolean {
+  return rareNames.every((name, at) => isEqual(rare[at], given[name]));
 }
 
-function sameList(a: unknown, b: unknown): boolean {
-  if (!Array.isArray(a) || !Array.isArray(b)) return a === undefined && b === undefined;
+function isEqual(a: unknown, b: unknown): boolean {
+  if (!Array.isArray(a) || !Array.isArray(b)) return a === b && !(a instanceof Object);
   return a.length === b.length && a.every((each, at) => each === b[at]);
 }

@@ -1,6 +1,12 @@
 /** Groups of calls, and recordings: captured, replayed, disposed, and refused afterwards. */
 import type { RankCall, RecordedCalls, RecordedMessages } from "../backend.ts";
-import { type Allocation, allocationOf, type DeviceBuffer, isReleased } from "../buffer.ts";
+import {
+  type Allocation,
+  allocationOf,
+  type DeviceBuffer,
+  isReleased,
+  LastUse,
+} from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
 import { CommClosedError, InvalidArgumentError } from "../errors.ts";
@@ -329,7 +335,10 @@ class NativeGraph extends Recording {
     const op = isAgain
       ? poster.post<void, CallOptions | undefined>("replay", options, undefined, this.#cached)
       : this.#postNew(options);
-    if (op.pending) for (const allocation of this.allocations) allocation.lastUse = op;
+    if (op.pending) {
+      const lastUse = new LastUse(op);
+      for (const allocation of this.allocations) allocation.lastUse = lastUse;
+    }
     // The recorded calls have their delays; the work advances the clock of the rank itself.
     if (op.status !== "failed") for (const work of this.#work) poster.work(work);
     return op;

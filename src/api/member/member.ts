@@ -144,7 +144,7 @@ export class Member implements Communicator {
   }
 
   barrier(args: calls.CallOptions = {}): CommOp<void> {
-    return this.#poster.post("barrier", args, prepareBarrier);
+    return this.#poster.post("barrier", args, prepareBarrier, this.#poster.cache.barrier);
   }
 
   reduce<S extends calls.Data, R extends calls.Data | undefined = S>(

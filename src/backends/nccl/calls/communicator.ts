@@ -95,6 +95,12 @@ export class NcclCommunicator {
     counters.disconnected = true;
   }
 
+  /** The same for an appended call: the calls before it wait in the same completion, which their work must not settle. */
+  deferAppended(error: unknown, completion: Completion): void {
+    this.deferRemoteError(error, completion);
+    this.withholdResults();
+  }
+
   /** Keeps calls pending from now on, until the end of the communicator settles them: another process has aborted it. */
   withholdResults(): void {
     this.withhold ??= (completion) => this.#remoteErrorGrace.hold(completion);

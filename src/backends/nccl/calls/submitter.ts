@@ -233,19 +233,23 @@ class PreparedCall implements RepeatedCall {
     this.#pairs = pairs;
   }
 
+  /** Short enough to be inlined. */
   submit(number: number, completion: Completion): void {
-    const comm = this.#comm;
-    if (completion.acceptsMore) {
-      try {
-        this.#calls.run();
-      } catch (error) {
-        comm.deferRemoteError(error, completion);
-        // The calls before it wait in the same completion, which their work must not settle.
-        comm.withholdResults();
-      }
-      this.#count(number);
+    if (!completion.acceptsMore) {
+      this.#submitFirst(number, completion);
       return;
     }
+    try {
+      this.#calls.run();
+    } catch (error) {
+      this.#comm.deferAppended(error, completion);
+    }
+    this.#count(number);
+  }
+
+  /** Submits the first call of a completion. */
+  #submitFirst(number: number, completion: Completion): void {
+    const comm = this.#comm;
     if (comm.isOver) throw abortedError(comm.info, comm.abortReason);
     try {
       this.#calls.run();
@@ -263,8 +267,10 @@ class PreparedCall implements RepeatedCall {
   }
 
   #count(number: number): void {
-    if (this.#pairs === undefined) countSubmitted(this.#comm, number);
-    else this.#comm.counters?.messagesRepeated(this.#pairs);
+    const { counters } = this.#comm;
+    if (counters === undefined) return;
+    if (this.#pairs === undefined) counters.submitted = number + 1;
+    else counters.messagesRepeated(this.#pairs);
   }
 }
 
