@@ -17,6 +17,7 @@ import {
   catalogueRows,
   programsHead,
   programsLine,
+  rankCounts,
   verifyPrograms,
 } from "./verify/programs.ts";
 import { JobEndedError, openSide, type Side, serveRank } from "./verify/sides.ts";
@@ -206,7 +207,7 @@ async function runSweep(
   }).finally(() => progress.clear());
   const facts = { backend: a.name, against: b.name, most_ranks: maxRanks, seed };
   const findings = new Findings(context, parsed.has("json"), facts);
-  findings.text(`# ${a.name} against ${b.name}, 1 to ${maxRanks} ranks, seed ${seed}\n`);
+  findings.text(`# ${a.name} against ${b.name}, ${rankCounts(maxRanks)}, seed ${seed}\n`);
   findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
   for (const comparison of found) {
     const { row, results, identical, elements, onBits, leftOut, first } = comparison;

@@ -97,7 +97,7 @@ function ratiosTable(rows) {
   if (columns.length === 0) return "";
   const cell = (ratios) => {
     const { median, largest, count } = spread(ratios);
-    return `${median.toFixed(2)}, at most ${largest.toFixed(2)} (${count} rows)`;
+    return `${median.toFixed(2)}, at most ${largest.toFixed(2)} (${count} ${count === 1 ? "row" : "rows"})`;
   };
   const lines = classes.flatMap(([name, isIn]) => {
     const ratios = columns.map(([, ...pair]) =>

@@ -88,11 +88,16 @@ function verdictOf(
   }
 }
 
+/** The text of all numbers of ranks up to one. */
+export function rankCounts(maxRanks: number): string {
+  return maxRanks === 1 ? "1 rank" : `1 to ${maxRanks} ranks`;
+}
+
 /** The lines before the table of the programs of the catalogue, or of a file. */
 export function programsHead(maxRanks: number, subject: string): string {
   return [
-    `# the verifier's verdict on every program of ${subject}, 1 to ${maxRanks} ranks`,
-    `# steps and credits are those of ${maxRanks} ranks`,
+    `# the verifier's verdict on every program of ${subject}, ${rankCounts(maxRanks)}`,
+    `# steps and credits are those of ${countText(maxRanks, "rank")}`,
     `#${tableLine("collective", "algorithm", ["programs", "sound", "steps", "credits", "seconds"]).slice(1)}`,
   ].join("\n");
 }

@@ -219,6 +219,12 @@ const fields: Readonly<Record<keyof TimedQuestion, true>> = {
   ...{ counts: true, forced: true, mode: true },
 };
 
+const modeFields: Readonly<Record<keyof CallMode, true>> = {
+  ...{ launch: true, memory: true, processes: true, awaited: true, program: true },
+};
+
+const forcedFields: Readonly<Record<keyof Forced, true>> = { algorithm: true, protocol: true };
+
 /** Further fields of a measurement, which is a question too. */
 const measuredFields: readonly string[] = ["us", "source", "weight"];
 
@@ -233,12 +239,30 @@ function checkArguments(profile: Partial<MachineProfile> | null, question: unkno
     const needs = "an object with collective, ranks, count and dtype";
     throw invalid("time of a call", "question", textOf(question), needs);
   }
-  for (const name in question) {
-    if (Object.hasOwn(fields, name) || measuredFields.includes(name)) continue;
-    const needs = `one of ${namesText(name, Object.keys(fields))}`;
+  const { mode, forced } = question as Partial<TimedQuestion>;
+  checkNames("", question, fields, measuredFields);
+  if (mode !== undefined && typeof mode !== "object") {
+    const needs = `an object with ${Object.keys(modeFields).join(", ")}`;
+    throw invalid("time of a call", "mode", textOf(mode), needs);
+  }
+  checkNames("mode.", mode, modeFields);
+  if (typeof forced === "object") checkNames("forced.", forced, forcedFields);
+}
+
+/** Refuses names that an object does not have. */
+function checkNames(
+  path: "" | "mode." | "forced.",
+  object: object | null | undefined,
+  known: Readonly<Record<string, true>>,
+  others: readonly string[] = [],
+): void {
+  for (const name in object) {
+    if (Object.hasOwn(known, name) || others.includes(name)) continue;
+    const needs = `one of ${namesText(name, Object.keys(known))}`;
+    const field = `${path}${name}`;
     throw new InvalidArgumentError(
-      { headline: `time of a call: ${name}: it is not known here, needs ${needs}` },
-      { field: name },
+      { headline: `time of a call: ${field}: it is not known here, needs ${needs}` },
+      { field },
     );
   }
 }

@@ -59,6 +59,9 @@ describe("a question with a wrong value", () => {
     [{ mode: { program: "mine" } }, "mode.program", 'found "mine"'],
     [{ rank: 4 }, "rank", "it is not known here, needs one of ranks, "],
     [{ toString: 1 }, "toString", "it is not known here, needs one of collective, "],
+    [{ mode: { memry: "symmetric" } }, "mode.memry", "it is not known here, needs one of memory, "],
+    [{ mode: "graph" }, "mode", 'found "graph", needs an object with launch, memory'],
+    [{ forced: { algo: "Ring" } }, "forced.algo", "not known here, needs one of algorithm, "],
   ];
   test.each([
     [{ count: "1024" }, "count"],
