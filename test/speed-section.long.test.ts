@@ -80,8 +80,8 @@ describe("the section of a result of NCCL", () => {
     };
     const text = written({ allocated_bytes_per_cycle: 21 });
     expect(text).toContain("| below 1 MiB, call by call | 1.20, at most 1.30 (3 rows) |\n");
-    expect(text).toContain("| below 1 MiB, in graphs | 1.05, at most 1.05 (1 rows) |\n");
-    expect(text).toContain("| from 1 MiB | 0.90, at most 0.90 (1 rows) |\n");
+    expect(text).toContain("| below 1 MiB, in graphs | 1.05, at most 1.05 (1 row) |\n");
+    expect(text).toContain("| from 1 MiB | 0.90, at most 0.90 (1 row) |\n");
     expect(text).toContain(
       "resident host memory grew by 4,321 bytes. Memory allocated by malloc grew by 21 bytes a cycle.",
     );
