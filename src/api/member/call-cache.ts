@@ -101,8 +101,8 @@ export class CallCache {
   readonly #supportsRepeats: boolean;
   /** True where messages are repeated, all of which go to other processes. */
   readonly #repeatsMessages: boolean;
-  /** The last barrier: it has no buffer that would hold it. */
-  barrier: CachedCall | undefined;
+  /** The last barrier: it has no buffer that would hold it. `lastCallOf` reads it, as that of a buffer. */
+  lastCall: CachedCall | undefined;
 
   /** `context`: that of the rank's operations, where it is fixed. */
   constructor(stats: CallStats, hooks: HookList, ledger: Ledger, context: CallContext | undefined) {
@@ -224,9 +224,9 @@ export class CallCache {
 
   /** The same call as it was made before; `undefined` when it has to be checked. */
   lookup(collective: CollectiveName, args: object | undefined): CachedCall | undefined {
-    if (args === undefined) return undefined;
+    if (typeof args !== "object") return undefined;
     const { send, recv }: Arguments = args;
-    let last = lastCallOf(send ?? recv) as CachedCall | undefined;
+    let last = lastCallOf(send ?? recv ?? this) as CachedCall | undefined;
     for (; last !== undefined; last = last.before) {
       if (last.owner === this && last.collective === collective && isSame(last, args)) return last;
     }
@@ -246,7 +246,7 @@ export class CallCache {
   store(collective: CollectiveName, args: object | undefined, prepared: Prepared<unknown>): void {
     if (!repeatable.has(collective) || ("transfers" in prepared && !this.#repeatsMessages)) return;
     if (collective === "barrier") {
-      this.barrier = this.create(collective, prepared);
+      this.lastCall = this.create(collective, prepared);
       return;
     }
     const given = (args ?? noArguments) as Arguments;

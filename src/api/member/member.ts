@@ -144,7 +144,7 @@ export class Member implements Communicator {
   }
 
   barrier(args: calls.CallOptions = {}): CommOp<void> {
-    return this.#poster.post("barrier", args, prepareBarrier, this.#poster.cache.barrier);
+    return this.#poster.post("barrier", args, prepareBarrier);
   }
 
   reduce<S extends calls.Data, R extends calls.Data | undefined = S>(

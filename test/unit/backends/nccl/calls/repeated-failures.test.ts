@@ -19,6 +19,21 @@ const failures = [
   [3, "groupEnd", 0],
 ] as const;
 
+describe.each(sizes)("a barrier that is submitted again, among %i", (size) => {
+  test.each([[7], ["x"], [null], [{ send: 1 }]])("refuses %j", async (wrong) => {
+    await watch(size, async ({ world }) => {
+      await world.run(async (comm) => {
+        for (let i = 0; i < 3; i++) void comm.barrier();
+        const again = [comm.barrier(wrong as never), comm.barrier(wrong as never)];
+        for (const each of again)
+          await expect(each).rejects.toMatchObject({ code: "ERR_COMM_ARG" });
+        await comm.barrier();
+        expect(comm.stats()).toMatchObject({ calls: { barrier: 4 } });
+      });
+    });
+  });
+});
+
 describe.each(failures)(
   "a repeated call that fails, among %i in %s after %i",
   (size, failing, after) => {
