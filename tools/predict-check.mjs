@@ -13,6 +13,7 @@ import {
   otherFiles,
   otherMeasurements,
   profileOrigin,
+  repeatedMeasurements,
   unfittedMeasurements,
 } from "./times/measurements.mjs";
 import { messageResiduals, messagesFiles } from "./times/messages.mjs";
@@ -98,6 +99,7 @@ const elsewhere = Object.entries(otherFiles).flatMap(([gpus, file]) =>
   ].map(([program, peer]) => ({
     title: `${gpus}, ${program}`,
     residuals: residualsOf(profile, otherMeasurements(file, peer)),
+    repeats: repeatedMeasurements(file, peer),
   })),
 );
 
@@ -210,6 +212,19 @@ function otherTable() {
   );
 }
 
+/** Differences between the times of two machines: the least error that a profile of one of them can have on the other. */
+function repeatTable() {
+  return markdownTable(
+    ["measured twice", ...elsewhere.map(({ title }) => title)],
+    modeRows
+      .map(([name, holds]) => [
+        name,
+        ...elsewhere.map(({ repeats }) => errorText(of(repeats, holds))),
+      ])
+      .filter(([, ...cells]) => cells.some((cell) => cell !== "")),
+  );
+}
+
 function oddTable() {
   const columns = atOddSizes
     .flatMap(([gpu, residuals]) => [2, 3, 4].map((size) => ({ gpu, residuals, size })))
@@ -286,7 +301,10 @@ fitted. *Between*: every fourth size was left out of the fit, and predicted by i
 8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
-fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). Below it are recorded calls of 48 B to 300 MB, each 2.3
+fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). The fourth has the times of the first machines for
+the same calls in place of predictions, so that it shows what a profile of one machine cannot be below. Recorded calls repeat. Calls one by one, and those of
+one process, depend on the host's processor: there the differences of two hosts are as large as the errors, and \`calibrate\` measures the host at hand.
+Below it are recorded calls of 48 B to 300 MB, each 2.3
 to 3 times as large as the one before, half of the blocks misaligned (${filesText(oddSizesFiles)}), and messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs. Of the messages come the gains of channels that serve
 one direction. The odd sizes of broadcasts and reduces in the first of these files showed the form of their formulas, whose numbers are fitted to the other
@@ -296,6 +314,7 @@ broadcasts; the others had no part in that. Left out are the symmetric all-gathe
 ${deviceTable()}
 ${modeTable()}
 ${otherTable()}
+${repeatTable()}
 ${oddTable()}
 ${messages.map(messageTable).join("\n")}
 ${sizeTable()}

@@ -97,6 +97,17 @@ export function otherMeasurements(file, peer) {
   return readResults([read(file)], machineProfiles[machine], [peer]).measurements;
 }
 
+/** The calls of one of them that the comparisons of the fit hold too, each beside its time there, as residuals. */
+export function repeatedMeasurements(file, peer) {
+  const first = new Map(comparedTimes(peer).measurements.map((each) => [callOf(each), each.us]));
+  return otherMeasurements(file, peer)
+    .map((measurement) => ({ measurement, modelUs: first.get(callOf(measurement)) }))
+    .filter(({ modelUs }) => modelUs !== undefined);
+}
+
+const callOf = ({ collective, ranks, count, dtype, forced, mode }) =>
+  JSON.stringify([collective, ranks, count, dtype, forced, Object.entries(mode).sort()]);
+
 /** The file with misaligned blocks in symmetric memory. */
 const gathersFile = "odd-sizes-h200x2.json";
 
