@@ -84,11 +84,16 @@ export function postedEvent(part: TracedCall, atPs: number): TraceEvent {
   return { timePs: atPs, class: classes.post, text: line("post", part), chrome: [] };
 }
 
+/** The end of a call that takes no time follows its beginning. */
+function endOf(startPs: number, endPs: number): Pick<TraceEvent, "timePs" | "class"> {
+  return { timePs: endPs, class: endPs === startPs ? classes.post : classes.finish };
+}
+
 /** Records the end of the part. */
 export function completedEvent(part: TracedCall, startPs: number, endPs: number): TraceEvent {
   const chrome = [slice(part, startPs, endPs)];
   const spans = [callSpan(part, startPs, endPs, false)];
-  return { timePs: endPs, class: classes.finish, text: line("done", part), chrome, spans };
+  return { ...endOf(startPs, endPs), text: line("done", part), chrome, spans };
 }
 
 /** Records the failure of the part at that time. */
@@ -105,7 +110,7 @@ export function failedEvent(
   const chrome = { ...span, name: `${name} ${code}`, cname: "terrible", args: facts } as const;
   const spans = [callSpan(part, startPs, endPs, true)];
   const text = line("fail", part, code);
-  return { timePs: endPs, class: classes.finish, text, chrome: [chrome], spans };
+  return { ...endOf(startPs, endPs), text, chrome: [chrome], spans };
 }
 
 function line(event: string, part: TracedCall, error?: string): string {

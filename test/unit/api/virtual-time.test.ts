@@ -168,7 +168,7 @@ describe("a rank's clock", () => {
     const lines = trace.toText().split("\n");
     expect(lines).toHaveLength(trace.length + 1);
     expect(lines[0]).toBe("0 work rank=0 until=1000 slow\\u000d\\u000a0 done\\u2028\\u0007 é");
-    expect(lines[1]).toMatch(/^1000 done rank=0 comm=one\\u000atwo call=0 barrier /);
+    expect(lines[2]).toMatch(/^1000 done rank=0 comm=one\\u000atwo call=0 barrier /);
   });
 
   test("runs calls of one communicator one after another, also if they are awaited later", async () => {

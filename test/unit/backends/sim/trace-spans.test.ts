@@ -114,3 +114,20 @@ test("a picture without messages has labels, marks and a legend; one with messag
   const messages = (await traced(new Trace(), program)).toSvg();
   expect(messages).not.toMatch(/class="(mark|inside)"/);
 });
+
+test("a call that takes no time ends after it begins", async () => {
+  const trace = await traced(new Trace(), async (comm) => {
+    const nothing = comm.alloc("float32", 0);
+    for (let i = 0; i < 2; i++) await comm.allReduce({ send: nothing, op: "sum" });
+    const aborted = comm.barrier({ signal: AbortSignal.abort() });
+    await aborted.catch(() => undefined);
+  });
+  const lines = trace.toText().split("\n");
+  const ofRank = lines
+    .filter((line) => line.includes(" rank=1 "))
+    .map((line) => {
+      const [timePs, kind, , , call] = line.split(" ");
+      return `${timePs} ${kind} ${call}`;
+    });
+  expect(ofRank).toEqual(["0 post call=0", "0 done call=0", "0 post call=1", "0 done call=1"]);
+});
