@@ -8,6 +8,7 @@ import { options, plain } from "./options.mjs";
 import { ablationTable } from "./times/ablation.mjs";
 import {
   fittedMeasurements,
+  fittedOddFile,
   oddSizes,
   oddSizesFiles,
   otherFiles,
@@ -78,10 +79,15 @@ function leftOut(isOut) {
   const kept = fitted.filter((each) => !isOut(each));
   const start = { ...profile, numbers: coarse(profile.numbers) };
   const { profile: without } = fitProfile(origin, kept, start);
-  return residualsOf(without, fitted.filter(isOut));
+  return atPowers(residualsOf(without, fitted.filter(isOut)));
 }
 
-const inFit = residualsOf(profile, fitted);
+/** The measurements at sizes that are powers of two, which the tables of collectives and ways of calling hold. */
+const atPowers = (residuals) =>
+  residuals.filter(({ measurement }) => measurement.source !== fittedOddFile);
+
+const allInFit = residualsOf(profile, fitted);
+const inFit = atPowers(allInFit);
 const bySize = sizeClasses.flatMap(({ holds }) => leftOut((each) => holds(testedBytes(each))));
 /** Every fourth size, so that both neighbours of a size that is left out were fitted. */
 const fourths = [0, 1, 2, 3];
@@ -103,10 +109,13 @@ const elsewhere = Object.entries(otherFiles).flatMap(([gpus, file]) =>
   })),
 );
 
-const atOddSizes = Object.entries(oddSizesFiles).map(([gpu, file]) => [
-  gpu,
-  residualsOf(profile, oddSizes(file)),
-]);
+const atOddSizes = [
+  ["H200, fitted", allInFit.filter((each) => !inFit.includes(each))],
+  ...Object.entries(oddSizesFiles).map(([gpu, file]) => [
+    gpu,
+    residualsOf(profile, oddSizes(file)),
+  ]),
+];
 
 const messages = await Promise.all(
   Object.entries(messagesFiles).map(async ([gpu, file]) => [gpu, await messageResiduals(file)]),
@@ -170,7 +179,7 @@ function deviceTable() {
   const each = (text) => ranks.map((size) => `${size}, ${text}`);
   const head = ["recorded, by GPUs", "2", "4", "8", ...each("between"), ...each("size left out")];
   return markdownTable(
-    [...head, "4, from 2 and 8"],
+    [...head, "4, from others"],
     deviceRows.map(([name, holds]) => [
       name,
       ...onRanks(inFit, holds),
@@ -237,7 +246,7 @@ function oddTable() {
     ["all of these", isDevice],
   ];
   return markdownTable(
-    ["odd sizes, of no fit", ...columns.map(({ size, gpu }) => `${size} x ${gpu}`)],
+    ["odd sizes", ...columns.map(({ size, gpu }) => `${size} x ${gpu}`)],
     rows
       .map(([name, holds]) => [
         name,
@@ -297,18 +306,17 @@ function section() {
 
 The profile \`${profile.name}\` (${profile.machine}, NCCL ${profile.nccl}, ${profile.date}) beside every measured time of NCCL in \`bench/results\`:
 ${profile.sources.map((name) => `\`${name}\``).join(", ")}. A cell is the error |predicted / measured − 1| in per cent: geometric mean / worst (calls). The first three columns were
-fitted. *Between*: every fourth size was left out of the fit, and predicted by it. *Left out*: all sizes of a column of the last table were; *from 2 and
-8*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
+fitted. *Between*: every fourth size was left out of the fit, and predicted by it. *Left out*: all sizes of a column of the last table were; *from
+others*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
 fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). The fourth has the times of the first machines for
 the same calls in place of predictions, so that it shows what a profile of one machine cannot be below. Recorded calls repeat. Calls one by one, and those of
 one process, depend on the host's processor: there the differences of two hosts are as large as the errors, and \`calibrate\` measures the host at hand.
-Below it are recorded calls of 48 B to 300 MB, each 2.3
-to 3 times as large as the one before, half of the blocks misaligned (${filesText(oddSizesFiles)}), and messages in recordings
-(${filesText(messagesFiles)}), 1 KiB to 256 MiB, by the simulation's virtual time of the same programs. Of the messages come the gains of channels that serve
-one direction. The odd sizes of broadcasts and reduces in the first of these files showed the form of their formulas, whose numbers are fitted to the other
-broadcasts; the others had no part in that. Left out are the symmetric all-gathers of misaligned blocks, from which \`wordUs\` comes.
+Below it are recorded calls of 48 B to 300 MB, each 2.3 to 3 times as large as the one before, half of the blocks misaligned. Those of one machine are in the
+fit (\`${fittedOddFile}\`), and those of the others are of no fit (${filesText(oddSizesFiles)}). Messages in recordings
+(${filesText(messagesFiles)}), 1 KiB to 256 MiB, are predicted by the simulation's virtual time of the same programs. Of the messages come the gains of
+channels that serve one direction. Left out are the symmetric all-gathers of misaligned blocks, from which \`wordUs\` comes.
 [predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
 
 ${deviceTable()}

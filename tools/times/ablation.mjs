@@ -15,6 +15,7 @@ const rows = [
   ["Ring: `chunkUs`", none, each("ring", protocols, "chunkUs")],
   ["Ring: `passRate`", free, each("ring", protocols, "passRate")],
   ["Ring over LL: `firstRate`", free, ["ring.LL.firstRate"]],
+  ["Ring over LL: `passUs`", none, ["ring.LL.passUs"]],
   ["LL and misaligned blocks: `elementRate`", free, ["elementRate"]],
   ["Tree: `chunkRate`", free, each("tree", protocols, "chunkRate")],
   ["chain over LL: `passShare`", none, ["chain.passShare"]],

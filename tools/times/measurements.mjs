@@ -71,13 +71,18 @@ const warmedFile = "gpu-h200x2.json";
 /** The calls that decide twinccl's own part of an awaited one. */
 const isOwnPart = ({ mode, source }) => mode.awaited && source === warmedFile;
 
+/** The file of recorded calls at sizes that are no powers of two of which numbers come, on 2, 3 and 4 GPUs. */
+export const fittedOddFile = "odd-sizes-h200x4.json";
+
 /**
- * The measurements that the profile is fitted to: of nccl-tests, of the C++ loop of the comparison, and awaited calls of twinccl on
- * two GPUs.
+ * The measurements that the profile is fitted to: of nccl-tests, of calls at odd sizes, of the C++ loop of the comparison, and awaited
+ * calls of twinccl on two GPUs.
  */
 export function fittedMeasurements() {
   const tests = testsOf(readFileSync(join(results, testsFile), "utf8"));
-  return [...tests, ...comparedOf("native"), ...comparedOf("twinccl").filter(isOwnPart)];
+  const odd = oddSizes(fittedOddFile).map((each) => ({ ...each, weight: weightOf(each) }));
+  const awaited = comparedOf("twinccl").filter(isOwnPart);
+  return [...tests, ...odd, ...comparedOf("native"), ...awaited];
 }
 
 /** Measurements of the calls made by twinccl that no fit uses. */
@@ -118,9 +123,8 @@ const isGatherOfWords = ({ collective, count, mode, source }) =>
   collective === "allGather" &&
   count % 4 !== 0;
 
-/** Recorded calls at sizes that are no powers of two, by GPU. */
+/** Recorded calls at such sizes of which no fit uses anything, by GPU. */
 export const oddSizesFiles = {
-  H200: "odd-sizes-h200x4.json",
   "other H200": "odd-sizes-h200x4-later.json",
   "third H200": gathersFile,
   H100: "odd-sizes-h100x4.json",
@@ -150,7 +154,7 @@ export function profileOrigin() {
     name: machine,
     machine: "8 x NVIDIA H200, NVSwitch",
     ...{ topology: machine, nccl, date, commit: commit.slice(0, 7) },
-    sources: [testsFile, ...comparisons().map(({ name }) => name)],
+    sources: [testsFile, fittedOddFile, ...comparisons().map(({ name }) => name)],
     mode: { launch: "graph", memory: "registered", processes: "each", awaited: false },
   };
 }

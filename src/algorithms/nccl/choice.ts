@@ -170,7 +170,11 @@ function threadsOf(wanted: number, least: number, most: number, usual: number): 
 }
 
 /** Bytes that keep one thread busy. */
-function threadThreshold(algorithm: NcclAlgorithm, protocol: NcclProtocol, ranks: number): number {
+export function threadThreshold(
+  algorithm: NcclAlgorithm,
+  protocol: NcclProtocol,
+  ranks: number,
+): number {
   if (protocol === "Simple") return 64;
   return algorithm === "Ring" && protocol === "LL" ? 8 * ranks : 8;
 }

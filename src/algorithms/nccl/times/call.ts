@@ -5,6 +5,7 @@
  */
 import type { SymmetricPlace } from "../../../api/backend-entry.ts";
 import { bytesOf } from "../../../api/dtype.ts";
+import { modelBytes, threadThreshold } from "../choice.ts";
 import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
 import { grains, type NcclCollective, type NcclProtocol, resolveSettings } from "../rules.ts";
 import { chooseSymmetric, loadsOf, movesPacks, wordLoadsOf } from "../symmetric.ts";
@@ -15,6 +16,10 @@ export const packBytes = 16;
 /** Threads of a block that move data, at the most and at the least. */
 export const mostThreads = 512;
 export const fewestThreads = 64;
+
+/** Threads of the smallest block, and of every block of a Tree. Over Simple a warp of the smallest moves no data. */
+const leastBlock = 96;
+const treeThreads = 640;
 
 /** Facts of a call on channels: by Ring, by Tree, or along a chain from or to a root. */
 export interface ChannelCall {
@@ -28,8 +33,11 @@ export interface ChannelCall {
   readonly chunkBytes: number;
   /** Bytes of an element as the kernel copies it: all-gathers and broadcasts copy bytes. */
   readonly elementBytes: number;
-  /** Blocks of an all-gather or reduce-scatter at addresses that are no multiple of 16: over Simple they move element by element. */
-  readonly misalignedBlocks: number;
+  /**
+   * Blocks of a Ring that take the time of moving element by element: over LL those that steps write to the caller's buffer, over
+   * Simple those at addresses that are no multiple of 16.
+   */
+  readonly singleBlocks: number;
   /** Chunks of a Ring all-reduce that hold data. */
   readonly chunks: number;
   /** Threads of a block that move data. */
@@ -169,28 +177,29 @@ function channelCall(plan: ChannelPlan): ChannelCall {
     partBytes: length * elementBytes,
     chunkBytes: chunk * elementBytes,
     elementBytes: copies ? 1 : elementBytes,
-    misalignedBlocks: rooted || collective === "allReduce" ? 0 : misalignedBlocks(ranks, bytes),
+    singleBlocks: singleBlocks(plan, bytes),
     chunks: Math.min(ranks, Math.ceil(bytes / grains.LL)),
     threads: threadsOf(plan, bytes),
     isSum: op === undefined || op === "sum",
   };
 }
 
-/** Blocks of `bytes` that do not begin at a multiple of 16, of one for each rank, one after another. */
-function misalignedBlocks(ranks: number, bytes: number): number {
-  let found = 0;
-  for (let block = 0; block < ranks; block++) if ((block * bytes) % packBytes !== 0) found++;
-  return found;
+/** Of blocks of `bytes`, one for each rank, those that move element by element. */
+function singleBlocks({ collective, protocol, ranks }: ChannelPlan, bytes: number): number {
+  if (protocol === "LL") return collective === "reduceScatter" ? 0 : ranks - 1;
+  if (protocol === "LL128") return 0;
+  if (collective !== "allGather" && collective !== "reduceScatter") return 0;
+  let misaligned = 0;
+  for (let block = 0; block < ranks; block++) if ((block * bytes) % packBytes !== 0) misaligned++;
+  // Whole elements of a reduce-scatter move as quickly as the links, but for the block of the last step.
+  return collective === "allGather" ? misaligned : Math.min(1, misaligned);
 }
 
-/** Bytes for each thread of a block from which NCCL takes all of them; over LL a Ring's are times the ranks. */
-const threadBytes = { LL: 8, LL128: 8, Simple: 64 } as const;
-
-/** Threads of a block: NCCL halves them until a call keeps all busy. */
+/** Threads of a block that move data: a Tree takes all, and otherwise NCCL halves them until a call keeps them busy. */
 function threadsOf({ algorithm, protocol, collective, ranks }: ChannelPlan, bytes: number): number {
-  const blocks = collective === "allGather" || collective === "reduceScatter" ? ranks : 1;
-  const each = threadBytes[protocol] * (algorithm === "Ring" && protocol === "LL" ? ranks : 1);
+  if (algorithm === "Tree") return treeThreads;
+  const busy = modelBytes(collective, ranks, bytes) / threadThreshold(algorithm, protocol, ranks);
   let threads = mostThreads;
-  while (bytes * blocks < threads * each && threads > fewestThreads) threads /= 2;
-  return threads;
+  while (busy < threads && threads > fewestThreads) threads /= 2;
+  return protocol === "Simple" ? threads : Math.max(threads, leastBlock);
 }

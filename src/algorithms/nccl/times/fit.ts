@@ -5,7 +5,7 @@
  * equal measurements give equal numbers. A weak pull towards the starting numbers fixes those that no measurement depends on.
  */
 import type { TimedCall } from "./call.ts";
-import { type CallMode, callUs, modeOf, modeText } from "./model.ts";
+import { type CallMode, callUs, modeOf } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
 import type {
   MachineProfile,
@@ -13,7 +13,7 @@ import type {
   MeasuredCollective,
   MeasuredRange,
 } from "./profile.ts";
-import { choiceNameOf, type TimedQuestion, testedBytes, timedCall } from "./question.ts";
+import { choiceNameOf, type TimedQuestion, testedBytes, timedCall, wayText } from "./question.ts";
 
 /** A measured call. */
 export interface Measurement extends TimedQuestion {
@@ -105,13 +105,15 @@ function measuredOf(calls: readonly Timed[]): Record<string, MeasuredCollective>
   return Object.fromEntries(
     names.map((name) => {
       const group = calls.filter(({ measurement }) => measurement.collective === name);
-      const sizes = group.map(({ measurement }) => testedBytes(measurement));
-      const modes = rangesBy(group, ({ measurement }) => modeText(measurement.mode));
-      const exact = rangesBy(group, ({ call }) => choiceNameOf(call));
-      const choices = Object.fromEntries(
-        Object.entries(exact).map(([choice, { ranks, bytes }]) => {
-          return [choice, { ranks, bytes: upToNext(bytes, sizes) }];
-        }),
+      const modes = rangesBy(
+        group,
+        ({ measurement, call }) => wayText(measurement, call, measurement.mode),
+        ({ measurement }) => [testedBytes(measurement), testedBytes(measurement)],
+      );
+      const choices = rangesBy(
+        group,
+        ({ call }) => choiceNameOf(call),
+        ({ measurement }) => upToNext(measurement, group),
       );
       const dtypes = [...new Set(group.map(({ measurement }) => measurement.dtype))];
       return [name, { modes, choices, dtypes }];
@@ -119,33 +121,44 @@ function measuredOf(calls: readonly Timed[]): Record<string, MeasuredCollective>
   );
 }
 
+/** By name the ranges of its calls, of which each has bytes. */
 function rangesBy(
   calls: readonly Timed[],
   nameOf: (call: Timed) => string,
+  bytesOf: (call: Timed) => MeasuredRange,
 ): Record<string, MeasuredCalls> {
   const found: Record<string, MeasuredCalls> = {};
   for (const each of calls) {
     const { ranks } = each.measurement;
-    const bytes = testedBytes(each.measurement);
+    const own = { ranks: [ranks, ranks], bytes: bytesOf(each) } as const;
     const name = nameOf(each);
-    const known = found[name] ?? { ranks: [ranks, ranks], bytes: [bytes, bytes] };
-    found[name] = { ranks: withValue(known.ranks, ranks), bytes: withValue(known.bytes, bytes) };
+    const known = found[name] ?? own;
+    found[name] = {
+      ranks: union(known.ranks, own.ranks),
+      bytes: union(known.bytes, own.bytes),
+    };
   }
   return found;
 }
 
-function withValue([least, most]: MeasuredRange, value: number): MeasuredRange {
-  return [Math.min(least, value), Math.max(most, value)];
+function union(a: MeasuredRange, b: MeasuredRange): MeasuredRange {
+  return [Math.min(a[0], b[0]), Math.max(a[1], b[1])];
 }
 
-/** NCCL changes its choice somewhere between two measured sizes, so that a choice's range reaches up to the next ones. */
-function upToNext([least, most]: MeasuredRange, sizes: readonly number[]): MeasuredRange {
-  const below = sizes.filter((size) => size < least);
-  const above = sizes.filter((size) => size > most);
-  return [
-    below.length === 0 ? least : Math.max(...below) + 1,
-    above.length === 0 ? most : Math.min(...above) - 1,
-  ];
+/**
+ * NCCL changes its choice somewhere between two sizes that were measured on as many ranks, so that what holds for a size holds up to the
+ * next ones.
+ */
+function upToNext(measurement: Measurement, group: readonly Timed[]): MeasuredRange {
+  const bytes = testedBytes(measurement);
+  let [least, most] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
+  for (const { measurement: other } of group) {
+    if (other.ranks !== measurement.ranks) continue;
+    const size = testedBytes(other);
+    if (size < bytes) least = Math.max(least, size + 1);
+    else if (size > bytes) most = Math.min(most, size - 1);
+  }
+  return [Number.isFinite(least) ? least : bytes, Number.isFinite(most) ? most : bytes];
 }
 
 /** The arguments with the least sum of squares of the errors near `origin`. */

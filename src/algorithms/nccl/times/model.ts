@@ -16,7 +16,7 @@ import {
   type TimedCall,
 } from "./call.ts";
 import { mostChunk } from "./exchange.ts";
-import type { ModelNumbers } from "./numbers.ts";
+import type { LowRingNumbers, ModelNumbers } from "./numbers.ts";
 
 /** Memory of both buffers. NCCL registers memory of its own allocator in recordings, and ordinary memory never. */
 export type CallMemory = "ordinary" | "registered" | "symmetric";
@@ -184,15 +184,33 @@ const leastSlice = 32_768;
 const lineOverlap = 1.5;
 
 /** Microseconds of a Ring's step: the wait for the rank before, and the bytes that move meanwhile. */
-function stepUs({ ring }: ModelNumbers, protocol: ChannelCall["protocol"], bytes: number): number {
+function stepUs({ ring }: ModelNumbers, call: ChannelCall, bytes: number): number {
+  const { protocol } = call;
+  if (protocol === "LL") return lowStepUs(ring.LL, call, bytes);
   const { hopUs, hopRate, chunkUs } = ring[protocol];
   const movedUs = bytes / hopRate / thousand;
-  if (protocol === "LL") return hopUs + movedUs;
   if (protocol === "LL128") return longer(hopUs, movedUs, lineOverlap);
   if (bytes <= leastSlice) return hopUs + movedUs;
   // A rank moves its last slice while the first one travels.
   const firstUs = Math.max(movedUs / slices, leastSlice / hopRate / thousand);
   return Math.max(hopUs + firstUs, slices * chunkUs + movedUs);
+}
+
+/** Channels of a Ring: at its rate they carry all that a link does. */
+const linkChannels = 24;
+
+/** Microseconds of a step over LL: all threads move a line each, pass after pass, unless the channels together fill the link. */
+function lowStepUs(
+  { hopUs, hopRate, firstRate, passUs }: LowRingNumbers,
+  { channels, threads }: ChannelCall,
+  bytes: number,
+): number {
+  const pass = lineBytes * threads;
+  const first = Math.min(bytes, pass);
+  const firstUs = hopUs + first / firstRate / thousand;
+  if (first === bytes) return firstUs;
+  const linkUs = ((bytes - first) * channels) / linkChannels / hopRate / thousand;
+  return firstUs + longer(passUs * (Math.ceil(bytes / pass) - 1), linkUs);
 }
 
 function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
@@ -204,18 +222,12 @@ function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): n
   const bytes = isAllReduce ? partBytes / ranks : partBytes;
   const further = isAllReduce ? chunks - 1 : (ranks - 1) / 2;
   const isDirect = memory === "registered" && collective === "allGather" && protocol === "Simple";
-  const first = protocol === "LL" ? Math.min(bytes, fullPass) : 0;
-  let moved = bytes / (isDirect ? registered.passRate : passRate);
-  let single = 0;
-  if (protocol === "LL") {
-    moved += (hops * first) / ring.LL.firstRate;
-    single = collective === "reduceScatter" ? 0 : (ranks - 1) * first;
-  } else if (protocol === "Simple") single = call.misalignedBlocks * bytes;
-  moved += single / (elementRate * call.elementBytes);
+  const passed = bytes / (isDirect ? registered.passRate : passRate);
+  const single = (call.singleBlocks * bytes) / (elementRate * call.elementBytes);
   // Chunks of a small block cost nothing over Simple: on 4 H200 8 bytes and 4 KiB take 29 and 30 µs, and 11 KiB take 33.
   const counted = protocol === "Simple" && threads === fewestThreads ? 0 : further;
   const fixed = startUs + channelUs * (channels - 1) + chunkUs * counted;
-  return fixed + hops * stepUs(numbers, protocol, bytes - first) + moved / thousand;
+  return fixed + hops * stepUs(numbers, call, bytes) + (passed + single) / thousand;
 }
 
 function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
@@ -232,9 +244,6 @@ function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
   const further = hopUs * Math.max(0, partBytes / chunkBytes - 1);
   return fixed + further + (first + all) / thousand;
 }
-
-/** Channels of a Ring: at its rate they carry all that a link does. */
-const linkChannels = 24;
 
 function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
   const { ring, chain, registered, elementRate } = numbers;

@@ -20,10 +20,12 @@ export interface RingNumbers {
   readonly passRate: number;
 }
 
-/** A Ring over LL, where all threads move the first bytes at once. */
+/** A Ring over LL, where all threads of a block move a line at a time; `hopRate` holds where the channels fill the link. */
 export interface LowRingNumbers extends RingNumbers {
-  /** One channel of a step, for the first bytes; and of a rank of a chain, for each way. */
+  /** One channel of a step, for the first pass of its threads; and of a rank of a chain, for each way. */
   readonly firstRate: number;
+  /** Each further pass of a step. */
+  readonly passUs: number;
 }
 
 /** A Tree over one protocol; it starts as a Ring does. */

@@ -8,7 +8,7 @@ import { libraryOf, ncclVersions } from "../rules.ts";
 import { modeText, modeValues } from "./model.ts";
 import type { MachineProfile } from "./profile.ts";
 import { h200x8Profile } from "./profiles/h200x8.ts";
-import { timedCollectives } from "./question.ts";
+import { misalignedText, timedCollectives } from "./question.ts";
 
 /** The profiles that come with the library, by name. */
 export const machineProfiles: Readonly<Record<string, MachineProfile>> = { h200x8: h200x8Profile };
@@ -102,7 +102,10 @@ function checkMeasured(value: unknown, file: string): void {
 const knownModes: readonly string[] = modeValues.launch.flatMap((launch) =>
   modeValues.memory.flatMap((memory) =>
     modeValues.processes.flatMap((processes) =>
-      modeValues.awaited.map((awaited) => modeText({ launch, memory, processes, awaited })),
+      modeValues.awaited.flatMap((awaited) => {
+        const way = modeText({ launch, memory, processes, awaited });
+        return [way, way + misalignedText];
+      }),
     ),
   ),
 );

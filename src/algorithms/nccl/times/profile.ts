@@ -16,7 +16,7 @@ export interface MeasuredCalls {
 
 /** The measured calls of a collective. */
 export interface MeasuredCollective {
-  /** By the way of calling, as `modeText` words it. */
+  /** By the way of calling, as `modeText` words it; with ", misaligned blocks" for blocks at addresses that are no multiple of 16. */
   readonly modes: Readonly<Record<string, MeasuredCalls>>;
   /** By NCCL's choice, as `choiceOf` names it. Sizes reach up to the next measured one of another choice. */
   readonly choices: Readonly<Record<string, MeasuredCalls>>;

@@ -292,6 +292,29 @@ export function choiceOfCall(call: TimedCall): CallChoice {
   return { name: choiceNameOf(call), channels };
 }
 
+/** Collectives of blocks for each rank, one after another. */
+const blockwise: readonly string[] = ["allGather", "reduceScatter", "allToAll"];
+
+/** Added to a way of calling for blocks at addresses that are no multiple of 16, where they matter: not over LL. */
+export const misalignedText = ", misaligned blocks";
+
+/** The way of calling, as the measured ranges name it. */
+export function wayText(
+  question: TimedQuestion,
+  call: TimedCall | undefined,
+  mode: CallMode,
+): string {
+  const { collective, count, dtype } = question;
+  const isAligned = !blockwise.includes(collective) || (count * bytesOf(dtype)) % packBytes === 0;
+  return isAligned || !dependsOnAddress(call) ? modeText(mode) : modeText(mode) + misalignedText;
+}
+
+/** False for a symmetric kernel, which depends on the distance of its buffers. */
+function dependsOnAddress(call: TimedCall | undefined): boolean {
+  if (call === undefined || call.kind === "symmetric") return false;
+  return call.kind === "exchange" ? call.hasSimple : call.protocol !== "LL";
+}
+
 /**
  * The reason why a predicted time is extrapolated; `undefined` within the measured range. `call` are the facts of the question's
  * plan, `undefined` for a call that moves nothing between GPUs.
@@ -302,10 +325,10 @@ export function extrapolationOf(
   call: TimedCall | undefined,
   how: CallMode = modeOf(profile.mode, question.mode),
 ): string | undefined {
-  const { collective, dtype, count, op = "sum" } = question;
+  const { collective, dtype, op = "sum" } = question;
   const measured = profile.measured[collective];
   if (measured === undefined) return `no ${collective} was measured`;
-  const mode = modeText(how);
+  const mode = wayText(question, call, how);
   const choice = call && choiceNameOf(call);
   const why = beyond(question, mode, measured.modes[mode]);
   if (why !== undefined) return why;
@@ -317,10 +340,6 @@ export function extrapolationOf(
   if (folds && !measured.dtypes.includes(dtype))
     return `measured with ${measured.dtypes.join(", ")}`;
   if (folds && op !== "sum") return "measured with sum";
-  const blocks = collective === "allGather" || collective === "reduceScatter";
-  if ((blocks || collective === "allToAll") && (count * bytesOf(dtype)) % packBytes !== 0) {
-    return `measured with blocks of whole ${packBytes} bytes`;
-  }
   if (call?.kind === "symmetric" && !call.movesPacks) {
     return `measured with buffers whole ${packBytes} bytes apart`;
   }

@@ -170,6 +170,33 @@ describe("the time of a call", () => {
   });
 });
 
+describe("a Ring over LL", () => {
+  const { passUs } = profile.numbers.ring.LL;
+  const forced = { algorithm: "Ring", protocol: "LL" } as const;
+  const at = (ranks: number, count: number): number => us({ ranks, count, forced });
+
+  test("takes a pass more where a step has more bytes than its threads move at once", () => {
+    // 4 ranks and 4 KiB: 128 threads of 8 bytes, which move the 1024 bytes of each of 6 steps at once.
+    const further = at(4, 1028) - at(4, 1024);
+    expect(further).toBeGreaterThan(6 * passUs);
+    expect(further).toBeLessThan(6 * passUs + 0.1);
+    // A second pass takes as long for more bytes.
+    expect(at(4, 2044) - at(4, 1028)).toBeLessThan(0.5);
+    // No block has fewer than 96 threads.
+    expect(at(4, 768) - at(4, 764)).toBeLessThan(0.1);
+    expect(at(4, 772) - at(4, 768)).toBeGreaterThan(6 * passUs);
+  });
+
+  test("has the link's time where the channels fill it", () => {
+    const { hopRate, passRate } = profile.numbers.ring.LL;
+    // Bytes more of each block on each of 24 channels.
+    const bytes = (2 ** 20 * 4) / 2 / 24;
+    const nsOfByte = 2 / hopRate + 1 / passRate + 1 / (4 * profile.numbers.elementRate);
+    const more = (at(2, 2 ** 21) - at(2, 2 ** 20)) * 1000;
+    expect(more / (bytes * nsOfByte)).toBeCloseTo(1, 1);
+  });
+});
+
 describe("misaligned blocks", () => {
   const count = 2 ** 22;
   /** Microseconds that a call with so many more elements takes longer. */
@@ -183,9 +210,10 @@ describe("misaligned blocks", () => {
     ["allGather", 8, 1, 4, 6],
     ["allGather", 3, 3, 4, 2],
     ["reduceScatter", 2, 1, 4, 1 / 4],
-    ["reduceScatter", 8, 2, 4, 4 / 4],
-    ["reduceScatter", 8, 4, 2, 4 / 2],
-    ["reduceScatter", 8, 1, 8, 4 / 8],
+    // A reduce-scatter shows one of its blocks.
+    ["reduceScatter", 8, 2, 4, 1 / 4],
+    ["reduceScatter", 8, 4, 2, 1 / 2],
+    ["reduceScatter", 8, 1, 8, 1 / 8],
   ] as const)(
     "in an %s of %d ranks with %d more elements of %d bytes move element by element",
     (collective, ranks, odd, bytes, singles) => {
@@ -408,7 +436,9 @@ describe("an operator other than a sum", () => {
     const forced = (protocol: "LL" | "LL128" | "Simple"): number =>
       more({ forced: { algorithm: "Ring", protocol } });
     expect(forced("LL")).toBeCloseTo(startUs + 0.512 * threadNs, 6);
-    expect(more({ count: 2 ** 8 })).toBeCloseTo(startUs + 0.064 * threadNs, 6);
+    expect(more({ count: 2 ** 8 })).toBeCloseTo(startUs + 0.096 * threadNs, 6);
+    const tree = { algorithm: "Tree", protocol: "LL" } as const;
+    expect(more({ count: 2 ** 8, forced: tree })).toBeCloseTo(startUs + 0.64 * threadNs, 6);
     for (const protocol of ["LL128", "Simple"] as const)
       expect(forced(protocol)).toBeCloseTo(startUs, 6);
     expect(more({ collective: "reduce" })).toBeCloseTo(more({}), 6);
@@ -508,7 +538,13 @@ describe("the measured range", () => {
     expect(reason({ count: 2 ** 28 })).toBe(
       "recorded, registered memory: measured with 8 to 536870912 bytes",
     );
-    expect(reason({ collective: "reduce" })).toBe("no reduce was measured");
+    expect(reason({ collective: "gather" })).toBe("no gather was measured");
+    expect(reason({ collective: "reduce" })).toBe(
+      "no reduce was measured: recorded, registered memory",
+    );
+    expect(
+      reason({ collective: "reduce", ranks: 3, mode: { memory: "ordinary" } }),
+    ).toBeUndefined();
     expect(reason({ dtype: "bfloat16" })).toBe("measured with float32");
     expect(reason({ op: "avg" })).toBe("measured with sum");
     expect(reason({ collective: "broadcast", dtype: "bfloat16" })).toBeUndefined();
@@ -520,9 +556,17 @@ describe("the measured range", () => {
     expect(reasonOf({})).toBeUndefined();
     expect(reasonOf({ op: "max" })).toBe("measured with sum");
     expect(reasonOf({ dtype: "bfloat16" })).toBe("measured with float32");
-    expect(reason({ collective: "allGather", count: 1021 })).toBe(
-      "measured with blocks of whole 16 bytes",
+    const misaligned = (ranks: number, count: number, memory: "ordinary" | "registered") =>
+      reason({ collective: "allGather", ranks, count, mode: { memory } });
+    expect(misaligned(4, 2 ** 20 + 1, "ordinary")).toBeUndefined();
+    expect(misaligned(8, 2 ** 20 + 1, "ordinary")).toBe(
+      "recorded, ordinary memory, misaligned blocks: measured with 2 to 4 ranks",
     );
+    expect(misaligned(4, 2 ** 20 + 1, "registered")).toBe(
+      "no allGather was measured: recorded, registered memory, misaligned blocks",
+    );
+    // Over LL the address does not matter.
+    expect(misaligned(8, 1021, "registered")).toBeUndefined();
   });
 
   test("is that of the way of calling", () => {
