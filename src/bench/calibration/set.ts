@@ -35,6 +35,12 @@ const calibrationSweeps: readonly CalibrationSweep[] = [
     const sizes = { min: leastBytes, max: large, factor: 2 };
     return { collective, sizes, mode: "graph", symmetric: false, latency: false };
   }),
+  // At powers of two the threads of a Ring over LL move a step's bytes in one pass, at these sizes in two.
+  {
+    collective: "allReduce",
+    sizes: { min: 3 * 2 ** 10, max: 3 * 2 ** 14, factor: 2 },
+    ...{ mode: "graph", symmetric: false, latency: false },
+  },
   ...symmetricKernels.map((collective): CalibrationSweep => {
     const sizes = { min: leastBytes, max: large, factor: 2 };
     return { collective, sizes, mode: "graph", symmetric: true, latency: false };
