@@ -55,9 +55,10 @@ export async function replay(
         const golden = cases[index] as GoldenCase;
         try {
           world ??= await createWorld({ backend, size: golden.ranks, name: "golden" });
+          const plan = explainedPlan.bind(undefined, world, golden);
           const found = await world.run((comm) => outputOf(comm, golden));
           const outputs = canonicalOutputs(found, golden);
-          await onCase(index, { outputs, failure: undefined, plan: planner(world, golden) });
+          await onCase(index, { outputs, failure: undefined, plan });
         } catch (error) {
           const failure = failureOf(error);
           // A world cannot be used after a failed call.
@@ -117,13 +118,15 @@ export async function outputOf(
   return output;
 }
 
-function planner(world: World, golden: GoldenCase): () => GoldenPlan | undefined {
+/** The plan of a case as a world or a communicator explains it. */
+export function explainedPlan(
+  explainer: Pick<World, "explain">,
+  golden: GoldenCase,
+): GoldenPlan | undefined {
   const { collective, dtype, count, root, offset } = golden;
-  return () => {
-    const symmetric = isSymmetric(golden) && { sendOffset: offset, recvOffset: offset };
-    const question = { collective, dtype, op: operatorOf(golden), count, root, symmetric };
-    const { algorithm, protocol, channels } = world.explain(question);
-    if (protocol === undefined) return undefined;
-    return { algorithm: algorithm.replace(` ${protocol}`, ""), protocol, channels };
-  };
+  const symmetric = isSymmetric(golden) && { sendOffset: offset, recvOffset: offset };
+  const question = { collective, dtype, op: operatorOf(golden), count, root, symmetric };
+  const { algorithm, protocol, channels } = explainer.explain(question);
+  if (protocol === undefined) return undefined;
+  return { algorithm: algorithm.replace(` ${protocol}`, ""), protocol, channels };
 }

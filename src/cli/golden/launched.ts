@@ -1,12 +1,12 @@
 /** `twinccl golden record --launch`: a process for each rank makes its part of every call, on a host of its own if need be. */
-import type { Communicator } from "../../api/index.ts";
 import { bytesOf } from "../../api/index.ts";
 import type { NcclBackend } from "../../backends/nccl/index.ts";
-import { type GoldenCase, operatorOf, setupOf } from "../../golden/case.ts";
+import { type GoldenCase, setupOf } from "../../golden/case.ts";
 import { type GoldenHead, type GoldenPlan, headLine, lineOf } from "../../golden/format.ts";
 import { RankRecords, type RankResult, recordRank } from "../../golden/rank-record.ts";
 import { readCases } from "../../golden/read.ts";
 import type { Recording } from "../../golden/record.ts";
+import { explainedPlan } from "../../golden/replay.ts";
 import { namedBackend } from "../backends.ts";
 import type { BackendTable, Context } from "../context.ts";
 import { askLauncher, reportToLauncher } from "../launch/job.ts";
@@ -100,20 +100,11 @@ export async function recordAsRank({ backends, name, ...options }: RankOptions):
       },
       plansOf: (calls, comm) =>
         logged === undefined
-          ? calls.map((golden) => explained(golden, comm))
+          ? calls.map((golden) => explainedPlan(comm, golden))
           : loggedPlans(calls, logged.take()),
       report: (results) => reportToLauncher({ results }),
     });
   await (name === "nccl" ? underGraphs(head, record) : record());
-}
-
-/** The plan that a backend runs as it explains it. */
-function explained(golden: GoldenCase, comm: Communicator): GoldenPlan | undefined {
-  const { collective, dtype, count, root } = golden;
-  const question = { collective, dtype, op: operatorOf(golden), count, root };
-  const { algorithm, protocol, channels } = comm.explain(question);
-  if (protocol === undefined) return undefined;
-  return { algorithm: algorithm.replace(` ${protocol}`, ""), protocol, channels };
 }
 
 /** The plans that NCCL logged for calls made together, by collective and bytes; none where two of a kind differ. */

@@ -220,6 +220,15 @@ describe("record --launch", () => {
     expect(out).toContain('"plan":{"algorithm":"Tree","protocol":"Simple","channels":1}');
   }, 60_000);
 
+  test("records the plan of symmetric memory where a call is in it", async () => {
+    const symmetric = calls[0]!.replace('"env":"plain"', '"env":"sym"').replace("avg", "sum");
+    const cases = file("symmetric.jsonl", [head.replace("h200-hosts", "h200x8"), symmetric]);
+    const { status, out } = await cli(`golden record ${cases} --backend tcp --launch`);
+    expect(status).toBe(0);
+    expect(out).toContain('"plan":{"algorithm":"Symmetric",');
+    expect(out).toBe((await cli(`golden record ${cases} --backend sim`)).out);
+  }, 60_000);
+
   test("keeps what was recorded, and names what was not", async () => {
     const refused = file("refused.jsonl", [head, ...calls.slice(2), refusedCall]);
     const { status, out, err } = await cli(
