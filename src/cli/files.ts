@@ -34,7 +34,7 @@ export function outputFile(
 ): ((text: string) => void) | undefined {
   if (path === undefined) return undefined;
   const folder = dirname(resolve(path));
-  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) {
+  if (!statOf(folder)?.isDirectory()) {
     throw new UsageError(`${option} ${path}: there is no folder ${folder}; make it first`);
   }
   const orRefuse = <T>(action: () => T): T => {
@@ -71,9 +71,18 @@ export function refuseSameFile(
 
 /** True for paths of one file; pipes and devices take several outputs. */
 function isSameFile(a: string, b: string): boolean {
-  const [one, other] = [a, b].map((path) => statSync(path, { throwIfNoEntry: false }));
+  const [one, other] = [a, b].map(statOf);
   if (one === undefined && other === undefined) return placeOf(a) === placeOf(b);
   return one?.isFile() === true && one.dev === other?.dev && one.ino === other.ino;
+}
+
+/** `undefined` where no file can be reached, also below a file or through a loop of links. */
+export function statOf(path: string): Stats | undefined {
+  try {
+    return statSync(path);
+  } catch {
+    return undefined;
+  }
 }
 
 /** The real path of a file that may not exist yet. */

@@ -1,13 +1,13 @@
 /** A user's ES module, named on the command line: imported, checked and run with descriptive errors. */
 
 import { spawnSync } from "node:child_process";
-import { statSync } from "node:fs";
 import { resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { ranksText } from "../api/error-text.ts";
 import type { Communicator } from "../api/index.ts";
 import { worldError } from "../api/world/world-errors.ts";
 import { type Context, UsageError } from "./context.ts";
+import { statOf } from "./files.ts";
 
 /** The exports of a user's file. */
 export type RankProgram = (comm: Communicator) => unknown;
@@ -35,7 +35,7 @@ export function assertProgramFile(path: string | undefined): asserts path is str
 /** The absolute path of a file; `before` begins the errors of a missing file and of a folder. */
 function placeOf(path: string, before = ""): string {
   const absolute = resolve(path);
-  const status = statSync(absolute, { throwIfNoEntry: false });
+  const status = statOf(absolute);
   if (status === undefined) throw new UsageError(`${before}there is no file ${path}`);
   if (status.isDirectory()) throw new UsageError(`${before}${path} is a folder; name a file in it`);
   return absolute;

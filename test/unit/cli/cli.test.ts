@@ -171,6 +171,7 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ["bench all-reduce --json --csv", /not both/],
     ["run", /name a file/],
     ["run no-such-file.mjs", /there is no file no-such-file.mjs/],
+    ["run package.json/below.mjs", /there is no file package.json\/below.mjs/],
     ["explain", /name a collective; collectives are allReduce, reduce/],
     ["explain all-reduce --ranks -4", /--ranks: found "-4", needs a whole number in 1..131072/],
     ["explain all-reduce --ranks=-4", /--ranks: found "-4"/],
@@ -206,6 +207,7 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
       /there is no folder \/no-such-folder; make it/,
     ],
     ["run package.json --trace /no-such-folder/x", /--trace .*: there is no folder/],
+    ["run package.json --trace package.json/x", /--trace .*: there is no folder/],
     ["explain all-reduce --backend tcp", /tcp has one rank in each process, needs sim, which/],
     [
       "golden check test/golden/nccl-2.28.9-h200x8.jsonl --backend tcp",
