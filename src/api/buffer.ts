@@ -278,7 +278,7 @@ export class DeviceBuffer<D extends DType = DType> {
       throw new CommClosedError(
         {
           headline: `${action}: the world on ${memory.device} was closed, and its memory with it`,
-          hint: "copy what is needed to the host before world.close()",
+          hint: "copy what is needed to the host before it is closed",
         },
         { rank, device: memory.device },
       );

@@ -50,12 +50,16 @@ export function assertBackend(
 ): asserts backend is Backend {
   if (typeof backend === "object" && backend !== null && "open" in backend) return;
   const isFunction = typeof backend === "function";
+  // A simulation has no part in a job of several processes.
+  const name = subject === "connect" ? "tcp" : "sim";
   throw invalid(
     subject,
     field,
     textOf(backend),
     "a backend value",
-    isFunction ? `call it: ${backend.name}()` : 'import { sim } from "twinccl/sim" and pass sim()',
+    isFunction
+      ? `call it: ${backend.name}()`
+      : `import { ${name} } from "twinccl/${name}" and pass ${name}()`,
   );
 }
 

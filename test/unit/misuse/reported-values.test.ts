@@ -125,7 +125,7 @@ describe("the named field and method are the caller's:", () => {
   test("a world without a backend", async () => {
     const text = /^createWorld: backend: found undefined, needs a backend value\n.*pass sim\(\)/;
     await expect(createWorld({ size: 2 } as Wrong)).rejects.toThrow(text);
-    const words = /^connect: backend: found "sim", needs a backend value/;
+    const words = /^connect: backend: found "sim", needs a backend value\n.*pass tcp\(\)/;
     await expect(connect({ backend: "sim" } as Wrong)).rejects.toThrow(words);
   });
 

@@ -35,7 +35,7 @@ export function forgetCurrentDevice(): void {
 export function closedDeviceError(device: string): CommClosedError {
   return new CommClosedError({
     headline: `the world on ${device} was closed, and its memory with it`,
-    hint: "copy what is needed to the host before world.close()",
+    hint: "copy what is needed to the host before it is closed",
   });
 }
 
