@@ -60,9 +60,9 @@ function prepareFault(
   if (collective === "split" || collective === "capture") {
     return fault("call", collective, "a collective or a message", "call it outside");
   }
-  const [option] = Object.keys(options ?? {});
+  const [option, value] = Object.entries(options ?? {})[0] ?? [];
   if (option === undefined) return undefined;
-  return fault(option, "it was given", "none", `pass it to every start: call.start({ ${option} })`);
+  return fault(option, textOf(value), "none", `pass it to every start: call.start({ ${option} })`);
 }
 
 /** A prepared call of a rank. */
@@ -107,11 +107,10 @@ class FixedCall<T> implements PersistentCall<T> {
     if (typeof options !== "object" || options === null) {
       return invalid("start", "options", textOf(options), "an object", undefined, facts);
     }
-    const [other] = Object.keys(options).filter(
-      (name) => name !== "timeoutMs" && name !== "signal",
-    );
-    if (other === undefined) return undefined;
+    const { timeoutMs, signal, ...others } = options;
+    const [name, value] = Object.entries(others)[0] ?? [];
+    if (name === undefined) return undefined;
     const hint = "the arguments of a prepared call are fixed: prepare another one";
-    return invalid("start", other, "it is not known here", "timeoutMs or signal", hint, facts);
+    return invalid("start", name, textOf(value), "timeoutMs or signal", hint, facts);
   }
 }

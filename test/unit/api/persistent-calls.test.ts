@@ -244,7 +244,12 @@ describe("prepare refuses", () => {
       "returned a promise",
     ],
     ["a split", (comm: Communicator) => comm.split({ color: 0 }), "call", "split"],
-    ["a deadline", (comm: Communicator) => comm.barrier({ timeoutMs: 5 }), "timeoutMs", "start"],
+    [
+      "a deadline",
+      (comm: Communicator) => comm.barrier({ timeoutMs: 5 }),
+      "timeoutMs",
+      "prepare: timeoutMs: found 5, needs none",
+    ],
     [
       "a wrong argument",
       (comm: Communicator) => comm.allReduce({ send: comm.alloc("int8", 1), op: "sun" as never }),
@@ -292,6 +297,7 @@ describe("prepare refuses", () => {
       const gate = comm.prepare(() => comm.barrier());
       const wrong = gate.start({ root: 1 } as never);
       await expect(wrong).rejects.toMatchObject({ code: "ERR_COMM_ARG", field: "root" });
+      await expect(wrong).rejects.toThrow("start: root: found 1, needs timeoutMs or signal");
       await expect(gate.start(7 as never)).rejects.toMatchObject({ field: "options" });
       await gate.start();
     });
