@@ -54,7 +54,7 @@ export function assertParts(action: string, parts: CheckpointParts): void {
   const isObject = typeof parts === "object" && parts !== null;
   assertOptions(action, isObject ? (Object.fromEntries(misspelled) as typeof parts) : parts, kinds);
   if (parts.shared === undefined) {
-    throw invalid(action, "shared", "undefined", "an object of parts by name");
+    throw invalid(action, "shared", "undefined", "an object of parts by name, or {} for none");
   }
   assertMethods(action, parts.shared, ["state", "restore"]);
   assertMethods(action, parts.perRank ?? {}, ["state", "restore", "reshard"]);

@@ -204,12 +204,12 @@ const checkpoints: readonly (readonly [string, string, (comm: Communicator) => u
   ],
   [
     "shared",
-    "save: shared: found undefined, needs an object of parts by name",
+    "save: shared: found undefined, needs an object of parts by name, or {} for none",
     (comm) => new Checkpoints(comm, memoryFiles()).save(1, { model: model() } as Wrong),
   ],
   [
     "shared",
-    "load: shared: found undefined, needs an object of parts by name",
+    "load: shared: found undefined, needs an object of parts by name, or {} for none",
     (comm) => new Checkpoints(comm, memoryFiles()).load({} as Wrong),
   ],
   [
