@@ -252,7 +252,12 @@ class Flat {
   #gradients: ParameterArray | undefined;
 
   constructor(dtype: ParameterDType, length: number) {
-    this.values = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+    try {
+      this.values = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+    } catch {
+      const found = `${length} elements of ${dtype}`;
+      throw invalid("ParameterSet", "declarations", found, "no more than one array holds here");
+    }
   }
 
   get gradients(): ParameterArray {

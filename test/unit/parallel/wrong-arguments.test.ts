@@ -71,6 +71,11 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
     () => declared({ value: [1, 2] }),
   ],
   [
+    "declarations",
+    "ParameterSet: declarations: found 1099511627776 elements of float32, needs no more than",
+    () => new ParameterSet([{ name: "w", shape: [2 ** 20, 2 ** 20] }]),
+  ],
+  [
     "declarations[1]",
     "ParameterSet: declarations[1]: found null, needs one object",
     () => new ParameterSet([{ name: "w", shape: [2] }, null as Wrong]),
