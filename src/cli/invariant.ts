@@ -176,7 +176,7 @@ function plainText(question: InvarianceQuestion, found: Invariance): string {
   const rows = row === 1 ? "" : ` in rows of ${row}`;
   const names = found.answers.map(({ question: name }) => name.length);
   return [
-    `${collective} ${dtype}${operator} of ${rangeText(from, to)} elements${rows}, as NCCL ${found.version} on ${found.topology}`,
+    `${collective} ${dtype}${operator} of ${rangeText(from, to)} ${to === 1 ? "element" : "elements"}${rows}, as NCCL ${found.version} on ${found.topology}`,
     `settings: ${settingsText(variables) || "none"}`,
     "",
     ...found.answers.flatMap((answer) => answerLines(answer, Math.max(...names), op)),

@@ -188,8 +188,9 @@ function askOf(
       throw invalid(subject, "ask", textOf(name), `some of ${dependences.join(", ")}`);
     }
     if (!hasOne(name)) continue;
-    const field = name === "hosts" ? "topology" : name;
-    throw invalid(subject, "ask", `"${name}" with one ${field}`, "several to compare");
+    const field = { ranks: "number of ranks", hosts: "topology", version: "version" };
+    const found = `"${name}" with one ${field[name as keyof typeof field]}`;
+    throw invalid(subject, "ask", found, "several to compare");
   }
   return dependences.filter((name) => ask.includes(name));
 }

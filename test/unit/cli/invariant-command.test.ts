@@ -102,7 +102,10 @@ describe("wrong usage", () => {
     ["invariant all-reduce --nccl protocol=LL", '--nccl: found "protocol=LL"'],
     ["invariant all-reduce --nccl NCCL_PROTO=LL,NCCL_PROTO=LL", "set twice"],
     ["invariant all-reduce --ask weather", '--ask: found "weather"'],
-    ["invariant all-reduce --ask ranks", "several to compare"],
+    [
+      "invariant all-reduce --ask ranks",
+      '"ranks" with one number of ranks, needs several to compare',
+    ],
     ["invariant all-reduce --root 1", "--root: allReduce has none"],
     ["invariant broadcast --op sum", "--op: broadcast has none"],
     ["invariant all-reduce --like nccl-2.31", "--like"],
@@ -122,6 +125,11 @@ test("times are marked where they are extrapolated, and left out where nothing w
   expect(out).toMatch(
     /^ {2}NCCL_ALGO=allreduce:tree NCCL_MAX_NCHANNELS=1\n {2}not predicted: no times of 4 hosts/m,
   );
+});
+
+test("the head has the singular of one element", async () => {
+  const { out } = await cli("invariant all-reduce --count 1..1");
+  expect(out).toMatch(/^allReduce float32 sum of 1 element, as NCCL /);
 });
 
 test("copies have neither folds nor a price", async () => {
