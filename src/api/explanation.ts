@@ -1,10 +1,10 @@
 /** The answer of `explain`: the plan of a call, predicted, without running it. */
 
 import { reachedBuffers, type SymmetricPlace } from "./buffer.ts";
-import { type CollectiveName, isCollectiveName } from "./collectives/spec.ts";
+import type { CollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
-import { argumentNames } from "./member/argument-names.ts";
+import { argumentNames, isCollectiveName } from "./member/argument-names.ts";
 import { namesText } from "./nearest.ts";
 import { type OptionKinds, textOf } from "./option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "./reduce-op.ts";

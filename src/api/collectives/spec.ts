@@ -28,34 +28,6 @@ export type CollectiveName =
   | "capture"
   | "replay";
 
-/** All of them: one that is left out does not compile. */
-const collectiveNames: Readonly<Record<CollectiveName, true>> = {
-  allReduce: true,
-  reduce: true,
-  broadcast: true,
-  allGather: true,
-  allGatherv: true,
-  reduceScatter: true,
-  reduceScatterv: true,
-  allToAll: true,
-  allToAllv: true,
-  gather: true,
-  scatter: true,
-  barrier: true,
-  send: true,
-  recv: true,
-  sendRecv: true,
-  group: true,
-  split: true,
-  capture: true,
-  replay: true,
-};
-
-/** True for the name of something that a rank can post. */
-export function isCollectiveName(name: unknown): name is CollectiveName {
-  return typeof name === "string" && Object.hasOwn(collectiveNames, name);
-}
-
 /** One block of one rank's input. */
 export interface InputBlock {
   readonly rank: number;

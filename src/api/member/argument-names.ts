@@ -54,6 +54,11 @@ export const argumentNames: {
   capture: {},
 };
 
+/** True for the name of something that a rank can post. */
+export function isCollectiveName(name: unknown): name is CollectiveName {
+  return typeof name === "string" && Object.hasOwn(argumentNames, name);
+}
+
 /** Calls that take an unknown argument, and do nearly the same. */
 const siblings: Partial<Readonly<Record<CollectiveName, CollectiveName>>> = {
   allToAll: "allToAllv",
