@@ -6,7 +6,7 @@ import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { largest } from "../largest.ts";
-import { PerRankError } from "../ledger/failures.ts";
+import { PerRankError, setFacts } from "../ledger/failures.ts";
 import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 import { allToAllSpec } from "./all-to-all.ts";
@@ -110,16 +110,7 @@ function tooShort(set: CallSet, needed: readonly number[], ranks: readonly numbe
           table: [["rank", "recv.length"], ...rankRows(rows, numbersText)],
           hint: "nothing was written; leave recv out to have it allocated at the length that arrives",
         },
-        {
-          rank,
-          size: set.comm.ranks.length,
-          comm: set.comm.name,
-          collective: set.collective,
-          call: set.number,
-          ranks,
-          field: "recv.length",
-          values,
-        },
+        { ...setFacts(set, rank), ranks, field: "recv.length", values },
       ),
   );
 }

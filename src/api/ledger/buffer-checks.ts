@@ -5,31 +5,28 @@
 import type { CallSet, CommInfo, RankCall, WriteFault } from "../backend.ts";
 import { type DeviceBuffer, memoryOf, overlapBytes } from "../buffer.ts";
 import { ranksText } from "../error-text.ts";
-import { CommClosedError, CommError, InvalidArgumentError } from "../errors.ts";
+import {
+  CommClosedError,
+  CommError,
+  type CommErrorFacts,
+  InvalidArgumentError,
+} from "../errors.ts";
 import type { Memory } from "../memory.ts";
 import { MemoryUses } from "../memory-uses.ts";
-import { PerRankError } from "./failures.ts";
+import { PerRankError, postedFacts, setFacts } from "./failures.ts";
 import { hasReleasedBuffer, type Posting } from "./posting.ts";
 import type { MatchedPair, MessageBatch } from "./queues.ts";
-
-/** A rank, and the number of its call, for the error. */
-interface CallRef {
-  readonly comm: CommInfo;
-  readonly collective: RankCall["collective"];
-  readonly rank: number;
-  readonly call: number;
-}
 
 /** Refuses a call with buffers that were disposed, or transferred away, after the rank made it and before it settles. */
 export function assertLive(set: CallSet): void {
   if (!set.calls.some(hasReleasedBuffer)) return;
   const released = set.calls.filter(hasReleasedBuffer);
-  throw new PerRankError((rank) => releasedError(refIn(set, rank), released));
+  throw new PerRankError((rank) => releasedError(setFacts(set, rank), released));
 }
 
 /** Refuses a call with buffers that were written after the rank made it. */
 export function writeError(set: CallSet, fault: WriteFault): PerRankError {
-  return new PerRankError((rank) => writtenError(refIn(set, rank), fault));
+  return new PerRankError((rank) => writtenError(setFacts(set, rank), fault));
 }
 
 /** The error of a transfer with a buffer that was disposed or transferred away while in use; `undefined` when both live. */
@@ -39,12 +36,12 @@ export function releasedPairError(
 ): ((posting: Posting) => CommError) | undefined {
   if (!hasReleasedBuffer(send) && !hasReleasedBuffer(recv)) return undefined;
   const released = hasReleasedBuffer(send) ? send : recv;
-  return (posting) => releasedError(refOf(comm, posting), [released]);
+  return (posting) => releasedError(postedFacts(comm, posting), [released]);
 }
 
 /** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
 export function releasedRemoteError(comm: CommInfo, end: Posting): CommError {
-  return releasedError(refOf(comm, end), [end.call]);
+  return releasedError(postedFacts(comm, end), [end.call]);
 }
 
 /** The error of a transfer with a buffer that was written while in use. */
@@ -52,7 +49,7 @@ export function writtenPairError(
   comm: CommInfo,
   fault: WriteFault,
 ): (posting: Posting) => CommError {
-  return (posting) => writtenError(refOf(comm, posting), fault);
+  return (posting) => writtenError(postedFacts(comm, posting), fault);
 }
 
 /** The error of calls that failed under way: an untyped one is a buffer's, where one was disposed or transferred away meanwhile. */
@@ -64,7 +61,9 @@ export function releasedUnderWay(
   if (error instanceof CommError || error instanceof PerRankError) return error;
   const released = postings.map(({ call }) => call).filter(hasReleasedBuffer);
   if (released.length === 0) return error;
-  return new PerRankError((_, posting) => releasedError(refOf(comm, posting), released, error));
+  return new PerRankError((_, posting) =>
+    releasedError(postedFacts(comm, posting), released, error),
+  );
 }
 
 function isDisposed({ send, recv, recorded }: RankCall): boolean {
@@ -75,16 +74,8 @@ function isDisposed({ send, recv, recorded }: RankCall): boolean {
   );
 }
 
-function refIn({ comm, collective, number }: CallSet, rank: number): CallRef {
-  return { comm, collective, rank, call: number };
-}
-
-function refOf(comm: CommInfo, { op, call }: Posting): CallRef {
-  return { comm, collective: call.collective, rank: op.rank, call: op.call };
-}
-
 function releasedError(
-  ref: CallRef,
+  facts: CommErrorFacts,
   released: readonly RankCall[],
   cause?: unknown,
 ): CommClosedError {
@@ -93,25 +84,21 @@ function releasedError(
   const doing = did === "disposed" ? "disposing" : "transferring";
   return new CommClosedError(
     {
-      headline: `${ref.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
+      headline: `${facts.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
       hint: `await the operation before ${doing} its buffers`,
     },
-    { ...factsOf(ref, ranks), cause },
+    { ...facts, ranks, cause },
   );
 }
 
-function writtenError(ref: CallRef, { rank, field }: WriteFault): InvalidArgumentError {
+function writtenError(facts: CommErrorFacts, { rank, field }: WriteFault): InvalidArgumentError {
   return new InvalidArgumentError(
     {
-      headline: `${ref.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
+      headline: `${facts.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
       hint: "await the operation before writing its buffers",
     },
-    { ...factsOf(ref, [rank]), field },
+    { ...facts, ranks: [rank], field },
   );
-}
-
-function factsOf({ comm, collective, rank, call }: CallRef, ranks: readonly number[]) {
-  return { rank, size: comm.ranks.length, comm: comm.name, collective, call, ranks };
 }
 
 // Aliasing between ranks.
@@ -123,14 +110,15 @@ function factsOf({ comm, collective, rank, call }: CallRef, ranks: readonly numb
 type HostWriter = RankCall & { readonly recv: DeviceBuffer };
 
 /** Refuses a call in which a rank writes memory that another rank reads or writes. */
-export function assertNoAliasing({ calls, comm, number }: CallSet): void {
+export function assertNoAliasing(set: CallSet): void {
+  const { calls } = set;
   const writers = calls.filter(writesHostMemory);
   if (writers.length === 0) return;
   const uses = usesOf(calls);
   const writer = writers.find((call) => isShared(call, uses));
   const other = writer && calls.find((call) => aliases(writer, call));
   if (writer === undefined || other === undefined) return;
-  throw new PerRankError((rank) => aliasingError(comm, writer, other, rank, number));
+  throw new PerRankError((rank) => aliasingError(setFacts(set, rank), writer, other));
 }
 
 /**
@@ -153,7 +141,7 @@ export function aliasingErrors(
     if (!writesHostMemory(writer) || !isShared(writer, uses)) return undefined;
     const other = calls.find((call) => aliases(writer, call));
     if (other === undefined) return undefined;
-    return ({ op }) => aliasingError(comm, writer, other, op.rank, op.call);
+    return (posting) => aliasingError(postedFacts(comm, posting), writer, other);
   };
 }
 
@@ -182,13 +170,11 @@ function overlaps(written: DeviceBuffer, other: DeviceBuffer | undefined): boole
   return other !== undefined && overlapBytes(written, other) > 0;
 }
 
-/** The error of call number `call` on `rank`. */
+/** The error of a call whose output is memory of another rank: that of either end, for a message. */
 function aliasingError(
-  comm: CommInfo,
+  facts: CommErrorFacts,
   { rank: writer, collective }: RankCall,
   other: RankCall,
-  rank: number,
-  call: number,
 ): InvalidArgumentError {
   const ranks = [writer, other.rank].sort((a, b) => a - b);
   return new InvalidArgumentError(
@@ -196,6 +182,6 @@ function aliasingError(
       headline: `${collective}: recv: ranks ${ranks.join(" and ")} were given the same memory, needs memory of their own`,
       hint: "make the array inside the program, once per rank",
     },
-    { rank, size: comm.ranks.length, comm: comm.name, collective, call, ranks, field: "recv" },
+    { ...facts, collective, ranks, field: "recv" },
   );
 }

@@ -1,5 +1,5 @@
 /** Failed calls: the error of each rank, the end of a communicator, and failures that the program has not observed. */
-import type { CommInfo, PeerProcesses, Session } from "../backend.ts";
+import type { CallSet, CommInfo, PeerProcesses, Session } from "../backend.ts";
 import { callText } from "../error-text.ts";
 import { CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
 import { failOp, type Operation } from "../op.ts";
@@ -156,6 +156,11 @@ export function callFacts(failed: CallLabel | undefined, comm: string): CommErro
 export function postedFacts({ name, ranks }: CommInfo, { op, call }: Posting): CommErrorFacts {
   const { collective } = call;
   return { rank: op.rank, size: ranks.length, comm: name, collective, call: op.call };
+}
+
+/** The facts of a rank's call for an error, where the calls of all ranks are at hand. */
+export function setFacts({ comm, collective, number }: CallSet, rank: number): CommErrorFacts {
+  return { rank, size: comm.ranks.length, comm: comm.name, collective, call: number };
 }
 
 /** A call that its signal takes back. */
