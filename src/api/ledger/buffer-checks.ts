@@ -14,7 +14,7 @@ import {
 import type { Memory } from "../memory.ts";
 import { MemoryUses } from "../memory-uses.ts";
 import { PerRankError, postedFacts, setFacts } from "./failures.ts";
-import { hasReleasedBuffer, type Posting } from "./posting.ts";
+import { hasReleasedBuffer, type Posting, someBuffer } from "./posting.ts";
 import type { MatchedPair, MessageBatch } from "./queues.ts";
 
 /** Refuses a call with buffers that were disposed, or transferred away, after the rank made it and before it settles. */
@@ -66,21 +66,14 @@ export function releasedUnderWay(
   );
 }
 
-function isDisposed({ send, recv, recorded }: RankCall): boolean {
-  return (
-    send?.disposed === true ||
-    recv?.disposed === true ||
-    recorded?.buffers.some(({ disposed }) => disposed) === true
-  );
-}
-
 function releasedError(
   facts: CommErrorFacts,
   released: readonly RankCall[],
   cause?: unknown,
 ): CommClosedError {
   const ranks = released.map(({ rank }) => rank);
-  const did = released.some(isDisposed) ? "disposed" : "transferred";
+  const isDisposed = released.some((call) => someBuffer(call, ({ disposed }) => disposed));
+  const did = isDisposed ? "disposed" : "transferred";
   const doing = did === "disposed" ? "disposing" : "transferring";
   return new CommClosedError(
     {

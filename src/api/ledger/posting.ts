@@ -319,7 +319,7 @@ export class MatchedCall implements PlanCache {
     this.calls = calls;
     this.messages = messages;
     this.prepared = postings.map(({ prepared }) => prepared);
-    this.isFixed = calls.every((call) => hasReceiveCounts(call) && !usesHostMemory(call));
+    this.isFixed = calls.every((call) => hasReceiveCounts(call) && !someBuffer(call, isBorrowed));
   }
 
   /** The matched call of these postings; `undefined` when they have to be compared. */
@@ -404,24 +404,26 @@ export class MatchedMessages implements PlanCache {
   }
 }
 
-/** A buffer of a call is the caller's own host memory, which may be transferred away. */
-function usesHostMemory({ send, recv, recorded }: RankCall): boolean {
-  return isBorrowed(send) || isBorrowed(recv) || recorded?.buffers.some(isBorrowed) === true;
+/** True where a buffer of a call passes a test; those of its recorded calls count. */
+export function someBuffer(
+  { send, recv, recorded }: RankCall,
+  test: (buffer: DeviceBuffer) => boolean,
+): boolean {
+  if (send !== undefined && test(send)) return true;
+  if (recv !== undefined && test(recv)) return true;
+  return recorded?.buffers.some(test) === true;
 }
 
-function isBorrowed(buffer: DeviceBuffer | undefined): boolean {
-  return buffer !== undefined && memoryOf(buffer).borrowed;
+/** True for a buffer in the caller's own host memory, which may be transferred away. */
+function isBorrowed(buffer: DeviceBuffer): boolean {
+  return memoryOf(buffer).borrowed;
 }
 
 /** True when a buffer of a call was disposed, or transferred away. */
-export function hasReleasedBuffer({ send, recv, recorded }: RankCall): boolean {
-  return (
-    isBufferReleased(send) ||
-    isBufferReleased(recv) ||
-    recorded?.buffers.some(isBufferReleased) === true
-  );
+export function hasReleasedBuffer(call: RankCall): boolean {
+  return someBuffer(call, isBufferReleased);
 }
 
-function isBufferReleased(buffer: DeviceBuffer | undefined): boolean {
-  return buffer !== undefined && isReleased(allocationOf(buffer));
+function isBufferReleased(buffer: DeviceBuffer): boolean {
+  return isReleased(allocationOf(buffer));
 }
