@@ -21,7 +21,6 @@ import { emitWarning } from "../warnings.ts";
 import { SymmetricWindows } from "./compare.ts";
 import {
   Deadlines,
-  firstDue,
   missingRanks,
   orderCause,
   type TimeoutCause,
@@ -262,9 +261,9 @@ export abstract class CommState {
     return false;
   }
 
-  /** The open call that must be done first; `undefined` when none has a deadline. */
-  firstDeadline(): Posting | undefined {
-    return firstDue([...this.queues.openPostings()]);
+  /** The open calls with a deadline. */
+  get withDeadline(): Posting[] {
+    return [...this.queues.openPostings()].filter(({ deadlinePs }) => deadlinePs !== undefined);
   }
 
   /** Ranks of it live in other processes. */

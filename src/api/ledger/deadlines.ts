@@ -227,12 +227,6 @@ interface OpenCalls {
   readonly submitted: { submittedWith(posting: Posting): readonly Posting[] };
 }
 
-/** The call that must be done first; `undefined` when none has a deadline. */
-export function firstDue(postings: readonly Posting[]): Posting | undefined {
-  const due = postings.filter(({ deadlinePs }) => deadlinePs !== undefined);
-  return due.sort((a, b) => (a.deadlinePs ?? 0) - (b.deadlinePs ?? 0))[0];
-}
-
 /** The ranks of world ranks on a communicator that they are members of. */
 function commRanks({ ranks }: CommInfo, worldRanks: readonly number[]): readonly number[] {
   const own = new Map(ranks.map((worldRank, rank) => [worldRank, rank]));

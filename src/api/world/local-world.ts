@@ -306,14 +306,11 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
 
   /** The earliest deadline of all open calls expires; false where none has one. */
   #timeOutFirst(): boolean {
-    const due = this.#communicators.ledgers
-      .flatMap((ledger) => {
-        const posting = ledger.firstDeadline();
-        return posting === undefined ? [] : [{ ledger, posting }];
-      })
-      .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0))[0];
-    if (due === undefined) return false;
-    const { ledger, posting } = due;
+    const [first] = this.#communicators.ledgers
+      .flatMap((ledger) => ledger.withDeadline.map((posting) => ({ ledger, posting })))
+      .sort((a, b) => (a.posting.deadlinePs ?? 0) - (b.posting.deadlinePs ?? 0));
+    if (first === undefined) return false;
+    const { ledger, posting } = first;
     ledger.timeOut(posting, waitCause(ledger.comm, ledger.queues, posting.op.rank));
     return true;
   }
