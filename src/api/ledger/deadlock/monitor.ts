@@ -304,14 +304,14 @@ export class Monitor implements OpObserver {
 }
 
 /** Cached result for this turn, shared by all monitors. */
-let othersWorkThisTurn: { readonly othersWork: boolean } | undefined;
+let othersWorkThisTurn: boolean | undefined;
 
 function otherThreadsWorkNow(): boolean {
   if (othersWorkThisTurn === undefined) {
-    othersWorkThisTurn = { othersWork: otherThreadsWork() === true };
+    othersWorkThisTurn = otherThreadsWork();
     queueMicrotask(clearOthersWork);
   }
-  return othersWorkThisTurn.othersWork;
+  return othersWorkThisTurn;
 }
 
 function clearOthersWork(): void {

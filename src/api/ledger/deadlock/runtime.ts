@@ -7,10 +7,12 @@
 import { isSettingOwn, type OwnTimers } from "../turns.ts";
 
 interface RuntimeProcess {
+  readonly platform?: string;
   readonly connected?: boolean;
   readonly stdout?: unknown;
   readonly stderr?: unknown;
   getActiveResourcesInfo?: () => readonly string[];
+  getBuiltinModule?: (name: string) => unknown;
   on?: (event: "beforeExit", listener: () => void) => void;
   off?: (event: "beforeExit", listener: () => void) => void;
 }
@@ -129,10 +131,6 @@ interface AsyncHooks {
   createHook(callbacks: { readonly init: Init }): Hook;
 }
 
-interface Runtime {
-  readonly process?: { getBuiltinModule?: (name: string) => unknown };
-}
-
 /** A timer as the runtime gives it to a hook. */
 interface Timer {
   readonly _destroyed?: boolean;
@@ -210,7 +208,7 @@ function isAlive(timer: Timer): boolean {
 
 /** A context for one run; `undefined` where the runtime has none. */
 export function openRankContext(): RankContext | undefined {
-  const hooks = (globalThis as Runtime).process?.getBuiltinModule?.("node:async_hooks");
+  const hooks = runtimeProcess()?.getBuiltinModule?.("node:async_hooks");
   return hooks === undefined ? undefined : new RankContext(hooks as AsyncHooks);
 }
 
@@ -224,11 +222,7 @@ interface FileSystem {
   readFileSync(path: string, encoding: "latin1"): string;
 }
 
-interface ThreadRuntime {
-  readonly process?: {
-    readonly platform?: string;
-    readonly getBuiltinModule?: (name: string) => unknown;
-  };
+interface TimedRuntime {
   readonly performance?: {
     readonly nodeTiming?: { readonly uvMetricsInfo?: { readonly events: number } };
   };
@@ -239,17 +233,16 @@ const tasks = "/proc/self/task";
 /** States of threads that have nothing to do: asleep, stopped, ended. */
 const restingStates = "SITtXZ";
 
-/** True when another thread than this one works now; `undefined` where the system does not tell. */
-export function otherThreadsWork(): boolean | undefined {
-  const { platform, getBuiltinModule } = (globalThis as ThreadRuntime).process ?? {};
-  if (platform !== "linux") return undefined;
+/** True when another thread than this one works now; false also where the system does not tell. */
+export function otherThreadsWork(): boolean {
+  const { platform, getBuiltinModule } = runtimeProcess() ?? {};
   const files = getBuiltinModule?.("node:fs") as FileSystem | undefined;
-  if (files === undefined) return undefined;
+  if (platform !== "linux" || files === undefined) return false;
   try {
     // This one works, since it looks.
     return files.readdirSync(tasks).filter((task) => works(files, task)).length > 1;
   } catch {
-    return undefined;
+    return false;
   }
 }
 
@@ -268,5 +261,5 @@ function works(files: FileSystem, task: string): boolean {
 
 /** Number of events that the loop of this thread has had; `undefined` where it does not count them. */
 export function eventsSoFar(): number | undefined {
-  return (globalThis as ThreadRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
+  return (globalThis as TimedRuntime).performance?.nodeTiming?.uvMetricsInfo?.events;
 }
