@@ -170,7 +170,7 @@ function ordersOf(streams: StreamQueues<QueueEntry>, cycle: readonly QueueEntry[
       const calls = stream.filter((entry) => cycle.includes(entry));
       byRank.set(
         worldRank,
-        calls.map((entry) => orderedCall(entry, worldRank)),
+        calls.map((entry) => orderedCall(entry.comm, postingOf(entry, worldRank))),
       );
     }
   }
@@ -178,18 +178,17 @@ function ordersOf(streams: StreamQueues<QueueEntry>, cycle: readonly QueueEntry[
   return orders.filter(({ calls }) => calls.length > 1).sort((a, b) => a.rank - b.rank);
 }
 
-function orderedCall(entry: QueueEntry, worldRank: number): OrderedCall {
-  const { comm } = entry;
-  const { op, call } = postingOf(entry, comm.ranks.indexOf(worldRank));
+function orderedCall(comm: CommInfo, { op, call }: Posting): OrderedCall {
   const where = op.place === undefined ? {} : { place: op.place };
   return { comm: comm.name, collective: call.collective, call: op.call, ...where };
 }
 
-function postingOf(entry: QueueEntry, rank: number): Posting {
+/** The posting of a world rank in an entry; of messages the first that is not done. */
+function postingOf(entry: QueueEntry, worldRank: number): Posting {
   const posting =
     entry instanceof MessageBatch
       ? (entry.unfinished[0] ?? entry.transfers[0])
-      : entry.postings[rank];
+      : entry.postings[entry.comm.ranks.indexOf(worldRank)];
   return posting as Posting;
 }
 
@@ -275,20 +274,18 @@ function isMessage(posting: Posting): posting is TransferPosting {
 }
 
 function reportedCall(comm: CommInfo, posting: Posting): ReportedCall {
-  const { op, call } = posting;
-  const where = op.place === undefined ? {} : { place: op.place };
-  const named = { comm: comm.name, collective: call.collective, call: op.call, ...where };
-  if (!isMessage(posting)) return named;
-  const [own, other] = [comm.ranks[op.rank] as number, comm.ranks[posting.peer] as number];
+  const call = orderedCall(comm, posting);
+  if (!isMessage(posting)) return call;
+  const { op, peer } = posting;
+  const [own, other] = [comm.ranks[op.rank] as number, comm.ranks[peer] as number];
   const ends = posting.direction === "send" ? ([own, other] as const) : ([other, own] as const);
-  return { ...named, message: [...ends, posting.number] };
+  return { ...call, message: [...ends, posting.number] };
 }
 
 // The comparison of reports.
 
 /** A call of all its ranks: a collective one, or a message with both ends. */
 interface JobCall {
-  readonly key: string;
   /** World ranks without which it cannot be done. */
   readonly ranks: readonly number[];
   /** The call as each rank has made it. */
@@ -399,7 +396,7 @@ class JobCalls implements CallGraph<JobCall> {
     const known = this.#calls.get(key);
     if (known !== undefined) return known;
     const of = message === undefined ? ranks : message.slice(0, 2);
-    const made: JobCall = { key, ranks: of, made: new Map(), places: new Map() };
+    const made: JobCall = { ranks: of, made: new Map(), places: new Map() };
     this.#calls.set(key, made);
     return made;
   }
