@@ -6,22 +6,19 @@ import type { HookList, OpInfo } from "../hooks.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
 
-/** A call as it was made, not as its send and receive. */
-export type NotifiedCall = Pick<Posting, "call" | "op">;
-
 /** The message of one operation, at every moment: its number is corrected where others were posted before it. */
 type MutableInfo = OpInfo & { call: number };
 
 /**
- * Calls the hooks of the beginning of a call that will be `number`, and at its end those present now; `channel` where there are
+ * Calls the hooks of the beginning of a call that will be `number`, and at its end those present now; `channels` where there are
  * subscribers. Hooks of the beginning and of the end come in pairs, also where one throws: then the call fails with that error.
  */
 export function notifyPosted(
   hooks: HookList,
   { comm, rank }: Caller,
-  { call, op }: NotifiedCall,
+  { call, op }: Pick<Posting, "call" | "op">,
   number: number,
-  channel: Diagnostics | undefined,
+  channels: Channels | undefined,
 ): void {
   const { collective, dtype, count } = call;
   const { place } = op;
@@ -30,7 +27,7 @@ export function notifyPosted(
   try {
     hooks.notifyBefore(info);
   } finally {
-    if (channel !== undefined) publish(channel, info, op);
+    if (channels !== undefined) publish(channels, info, op);
     op.whenSettled((error) => notifyEnd(numbered(info, op), error));
   }
 }
@@ -42,15 +39,15 @@ export function publishGroup(
   calls: number,
   number: () => number,
 ): void {
-  const channel = diagnosticsOf("group");
-  if (channel === undefined) return;
+  const channels = subscribedChannels("group");
+  if (channels === undefined) return;
   const { place } = op;
   const info = { comm, rank, collective: "group", dtype: undefined, count: calls, place } as const;
-  publish(channel, { ...info, call: number() }, op);
+  publish(channels, { ...info, call: number() }, op);
 }
 
-function publish(channel: Diagnostics, info: MutableInfo, op: Operation): void {
-  const end = channel.start(info);
+function publish(channels: Channels, info: MutableInfo, op: Operation): void {
+  const end = channels.start(info);
   op.whenFinal((error) => end(numbered(info, op).call, error));
 }
 
@@ -87,14 +84,8 @@ interface Runtime {
   readonly process?: { getBuiltinModule?: (name: string) => unknown };
 }
 
-/** The message of one operation. */
-interface Diagnostics {
-  /** Publishes its beginning; what is returned publishes its end, in the same message, with the number that it got. */
-  start(info: OpInfo): (call: number, error: unknown) => void;
-}
-
 /** The channels of a collective. */
-export class Channels implements Diagnostics {
+export class Channels {
   // Every call reads whether each of them has subscribers.
   readonly onStart: Channel;
   readonly onEnd: Channel;
@@ -106,6 +97,7 @@ export class Channels implements Diagnostics {
     this.onError = error;
   }
 
+  /** Publishes the beginning of an operation; the result publishes its end, in the same message, with the number that it got. */
   start(info: OpInfo): (call: number, error: unknown) => void {
     const message: { call: number; error?: unknown } = { ...info };
     this.onStart.publish(message);
@@ -122,8 +114,8 @@ export class Channels implements Diagnostics {
 
 const known = new Map<CollectiveName, Channels | "none">();
 
-/** The channels of a collective; `undefined` without subscribers. */
-export function diagnosticsOf(collective: CollectiveName): Diagnostics | undefined {
+/** The channels of a collective that have subscribers; `undefined` without any. */
+export function subscribedChannels(collective: CollectiveName): Channels | undefined {
   const channels = channelsOf(collective);
   if (channels === undefined) return undefined;
   const { onStart, onEnd, onError } = channels;

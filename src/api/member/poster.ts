@@ -40,7 +40,7 @@ import {
   type VirtualWork,
 } from "./call-collector.ts";
 import { cancelledError, cancelOnSignal } from "./cancellation.ts";
-import { CallStats, diagnosticsOf, type NotifiedCall, notifyPosted } from "./observers.ts";
+import { CallStats, notifyPosted, subscribedChannels } from "./observers.ts";
 import { Validator } from "./validate.ts";
 
 /** Checks the arguments of a rank's call, given the number of ranks; throws the first error. */
@@ -271,7 +271,7 @@ export class Poster {
   /** Notifies hooks and subscribers of calls before any of them is posted, in the order of posting; false without observers. */
   #notifyAll(calls: readonly CollectedCall[]): boolean {
     const isObserved = ({ collective }: CollectedCall): boolean =>
-      diagnosticsOf(collective) !== undefined;
+      subscribedChannels(collective) !== undefined;
     if (this.hooks.idle && !calls.some(isObserved)) return false;
     const areMessages = calls.map(isMessage);
     for (const kind of [false, true]) {
@@ -448,11 +448,11 @@ export class Poster {
   }
 
   /** Counts a call that will have a number, and calls its hooks and channels. */
-  #notify(call: NotifiedCall["call"], op: Operation, number: number): void {
+  #notify(call: RankCall, op: Operation, number: number): void {
     this.#stats.record(call);
-    const channel = diagnosticsOf(call.collective);
-    if (this.hooks.idle && channel === undefined) return;
-    notifyPosted(this.hooks, this.facts, { call, op }, number, channel);
+    const channels = subscribedChannels(call.collective);
+    if (this.hooks.idle && channels === undefined) return;
+    notifyPosted(this.hooks, this.facts, { call, op }, number, channels);
   }
 
   /** The number of the next collective call, or of the message after `behind` others. */
