@@ -311,9 +311,11 @@ export class Poster {
     const call = this.#createCall(collected);
     if (hasReceiveCounts(call)) prepared.rankCall = call;
     if (!isNotified) this.#notify(call, op, this.nextNumber());
-    const posting = this.#posting(call, prepared, collected);
-    this.#ledger.post(this.facts.rank, posting);
-    this.#markInUse(posting, options?.signal);
+    this.#ledger.post(this.facts.rank, this.#posting(call, prepared, collected));
+    markInUse(op, call);
+    const signal = options?.signal;
+    if (signal !== undefined && op.pending)
+      cancelOnSignal(signal, this.#ledger, this.facts, call.collective, op);
   }
 
   stats(): { calls: Record<string, number>; sendBytes: number; failures: number } {
@@ -460,12 +462,6 @@ export class Poster {
     return behind === undefined
       ? this.#batch.next
       : this.#ledger.messageNumbers.next(this.facts.rank) + behind;
-  }
-
-  #markInUse({ call, op }: Posting, signal: AbortSignal | undefined): void {
-    markInUse(op, call);
-    if (signal !== undefined && op.pending)
-      cancelOnSignal(signal, this.#ledger, this.facts, call.collective, op);
   }
 
   /** Throws when the signal of a call has fired before it was made. */
