@@ -24,15 +24,6 @@ import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
 import { argumentNames, inPlaceOf } from "./argument-names.ts";
 
-/** The names that each call takes. */
-const namesOf = new Map(
-  Object.entries(argumentNames).map(([collective, names]) => [collective, Object.keys(names)]),
-);
-
-function copyField(given: object, args: object, name: string): void {
-  Reflect.set(given, name, Reflect.get(args, name));
-}
-
 /** True for two calls of one collective that get one answer of the session. */
 function isAlike(a: Question, b: PreparedCall): boolean {
   return a.dtype === b.dtype && a.op === b.op && a.count === b.count && a.root === b.root;
@@ -313,8 +304,8 @@ export class Validator {
     const given: A & object = { ...args };
     // An object of a class may have its fields, or getters, on its prototype.
     if (Object.getPrototypeOf(args) !== Object.prototype) {
-      for (const name of namesOf.get(collective) ?? []) {
-        if (!(name in given) && name in args) copyField(given, args, name);
+      for (const name of Object.keys(argumentNames[collective])) {
+        if (!(name in given) && name in args) Reflect.set(given, name, Reflect.get(args, name));
       }
     }
     // Comes behind the reads, which may make other calls.
