@@ -193,10 +193,7 @@ function halvesOf({ prepared }: CollectedCall): readonly PreparedHalf[] {
 /** Calls that need an answer from the host in between have no place among grouped or recorded ones. */
 function assertNoExchange(poster: Poster, action: string, calls: readonly CollectedCall[]): void {
   for (const { collective, prepared } of calls) {
-    const exchanges =
-      collective === "allToAllv" &&
-      "call" in prepared &&
-      prepared.call.blocks?.recvCounts === undefined;
+    const exchanges = collective === "allToAllv" && prepared.call.blocks?.recvCounts === undefined;
     if (!exchanges && collective !== "split" && collective !== "capture") continue;
     throw new InvalidArgumentError(
       {
