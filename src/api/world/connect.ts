@@ -6,7 +6,7 @@ import { UnsupportedError } from "../errors.ts";
 import { longestTimerMs } from "../ledger/turns.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
 import { assertBackend, assertSingleProcess } from "./create-world.ts";
-import { LocalWorld, type Opening, openWorld } from "./local-world.ts";
+import { LocalWorld, type Opening } from "./local-world.ts";
 import type { RebuildOptions } from "./world.ts";
 import { survivorsOf } from "./world-errors.ts";
 
@@ -106,18 +106,14 @@ export async function connect(options: ConnectOptions): Promise<ConnectedCommuni
     return attach(opening, await backend.join({ name, size, timeoutMs: closeMs, signal }));
   }
   assertSingleProcess(backend.name, size);
-  return connected(opening, await openWorld(opening, 1));
+  return attach(opening, await backend.open({ name, size: 1 }));
 }
 
 /** The communicator of a session's own rank. */
 function attach(opening: Opening, session: Session): ConnectedCommunicator {
-  const { generation = 1, initialRanks } = asJobSession(session) ?? {};
-  return connected(opening, new LocalWorld(session, opening, generation, initialRanks));
-}
-
-function connected(opening: Opening, world: LocalWorld): ConnectedCommunicator {
-  const { session, generation, initialRanks, name } = world;
   const job = asJobSession(session);
+  const world = new LocalWorld(session, opening, job?.generation ?? 1, job?.initialRanks);
+  const { generation, initialRanks, name } = world;
   const comm = world.detach();
   const rebuild = async (options: RebuildOptions = {}): Promise<ConnectedCommunicator> => {
     assertOptions("rebuild", options, { without: true });
