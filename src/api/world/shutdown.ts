@@ -5,7 +5,7 @@ import { onLastTurn } from "../ledger/deadlock/runtime.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
-import type { Communicators, UnobservedFailure } from "./communicators.ts";
+import type { Communicators } from "./communicators.ts";
 import { abortedElsewhere, leftBehindError } from "./world-errors.ts";
 
 /** The closing object, and the longest wait for open calls. */
@@ -44,18 +44,13 @@ export async function waitBounded(
   });
 }
 
-/** The used part of a world's communicators. */
-interface FailureSource {
-  unreported(): Iterable<UnobservedFailure>;
-}
-
 /** Worlds with failures that are reported at the end, as long as they are in memory. */
-const sources = new Set<WeakRef<FailureSource>>();
+const sources = new Set<WeakRef<Communicators>>();
 const reported = new Set<unknown>();
 let isListening = false;
 
 /** Warns of unobserved failures when the process ends; gives a way to stop that. */
-export function warnOfUnobserved(source: FailureSource): () => void {
+export function warnOfUnobserved(source: Communicators): () => void {
   for (const each of sources) if (each.deref() === undefined) sources.delete(each);
   const ref = new WeakRef(source);
   sources.add(ref);
