@@ -86,7 +86,6 @@ const bufferOf = intrinsic<ArrayBufferLike>("buffer");
 const byteOffsetOf = intrinsic<number>("byteOffset");
 const byteLengthOf = intrinsic<number>("byteLength");
 const lengthOf = intrinsic<number>("length");
-const classOf = intrinsic<string | undefined>(Symbol.toStringTag);
 
 /** The bytes of a TypedArray, whatever properties its class overrides. */
 export function bytesOfArray(array: ArrayBufferView): ArrayBytes {
@@ -99,9 +98,9 @@ export function bytesOfArray(array: ArrayBufferView): ArrayBytes {
 }
 
 /** The class name of a TypedArray of any realm, of a subclass that of its base; `undefined` for anything else. */
-export function typedArrayClass(value: unknown): string | undefined {
-  return classOf(value);
-}
+export const typedArrayClass: (value: unknown) => string | undefined = intrinsic(
+  Symbol.toStringTag,
+);
 
 /** The host memory behind an argument, or the reason why it is none. */
 export function hostBytes(value: unknown): HostBytes | HostFault {
