@@ -57,22 +57,14 @@ function signatureMismatch(
   signatures: readonly (readonly SignatureField[])[],
 ): Mismatch | undefined {
   const first = signatures[0] ?? [];
-  for (let field = 0; field < first.length; field++) {
-    const expected = first[field]?.[1];
-    if (signatures.some((signature) => signature[field]?.[1] !== expected)) {
-      return fieldMismatch(signatures, field);
-    }
+  for (let at = 0; at < first.length; at++) {
+    const expected = first[at]?.[1];
+    if (signatures.every((signature) => signature[at]?.[1] === expected)) continue;
+    const [field] = first[at] as SignatureField;
+    const values = signatures.map((signature) => String(signature[at]?.[1]));
+    return { field, values, ranks: outliers(values) };
   }
   return undefined;
-}
-
-function fieldMismatch(
-  signatures: readonly (readonly SignatureField[])[],
-  field: number,
-): Mismatch {
-  const values = signatures.map((signature) => String(signature[field]?.[1]));
-  const name = signatures[0]?.[field]?.[0] ?? "collective";
-  return { field: name, values, ranks: outliers(values) };
 }
 
 /** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
