@@ -282,9 +282,7 @@ export class RemoteRankError extends CommError {
   readonly code = "ERR_COMM_REMOTE";
 
   override seenBy(facts: CommErrorFacts): CommError {
-    if (this.rank !== undefined) return this;
-    const { ranks, cause } = this;
-    return new RemoteRankError(textOf(this, facts), { ...facts, ranks, cause });
+    return this.rank === undefined ? new RemoteRankError(...seenAs(this, facts)) : this;
   }
 }
 
@@ -294,9 +292,7 @@ export class RankLostError extends CommError {
   readonly code = "ERR_COMM_LOST";
 
   override seenBy(facts: CommErrorFacts): CommError {
-    if (this.rank !== undefined) return this;
-    const { ranks, cause } = this;
-    return new RankLostError(textOf(this, facts), { ...facts, ranks, cause });
+    return this.rank === undefined ? new RankLostError(...seenAs(this, facts)) : this;
   }
 }
 
@@ -306,9 +302,7 @@ export class CommAbortedError extends CommError {
   readonly code = "ERR_COMM_ABORTED";
 
   override seenBy(facts: CommErrorFacts): CommError {
-    if (this.rank !== undefined) return this;
-    const { ranks, cause } = this;
-    return new CommAbortedError(textOf(this, facts), { ...facts, ranks, cause });
+    return this.rank === undefined ? new CommAbortedError(...seenAs(this, facts)) : this;
   }
 }
 
@@ -385,8 +379,12 @@ function plainData(value: unknown): unknown {
   }
 }
 
-/** The text of an error for one that a call fails with. */
-function textOf({ message, hint }: CommError, call: CommErrorFacts): ErrorText {
+/** The text and the facts of an error for a call that fails with it. */
+function seenAs(error: CommError, call: CommErrorFacts): [text: ErrorText, facts: CommErrorFacts] {
+  const { message, hint, ranks, cause } = error;
   const [headline = ""] = message.split("\n");
-  return { headline: callText(call) + headline, hint };
+  return [
+    { headline: callText(call) + headline, hint },
+    { ...call, ranks, cause },
+  ];
 }
