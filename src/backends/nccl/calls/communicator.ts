@@ -71,6 +71,11 @@ export class NcclCommunicator {
     this.#nccl = nccl;
   }
 
+  /** The member here with a rank. */
+  member(rank: number): LocalMember {
+    return this.members.get(rank) as LocalMember;
+  }
+
   /** Fires when it takes no more work. */
   get overSignal(): AbortSignal {
     return this.#over.signal;
@@ -114,7 +119,7 @@ export class NcclCommunicator {
 
   /** The NCCL arguments of a member's call; `destroyOp` follows the call. */
   callArgs(call: RankCall): NcclCallArgs {
-    const { handle, local, stream } = this.members.get(call.rank) as LocalMember;
+    const { handle, local, stream } = this.member(call.rank);
     return {
       ...{ call, count: call.count, root: call.root, size: this.size, scratch: local.scratch },
       send: addressOf(call.send),
@@ -130,7 +135,7 @@ export class NcclCommunicator {
   followMemory(calls: readonly RankCall[]): void {
     if (this.info.ownStream !== true) return;
     for (const call of calls) {
-      const { local, stream } = this.members.get(call.rank) as LocalMember;
+      const { local, stream } = this.member(call.rank);
       local.memoryOrder.follow(stream.device, operationsOf(call));
     }
   }
@@ -176,14 +181,14 @@ export class NcclCommunicator {
   createOp({ op, dtype, rank }: RankCall): number {
     if (op === undefined || dtype === undefined) return 0;
     if (typeof op === "string") return reduceOps[op];
-    const { handle } = this.members.get(rank) as LocalMember;
+    const { handle } = this.member(rank);
     return this.#nccl.preMulSum(scalarBytes(dtype, op.preMul), dataTypes[dtype], handle);
   }
 
   /** Destroys an operator that was created for a call. NCCL has read it once the call was issued. */
   destroyOp({ op, rank }: RankCall, created: number): void {
     if (op === undefined || typeof op === "string") return;
-    this.#nccl.destroyOp(created, (this.members.get(rank) as LocalMember).handle);
+    this.#nccl.destroyOp(created, this.member(rank).handle);
   }
 
   /**

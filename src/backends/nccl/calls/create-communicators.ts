@@ -100,7 +100,7 @@ export function splitLocal(
   config: ConfigFields,
 ): NcclCommunicator[] {
   const slots = calls.map(() => new BigUint64Array(1));
-  const locals = calls.map(({ rank }) => (parent.members.get(rank) as LocalMember).local);
+  const locals = calls.map(({ rank }) => parent.member(rank).local);
   const streams = new ChildStreams();
   try {
     for (const info of children) {
@@ -111,7 +111,7 @@ export function splitLocal(
     }
     nccl.group(() => {
       calls.forEach(({ rank }, index) => {
-        const { handle, local } = parent.members.get(rank) as LocalMember;
+        const { handle, local } = parent.member(rank);
         const { color, key } = splitArgs(local.worldRank, children);
         nccl.split(handle, color, key, slots[index] as BigUint64Array, config);
       });

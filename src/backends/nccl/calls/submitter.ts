@@ -15,7 +15,6 @@ import {
 } from "../../../api/backend-entry.ts";
 import { bytesOf } from "../../../api/index.ts";
 import type { FinishCopyBack, HostArrays } from "../device/host-arrays.ts";
-import type { LocalMember } from "../device/local-rank.ts";
 import type { LocalStream } from "../device/local-stream.ts";
 import { dataTypes } from "../device/nccl-types.ts";
 import type { DataCall, NcclCalls } from "../result/nccl.ts";
@@ -94,9 +93,7 @@ export class Submitter {
       return;
     }
     comm.counters?.messagesSubmitted(remote);
-    const devices = ends.map(
-      ({ call }) => (comm.members.get(call.rank) as LocalMember).stream.device,
-    );
+    const devices = ends.map(({ call }) => comm.member(call.rank).stream.device);
     comm.progress.whenDone(devices, comm, afterCopyBack(completion, finish));
   }
 
@@ -122,7 +119,7 @@ export class Submitter {
     move: WithDeviceMemory = (call) => call,
   ): CallSequence {
     const calls = ends.flatMap(({ direction, peer, call }): DataCall[] => {
-      const { handle, stream } = comm.members.get(call.rank) as LocalMember;
+      const { handle, stream } = comm.member(call.rank);
       const { count, dtype, [direction]: buffer } = move(call);
       if (count === 0 || dtype === undefined || buffer === undefined) return [];
       const { device } = stream;
@@ -134,15 +131,14 @@ export class Submitter {
 
   /** Records calls of all ranks, and messages, one after another. */
   record(comm: NcclCommunicator, recorded: readonly RecordedWork[]): CapturedGraph {
-    const memberOf = membersOf(comm);
     const rows = recorded.map((work) => {
       if ("ends" in work) return work.ends.map(({ call }) => call);
       registerWindows(comm, work.calls);
       return work.calls;
     });
-    const copied = this.#arrays.stage(rows.flat(), memberOf);
+    const copied = this.#arrays.stage(rows.flat(), (rank) => comm.member(rank));
     const move: WithDeviceMemory = (call) =>
-      copied?.withDeviceMemory(call, memberOf(call.rank)) ?? call;
+      copied?.withDeviceMemory(call, comm.member(call.rank)) ?? call;
     const issue = (): void => {
       for (const work of recorded) {
         if ("ends" in work) this.#messageCalls(comm, work.ends, move).run();
@@ -162,7 +158,7 @@ export class Submitter {
     const nccl = this.#nccl;
     const first = calls[0] as RankCall;
     if (isSingleRankCopy(first, comm.size)) {
-      copySingleRank(first, (comm.members.get(0) as LocalMember).stream);
+      copySingleRank(first, comm.member(0).stream);
       return undefined;
     }
     const args: NcclCallArgs[] = [];
@@ -191,15 +187,14 @@ export class Submitter {
     calls: readonly RankCall[],
     submit: (move?: WithDeviceMemory) => void,
   ): FinishCopyBack | undefined {
-    const memberOf = membersOf(comm);
-    const copied = this.#arrays.stage(calls, memberOf);
+    const copied = this.#arrays.stage(calls, (rank) => comm.member(rank));
     if (copied === undefined) {
       submit();
       return undefined;
     }
     try {
       copied.copyIn();
-      submit((call) => copied.withDeviceMemory(call, memberOf(call.rank)));
+      submit((call) => copied.withDeviceMemory(call, comm.member(call.rank)));
       const finish = copied.copyBack();
       return (failed) => {
         copied.release();
@@ -320,10 +315,6 @@ function afterCopyBack(completion: Completion, finish: FinishCopyBack | undefine
       completion.settled(error);
     },
   };
-}
-
-function membersOf({ members }: NcclCommunicator): (rank: number) => LocalMember {
-  return (rank) => members.get(rank) as LocalMember;
 }
 
 /** One end of a message that is to be handed over. */
