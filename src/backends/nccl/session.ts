@@ -78,7 +78,7 @@ export class NcclSession implements QueueingSession {
     this.#progress = parts.progress;
     const { size, info, members } = world;
     const arrays = new HostArrays(this);
-    this.#submitter = new Submitter(parts, arrays);
+    this.#submitter = new Submitter(libraries.nccl, arrays, parts.readPlans);
     this.#dryRun = new DryRun(parts, size);
     this.info = {
       backend: "nccl",

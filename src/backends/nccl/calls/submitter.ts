@@ -26,23 +26,19 @@ import { groupsOf, isSingleRankCopy, type NcclCallArgs } from "./nccl-steps.ts";
 /** Gives a call device memory in place of its arrays. */
 type WithDeviceMemory = (call: RankCall) => RankCall;
 
-/** The parts that it submits with. */
-interface SubmitterParts {
-  readonly libraries: { readonly nccl: NcclCalls };
-  /** Records NCCL's plans of a communicator since the previous call. */
-  readonly readPlans?: ((comm: string) => void) | undefined;
-}
+/** Records NCCL's plans of a communicator since the previous call. */
+type ReadPlans = (comm: string) => void;
 
 /** Submits for one session, and settles completions when the work and its copies are done. */
 export class Submitter {
-  readonly #parts: SubmitterParts;
   readonly #nccl: NcclCalls;
   readonly #arrays: HostArrays;
+  readonly #readPlans: ReadPlans | undefined;
 
-  constructor(parts: SubmitterParts, arrays: HostArrays) {
-    this.#parts = parts;
-    this.#nccl = parts.libraries.nccl;
+  constructor(nccl: NcclCalls, arrays: HostArrays, readPlans: ReadPlans | undefined) {
+    this.#nccl = nccl;
     this.#arrays = arrays;
+    this.#readPlans = readPlans;
   }
 
   /** One call of all ranks. */
@@ -62,10 +58,10 @@ export class Submitter {
     }
     if (launched && finish === undefined && set.cache !== undefined) {
       const launch = { run: () => void graph.launch(comm.outOfStep) };
-      set.cache.repeat = new PreparedCall(comm, this.#parts, set.calls, launch);
+      set.cache.repeat = new PreparedCall(comm, this.#readPlans, set.calls, launch);
     }
     countSubmitted(comm, set.number);
-    if (!launched) this.#parts.readPlans?.(comm.info.name);
+    if (!launched) this.#readPlans?.(comm.info.name);
     comm.progress.whenDone(comm.devices, comm, afterCopyBack(completion, finish));
   }
 
@@ -108,7 +104,7 @@ export class Submitter {
       sequence.run();
       if (move !== undefined || cache === undefined) return;
       const pairs = comm.counters?.pairsOf(remote);
-      cache.repeat = new PreparedCall(comm, {}, calls, sequence, pairs);
+      cache.repeat = new PreparedCall(comm, undefined, calls, sequence, pairs);
     });
   }
 
@@ -146,7 +142,7 @@ export class Submitter {
       }
     };
     const graph = CapturedGraph.capture(comm.devices, issue, copied);
-    this.#parts.readPlans?.(comm.info.name);
+    this.#readPlans?.(comm.info.name);
     return graph;
   }
 
@@ -179,7 +175,7 @@ export class Submitter {
     }
     endOps();
     if (calls.some(({ op }) => typeof op === "object")) return undefined;
-    return new PreparedCall(comm, this.#parts, calls, sequence);
+    return new PreparedCall(comm, this.#readPlans, calls, sequence);
   }
 
   #withStagedArrays(
@@ -210,14 +206,14 @@ export class Submitter {
 /** A call of all ranks, or messages, with all arguments, submitted again as further calls of its communicator. */
 class PreparedCall implements RepeatedCall {
   readonly #comm: NcclCommunicator;
-  readonly #readPlans: SubmitterParts["readPlans"];
+  readonly #readPlans: ReadPlans | undefined;
   readonly #calls: CallSequence;
   /** Of messages: the pairs of their ends in other processes. */
   readonly #pairs: readonly number[] | undefined;
 
   constructor(
     comm: NcclCommunicator,
-    { readPlans }: Pick<SubmitterParts, "readPlans">,
+    readPlans: ReadPlans | undefined,
     calls: readonly RankCall[],
     sequence: CallSequence,
     pairs?: readonly number[],
