@@ -235,7 +235,11 @@ export class NcclCommunicator {
   /** Destroys the handles of a communicator with all ranks here; without a group, in which one failure would keep all of them. */
   destroy(): void {
     const ends = [...this.members.values()].map((member) => (): void => {
-      this.#locatingErrors(member, () => this.#nccl.destroy(member.handle));
+      try {
+        this.#nccl.destroy(member.handle);
+      } catch (error) {
+        throw this.#located(member, error);
+      }
     });
     runAll([...this.#releases(), ...ends]);
   }
@@ -314,15 +318,7 @@ export class NcclCommunicator {
     }
   }
 
-  /** Does work for a member, with its rank and device in errors. */
-  #locatingErrors(member: LocalMember, work: () => void): void {
-    try {
-      work();
-    } catch (error) {
-      throw this.#located(member, error);
-    }
-  }
-
+  /** An error with the rank and the device of a member. */
   #located({ rank, local }: LocalMember, error: unknown): unknown {
     const { size, info } = this;
     return located(error, { rank, size, comm: info.name, device: local.device.name });
