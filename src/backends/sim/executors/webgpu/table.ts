@@ -4,10 +4,8 @@ import { type Piece, spotsOf, type Window, windowIndex } from "./pieces.ts";
 import type { Slab } from "./slabs.ts";
 import { lineBytes, operandWord, rowsPerJob, workgroupSize } from "./wgsl/kernel.ts";
 
-/** One dispatch: pieces of one level and kernel, the windows they touch, and how many workgroups they need. */
+/** One dispatch: the windows of its pieces, the table of their work, and how many workgroups they need. */
 export interface Dispatch {
-  readonly copy: boolean;
-  readonly access: Piece["access"];
   readonly windows: readonly Window[];
   readonly table: Uint32Array<ArrayBuffer>;
   readonly grid: readonly [number, number];
@@ -63,7 +61,6 @@ export function dispatchOf(
   divisor: number,
   limits: DeviceLimits,
 ): Dispatch {
-  const [first] = pieces as [Piece, ...Piece[]];
   const rows = pieces.reduce((sum, piece) => sum + rowsPerJob + spotsOf(piece).length, 1);
   const table = new Uint32Array(rows * rowWords);
   const find = (spot: Piece["targets"][number]): number =>
@@ -86,6 +83,5 @@ export function dispatchOf(
   });
   const width = Math.min(tiles, limits.gridWidth);
   table.set([tiles, pieces.length, width, divisor]);
-  const { copy, access } = first;
-  return { copy, access, windows, table, grid: [width, Math.ceil(tiles / width)] };
+  return { windows, table, grid: [width, Math.ceil(tiles / width)] };
 }
