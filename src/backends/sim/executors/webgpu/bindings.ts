@@ -106,8 +106,7 @@ export class Bindings {
 
   #spot({ memory, byteOffset }: BoundBuffer): Spot {
     if (memory instanceof WebgpuMemory) {
-      memory.machine.device.assertFine();
-      if (memory.range.slab.failure !== undefined) throw memory.range.slab.failure;
+      memory.assertFine();
       return advanced(memory.range, byteOffset);
     }
     const { range, begin } = this.#mirrors.get(memory) as Mirror;
@@ -126,10 +125,7 @@ export class Bindings {
 
   #assertMemory(): void {
     for (const buffer of this.#calls.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])) {
-      const { memory } = buffer ?? {};
-      if (memory instanceof WebgpuMemory && memory.range.slab.failure !== undefined) {
-        throw memory.range.slab.failure;
-      }
+      if (buffer?.memory instanceof WebgpuMemory) buffer.memory.assertFine();
     }
   }
 

@@ -46,7 +46,7 @@ export class WebgpuMemory implements SimMemory {
   /** Copies bytes in, behind everything submitted so far. */
   write(byteOffset: number, bytes: Uint8Array): void {
     if (bytes.length === 0) return;
-    this.#assertFine();
+    this.assertFine();
     this.noteWrite(byteOffset, bytes.length);
     const spot = advanced(this.range, byteOffset);
     // Padding after the last byte of an own allocation overwrites no data.
@@ -64,7 +64,7 @@ export class WebgpuMemory implements SimMemory {
   /** Copies bytes out, once everything submitted so far is done. */
   async read(byteOffset: number, into: Uint8Array): Promise<void> {
     if (into.length === 0) return;
-    this.#assertFine();
+    this.assertFine();
     const begin = this.range.offset + byteOffset;
     const extent = { slab: this.range.slab, begin, end: begin + into.length };
     const [found] = await this.machine.download([extent]);
@@ -107,7 +107,8 @@ export class WebgpuMemory implements SimMemory {
     this.machine.slabs.free(this.range);
   }
 
-  #assertFine(): void {
+  /** Throws the failure of its device, or of its allocation. */
+  assertFine(): void {
     this.machine.device.assertFine();
     if (this.range.slab.failure !== undefined) throw this.range.slab.failure;
   }
