@@ -1,5 +1,6 @@
 /** Opens a world with all ranks in this process, on a backend of the program's choice or on the first that is available. */
 import type { Attempt, Backend, JoinRequest, OpenRequest, Session } from "../backend.ts";
+import { firstLine } from "../error-text.ts";
 import { BackendUnavailableError, UnsupportedError } from "../errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../option-kinds.ts";
 import { launcherEnvironment, type Variables } from "./launchers.ts";
@@ -117,8 +118,7 @@ async function joinFirst(backends: readonly Backend[], request: JoinRequest): Pr
       return noteSelection(session, attempts);
     } catch (error) {
       if (!(error instanceof BackendUnavailableError)) throw error;
-      const reason = error.message.split("\n")[0] ?? "";
-      attempts.push({ backend: backend.name, ok: false, reason });
+      attempts.push({ backend: backend.name, ok: false, reason: firstLine(error) });
     }
   }
   throw noneAvailableError(attempts);

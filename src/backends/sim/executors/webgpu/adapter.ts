@@ -4,6 +4,7 @@
  * The package is loaded only here, when a world is opened. Dawn's object is kept until the process ends, because collecting it
  * crashes a process that uses its devices.
  */
+import { firstLine } from "../../../../api/error-text.ts";
 import { BackendUnavailableError } from "../../../../api/index.ts";
 
 /** WebGPU's `GPUPowerPreference`. */
@@ -86,13 +87,12 @@ async function dawn(): Promise<typeof import("webgpu")> {
  * @internal
  */
 export function notLoaded(cause: unknown): BackendUnavailableError {
-  const [reason = ""] = (cause instanceof Error ? cause.message : String(cause)).split("\n");
   const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
   // Errors of browsers, which resolve no packages, have no such code.
   const isBroken = code === "ERR_DLOPEN_FAILED";
   return new BackendUnavailableError(
     {
-      headline: `webgpu: there is no navigator.gpu, and the package \`webgpu\` (Dawn) did not load: ${reason}`,
+      headline: `webgpu: there is no navigator.gpu, and the package \`webgpu\` (Dawn) did not load: ${firstLine(cause)}`,
       hint: isBroken
         ? "its build does not fit this system: another version of webgpu, or a newer system"
         : "in Node: npm install webgpu; in a browser: one with WebGPU, on a secure page",

@@ -2,6 +2,7 @@
 
 import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import { memoryOf, type Probe } from "../../../../api/backend-entry.ts";
+import { firstLine } from "../../../../api/error-text.ts";
 import { CommClosedError, type DeviceBuffer, InvalidArgumentError } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, Executor, SimMemory } from "../../executor.ts";
 import type { AdapterRequest } from "./adapter.ts";
@@ -75,10 +76,7 @@ export class WebgpuExecutor implements Executor {
       this.close();
       return { ok: true, reason };
     } catch (error) {
-      return {
-        ok: false,
-        reason: error instanceof Error ? (error.message.split("\n")[0] ?? "") : String(error),
-      };
+      return { ok: false, reason: firstLine(error) };
     }
   }
 
