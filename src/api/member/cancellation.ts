@@ -1,6 +1,7 @@
 /** Calls that their own signals take back. */
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
+import { getOrInsert } from "../get-or-insert.ts";
 import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
@@ -21,7 +22,7 @@ export function cancelOnSignal(
     cancel();
     return;
   }
-  const calls = openCallsOf(signal);
+  const calls = getOrInsert(openCalls, signal, () => new OpenCalls(signal));
   calls.add(cancel);
   op.whenSettled(() => calls.delete(cancel));
 }
@@ -53,15 +54,6 @@ class OpenCalls {
 }
 
 const openCalls = new WeakMap<AbortSignal, OpenCalls>();
-
-function openCallsOf(signal: AbortSignal): OpenCalls {
-  let calls = openCalls.get(signal);
-  if (calls === undefined) {
-    calls = new OpenCalls(signal);
-    openCalls.set(signal, calls);
-  }
-  return calls;
-}
 
 /** The error of a cancelled call; -1 for one that was never posted. */
 export function cancelledError(

@@ -2,6 +2,7 @@
 import type { RankCall } from "../backend.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { Caller } from "../errors.ts";
+import { getOrInsert } from "../get-or-insert.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
@@ -125,11 +126,7 @@ export function subscribedChannels(collective: CollectiveName): Channels | undef
 
 /** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
 export function channelsOf(collective: CollectiveName): Channels | undefined {
-  let channels = known.get(collective);
-  if (channels === undefined) {
-    channels = open(collective);
-    known.set(collective, channels);
-  }
+  const channels = getOrInsert(known, collective, () => open(collective));
   return channels === "none" ? undefined : channels;
 }
 
@@ -164,12 +161,7 @@ export class CallStats {
 
   /** Where the calls of a collective are counted. */
   counterOf(collective: string): Counter {
-    let counter = this.#counters.get(collective);
-    if (counter === undefined) {
-      counter = { calls: 0, sendBytes: 0 };
-      this.#counters.set(collective, counter);
-    }
-    return counter;
+    return getOrInsert(this.#counters, collective, () => ({ calls: 0, sendBytes: 0 }));
   }
 
   /** The counts so far. */

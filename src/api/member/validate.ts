@@ -18,6 +18,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import type { Question } from "../explanation.ts";
+import { getOrInsert } from "../get-or-insert.ts";
 import { hostBytes } from "../host-array.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
@@ -136,15 +137,10 @@ export class Validator {
       );
     }
     const { dtype, buffer, byteOffset, length } = host;
-    let allocation = this.#borrowed.get(buffer);
-    if (allocation === undefined) {
+    const allocation = getOrInsert(this.#borrowed, buffer, () => {
       const memory = this.#session.device(this.#worldRank).borrow(buffer);
-      allocation = createAllocation(memory, {
-        rank: this.#worldRank,
-        session: this.#session,
-      });
-      this.#borrowed.set(buffer, allocation);
-    }
+      return createAllocation(memory, { rank: this.#worldRank, session: this.#session });
+    });
     return createBuffer(dtype, length, allocation, byteOffset);
   }
 

@@ -27,6 +27,7 @@ import type {
   Transfer,
   Work,
 } from "../../api/backend-entry.ts";
+import { getOrInsert } from "../../api/get-or-insert.ts";
 import { bytesOf, type Explanation, type Question } from "../../api/index.ts";
 import { bind, predictInSequence, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
 import { type CallTimes, LinkTimes, MachineTimes } from "./call-times.ts";
@@ -241,11 +242,8 @@ export class SimSession implements Session {
     if (time !== undefined) {
       return new MachineTimes(time, () => ({ program: plan.program, layout, model: model() }));
     }
-    const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
-    this.#times.set(layout, known);
-    const times = known.get(bytes) ?? new LinkTimes(plan.program, layout, model());
-    known.set(bytes, times);
-    return times;
+    const byBytes = getOrInsert(this.#times, layout, () => new Map<number, CallTimes>());
+    return getOrInsert(byBytes, bytes, () => new LinkTimes(plan.program, layout, model()));
   }
 
   #executeReduces(set: CallSet, posted: readonly RankCall[]): void | Promise<void> {
@@ -316,8 +314,7 @@ export class SimSession implements Session {
     const time =
       link === undefined ? planner.message(send.count * width, ranks.length, use) : undefined;
     if (time !== undefined) return time;
-    const model = this.#models.get(width) ?? linkModel(link ?? linkOf(), width);
-    this.#models.set(width, model);
+    const model = getOrInsert(this.#models, width, () => linkModel(link ?? linkOf(), width));
     return linkMessage(model, send.count);
   }
 

@@ -8,6 +8,7 @@
 import type { MessageEvent, TimedMachine } from "../../algorithms/index.ts";
 import type { CallSet, CommInfo, FailedCall, RankCall, Transfer } from "../../api/backend-entry.ts";
 import { escaped } from "../../api/error-text.ts";
+import { getOrInsert } from "../../api/get-or-insert.ts";
 import type { CollectiveName } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
 import { type ChromeEvent, timelineSvg } from "./timeline.ts";
@@ -294,9 +295,8 @@ export class WorldTrace {
       this.#trace.add(begin);
       this.#trace.add(end);
       const owner = posted[at] as RankCall;
-      const shown = this.#shown.get(owner) ?? [];
+      const shown = getOrInsert(this.#shown, owner, () => []);
       shown.push({ place: this.#place, part, startPs, made: begin, done: end });
-      this.#shown.set(owner, shown);
     }
   }
 
@@ -358,8 +358,7 @@ export class WorldTrace {
   }
 
   #nthBetween(comm: CommInfo, from: number, to: number): number {
-    const sent = this.#sent.get(comm) ?? new Map<number, number>();
-    this.#sent.set(comm, sent);
+    const sent = getOrInsert(this.#sent, comm, () => new Map<number, number>());
     const both = from * comm.ranks.length + to;
     const number = sent.get(both) ?? 0;
     sent.set(both, number + 1);

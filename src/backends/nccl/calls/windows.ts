@@ -9,6 +9,7 @@ import {
   type RankCall,
   symmetricPlace,
 } from "../../../api/backend-entry.ts";
+import { getOrInsert } from "../../../api/get-or-insert.ts";
 import type { DeviceBuffer } from "../../../api/index.ts";
 import { settlesWithin } from "../../../job/async.ts";
 import { runAll } from "../common/async.ts";
@@ -173,12 +174,7 @@ export class RegisteredWindows {
   }
 
   #registered(rank: number): Registered {
-    let registered = this.#windows.get(rank);
-    if (registered === undefined) {
-      registered = new Map();
-      this.#windows.set(rank, registered);
-    }
-    return registered;
+    return getOrInsert(this.#windows, rank, () => new Map());
   }
 }
 

@@ -6,6 +6,7 @@
  */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
+import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
 import type { BoundCall } from "../../executor.ts";
@@ -183,9 +184,7 @@ function writesOf(jobs: readonly FoldJob[]): Map<object, Interval[]> {
   for (const job of jobs) {
     for (const { slab, offset } of job.targets) {
       const interval = { begin: offset, end: offset + job.bytes, job };
-      const known = written.get(slab);
-      if (known === undefined) written.set(slab, [interval]);
-      else known.push(interval);
+      getOrInsert(written, slab, () => []).push(interval);
     }
   }
   for (const intervals of written.values()) intervals.sort((a, b) => a.begin - b.begin);

@@ -1,5 +1,6 @@
 /** The compute pipelines of a device: created at their first use, and kept as long as the device. */
 
+import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import type { Access } from "./wgsl/access.ts";
 import { arithmeticOf } from "./wgsl/arithmetic.ts";
 import { type NativeAdd, type NativeAdds, nativeFor } from "./wgsl/float-sum.ts";
@@ -37,12 +38,8 @@ export class Kernels {
     const native = operation === undefined ? "none" : nativeFor(operation, natives);
     const name = operation === undefined ? "copy" : operationKey(operation);
     const key = `${name}, ${access}, ${windows}, ${native}`;
-    let kernel = this.#kernels.get(key);
-    if (kernel === undefined) {
-      kernel = this.#make(key, operation, access, windows, native);
-      this.#kernels.set(key, kernel);
-    }
-    return kernel;
+    const make = () => this.#make(key, operation, access, windows, native);
+    return getOrInsert(this.#kernels, key, make);
   }
 
   #make(
@@ -68,17 +65,14 @@ export class Kernels {
   }
 
   #layout(windows: number): GPUBindGroupLayout {
-    let layout = this.#layouts.get(windows);
-    if (layout === undefined) {
+    return getOrInsert(this.#layouts, windows, () => {
       const entries = Array.from({ length: windows + 1 }, (_, binding) => ({
         binding,
         visibility: computeStage,
         buffer: { type: binding === 0 ? ("read-only-storage" as const) : ("storage" as const) },
       }));
-      layout = this.#device.createBindGroupLayout({ entries });
-      this.#layouts.set(windows, layout);
-    }
-    return layout;
+      return this.#device.createBindGroupLayout({ entries });
+    });
   }
 }
 
@@ -86,10 +80,5 @@ const known = new WeakMap<GPUDevice, Kernels>();
 
 /** The kernels of a device, shared by everything that uses it. */
 export function kernelsOf(device: GPUDevice): Kernels {
-  let kernels = known.get(device);
-  if (kernels === undefined) {
-    kernels = new Kernels(device);
-    known.set(device, kernels);
-  }
-  return kernels;
+  return getOrInsert(known, device, () => new Kernels(device));
 }
