@@ -92,23 +92,19 @@ export interface SimOptions {
 }
 
 const kinds: OptionKinds<SimOptions> = {
-  ...{
-    seed: true,
-    algorithms: "object",
-    like: true,
-    topology: true,
-    plan: "object",
-    machine: "object",
-    link: "object",
-  },
-  ...{
-    schedule: true,
-    executor: true,
-    trace: true,
-    faults: "array",
-    strict: "boolean",
-    phantom: "boolean",
-  },
+  seed: true,
+  algorithms: "object",
+  like: true,
+  topology: true,
+  plan: "object",
+  machine: "object",
+  link: "object",
+  schedule: true,
+  executor: true,
+  trace: true,
+  faults: "array",
+  strict: "boolean",
+  phantom: "boolean",
 };
 
 /** Refuses invalid options; plans, links and rings are checked by their constructors. */
