@@ -217,8 +217,20 @@ interface Shown {
   readonly done: TraceEvent;
 }
 
+const noPlan = { algorithm: undefined, on: undefined } as const;
+
 /** The calls that a message belongs to. */
 type MessageNumbers = Pick<TracedMessage, "call" | "sendCall" | "message">;
+
+/** The facts of a traced call beside its plan. */
+interface CallFacts {
+  /** True where no claim is made about NCCL's bits, although NCCL was to be followed or the algorithm is the caller's. */
+  readonly unclaimed: boolean;
+  /** The calls as the ranks made them: the replay in place of its calls. */
+  readonly posted: readonly RankCall[];
+  /** The measured machine of the time. */
+  readonly on: TimedMachine | undefined;
+}
 
 /** Records the events of one generation of a world. */
 export class WorldTrace {
@@ -265,33 +277,19 @@ export class WorldTrace {
     return `rank ${rank}${worldText}${generationText}${was}`;
   }
 
-  /**
-   * Every rank's part of a call: the times of the call and of its result. `unclaimed` where no claim is made about NCCL's bits,
-   * although NCCL was to be followed or the algorithm is the caller's. `posted` are the calls as the ranks made them: the replay
-   * in place of its calls. `on` is the measured machine of the time.
-   */
+  /** Every rank's part of a call: the times of the call and of its result. */
   call(
     { comm, number, calls }: CallSet,
     startedPs: readonly number[],
     plan: string,
-    {
-      unclaimed = false,
-      posted = calls,
-      on,
-    }: {
-      unclaimed?: boolean;
-      posted?: readonly RankCall[];
-      on?: TimedMachine | undefined;
-    } = {},
+    { unclaimed, posted, on }: CallFacts,
   ): void {
     const algorithm = unclaimed ? `${plan} unclaimed` : plan;
     for (const [at, call] of calls.entries()) {
       const part = this.#part(comm, call, number, { algorithm, on });
       const startPs = startedPs[call.rank] as number;
-      const [begin, end] = [
-        postedEvent(part, startPs),
-        completedEvent(part, startPs, call.finishedAtPs),
-      ];
+      const begin = postedEvent(part, startPs);
+      const end = completedEvent(part, startPs, call.finishedAtPs);
       this.#trace.add(begin);
       this.#trace.add(end);
       const owner = posted[at] as RankCall;
@@ -441,9 +439,7 @@ export class WorldTrace {
     comm: CommInfo,
     call: RankCall,
     number: number,
-    plan: Pick<TracedCall, "algorithm" | "on" | "peerStartPs"> = {
-      ...{ algorithm: undefined, on: undefined },
-    },
+    plan: Pick<TracedCall, "algorithm" | "on" | "peerStartPs"> = noPlan,
   ): TracedCall {
     const rank = comm.ranks[call.rank] as number;
     const { pid, rankText } = this.#seen(rank);
