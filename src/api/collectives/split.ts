@@ -28,7 +28,7 @@ export function prepareSplit(
       ["stream", stream ?? "shared"],
     ],
     toResult: (call) => {
-      const comm = childOf(call);
+      const comm = children.get(call);
       return comm && open(comm);
     },
   };
@@ -92,6 +92,7 @@ export function childInfo(
   };
 }
 
+/** The communicators that splits gave to ranks; none for a rank without a color. */
 const children = new WeakMap<RankCall, CommInfo>();
 
 /** Notes the communicator that each call of a split gets; `ranks` are its members in the parent. */
@@ -106,9 +107,4 @@ export function noteChildren(
       if (call !== undefined) children.set(call, comm);
     }
   }
-}
-
-/** The communicator that a split gave a rank; `undefined` for one without a color. */
-function childOf(call: RankCall): CommInfo | undefined {
-  return children.get(call);
 }

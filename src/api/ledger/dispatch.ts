@@ -307,14 +307,8 @@ function split(state: CommState, set: CallSet): void | Promise<void> {
   const ownStream = set.calls[0]?.split?.ownStream === true;
   return andThen(gatherSplitRequests(session, set), (requests) => {
     const children = splitGroups(requests).map(({ color, ranks }) => {
-      const comm = childInfo(
-        parent,
-        world.nextId++,
-        childName(parent, color, nth),
-        ranks,
-        ownStream,
-      );
-      return { comm, ranks };
+      const name = childName(parent, color, nth);
+      return { comm: childInfo(parent, world.nextId++, name, ranks, ownStream), ranks };
     });
     const infos = children.map(({ comm }) => comm);
     return andThen(session.split(set, infos), () => {
