@@ -154,11 +154,7 @@ export class NcclCommunicator {
     this.#areStreamsClosed = true;
     runAll([
       () => this.progress.release(),
-      ...open.map(
-        ({ local, stream }) =>
-          () =>
-            local.closeStream(stream),
-      ),
+      ...open.map((member) => () => member.local.closeStream(member.stream)),
     ]);
   }
 

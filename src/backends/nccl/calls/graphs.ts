@@ -116,11 +116,5 @@ export class CapturedGraph {
 }
 
 function destroyAll(graphs: readonly DeviceGraph[]): void {
-  runAll(
-    graphs.map(
-      ({ device, graph }) =>
-        () =>
-          device.use().graphDestroy(graph),
-    ),
-  );
+  runAll(graphs.map((each) => () => each.device.use().graphDestroy(each.graph)));
 }
