@@ -16,8 +16,7 @@ export function prepareSend<S extends Data>(
   rank: number,
 ): PreparedTransfer<void> {
   check.begin("send", args);
-  const peer = check.rank("peer", args.peer);
-  if (peer === rank) throw selfFault(check, "peer", peer);
+  const peer = otherRank(check, args.peer, rank);
   return ofOne(sendHalf(check, args.send, peer), undefined);
 }
 
@@ -28,8 +27,7 @@ export function prepareRecv<R extends Data>(
   rank: number,
 ): PreparedTransfer<R> {
   check.begin("recv", args);
-  const peer = check.rank("peer", args.peer);
-  if (peer === rank) throw selfFault(check, "peer", peer);
+  const peer = otherRank(check, args.peer, rank);
   return ofOne(recvHalf(check, args.recv, peer, args.recv), args.recv);
 }
 
@@ -67,11 +65,10 @@ function recvHalf(check: Validator, data: Data, peer: number, result?: Data): Pr
   return { direction: "recv", peer, call, signature: noFields, result };
 }
 
-function selfFault(check: Validator, field: string, peer: number): Error {
-  return check.fault(
-    field,
-    `rank ${peer} is this rank`,
-    "another one",
-    "sendRecv can talk to itself",
-  );
+/** The peer of a message, which is not this rank. */
+function otherRank(check: Validator, given: number, rank: number): number {
+  const peer = check.rank("peer", given);
+  if (peer !== rank) return peer;
+  const hint = "sendRecv can talk to itself";
+  throw check.fault("peer", `rank ${peer} is this rank`, "another one", hint);
 }
