@@ -64,14 +64,12 @@ function missingOf({ needs }: LauncherFamily, env: Variables): string[] {
 }
 
 function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
-  const { texts } = family;
-  const size = numberOf(env, texts.size, 1, maxProcesses);
-  const rank = numberOf(env, texts.rank, 0, size - 1);
-  const hasLocalSize = texts.localSize !== undefined && textOf(env, texts.localSize) !== undefined;
-  const localSize = hasLocalSize
-    ? numberOf(env, texts.localSize ?? "", 1, size)
-    : family.localSize?.(env);
-  const localRank = numberOf(env, texts.localRank, 0, (localSize ?? size) - 1);
+  const size = numberOf(env, family.size, 1, maxProcesses);
+  const rank = numberOf(env, family.rank, 0, size - 1);
+  const { localSize: name = "" } = family;
+  const hasLocalSize = textOf(env, name) !== undefined;
+  const localSize = hasLocalSize ? numberOf(env, name, 1, size) : family.ranksHere?.(env);
+  const localRank = numberOf(env, family.localRank, 0, (localSize ?? size) - 1);
   const isOwn = family.name === "twinccl launch";
   const given = ["TWINCCL_ADDRESS", "TWINCCL_PORT", secretVariable];
   const hasPort = textOf(env, "TWINCCL_PORT") !== undefined;
@@ -131,15 +129,6 @@ export type Variables = Readonly<Record<string, string | undefined>>;
 /** Launchers with known variables, in the order in which they are looked for. */
 type FamilyName = "twinccl launch" | "torchrun" | "Open MPI" | "Slurm";
 
-/** The variables of one family, as text. */
-interface FamilyTexts {
-  readonly rank: string;
-  readonly size: string;
-  readonly localRank: string;
-  /** The variable that holds the number of ranks on this machine. */
-  readonly localSize: string | undefined;
-}
-
 /** A launcher's variables. */
 interface LauncherFamily {
   readonly name: FamilyName;
@@ -147,12 +136,16 @@ interface LauncherFamily {
   readonly marks: readonly string[];
   /** The variables that the family needs to count. */
   readonly needs: readonly string[];
-  readonly texts: FamilyTexts;
+  /** The variables of the rank, of the number of ranks, and of both on this machine. */
+  readonly rank: string;
+  readonly size: string;
+  readonly localRank: string;
+  readonly localSize?: string;
   /** Facts that this family does not have in one variable of its own. */
   readonly jobId: (env: Variables) => string;
   readonly address: (env: Variables) => string | undefined;
   readonly port: (env: Variables) => number | undefined;
-  readonly localSize?: (env: Variables) => number | undefined;
+  readonly ranksHere?: (env: Variables) => number | undefined;
 }
 
 /** A variable that is set to something. */
@@ -181,12 +174,10 @@ const families: readonly LauncherFamily[] = [
     name: "twinccl launch",
     marks: ["TWINCCL_RANK", "TWINCCL_SIZE", "TWINCCL_LOCAL_RANK", "TWINCCL_LOCAL_SIZE"],
     needs: ["TWINCCL_RANK", "TWINCCL_SIZE", "TWINCCL_LOCAL_RANK", "TWINCCL_JOB_ID"],
-    texts: {
-      rank: "TWINCCL_RANK",
-      size: "TWINCCL_SIZE",
-      localRank: "TWINCCL_LOCAL_RANK",
-      localSize: "TWINCCL_LOCAL_SIZE",
-    },
+    rank: "TWINCCL_RANK",
+    size: "TWINCCL_SIZE",
+    localRank: "TWINCCL_LOCAL_RANK",
+    localSize: "TWINCCL_LOCAL_SIZE",
     jobId: (env) => textOf(env, "TWINCCL_JOB_ID") ?? "",
     address: () => "127.0.0.1",
     port: () => undefined,
@@ -195,12 +186,10 @@ const families: readonly LauncherFamily[] = [
     name: "torchrun",
     marks: ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
     needs: ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"],
-    texts: {
-      rank: "RANK",
-      size: "WORLD_SIZE",
-      localRank: "LOCAL_RANK",
-      localSize: "LOCAL_WORLD_SIZE",
-    },
+    rank: "RANK",
+    size: "WORLD_SIZE",
+    localRank: "LOCAL_RANK",
+    localSize: "LOCAL_WORLD_SIZE",
     // The default run id of torchrun is always "none"; the leader distinguishes two such jobs.
     jobId: (env) => {
       const run = textOf(env, "TORCHELASTIC_RUN_ID") ?? "none";
@@ -215,12 +204,10 @@ const families: readonly LauncherFamily[] = [
     name: "Open MPI",
     marks: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
     needs: ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
-    texts: {
-      rank: "OMPI_COMM_WORLD_RANK",
-      size: "OMPI_COMM_WORLD_SIZE",
-      localRank: "OMPI_COMM_WORLD_LOCAL_RANK",
-      localSize: "OMPI_COMM_WORLD_LOCAL_SIZE",
-    },
+    rank: "OMPI_COMM_WORLD_RANK",
+    size: "OMPI_COMM_WORLD_SIZE",
+    localRank: "OMPI_COMM_WORLD_LOCAL_RANK",
+    localSize: "OMPI_COMM_WORLD_LOCAL_SIZE",
     jobId: (env) =>
       `openmpi-${textOf(env, "PMIX_NAMESPACE") ?? textOf(env, "OMPI_MCA_ess_base_jobid") ?? "job"}`,
     address: () => undefined,
@@ -230,16 +217,13 @@ const families: readonly LauncherFamily[] = [
     name: "Slurm",
     marks: [],
     needs: ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
-    texts: {
-      rank: "SLURM_PROCID",
-      size: "SLURM_NTASKS",
-      localRank: "SLURM_LOCALID",
-      localSize: undefined,
-    },
+    rank: "SLURM_PROCID",
+    size: "SLURM_NTASKS",
+    localRank: "SLURM_LOCALID",
     jobId: (env) => `slurm-${env["SLURM_JOB_ID"]}.${env["SLURM_STEP_ID"]}`,
     address: (env) => firstHost(textOf(env, "SLURM_STEP_NODELIST")),
     port: (env) => slurmPort(`${env["SLURM_JOB_ID"]}.${env["SLURM_STEP_ID"]}`),
-    localSize: (env) => tasksOnNode(env["SLURM_STEP_TASKS_PER_NODE"], env["SLURM_NODEID"]),
+    ranksHere: (env) => tasksOnNode(env["SLURM_STEP_TASKS_PER_NODE"], env["SLURM_NODEID"]),
   },
 ];
 
