@@ -241,18 +241,13 @@ export class Member implements Communicator {
   }
 
   work(durationNs: number, label?: string): void {
+    const { facts } = this.#poster;
     if (typeof durationNs !== "number" || !(durationNs >= 0) || durationNs === Infinity) {
-      throw invalid(
-        "work",
-        "durationNs",
-        textOf(durationNs),
-        "a finite number of at least 0",
-        undefined,
-        this.#poster.facts,
-      );
+      const needed = "a finite number of at least 0";
+      throw invalid("work", "durationNs", textOf(durationNs), needed, undefined, facts);
     }
     if (label !== undefined && typeof label !== "string") {
-      throw invalid("work", "label", textOf(label), "a string", undefined, this.#poster.facts);
+      throw invalid("work", "label", textOf(label), "a string", undefined, facts);
     }
     this.#poster.work({ durationNs, label });
   }

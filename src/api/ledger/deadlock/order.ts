@@ -166,10 +166,8 @@ function ordersOf(streams: StreamQueues<QueueEntry>, cycle: readonly QueueEntry[
       if (byRank.has(worldRank)) continue;
       const stream = streams.ofComm(comm)[rank]?.items() ?? [];
       const calls = stream.filter((entry) => cycle.includes(entry));
-      byRank.set(
-        worldRank,
-        calls.map((entry) => orderedCall(entry.comm, postingOf(entry, worldRank))),
-      );
+      const ordered = calls.map((entry) => orderedCall(entry.comm, postingOf(entry, worldRank)));
+      byRank.set(worldRank, ordered);
     }
   }
   const orders = Array.from(byRank, ([rank, calls]): CallOrder => ({ rank, calls }));

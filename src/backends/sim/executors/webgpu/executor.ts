@@ -97,13 +97,8 @@ export class WebgpuExecutor implements Executor {
   allocate(device: string, ptr: bigint, byteLength: number): SimMemory {
     const { machine } = this.#assertOpen("alloc");
     machine.device.assertFine();
-    return new WebgpuMemory(
-      machine,
-      device,
-      ptr,
-      byteLength,
-      machine.slabs.allocate(byteLength, true),
-    );
+    const range = machine.slabs.allocate(byteLength, true);
+    return new WebgpuMemory(machine, device, ptr, byteLength, range);
   }
 
   adopt(device: string, ptr: bigint, byteLength: number): SimMemory {

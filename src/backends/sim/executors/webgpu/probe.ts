@@ -116,13 +116,8 @@ function folded(fold: Fold, inputs: readonly Uint32Array<ArrayBuffer>[]): Uint8A
   const result = new ArrayBuffer(bytes);
   const lanes = lanesOf(fold.dtype, result, 0, bytes);
   const sources = inputs.map(({ buffer }) => lanesOf(fold.dtype, buffer, 0, bytes));
-  fold.chain(
-    lanes,
-    0,
-    sources,
-    inputs.map(() => 0),
-    lanes.length,
-  );
+  const starts = inputs.map(() => 0);
+  fold.chain(lanes, 0, sources, starts, lanes.length);
   fold.finish(lanes, 0, lanes.length);
   return new Uint8Array(result);
 }

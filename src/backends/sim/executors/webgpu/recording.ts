@@ -98,12 +98,8 @@ function stepsOf(
   return grouped(pieces).flatMap((alike) =>
     batchesOf(alike, limits).map((batch) => {
       const { copy, access } = alike[0] as Piece;
-      const kernel = kernels.get(
-        copy ? undefined : operation,
-        access,
-        batch.windows.length,
-        natives,
-      );
+      const folded = copy ? undefined : operation;
+      const kernel = kernels.get(folded, access, batch.windows.length, natives);
       return { kernel, dispatch: dispatchOf(batch, kernel.pieceBytes, divisor, limits) };
     }),
   );

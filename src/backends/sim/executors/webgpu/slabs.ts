@@ -97,12 +97,8 @@ export class Slabs {
     const used = Math.min(offset + bytes, slab.fresh) - offset;
     if (zero && used > 0) {
       const encoder = this.#device.device.createCommandEncoder();
-      for (const { buffer, offset: from, bytes: length } of stretchesOf(
-        slab,
-        offset,
-        offset + used,
-      )) {
-        encoder.clearBuffer(buffer, from, length);
+      for (const part of stretchesOf(slab, offset, offset + used)) {
+        encoder.clearBuffer(part.buffer, part.offset, part.bytes);
       }
       this.#device.queue.submit([encoder.finish()]);
     }
