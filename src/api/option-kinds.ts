@@ -64,7 +64,7 @@ export function assertOptions<Options extends object>(
 ): void {
   const refuse = (field: string, why: string, hint?: string): never => {
     throw new InvalidArgumentError(
-      { headline: `${subject}: ${field}: ${why}`, ...(hint !== undefined && { hint }) },
+      { headline: `${subject}: ${field}: ${why}`, hint },
       { ...facts, field },
     );
   };

@@ -36,14 +36,7 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
   const recv = rank === root ? check.buffer("recv", args.recv) : undefined;
   const blocks = recv && receiveBlocks(check, args, send, recv, size);
   if (recv !== undefined) check.apart(send, recv, blocks?.recvOffsets?.[rank]);
-  const call = {
-    dtype: send.dtype,
-    count: send.length,
-    root,
-    send,
-    recv,
-    ...(blocks && { blocks }),
-  };
+  const call = { dtype: send.dtype, count: send.length, root, send, recv, blocks };
   return { call, signature: signatureOf("gather", call, []), result: args.recv as R | undefined };
 }
 

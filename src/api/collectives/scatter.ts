@@ -36,14 +36,7 @@ export function prepareScatter<S extends Data, R extends Data>(
   const send = rank === root ? check.buffer("send", args.send) : undefined;
   const blocks = send && sendBlocks(check, args, send, recv, size);
   if (send !== undefined) check.apart(send, recv, -(blocks?.sendOffsets?.[rank] ?? 0));
-  const call = {
-    dtype: recv.dtype,
-    count: recv.length,
-    root,
-    send,
-    recv,
-    ...(blocks && { blocks }),
-  };
+  const call = { dtype: recv.dtype, count: recv.length, root, send, recv, blocks };
   return { call, signature: signatureOf("scatter", call, []), result: args.recv };
 }
 

@@ -27,7 +27,7 @@ export interface PreparedCall {
   readonly root?: number;
   readonly send?: DeviceBuffer | undefined;
   readonly recv?: DeviceBuffer | undefined;
-  readonly blocks?: PreparedBlocks;
+  readonly blocks?: PreparedBlocks | undefined;
   readonly split?: RankCall["split"];
   readonly recorded?: RankCall["recorded"];
   readonly graph?: RankCall["graph"];
