@@ -222,7 +222,7 @@ function wake(timer: Timer | number | undefined): void {
 // The cause of a timeout, and its error. Ranks are those of the communicator.
 
 /** Calls that are not done: queued ones, and those submitted to the session. */
-interface OpenCalls {
+interface UndoneCalls {
   readonly queues: RankQueues;
   readonly submitted: { submittedWith(posting: Posting): readonly Posting[] };
 }
@@ -273,7 +273,7 @@ export async function timeoutCause(
   job: JobSession | undefined,
   comm: CommInfo,
   posting: Posting,
-  { queues, submitted }: OpenCalls,
+  { queues, submitted }: UndoneCalls,
 ): Promise<TimeoutCause> {
   const { op } = posting;
   const isWaiting = op.status === "waiting";

@@ -22,13 +22,13 @@ export function cancelOnSignal(
     cancel();
     return;
   }
-  const calls = getOrInsert(openCalls, signal, () => new OpenCalls(signal));
+  const calls = getOrInsert(bySignal, signal, () => new CallsOfSignal(signal));
   calls.add(cancel);
   op.whenSettled(() => calls.delete(cancel));
 }
 
 /** The open calls of one signal, behind one listener: runtimes warn of many, and search all of them to remove one. */
-class OpenCalls {
+class CallsOfSignal {
   readonly #signal: AbortSignal;
   /** Cancels each call, in the order in which the calls were made. */
   readonly #cancels = new Set<() => void>();
@@ -53,7 +53,7 @@ class OpenCalls {
   };
 }
 
-const openCalls = new WeakMap<AbortSignal, OpenCalls>();
+const bySignal = new WeakMap<AbortSignal, CallsOfSignal>();
 
 /** The error of a cancelled call; -1 for one that was never posted. */
 export function cancelledError(

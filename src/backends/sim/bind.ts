@@ -62,14 +62,14 @@ export function predictInSequence(
   predict: (part: CallSet, number: number) => void,
 ): void {
   parts.forEach((part, number) => {
-    const hand = (from: readonly RankCall[], to: readonly RankCall[]): void => {
+    const copyEnds = (from: readonly RankCall[], to: readonly RankCall[]): void => {
       from.forEach(({ finishedAtPs }, rank) => {
         (to[rank] as RankCall).finishedAtPs = finishedAtPs;
       });
     };
-    hand(set.calls, part.calls);
+    copyEnds(set.calls, part.calls);
     predict(part, number);
-    hand(part.calls, set.calls);
+    copyEnds(part.calls, set.calls);
   });
 }
 

@@ -53,8 +53,8 @@ export interface SimSettings {
   readonly phantom: boolean;
 }
 
-/** The part of a call's work that depends on the arguments alone. */
-interface SubmittedCall {
+/** A call with its plan, its memory and its times: the part of the work that depends on the arguments alone, cached for repeats. */
+interface PlannedCall {
   readonly plan: Plan;
   readonly times: CallTimes;
   /** Nothing for a barrier. */
@@ -182,7 +182,7 @@ export class SimSession implements Session {
     };
     return startAll(recording.sets, serve, () => {
       recording.recordEnds(calls, beganPs);
-      const ready = recording.sets.map(({ cache }) => cache?.planned as SubmittedCall | undefined);
+      const ready = recording.sets.map(({ cache }) => cache?.planned as PlannedCall | undefined);
       if (ready.every((each) => each !== undefined)) {
         recording.bound = ready.flatMap(({ bound }) => bound);
       }
@@ -211,8 +211,8 @@ export class SimSession implements Session {
   }
 
   /** The prepared work of a call, cached for repeated calls; `undefined` if the call runs as several reduces. */
-  #lookupOrPrepare(set: CallSet): SubmittedCall | undefined {
-    if (set.cache?.planned !== undefined) return set.cache.planned as SubmittedCall;
+  #lookupOrPrepare(set: CallSet): PlannedCall | undefined {
+    if (set.cache?.planned !== undefined) return set.cache.planned as PlannedCall;
     const question = planQuestion(set.calls[0] as RankCall, set.comm);
     if (this.#settings.planner.reducesEachRoot(question)) return undefined;
     const ready = this.#prepare(question, set);
@@ -220,7 +220,7 @@ export class SimSession implements Session {
     return ready;
   }
 
-  #prepare(question: PlanQuestion, set: CallSet): SubmittedCall {
+  #prepare(question: PlanQuestion, set: CallSet): PlannedCall {
     const plan = planOf(this.#settings.planner, question);
     const layout = plan.layout(shapeOf(set));
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
@@ -257,7 +257,7 @@ export class SimSession implements Session {
     } finally {
       this.#streams.begin(set.comm, set.calls);
       const started = this.#startsFor(set);
-      predictInSequence(set, parts, (part, i) => this.#predict(part, ready[i] as SubmittedCall));
+      predictInSequence(set, parts, (part, i) => this.#predict(part, ready[i] as PlannedCall));
       this.#streams.end(set.comm, set.calls);
       if (started !== undefined) {
         const plans = ready.map(({ plan }) => plan);
@@ -337,7 +337,7 @@ export class SimSession implements Session {
   }
 
   /** Sets the time at which each rank is done. */
-  #predict(set: CallSet, { times }: SubmittedCall): void {
+  #predict(set: CallSet, { times }: PlannedCall): void {
     const { trace } = this;
     if (trace === undefined || !trace.hasMessages) times.predict(set.calls);
     else times.predictMessages(set.calls, (event) => trace.message(set, event));

@@ -88,7 +88,7 @@ function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string)
 export function deadlockErrors(
   waits: readonly RankWait[],
 ): (rank: number, failed: CallLabel | undefined) => DeadlockError {
-  const ranks = culprits(waits);
+  const ranks = missingIn(waits);
   const headline = deadlockHeadline(waits, ranks);
   const text: ErrorText = { headline, table: waitRows(waits), hint: hintFor(waits) };
   return (rank, failed) =>
@@ -138,7 +138,8 @@ function hintFor(waits: readonly RankWait[]): string {
 export const orderHint =
   "calls of a rank take effect in the order made, on all its communicators: make them in one order on all ranks";
 
-function culprits(waits: readonly RankWait[]): number[] {
+/** The ranks that others wait for, ascending. */
+function missingIn(waits: readonly RankWait[]): number[] {
   const lists = new Set(waits.map(({ missing }) => missing));
   return [...new Set([...lists].flat())].sort((a, b) => a - b);
 }
@@ -156,7 +157,7 @@ export function stallErrors(
 ): (rank: number, failed: CallLabel | undefined) => CommTimeoutError {
   const hint = `nothing moved for ${stallMs} ms, though this is still alive: ${aliveText(alive)}; allow more with stallMs, or look at what the others did instead`;
   const text = stallReport(waits, hint);
-  const ranks = culprits(waits);
+  const ranks = missingIn(waits);
   return (rank, failed) =>
     new CommTimeoutError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks });
 }
