@@ -1,9 +1,9 @@
 /**
  * The shape of a collective's definition: what it means, apart from how it is done.
  *
- * A specification speaks of *blocks*. A rank's `in` and `out` each hold some number of equal-role blocks; the
- * specification says which input blocks every output block must hold afterwards. The verifier judges each program
- * against it, and the naive oracle of the tests is a second reading of the same text.
+ * A specification speaks of *blocks*, such as the part of an all-gather's output that one rank has sent. A rank's input and
+ * output are some number of blocks each; the specification gives the input blocks that every output block holds afterwards. The
+ * verifier judges each program against it. The naive oracle of the tests does not use it.
  */
 
 /** Names of everything that a rank can post. */
@@ -39,7 +39,7 @@ export interface Specification {
   readonly collective: CollectiveName;
   /** True when output blocks are folds by an operator; false: copies of bytes. */
   readonly reduces: boolean;
-  /** True when ranks may disagree on `root`-dependent buffers, so a root must be given. */
+  /** True when one rank, the root, has other buffers than the rest: a call then takes `root`. */
   readonly rooted: boolean;
   /** True when no rank may leave before every rank has entered. */
   readonly synchronises: boolean;

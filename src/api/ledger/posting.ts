@@ -16,7 +16,7 @@ import type { DType } from "../dtype.ts";
 import { assignOp, type Operation } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
 
-/** One field of a signature, most telling field first: its name and this rank's value. */
+/** A field of a signature: its name and this rank's value. Fields are compared in order, and the first that differs is reported. */
 export type SignatureField = readonly [name: string, value: string | number | undefined];
 
 /** The fields that a `RankCall` gets from the arguments; others are `undefined` there, and -1 for the root. */

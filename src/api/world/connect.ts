@@ -135,7 +135,7 @@ function attach(opening: Opening, session: Session): ConnectedCommunicator {
       );
     }
     world.abort(new Error("it was rebuilt"));
-    // It is given back on the way: what is read from here on might not arrive.
+    // The rejoin frees the memory of this generation: a read of it that begins later may never end.
     endMemoryOf(session);
     const next = await job.rejoin(options.without);
     // From here on the old communicator and its buffers are refused as closed. Errors of giving them back belong

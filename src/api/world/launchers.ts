@@ -132,7 +132,7 @@ type FamilyName = "twinccl launch" | "torchrun" | "Open MPI" | "Slurm";
 /** A launcher's variables. */
 interface LauncherFamily {
   readonly name: FamilyName;
-  /** Variables that only this launcher sets: one of them, and the family was meant. */
+  /** Variables that only this launcher sets: any of them shows that it started this process. */
   readonly marks: readonly string[];
   /** The variables that the family needs to count. */
   readonly needs: readonly string[];

@@ -198,7 +198,7 @@ export class SimSession implements Session {
     try {
       return this.#move(set.comm, calls, bound);
     } finally {
-      // The device is computing now, so predicting times takes no extra time.
+      // Comes behind the submission: an executor on another thread or device works meanwhile.
       this.#streams.begin(set.comm, calls);
       const started = this.#startsFor(set);
       this.#predict(set, ready);

@@ -7,7 +7,7 @@ import { type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { waited } from "./wait.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
-/** Receives bytes that were read; they are valid during the call only. */
+/** Downloaded bytes: passes them to `take`, during which alone they are valid. */
 export type Found = (take: (bytes: Uint8Array) => void) => void;
 
 /** A device with its memory and kernels. */

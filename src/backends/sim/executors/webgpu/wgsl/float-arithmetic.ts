@@ -120,7 +120,7 @@ function isByteFloat(dtype: WordFloat): boolean {
   return wordFormats[dtype].width === 8;
 }
 
-/** The functions that the operators of a dtype need. */
+/** `round_NAME(sign, exponent, significand)`, with `pack_NAME` and `widen_NAME`; 1-byte floats are rounded to float16 first. */
 export function rounding(dtype: WordFloat): string {
   const own = packing(dtype) + widening(dtype);
   if (!isByteFloat(dtype)) {
