@@ -6,6 +6,7 @@
 import { type DeviceBuffer, memoryOf } from "./buffer.ts";
 import { getOrInsert } from "./get-or-insert.ts";
 import type { Memory } from "./memory.ts";
+import { partitionPoint } from "./partition-point.ts";
 
 /**
  * Finds buffers apart, without an index, where each begins behind those before it in its memory: the parts of a buffer that a loop
@@ -105,7 +106,9 @@ class Ranges<P extends number | bigint> {
   overlaps({ begin, end, user }: Range<P>): boolean {
     if (begin === end) return false;
     this.#reaches ??= this.#sorted();
-    const reach = this.#reaches[this.#countBefore(end) - 1];
+    const { items } = this;
+    const before = partitionPoint(items.length, (at) => (items[at] as Range<P>).begin < end);
+    const reach = this.#reaches[before - 1];
     if (reach === undefined) return false;
     const furthest = reach.user === user ? reach.otherEnd : reach.end;
     return furthest !== undefined && furthest > begin;
@@ -119,18 +122,6 @@ class Ranges<P extends number | bigint> {
       reach = reach === undefined ? { ...range, otherEnd: undefined } : reachWith(reach, range);
       return reach;
     });
-  }
-
-  /** Number of sorted ranges that begin before a position. */
-  #countBefore(position: P): number {
-    let low = 0;
-    let high = this.items.length;
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if ((this.items[middle] as Range<P>).begin < position) low = middle + 1;
-      else high = middle;
-    }
-    return low;
   }
 }
 

@@ -3,6 +3,7 @@
  *
  * Addresses above `top` were never given out, so the memory there still holds zeros.
  */
+import { partitionPoint } from "../../../../api/partition-point.ts";
 
 /**
  * Every range begins at a multiple of this: the length of a cache line.
@@ -71,8 +72,9 @@ export class Allocator {
   give(address: number, bytes: number): void {
     const size = roundUp(bytes);
     this.#live -= size;
-    let at = this.#after(address);
-    this.#begins.splice(at, 0, address);
+    const begins = this.#begins;
+    let at = partitionPoint(begins.length, (range) => (begins[range] as number) < address);
+    begins.splice(at, 0, address);
     this.#sizes.splice(at, 0, size);
     if (this.#touches(at)) this.#merge(at);
     if (at > 0 && this.#touches(at - 1)) {
@@ -91,18 +93,6 @@ export class Allocator {
     this.#top = address + size;
     this.#live += size;
     return address;
-  }
-
-  /** The number of free ranges that begin before an address. */
-  #after(address: number): number {
-    let low = 0;
-    let high = this.#begins.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((this.#begins[middle] as number) < address) low = middle + 1;
-      else high = middle;
-    }
-    return low;
   }
 
   #touches(at: number): boolean {

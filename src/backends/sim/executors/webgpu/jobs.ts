@@ -9,6 +9,7 @@ import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts"
 import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
+import { partitionPoint } from "../../../../api/partition-point.ts";
 import type { BoundCall } from "../../executor.ts";
 import { isCopy, lengthOf } from "../cpu.ts";
 import type { Slab } from "./slabs.ts";
@@ -194,7 +195,8 @@ function writesOf(jobs: readonly FoldJob[]): Map<object, Interval[]> {
 function isOverwritten(job: FoldJob, { offset }: Spot, writes: readonly Interval[]): boolean {
   const end = offset + job.bytes;
   // Writes do not overlap each other, so their ends ascend too.
-  for (let i = firstEndingAfter(writes, offset); i < writes.length; i++) {
+  const begin = partitionPoint(writes.length, (at) => (writes[at] as Interval).end <= offset);
+  for (let i = begin; i < writes.length; i++) {
     const write = writes[i] as Interval;
     if (write.begin >= end) return false;
     const own = write.job === job && write.begin === offset;
@@ -202,17 +204,6 @@ function isOverwritten(job: FoldJob, { offset }: Spot, writes: readonly Interval
     if (!own && !later) return true;
   }
   return false;
-}
-
-function firstEndingAfter(writes: readonly Interval[], at: number): number {
-  let low = 0;
-  let high = writes.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((writes[middle] as Interval).end <= at) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 const bytes = new DataView(new ArrayBuffer(8));
