@@ -1,5 +1,6 @@
 /** Observers of a rank's calls: hooks, Node's diagnostics channels and counters. */
 import type { RankCall } from "../backend.ts";
+import { builtinModule } from "../builtin-module.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { Caller } from "../errors.ts";
 import { getOrInsert } from "../get-or-insert.ts";
@@ -81,10 +82,6 @@ interface ChannelModule {
   tracingChannel(name: string): TracingChannel;
 }
 
-interface Runtime {
-  readonly process?: { getBuiltinModule?: (name: string) => unknown };
-}
-
 /** The channels of a collective. */
 export class Channels {
   // Every call reads whether each of them has subscribers.
@@ -131,10 +128,7 @@ export function channelsOf(collective: CollectiveName): Channels | undefined {
 }
 
 function open(collective: CollectiveName): Channels | "none" {
-  const runtime = (globalThis as Runtime).process;
-  const module = runtime?.getBuiltinModule?.("node:diagnostics_channel") as
-    | ChannelModule
-    | undefined;
+  const module = builtinModule("node:diagnostics_channel") as ChannelModule | undefined;
   return module === undefined
     ? "none"
     : new Channels(module.tracingChannel(`twinccl:${collective}`));
