@@ -146,19 +146,25 @@ function union(a: MeasuredRange, b: MeasuredRange): MeasuredRange {
 }
 
 /**
- * NCCL changes its choice somewhere between two sizes that were measured on as many ranks, so that what holds for a size holds up to the
- * next ones.
+ * NCCL changes its choice somewhere between two sizes that were measured on as many ranks in memory of the same kind, so that what holds
+ * for a size holds up to the next ones. A forced choice has none.
  */
 function upToNext(measurement: Measurement, group: readonly Timed[]): MeasuredRange {
   const bytes = testedBytes(measurement);
   let [least, most] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
-  for (const { measurement: other } of group) {
-    if (other.ranks !== measurement.ranks) continue;
+  for (const { measurement: other } of measurement.forced ? [] : group) {
+    if (other.forced || other.ranks !== measurement.ranks) continue;
+    if (isSymmetric(other) !== isSymmetric(measurement)) continue;
     const size = testedBytes(other);
     if (size < bytes) least = Math.max(least, size + 1);
     else if (size > bytes) most = Math.min(most, size - 1);
   }
   return [Number.isFinite(least) ? least : bytes, Number.isFinite(most) ? most : bytes];
+}
+
+/** True in symmetric memory, for which NCCL has other choices. */
+function isSymmetric({ mode }: Measurement): boolean {
+  return mode.memory === "symmetric";
 }
 
 /** The arguments with the least sum of squares of the errors near `origin`. */

@@ -18,7 +18,7 @@ export interface MeasuredCalls {
 export interface MeasuredCollective {
   /** By the way of calling, as `modeText` words it; with ", misaligned blocks" for blocks at addresses that are no multiple of 16. */
   readonly modes: Readonly<Record<string, MeasuredCalls>>;
-  /** By NCCL's choice, as `choiceOf` names it. Sizes reach up to the next measured one of another choice. */
+  /** By NCCL's choice, as `choiceOf` names it. Sizes reach up to the next measured one; those of a forced choice are the measured ones. */
   readonly choices: Readonly<Record<string, MeasuredCalls>>;
   /** A fold of another type may take longer; a copy of it does not. */
   readonly dtypes: readonly DType[];

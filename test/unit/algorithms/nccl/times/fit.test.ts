@@ -64,6 +64,29 @@ describe("a fit", () => {
     expect(Object.keys(found.measured)).toEqual(["allReduce"]);
   });
 
+  test("lets a choice reach up to sizes in memory of its kind, and a forced one no further than measured", () => {
+    const at = (bytes: number, others: Partial<Measurement>): Measurement => {
+      const mode = { ...profile.mode, memory: "ordinary" } as const;
+      const call = { collective: "allReduce", ranks: 8, dtype: "float32", us: 10 } as const;
+      return { ...call, count: bytes / 4, mode, source: "a test", ...others };
+    };
+    const symmetric = { mode: { ...profile.mode, memory: "symmetric" } } as const;
+    const forced = { forced: { algorithm: "Tree", protocol: "LL" } } as const;
+    const calls = [
+      ...[at(1024, {}), at(24_576, {}), at(8192, forced)],
+      ...[at(16_384, symmetric), at(65_536, symmetric)],
+    ];
+    const { choices } = fitProfile(profile, calls, profile).profile.measured[
+      "allReduce"
+    ] as MeasuredCollective;
+    expect(choices).toEqual({
+      "Ring LL": { ranks: [8, 8], bytes: [1024, 24_576] },
+      "Tree LL": { ranks: [8, 8], bytes: [8192, 8192] },
+      "Symmetric LL": { ranks: [8, 8], bytes: [16_384, 65_535] },
+      "Symmetric LD": { ranks: [8, 8], bytes: [16_385, 65_536] },
+    });
+  });
+
   test("gives equal numbers for equal measurements", () => {
     const once = fitProfile(profile, measurements, profile);
     expect(fitProfile(profile, measurements, profile)).toEqual(once);
