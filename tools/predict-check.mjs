@@ -49,7 +49,7 @@ const origin = profileOrigin();
 const ranks = [2, 4, 8];
 
 const [kibi, mebi] = [2 ** 10, 2 ** 20];
-/** Sizes with other bounds than these have no gaps: the measured ones are powers of two. */
+/** Classes of all sizes, with the powers of two at their ends as names: the tables hold no other sizes. */
 const sizeClasses = [
   { name: "to 8 KiB", holds: (bytes) => bytes <= 8 * kibi },
   { name: "16 to 512 KiB", holds: (bytes) => bytes > 8 * kibi && bytes < mebi },

@@ -35,7 +35,7 @@ const calibrationSweeps: readonly CalibrationSweep[] = [
     const sizes = { min: leastBytes, max: large, factor: 2 };
     return { collective, sizes, mode: "graph", symmetric: false, latency: false };
   }),
-  // At powers of two the threads of a Ring over LL move a step's bytes in one pass, at these sizes in two.
+  // Until all channels are in use, threads of a Ring over LL move a step's bytes at powers of two in one pass, at some of these in two.
   {
     collective: "allReduce",
     sizes: { min: 3 * 2 ** 10, max: 3 * 2 ** 14, factor: 2 },
