@@ -51,6 +51,12 @@ describe("a calibration", () => {
     }
   });
 
+  test("finds the time of a pass over LL, for which it has sizes of two passes", () => {
+    const [found, { passUs }] = [both.profile.numbers.ring.LL.passUs, planted.numbers.ring.LL];
+    expect(found / passUs).toBeGreaterThan(0.95);
+    expect(found / passUs).toBeLessThan(1.05);
+  });
+
   test("predicts a world that was left out", () => {
     const errors = errorsOf(both.profile, planted, 4);
     expect(mean(errors)).toBeLessThan(0.02);
