@@ -3,7 +3,6 @@
  *
  * Codes and fields of an error are API; its text is not, and may become clearer at any time.
  */
-import { getOrInsert } from "./get-or-insert.ts";
 
 /** A table row: cells that are padded to the widest of their column. */
 export type Row = readonly (string | number | bigint)[];
@@ -17,7 +16,12 @@ export interface ErrorText {
 
 /** Joins headline, table and hint into a message, with control characters of names and of file contents escaped. */
 export function errorMessage(text: ErrorText): string {
-  return getOrInsert(messages, text, () => laidOut(text));
+  let message = messages.get(text);
+  if (message === undefined) {
+    message = laidOut(text);
+    messages.set(text, message);
+  }
+  return message;
 }
 
 /** Messages of texts: the errors of all ranks may share one, which has a line for each rank. */
@@ -95,7 +99,9 @@ export function sharedRows(rows: readonly RankRow[], naming = ranksText): Row[] 
   const groups = new Map<string, { readonly cells: Row; readonly ranks: number[] }>();
   for (const { rank, cells } of rows) {
     const key = cells.join("\n");
-    getOrInsert(groups, key, () => ({ cells, ranks: [] })).ranks.push(rank);
+    const group = groups.get(key) ?? { cells, ranks: [] };
+    group.ranks.push(rank);
+    groups.set(key, group);
   }
   return Array.from(groups.values(), ({ ranks, cells }) => {
     return [naming(ranks.sort((a, b) => a - b)), ...cells];

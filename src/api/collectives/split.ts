@@ -2,7 +2,6 @@
 import type { CallSet, CommInfo, RankCall } from "../backend.ts";
 import type { SplitArgs } from "../calls.ts";
 import type { Communicator } from "../communicator.ts";
-import { getOrInsert } from "../get-or-insert.ts";
 import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 
@@ -54,7 +53,9 @@ export function splitGroups(
   const groups = new Map<number, SplitRequest[]>();
   for (const request of requests) {
     if (request.color === undefined) continue;
-    getOrInsert(groups, request.color, () => []).push(request);
+    const group = groups.get(request.color);
+    if (group === undefined) groups.set(request.color, [request]);
+    else group.push(request);
   }
   return [...groups]
     .sort(([a], [b]) => a - b)

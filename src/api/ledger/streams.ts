@@ -4,7 +4,6 @@
  * Calls of a rank take effect in that order, as on one CUDA stream. A communicator with streams of its own has separate queues.
  */
 import type { CommInfo } from "../backend.ts";
-import { getOrInsert } from "../get-or-insert.ts";
 
 /** Compacts the array once this many slots, and more than half of it, are free. */
 const mostLeft = 64;
@@ -89,8 +88,11 @@ export class StreamQueues<Entry extends StreamEntry> {
 
   /** The queues of the members of a communicator, by rank. */
   ofComm(comm: CommInfo): readonly Fifo<Entry>[] {
-    const open = () => comm.ranks.map((worldRank) => this.queueOf(comm, worldRank));
-    return getOrInsert(this.#byComm, comm, open);
+    const known = this.#byComm.get(comm);
+    if (known !== undefined) return known;
+    const queues = comm.ranks.map((worldRank) => this.queueOf(comm, worldRank));
+    this.#byComm.set(comm, queues);
+    return queues;
   }
 
   /** The queues that the ranks' communicators share. */

@@ -1,7 +1,6 @@
 /** Calls that their own signals take back. */
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
-import { getOrInsert } from "../get-or-insert.ts";
 import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
@@ -22,7 +21,7 @@ export function cancelOnSignal(
     cancel();
     return;
   }
-  const calls = getOrInsert(bySignal, signal, () => new CallsOfSignal(signal));
+  const calls = callsOf(signal);
   calls.add(cancel);
   op.whenSettled(() => calls.delete(cancel));
 }
@@ -54,6 +53,15 @@ class CallsOfSignal {
 }
 
 const bySignal = new WeakMap<AbortSignal, CallsOfSignal>();
+
+function callsOf(signal: AbortSignal): CallsOfSignal {
+  let calls = bySignal.get(signal);
+  if (calls === undefined) {
+    calls = new CallsOfSignal(signal);
+    bySignal.set(signal, calls);
+  }
+  return calls;
+}
 
 /** The error of a cancelled call; -1 for one that was never posted. */
 export function cancelledError(

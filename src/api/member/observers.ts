@@ -1,9 +1,7 @@
 /** Observers of a rank's calls: hooks, Node's diagnostics channels and counters. */
 import type { RankCall } from "../backend.ts";
-import { builtinModule } from "../builtin-module.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { Caller } from "../errors.ts";
-import { getOrInsert } from "../get-or-insert.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
@@ -82,6 +80,10 @@ interface ChannelModule {
   tracingChannel(name: string): TracingChannel;
 }
 
+interface Runtime {
+  readonly process?: { getBuiltinModule?: (name: string) => unknown };
+}
+
 /** The channels of a collective. */
 export class Channels {
   // Every call reads whether each of them has subscribers.
@@ -123,12 +125,19 @@ export function subscribedChannels(collective: CollectiveName): Channels | undef
 
 /** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
 export function channelsOf(collective: CollectiveName): Channels | undefined {
-  const channels = getOrInsert(known, collective, () => open(collective));
+  let channels = known.get(collective);
+  if (channels === undefined) {
+    channels = open(collective);
+    known.set(collective, channels);
+  }
   return channels === "none" ? undefined : channels;
 }
 
 function open(collective: CollectiveName): Channels | "none" {
-  const module = builtinModule("node:diagnostics_channel") as ChannelModule | undefined;
+  const runtime = (globalThis as Runtime).process;
+  const module = runtime?.getBuiltinModule?.("node:diagnostics_channel") as
+    | ChannelModule
+    | undefined;
   return module === undefined
     ? "none"
     : new Channels(module.tracingChannel(`twinccl:${collective}`));
@@ -155,7 +164,12 @@ export class CallStats {
 
   /** Where the calls of a collective are counted. */
   counterOf(collective: string): Counter {
-    return getOrInsert(this.#counters, collective, () => ({ calls: 0, sendBytes: 0 }));
+    let counter = this.#counters.get(collective);
+    if (counter === undefined) {
+      counter = { calls: 0, sendBytes: 0 };
+      this.#counters.set(collective, counter);
+    }
+    return counter;
   }
 
   /** The counts so far. */

@@ -18,7 +18,6 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import type { Question } from "../explanation.ts";
-import { getOrInsert } from "../get-or-insert.ts";
 import { hostBytes } from "../host-array.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
@@ -137,10 +136,15 @@ export class Validator {
       );
     }
     const { dtype, buffer, byteOffset, length } = host;
-    const allocation = getOrInsert(this.#borrowed, buffer, () => {
+    let allocation = this.#borrowed.get(buffer);
+    if (allocation === undefined) {
       const memory = this.#session.device(this.#worldRank).borrow(buffer);
-      return createAllocation(memory, { rank: this.#worldRank, session: this.#session });
-    });
+      allocation = createAllocation(memory, {
+        rank: this.#worldRank,
+        session: this.#session,
+      });
+      this.#borrowed.set(buffer, allocation);
+    }
     return createBuffer(dtype, length, allocation, byteOffset);
   }
 

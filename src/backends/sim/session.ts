@@ -27,7 +27,6 @@ import type {
   Transfer,
   Work,
 } from "../../api/backend-entry.ts";
-import { getOrInsert } from "../../api/get-or-insert.ts";
 import { bytesOf, type Explanation, type Question } from "../../api/index.ts";
 import { bind, predictInSequence, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
 import { type CallTimes, LinkTimes, MachineTimes } from "./call-times.ts";
@@ -242,8 +241,11 @@ export class SimSession implements Session {
     if (time !== undefined) {
       return new MachineTimes(time, () => ({ program: plan.program, layout, model: model() }));
     }
-    const byBytes = getOrInsert(this.#times, layout, () => new Map<number, CallTimes>());
-    return getOrInsert(byBytes, bytes, () => new LinkTimes(plan.program, layout, model()));
+    const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
+    this.#times.set(layout, known);
+    const times = known.get(bytes) ?? new LinkTimes(plan.program, layout, model());
+    known.set(bytes, times);
+    return times;
   }
 
   #executeReduces(set: CallSet, posted: readonly RankCall[]): void | Promise<void> {
@@ -314,7 +316,8 @@ export class SimSession implements Session {
     const time =
       link === undefined ? planner.message(send.count * width, ranks.length, use) : undefined;
     if (time !== undefined) return time;
-    const model = getOrInsert(this.#models, width, () => linkModel(link ?? linkOf(), width));
+    const model = this.#models.get(width) ?? linkModel(link ?? linkOf(), width);
+    this.#models.set(width, model);
     return linkMessage(model, send.count);
   }
 

@@ -12,7 +12,6 @@ import {
   type RankCall,
   type WriteFault,
 } from "../../api/backend-entry.ts";
-import { getOrInsert } from "../../api/get-or-insert.ts";
 import type { DeviceBuffer } from "../../api/index.ts";
 import type { SimMemory } from "./executor.ts";
 
@@ -38,7 +37,7 @@ export class StrictLending {
     for (const [buffer, field] of buffersOf(call)) {
       const lent = { comm, call, field, buffer, sum: checksum(buffer), spoiled: false };
       ranges.push(lent);
-      getOrInsert(this.#byMemory, memoryOf(buffer), () => new Set()).add(lent);
+      this.#of(buffer).add(lent);
     }
     if (ranges.length > 0) this.#byCall.set(call, ranges);
   }
@@ -92,6 +91,16 @@ export class StrictLending {
         lent.comm.ranks[lent.call.rank] === comm.ranks[rank] &&
         overlapBytes(lent.buffer, recv) > 0,
     );
+  }
+
+  #of(buffer: DeviceBuffer): Set<Lent> {
+    const memory = memoryOf(buffer);
+    let lent = this.#byMemory.get(memory);
+    if (lent === undefined) {
+      lent = new Set();
+      this.#byMemory.set(memory, lent);
+    }
+    return lent;
   }
 }
 

@@ -8,7 +8,6 @@
 import type { MessageEvent, TimedMachine } from "../../algorithms/index.ts";
 import type { CallSet, CommInfo, FailedCall, RankCall, Transfer } from "../../api/backend-entry.ts";
 import { escaped } from "../../api/error-text.ts";
-import { getOrInsert } from "../../api/get-or-insert.ts";
 import type { CollectiveName } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
 import { type ChromeEvent, timelineSvg } from "./timeline.ts";
@@ -293,8 +292,9 @@ export class WorldTrace {
       this.#trace.add(begin);
       this.#trace.add(end);
       const owner = posted[at] as RankCall;
-      const shown = getOrInsert(this.#shown, owner, () => []);
+      const shown = this.#shown.get(owner) ?? [];
       shown.push({ place: this.#place, part, startPs, made: begin, done: end });
+      this.#shown.set(owner, shown);
     }
   }
 
@@ -356,7 +356,8 @@ export class WorldTrace {
   }
 
   #nthBetween(comm: CommInfo, from: number, to: number): number {
-    const sent = getOrInsert(this.#sent, comm, () => new Map<number, number>());
+    const sent = this.#sent.get(comm) ?? new Map<number, number>();
+    this.#sent.set(comm, sent);
     const both = from * comm.ranks.length + to;
     const number = sent.get(both) ?? 0;
     sent.set(both, number + 1);

@@ -4,7 +4,6 @@
  * Paths are relative, their parts separated by `/`.
  */
 
-import { builtinModule } from "../../api/builtin-module.ts";
 import { UnsupportedError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 
@@ -107,6 +106,10 @@ interface Paths {
   readonly sep: string;
 }
 
+interface Runtime {
+  readonly process?: { readonly getBuiltinModule?: (name: string) => unknown };
+}
+
 /**
  * Keeps checkpoints in a directory, which is created for the first one. All processes of a job must see the same directory.
  *
@@ -128,8 +131,9 @@ export function directoryFiles(directory: string): CheckpointFiles {
       'such as "run-7"; of a file: URL, fileURLToPath gives it',
     );
   }
-  const fs = builtinModule("node:fs/promises") as FileSystem | undefined;
-  const paths = builtinModule("node:path") as Paths | undefined;
+  const runtime = (globalThis as Runtime).process;
+  const fs = runtime?.getBuiltinModule?.("node:fs/promises") as FileSystem | undefined;
+  const paths = runtime?.getBuiltinModule?.("node:path") as Paths | undefined;
   if (fs === undefined || paths === undefined) {
     throw new UnsupportedError({
       headline: "directoryFiles: this runtime has no node:fs, needs Node 20.16 or later",

@@ -12,7 +12,6 @@
  */
 import type { CommInfo, JobSession } from "../../backend.ts";
 import type { CallOrder, OrderedCall } from "../../errors.ts";
-import { getOrInsert } from "../../get-or-insert.ts";
 import type { Posting, TransferPosting } from "../posting.ts";
 import { counterparts, MessageBatch, type QueueEntry } from "../queues.ts";
 import type { Fifo, StreamQueues, Streams } from "../streams.ts";
@@ -151,10 +150,13 @@ class StreamGraph implements CallGraph<QueueEntry> {
   }
 
   #scanOf(stream: Fifo<QueueEntry>): Scan {
-    return getOrInsert(this.#scans, stream, () => {
-      const entries = stream.items();
-      return { entries, positions: new Map(entries.map((entry, at) => [entry, at])), given: 0 };
-    });
+    const known = this.#scans.get(stream);
+    if (known !== undefined) return known;
+    const entries = stream.items();
+    const positions = new Map(entries.map((entry, at) => [entry, at]));
+    const scan: Scan = { entries, positions, given: 0 };
+    this.#scans.set(stream, scan);
+    return scan;
   }
 }
 
@@ -389,8 +391,12 @@ class JobCalls implements CallGraph<JobCall> {
 
   #jobCall({ comm, call, message }: ReportedCall, ranks: readonly number[]): JobCall {
     const key = JSON.stringify([comm, message ?? call]);
+    const known = this.#calls.get(key);
+    if (known !== undefined) return known;
     const of = message === undefined ? ranks : message.slice(0, 2);
-    return getOrInsert(this.#calls, key, () => ({ ranks: of, made: new Map(), places: new Map() }));
+    const made: JobCall = { ranks: of, made: new Map(), places: new Map() };
+    this.#calls.set(key, made);
+    return made;
   }
 }
 

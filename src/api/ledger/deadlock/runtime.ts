@@ -4,7 +4,6 @@
  * Only runtimes that list them (Node, Bun, Deno with Node's process) allow a proof of deadlock. On others the result is
  * `undefined`, and the monitor reports stalls only.
  */
-import { builtinModule } from "../../builtin-module.ts";
 import { isSettingOwn, type OwnTimers } from "../turns.ts";
 
 interface RuntimeProcess {
@@ -13,6 +12,7 @@ interface RuntimeProcess {
   readonly stdout?: unknown;
   readonly stderr?: unknown;
   getActiveResourcesInfo?: () => readonly string[];
+  getBuiltinModule?: (name: string) => unknown;
   on?: (event: "beforeExit", listener: () => void) => void;
   off?: (event: "beforeExit", listener: () => void) => void;
 }
@@ -208,7 +208,7 @@ function isAlive(timer: Timer): boolean {
 
 /** A context for one run; `undefined` where the runtime has none. */
 export function openRankContext(): RankContext | undefined {
-  const hooks = builtinModule("node:async_hooks");
+  const hooks = runtimeProcess()?.getBuiltinModule?.("node:async_hooks");
   return hooks === undefined ? undefined : new RankContext(hooks as AsyncHooks);
 }
 
@@ -235,8 +235,9 @@ const restingStates = "SITtXZ";
 
 /** True when another thread than this one works now; false also where the system does not tell. */
 export function otherThreadsWork(): boolean {
-  const files = builtinModule("node:fs") as FileSystem | undefined;
-  if (runtimeProcess()?.platform !== "linux" || files === undefined) return false;
+  const { platform, getBuiltinModule } = runtimeProcess() ?? {};
+  const files = getBuiltinModule?.("node:fs") as FileSystem | undefined;
+  if (platform !== "linux" || files === undefined) return false;
   try {
     // This one works, since it looks.
     return files.readdirSync(tasks).filter((task) => works(files, task)).length > 1;

@@ -9,7 +9,6 @@ import {
   type RankCall,
   symmetricPlace,
 } from "../../../api/backend-entry.ts";
-import { getOrInsert } from "../../../api/get-or-insert.ts";
 import type { DeviceBuffer } from "../../../api/index.ts";
 import { settlesWithin } from "../../../job/async.ts";
 import { runAll } from "../common/async.ts";
@@ -174,7 +173,12 @@ export class RegisteredWindows {
   }
 
   #registered(rank: number): Registered {
-    return getOrInsert(this.#windows, rank, () => new Map());
+    let registered = this.#windows.get(rank);
+    if (registered === undefined) {
+      registered = new Map();
+      this.#windows.set(rank, registered);
+    }
+    return registered;
   }
 }
 

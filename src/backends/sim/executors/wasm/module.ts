@@ -1,5 +1,4 @@
 /** The compiled module: whether this runtime can run it, and its instances. */
-import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import { BackendUnavailableError } from "../../../../api/index.ts";
 import { memoryFlagsAt, wasmBase64 } from "./binary.js";
 
@@ -45,7 +44,12 @@ export async function compile(shared: boolean): Promise<void> {
 
 /** The module for shared memory or for memory of one thread. */
 export function compiled(shared: boolean): WasmModule {
-  return getOrInsert(modules, shared, () => new (runtime().Module)(binary(shared)));
+  let module = modules.get(shared);
+  if (module === undefined) {
+    module = new (runtime().Module)(binary(shared));
+    modules.set(shared, module);
+  }
+  return module;
 }
 
 /** The module's functions over a memory. */

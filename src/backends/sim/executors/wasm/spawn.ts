@@ -1,5 +1,4 @@
 /** Worker threads of the present runtime: Node's, or a browser's. Nothing of Node is imported. */
-import { builtinModule } from "../../../../api/builtin-module.ts";
 import type { WasmLinearMemory, WasmModule } from "./module.ts";
 
 /** Data of a worker at its start. */
@@ -34,6 +33,7 @@ interface BrowserWorker {
 
 /** The parts of the runtime that are looked up; any of them may be absent. */
 interface Runtime {
+  readonly process?: { getBuiltinModule?: (name: string) => unknown };
   readonly navigator?: { readonly hardwareConcurrency?: number };
   readonly Worker?: new (url: string) => BrowserWorker;
   readonly Blob?: new (parts: readonly string[], options: { readonly type: string }) => object;
@@ -44,7 +44,7 @@ const runtime = globalThis as unknown as Runtime;
 
 /** Starts a worker that does not keep the runtime alive; `undefined` where there are none. */
 export function spawn(source: string, data: WorkerData): WorkerHandle | undefined {
-  const threads = builtinModule("node:worker_threads") as NodeThreads | undefined;
+  const threads = builtin("node:worker_threads") as NodeThreads | undefined;
   if (threads !== undefined) return spawnInNode(threads, source, data);
   const { Worker, Blob, URL } = runtime;
   if (Worker === undefined || Blob === undefined || URL === undefined) return undefined;
@@ -61,7 +61,7 @@ export function spawn(source: string, data: WorkerData): WorkerHandle | undefine
 
 /** Number of threads that the machine runs at once. */
 export function processors(): number {
-  const os = builtinModule("node:os") as { availableParallelism?: () => number } | undefined;
+  const os = builtin("node:os") as { availableParallelism?: () => number } | undefined;
   return os?.availableParallelism?.() ?? runtime.navigator?.hardwareConcurrency ?? 1;
 }
 
@@ -73,4 +73,8 @@ function spawnInNode(threads: NodeThreads, source: string, data: WorkerData): Wo
   // A worker that cannot start takes no slices; the other threads run them.
   worker.on("error", () => {});
   return { stop: () => void worker.terminate() };
+}
+
+function builtin(name: string): unknown {
+  return runtime.process?.getBuiltinModule?.(name);
 }

@@ -6,7 +6,6 @@
  */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
-import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
 import { partitionPoint } from "../../../../api/partition-point.ts";
@@ -185,7 +184,9 @@ function writesOf(jobs: readonly FoldJob[]): Map<object, Interval[]> {
   for (const job of jobs) {
     for (const { slab, offset } of job.targets) {
       const interval = { begin: offset, end: offset + job.bytes, job };
-      getOrInsert(written, slab, () => []).push(interval);
+      const known = written.get(slab);
+      if (known === undefined) written.set(slab, [interval]);
+      else known.push(interval);
     }
   }
   for (const intervals of written.values()) intervals.sort((a, b) => a.begin - b.begin);

@@ -1,6 +1,5 @@
 /** The compute pipelines of a device: created at their first use, and kept as long as the device. */
 
-import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import type { Access } from "./wgsl/access.ts";
 import { arithmeticOf } from "./wgsl/arithmetic.ts";
 import { type NativeAdd, type NativeAdds, nativeFor } from "./wgsl/float-sum.ts";
@@ -38,8 +37,12 @@ export class Kernels {
     const native = operation === undefined ? "none" : nativeFor(operation, natives);
     const name = operation === undefined ? "copy" : operationKey(operation);
     const key = `${name}, ${access}, ${windows}, ${native}`;
-    const make = () => this.#make(key, operation, access, windows, native);
-    return getOrInsert(this.#kernels, key, make);
+    let kernel = this.#kernels.get(key);
+    if (kernel === undefined) {
+      kernel = this.#make(key, operation, access, windows, native);
+      this.#kernels.set(key, kernel);
+    }
+    return kernel;
   }
 
   #make(
@@ -65,14 +68,17 @@ export class Kernels {
   }
 
   #layout(windows: number): GPUBindGroupLayout {
-    return getOrInsert(this.#layouts, windows, () => {
+    let layout = this.#layouts.get(windows);
+    if (layout === undefined) {
       const entries = Array.from({ length: windows + 1 }, (_, binding) => ({
         binding,
         visibility: computeStage,
         buffer: { type: binding === 0 ? ("read-only-storage" as const) : ("storage" as const) },
       }));
-      return this.#device.createBindGroupLayout({ entries });
-    });
+      layout = this.#device.createBindGroupLayout({ entries });
+      this.#layouts.set(windows, layout);
+    }
+    return layout;
   }
 }
 
@@ -80,5 +86,10 @@ const known = new WeakMap<GPUDevice, Kernels>();
 
 /** The kernels of a device, shared by everything that uses it. */
 export function kernelsOf(device: GPUDevice): Kernels {
-  return getOrInsert(known, device, () => new Kernels(device));
+  let kernels = known.get(device);
+  if (kernels === undefined) {
+    kernels = new Kernels(device);
+    known.set(device, kernels);
+  }
+  return kernels;
 }

@@ -7,7 +7,6 @@
  * larger sum to a smaller value, rounds all sums right.
  */
 import { type Fold, foldFor, lanesOf } from "../../../../algorithms/arithmetic/index.ts";
-import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import type { DType } from "../../../../api/index.ts";
 import type { OpenDevice } from "./device.ts";
 import { advanced, type FoldJob } from "./jobs.ts";
@@ -33,7 +32,12 @@ const known = new WeakMap<GPUDevice, Promise<NativeAdds>>();
 
 /** The highest degree of trust in a device's addition. */
 export function nativeAddsOf(device: OpenDevice): Promise<NativeAdds> {
-  return getOrInsert(known, device.device, () => best(device));
+  let found = known.get(device.device);
+  if (found === undefined) {
+    found = best(device);
+    known.set(device.device, found);
+  }
+  return found;
 }
 
 async function best(device: OpenDevice): Promise<NativeAdds> {

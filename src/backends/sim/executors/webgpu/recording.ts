@@ -1,7 +1,6 @@
 /** A planned collective as commands: kernels and their bindings. Recorded once, run by one submit each time. */
 
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
-import { getOrInsert } from "../../../../api/get-or-insert.ts";
 import type { BoundCall } from "../../executor.ts";
 import { alignment, type OpenDevice, usage } from "./device.ts";
 import {
@@ -110,7 +109,9 @@ function grouped(pieces: readonly Piece[]): Piece[][] {
   const groups = new Map<string, Piece[]>();
   for (const piece of pieces) {
     const key = `${piece.level} ${piece.copy} ${piece.access}`;
-    getOrInsert(groups, key, () => []).push(piece);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [piece]);
+    else group.push(piece);
   }
   return [...groups.values()];
 }
@@ -223,7 +224,12 @@ export class Recordings {
   }
 
   #number(object: Slab | object): number {
-    return getOrInsert(this.#numbers, object, () => this.#nextNumber++);
+    let number = this.#numbers.get(object);
+    if (number === undefined) {
+      number = this.#nextNumber++;
+      this.#numbers.set(object, number);
+    }
+    return number;
   }
 }
 
