@@ -120,6 +120,7 @@ export {
   type ChannelPaths,
   type ChannelPlan,
   type Choice,
+  type ChunkTreeNumbers,
   type CopyPlan,
   type CpuVendor,
   checkedProfile,

@@ -17,7 +17,7 @@ const rows = [
   ["Ring over LL: `firstRate`", free, ["ring.LL.firstRate"]],
   ["Ring over LL: `passUs`", none, ["ring.LL.passUs"]],
   ["LL and misaligned blocks: `elementRate`", free, ["elementRate"]],
-  ["Tree: `chunkRate`", free, each("tree", protocols, "chunkRate")],
+  ["Tree: `chunkRate`", free, each("tree", ["LL", "Simple"], "chunkRate")],
   ["chain over LL: `passShare`", none, ["chain.passShare"]],
   ["registered all-gather: `passRate`", free, ["registered.passRate"]],
   ["registered broadcast: `chunkRate`", free, ["registered.chunkRate"]],

@@ -57,6 +57,7 @@ export {
   type CallMemory,
   type CallMode,
   type CallTime,
+  type ChunkTreeNumbers,
   callUs,
   checkedProfile,
   choiceOf,

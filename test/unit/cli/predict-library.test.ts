@@ -39,25 +39,27 @@ describe("predict --like", () => {
     expect(out).toMatchInlineSnapshot(`
       "# predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9: allReduce, ranks 8, dtype float32
       # nccl: recorded, ordinary memory, back to back
-      # catalogue: each message as a send of that machine, links of 6282 ns and 321.8 GB/s, crossbar
+      # catalogue: each message as a send of that machine, links of 6282 ns and 321.7 GB/s, crossbar
       #    size            choice    nccl    ring   linear   (us, * fastest)
-         64 KiB        Ring LL x2   18.14   88.30    15.42*
-          4 MiB    Ring LL128 x24   51.42*  110.8    195.0
-        256 MiB   Ring Simple x24    1362*   1548    11691
+         64 KiB        Ring LL x2   18.15   88.30    15.42*
+          4 MiB    Ring LL128 x24   51.47*  110.8    195.1
+        256 MiB   Ring Simple x24    1360*   1548    11695
       # from 3.43 MiB on Ring LL128 in place of Ring LL
       # from 34.7 MiB on Ring Simple in place of Ring LL128
       "
     `);
   });
 
+  const { portRate } = h200x8.numbers.exchange;
+
   test.each([
     [
       "--like nccl-2.28 --latency-ns 5",
-      "crossbar, latencyNs 5, overheadNs 0, gigabytesPerSecond 321.8\n",
+      `crossbar, latencyNs 5, overheadNs 0, gigabytesPerSecond ${portRate}\n`,
     ],
     [
       "--like nccl-2.28 --overhead-ns 50 --credits 2",
-      "crossbar, latencyNs 6282, overheadNs 50, gigabytesPerSecond 321.8, credits 2\n",
+      `crossbar, latencyNs 6282, overheadNs 50, gigabytesPerSecond ${portRate}, credits 2\n`,
     ],
     [
       "--topology h200-hosts --gigabytes-per-second 10",
@@ -100,7 +102,8 @@ describe("predict --like", () => {
     for (const { choice, predictedNs } of choices) {
       const [algorithm, protocol] = choice.split(" ");
       const call = { collective: "allReduce", ranks: 8, count: 2 ** 20, dtype: "float32" } as const;
-      expect(predictedNs).toBe(ns({ ...call, forced: { algorithm, protocol } }));
+      const mode = { memory: "ordinary" } as const;
+      expect(predictedNs).toBe(ns({ ...call, forced: { algorithm, protocol }, mode }));
     }
     expect(choices).toContainEqual(nccl);
     expect(fastest).toBe("nccl");

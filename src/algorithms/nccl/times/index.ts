@@ -18,6 +18,7 @@ export {
 } from "./fit.ts";
 export { type CallMemory, type CallMode, callUs, messageTimes, modeText } from "./model.ts";
 export type {
+  ChunkTreeNumbers,
   LineTreeNumbers,
   LowRingNumbers,
   LowSymmetricNumbers,

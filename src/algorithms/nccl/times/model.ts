@@ -150,7 +150,7 @@ function deviceUs(numbers: ModelNumbers, call: TimedCall, memory: CallMemory): n
     case "ring":
       return operatorUs(numbers, call) + ringUs(numbers, call, memory);
     case "tree":
-      return operatorUs(numbers, call) + treeUs(numbers, call);
+      return operatorUs(numbers, call) + treeUs(numbers, call, memory);
     case "chain":
       return operatorUs(numbers, call) + chainUs(numbers, call, memory);
     case "exchange":
@@ -230,19 +230,40 @@ function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): n
   return fixed + hops * stepUs(numbers, call, bytes) + (passed + single) / thousand;
 }
 
-function treeUs(numbers: ModelNumbers, call: ChannelCall): number {
+function treeUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
   const { ring, tree } = numbers;
   const { protocol, ranks, channels, partBytes, chunkBytes } = call;
-  const { hopUs, chunkRate } = tree[protocol];
+  const { hopUs } = tree[protocol];
   const { startUs } = protocol === "LL" ? tree.LL : ring[protocol];
   // A rank between two others sends everything twice, up and down; over LL128 its threads are slower than its port.
   const rate = protocol === "LL128" ? tree.LL128.rate : ring[protocol].hopRate / 2;
+  const further = Math.max(0, partBytes - chunkBytes);
+  // Over Simple the first chunk has arrived everywhere before ranks work at the same time.
+  const together = protocol === "Simple" ? further : partBytes;
+  const togetherUs = together / (ranks === 2 ? rate * tree.pairGain : rate) / thousand;
   const hops = 2 * ranks - 2;
-  const first = (hops * Math.min(partBytes, chunkBytes)) / chunkRate;
-  const all = partBytes / (ranks === 2 ? rate * tree.pairGain : rate);
-  const fixed = startUs + ring[protocol].channelUs * (channels - 1) + hopUs * hops;
-  const further = hopUs * Math.max(0, partBytes / chunkBytes - 1);
-  return fixed + further + (first + all) / thousand;
+  const fixed = startUs + ring[protocol].channelUs * (channels - 1);
+  const waits = hops + further / chunkBytes;
+  return fixed + hopUs * waits + hops * firstChunkUs(numbers, call, memory) + togetherUs;
+}
+
+/** Microseconds that the bytes of a first chunk add to each hop of a Tree. */
+function firstChunkUs(
+  { ring, tree }: ModelNumbers,
+  { protocol, channels, partBytes, chunkBytes }: ChannelCall,
+  memory: CallMemory,
+): number {
+  // Ranks pass on lines as they arrive: those of LL128 cost no more than a hop, those of LL up to half of a chunk.
+  if (protocol === "LL128") return 0;
+  if (protocol === "LL") {
+    return Math.min(partBytes, chunkBytes / 2) / tree.LL.chunkRate / thousand;
+  }
+  const bytes = Math.min(partBytes, chunkBytes);
+  const channelUs = bytes / tree.Simple.chunkRate / thousand;
+  const linkUs = (bytes * channels) / linkChannels / ring.Simple.hopRate / thousand;
+  const copiedUs = Math.max(channelUs, linkUs);
+  // Down the Tree no rank copies what it receives in a registered buffer.
+  return memory === "registered" ? (copiedUs + channelUs) / 2 : copiedUs;
 }
 
 function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {

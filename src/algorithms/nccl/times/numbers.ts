@@ -28,15 +28,19 @@ export interface LowRingNumbers extends RingNumbers {
   readonly passUs: number;
 }
 
-/** A Tree over one protocol; it starts as a Ring does. */
+/** A Tree over one protocol. */
 export interface TreeNumbers {
   readonly hopUs: number;
+}
+
+/** A Tree whose first chunk takes its time on each hop. */
+export interface ChunkTreeNumbers extends TreeNumbers {
   /** One channel of the first chunk's steps. */
   readonly chunkRate: number;
 }
 
-/** A Tree over LL. */
-export interface LowTreeNumbers extends TreeNumbers {
+/** A Tree over LL; over other protocols it starts as a Ring does. */
+export interface LowTreeNumbers extends ChunkTreeNumbers {
   /** A call that moves nothing. */
   readonly startUs: number;
 }
@@ -91,7 +95,7 @@ export interface ModelNumbers {
   readonly tree: {
     readonly LL: LowTreeNumbers;
     readonly LL128: LineTreeNumbers;
-    readonly Simple: TreeNumbers;
+    readonly Simple: ChunkTreeNumbers;
     /** Rate of two ranks by that of more: none of them has two neighbours. */
     readonly pairGain: number;
   };

@@ -170,6 +170,60 @@ describe("the time of a call", () => {
   });
 });
 
+describe("a Tree", () => {
+  const ordinary = { memory: "ordinary" } as const;
+  const simple = { algorithm: "Tree", protocol: "Simple" } as const;
+
+  // Recorded on four other H200, of which nothing is in the fit: float32 elements and microseconds.
+  const recorded: ["LL" | "LL128" | "Simple", number, number][] = [
+    ["LL", 29_288, 13.66],
+    ["LL", 213_516, 24.22],
+    ["LL", 1_556_536, 98.65],
+    ["LL128", 213_516, 25.728],
+    ["Simple", 29_288, 40.92],
+    ["Simple", 213_516, 46.73],
+    ["Simple", 1_556_536, 140.22],
+    ["Simple", 11_347_156, 428.18],
+  ];
+  test.each(recorded)(
+    "over %s takes for %d elements %f µs, within 7 %%",
+    (protocol, count, found) => {
+      const forced = { algorithm: "Tree", protocol } as const;
+      const ratio = us({ ranks: 4, count, forced, mode: ordinary }) / found;
+      expect(ratio).toBeGreaterThan(0.93);
+      expect(ratio).toBeLessThan(1.07);
+    },
+  );
+
+  test("over Simple passes on whole chunks, down the Tree without the link's limit in registered buffers", () => {
+    const of = (count: number, memory: CallMode["memory"]): number =>
+      us({ count, forced: simple, mode: { memory } });
+    const { hopRate } = profile.numbers.ring.Simple;
+    const { chunkRate } = profile.numbers.tree.Simple;
+    // 65,536 and 131,072 bytes for each of 24 channels, on 14 hops.
+    const [less, more] = [24 * 2 ** 14, 24 * 2 ** 15];
+    const hopUs = (rate: number): number => (14 * 65_536) / rate / 1000;
+    const linked = of(more, "ordinary") - of(less, "ordinary");
+    expect(linked).toBeCloseTo(hopUs(hopRate), 6);
+    const registered = of(more, "registered") - of(less, "registered");
+    expect(registered).toBeCloseTo((hopUs(hopRate) + hopUs(chunkRate)) / 2, 6);
+  });
+
+  test("over lines waits for no more than half of a chunk of LL, and for none of LL128", () => {
+    const { chunkRate } = profile.numbers.tree.LL;
+    const slope = (protocol: "LL" | "LL128", ranks: number, from: number, to: number): number => {
+      const forced = { algorithm: "Tree", protocol } as const;
+      return us({ ranks, count: to, forced }) - us({ ranks, count: from, forced });
+    };
+    // Up to 16 KiB and from 16 to 32 KiB for each of 24 channels; 4 and 8 ranks differ by 8 hops.
+    const [quarter, half, whole] = [24 * 2 ** 11, 24 * 2 ** 12, 24 * 2 ** 13] as const;
+    const lines = slope("LL", 8, quarter, half) - slope("LL", 4, quarter, half);
+    expect(lines).toBeCloseTo((8 * 8192) / chunkRate / 1000, 6);
+    expect(slope("LL", 8, half, whole)).toBeCloseTo(slope("LL", 4, half, whole), 6);
+    expect(slope("LL128", 8, half, whole)).toBeCloseTo(slope("LL128", 4, half, whole), 6);
+  });
+});
+
 describe("a Ring over LL", () => {
   const { passUs } = profile.numbers.ring.LL;
   const forced = { algorithm: "Ring", protocol: "LL" } as const;
