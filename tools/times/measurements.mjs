@@ -94,6 +94,7 @@ export function unfittedMeasurements() {
 export const otherFiles = {
   "4 x H100": "gpu-h100x4.json",
   "2 x H200": "gpu-h200x2-later.json",
+  "2 x fourth H200": "gpu-h200x2-fourth.json",
   "4 x H200": "gpu-h200x4-later.json",
 };
 
