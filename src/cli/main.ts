@@ -22,3 +22,11 @@ process.exitCode = await runCli(process.argv.slice(2), {
   main: fileURLToPath(import.meta.url),
   reserveOutput,
 });
+
+// What a failed program left open keeps no process, and a failed rank ends before the ranks that fail by its end.
+if (process.exitCode !== 0) {
+  for (const stream of [standardOutput, process.stderr]) {
+    await new Promise((resolve) => stream.write("", resolve));
+  }
+  process.exit();
+}

@@ -142,17 +142,11 @@ function resultLine(text: string, rank: number): string {
   return `rank ${rank}: ${text}\n`;
 }
 
-/** This process's rank of a job. */
+/** This process's rank of a job. A failed rank leaves the job by the end of its process, as after an uncaught error. */
 async function runOwnRank(opening: Opening, program: RankProgram, context: Context): Promise<void> {
   const comm = await connect({ ...opening, name: "run" });
-  try {
-    const text = await resultText(await ofRank(comm, program));
-    if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
-  } catch (error) {
-    // After a failure closing reports the calls that it left unawaited; the failure itself says more.
-    await comm.close().catch(() => undefined);
-    throw error;
-  }
+  const text = await resultText(await ofRank(comm, program));
+  if (!(await reportToLauncher(text))) context.out(resultLine(text, comm.rank));
   await comm.close();
 }
 

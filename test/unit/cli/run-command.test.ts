@@ -168,6 +168,18 @@ describe("--backend tcp, a process for each rank", () => {
     expect(err).not.toContain("never awaited");
   });
 
+  test("names the rank that failed first, whatever its program left open", () => {
+    const path = program(
+      "open",
+      `if (comm.rank === 0) return comm.barrier();
+       setInterval(() => {}, 1000);
+       throw new RangeError("my own");`,
+    );
+    const { status, err } = run(path, "-n", "2");
+    expect(status).toBe(1);
+    expect(err).toMatch(/\ntwinccl run: rank 1 failed first after .* s: exit status 1; rank 0/);
+  });
+
   test.each(["strict", "seed 3", "schedule random", "executor cpu", "trace /tmp/x.json"])(
     "refuses --%s, which is of the simulation",
     async (option) => {
