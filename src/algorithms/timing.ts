@@ -63,23 +63,23 @@ export interface Link {
   readonly gigabytesPerSecond: number;
 }
 
-/** Checks link options and fills in the defaults. */
-export function linkOf(options: LinkOptions = {}): Link {
+/** Checks link options and fills in the defaults. `subject` begins the errors. */
+export function linkOf(options: LinkOptions = {}, subject = "sim"): Link {
   const names = { latencyNs: true, gigabytesPerSecond: true } as const;
-  assertOptions("sim", options, names, { path: "link" });
+  assertOptions(subject, options, names, { path: "link" });
   const { latencyNs = 1000, gigabytesPerSecond = 400 } = options;
-  within("latencyNs", latencyNs);
-  within("gigabytesPerSecond", gigabytesPerSecond);
+  within("latencyNs", latencyNs, subject);
+  within("gigabytesPerSecond", gigabytesPerSecond, subject);
   return { latencyPs: Math.round(latencyNs * 1000), gigabytesPerSecond };
 }
 
 /** Bounds that keep times exact in picoseconds: a message of a gigabyte takes at most days, and at least its latency. */
 export const linkBounds = { latencyNs: [0, 1e12], gigabytesPerSecond: [1e-6, 1e9] } as const;
 
-function within(field: keyof typeof linkBounds, value: number): void {
+function within(field: keyof typeof linkBounds, value: number, subject: string): void {
   const [least, most] = linkBounds[field];
   if (typeof value === "number" && value >= least && value <= most) return;
-  throw invalid("sim", `link.${field}`, textOf(value), `a number in ${least}..${most}`);
+  throw invalid(subject, `link.${field}`, textOf(value), `a number in ${least}..${most}`);
 }
 
 /** The cost of a message of a dtype on a link. A port is held for a whole number of picoseconds, rounded up. */

@@ -145,7 +145,7 @@ function askedOf(
     row: parsed.count("row", 1),
     variables: ncclVariables("--nccl", parsed.text("nccl")),
     version: libraries.map((name) => libraryOf(name)?.version ?? name),
-    topology: machines.map(machineOf),
+    topology: machines.map((machine) => machineOf(machine)),
     ask,
   };
   return { question, machines, libraries };

@@ -46,9 +46,10 @@ interface NodeFile {
 export function graphTopology(
   graphs: string | GraphNodes,
   names?: readonly string[],
+  subject = "sim",
 ): (ranks: number) => Topology {
   const option = typeof graphs === "string" ? { xml: graphs } : graphs;
-  const files = filesOf(option, names);
+  const files = filesOf(option, names, subject);
   const known = new Map<number, Topology>();
   return (ranks) => {
     const topology = known.get(ranks) ?? topologyOf(option, files, ranks);
@@ -61,23 +62,24 @@ export function graphTopology(
 function filesOf(
   { xml, cpu, ...others }: GraphNodes,
   names: readonly string[] | undefined,
+  subject: string,
 ): NodeFile[] {
-  assertOptions("sim", { xml, cpu, ...others }, { xml: true, cpu: true }, { path: "topology" });
+  assertOptions(subject, { xml, cpu, ...others }, { xml: true, cpu: true }, { path: "topology" });
   if (cpu !== undefined && cpu !== "intel" && cpu !== "amd") {
-    throw invalid("sim", "topology.cpu", textOf(cpu), '"intel" or "amd"');
+    throw invalid(subject, "topology.cpu", textOf(cpu), '"intel" or "amd"');
   }
   const texts: readonly unknown[] = Array.isArray(xml) ? xml : [xml];
   const files = new Map<string, NodeFile>();
   const kinds = new Map<string, NodeGraphs>();
   const read = texts.map((text, place) => {
-    if (typeof text !== "string") throw noText(text);
+    if (typeof text !== "string") throw noText(text, subject);
     const name = names?.[place] ?? (texts.length > 1 ? `topology xml[${place}]` : "topology xml");
     const file = files.get(text) ?? sharing(fileOf(text, name), kinds);
     files.set(text, file);
     return file;
   });
-  if (read.length === 0) throw noText(xml);
-  assertAlike(read);
+  if (read.length === 0) throw noText(xml, subject);
+  assertAlike(read, subject);
   return read;
 }
 
@@ -88,18 +90,18 @@ function sharing(file: NodeFile, kinds: Map<string, NodeGraphs>): NodeFile {
   return { ...file, graphs };
 }
 
-function noText(found: unknown): InvalidArgumentError {
+function noText(found: unknown, subject: string): InvalidArgumentError {
   const needed = "the text of a graph file of NCCL, or an array with that of every node";
-  return invalid("sim", "topology.xml", textOf(found), needed);
+  return invalid(subject, "topology.xml", textOf(found), needed);
 }
 
 /** Every rank of NCCL predicts times by its own node's latency, so ranks of different nodes would choose differently. */
-function assertAlike(files: readonly NodeFile[]): void {
+function assertAlike(files: readonly NodeFile[], subject: string): void {
   for (const graph of ["ring", "tree"] as const) {
     const latencies = [...new Set(files.map(({ graphs }) => graphs[graph].interLatency))];
     if (latencies.length < 2) continue;
     const found = `latencyinter ${latencies.join(" and ")}`;
-    throw invalid("sim", "topology.xml", found, `one latency in the ${graph}s of all nodes`);
+    throw invalid(subject, "topology.xml", found, `one latency in the ${graph}s of all nodes`);
   }
 }
 

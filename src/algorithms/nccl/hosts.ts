@@ -29,12 +29,12 @@ export interface HostNetwork {
 const maxHosts = 131_072;
 
 /** The topology of a number of ranks on hosts. Throws for invalid fields, and the function for more ranks than hosts. */
-function hostTopology(network: HostNetwork): (ranks: number) => Topology {
-  assertHosts(network);
+function hostTopology(network: HostNetwork, subject = "sim"): (ranks: number) => Topology {
+  assertHosts(network, subject);
   const { hosts } = network;
   const { gigabitsPerSecond } = network.network;
   return (ranks) => {
-    if (ranks > hosts) throw tooFew(ranks, hosts);
+    if (ranks > hosts) throw tooFew(ranks, hosts, subject);
     const key = `${ranks}/${gigabitsPerSecond}`;
     const topology = recent.get(key) ?? hostsAt(ranks, gigabitsPerSecond);
     recent.delete(key);
@@ -56,16 +56,16 @@ const h200Hosts = hostTopology({
   network: { kind: "socket", gigabitsPerSecond: 10 },
 });
 
-function assertHosts(network: HostNetwork): void {
+function assertHosts(network: HostNetwork, subject: string): void {
   const place = { path: "topology" };
-  assertOptions("sim", network, { hosts: true, gpusPerHost: true, network: true }, place);
+  assertOptions(subject, network, { hosts: true, gpusPerHost: true, network: true }, place);
   const { hosts, gpusPerHost } = network;
   if (!Number.isInteger(hosts) || hosts < 1 || hosts > maxHosts) {
-    throw invalid("sim", "topology.hosts", textOf(hosts), `an integer in 1..${maxHosts}`);
+    throw invalid(subject, "topology.hosts", textOf(hosts), `an integer in 1..${maxHosts}`);
   }
   if (gpusPerHost !== 1) {
     throw invalid(
-      "sim",
+      subject,
       "topology.gpusPerHost",
       textOf(gpusPerHost),
       "1",
@@ -74,13 +74,13 @@ function assertHosts(network: HostNetwork): void {
   }
   const link = { path: "topology.network" };
   if (typeof network.network !== "object" || network.network === null) {
-    throw invalid("sim", link.path, textOf(network.network), "{ kind, gigabitsPerSecond }");
+    throw invalid(subject, link.path, textOf(network.network), "{ kind, gigabitsPerSecond }");
   }
-  assertOptions("sim", network.network, { kind: true, gigabitsPerSecond: true }, link);
+  assertOptions(subject, network.network, { kind: true, gigabitsPerSecond: true }, link);
   const { kind, gigabitsPerSecond } = network.network;
   if (kind !== "socket") {
     throw invalid(
-      "sim",
+      subject,
       "topology.network.kind",
       textOf(kind),
       '"socket", the network that is known',
@@ -93,12 +93,12 @@ function assertHosts(network: HostNetwork): void {
   )
     return;
   const field = "topology.network.gigabitsPerSecond";
-  throw invalid("sim", field, textOf(gigabitsPerSecond), "a number above 0");
+  throw invalid(subject, field, textOf(gigabitsPerSecond), "a number above 0");
 }
 
-function tooFew(ranks: number, hosts: number): Error {
+function tooFew(ranks: number, hosts: number, subject: string): Error {
   return invalid(
-    "sim",
+    subject,
     "topology.hosts",
     `${hosts}`,
     `at least ${ranks}, one for each rank`,
@@ -182,15 +182,18 @@ export type TopologyName = keyof typeof topologies;
 /** A machine. */
 export type TopologyOption = TopologyName | HostNetwork | GraphNodes;
 
-/** Topologies of a machine by number of ranks. Throws for an invalid option, and the function for too many ranks. */
-export function machineOf(option: TopologyOption): (ranks: number) => Topology {
+/**
+ * Topologies of a machine by number of ranks. Throws for an invalid option, and the function for too many ranks. `subject` begins
+ * the errors.
+ */
+export function machineOf(option: TopologyOption, subject = "sim"): (ranks: number) => Topology {
   if (typeof option === "string" && Object.hasOwn(topologies, option)) return topologies[option];
   if (typeof option === "object" && option !== null) {
-    if ("xml" in option) return graphTopology(option);
-    if ("hosts" in option) return hostTopology(option);
+    if ("xml" in option) return graphTopology(option, undefined, subject);
+    if ("hosts" in option) return hostTopology(option, subject);
   }
   throw invalid(
-    "sim",
+    subject,
     "topology",
     textOf(option),
     "the name of a machine that is known",

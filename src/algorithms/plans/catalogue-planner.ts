@@ -32,10 +32,12 @@ const maxLayouts = 256;
 /** Caches the plans of the catalogue's and the caller's algorithms. */
 export class CataloguePlanner {
   readonly #choice: AlgorithmChoice;
+  readonly #subject: string;
   readonly #plans = new Map<string, Plan>();
 
-  constructor(choice: AlgorithmChoice) {
+  constructor(choice: AlgorithmChoice, subject: string) {
     this.#choice = choice;
+    this.#subject = subject;
   }
 
   /** The plan of a call. `why` is the reason for no claim; `unclaimed` is true if a claim was requested. */
@@ -43,10 +45,10 @@ export class CataloguePlanner {
     const key = `${collective}/${ranks}/${root}/${why}`;
     const known = this.#plans.get(key);
     if (known !== undefined) return known;
-    const algorithm = chosen(collective, this.#choice[collective]);
+    const algorithm = chosen(collective, this.#choice[collective], this.#subject);
     const isOwn = typeof this.#choice[collective] === "object";
     const plan = new CataloguePlan(
-      { algorithm, isOwn },
+      { algorithm, isOwn, subject: this.#subject },
       { collective, ranks, root },
       why,
       unclaimed || isOwn,
@@ -64,6 +66,8 @@ interface Chosen {
   readonly algorithm: Algorithm;
   /** True for an algorithm of the caller. */
   readonly isOwn: boolean;
+  /** Begins the errors of an algorithm of the caller. */
+  readonly subject: string;
 }
 
 class CataloguePlan implements Plan {
@@ -104,11 +108,13 @@ class CataloguePlan implements Plan {
 
   get program(): Program {
     const { collective, ranks, root } = this.#question;
-    const { algorithm, isOwn } = this.#chosen;
+    const { algorithm, isOwn, subject } = this.#chosen;
     if (this.#refused !== undefined) throw this.#refused;
     try {
-      const build = isOwn ? soundProgram : buildProgram;
-      this.#program ??= build(collective, algorithm, ranks, root);
+      const where = `${subject}: algorithms.${collective}: `;
+      this.#program ??= isOwn
+        ? soundProgram(collective, algorithm, ranks, root, where)
+        : buildProgram(collective, algorithm, ranks, root);
       return this.#program;
     } catch (error) {
       this.#refused = error;
@@ -138,34 +144,35 @@ class CataloguePlan implements Plan {
   }
 }
 
-/** Throws for a choice that names an unknown collective or algorithm. */
-export function checkChoice(choice: AlgorithmChoice): void {
+/** Throws for a choice that names an unknown collective or algorithm. `subject` begins the errors. */
+export function checkChoice(choice: AlgorithmChoice, subject: string): void {
   for (const [collective, name] of Object.entries(choice)) {
     if (!isBuilt(collective as CollectiveName)) {
       throw new InvalidArgumentError(
         {
-          headline: `sim: algorithms.${collective}: it is not known here, needs one of ${namesText(collective, builtCollectives)}`,
+          headline: `${subject}: algorithms.${collective}: it is not known here, needs one of ${namesText(collective, builtCollectives)}`,
         },
         { field: `algorithms.${collective}` },
       );
     }
-    if (name !== undefined) chosen(collective as SpecifiedCollective, name);
+    if (name !== undefined) chosen(collective as SpecifiedCollective, name, subject);
   }
 }
 
 function chosen(
   collective: SpecifiedCollective,
   choice: AlgorithmChoice[SpecifiedCollective] | undefined,
+  subject: string,
 ): Algorithm {
   if (typeof choice === "object" && choice !== null) {
-    assertAlgorithm(collective, choice);
+    assertAlgorithm(collective, choice, `${subject}: algorithms.${collective}.`);
     return choice;
   }
   const algorithm = findAlgorithm(collective, choice);
   if (algorithm !== undefined) return algorithm;
   const names = algorithmsOf(collective).map(({ name }) => name);
   throw invalid(
-    "sim",
+    subject,
     `algorithms.${collective}`,
     textOf(choice),
     `one of ${namesText(String(choice), names)}, or an algorithm`,

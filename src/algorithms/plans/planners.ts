@@ -71,20 +71,23 @@ export interface PlanOptions {
 /** The plans that apply without a name. */
 const unnamed = { library: "nccl-2.28", topology: "h200x8", ranks: 8 } as const;
 
-/** Planners by size of the world. Throws for invalid options; the returned function throws for a world that is too large. */
-export function plannersOf(options: PlanOptions): (size: number) => Planner {
+/**
+ * Planners by size of the world. Throws for invalid options; the returned function throws for a world that is too large. `subject`
+ * begins the errors.
+ */
+export function plannersOf(options: PlanOptions, subject = "sim"): (size: number) => Planner {
   const { algorithms = {}, like } = options;
-  checkChoice(algorithms);
-  if (like === undefined) assertUnnamed(options);
+  checkChoice(algorithms, subject);
+  if (like === undefined) assertUnnamed(options, subject);
   const pin = resolvePin(options.plan);
   const { rings, variables, ...settings } = pin;
-  const topology = pinned(machineOf(options.topology ?? unnamed.topology), rings);
-  const library = libraryIn(options);
+  const topology = pinned(machineOf(options.topology ?? unnamed.topology, subject), rings);
+  const library = libraryIn(options, subject);
   const forced = variables && ncclEnvironment(variables).forced;
   const nccl = sharedNcclPlanner(options, library, () => {
     return new NcclPlanner({ library, topology, settings, forced });
   });
-  const catalogue = new CataloguePlanner(algorithms);
+  const catalogue = new CataloguePlanner(algorithms, subject);
   const profile = profileOf(options, library);
   const clock =
     profile && new MachineClock(profile, (question) => nccl.factsOf(question), unusualOf(pin));
@@ -103,7 +106,7 @@ export function plannersOf(options: PlanOptions): (size: number) => Planner {
 
 /** The planner of a world on an unknown machine: the catalogue, without a claim; `why` is the reason. */
 export function unclaimedPlanner(why: string): Planner {
-  const catalogue = new CataloguePlanner({});
+  const catalogue = new CataloguePlanner({}, "sim");
   return { ...unmeasured, of: (question) => catalogue.of(question, why, true) };
 }
 
@@ -117,14 +120,15 @@ const unmeasured = {
 
 /** The profile of the machine that the options name; `undefined` where it was not measured. Throws for another machine's. */
 export function measuredProfile(options: PlanOptions): MachineProfile | undefined {
-  return profileOf(options, libraryIn(options));
+  return profileOf(options, libraryIn(options, "sim"));
 }
 
 /** The library that plans follow: the named one; else the version of the profile, of those with its time model. */
-function libraryIn({ like, machine }: PlanOptions): Library {
-  if (like !== undefined || machine === undefined) return followed(like ?? unnamed.library);
+function libraryIn({ like, machine }: PlanOptions, subject: string): Library {
+  if (like !== undefined || machine === undefined)
+    return followed(like ?? unnamed.library, subject);
   const { nccl } = checkedProfile(machine, "machine");
-  return followed(nccl.startsWith("2.28.") ? `nccl-${nccl}` : unnamed.library);
+  return followed(nccl.startsWith("2.28.") ? `nccl-${nccl}` : unnamed.library, subject);
 }
 
 function profileOf(
@@ -248,10 +252,13 @@ class WorldPlanner implements Planner {
 const disorder =
   "the ranks are not in the order of their devices, and the rings among them were not read";
 
-function assertUnnamed({ topology, plan }: PlanOptions): void {
+function assertUnnamed({ topology, plan }: PlanOptions, subject: string): void {
   if (topology === undefined && plan === undefined) return;
   throw new InvalidArgumentError(
-    { headline: "sim: topology and plan belong to like", hint: 'pass like: "nccl-2.28" too' },
+    {
+      headline: `${subject}: topology and plan belong to like`,
+      hint: 'pass like: "nccl-2.28" too',
+    },
     { field: "like" },
   );
 }
@@ -264,11 +271,11 @@ function pinned(found: (ranks: number) => Topology, rings: NcclPin["rings"]) {
     ranks === rings.length ? withRing(found(ranks), rings) : found(ranks);
 }
 
-function followed(like: unknown): Library {
+function followed(like: unknown, subject: string): Library {
   const name = String(like);
   const library = libraryOf(name);
   if (library !== undefined) return library;
-  const headline = `sim: like: found ${name}, which is unknown`;
+  const headline = `${subject}: like: found ${name}, which is unknown`;
   const hint = `known libraries: ${libraryNames.join(", ")}; others are not guessed`;
   if (/^(nccl|torch)-/.test(name))
     throw new UnsupportedError({ headline, hint }, { field: "like" });

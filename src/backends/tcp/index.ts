@@ -21,8 +21,8 @@ const loopback = { latencyNs: 30_000, gigabytesPerSecond: 1.5 } as const;
 export function tcp(options: TcpOptions = {}): Backend {
   assertTcpOptions(options);
   const { host, tls = false, timeoutMs, compareCalls = "once" } = options;
-  const plannerOf = plannersOf(options);
-  const link = linkOf(options.link ?? loopback);
+  const plannerOf = plannersOf(options, "tcp");
+  const link = linkOf(options.link ?? loopback, "tcp");
   const setupOf = (size: number): Setup => ({
     planner: plannerOf(size),
     link,

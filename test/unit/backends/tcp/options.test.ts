@@ -1,6 +1,6 @@
 /** The options of `tcp()`. */
 
-import { tcp } from "twinccl/tcp";
+import { type TcpOptions, tcp } from "twinccl/tcp";
 import { expect, test } from "vitest";
 
 const ofNone = ["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"];
@@ -33,3 +33,26 @@ test.each(["127.0.0.1", "10.0.0.7", "223.0.0.1", "240.0.0.1", "::1", "fe80::1", 
     expect(tcp({ host }).name).toBe("tcp");
   },
 );
+
+const like = "nccl-2.28" as const;
+const socket = { kind: "socket", gigabitsPerSecond: 10 } as const;
+
+test.each<[string, unknown]>([
+  ["like", { like: "nccl-9" }],
+  ["topology", { topology: "h200x8" }],
+  ["topology: found", { like, topology: "x" }],
+  ["topology.hosts", { like, topology: { hosts: 0, gpusPerHost: 1, network: socket } }],
+  ["topology.network.kind", { like, topology: { hosts: 2, gpusPerHost: 1, network: { kind: 1 } } }],
+  ["topology.xml", { like, topology: { xml: 1 } }],
+  ["topology.cpu", { like, topology: { xml: "", cpu: "arm" } }],
+  ["algorithms.allReduce", { algorithms: { allReduce: "x" } }],
+  ["algorithms.allReduce.name", { algorithms: { allReduce: {} } }],
+  ["algorithms.allReduces", { algorithms: { allReduces: "ring" } }],
+  ["link.latencyNs", { link: { latencyNs: -1 } }],
+  ["link.latency", { link: { latency: 1 } }],
+])("the error of %s names the backend", (field, options) => {
+  const start = `tcp: ${field}`;
+  expect(() => tcp(options as TcpOptions)).toThrow(
+    expect.toSatisfy(({ message }) => message.startsWith(start)),
+  );
+});
