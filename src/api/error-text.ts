@@ -49,6 +49,11 @@ export function callText({ collective, call = -1, comm }: NamedCall = {}): strin
   return call < 0 ? `${collective} on "${comm}": ` : `${collective}: call ${call} on "${comm}": `;
 }
 
+/** A noun with its article. One that begins with u has the sound of `Uint8Array`. */
+export function withArticle(noun: string): string {
+  return `${/^[aeio]/i.test(noun) ? "an" : "a"} ${noun}`;
+}
+
 /** Control characters that a terminal obeys, beside tabs and line feeds. */
 const controls = /[^\P{Cc}\t\n]/gu;
 

@@ -5,6 +5,7 @@
  * (`Uint16Array`) name none, so the caller names it with `asDType`.
  */
 import { type DType, dtypeInfo, type HostArray, type HostArrays, isDType } from "./dtype.ts";
+import { withArticle } from "./error-text.ts";
 
 /** A `Float16Array`, of the runtimes that have it: the language has it since ES2025, and types that are older do not. */
 export interface Float16Host extends ArrayBufferView {
@@ -116,7 +117,7 @@ export function hostBytes(value: unknown): HostBytes | HostFault {
   const dtype = byClass.get(found);
   if (dtype === undefined) {
     const hint = 'say which dtype an array of bits holds: asDType(new Uint16Array(8), "bfloat16")';
-    return { fault: `a ${found} does not name its dtype`, hint };
+    return { fault: `${withArticle(found)} does not name its dtype`, hint };
   }
   return usableBytes(dtype, value as HostArray);
 }
@@ -125,7 +126,7 @@ function namedBytes({ dtype, array }: TypedHost): HostBytes | HostFault {
   if (!isDType(dtype)) return { fault: `"${String(dtype)}" is no dtype` };
   const found = typedArrayClass(array);
   if (carries(found, dtype)) return usableBytes(dtype, array);
-  return { fault: `${dtype} needs a ${dtypeInfo[dtype].host}, found ${found}` };
+  return { fault: `${dtype} needs ${withArticle(dtypeInfo[dtype].host)}, found ${found}` };
 }
 
 function isTypedHost(value: unknown): value is TypedHost {

@@ -1,4 +1,5 @@
 /** Options by name and kind: an unknown one, or one of another kind, would be ignored in silence, or fail far from here. */
+import { withArticle } from "./error-text.ts";
 import { type CommErrorFacts, InvalidArgumentError } from "./errors.ts";
 import { typedArrayClass } from "./host-array.ts";
 import { namesText } from "./nearest.ts";
@@ -94,7 +95,7 @@ export function textOf(value: unknown): string {
     return value.name === "" ? "a function" : `the function ${value.name}`;
   if (typeof value !== "object" || value === null) return String(value);
   const kind = Array.isArray(value) ? "array" : (typedArrayClass(value) ?? "object");
-  return `${/^[aio]/i.test(kind) ? "an" : "a"} ${kind}`;
+  return withArticle(kind);
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The states of a job's parts: copied, checked, and compared between ranks before they are saved. */
 
+import { withArticle } from "../../api/error-text.ts";
 import { bytesOf, type Communicator, isDType } from "../../api/index.ts";
 import { nearest } from "../../api/nearest.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
@@ -113,7 +114,8 @@ function jsonCopy(part: string, field: string, value: unknown): StateValue {
     return Array.from(value, (each, at) => jsonCopy(part, `${field}.${at}`, each));
   }
   if (isPlain(value)) return jsonRecord(part, `${field}.`, value);
-  const found = typeof value === "object" ? `a ${value?.constructor?.name}` : typeof value;
+  const found =
+    typeof value === "object" ? withArticle(`${value?.constructor?.name}`) : typeof value;
   throw invalid("save", part, `${found} as ${field}`, "values that JSON carries");
 }
 

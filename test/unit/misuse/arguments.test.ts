@@ -376,6 +376,25 @@ describe("received blocks with gaps between them", () => {
   });
 });
 
+test("the article of a refused array is that of its class", async () => {
+  const cases: [unknown, string][] = [
+    [new Int16Array(4), "an Int16Array does not"],
+    [new Uint16Array(4), "a Uint16Array does not"],
+    [asDType(new Uint8Array(4) as Wrong, "int32"), "int32 needs an Int32Array"],
+    [asDType(new Uint8Array(4) as Wrong, "bfloat16"), "bfloat16 needs a Uint16Array"],
+  ];
+  const world = await createWorld({ backend: sim(), size: 1 });
+  await world.run(async (comm) => {
+    for (const [send, text] of cases) {
+      const { message } = await comm
+        .allReduce({ send: send as Wrong, op: "sum" })
+        .catch((error) => error);
+      expect(message).toContain(text);
+    }
+  });
+  await world.close();
+});
+
 test("a refused argument of send has a hint for its kind alone", async () => {
   const copy = "pass a copy, whose length is fixed: array.slice()";
   const cases: [unknown, string | undefined][] = [

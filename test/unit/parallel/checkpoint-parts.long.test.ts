@@ -157,6 +157,7 @@ describe("a save", () => {
       { values: { a: { deep: new Map() as never } } },
       /found a Map as a.deep, needs values/,
     ],
+    ["an error", { values: { a: new Error("") as never } }, /found an Error as a/],
     ["a date", { values: { a: new Date(0) as never } }, /found a Date as a/],
     ["a function", { values: { a: (() => 1) as never } }, /found function as a/],
     ["a hole", { values: { a: new Array<number>(2) } }, /found undefined as a.0/],
