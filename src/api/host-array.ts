@@ -109,6 +109,10 @@ export function hostBytes(value: unknown): HostBytes | HostFault {
   if (isTypedHost(value)) return namedBytes({ dtype: value.dtype, array: value.array });
   const found = typedArrayClass(value);
   if (found === undefined) {
+    if (isForeignBuffer(value)) {
+      const hint = "import twinccl from one place; npm ls twinccl lists its copies";
+      return { fault: "it is a buffer of another copy of twinccl", hint };
+    }
     const hint = Array.isArray(value)
       ? "make a TypedArray of it: Float32Array.from(array)"
       : undefined;
@@ -131,6 +135,11 @@ function namedBytes({ dtype, array }: TypedHost): HostBytes | HostFault {
 
 function isTypedHost(value: unknown): value is TypedHost {
   return typeof value === "object" && value !== null && "array" in value && "dtype" in value;
+}
+
+/** True for a buffer whose class another copy of this package has. */
+function isForeignBuffer(value: unknown): boolean {
+  return typeof value === "object" && value !== null && "allocation" in value && "toHost" in value;
 }
 
 function usableBytes(dtype: DType, array: HostArray): HostBytes | HostFault {
