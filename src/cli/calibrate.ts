@@ -54,6 +54,9 @@ async function runCalibrate(args: readonly string[], context: Context): Promise<
   if (names.length === 0) throw new UsageError("name the files of the results");
   const out = parsed.text("out");
   if (out === undefined) throw new UsageError("--out: name the file of the profile");
+  for (const option of ["name", "machine"] as const) {
+    if (parsed.text(option) === "") throw new UsageError(`--${option}: found "", needs a text`);
+  }
   const results = names.map((path) => ({ what: path, path }));
   refuseSameFile("--out", out, results);
   const write = outputFile("--out", out);

@@ -45,6 +45,8 @@ describe("calibrate", () => {
   test.each([
     ["", "name the files of the results"],
     [results, "--out: name the file of the profile"],
+    [`${results} --out ${out} --name=`, '--name: found "", needs a text'],
+    [`${results} --out ${out} --machine=`, '--machine: found "", needs a text'],
     [`missing.json --out ${out}`, "there is no file missing.json"],
   ])("refuses %s", async (line, why) => {
     const { status, err } = await cli(`calibrate ${line}`);
