@@ -16,6 +16,41 @@ export function assertWhole(
   throw invalid(subject, field, textOf(found), `a whole number${above}${below}`);
 }
 
+/** Needs an object with these members, each of its type. */
+export function assertMembers(
+  subject: string,
+  field: string,
+  found: unknown,
+  members: Readonly<Record<string, "array" | "function" | "number" | "string">>,
+  needed: string,
+): void {
+  const isOf = ([name, type]: [string, string]): boolean => {
+    const member: unknown = Reflect.get(found as object, name);
+    return type === "array" ? Array.isArray(member) : typeof member === type;
+  };
+  const isObject = typeof found === "object" && found !== null;
+  if (isObject && Object.entries(members).every(isOf)) return;
+  throw invalid(subject, field, textOf(found), needed);
+}
+
+/** Needs a program of the kit. */
+export function assertProgram(subject: string, found: unknown): void {
+  const members = { size: "number", splits: "array", steps: "array" } as const;
+  assertMembers(subject, "program", found, members, "a program, as programs() draws them");
+}
+
+/** Needs the results of a program. */
+export function assertRun(subject: string, field: string, found: unknown): void {
+  const members = { backend: "string", outcomes: "array" } as const;
+  assertMembers(
+    subject,
+    field,
+    found,
+    members,
+    "the results of a program, as runProgram gives them",
+  );
+}
+
 /** Needs one of these words. */
 export function assertAmong(
   subject: string,

@@ -6,7 +6,7 @@
  */
 import fc from "fast-check";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
-import { assertWhole } from "./argument-checks.ts";
+import { assertMembers, assertWhole } from "./argument-checks.ts";
 
 /** Replay position of a failure. */
 export interface Replay {
@@ -52,7 +52,12 @@ function isSet(text: string | undefined): text is string {
 }
 
 /** The one line that replays a failure. */
-export function replayLine({ seed, path, commands }: Replay, command: string): string {
+export function replayLine(replay: Replay, command: string): string {
+  assertOptions("replayLine", replay, { seed: true, path: "string", commands: "string" });
+  const { seed, path, commands } = replay;
+  assertWhole("replayLine", "seed", seed);
+  if (typeof command !== "string")
+    throw invalid("replayLine", "command", textOf(command), "a text");
   const words = [`TWINCCL_SEED=${seed}`];
   if (path !== undefined) words.push(`TWINCCL_PATH=${path}`);
   if (commands !== undefined) words.push(`TWINCCL_COMMANDS=${commands}`);
@@ -79,6 +84,7 @@ export async function checkProperty<T>(
   const { seed = defaultSeed, path, runs = 100, command = "node <this file>" } = options;
   assertWhole("checkProperty", "runs", runs, 1);
   assertWhole("checkProperty", "seed", seed);
+  assertMembers("checkProperty", "cases", cases, { generate: "function" }, "cases of fast-check");
   if (typeof law !== "function") throw invalid("checkProperty", "law", textOf(law), "a function");
   const property = fc.asyncProperty(cases, async (value) => law(value));
   const start = path === undefined ? {} : { path };

@@ -1,7 +1,7 @@
 /** Compares the results of a program on two backends, and reports the first difference. */
 import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
-import { assertAmong } from "./argument-checks.ts";
+import { assertAmong, assertRun } from "./argument-checks.ts";
 import { floatFormat, floatKind } from "./element-bits.ts";
 import type { ProgramCall } from "./program.ts";
 import type { CallOutcome, ProgramRun } from "./run-program.ts";
@@ -18,12 +18,14 @@ const rules: readonly SameRule[] = ["results", "bytes"];
  * Compares two runs of one program.
  *
  * @throws Error naming the first backend pair, call, rank and element that differ, with both bit patterns.
- * InvalidArgumentError for another rule.
+ * InvalidArgumentError for what is no run, and for another rule.
  * @example
  * const [a, b] = await runOn({ ring: sim(), linear: sim({ algorithms: { allReduce: "linear" } }) }, program);
  * expectSame(a, b);
  */
 export function expectSame(a: ProgramRun, b: ProgramRun, rule: SameRule = "results"): void {
+  assertRun("expectSame", "a", a);
+  assertRun("expectSame", "b", b);
   assertAmong("expectSame", "rule", rule, rules);
   const pair = `${a.backend} and ${b.backend} differ`;
   if (a.outcomes.length !== b.outcomes.length) {

@@ -10,7 +10,8 @@ import {
   type DeviceBuffer,
   type World,
 } from "../api/index.ts";
-import { assertOptions } from "../api/option-kinds.ts";
+import { assertOptions, invalid, textOf } from "../api/option-kinds.ts";
+import { assertBackend } from "../api/world/create-world.ts";
 import { assertWhole } from "./argument-checks.ts";
 import { environmentReplay } from "./check-property.ts";
 
@@ -110,6 +111,12 @@ export async function runLifeCycle(
   backend: Backend,
   commands: Iterable<LifeCycleCommand>,
 ): Promise<void> {
+  assertBackend("runLifeCycle", backend);
+  const isIterable = typeof Object(commands)[Symbol.iterator] === "function";
+  if (!isIterable || typeof commands === "string") {
+    const needed = "commands, as lifeCycleCommands() draws them";
+    throw invalid("runLifeCycle", "commands", textOf(commands), needed);
+  }
   const real: LifeCycleReal = { backend, world: undefined, kept: [] };
   try {
     await fc.asyncModelRun(() => {

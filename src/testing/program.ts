@@ -5,6 +5,7 @@
  * (`runProgram`) computes no expectation; an oracle needs only this data and the sent bytes.
  */
 import type { DType, ReduceOp } from "../api/index.ts";
+import { assertMembers } from "./argument-checks.ts";
 
 /** `exact`: every partial result is representable, so any order gives the same bits; `bits`: anything. */
 export type PayloadClass = "exact" | "bits";
@@ -129,6 +130,8 @@ export interface Program {
 export function communicatorsOf(
   program: Pick<Program, "size" | "splits">,
 ): readonly (readonly number[])[] {
+  const members = { size: "number", splits: "array" } as const;
+  assertMembers("communicatorsOf", "program", program, members, "a program with size and splits");
   const comms: (readonly number[])[] = [Array.from({ length: program.size }, (_, rank) => rank)];
   for (const { parent, colors, reversed } of program.splits) {
     const members = comms[parent] ?? [];

@@ -6,7 +6,9 @@ import {
   type World,
   type WorldOptions,
 } from "../api/index.ts";
-import { assertOptions, type OptionKinds } from "../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { assertBackend } from "../api/world/create-world.ts";
+import { assertMembers, assertProgram } from "./argument-checks.ts";
 import { CallSite, type RankOutcome } from "./call-site.ts";
 import {
   communicatorsOf,
@@ -63,6 +65,8 @@ export async function runProgram(
   program: Program,
   options: RunOptions = {},
 ): Promise<ProgramRun> {
+  assertBackend("runProgram", backend);
+  assertProgram("runProgram", program);
   assertOptions("runProgram", options, kinds);
   const { label = backend.name, pace, ...stalls } = options;
   const world = await createWorld({ backend, size: program.size, ...stalls });
@@ -77,7 +81,7 @@ export async function runProgram(
  * Runs a program in a world that is open already, for backends with worlds that take long to open. Its communicators and
  * buffers are released afterwards; the world can run the next program.
  *
- * @throws WorldError when any call fails; the world is best closed then. Error for a program of another size.
+ * @throws WorldError when any call fails; the world is best closed then. InvalidArgumentError for a program of another size.
  * @example
  * const world = await createWorld({ backend: nccl(), size: 4 });
  * for (const program of fc.sample(programs({ sizes: fc.constant(4) }), 20)) await runProgramIn(world, program);
@@ -85,11 +89,13 @@ export async function runProgram(
 export async function runProgramIn(
   world: World,
   program: Program,
-  { label = world.backend, pace }: Pick<RunOptions, "label" | "pace"> = {},
+  options: Pick<RunOptions, "label" | "pace"> = {},
 ): Promise<ProgramRun> {
-  if (world.size !== program.size) {
-    throw new Error(`a program of ${program.size} ranks cannot run in a world of ${world.size}`);
-  }
+  const members = { size: "number", run: "function", backend: "string" } as const;
+  assertMembers("runProgramIn", "world", world, members, "a world of createWorld");
+  assertOptions("runProgramIn", options, { label: "string", pace: "function" });
+  assertFits("runProgramIn", program, world.size);
+  const { label = world.backend, pace } = options;
   const byRank = await world.run((comm) => runProgramAs(comm, program, { pace }));
   return gatherRun(program, byRank, label);
 }
@@ -99,7 +105,7 @@ export async function runProgramIn(
  * buffers are released afterwards; the given communicator can run the next program.
  *
  * @returns The rank's data after each call, in program order; `undefined` for calls of others.
- * @throws CommError when a call fails; the communicator is best closed then.
+ * @throws CommError when a call fails; the communicator is best closed then. InvalidArgumentError for a program of another size.
  * @example
  * const comm = await connect({ backend: nccl() });
  * const drawn = programs({ sizes: fc.constant(comm.size) });
@@ -108,12 +114,20 @@ export async function runProgramIn(
 export async function runProgramAs(
   comm: Communicator,
   program: Program,
-  { pace }: Pick<RunOptions, "pace"> = {},
+  options: Pick<RunOptions, "pace"> = {},
 ): Promise<readonly (RankOutcome | undefined)[]> {
-  if (comm.size !== program.size) {
-    throw new Error(`a program of ${program.size} ranks cannot run on ${comm.size}`);
-  }
-  return runRank(comm, program, pace);
+  const members = { size: "number", rank: "number", alloc: "function" } as const;
+  assertMembers("runProgramAs", "comm", comm, members, "a communicator");
+  assertFits("runProgramAs", program, comm.size);
+  assertOptions("runProgramAs", options, { pace: "function" });
+  return runRank(comm, program, options.pace);
+}
+
+/** Needs a program of as many ranks. */
+function assertFits(subject: string, program: Program, size: number): void {
+  assertProgram(subject, program);
+  if (program.size === size) return;
+  throw invalid(subject, "program", `a program of ${program.size} ranks`, `one of ${size}`);
 }
 
 /** The results of `runProgramAs` of each rank of a program, as one run that can be compared with others. */
@@ -122,6 +136,11 @@ export function gatherRun(
   byRank: readonly (readonly (RankOutcome | undefined)[])[],
   label: string,
 ): ProgramRun {
+  assertProgram("gatherRun", program);
+  if (!Array.isArray(byRank) || !byRank.every((each) => Array.isArray(each))) {
+    throw invalid("gatherRun", "byRank", textOf(byRank), "what runProgramAs gave on each rank");
+  }
+  if (typeof label !== "string") throw invalid("gatherRun", "label", textOf(label), "a name");
   const outcomes = occurrencesOf(program).map((occurrence, at) => ({
     ...occurrence,
     ranks: byRank.map((rank) => rank[at]),
@@ -139,6 +158,11 @@ export async function runOn(
   backends: Readonly<Record<string, Backend>>,
   program: Program,
 ): Promise<ProgramRun[]> {
+  assertMembers("runOn", "backends", backends, {}, "backends by name");
+  for (const [label, backend] of Object.entries(backends)) {
+    assertBackend("runOn", backend, `backends.${label}`);
+  }
+  assertProgram("runOn", program);
   const runs: ProgramRun[] = [];
   for (const [label, backend] of Object.entries(backends)) {
     runs.push(await runProgram(backend, program, { label }));

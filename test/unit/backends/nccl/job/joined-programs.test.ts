@@ -30,7 +30,7 @@ test("a program of another size is refused", async () => {
   const ranks = await joinAll(2);
   const [program] = fc.sample(programs({ sizes: fc.constant(3) }), 1);
   await expect(runProgramAs(ranks[0]!.comm, program!)).rejects.toThrow(
-    "a program of 3 ranks cannot run on 2",
+    "runProgramAs: program: found a program of 3 ranks, needs one of 2",
   );
   await closeAll(ranks);
 });
