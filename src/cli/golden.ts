@@ -1,4 +1,5 @@
 /** `twinccl golden`: recorded results of NCCL, replayed and compared bit by bit, and recorded. */
+import { constants } from "node:os";
 import { countText } from "../api/error-text.ts";
 import type { Backend } from "../api/index.ts";
 import type { NcclBackend } from "../backends/nccl/index.ts";
@@ -67,7 +68,7 @@ Examples:
   twinccl golden record hosts.jsonl --backend nccl --launch --streams 4 --out recorded.jsonl
 
 Exit status: 0 when all is identical (or recorded), 1 when something is not or nothing was compared,
-2 for wrong usage or a file that is not in the format.
+2 for wrong usage or a file that is not in the format, 128 plus the signal that ended --launch.
 `,
   run: runGolden,
 };
@@ -199,7 +200,9 @@ async function runLaunched(
     },
     context,
   );
-  return writeRecords(recording, head, write, context);
+  const status = writeRecords(recording, head, write, context);
+  const { endedBy } = recording;
+  return status === 0 || endedBy === undefined ? status : 128 + constants.signals[endedBy];
 }
 
 /** Writes a recording with the reasons of missing records; the result is the exit status. */

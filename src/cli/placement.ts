@@ -84,7 +84,7 @@ export interface RankCommand {
   /** Receives what ranks pass to `reportToLauncher`. */
   readonly onMessage?: MessageListener;
   /** Called for a signal that is handed on to the ranks. */
-  readonly onSignal?: () => void;
+  readonly onSignal?: (signal: NodeJS.Signals) => void;
 }
 
 /** Starts this program once for each rank; resolves to the exit status of the rank that failed first, or 0. */

@@ -26,17 +26,23 @@ export interface LaunchedOptions {
 /** A message of a rank: it is ready for calls, or has made some. */
 type RankMessage = { readonly ready: true } | { readonly results: readonly RankResult[] };
 
+/** A recording over processes. */
+interface LaunchedRecording extends Recording {
+  /** The signal that ended it; `undefined` without one. */
+  readonly endedBy: NodeJS.Signals | undefined;
+}
+
 /** Records all calls: one job after another, for each number of ranks and each size of buffers. */
 export async function recordLaunched(
   cases: readonly GoldenCase[],
   { args, head, timeoutMs }: LaunchedOptions,
   context: Context,
-): Promise<Recording> {
+): Promise<LaunchedRecording> {
   const records = new RankRecords(cases);
   const progress = new Progress(context);
-  let isStopped = false;
+  let endedBy: NodeJS.Signals | undefined;
   for (const places of jobsOf(cases)) {
-    if (isStopped) break;
+    if (endedBy !== undefined) break;
     const calls = places.map((place) => cases[place] as GoldenCase);
     const size = (calls[0] as GoldenCase).ranks;
     const text = [headLine(head), ...calls.map(lineOf)].join("\n");
@@ -45,8 +51,8 @@ export async function recordLaunched(
       {
         ...command,
         ...(timeoutMs !== undefined && { timeoutMs }),
-        onSignal: () => {
-          isStopped = true;
+        onSignal: (signal) => {
+          endedBy = signal;
         },
         onMessage: (rank, message, reply) => {
           const own = message as RankMessage;
@@ -61,7 +67,7 @@ export async function recordLaunched(
     if (status !== 0) context.err(`golden: the ranks of ${size} ended with status ${status}\n`);
   }
   progress.clear();
-  return records.recording();
+  return { ...records.recording(), endedBy };
 }
 
 /** Indices of the calls of each job: a process has one size of buffers. */

@@ -55,7 +55,7 @@ interface Job extends Omit<JobOptions, "jobId" | "variables"> {
   /** Longest time of the job; unlimited by default. */
   readonly timeoutMs?: number | undefined;
   /** Called for a signal that is handed on to the ranks. */
-  readonly onSignal?: (() => void) | undefined;
+  readonly onSignal?: ((signal: NodeJS.Signals) => void) | undefined;
 }
 
 /** Starts the processes. Resolves to 0, the status of the rank that failed first, or 124 after the timeout. */
@@ -125,7 +125,7 @@ function watchForStop(
   job: JobProcesses,
   report: JobReport,
   timeoutMs: number | undefined,
-  onHandedOn: (() => void) | undefined,
+  onHandedOn: ((signal: NodeJS.Signals) => void) | undefined,
 ): Watch {
   let reason: string | undefined;
   let isTimedOut = false;
@@ -137,7 +137,7 @@ function watchForStop(
       return;
     }
     reason ??= `${signal} was handed on`;
-    onHandedOn?.();
+    onHandedOn?.(signal);
     job.stop(signal);
   };
   const onClosed = (): void => {

@@ -250,7 +250,7 @@ describe("record --launch", () => {
     };
     const line = `golden record ${path} --backend tcp --launch`;
     const { status, out } = await cli(line, { err, terminal: true });
-    expect(status).toBe(1);
+    expect(status).toBe(129);
     expect(text).toContain("twinccl golden: SIGHUP was handed on");
     expect(out).not.toContain('"n":2');
     expect(text).toMatch(/no record of ch1\/2\/default\/reduce\/.*: rank 0 has not made it/);
