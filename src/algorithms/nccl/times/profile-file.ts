@@ -92,7 +92,7 @@ function checkMeasured(value: unknown, file: string): void {
       throw fault(file, field, "an unknown name", namesText(collective, timedCollectives));
     }
     const found = fieldsOf(ranges, file, field, ["modes", "choices", "dtypes"]);
-    checkKinds(found["modes"], file, `${field}.modes`, knownModes);
+    checkKinds(found["modes"], file, `${field}.modes`, knownModes, modesText);
     checkKinds(found["choices"], file, `${field}.choices`, knownChoices);
     checkDTypes(found["dtypes"], file, `${field}.dtypes`);
   }
@@ -110,6 +110,9 @@ const knownModes: readonly string[] = modeValues.launch.flatMap((launch) =>
   ),
 );
 
+/** Their pattern, because the list is long. */
+const modesText = `"recorded, ordinary | registered | symmetric memory" or "call by call, ordinary | symmetric memory", with ", one process", ", awaited", "${misalignedText}" as they apply`;
+
 /** The names of all choices of the time model. */
 const knownChoices: readonly string[] = [
   ...["Ring", "Tree"].flatMap((algorithm) =>
@@ -119,14 +122,22 @@ const knownChoices: readonly string[] = [
   "messages",
 ];
 
-/** Ranges by words of a list. */
-function checkKinds(value: unknown, file: string, field: string, known: readonly string[]): void {
+/** Ranges by words of a list, for which `words` stands in errors. */
+function checkKinds(
+  value: unknown,
+  file: string,
+  field: string,
+  known: readonly string[],
+  words?: string,
+): void {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw fault(file, field, textOf(value), "ranges by name");
   }
   for (const [name, ranges] of Object.entries(value)) {
     const path = `${field}.${name}`;
-    if (!known.includes(name)) throw fault(file, path, "an unknown name", namesText(name, known));
+    if (!known.includes(name)) {
+      throw fault(file, path, "an unknown name", words ?? namesText(name, known));
+    }
     const { ranks, bytes } = fieldsOf(ranges, file, path, ["ranks", "bytes"]);
     checkRange(ranks, file, `${path}.ranks`, 1);
     checkRange(bytes, file, `${path}.bytes`, 0);

@@ -45,7 +45,12 @@ describe("a profile in a file", () => {
     ["measured.allReduce.choices.Ring LL.ranks", [8, 2], "ERR_COMM_ARG", "found 8 to 2"],
     ["measured.allReduce.choices.Ring LL.bytes", [-1, 2], "ERR_COMM_ARG", "found an array"],
     ["measured.allReduce.choices.Ring 128", {}, "ERR_COMM_ARG", "found an unknown name"],
-    ["measured.allReduce.modes.recorded", {}, "ERR_COMM_ARG", "found an unknown name"],
+    [
+      "measured.allReduce.modes.recorded",
+      {},
+      "ERR_COMM_ARG",
+      'found an unknown name, needs "recorded, ordinary | registered | symmetric memory" or',
+    ],
     ["measured.allReduce.modes", undefined, "ERR_COMM_ARG", "found nothing"],
     ["measured.allReduce.dtypes", ["float31"], "ERR_COMM_ARG", "found an array"],
     ["mode.memory", "fast", "ERR_COMM_ARG", 'found "fast"'],
