@@ -3,7 +3,7 @@
 /** Wall seconds that a whole film takes at speed 1. */
 const filmSeconds = 9;
 
-/** Called at every change of time or of playing; `isPassing` for a time on the way of a drag to another one. */
+/** Called at every change of time or of playing; `isPassing` for a time on the way of a drag or a held key to another one. */
 export type Listener = (timePs: number, playing: boolean, isPassing: boolean) => void;
 
 /** Moves through a film. */
@@ -77,11 +77,11 @@ export class Player {
   }
 
   /** To the next time at which a message arrives, or the one before. */
-  step(way: 1 | -1): void {
+  step(way: 1 | -1, isPassing = false): void {
     this.pause();
     const later = this.#beats.find((beat) => beat > this.#timePs);
     const earlier = this.#beats.findLast((beat) => beat < this.#timePs);
-    this.seek(way > 0 ? (later ?? this.#endPs) : (earlier ?? 0));
+    this.seek(way > 0 ? (later ?? this.#endPs) : (earlier ?? 0), isPassing);
   }
 
   #within(timePs: number): number {

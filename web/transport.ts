@@ -37,6 +37,7 @@ export function startTransport(player: Player): void {
   scrubber.addEventListener("change", () => player.seek(Number(scrubber.value)));
   scrubber.addEventListener("keydown", (event) => scrub(event, player));
   document.addEventListener("keydown", (event) => shortcut(event, player));
+  document.addEventListener("keyup", (event) => release(event, player));
 }
 
 /** Shows a time. */
@@ -50,14 +51,26 @@ export function showTransport(timePs: number, endPs: number, playing: boolean): 
   clock.value = text;
 }
 
+/** A held key goes through many times; the one at its release stays. */
+function release({ target, key }: KeyboardEvent, player: Player): void {
+  const steps = (key === "," || key === ".") && !isWritten(target);
+  const scrubs = target === scrubber && /^(Arrow|Page)/.test(key);
+  if (steps || scrubs) player.seek(player.timePs);
+}
+
+/** True for a field that takes text or letters. */
+function isWritten(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.matches("input:not([type=range]), select");
+}
+
 /** Arrows go from message to message; pages take a tenth; the ends are the range's own. */
 function scrub(event: KeyboardEvent, player: Player): void {
   const { key } = event;
-  if (key === "ArrowRight" || key === "ArrowUp") player.step(1);
-  else if (key === "ArrowLeft" || key === "ArrowDown") player.step(-1);
+  if (key === "ArrowRight" || key === "ArrowUp") player.step(1, true);
+  else if (key === "ArrowLeft" || key === "ArrowDown") player.step(-1, true);
   else if (key === "PageUp" || key === "PageDown") {
     player.pause();
-    player.seek(player.timePs + (key === "PageUp" ? 0.1 : -0.1) * player.endPs);
+    player.seek(player.timePs + (key === "PageUp" ? 0.1 : -0.1) * player.endPs, true);
   } else return;
   event.preventDefault();
 }
@@ -66,12 +79,11 @@ function scrub(event: KeyboardEvent, player: Player): void {
 function shortcut(event: KeyboardEvent, player: Player): void {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { target, key } = event;
-  const writes = target instanceof HTMLElement && target.matches("input:not([type=range]), select");
-  if (writes) return;
+  if (isWritten(target)) return;
   const presses = target instanceof HTMLElement && target.matches("button, [tabindex]");
   if (key === " " && !presses) player.toggle();
-  else if (key === ",") player.step(-1);
-  else if (key === ".") player.step(1);
+  else if (key === ",") player.step(-1, true);
+  else if (key === ".") player.step(1, true);
   else return;
   event.preventDefault();
 }

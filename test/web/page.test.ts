@@ -43,6 +43,18 @@ async function on(
   }
 }
 
+/** Counts the writes of the address, in `globalThis.written`. */
+async function countWrites(page: Page): Promise<void> {
+  await page.evaluate(`{
+    const { replaceState } = history;
+    globalThis.written = 0;
+    history.replaceState = (...args) => {
+      globalThis.written += 1;
+      replaceState.apply(history, args);
+    };
+  }`);
+}
+
 const still = { reducedMotion: "reduce" } as const;
 // Such pages stand still: frames that are drawn in software take time from the calls.
 const everyExecutor = { ...still, hasWebGpu: true } as const;
@@ -399,14 +411,7 @@ describe("the address", () => {
     await on(
       "ranks=4",
       async (page) => {
-        await page.evaluate(`{
-          const { replaceState } = history;
-          globalThis.written = 0;
-          history.replaceState = (...args) => {
-            globalThis.written += 1;
-            replaceState.apply(history, args);
-          };
-        }`);
+        await countWrites(page);
         for (const [at, id] of ["scrubber", "timeline"].entries()) {
           await page.locator(`#${id}`).scrollIntoViewIfNeeded();
           const box = (await page.locator(`#${id}`).boundingBox())!;
@@ -416,6 +421,22 @@ describe("the address", () => {
           await page.mouse.move(box.x + 0.8 * box.width, y, { steps: 20 });
           await page.mouse.up();
           expect(await page.evaluate("globalThis.written"), id).toBe(at + 1);
+          expect(await addressed(page)).toBe(`?ranks=4&time=${await timeOf(page)}`);
+        }
+      },
+      still,
+    );
+  });
+  test("is written once for a held key", async () => {
+    await on(
+      "ranks=4",
+      async (page) => {
+        await countWrites(page);
+        for (const [at, key] of ["ArrowRight", "PageUp", ","].entries()) {
+          await page.locator("#scrubber").focus();
+          for (let press = 0; press < 5; press++) await page.keyboard.down(key);
+          await page.keyboard.up(key);
+          expect(await page.evaluate("globalThis.written"), key).toBe(at + 1);
           expect(await addressed(page)).toBe(`?ranks=4&time=${await timeOf(page)}`);
         }
       },
