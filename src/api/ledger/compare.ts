@@ -56,20 +56,18 @@ export function mismatchOf(pending: PendingCollective): Mismatch | undefined {
 function signatureMismatch(
   signatures: readonly (readonly SignatureField[])[],
 ): Mismatch | undefined {
-  const first = signatures[0] ?? [];
-  for (let at = 0; at < first.length; at++) {
-    const expected = first[at]?.[1];
-    if (signatures.every((signature) => signature[at]?.[1] === expected)) continue;
-    const [field] = first[at] as SignatureField;
-    const values = signatures.map((signature) => String(signature[at]?.[1]));
-    return { field, values, ranks: outliers(values) };
+  for (const [at, [field]] of (signatures[0] ?? []).entries()) {
+    const values = signatures.map((signature) => signature[at]?.[1]);
+    const mismatch = valuesMismatch(field, values);
+    if (mismatch !== undefined) return mismatch;
   }
   return undefined;
 }
 
 /** The mismatch of values that should be equal on all ranks; `undefined` when they are. */
-function valuesMismatch(field: string, values: readonly string[]): Mismatch | undefined {
-  if (values.every((value) => value === values[0])) return undefined;
+function valuesMismatch(field: string, found: readonly SignatureField[1][]): Mismatch | undefined {
+  if (found.every((value) => value === found[0])) return undefined;
+  const values = found.map(String);
   return { field, values, ranks: outliers(values) };
 }
 
