@@ -9,11 +9,6 @@ export interface VirtualWork {
   readonly label: string | undefined;
 }
 
-/** Duration of virtual compute in picoseconds. */
-export function workPs({ durationNs }: VirtualWork): number {
-  return Math.round(durationNs * 1000);
-}
-
 /** True for a call of sends and receives. */
 export function isMessage({ prepared }: CollectedCall): boolean {
   return "transfers" in prepared;
@@ -117,13 +112,8 @@ export function collectCalls(
 }
 
 /** Throws inside of another communicator's callback: the call would be posted at once, outside of that group or recording. */
-export function assertNotForeign(
-  { owner: other }: CallCollector,
-  action: string,
-  owner: object,
-  facts: Caller,
-): void {
-  if (other === owner) return;
+export function assertNotForeign(action: string, owner: object, facts: Caller): void {
+  if (innermost === undefined || innermost.owner === owner) return;
   throw new InvalidArgumentError(
     {
       headline: `${action}: called on "${facts.comm}" inside of another communicator's group or capture`,

@@ -29,7 +29,6 @@ import {
   refuseTogether,
   type Step,
   type VirtualWork,
-  workPs,
 } from "./call-collector.ts";
 import { publishGroup } from "./observers.ts";
 import type { Poster } from "./poster.ts";
@@ -125,7 +124,7 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
   let laterPs = 0;
   for (const step of steps) {
     if (isWork(step)) {
-      laterPs += workPs(step);
+      laterPs += Math.round(1000 * step.durationNs);
       continue;
     }
     for (const { collective, prepared } of step) {

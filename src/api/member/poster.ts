@@ -225,7 +225,7 @@ export class Poster {
 
   /** Throws inside of a callback of another communicator. */
   assertOwn(action: string): void {
-    if (innermost !== undefined) assertNotForeign(innermost, action, this, this.facts);
+    assertNotForeign(action, this, this.facts);
   }
 
   /** Posts checked calls that belong together, or leaves them to the callback that is running. */
