@@ -250,9 +250,7 @@ function prepareAndSubmit(
   const { cache: _, ...once } = set;
   const unknown = set.calls.some((call) => call.recvCounts === undefined);
   const exchanged = unknown ? exchangeCounts(state.session, once) : undefined;
-  if (exchanged instanceof Promise)
-    return exchanged.then<unknown>(() => checkAndSubmit(state, once, postings));
-  return checkAndSubmit(state, once, postings);
+  return andThen<void, DispatchResult>(exchanged, () => checkAndSubmit(state, once, postings));
 }
 
 /** Submits a set with counts and receive buffers, after the checks of its memory. */
