@@ -34,12 +34,9 @@ export interface PreparedCall {
 }
 
 /** Blocks of a v-form. */
-export interface PreparedBlocks {
-  readonly sendCounts?: readonly number[];
-  readonly sendOffsets?: readonly number[];
-  readonly recvCounts?: readonly number[];
-  readonly recvOffsets?: readonly number[];
-}
+export type PreparedBlocks = Partial<
+  Pick<RankCall, "sendCounts" | "sendOffsets" | "recvCounts" | "recvOffsets">
+>;
 
 /** A call, what must be equal on all ranks, and what the caller gets. */
 export interface Prepared<T> {
@@ -199,7 +196,7 @@ export function repeatedPosting(
   // Where time is real, open calls may share one object: no time is noted in it.
   const call =
     nowPs === undefined ? before : rankCall(before.collective, before.rank, prepared.call, nowPs);
-  const deadlinePs = timeoutMs === undefined ? undefined : deadlineFrom(calledAtPs, timeoutMs);
+  const deadlinePs = deadlineFrom(calledAtPs, timeoutMs);
   return { call, prepared, op, calledAtPs, deadlinePs, cancellable: false };
 }
 
