@@ -35,7 +35,7 @@ export class Validator {
   readonly #worldRank: number;
   readonly #comm: CommInfo;
   readonly #facts: Caller;
-  readonly #borrowed: WeakMap<ArrayBufferLike, Allocation>;
+  readonly #borrowed = new WeakMap<ArrayBufferLike, Allocation>();
   #collective: CollectiveName = "barrier";
   /** The last call without symmetric memory that the session can do: messages of a group are mostly alike. */
   #lastSupported: Question | undefined;
@@ -45,7 +45,6 @@ export class Validator {
     this.#comm = comm;
     this.#worldRank = comm.ranks[rank] as number;
     this.#facts = { rank, size: comm.ranks.length, comm: comm.name };
-    this.#borrowed = new WeakMap();
   }
 
   /** Sets the collective of the checks that follow. */
@@ -139,10 +138,7 @@ export class Validator {
     let allocation = this.#borrowed.get(buffer);
     if (allocation === undefined) {
       const memory = this.#session.device(this.#worldRank).borrow(buffer);
-      allocation = createAllocation(memory, {
-        rank: this.#worldRank,
-        session: this.#session,
-      });
+      allocation = createAllocation(memory, { rank: this.#worldRank, session: this.#session });
       this.#borrowed.set(buffer, allocation);
     }
     return createBuffer(dtype, length, allocation, byteOffset);
@@ -291,7 +287,7 @@ export class Validator {
         headline: `${collective}: ${reason}`,
         hint: "comm.supports(...) answers before a failure does",
       },
-      { ...this.#facts, collective: this.#collective },
+      { ...this.#facts, collective },
     );
   }
 
