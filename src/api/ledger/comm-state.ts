@@ -21,7 +21,7 @@ import { emitWarning } from "../warnings.ts";
 import { SymmetricWindows } from "./compare.ts";
 import {
   Deadlines,
-  missingRanks,
+  missingCause,
   orderCause,
   type TimeoutCause,
   timeoutCause,
@@ -238,7 +238,7 @@ export abstract class CommState {
   openWaits(): OpenWait[] {
     const submitted = this.submitted.postings().filter(({ op }) => op.pending);
     return [
-      ...submitted.map((posting) => ({ posting, comm: this.comm.name, ...isSubmitted })),
+      ...submitted.map((posting) => ({ posting, comm: this.comm.name, ...submittedWait })),
       ...this.waits(),
     ];
   }
@@ -433,7 +433,7 @@ export abstract class CommState {
     const [cause, orders] = await Promise.all([
       // A cause that cannot be found must not keep the call open.
       timeoutCause(this.job, this.comm, posting, { queues, submitted }).catch(() =>
-        missingRanks([]),
+        missingCause([]),
       ),
       this.world.orderWatch?.compareAtDeadline().catch(() => undefined),
     ]);
@@ -450,7 +450,7 @@ export abstract class CommState {
 }
 
 /** The wait of a call that all ranks have made. */
-const isSubmitted = { missing: [], behind: [], position: -1 } as const;
+const submittedWait = { missing: [], behind: [], position: -1 } as const;
 
 // Submissions: calls that the session has queued.
 

@@ -243,8 +243,8 @@ export interface TimeoutCause {
   readonly orders?: readonly CallOrder[];
 }
 
-/** Ranks that have not made a call, or do not answer; where there are none its work takes long. */
-export function missingRanks(
+/** The cause where these ranks have not made the call, or do not answer (`silent`); without any, its work takes long. */
+export function missingCause(
   ranks: readonly number[],
   silent: readonly number[] = [],
 ): TimeoutCause {
@@ -260,7 +260,7 @@ export function missingRanks(
 export function waitCause(comm: CommInfo, queues: RankQueues, rank: number): TimeoutCause {
   const head = queues.head(rank);
   if (head !== undefined && head.comm !== comm) return behindEarlierCall;
-  return missingRanks(commRanks(comm, queues.missing(rank)));
+  return missingCause(commRanks(comm, queues.missing(rank)));
 }
 
 /** The cause of a timeout among calls of several communicators that wait for each other. */
@@ -278,21 +278,21 @@ export async function timeoutCause(
   const { op } = posting;
   const isWaiting = op.status === "waiting";
   if (comm.local.length === comm.ranks.length) {
-    return isWaiting ? waitCause(comm, queues, op.rank) : missingRanks([]);
+    return isWaiting ? waitCause(comm, queues, op.rank) : missingCause([]);
   }
   const here = isWaiting ? queues.missing(op.rank) : [];
   const isBehind = isWaiting && !queues.isAtHead(op);
   const { peer } = posting as Partial<TransferPosting>;
   if (peer === undefined) {
-    const unasked: MissingRanks = { ranks: here, haveDiverged: false };
-    const found = (await job?.peers.missingRanks(comm, op.call)) ?? unasked;
+    const local: MissingRanks = { ranks: here, haveDiverged: false };
+    const found = (await job?.peers.missingRanks(comm, op.call)) ?? local;
     const { ranks, silent = [], haveDiverged } = found;
     if (haveDiverged) return diverged;
     return ranks.length === 0 && isBehind
       ? behindEarlierCall
-      : missingRanks(commRanks(comm, ranks), commRanks(comm, silent));
+      : missingCause(commRanks(comm, ranks), commRanks(comm, silent));
   }
-  if (comm.local.includes(peer) && isWaiting && !isBehind) return missingRanks([peer]);
+  if (comm.local.includes(peer) && isWaiting && !isBehind) return missingCause([peer]);
   const together = [
     ...queues.batchOf(posting),
     ...submitted.submittedWith(posting),
@@ -326,7 +326,7 @@ function messageTimeoutCause(
   missing: readonly number[] | undefined,
   silent: readonly number[],
 ): TimeoutCause {
-  if (missing === undefined) return missingRanks([peer], [peer]);
+  if (missing === undefined) return missingCause([peer], [peer]);
   if (missing.length === 0) {
     const why = `rank ${peer} had made it too: it is slow, was given up there, or waits behind other calls`;
     return { ranks: [peer], why };
@@ -334,7 +334,7 @@ function messageTimeoutCause(
   const isPeer = missing.length === 1 && missing[0] === peer;
   // Messages that were made together wait for each other, and may wait for ranks that wait for third ones.
   return isPeer
-    ? missingRanks(missing, silent)
+    ? missingCause(missing, silent)
     : { ranks: missing, why: `${ranksText(missing)} kept it waiting` };
 }
 

@@ -28,7 +28,7 @@ import {
   mismatchOf,
   recordedMismatch,
 } from "./compare.ts";
-import { missingRanks } from "./deadlines.ts";
+import { missingCause } from "./deadlines.ts";
 import { errorsByCall } from "./failures.ts";
 import {
   hasReceiveCounts,
@@ -519,7 +519,7 @@ function failLate(
     ({ posting: a }, { posting: b }) => deadlineOf(a) - deadlineOf(b) || a.op.rank - b.op.rank,
   );
   for (const { posting, call } of late) {
-    state.timeOut(posting, missingRanks(lateRanks(call, deadlineOf(posting))));
+    state.timeOut(posting, missingCause(lateRanks(call, deadlineOf(posting))));
   }
   return calls.map((call) => call.filter((posting) => !isLate(posting)));
 }

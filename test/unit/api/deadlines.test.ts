@@ -1,7 +1,7 @@
 /** Deadlines in real time, by a clock that the tests set: each comes due at its own time, never before, under one timer. */
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { CommInfo, JobSession } from "../../../src/api/backend.ts";
-import { Alarm, Deadlines, missingRanks, timeoutCause } from "../../../src/api/ledger/deadlines.ts";
+import { Alarm, Deadlines, missingCause, timeoutCause } from "../../../src/api/ledger/deadlines.ts";
 import type { Posting } from "../../../src/api/ledger/posting.ts";
 import { completeOp, failOp, Operation } from "../../../src/api/op.ts";
 import { LivingTimers } from "../../support/living-timers.ts";
@@ -261,7 +261,7 @@ test.each([
   [[1, 2], [2], "rank 1 had not made it, rank 2 did not answer, busy or lost"],
   [[1, 2], [1, 2], "ranks 1, 2 did not answer, busy or lost"],
 ])("of missing ranks %j, of which %j are silent: %s", (ranks, silent, why) => {
-  expect(missingRanks(ranks, silent)).toEqual({ ranks, why });
+  expect(missingCause(ranks, silent)).toEqual({ ranks, why });
 });
 
 test("the cause of a timeout names the missing ranks of a session that knows no silent ones", async () => {
