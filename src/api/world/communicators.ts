@@ -74,12 +74,12 @@ export class Communicators {
   }
 
   *#ofUnobserved(
-    ask: (failures: Failures, rank: number) => CommError | undefined,
+    errorOf: (failures: Failures, rank: number) => CommError | undefined,
   ): Iterable<UnobservedFailure> {
     const comms = [...this.#world.unobserved].sort((a, b) => a.comm.id - b.comm.id);
     for (const { comm, failures } of comms) {
       for (const [rank, worldRank] of comm.ranks.entries()) {
-        const poison = ask(failures, rank);
+        const poison = errorOf(failures, rank);
         if (poison !== undefined) yield [worldRank, poison];
       }
     }

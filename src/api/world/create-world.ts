@@ -85,7 +85,8 @@ export function firstAvailable(...backends: readonly Backend[]): Backend {
     async probe(request) {
       const attempts = await tryEach(backends, request);
       const found = attempts.find((attempt) => attempt.ok);
-      return { ok: found !== undefined, reason: attempts.map(attemptText).join("; ") };
+      const reasons = attempts.map(({ backend, reason }) => `${backend}: ${reason}`);
+      return { ok: found !== undefined, reason: reasons.join("; ") };
     },
     async open(request): Promise<Session> {
       const attempts = await tryEach(backends, request);
@@ -141,10 +142,6 @@ function noneAvailableError(attempts: readonly Attempt[]): BackendUnavailableErr
     table: attempts.map(({ backend, reason }) => [backend, reason]),
     hint: "sim() needs nothing: pass it last",
   });
-}
-
-function attemptText({ backend, reason }: Attempt): string {
-  return `${backend}: ${reason}`;
 }
 
 // Jobs of a single process.

@@ -3,7 +3,6 @@ import {
   type Attempt,
   asJobSession,
   type Backend,
-  type JobSession,
   type Rebuilt,
   type Session,
 } from "../backend.ts";
@@ -132,18 +131,16 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
     this.#monitor = new Monitor(this.size, { clock, callSites, stallMs }, this);
     this.initialRanks = initialRanks ?? Array.from({ length: this.size }, (_, rank) => rank);
     const job = asJobSession(session);
-    const orderWatch = job && this.#watchOrder(job);
+    const orderWatch =
+      job &&
+      new OrderWatch(job, {
+        openCalls: () => this.#communicators.ledgers.map(({ openCalls }) => openCalls),
+        isBlocked: () => this.#context.isBlocked,
+        onInversion: (orders) => this.#communicators.endInverted(orders),
+      });
     this.#context = new WorldContext(session, this.#monitor, orderWatch);
     this.#communicators = new Communicators(name, this.#context, (reason) => this.abort(reason));
     job?.onLost((rank, reason) => this.#communicators.onRankLost(rank, reason));
-  }
-
-  #watchOrder(job: JobSession): OrderWatch {
-    return new OrderWatch(job, {
-      openCalls: () => this.#communicators.ledgers.map(({ openCalls }) => openCalls),
-      isBlocked: () => this.#context.isBlocked,
-      onInversion: (orders) => this.#communicators.endInverted(orders),
-    });
   }
 
   get backend(): string {

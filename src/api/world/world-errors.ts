@@ -190,7 +190,7 @@ export function worldError({ name, size }: Named, failures: readonly RankFailure
   const rows = alignedTable(
     sharedRows(failures.map(({ rank, error }) => ({ rank, cells: failureCells(error) }))),
   );
-  const { details, hint } = isOwn(first.error) ? detailsOf(first.error) : noDetails;
+  const { details, hint } = detailsOf(first.error);
   const error = new WorldError(
     {
       headline:
@@ -211,8 +211,6 @@ interface Details {
   readonly hint?: string | undefined;
 }
 
-const noDetails: Details = { details: [] };
-
 /** True for an error of this library; programs may throw an object with a prototype that cannot be read. */
 function isOwn(error: unknown): error is CommError {
   try {
@@ -222,8 +220,10 @@ function isOwn(error: unknown): error is CommError {
   }
 }
 
-/** The table and the hint of an error of this library. */
-function detailsOf({ message, hint }: CommError): Details {
+/** The table and the hint of an error of this library; nothing of any other. */
+function detailsOf(error: unknown): Details {
+  if (!isOwn(error)) return { details: [] };
+  const { message, hint } = error;
   const [, ...lines] = message.split("\n");
   return { details: hint === undefined ? lines : lines.slice(0, -hint.split("\n").length), hint };
 }
