@@ -24,7 +24,7 @@ export function assertLive(set: CallSet): void {
   throw new PerRankError((rank) => releasedError(setFacts(set, rank), released));
 }
 
-/** Refuses a call with buffers that were written after the rank made it. */
+/** The error of a call with a buffer that was written after its rank made the call. */
 export function writeError(set: CallSet, fault: WriteFault): PerRankError {
   return new PerRankError((rank) => writtenError(setFacts(set, rank), fault));
 }

@@ -337,7 +337,7 @@ export abstract class CommState {
     this.abortAfter(posting.op, error, "timed out in");
   }
 
-  /** Ends the communicator after a failed call; `what` says how it failed. */
+  /** Ends the communicator after a failed call; `what` is the failure as a verb, such as "gave up". */
   abortAfter(op: Operation, cause: CommError, what: string): void {
     this.abort(terminationAfter(this.comm, op, cause, what), op.finishedAtPs);
   }

@@ -136,7 +136,7 @@ function rootedMismatch(
 
 const sameCalls = "make the same call on every rank, with equal arguments";
 
-/** The error that each rank gets for a mismatch. All say the same. */
+/** The error of each rank for a mismatch; the texts of all ranks are equal. */
 export function mismatchErrors(
   pending: PendingCollective,
   mismatch: Mismatch,
@@ -482,7 +482,7 @@ export class SymmetricWindows {
   readonly #numbers = new WeakMap<Allocation, number>();
   #count = 0;
 
-  /** The reason why the buffers of a complete call lie in no common windows; makes new windows when there is none. */
+  /** The mismatch of buffers of a complete call that lie in no common windows. Without one, buffers without a window get a new one. */
   assign(calls: readonly RankCall[]): Mismatch | undefined {
     if (!calls.some(isSymmetric)) return undefined;
     const places = calls.map(symmetricPlace);
@@ -501,8 +501,8 @@ export class SymmetricWindows {
   }
 
   /**
-   * Fields about the windows of one rank's calls, one call after another: ranks with calls in common
-   * windows say the same. Makes none.
+   * Fields about the windows of one rank's calls, one call after another. They are equal on ranks whose calls lie in common
+   * windows. Makes no window.
    */
   fieldsOf(
     calls: readonly RankCall[],

@@ -332,8 +332,8 @@ function capture(state: CommState, set: CallSet): void {
 /**
  * The recorded calls of a complete capture, each as a call of all ranks, in order; `undefined` where replays make them one by one.
  *
- * All ranks decide alike, though a rank may record no messages, or nothing: of a job's processes each has one rank, and replays
- * one call.
+ * The result is alike on all ranks, though a rank may record no messages, or nothing: a process with one rank of several always
+ * replays one call.
  */
 function recordedWork({ comm, number, calls }: CallSet): RecordedWork[] | undefined {
   const recorded = calls[0]?.recorded;
@@ -446,7 +446,7 @@ function markSubmitted(
   return done instanceof Promise ? done : undefined;
 }
 
-/** Virtual time at which the last rank made a call; before that, no rank can know of it. */
+/** Virtual time at which the last rank made a call; before that, the call is not complete. */
 export function lastPostedAtPs(postings: readonly Posting[]): number {
   let last = 0;
   for (let at = 0; at < postings.length; at++)

@@ -118,7 +118,7 @@ interface FailedOn {
   readonly comm: CommInfo;
 }
 
-/** The error of each rank's call: one made for ranks, or what went wrong as the rank sees it. */
+/** The error of each rank's call: one made for ranks, or the given one with the facts of the rank. */
 export function errorsByCall(error: unknown, place: FailedOn): (posting: Posting) => unknown {
   if (error instanceof PerRankError) return (posting) => error.forRank(posting.op.rank, posting);
   if (!(error instanceof CommError)) return () => error;
@@ -170,7 +170,7 @@ export interface Cancellation {
   readonly endsAll: boolean;
 }
 
-/** The end that a rank's call has brought, which cannot be taken back; `what` says how. */
+/** The end of a communicator after a failed call of a rank; `what` is the failure as a verb, such as "gave up". */
 export function terminationAfter(
   { name, ranks }: CommInfo,
   op: Operation,
@@ -185,7 +185,7 @@ export function terminationAfter(
     );
 }
 
-/** Ranks of other processes may wait for this one's part: they learn why it does not come. */
+/** Sends the reason of an abort to the other processes, whose ranks may wait for this one. */
 export function announceAbort(
   others: PeerProcesses | undefined,
   comm: CommInfo,

@@ -121,7 +121,7 @@ export class Ledger extends CommState {
 
   /**
    * Takes back a call that is still waiting for other ranks; they fail when they make it. One that was submitted, or that
-   * other processes know of, cannot be taken back: it fails, and the communicator with it.
+   * other processes may go on with, cannot be taken back: it fails, and the communicator with it.
    */
   cancel(op: Operation, errorOf: (how: Cancellation) => CommError): void {
     if (!op.pending) return;

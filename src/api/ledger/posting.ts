@@ -88,7 +88,7 @@ export function rankCall(
   return call;
 }
 
-/** True unless the receiver of an all-to-allv has yet to learn what it gets, and where. */
+/** True unless the counts or the buffer that an all-to-allv receives are still to be exchanged and allocated. */
 export function hasReceiveCounts({ collective, recv, recvCounts }: RankCall): boolean {
   return collective !== "allToAllv" || (recv !== undefined && recvCounts !== undefined);
 }

@@ -1,11 +1,11 @@
-/** Calls that their own signals take back. */
+/** Cancellation of calls by their signals. */
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
 import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
 
-/** Has a call taken back as soon as its signal fires, while it is open. */
+/** Cancels a call when its signal fires, if the call is open then. */
 export function cancelOnSignal(
   signal: AbortSignal,
   ledger: Pick<Ledger, "cancel">,
@@ -63,7 +63,7 @@ function callsOf(signal: AbortSignal): CallsOfSignal {
   return calls;
 }
 
-/** The error of a cancelled call; -1 for one that was never posted. */
+/** The error of a cancelled call. Its number, `call`, is -1 if it was never posted. */
 export function cancelledError(
   facts: CommErrorFacts,
   collective: CollectiveName,

@@ -116,7 +116,7 @@ function endRecorded(poster: Poster, calls: readonly CollectedCall[]): void {
   }
 }
 
-/** The calls as a backend sees them; the work before a call delays it. */
+/** The calls in the form of a backend; the virtual compute before a call delays it. */
 function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
   const { rank } = poster.facts;
   const calls: RankCall[] = [];

@@ -47,7 +47,7 @@ export class Validator {
     this.#facts = { rank, size: comm.ranks.length, comm: comm.name };
   }
 
-  /** Sets the collective of the checks that follow. */
+  /** Sets the collective of the checks that follow; refuses arguments that are no object. */
   begin(collective: CollectiveName, args: unknown): this {
     this.#collective = collective;
     if (typeof args !== "object" || args === null) {

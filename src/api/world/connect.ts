@@ -14,7 +14,7 @@ import { survivorsOf } from "./world-errors.ts";
 export interface ConnectOptions {
   /** The backend, as a value. */
   readonly backend: Backend;
-  /** Number of ranks of the whole job; left out: what the launcher says, or 1. */
+  /** Number of ranks of the whole job; left out: the number of the launcher, or 1. */
   readonly size?: number | undefined;
   /** Shown in errors and traces. */
   readonly name?: string | undefined;

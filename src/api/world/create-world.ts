@@ -151,7 +151,7 @@ interface Runtime {
 }
 
 /**
- * Refuses to be one of several processes: each would be a job of one rank, and none would hear of the others.
+ * Refuses to be one of several processes: each would be a job of one rank, without the others.
  *
  * @throws UnsupportedError that names the number of ranks, and why backends before this one were not taken.
  *   InvalidArgumentError for wrong variables of a launcher.

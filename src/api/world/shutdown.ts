@@ -6,7 +6,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
 import type { Communicators } from "./communicators.ts";
-import { abortedElsewhere, leftBehindError } from "./world-errors.ts";
+import { abortedElsewhereError, leftBehindError } from "./world-errors.ts";
 
 /** The closing object, and the longest wait for open calls. */
 interface Closing {
@@ -72,8 +72,8 @@ function warnUnobserved(): void {
 
 // Communicators that other processes have ended: aborted, closed, or left behind by a rebuild without this process.
 //
-// The session pushes such ends. From the first one on, open calls are examined at intervals. A call gets an end that was there
-// an interval ago: it may depend on an earlier end, and its own end or deadline, whose error says more, goes before.
+// The session pushes such ends. From the first one on, open calls are examined at intervals. An end fails a call that was open
+// an interval before: the call may complete, or fail by its own deadline with a better error, in that time.
 
 const everyMs = 1_000;
 
@@ -90,7 +90,7 @@ export function watchRemoteEnds(
       if ("nextGeneration" in ended)
         communicators.abort(comm, leftBehindError(comm, ended.nextGeneration), "job");
       else if (ended.aborted === undefined) communicators.onRemoteClose(comm, ended.rank);
-      else communicators.abort(comm, abortedElsewhere(comm, ended.rank, ended.aborted));
+      else communicators.abort(comm, abortedElsewhereError(comm, ended.rank, ended.aborted));
     } catch (error) {
       // An error of a hook has no other receiver.
       emitWarning(String(error), "TwincclUnseenFailure");

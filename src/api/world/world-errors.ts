@@ -83,7 +83,7 @@ export function lostError(
   );
 }
 
-/** The error of calls that a rank of another process will not make: it has closed its end. */
+/** The error of a call that a rank of another process makes no more: it has closed its end. */
 export function closedElsewhereError(
   { name, ranks }: CommInfo,
   rank: number,
@@ -99,8 +99,12 @@ export function closedElsewhereError(
   );
 }
 
-/** Why a communicator is aborted here when another process has aborted its end. */
-export function abortedElsewhere({ name, ranks }: CommInfo, worldRank: number, why: string) {
+/** Reason of the abort of a communicator whose end another process has aborted. */
+export function abortedElsewhereError(
+  { name, ranks }: CommInfo,
+  worldRank: number,
+  why: string,
+): RemoteRankError {
   const rank = ranks.indexOf(worldRank);
   return new RemoteRankError(
     {

@@ -6,7 +6,7 @@
  * that wait for each other are a cycle. In one process it is looked for when the call that closes it is made, and nothing of it
  * has moved.
  *
- * Of several processes each knows its own open calls. On request it reports them; the reports of all processes show the cycle.
+ * Of several processes each has its own open calls, and reports them on request. The reports of all processes show the cycle.
  * They are compared when a deadline passes, and when a call that waits for other processes keeps calls of other communicators
  * waiting.
  */

@@ -84,8 +84,8 @@ function waitCells(wait: RankWait, textOf: (ranks: readonly number[]) => string)
 }
 
 /**
- * The error that each rank gets; `ranks` are the ones everyone else waits for. All say the same, but for calls that are made
- * later, which name themselves.
+ * The error of each rank; its `ranks` are those that the others wait for. The texts are equal, except that of a call that is made
+ * later, which begins with the name of the call.
  */
 export function deadlockErrors(
   waits: readonly RankWait[],
@@ -97,7 +97,7 @@ export function deadlockErrors(
     new DeadlockError(textFor(text, failed), { ...factsOf(waits, rank, failed), ranks, waits });
 }
 
-/** The text for one call: a call that is made later names itself. */
+/** The text for one call: that of a call that is made later begins with its name. */
 function textFor(text: ErrorText, failed: CallLabel | undefined): ErrorText {
   const isLate = failed !== undefined && failed.call < 0;
   return isLate ? { ...text, headline: callText(failed) + text.headline } : text;
