@@ -119,8 +119,8 @@ export class Submitter {
       const { count, dtype, [direction]: buffer } = move(call);
       if (count === 0 || dtype === undefined || buffer === undefined) return [];
       const { device } = stream;
-      const args = [buffer.ptr, count, dataTypes[dtype], peer, handle, device.stream] as const;
-      return [{ name: direction, args: [...args] }];
+      const type = dataTypes[dtype];
+      return [{ name: direction, args: [buffer.ptr, count, type, peer, handle, device.stream] }];
     });
     return this.#nccl.sequence([calls]);
   }
