@@ -67,9 +67,9 @@ export class Submitter {
 
   #submit(comm: NcclCommunicator, { calls, cache }: CallSet): FinishCopyBack | undefined {
     registerWindows(comm, calls);
-    return this.#withStagedArrays(comm, calls, (move) => {
-      const prepared = this.#makeCalls(comm, move === undefined ? calls : calls.map(move));
-      if (move === undefined && cache !== undefined) cache.repeat = prepared;
+    return this.#withStagedArrays(comm, calls, (onDevice) => {
+      const prepared = this.#makeCalls(comm, onDevice === undefined ? calls : calls.map(onDevice));
+      if (onDevice === undefined && cache !== undefined) cache.repeat = prepared;
     });
   }
 
@@ -99,10 +99,10 @@ export class Submitter {
     calls: readonly RankCall[],
     { cache, remote }: Exchange,
   ): FinishCopyBack | undefined {
-    return this.#withStagedArrays(comm, calls, (move) => {
-      const sequence = this.#messageCalls(comm, ends, move);
+    return this.#withStagedArrays(comm, calls, (onDevice) => {
+      const sequence = this.#messageCalls(comm, ends, onDevice);
       sequence.run();
-      if (move !== undefined || cache === undefined) return;
+      if (onDevice !== undefined || cache === undefined) return;
       const pairs = comm.counters?.pairsOf(remote);
       cache.repeat = new PreparedCall(comm, undefined, calls, sequence, pairs);
     });
@@ -112,11 +112,11 @@ export class Submitter {
   #messageCalls(
     comm: NcclCommunicator,
     ends: readonly MessageEnd[],
-    move: WithDeviceMemory = (call) => call,
+    onDevice: WithDeviceMemory = (call) => call,
   ): CallSequence {
     const calls = ends.flatMap(({ direction, peer, call }): DataCall[] => {
       const { handle, stream } = comm.member(call.rank);
-      const { count, dtype, [direction]: buffer } = move(call);
+      const { count, dtype, [direction]: buffer } = onDevice(call);
       if (count === 0 || dtype === undefined || buffer === undefined) return [];
       const { device } = stream;
       const type = dataTypes[dtype];
@@ -133,12 +133,12 @@ export class Submitter {
       return work.calls;
     });
     const copied = this.#arrays.stage(rows.flat(), (rank) => comm.member(rank));
-    const move: WithDeviceMemory = (call) =>
+    const onDevice: WithDeviceMemory = (call) =>
       copied?.withDeviceMemory(call, comm.member(call.rank)) ?? call;
     const issue = (): void => {
       for (const work of recorded) {
-        if ("ends" in work) this.#messageCalls(comm, work.ends, move).run();
-        else this.#makeCalls(comm, work.calls.map(move));
+        if ("ends" in work) this.#messageCalls(comm, work.ends, onDevice).run();
+        else this.#makeCalls(comm, work.calls.map(onDevice));
       }
     };
     const graph = CapturedGraph.capture(comm.devices, issue, copied);
@@ -181,7 +181,7 @@ export class Submitter {
   #withStagedArrays(
     comm: NcclCommunicator,
     calls: readonly RankCall[],
-    submit: (move?: WithDeviceMemory) => void,
+    submit: (onDevice?: WithDeviceMemory) => void,
   ): FinishCopyBack | undefined {
     const copied = this.#arrays.stage(calls, (rank) => comm.member(rank));
     if (copied === undefined) {
