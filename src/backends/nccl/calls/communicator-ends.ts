@@ -90,7 +90,7 @@ export class CommunicatorEnds {
 
 /** Communicators that take no more calls, until they have ended. They may still have windows of symmetric memory. */
 export class EndingCommunicators {
-  readonly #ends = new Map<Promise<void>, readonly NcclCommunicator[]>();
+  readonly #ends = new Map<Promise<unknown>, readonly NcclCommunicator[]>();
   readonly #failed: (error: unknown) => void;
 
   /** `failed` is called with the error of an end. */
@@ -102,7 +102,7 @@ export class EndingCommunicators {
   add(comms: readonly NcclCommunicator[], ending: Promise<void>): void {
     const settled = ending
       .catch(this.#failed)
-      .then(() => closeStreams(comms))
+      .then(() => Promise.all(comms.map((comm) => comm.closeStreams())))
       .catch(this.#failed)
       .finally(() => this.#ends.delete(settled));
     this.#ends.set(settled, comms);
@@ -116,8 +116,4 @@ export class EndingCommunicators {
   async allEnded(): Promise<void> {
     await Promise.all(this.#ends.keys());
   }
-}
-
-async function closeStreams(comms: readonly NcclCommunicator[]): Promise<void> {
-  await Promise.all(comms.map((comm) => comm.closeStreams()));
 }

@@ -40,11 +40,11 @@ export class NcclFirstContacts {
     );
     const peers = new Set(all ? [] : rows.flatMap((call) => [...peersOf(call, size)]));
     for (const { call, peer } of recorded) if (call.count > 0) peers.add(peer);
-    peers.delete((calls[0] as RankCall).rank);
+    const { rank } = calls[0] as RankCall;
+    peers.delete(rank);
     const lacksWindows = rows.some((call) => windows.needsRegistration(call));
     // The submission refuses the call; the others must not wait in NCCL for memory that is gone.
     if (lacksWindows && rows.some(isDisposed)) return undefined;
-    const { rank } = calls[0] as RankCall;
     const barrier = this.#contacts.barrier({
       ...{ comm: info, rank, needs: { all, peers }, number, counters },
       barriers: lacksWindows ? [`windows ${number}`] : [],
