@@ -125,7 +125,7 @@ export class NcclCommunicator {
       send: addressOf(call.send),
       recv: addressOf(call.recv),
       type: typeOf(call.dtype),
-      op: this.createOp(call),
+      op: this.#createOp(call),
       comm: handle,
       stream: stream.device.stream,
     };
@@ -174,7 +174,7 @@ export class NcclCommunicator {
   }
 
   /** NCCL's number of the operator. A pre-multiplied sum is created for the call: `destroyOp` destroys it. */
-  createOp({ op, dtype, rank }: RankCall): number {
+  #createOp({ op, dtype, rank }: RankCall): number {
     if (op === undefined || dtype === undefined) return 0;
     if (typeof op === "string") return reduceOps[op];
     const { handle } = this.member(rank);

@@ -29,10 +29,10 @@ export class RegisteredWindows {
   #registering: Promise<void> | undefined;
   #isAbandoned = false;
 
-  constructor(nccl: NcclCalls, members: ReadonlyMap<number, LocalMember>, otherThreads: CommLock) {
+  constructor(nccl: NcclCalls, members: ReadonlyMap<number, LocalMember>, lock: CommLock) {
     this.#nccl = nccl;
     this.#members = members;
-    this.#lock = otherThreads;
+    this.#lock = lock;
   }
 
   /** True if a call uses symmetric memory without a window. */
