@@ -482,7 +482,7 @@ export class SymmetricWindows {
   readonly #numbers = new WeakMap<Allocation, number>();
   #count = 0;
 
-  /** The mismatch of buffers of a complete call that lie in no common windows. Without one, buffers without a window get a new one. */
+  /** The mismatch of a complete call whose buffers lie in no common windows; makes new windows where there is none. */
   assign(calls: readonly RankCall[]): Mismatch | undefined {
     if (!calls.some(isSymmetric)) return undefined;
     const places = calls.map(symmetricPlace);
