@@ -36,6 +36,9 @@ const passed = Promise.resolve();
 const longestPauseMs = 4;
 const pausePart = 1 / 100;
 
+/** Interval between two checks without an open completion. A check costs one NCCL call per communicator. */
+const idleCheckMs = 1000;
+
 /** The work of a stream, and its completions. */
 export interface StreamWork {
   readonly device: Device;
@@ -51,11 +54,12 @@ export class Progress {
   #unrecorded: CompletionPoint | undefined;
   #open: CompletionPoint[] = [];
   #isPolling = false;
-  #watch: IdleWatch | undefined;
+  /** Checks while no completion is open; see `watchIdle`. */
+  #idleTimer: NodeJS.Timeout | undefined;
 
-  constructor(check: () => void, patience: PollPolicy = defaultPolicy) {
+  constructor(check: () => void, policy: PollPolicy = defaultPolicy) {
     this.#check = check;
-    this.#policy = patience;
+    this.#policy = policy;
   }
 
   /** Completions that settle in an order of their own, for work that does not wait for this one's. */
@@ -63,11 +67,14 @@ export class Progress {
     return new Progress(this.#check, this.#policy);
   }
 
-  /** Starts checks for asynchronous errors without open completions, until `release` or `abandon`. */
-  watchIdle(everyMs?: number): void {
-    this.#watch = new IdleWatch(() => {
+  /**
+   * Checks for asynchronous errors at intervals while no completion is open, until `release` or `abandon`. Without these checks,
+   * only the next call would find a lost network or GPU. The timer does not keep the process alive.
+   */
+  watchIdle(): void {
+    this.#idleTimer = setInterval(() => {
       if (!this.#isPolling) this.#check();
-    }, everyMs);
+    }, idleCheckMs).unref();
   }
 
   /** Resolves when the work on these devices' streams so far is done. */
@@ -108,7 +115,7 @@ export class Progress {
 
   /** Rejects all completions: the work never ends. */
   abandon(error: unknown): void {
-    this.#watch?.end();
+    clearInterval(this.#idleTimer);
     const lost = this.#open;
     this.#open = [];
     for (const point of lost) this.#fail(point, error);
@@ -116,7 +123,7 @@ export class Progress {
 
   /** Destroys the events. Open completions fail, because no later query can settle them. */
   release(): void {
-    this.#watch?.end();
+    clearInterval(this.#idleTimer);
     const spare = [...this.#spareEvents];
     const lost = this.#open;
     const open = lost.flatMap(({ events }) => events);
@@ -249,25 +256,6 @@ export class Progress {
     const spare = this.#spareEvents.get(device);
     if (spare === undefined) this.#spareEvents.set(device, [event]);
     else spare.push(event);
-  }
-}
-
-/** Interval between two checks, in milliseconds. A check costs one NCCL call per communicator. */
-const defaultEveryMs = 1000;
-
-/**
- * Checks for asynchronous errors at intervals while no completion is open. Without it, only the next call would find a lost network
- * or GPU. Its timer does not keep the process alive.
- */
-class IdleWatch {
-  readonly #timer: NodeJS.Timeout;
-
-  constructor(look: () => void, everyMs = defaultEveryMs) {
-    this.#timer = setInterval(look, everyMs).unref();
-  }
-
-  end(): void {
-    clearInterval(this.#timer);
   }
 }
 
