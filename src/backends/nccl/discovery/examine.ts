@@ -176,13 +176,7 @@ async function helperState(env: NodeJS.ProcessEnv): Promise<string> {
 }
 
 /** The properties of a GPU that the texts below describe. */
-interface Gpu {
-  readonly index: number;
-  /** True for each GPU with accessible memory, by index. */
-  readonly peers: readonly boolean[];
-  /** True if the GPU supports multicast objects; null if unknown. */
-  readonly multicast: boolean | null;
-}
+type Gpu = Pick<GpuReport, "index" | "peers" | "multicast">;
 
 /**
  * State of in-switch reduction (NVLS): NCCL's setting, and the support of the GPUs.
