@@ -58,10 +58,7 @@ export class DryRun {
 
   constructor({ libraries, capabilities, places, pin = {}, unusual }: DryRunFacts, size: number) {
     this.#libraries = libraries;
-    this.#capability = capabilities.reduce(
-      (least, each) => Math.min(least, each),
-      Number.POSITIVE_INFINITY,
-    );
+    this.#capability = Math.min(...capabilities);
     this.#size = size;
     this.#pin = pin;
     this.#places = places;
