@@ -30,7 +30,7 @@ export interface Setup {
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
   readonly compareCalls?: CompareCalls | undefined;
-  /** True if calls accept arrays, which are copied; false by default. */
+  /** "copy" if calls accept arrays, which are copied; by default they accept none. */
   readonly staging?: NcclOptions["staging"];
   /** The pinned plan; none by default. */
   readonly pin?: ResolvedPin | undefined;
@@ -59,7 +59,7 @@ export function openLocal(
     setup.readPlans?.(name);
     return here.watch(new NcclSession({ ...setup, ...here, world, places }));
   } catch (error) {
-    here.giveBack();
+    here.release();
     throw located(error, { size: found.length, comm: name });
   }
 }
@@ -75,7 +75,7 @@ export function openJoined(
     open: (generation, bounds) => openOwnRank(setup, own, generation, name, bounds),
     undo: async ({ here, world }) => {
       await world.abort();
-      here.giveBack();
+      here.release();
     },
     session: ({ here, world, places }, job) => {
       setup.readPlans?.(name);
@@ -129,7 +129,7 @@ async function openOwnRank(
     const world = await withStartDeadline(bounds, opening, membership);
     return { here, world, places };
   } catch (error) {
-    here.giveBack();
+    here.release();
     throw located(error, { rank, size, comm: name, device: local.device.name });
   }
 }
@@ -143,15 +143,18 @@ function abortIfLate(
   return begun;
 }
 
-/** Creates streams and memory of this process's ranks, and the session that checks for asynchronous errors. */
+/**
+ * Creates streams and memory of this process's ranks. `watch` lets their session check for asynchronous errors; `release`
+ * releases everything after a failed opening.
+ */
 function openDevices({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
   let opened: NcclSession | undefined;
   const progress = new Progress(() => opened?.checkAll());
   const locals: LocalRank[] = [];
   const devices: Device[] = [];
-  /** Releases everything after a failure; errors of the release are ignored in favour of that failure. */
-  const releaseAll = (): void => {
+  /** Errors of the release are ignored in favour of the failure. */
+  const release = (): void => {
     const steps = [...locals, ...devices].map((each) => () => each.release());
     try {
       runAll(steps);
@@ -166,7 +169,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
       devices.push(device);
       locals.push(new LocalRank(rank, device, progress, libraries.nccl));
     } catch (error) {
-      releaseAll();
+      release();
       const [size, device] = [info.ranks.length, `cuda:${place.device}`];
       throw located(error, { rank, size, comm: info.name, device });
     }
@@ -176,7 +179,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
     progress.watchIdle();
     return session;
   };
-  return { progress, locals, capabilities, watch, giveBack: releaseAll };
+  return { progress, locals, capabilities, watch, release };
 }
 
 /** Bus ids of the ranks' GPUs; `undefined` if CUDA does not report them, an error only with pinned rings. */
