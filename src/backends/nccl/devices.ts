@@ -1,4 +1,4 @@
-/** The GPUs that this process sees, and the GPU and the stream of each rank. */
+/** The GPUs that are visible to this process, and the GPU and the stream of each rank. */
 import type { OpenRequest } from "../../api/backend-entry.ts";
 import { firstLine } from "../../api/error-text.ts";
 import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
@@ -8,7 +8,7 @@ import { type NcclOptions, streamsOf } from "./options.ts";
 import { CudaError } from "./result/errors.ts";
 import { NcclSession } from "./session.ts";
 
-/** The libraries, and how many devices they see. */
+/** The libraries, and the number of devices that are visible to them. */
 export async function visibleDevices(
   options: NcclOptions,
   load = loadLibraries,
@@ -20,7 +20,7 @@ export async function visibleDevices(
   return { libraries, visible: countDevices(libraries) };
 }
 
-/** CUDA's own words where it has none, or a driver that is too old for it. */
+/** Number of visible devices. Without a device, or with a driver that is too old, the error has the message of CUDA. */
 function countDevices({ cuda }: Libraries): number {
   try {
     return cuda.deviceCount();

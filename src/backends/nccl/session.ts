@@ -42,7 +42,7 @@ export interface SessionParts extends DryRunFacts {
   readonly world: NcclCommunicator;
   readonly config: ConfigFields;
   readonly timeoutMs: number | undefined;
-  /** True if calls accept arrays, which are copied. */
+  /** "copy" if calls accept arrays, which are copied. */
   readonly staging?: NcclOptions["staging"];
   /** Records NCCL's plans of a communicator since the previous call. */
   readonly readPlans?: ((comm: string) => void) | undefined;
@@ -342,7 +342,7 @@ export class NcclSession implements QueueingSession {
   }
 }
 
-/** The device of one rank of this process, as programs see it. */
+/** The device of one rank of this process, for programs. */
 class NcclRankDevice implements RankDevice {
   readonly name: string;
   readonly local: LocalRank;

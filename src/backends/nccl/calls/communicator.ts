@@ -100,7 +100,7 @@ export class NcclCommunicator {
     counters.disconnected = true;
   }
 
-  /** The same for an appended call: the calls before it wait in the same completion, which their work must not settle. */
+  /** Like `deferRemoteError`, for an appended call: the work of calls before it in its completion must not settle that. */
   deferAppended(error: unknown, completion: Completion): void {
     this.deferRemoteError(error, completion);
     this.withholdResults();
@@ -349,7 +349,7 @@ const [remoteErrorGraceMs, longestStepMs] = [4_000, 1_000];
 
 /**
  * Calls of one communicator that stay pending until its end: in a grace period for `ncclRemoteError`, and those with results that
- * do not count. NCCL sees a closed connection only. The reason (a lost process, or the end of the communicator there) is reported
+ * do not count. NCCL reports a closed connection only. The reason (a lost process, or the end of the communicator there) is reported
  * a little later.
  */
 class RemoteErrorGrace {

@@ -79,7 +79,7 @@ export class CapturedGraph {
   launch(outOfStep: (error: unknown) => void): FinishCopyBack | undefined {
     this.#copied?.copyIn();
     try {
-      // A launch goes by its stream: unlike capturing, it does not ask which device is current.
+      // A launch depends on its stream, and not on the current device as a capture does.
       this.#launches?.run();
     } catch (error) {
       if (this.#isLaunchedInPart) outOfStep(error);

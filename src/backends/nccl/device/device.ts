@@ -46,7 +46,7 @@ export class Device {
   readonly stream: bigint;
   readonly cuda: CudaCalls;
   readonly #ownsStream: boolean;
-  /** True once the caller knows the stream. */
+  /** True once the caller has the stream. */
   #isLent = false;
   #released = false;
 
@@ -126,7 +126,7 @@ export class Device {
     thread.current = thread.isShared ? undefined : this;
   }
 
-  /** True when a stream belongs to this device: CUDA records an event of the device only on such a stream. */
+  /** Refuses a stream of another device, on which CUDA records no event of this one, and a stream that is being captured. */
   #assertStream(stream: bigint): void {
     const { cuda, name } = this;
     const fault = (found: string, cause?: unknown): InvalidArgumentError =>

@@ -26,7 +26,7 @@ export class LocalStream {
   }
 }
 
-/** Rounds sizes up to eighths of a power of two, so that similar sizes share areas at little waste. */
+/** Sizes are multiples of it. */
 const leastBytes = 512;
 
 /**
@@ -68,6 +68,7 @@ class DeviceMemoryPool {
   }
 }
 
+/** A size rounded up to an eighth of a power of two, so that similar sizes share areas at little waste. */
 function pooledBytes(bytes: number): number {
   const granule = Math.max(leastBytes, 2 ** (Math.floor(Math.log2(bytes)) - 3));
   return Math.ceil(bytes / granule) * granule;

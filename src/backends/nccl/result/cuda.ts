@@ -36,7 +36,7 @@ export function cudaLibrary(bound: BoundCuda): CudaLibrary {
   const get = <K extends keyof typeof cudaTable>(name: K) => need(cudaTable, bound, name);
   const [nameOf, textOf, clear] = [get("getErrorName"), get("getErrorString"), get("getLastError")];
   return nativeLibrary(cudaTable, bound, (status, cCall) => {
-    // Else the next call that asks for the last error would find this one.
+    // Else the next call of `cudaGetLastError` would return this error.
     clear();
     throw new CudaError({ cCall, status, statusName: nameOf(status), detail: textOf(status) });
   });

@@ -102,8 +102,8 @@ async function onOwnThread(
 }
 
 /**
- * Runs calls on a detached thread; `undefined` if none can be started. The promise does not keep the process alive either; its
- * users must, while they wait. The list and the copies of memory are the helper's: a thread may outlive JavaScript.
+ * Runs calls on a detached thread; `undefined` if none can be started. The promise does not keep the process alive either; a
+ * wait for it needs `keepAlive`. The list and the copies of memory are the helper's: a thread may outlive JavaScript.
  *
  * @internal
  */
