@@ -26,11 +26,11 @@ export type FinishCopyBack = (failed: boolean) => void;
 
 /** Calls with areas for their arrays. */
 export class StagedCalls {
-  #ranges: readonly StagedRange[];
+  #areas: readonly StagedRange[];
   readonly #session: object;
 
   constructor(areas: readonly StagedRange[], session: object) {
-    this.#ranges = areas;
+    this.#areas = areas;
     this.#session = session;
   }
 
@@ -46,7 +46,7 @@ export class StagedCalls {
 
   /** Copies the inputs of the calls to the device. */
   copyIn(): void {
-    for (const area of this.#ranges) area.copyIn();
+    for (const area of this.#areas) area.copyIn();
   }
 
   /** Starts to copy the results of the calls back. */
@@ -54,7 +54,7 @@ export class StagedCalls {
     const finishes: FinishCopyBack[] = [];
     const finish: FinishCopyBack = (failed) => runAll(finishes.map((each) => () => each(failed)));
     try {
-      for (const area of this.#ranges) finishes.push(area.copyBack());
+      for (const area of this.#areas) finishes.push(area.copyBack());
     } catch (error) {
       // Later calls would read these results from areas that are reused by then.
       finish(true);
@@ -66,8 +66,8 @@ export class StagedCalls {
   /** Returns the areas of one rank, or of all; queued work may still use them. */
   release(of?: LocalMember): void {
     const isGone = ({ member }: StagedRange): boolean => of === undefined || member === of;
-    for (const area of this.#ranges.filter(isGone)) area.release();
-    this.#ranges = this.#ranges.filter((area) => !isGone(area));
+    for (const area of this.#areas.filter(isGone)) area.release();
+    this.#areas = this.#areas.filter((area) => !isGone(area));
   }
 
   #deviceBuffer(buffer: DeviceBuffer | undefined, member: LocalMember): DeviceBuffer | undefined {
@@ -75,9 +75,7 @@ export class StagedCalls {
     if (buffer === undefined || memory === undefined) return buffer;
     const { dtype, length, byteLength } = buffer;
     const range = rangeOf(buffer);
-    const area = this.#ranges.find(
-      (each) => each.member === member && each.contains(memory, range),
-    );
+    const area = this.#areas.find((each) => each.member === member && each.contains(memory, range));
     const { local } = member;
     // An empty array has no area, because no call accesses it.
     const ptr = area?.addressOf(range.begin) ?? local.scratch;
@@ -178,7 +176,7 @@ interface PendingCopyBack {
 /** Results in transit to the arrays of calls on each stream, oldest first. */
 const pendingCopyBacks = new WeakMap<LocalStream, PendingCopyBack[]>();
 
-/** A range of an ArrayBuffer on the device of one rank. */
+/** An area: a range of an ArrayBuffer on the device of one rank. */
 class StagedRange implements Range {
   readonly member: LocalMember;
   readonly memory: HostArrayMemory;
@@ -232,7 +230,7 @@ class StagedRange implements Range {
   }
 
   /** Starts to copy the results back; the caller calls the returned function once the work is done or has failed. */
-  copyBack(): (failed: boolean) => void {
+  copyBack(): FinishCopyBack {
     const { stream } = this.member;
     const others = pendingCopyBacks.get(stream) ?? [];
     const own = this.#written.map((range) => {
