@@ -62,9 +62,8 @@ export class CallRun {
 
   /** Begins, once every peer that gets messages has room for another call. */
   start(): void {
-    const { peers, comm, ranks } = this.#call;
     const wait = (peer: number): void => {
-      const begins = peers.endpoint(comm, ranks[peer] as number).begin(() => {
+      const begins = this.endpoint(peer).begin(() => {
         if (this.#isOver) return;
         this.#missingRoom--;
         wait(peer);
@@ -156,9 +155,9 @@ export class CallRun {
   }
 
   #forget(): void {
-    const { peers, comm, ranks, sequence } = this.#call;
+    const { peers, sequence } = this.#call;
     for (const peer of new Set([...this.#program.sendsTo, ...this.#program.receivesFrom])) {
-      peers.endpoint(comm, ranks[peer] as number).forget(sequence, peers.blocks);
+      this.endpoint(peer).forget(sequence, peers.blocks);
     }
   }
 
