@@ -1,11 +1,15 @@
 /**
- * The values of a lane's moves: chunks of a rank's buffers, and blocks of messages, folded as the plan of the call says.
+ * The values of a lane's moves: chunks of a rank's buffers, and blocks of messages, folded by the plan of the call.
  *
  * A rank's own input is a contribution, everything else a partial: a message, an output, and scratch. A contribution that is sent
  * or stored becomes a partial. A lone contribution without arithmetic keeps its bytes.
  */
-import type { Fold, Lanes } from "../../algorithms/arithmetic/index.ts";
-import { lanesOf, lanesPerElement } from "../../algorithms/arithmetic/index.ts";
+import {
+  type Fold,
+  type Lanes,
+  lanesOf,
+  lanesPerElement,
+} from "../../algorithms/arithmetic/index.ts";
 import type { HostMemory } from "../../algorithms/host-memory.ts";
 import {
   type ChunkTable,
@@ -96,8 +100,9 @@ export class RoundData {
   readonly #slice: number;
   readonly #bytes: number;
   readonly #width: 1 | 2;
-  /** Scratch by chunk: its memory, or by the first chunk of a move, the operands of a fold that rounds once. */
+  /** Memory of scratch, by chunk. */
   readonly #scratch = new Map<number, Block>();
+  /** Operands of a fold that rounds once, in place of scratch: by the first chunk of the move that writes them. */
   readonly #operands = new Map<number, readonly Block[]>();
 
   constructor(call: CallData, round: number, slice: number, blocks: Blocks) {
@@ -121,9 +126,9 @@ export class RoundData {
     return elements * this.#bytes;
   }
 
-  /** Computes a move, stores its value where it says so, and returns it where it is to be sent. Takes over `received`. */
+  /** Computes a move, stores its value where the move writes it, and returns it where it is to be sent. Takes over `received`. */
   perform(move: Move, received: Block | undefined): Block | undefined {
-    const { read, other, write, final, to } = move;
+    const { read, other, final } = move;
     if (this.#isChained(move, received)) return this.#chain(move, received);
     const isAlone = received === undefined && other === undefined && isInput(read);
     const block = received ?? this.#blocks.take(this.bytesOf(move));
@@ -135,6 +140,11 @@ export class RoundData {
     }
     // A contribution that is complete by itself keeps its bytes.
     if (final && !(isAlone && this.#call.folds?.fold.scales !== true)) this.#finish(block);
+    return this.#deliver(move, block);
+  }
+
+  /** Stores the value of a move where it has a place for it, and returns it where it is to be sent. */
+  #deliver({ write, to }: Move, block: Block): Block | undefined {
     if (write !== undefined) this.#store(block, write);
     if (to !== none) return block;
     this.#blocks.give(block);
@@ -150,7 +160,7 @@ export class RoundData {
 
   /** Joins the operands of a move; the last one folds them all. */
   #chain(move: Move, received: Block | undefined): Block | undefined {
-    const { read, other, write, final, to } = move;
+    const { read, other, write, final } = move;
     const operands = [read, other].flatMap((chunks) =>
       chunks === undefined ? [] : this.#takeOperands(chunks),
     );
@@ -167,10 +177,7 @@ export class RoundData {
     folds?.fold.chain(lanes(block), 0, operands.map(lanes), starts, count);
     this.#finish(block);
     for (const operand of operands) this.#blocks.give(operand);
-    if (write !== undefined) this.#store(block, write);
-    if (to !== none) return block;
-    this.#blocks.give(block);
-    return undefined;
+    return this.#deliver(move, block);
   }
 
   /** The operands in scratch chunks, which have none from now on; or a copy of chunks of a buffer. */
