@@ -49,8 +49,7 @@ import { CallRun } from "./call-run.ts";
 import { Losses } from "./losses.ts";
 import type { Peers } from "./peers.ts";
 import { TransferRun } from "./transfers.ts";
-import type { CallData, RankMemory } from "./values.ts";
-import { slicesOf } from "./values.ts";
+import { type CallData, type RankMemory, slicesOf } from "./values.ts";
 import { commNumber } from "./wire.ts";
 
 /** Settings of a session. */
@@ -150,7 +149,7 @@ export class TcpSession implements Session {
 
   async execute(work: Work): Promise<void> {
     const comm = this.#comms.get(work.comm.id);
-    if (comm === undefined) throw abortedError(work.comm, undefined);
+    if (comm === undefined) throw abortedError(work.comm);
     this.#begin();
     try {
       if ("transfers" in work) await this.#exchange(comm, work);
@@ -217,7 +216,7 @@ export class TcpSession implements Session {
 
   async #run(comm: OpenCommunicator, run: Run): Promise<void> {
     // The communicator may have ended between two reduces of one call.
-    if (this.#comms.get(comm.info.id) !== comm) throw abortedError(comm.info, undefined);
+    if (this.#comms.get(comm.info.id) !== comm) throw abortedError(comm.info);
     comm.runs.add(run);
     try {
       run.start();
@@ -294,7 +293,7 @@ export class TcpSession implements Session {
   abort(info: CommInfo, reason: unknown): void {
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
-    const error = reason ?? abortedError(info, undefined);
+    const error = reason ?? abortedError(info);
     this.#parts.job?.aborted(info, error);
     this.#retire(comm);
     for (const run of comm.runs) run.fail(error);
@@ -314,7 +313,7 @@ export class TcpSession implements Session {
     const isTaken = peers.hasRetired(number) || [...this.#comms.values()].some(hasNumber);
     if (job !== undefined && isTaken) {
       const error = equalNumbersError(info);
-      // Ranks of it that have no other communicator with this number learn of it there.
+      // The abort reaches its ranks that have no other communicator with this number.
       job.aborted(info, error);
       throw error;
     }
@@ -458,10 +457,10 @@ function bytesIn(buffer: DeviceBuffer | undefined): Uint8Array {
   return new Uint8Array(memory, buffer.byteOffset, buffer.byteLength);
 }
 
-function abortedError({ name, ranks }: CommInfo, cause: unknown): CommAbortedError {
+function abortedError({ name, ranks }: CommInfo): CommAbortedError {
   return new CommAbortedError(
     { headline: `"${name}" was aborted`, hint: "open a new communicator" },
-    { comm: name, size: ranks.length, cause },
+    { comm: name, size: ranks.length },
   );
 }
 
