@@ -2,8 +2,9 @@
 import { linkOf, plannersOf } from "../../algorithms/index.ts";
 import { type Backend, UnsupportedError } from "../../api/index.ts";
 import { joinLaunched, launchedRank } from "../../job/launcher-rendezvous.ts";
-import { openAlone, openJoined, type Setup } from "./open.ts";
+import { openAlone, openJoined } from "./open.ts";
 import { assertTcpOptions, type TcpOptions } from "./options.ts";
+import type { SessionSettings } from "./session.ts";
 
 export type { TcpOptions } from "./options.ts";
 
@@ -23,7 +24,7 @@ export function tcp(options: TcpOptions = {}): Backend {
   const { host, tls = false, timeoutMs, compareCalls = "once" } = options;
   const plannerOf = plannersOf(options, "tcp");
   const link = linkOf(options.link ?? loopback, "tcp");
-  const setupOf = (size: number): Setup => ({
+  const settingsOf = (size: number): SessionSettings => ({
     planner: plannerOf(size),
     link,
     timeoutMs,
@@ -37,17 +38,17 @@ export function tcp(options: TcpOptions = {}): Backend {
         : { ok: false, reason: "tcp has one rank in each process: use connect" },
     open: async ({ size, name }) => {
       if (size !== 1) throw manyRanksError(size);
-      return openAlone(setupOf(1), name);
+      return openAlone(settingsOf(1), name);
     },
     join: async (request) => {
       const job = launchedRank(request);
-      if (job === undefined) return openAlone(setupOf(1), request.name);
-      const setup = setupOf(job.size);
+      if (job === undefined) return openAlone(settingsOf(1), request.name);
+      const settings = settingsOf(job.size);
       return joinLaunched(job, request, {
         name: "tcp",
         find: () => Promise.resolve(),
         open: (membership) =>
-          openJoined(setup, { host, tls, compareCalls, job }, membership, request),
+          openJoined(settings, { host, tls, compareCalls, job }, membership, request),
       });
     },
   };

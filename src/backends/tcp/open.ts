@@ -7,14 +7,12 @@ import type { LauncherEnvironment } from "../../api/world/launchers.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
 import { isOwnName, numericAddress } from "../../job/checks.ts";
 import { faultOf, isOutOfFiles, outOfFilesHint } from "../../job/connection.ts";
-import { openJob } from "../../job/job.ts";
+import { openJob, type SessionOpener } from "../../job/job.ts";
+import type { OpenBounds } from "../../job/rebuild.ts";
 import type { Membership } from "../../job/rendezvous.ts";
 import { Blocks } from "./blocks.ts";
 import { type PeerSettings, Peers } from "./peers.ts";
 import { type SessionSettings, TcpJobSession, TcpSession } from "./session.ts";
-
-/** Settings of every session. */
-export type Setup = SessionSettings;
 
 /** Settings of a job. */
 export interface JobSetup {
@@ -25,25 +23,22 @@ export interface JobSetup {
 }
 
 /** A job of one rank. */
-export function openAlone(setup: Setup, name: string): TcpSession {
-  return new TcpSession({ ...setup, peers: Peers.alone(), info: infoOf(name, 1, 0) });
+export function openAlone(settings: SessionSettings, name: string): TcpSession {
+  return new TcpSession({ ...settings, peers: Peers.alone(), info: infoOf(name, 1, 0) });
 }
 
 /** This process's rank in one generation of a job: either all ranks open, or none. */
 export function openJoined(
-  setup: Setup,
+  settings: SessionSettings,
   { host, tls, compareCalls, job }: JobSetup,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
 ): Promise<TcpJobSession> {
   const open = async (
     generation: Membership,
-    { leftMs, cancelled }: { leftMs: () => number; cancelled: AbortSignal },
+    { leftMs, cancelled }: OpenBounds,
   ): Promise<Peers> => {
-    const wait = (): { timeoutMs: number; signal: AbortSignal } => ({
-      timeoutMs: leftMs(),
-      signal: cancelled,
-    });
+    const wait = () => ({ timeoutMs: leftMs(), signal: cancelled });
     const own = host === undefined ? await ownPlace(job, wait()) : { host };
     try {
       return await Peers.open(generation, { ...own, tls }, new Blocks(), wait());
@@ -63,14 +58,13 @@ export function openJoined(
       );
     }
   };
-  const backend = {
+  const backend: SessionOpener<Peers, TcpJobSession> = {
     open,
-    undo: async (peers: Peers) => peers.destroy(),
-    session: (peers: Peers, opened: ConstructorParameters<typeof TcpJobSession>[1]) =>
-      new TcpJobSession(
-        { ...setup, peers, info: infoOf(name, peers.size, peers.rank), job: opened },
-        opened,
-      ),
+    undo: async (peers) => peers.destroy(),
+    session: (peers, opened) => {
+      const info = infoOf(name, peers.size, peers.rank);
+      return new TcpJobSession({ ...settings, peers, info, job: opened }, opened);
+    },
   };
   return openJob(membership, backend, { timeoutMs, signal }, compareCalls);
 }
