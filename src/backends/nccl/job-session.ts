@@ -20,8 +20,9 @@ export class NcclJobSession extends NcclSession implements JobSession {
   readonly #job: Job;
   readonly #contacts: NcclFirstContacts;
 
-  constructor(parts: SessionParts, job: Job) {
+  constructor(parts: SessionParts & { readonly job: Job }) {
     super(parts);
+    const { job } = parts;
     this.#job = job;
     this.#contacts = new NcclFirstContacts(job.firstContacts);
     this.generation = job.generation;

@@ -79,7 +79,7 @@ export function openJoined(
     },
     session: ({ here, world, places }, job) => {
       setup.readPlans?.(name);
-      return here.watch(new NcclJobSession({ ...setup, ...here, world, places, job }, job));
+      return here.watch(new NcclJobSession({ ...setup, ...here, world, places, job }));
     },
   };
   return openJob(membership, backend, { timeoutMs, signal }, setup.compareCalls);

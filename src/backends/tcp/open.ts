@@ -30,7 +30,7 @@ export function openAlone(settings: SessionSettings, name: string): TcpSession {
 /** This process's rank in one generation of a job: either all ranks open, or none. */
 export function openJoined(
   settings: SessionSettings,
-  { host, tls, compareCalls, job }: JobSetup,
+  { host, tls, compareCalls, job: launched }: JobSetup,
   membership: Membership,
   { name, timeoutMs, signal }: JoinRequest,
 ): Promise<TcpJobSession> {
@@ -39,7 +39,7 @@ export function openJoined(
     { leftMs, cancelled }: OpenBounds,
   ): Promise<Peers> => {
     const wait = () => ({ timeoutMs: leftMs(), signal: cancelled });
-    const own = host === undefined ? await ownPlace(job, wait()) : { host };
+    const own = host === undefined ? await ownPlace(launched, wait()) : { host };
     try {
       return await Peers.open(generation, { ...own, tls }, new Blocks(), wait());
     } catch (error) {
@@ -61,10 +61,8 @@ export function openJoined(
   const backend: SessionOpener<Peers, TcpJobSession> = {
     open,
     undo: async (peers) => peers.destroy(),
-    session: (peers, opened) => {
-      const info = infoOf(name, peers.size, peers.rank);
-      return new TcpJobSession({ ...settings, peers, info, job: opened }, opened);
-    },
+    session: (peers, job) =>
+      new TcpJobSession({ ...settings, peers, job, info: infoOf(name, peers.size, peers.rank) }),
   };
   return openJob(membership, backend, { timeoutMs, signal }, compareCalls);
 }

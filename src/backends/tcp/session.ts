@@ -367,8 +367,9 @@ export class TcpJobSession extends TcpSession implements JobSession {
   readonly compareCaptures: CompareDigests;
   readonly #job: Job;
 
-  constructor(parts: SessionParts, job: Job) {
+  constructor(parts: SessionParts & { readonly job: Job }) {
     super(parts);
+    const { job } = parts;
     this.#job = job;
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
