@@ -409,7 +409,9 @@ class StoreMembership implements Membership {
     shortText("exchange", "key", key, limits.keyBytes);
     valueBytes("exchange", value);
     const timeoutMs = milliseconds("exchange", "timeoutMs", options.timeoutMs);
-    const ranks = this.#exchangeRanks(options.ranks);
+    // No ranks stand for all of them.
+    const { ranks = [] } = options;
+    if (ranks.length > 0) this.#assertOwnAmong("exchange", ranks);
     const { generation } = this;
     const args = {
       kind: "barrier",
@@ -429,9 +431,7 @@ class StoreMembership implements Membership {
     }
     for (const { key, ranks } of barriers) {
       shortText("barrier", "key", key, limits.keyBytes);
-      if (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank)) continue;
-      const needs = `ranks in 0..${this.size - 1}, this rank ${this.rank} among them`;
-      throw invalid("barrier", "ranks", `[${ranks.join(", ")}]`, needs);
+      this.#assertOwnAmong("barrier", ranks);
     }
     const { generation } = this;
     const timeoutMs = milliseconds("barrier", "timeoutMs", options.timeoutMs);
@@ -549,14 +549,11 @@ class StoreMembership implements Membership {
     return session.request(args, timeoutMs, signal, context, idle);
   }
 
-  /** The ranks of an exchange; no ranks stand for all of them. */
-  #exchangeRanks(ranks: readonly number[] = []): readonly number[] {
-    const areFine =
-      ranks.length === 0 ||
-      (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank));
-    if (areFine) return ranks;
+  /** Refuses ranks that do not exist, and a list without this rank. */
+  #assertOwnAmong(call: "barrier" | "exchange", ranks: readonly number[]): void {
+    if (ranks.every((rank) => this.#isRank(rank)) && ranks.includes(this.rank)) return;
     const needs = `ranks in 0..${this.size - 1}, this rank ${this.rank} among them`;
-    throw invalid("exchange", "ranks", `[${ranks.join(", ")}]`, needs);
+    throw invalid(call, "ranks", `[${ranks.join(", ")}]`, needs);
   }
 
   #without(ranks: readonly number[] | undefined): readonly number[] | undefined {
