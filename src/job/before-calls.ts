@@ -21,18 +21,14 @@ import type { CallCounters } from "./comm-status.ts";
 import type { MissingRankFinder } from "./missing-ranks.ts";
 import type { Barrier, LostPeer, Membership } from "./rendezvous.ts";
 
+const compareModes = ["off", "once", "always"] as const;
+
 /** When the ranks of several processes compare their calls. */
-export type CompareCalls = "off" | "once" | "always";
+export type CompareCalls = (typeof compareModes)[number];
 
 /** Refuses ways of comparing calls that there are not. */
 export function assertCompareCalls(backend: string, compareCalls: unknown): void {
-  if (
-    compareCalls === undefined ||
-    compareCalls === "off" ||
-    compareCalls === "once" ||
-    compareCalls === "always"
-  )
-    return;
+  if (compareCalls === undefined || compareModes.includes(compareCalls as CompareCalls)) return;
   throw invalid(
     backend,
     "compareCalls",
