@@ -57,7 +57,7 @@ const open = new Set<Closable>();
 let listening = false;
 
 /** Closes a session that the program left open, before Node.js exits (`beforeExit`). */
-export function closeAtEnd(session: Closable): void {
+export function closeOnExit(session: Closable): void {
   open.add(session);
   if (listening) return;
   listening = true;
@@ -70,7 +70,7 @@ export function closeAtEnd(session: Closable): void {
   });
 }
 
-/** Removes a session that was closed. */
-export function closedBefore(session: Closable): void {
+/** Cancels `closeOnExit` for a session that is closed otherwise. */
+export function cancelCloseOnExit(session: Closable): void {
   open.delete(session);
 }

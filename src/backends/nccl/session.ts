@@ -13,7 +13,7 @@ import {
   type Work,
 } from "../../api/backend-entry.ts";
 import type { CommAbortedError, Explanation, Question } from "../../api/index.ts";
-import { closeAtEnd, closedBefore, keepAlive, settlesWithin } from "../../job/async.ts";
+import { cancelCloseOnExit, closeOnExit, keepAlive, settlesWithin } from "../../job/async.ts";
 import type { Job } from "../../job/job.ts";
 import { abortedError, type NcclCommunicator } from "./calls/communicator.ts";
 import { CommunicatorEnds, EndingCommunicators } from "./calls/communicator-ends.ts";
@@ -108,7 +108,7 @@ export class NcclSession implements QueueingSession {
         if (job.isBrokenOff(comm.info)) comm.withholdResults();
       }
     });
-    closeAtEnd(this);
+    closeOnExit(this);
     for (const local of this.#locals()) {
       local.beforeFree = (ptr) => {
         const comms = this.#notEnded();
@@ -244,7 +244,7 @@ export class NcclSession implements QueueingSession {
   }
 
   close(): Promise<void> {
-    closedBefore(this);
+    cancelCloseOnExit(this);
     this.#closing ??= this.#close();
     return this.#closing.finally(() => this.#parts.job?.leave());
   }

@@ -42,7 +42,7 @@ import {
   RankLostError,
   UnsupportedError,
 } from "../../api/index.ts";
-import { closeAtEnd, closedBefore } from "../../job/async.ts";
+import { cancelCloseOnExit, closeOnExit } from "../../job/async.ts";
 import { faultOf, isOutOfFiles, outOfFilesHint } from "../../job/connection.ts";
 import type { Job } from "../../job/job.ts";
 import { CallRun } from "./call-run.ts";
@@ -128,7 +128,7 @@ export class TcpSession implements Session {
     this.#alive.unref();
     this.#open(info);
     peers.onEnd = (rank, reason) => this.#connectionEnded(rank, reason);
-    closeAtEnd(this);
+    closeOnExit(this);
   }
 
   device(): RankDevice {
@@ -329,7 +329,7 @@ export class TcpSession implements Session {
 
   /** Closes this generation of a job without its other ranks; the job goes on. */
   protected async endGeneration(): Promise<void> {
-    closedBefore(this);
+    cancelCloseOnExit(this);
     this.losses.clear();
     for (const { info } of [...this.#comms.values()]) this.abort(info, undefined);
     this.#parts.peers.destroy();
@@ -338,7 +338,7 @@ export class TcpSession implements Session {
   }
 
   close(): Promise<void> {
-    closedBefore(this);
+    cancelCloseOnExit(this);
     this.#closing ??= this.#close();
     return this.#closing.finally(() => this.#parts.job?.leave());
   }
