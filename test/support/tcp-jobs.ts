@@ -21,7 +21,7 @@ export interface TcpJobOptions extends PlanOptions {
   readonly tls?: boolean;
   readonly compareCalls?: CompareCalls;
   readonly timeoutMs?: number;
-  readonly verdictMs?: number;
+  readonly lossGraceMs?: number;
   /** The address of the store of a job with each rank on another machine; all are on one when left out. */
   readonly address?: string;
   /** Changes the plans of a rank. */
@@ -97,7 +97,7 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
     tls = false,
     compareCalls = "once",
     timeoutMs,
-    verdictMs = 2_000,
+    lossGraceMs = 2_000,
     replan,
     address,
     ...plans
@@ -124,7 +124,7 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
       probe: () => ({ ok: true, reason: "needs nothing" }),
       open: () => Promise.reject(new Error("this backend only joins")),
       join: async (request) => {
-        const setup = { planner, link, timeoutMs, verdictMs };
+        const setup = { planner, link, timeoutMs, lossGraceMs };
         const settings = { host: undefined, tls, compareCalls, job };
         session = await openJoined(setup, settings, member, request);
         return session;

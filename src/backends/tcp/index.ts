@@ -28,7 +28,7 @@ export function tcp(options: TcpOptions = {}): Backend {
     planner: plannerOf(size),
     link,
     timeoutMs,
-    verdictMs: 2_000,
+    lossGraceMs: 2_000,
   });
   return {
     name: "tcp",

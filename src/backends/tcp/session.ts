@@ -58,10 +58,10 @@ export interface SessionSettings {
   readonly link: Link;
   readonly timeoutMs: number | undefined;
   /**
-   * Time for the store to report a lost rank once its connection has ended: then the connection alone counts. And time for calls
-   * under way to complete without a rank that the store has reported.
+   * Grace period of a loss. When a connection ends, the store has this time to report the end of the rank; then the
+   * end of the connection fails its calls. When the store reports a lost rank, calls under way have this time to complete.
    */
-  readonly verdictMs: number;
+  readonly lossGraceMs: number;
 }
 
 /** The parts of a session. */
@@ -109,7 +109,7 @@ export class TcpSession implements Session {
     const { info, peers, timeoutMs } = parts;
     const size = info.ranks.length;
     this.#parts = parts;
-    this.losses = new Losses((lost) => this.#mayComplete(lost), parts.verdictMs);
+    this.losses = new Losses((lost) => this.#mayComplete(lost), parts.lossGraceMs);
     this.info = {
       backend: "tcp",
       size,
@@ -271,7 +271,7 @@ export class TcpSession implements Session {
         const hasNews = this.#parts.job?.remoteEnd(info) !== undefined;
         if (run.needs(rank) && !hasNews) run.fail(connectionError(info, rank, reason));
       }
-    }, this.#parts.verdictMs).unref();
+    }, this.#parts.lossGraceMs).unref();
   }
 
   split(set: CallSet, children: readonly CommInfo[]): void {

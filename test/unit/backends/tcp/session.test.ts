@@ -9,12 +9,12 @@ import { within } from "../../../support/planted.ts";
 import { TcpJob, type TcpJobOptions } from "../../../support/tcp-jobs.ts";
 
 /** Time after which the end of a connection counts. */
-const verdictMs = 150;
+const lossGraceMs = 150;
 
 afterEach(() => vi.restoreAllMocks());
 
 async function open(size: number, options: TcpJobOptions = {}): Promise<TcpJob> {
-  const job = await TcpJob.open(size, { compareCalls: "off", verdictMs, ...options });
+  const job = await TcpJob.open(size, { compareCalls: "off", lossGraceMs, ...options });
   closeAfter(() => job.close().catch(() => undefined));
   return job;
 }
@@ -26,7 +26,7 @@ describe("a rank that closes", () => {
     const job = await open(3);
     const recv = job.comms[0]!.alloc("int32", 3);
     await job.each(async (comm, rank) => {
-      if (rank === 2) await pause(2 * verdictMs);
+      if (rank === 2) await pause(2 * lossGraceMs);
       const send = comm.alloc("int32", 1).fill(rank + 1);
       await comm.gather({ send, ...(rank === 0 && { recv }), root: 0 });
       if (rank === 1) await comm.close();
@@ -39,7 +39,7 @@ describe("a rank that closes", () => {
     await job.each(async (comm) => comm.barrier());
     const found = await job.each(async (comm, rank) => {
       if (rank === 1) return void (await comm.close());
-      if (rank === 2) await pause(2 * verdictMs);
+      if (rank === 2) await pause(2 * lossGraceMs);
       const buffer = comm.alloc("int32", 4).fill(rank);
       if (rank === 0) await comm.recv({ recv: buffer, peer: 2 });
       else await comm.send({ send: buffer, peer: 0 });
@@ -105,7 +105,7 @@ describe("a rank that can open no more files", () => {
 
   // The first connection is the request of the sender, the second one the connection of the receiver.
   test.each([0, 1])("fails its call at once, and blames itself: rank %i", async (rank) => {
-    const job = await open(2, { verdictMs: 60_000 });
+    const job = await open(2, { lossGraceMs: 60_000 });
     failConnections(rank);
     const outcomes = await job.outcomes(async (comm) => {
       await comm.broadcast({ recv: comm.alloc("int32", 4), root: 0 });
