@@ -17,7 +17,7 @@ import {
   shortText,
   wholeNumber,
 } from "./checks.ts";
-import { joinStore, RendezvousSession, type StoreConnection } from "./client.ts";
+import { RendezvousSession } from "./client.ts";
 import {
   FramedSocket,
   faultOf,
@@ -30,6 +30,7 @@ import {
   tune,
 } from "./connection.ts";
 import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
+import { joinStore, type StoreConnection } from "./membership.ts";
 import {
   type ErrorContext,
   limits,
