@@ -11,7 +11,7 @@ import { decode, encode, line, type MessageOf, optional } from "./frames.ts";
 import { limits } from "./protocol.ts";
 import type { Membership } from "./rendezvous.ts";
 
-/** Letters of the reason of a rank; others see its beginning. */
+/** Most characters of the reason of a rank for the others; longer ones are cut. */
 const longestReason = 200;
 
 /** The backend of a rank, for the other ranks. */

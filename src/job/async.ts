@@ -1,7 +1,7 @@
 /** Bounded waits, timers, and the end of the process: for this layer and for backends. */
 import { longestTimerMs } from "../api/ledger/turns.ts";
 
-/** True when a promise settles in time, and before it is cancelled; its error is ignored. */
+/** True when a promise settles in time, and before `cancelled` fires; its error is ignored. */
 export async function settlesWithin(
   boundMs: number,
   promise: Promise<unknown>,

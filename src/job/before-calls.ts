@@ -38,8 +38,8 @@ export function assertCompareCalls(backend: string, compareCalls: unknown): void
   );
 }
 
-/** A comparison that takes longer asks the other ranks whether they have submitted the call. */
-const askAfterMs = 500;
+/** A comparison that takes longer queries which other ranks have submitted the call. */
+const queryAfterMs = 500;
 
 /** The job's side of comparisons. */
 interface CrossCheckHost {
@@ -135,7 +135,7 @@ export class CrossCheck {
   /** Rejects once another rank has submitted a call that is not compared, other than the call of this rank. */
   async #watchOthers(comm: CommInfo, number: number, over: AbortSignal): Promise<never> {
     const { missingRanks } = this.#job;
-    await pause(askAfterMs, over, { unref: true });
+    await pause(queryAfterMs, over, { unref: true });
     if (!over.aborted) await missingRanks.onSubmitted(comm, number, over);
     const behind = over.aborted ? [] : await missingRanks.notSubmitted(comm, number);
     // The call has ended.

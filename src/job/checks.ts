@@ -68,9 +68,9 @@ export interface JoinArguments {
   readonly rank: number;
   readonly size: number;
   readonly generation: number;
-  /** The rest of `limitMs`. */
+  /** Time that is left for the join. */
   readonly deadlineMs: number;
-  /** The limit in messages. */
+  /** The whole time for the join, for messages. */
   readonly limitMs: number;
   readonly signal: AbortSignal | undefined;
 }

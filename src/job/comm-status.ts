@@ -1,9 +1,9 @@
 /**
- * The state of each communicator in every process of a job, as far as this process knows it.
+ * The state of each communicator in every process of a job, as far as it has come to this process.
  *
  * A process that aborts a communicator, or closes one without the others, announces it with its counters: the news comes over the
- * connection to the store, and stays here. Counters that change with each call are not announced; other processes ask for them.
- * Ranks are those of the job.
+ * connection to the store, and stays here. Counters that change with each call are not announced; they answer questions of other
+ * processes. Ranks are those of the job.
  */
 import type { CommInfo, RemoteEnd, RemoteTransfer } from "../api/backend-entry.ts";
 import { firstLine } from "../api/error-text.ts";
@@ -183,7 +183,7 @@ const twoCounts: Field<Message> = {
   },
 };
 const counts = listOf(twoCounts, limits.valueBytes);
-/** Letters of a reason; others see its beginning. */
+/** Most characters of a reason for the others; longer ones are cut. */
 const longestReason = 1_000;
 /** The key of a communicator. */
 const comm = text(limits.keyBytes);
@@ -320,7 +320,7 @@ export class CommStatus {
     const key = this.#keyOf(comm);
     const end = { kind: "ended", comm: key, aborted, hadWork, submitted, posted } as const;
     const bytes = encode(news, end);
-    // Counters of too many messages: the others ask for what they need.
+    // Counters of too many messages are not announced: questions of the others get what they need.
     if (bytes.length <= limits.valueBytes) this.#membership.announce(others, String(bytes));
   }
 

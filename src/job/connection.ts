@@ -1,7 +1,7 @@
 /**
  * Connections between ranks and the store: frames over TLS 1.3 with a pre-shared key, and a second connection without messages.
  *
- * Both ends have a key that is derived from the secret of the job, and no certificate. TLS proves that each knows it before
+ * Both ends have a key that is derived from the secret of the job, and no certificate. TLS proves that each has it before
  * either sends a frame, encrypts, and refuses changed, repeated and missing data. The identity of the key is the same for all
  * jobs. The first frame of each end has the version of the protocol.
  *
@@ -94,7 +94,7 @@ export class FramedSocket {
     this.socket.once("close", () => clearTimeout(timer));
   }
 
-  /** Ends the connection at once without telling the listener. */
+  /** Ends the connection at once, without a call of the listener. */
   destroy(): void {
     this.#over = true;
     this.socket.destroy();
@@ -131,7 +131,7 @@ export class FramedSocket {
     this.#neededBytes = needed;
   }
 
-  /** Ends the connection after the written data, as the other end needs them to know its fault. */
+  /** Ends the connection after the written data, in which the other end gets its fault. */
   #fault(reason: string): void {
     if (this.#over) return;
     this.finish();

@@ -216,10 +216,10 @@ export interface ProcessIdentity {
   readonly host: string;
   /** Of this start of the machine: see `bootId`. */
   readonly boot: string;
-  /** In which numbers of processes mean the same; empty where the system does not say. */
+  /** The namespace of process numbers; empty where the system has none. */
   readonly namespace: string;
   readonly pid: number;
-  /** When it started, in ticks since the boot; empty where the system does not say. */
+  /** When it started, in ticks since the boot; empty where the system has no such fact. */
   readonly started: string;
   /** When the identity was written down, in milliseconds since 1970. */
   readonly atMs: number;

@@ -13,7 +13,7 @@ interface Get extends Wait {
   readonly needs: readonly number[] | undefined;
 }
 
-/** A wait for an answer. All that ask a rank the same at the same moment share the question. */
+/** A wait for an answer. Equal questions to one rank at the same moment are one question. */
 interface Ask extends Wait {
   readonly question: { readonly id: number; readonly rank: number };
 }
@@ -25,7 +25,7 @@ export class Generation {
   readonly #values = new Map<string, Uint8Array>();
   readonly #gets = new Waits<Get>();
   readonly #barriers = new Barriers();
-  /** By the asked rank and the text. */
+  /** By the rank of the answer and the text. */
   readonly #asks = new Waits<Ask>();
   #nextQuestion = 1;
   #bytes = 0;
@@ -426,7 +426,7 @@ function tooMuch(what: string, bytes: number): FailureText {
   };
 }
 
-/** A rank as the store sees it: a receiver of replies. */
+/** A rank for the store: a receiver of replies. */
 export interface Peer {
   /** Host and process, for messages. */
   readonly label: string;

@@ -149,7 +149,7 @@ export class Job implements PeerProcesses {
     this.#commStatus.announceAborted(comm, why, hadWork);
   }
 
-  /** Resolves once the processes that answer know of the abort. */
+  /** Resolves once the abort has reached the processes that answer. */
   othersKnow(comm: CommInfo): Promise<void> {
     return this.#missingRanks.haveNews(comm);
   }

@@ -88,7 +88,7 @@ export async function joinLaunched<Found, Opened>(
 
 /** The error of a wait in the store for ranks that are gone, in words of `connect`; any other error stays. */
 function unformedError(error: unknown, { rank, size, jobId, lost }: Membership): unknown {
-  // Another rank that fails to open says so itself, in words of its own.
+  // The failure of another rank to open has an error of its own.
   if (!(error instanceof RemoteRankError) || error.collective === undefined) return error;
   const { ranks } = error;
   const [first] = ranks;

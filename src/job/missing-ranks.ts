@@ -159,7 +159,7 @@ export class MissingRankFinder {
     const over = new AbortController();
     const timer = setTimeout(() => over.abort(), allMs).unref();
     const { signal } = over;
-    // Each question listens to it: with many ranks Node.js would warn of a leak.
+    // Each question adds a listener to it: with many ranks Node.js would warn of a leak.
     setMaxListeners(0, signal);
     const key = this.#keyOf(comm);
     let hasStore = true;

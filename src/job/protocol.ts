@@ -149,7 +149,7 @@ export const replies = {
   values: { id, values: shared(listOf(value, limits.ranks)) },
   failed: {
     ...{ id, code: oneOf(failureCodes), headline: words, hint: words },
-    /** The ranks to look at: missing, lost, in the way, or gone on to the next generation. */
+    /** The ranks of the failure: missing, lost, in the way, or gone on to the next generation. */
     ranks: sharedRanks,
     /** For a join or rejoin that timed out: the present ranks. */
     joined: ranks,
@@ -184,7 +184,7 @@ export interface ErrorContext {
 
 /** Others have not left the generation that this rank has left: a later request may succeed. */
 export class StillInUseError extends RendezvousError {
-  /** To a caller with a deadline that passes it is one like others. */
+  /** Past the deadline of the join it is an ordinary error of the rendezvous. */
   override get name(): string {
     return RendezvousError.name;
   }

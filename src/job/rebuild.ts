@@ -43,7 +43,7 @@ interface RebuildRequest {
   readonly onMembership: (membership: Membership) => void;
 }
 
-/** Wait for one more survivor: a process in a call notices the rebuild within two seconds, and may be busy for some more. */
+/** Longest wait for one more survivor: a call under way ends within two seconds, and its process may be busy after that. */
 const settleMs = 10_000;
 
 /**
@@ -118,7 +118,7 @@ function notOpenedError(
 
 const failureKey = "opening failed";
 
-/** Letters of the text of a failure; others see its beginning. */
+/** Most characters of the text of a failure for the others; longer ones are cut. */
 const longestText = 1_000;
 
 /** A failure in the store, for the other ranks. */

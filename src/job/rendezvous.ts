@@ -201,7 +201,7 @@ export interface Membership {
   rejoin(options?: RejoinOptions): Promise<Membership>;
 
   /**
-   * Leaves the job; the others see no loss, and the status answers their questions. Bounded and idempotent. The rank that hosts
+   * Leaves the job without a loss for the others; the status answers their questions. Bounded and idempotent. The rank that hosts
    * the store first waits up to five seconds for the others to leave.
    */
   leave(status?: string): Promise<void>;

@@ -36,7 +36,7 @@ export interface StoreServerOptions extends StoreOptions {
   readonly address?: string | undefined;
   /** The port; 0, the default, takes a free one. */
   readonly port?: number | undefined;
-  /** The secret that every rank must prove to know: at least 16 characters that cannot be guessed. */
+  /** The secret of the job, which every rank must prove: at least 16 characters that cannot be guessed. */
   readonly secret?: string | undefined;
   /** Longest time from the connection to the request to join (5000). */
   readonly handshakeMs?: number | undefined;
@@ -273,7 +273,7 @@ export class ServerConnection implements Peer {
     this.#socket = socket;
     socket.unref();
     tune(socket);
-    // A rank ends by its frames, which know more of its end.
+    // A rank ends by its frames, which have the reason of its end.
     const ended = (reason: string): void => {
       if (this.#step !== "request") this.#close(reason);
     };

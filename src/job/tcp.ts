@@ -59,7 +59,7 @@ export interface TcpOptions {
 /**
  * A rendezvous at a TCP port.
  *
- * Rank and store prove to each other that they know the secret before any other message; TLS encrypts what follows. Without a
+ * Rank and store prove to each other that they have the secret before any other message; TLS encrypts what follows. Without a
  * secret, which only a loopback address allows, every process on this machine can join.
  *
  * A store hosted by rank 0 ends with the process of rank 0: then no rank can rejoin.
@@ -261,7 +261,7 @@ function secure(
   secured.once("error", failed).once("close", ended);
   secured.once("secureConnect", () => {
     secured.off("close", ended).off("error", failed);
-    // TLS counts a pre-shared key as a session that both know.
+    // TLS counts a pre-shared key as a resumed session.
     if (secured.isSessionReused()) then(secured, settle);
     else settle({ reason: unknownSecret, final: true });
   });

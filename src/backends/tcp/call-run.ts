@@ -199,7 +199,7 @@ export class CallRun {
     else this.#unsent.set(peer, count);
   }
 
-  /** The error for a message of another length than the step needs: a slice of a block, whose own length the message does not say. */
+  /** The error for a message of another length than the step needs. It is a slice of a block of unknown length. */
   lengthError(peer: number, found: number, needed: number): CollectiveMismatchError {
     const { rank, ranks, name, collective, number } = this.#call;
     return new CollectiveMismatchError(

@@ -253,7 +253,7 @@ export class Incoming {
   #hasRead = false;
   #isOver = false;
 
-  /** `connect` makes the connection, which reads as its argument says. */
+  /** `connect` makes the connection with these callbacks for its reads. */
   constructor(connect: (onread: OnReadOpts) => Socket, blocks: Blocks, listener: IncomingListener) {
     this.#blocks = blocks;
     this.#listener = listener;

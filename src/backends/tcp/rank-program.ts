@@ -1,9 +1,9 @@
 /**
- * The program of one rank as its connections see it: channels that move data alike are one lane.
+ * The program of one rank for its connections: channels that move data alike are one lane.
  *
  * NCCL cuts a call into channels for the parallel units of a GPU. Over a connection each message costs time of its own, so the
- * same step of all such channels is one message. Every rank joins the same channels, as the whole program decides. The order of
- * the folds of an element is that of its channel.
+ * same step of all such channels is one message. Every rank joins the same channels, which follow from the whole program. The
+ * order of the folds of an element is that of its channel.
  */
 import {
   bufferOf,

@@ -31,7 +31,7 @@ export interface FlowId {
 
 /** The place of a message. */
 export interface Message extends FlowId {
-  /** Bytes of all messages of a flow, where only both ends of it know them: for sends and receives. */
+  /** Bytes of all messages of a flow, for sends and receives, whose ends alone have the length; 0 for collective calls. */
   readonly total: number;
 }
 
