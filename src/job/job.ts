@@ -177,10 +177,6 @@ export class Job implements PeerProcesses {
     return this.#commStatus.onChange(listener);
   }
 
-  get rank(): number {
-    return this.#membership.rank;
-  }
-
   /** Counted from 1. */
   get generation(): number {
     return this.#membership.generation + 1;

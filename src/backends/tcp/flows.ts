@@ -17,15 +17,13 @@ export interface Arrival {
 
 /** One direction of a flow at this rank. */
 export class Flow {
-  readonly id: FlowId;
   /** Messages that have arrived. */
   readonly #arrivals: Arrival[] = [];
   /** Messages that may be sent before the receiver takes another one. */
   #credits: number;
   #waiter: (() => void) | undefined;
 
-  constructor(id: FlowId, credits: number) {
-    this.id = id;
+  constructor(credits: number) {
     this.#credits = credits;
   }
 
@@ -186,7 +184,7 @@ function flowIn(calls: Map<number, CallFlows>, id: FlowId, credits: number): Flo
   const key = id.round * laneCount + id.lane;
   let flow = flows.get(key);
   if (flow === undefined) {
-    flow = new Flow(id, credits);
+    flow = new Flow(credits);
     flows.set(key, flow);
   }
   return flow;

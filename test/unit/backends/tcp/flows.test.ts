@@ -50,7 +50,7 @@ describe("blocks", () => {
 describe("a flow", () => {
   test("gives its messages in order, and calls a waiter once", () => {
     const blocks = new Blocks();
-    const flow = new Flow(id, 0);
+    const flow = new Flow(0);
     let calls = 0;
     expect(flow.take(() => calls++)).toBeUndefined();
     const arrivals = [1, 2].map((total) => ({ block: blocks.take(8), total }));
@@ -62,7 +62,7 @@ describe("a flow", () => {
   });
 
   test("has no more credits than it was given", () => {
-    const flow = new Flow(id, 2);
+    const flow = new Flow(2);
     let calls = 0;
     const taken = Array.from({ length: 3 }, () => flow.takeCredit(() => calls++));
     expect(taken).toEqual([true, true, false]);
@@ -74,7 +74,7 @@ describe("a flow", () => {
 
   test("that is dropped gives its messages back, and wakes nothing", () => {
     const blocks = new Blocks();
-    const flow = new Flow(id, 0);
+    const flow = new Flow(0);
     const block = blocks.take(64);
     flow.take(() => expect.fail("it was dropped"));
     flow.drop(blocks);
