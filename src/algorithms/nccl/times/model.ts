@@ -253,7 +253,7 @@ function firstChunkUs(
   { protocol, channels, partBytes, chunkBytes }: ChannelCall,
   memory: CallMemory,
 ): number {
-  // Ranks pass on lines as they arrive: those of LL128 cost no more than a hop, those of LL up to half of a chunk.
+  // Ranks pass on lines as they arrive: those of LL128 cost no more than a hop, those of LL up to half of a chunk, chosen by the errors.
   if (protocol === "LL128") return 0;
   if (protocol === "LL") {
     return Math.min(partBytes, chunkBytes / 2) / tree.LL.chunkRate / thousand;
@@ -261,9 +261,9 @@ function firstChunkUs(
   const bytes = Math.min(partBytes, chunkBytes);
   const channelUs = bytes / tree.Simple.chunkRate / thousand;
   const linkUs = (bytes * channels) / linkChannels / ring.Simple.hopRate / thousand;
-  const copiedUs = Math.max(channelUs, linkUs);
-  // Down the Tree no rank copies what it receives in a registered buffer.
-  return memory === "registered" ? (copiedUs + channelUs) / 2 : copiedUs;
+  const ordinaryUs = Math.max(channelUs, linkUs);
+  // As if half of the hops between registered buffers, those down the Tree, waited for their channel alone: chosen by the errors.
+  return memory === "registered" ? (ordinaryUs + channelUs) / 2 : ordinaryUs;
 }
 
 function chainUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
