@@ -216,18 +216,18 @@ function lowStepUs(
 function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
   const { ring, registered, elementRate } = numbers;
   const { collective, protocol, ranks, channels, partBytes, chunks, threads } = call;
-  const { startUs, channelUs, chunkUs, passRate } = ring[protocol];
+  const { startUs, channelUs, chunkUs, ownRate } = ring[protocol];
   const isAllReduce = collective === "allReduce";
   const hops = isAllReduce ? 2 * ranks - 2 : ranks - 1;
   const bytes = isAllReduce ? partBytes / ranks : partBytes;
   const further = isAllReduce ? chunks - 1 : (ranks - 1) / 2;
   const isDirect = memory === "registered" && collective === "allGather" && protocol === "Simple";
-  const passed = bytes / (isDirect ? registered.passRate : passRate);
+  const own = bytes / (isDirect ? registered.ownRate : ownRate);
   const single = (call.singleBlocks * bytes) / (elementRate * call.elementBytes);
   // Chunks of a small block cost nothing over Simple: on 4 H200 8 bytes and 4 KiB take 29 and 30 µs, and 11 KiB take 33.
   const counted = protocol === "Simple" && threads === fewestThreads ? 0 : further;
   const fixed = startUs + channelUs * (channels - 1) + chunkUs * counted;
-  return fixed + hops * stepUs(numbers, call, bytes) + (passed + single) / thousand;
+  return fixed + hops * stepUs(numbers, call, bytes) + (own + single) / thousand;
 }
 
 function treeUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {

@@ -16,8 +16,8 @@ export interface RingNumbers {
   readonly chunkUs: number;
   /** One channel of a step. */
   readonly hopRate: number;
-  /** One channel of the pass that has no step: the bytes that a rank only sends, or only keeps. */
-  readonly passRate: number;
+  /** One channel of a rank's own part, which no step moves: the bytes that it only sends, or only keeps. */
+  readonly ownRate: number;
 }
 
 /** A Ring over LL, where all threads of a block move a line at a time; `hopRate` holds where the channels fill the link. */
@@ -112,9 +112,9 @@ export interface ModelNumbers {
   };
   /** Over Simple where NCCL has registered the buffers, so that a rank writes into the next one's. */
   readonly registered: {
-    /** The pass of an all-gather that has no step. */
-    readonly passRate: number;
-    /** A broadcast: one channel of the first chunk, for each rank that passes it on. */
+    /** A rank's own part of an all-gather. */
+    readonly ownRate: number;
+    /** A broadcast: one channel of the first chunk, for each rank that sends it on. */
     readonly chunkRate: number;
   };
   /** Sends and receives. */

@@ -173,7 +173,7 @@ export const h200x8Profile: MachineProfile = {
         hopUs: 0.5579,
         chunkUs: 0.3542,
         hopRate: 6.871,
-        passRate: 14,
+        ownRate: 14,
         firstRate: 21.28,
         passUs: 0.2757,
       },
@@ -183,7 +183,7 @@ export const h200x8Profile: MachineProfile = {
         hopUs: 1.033,
         chunkUs: 1.331,
         hopRate: 14.05,
-        passRate: 21.32,
+        ownRate: 21.32,
       },
       Simple: {
         startUs: 11.52,
@@ -191,7 +191,7 @@ export const h200x8Profile: MachineProfile = {
         hopUs: 2.96,
         chunkUs: 0.8921,
         hopRate: 15.4,
-        passRate: 33.15,
+        ownRate: 33.15,
       },
     },
     tree: {
@@ -218,7 +218,7 @@ export const h200x8Profile: MachineProfile = {
       threadNs: 2.7,
     },
     registered: {
-      passRate: 84.14,
+      ownRate: 84.14,
       chunkRate: 42.03,
     },
     exchange: {

@@ -242,10 +242,10 @@ describe("a Ring over LL", () => {
   });
 
   test("has the link's time where the channels fill it", () => {
-    const { hopRate, passRate } = profile.numbers.ring.LL;
+    const { hopRate, ownRate } = profile.numbers.ring.LL;
     // Bytes more of each block on each of 24 channels.
     const bytes = (2 ** 20 * 4) / 2 / 24;
-    const nsOfByte = 2 / hopRate + 1 / passRate + 1 / (4 * profile.numbers.elementRate);
+    const nsOfByte = 2 / hopRate + 1 / ownRate + 1 / (4 * profile.numbers.elementRate);
     const more = (at(2, 2 ** 21) - at(2, 2 ** 20)) * 1000;
     expect(more / (bytes * nsOfByte)).toBeCloseTo(1, 1);
   });
