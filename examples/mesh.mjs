@@ -5,10 +5,11 @@
 //     npm run example:mesh                                              8 simulated ranks
 //     node examples/mesh.mjs --backend nccl                             8 GPUs
 //     node examples/mesh.mjs --backend nccl --mesh 2x1x2 --zero 3       4 GPUs
+//     npx twinccl launch -n 8 examples/mesh.mjs --backend tcp          a process for each rank; also with nccl
 //     node examples/mesh.mjs --help
 
 import { createHash } from "node:crypto";
-import { createWorld } from "twinccl";
+import { connect, createWorld } from "twinccl";
 import {
   gatherTensor,
   Mesh,
@@ -25,6 +26,7 @@ import { oneOf, options, whole } from "../tools/options.mjs";
 const backends = {
   sim: async () => (await import("twinccl/sim")).sim(),
   nccl: async () => (await import("twinccl/nccl")).nccl(),
+  tcp: async () => (await import("twinccl/tcp")).tcp(),
 };
 
 const extents = {
@@ -41,7 +43,7 @@ const given = options({
     backend: {
       is: oneOf(...Object.keys(backends)),
       default: "sim",
-      help: "simulated ranks, or a GPU for each rank",
+      help: "simulated ranks, a GPU for each rank, or launched processes without GPUs",
     },
     mesh: { is: extents, default: "2x2x2", help: "data × pipeline × tensor ranks" },
     zero: {
@@ -91,7 +93,7 @@ function trainAlone() {
   return { losses, values: Object.fromEntries([...parameters].map((p) => [p.name, p.value])) };
 }
 
-/** The training on a rank of the mesh. */
+/** The training on a rank of the mesh: its losses, the whole values of its stage, and the memory that they took. */
 async function train(comm) {
   const mesh = await Mesh.create(comm, { data, pipeline, tensor });
   const [line, across] = [mesh.comm("pipeline"), mesh.comm("tensor")];
@@ -138,22 +140,24 @@ function gap(found, expected) {
   return Math.max(...Array.from(expected, (each, at) => Math.abs(each - found[at]))) / largest;
 }
 
-const alone = trainAlone();
-const backend = await backends[given.backend]();
-const world = await createWorld({ backend, size: data * pipeline * tensor });
-try {
-  const ranks = await world.run(train);
-  const [{ losses, memory }] = ranks;
-  const values = Object.assign({}, ...ranks.map((each) => each.values));
-  // The gradient of a key's bias is rounding alone: the softmax cancels the bias.
-  const names = Object.keys(alone.values).filter((name) => !name.endsWith("key.bias"));
-  const worst = Math.max(
-    gap(losses, alone.losses),
-    ...names.map((name) => gap(values[name], alone.values[name])),
-  );
+/** Trains on a rank, compares it with `alone`, and prints what all ranks found. */
+async function compare(comm, alone) {
+  const { losses, values, memory } = await train(comm);
   const hash = createHash("sha256");
   for (const name of Object.keys(values).sort())
     hash.update(new Uint8Array(values[name].slice().buffer));
+  const digest = comm.alloc("uint8", 32).copyFrom(hash.digest());
+  const digests = comm.alloc("uint8", 32 * comm.size);
+  await comm.allGather({ send: digest, recv: digests });
+  // The gradient of a key's bias is rounding alone: the softmax cancels the bias.
+  const names = Object.keys(values).filter((name) => !name.endsWith("key.bias"));
+  const worst = comm.alloc("float64", 1);
+  const gaps = names.map((name) => gap(values[name], alone.values[name]));
+  worst.copyFrom(Float64Array.of(Math.max(gap(losses, alone.losses), ...gaps)));
+  await comm.allReduce({ send: worst, op: "max" });
+  const [difference] = await worst.toHost();
+  if (comm.rank !== 0) return;
+  const all = createHash("sha256").update(await digests.toHost());
   const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
   console.log(
     `rank 0 held at most ${kib(memory.total.peakBytes)}: values ${kib(memory.values.peakBytes)}, ` +
@@ -161,8 +165,17 @@ try {
       `calls under way ${kib(memory.exchange.peakBytes)}`,
   );
   console.log(`loss ${losses[0].toFixed(4)} -> ${losses.at(-1).toFixed(4)}`);
-  console.log(`largest difference to one rank: ${worst.toExponential(1)}`);
-  console.log(`values ${hash.digest("hex").slice(0, 16)}`);
-} finally {
-  await world.close();
+  console.log(`largest difference to one rank: ${difference.toExponential(1)}`);
+  console.log(`values ${all.digest("hex").slice(0, 16)}`);
+}
+
+const alone = trainAlone();
+const backend = await backends[given.backend]();
+// A launcher's process is one rank; without a launcher all ranks live in this process.
+if (process.env.TWINCCL_RANK === undefined) {
+  const world = await createWorld({ backend, size: data * pipeline * tensor });
+  await world.run((comm) => compare(comm, alone)).finally(() => world.close());
+} else {
+  const comm = await connect({ backend });
+  await compare(comm, alone).finally(() => comm.close());
 }

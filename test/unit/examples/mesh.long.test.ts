@@ -39,13 +39,25 @@ test("examples/mesh.mjs takes other meshes, stages and schedules", () => {
   }
 }, 120_000);
 
+test("examples/mesh.mjs comes to the same bits in a process for each rank", () => {
+  const args = ["--mesh", "2x1x2", "--steps", "4"];
+  const cli = ["dist/cli/main.js", "launch", "-n", "4", "examples/mesh.mjs", "--backend", "tcp"];
+  const { status, stdout, stderr } = spawnSync(process.execPath, [...cli, ...args], {
+    cwd: root,
+    encoding: "utf8",
+    timeout: 100_000,
+  });
+  expect(status, stderr).toBe(0);
+  expect(stdout.replaceAll("[0] ", "")).toBe(run(...args));
+}, 120_000);
+
 test("examples/mesh.mjs lists its options, and refuses others by name", () => {
   expect(run("--help")).toContain("--zero 1|2|3");
   for (const [options, fault] of [
     [["--mesh", "2x2"], '--mesh: found "2x2", needs three extents such as 2x1x2'],
     [["--zero", "4"], '--zero: found "4", needs one of 1, 2, 3'],
     [["--steps", "0"], '--steps: found "0", needs a whole number of at least 1'],
-    [["--backend", "gloo"], '--backend: found "gloo", needs one of sim, nccl'],
+    [["--backend", "gloo"], '--backend: found "gloo", needs one of sim, nccl, tcp'],
     [["--ranks", "2"], "unknown option '--ranks'"],
   ] as const) {
     const { status, stderr } = started(options);
