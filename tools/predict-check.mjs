@@ -7,6 +7,10 @@ import { fitProfile, machineProfiles, residualsOf, testedBytes } from "twinccl/a
 import { options, plain } from "./options.mjs";
 import { ablationTable } from "./times/ablation.mjs";
 import {
+  afterCalibration,
+  afterCalibrationFile,
+  calibrated,
+  calibrationFiles,
   fittedMeasurements,
   fittedOddFile,
   oddSizes,
@@ -109,6 +113,20 @@ const elsewhere = Object.entries(otherFiles).flatMap(([gpus, file]) =>
   })),
 );
 
+const calibration = calibrated();
+const twice = afterCalibration();
+/** An interruption of the host adds to a time, so that the lesser one of two runs counts. */
+const lesser = twice.map(({ first, second }) => (first.us < second.us ? first : second));
+const afterwards = [
+  ["fitted", calibration.residuals],
+  ["other sizes", residualsOf(calibration.profile, lesser)],
+  [`other sizes, by ${profile.name}`, residualsOf(profile, lesser)],
+  [
+    "other sizes, second run by first",
+    twice.map(({ first, second }) => ({ measurement: second, modelUs: first.us })),
+  ],
+];
+
 const atOddSizes = [
   ["H200, fitted", allInFit.filter((each) => !inFit.includes(each))],
   ...Object.entries(oddSizesFiles).map(([gpu, file]) => [
@@ -171,6 +189,17 @@ const modeRows = [
   ),
 ];
 
+/** The ways of calling again, with awaited calls of all sizes. */
+const calibratedRows = [
+  ...modeRows.filter(([name]) => !name.startsWith("awaited")),
+  ...["graph", "eager"].flatMap((launch) =>
+    ["each", "one"].map((processes) => [
+      `awaited, ${launch === "graph" ? "recorded" : "call by call"}${processes === "one" ? ", one process" : ""}`,
+      ({ mode }) => mode.awaited && mode.launch === launch && mode.processes === processes,
+    ]),
+  ),
+];
+
 const of = (residuals, holds) => residuals.filter(({ measurement }) => holds(measurement));
 const onRanks = (residuals, holds) =>
   ranks.map((size) => errorText(of(residuals, (each) => each.ranks === size && holds(each))));
@@ -229,6 +258,19 @@ function repeatTable() {
       .map(([name, holds]) => [
         name,
         ...elsewhere.map(({ repeats }) => errorText(of(repeats, holds))),
+      ])
+      .filter(([, ...cells]) => cells.some((cell) => cell !== "")),
+  );
+}
+
+/** A machine after its own calibration. */
+function calibratedTable() {
+  return markdownTable(
+    ["after `calibrate`", ...afterwards.map(([title]) => title)],
+    calibratedRows
+      .map(([name, holds]) => [
+        name,
+        ...afterwards.map(([, residuals]) => errorText(of(residuals, holds))),
       ])
       .filter(([, ...cells]) => cells.some((cell) => cell !== "")),
   );
@@ -312,7 +354,10 @@ for the number of twinccl's own part: only that file was measured once their cod
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
 fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). The fourth has the times of the first machines for
 the same calls in place of predictions, so that it shows what a profile of one machine cannot be below. Recorded calls repeat. Calls one by one, and those of
-one process, depend on the host's processor: there the differences of two hosts are as large as the errors, and \`calibrate\` measures the host at hand.
+one process, depend on the host's processor: there the differences of two hosts are as large as the errors. The fifth is of two other H200
+after a calibration of their own (${calibrationFiles.map((name) => `\`${name}\``).join(", ")}): its calls, then those
+of 40 B to 191 MB right after it, each measured in two runs (\`${afterCalibrationFile}\`), of which the lesser time counts. Its last column
+has the difference of these runs: call by call one machine does not repeat itself within minutes, and no profile can be closer.
 Below it are recorded calls of 48 B to 300 MB, each 2.3 to 3 times as large as the one before, half of the blocks misaligned. Those of one machine are in the
 fit (\`${fittedOddFile}\`), and those of the others are of no fit (${filesText(oddSizesFiles)}). Messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, are predicted by the simulation's virtual time of the same programs. Of the messages come the gains of
@@ -323,6 +368,7 @@ ${deviceTable()}
 ${modeTable()}
 ${otherTable()}
 ${repeatTable()}
+${calibratedTable()}
 ${oddTable()}
 ${messages.map(messageTable).join("\n")}
 ${sizeTable()}

@@ -7,9 +7,9 @@ import {
   UnsupportedError,
 } from "../api/index.ts";
 import { findCollective, type MeasuredCollective, questionOf, type Skew } from "./collectives.ts";
-import type { BenchDocument, BenchResult } from "./document.ts";
+import type { BenchDocument, BenchResult, Measurement } from "./document.ts";
 import { environment } from "./environment.ts";
-import type { Issue } from "./issue.ts";
+import { type Issue, timedCalls } from "./issue.ts";
 import { type BenchJob, joinJob, openJob } from "./job.ts";
 import { assertBenchOptions, type BenchOptions } from "./options.ts";
 import { Oracle } from "./oracle.ts";
@@ -121,6 +121,12 @@ async function capabilitiesOf(job: BenchJob, [row]: readonly Row[]): Promise<boo
   return answer.virtual;
 }
 
+/** Calls by which the engine has compiled what they run. */
+const warmingCalls = 4000;
+
+/** Microseconds after which slow calls are not made again. */
+const mostWarmingUs = 1e6;
+
 /** As nccl-tests: the largest and the smallest size before the first row; here also for the JIT compiler. */
 async function warmUp(job: BenchJob, options: BenchOptions, rows: readonly Row[]): Promise<void> {
   const bySize = [...rows].sort((a, b) => b.bytes - a.bytes);
@@ -129,19 +135,23 @@ async function warmUp(job: BenchJob, options: BenchOptions, rows: readonly Row[]
   const once = { warmup: 0, iterations: 2, check: false, inPlace: false };
   await runTrial(job, { ...trialOf(options, largest), ...once });
   // Whole trials, checks included: code that first runs later would invalidate compiled code.
-  const small = { ...trialOf(options, smallest), warmup: 50, iterations: 50 };
-  for (let turn = 0; turn < 10; turn++) {
-    await runTrial(job, { ...small, inPlace: turn % 2 === 1 });
+  const small = { ...trialOf(options, smallest), warmup: 50, iterations: 60 };
+  const calls = small.warmup + small.iterations;
+  // Processes know the same times, so that all make as many calls.
+  for (let made = 0, us = 0; made < warmingCalls && us < mostWarmingUs; made += calls) {
+    const { time } = await runTrial(job, { ...small, inPlace: made % (2 * calls) === calls });
+    us += time * calls;
   }
 }
 
 function trialOf(options: BenchOptions, row: Row): Omit<Trial, "inPlace"> {
-  const { ranks, iterations = 20, warmup = 5, check = true, seed = 0 } = options;
+  const { ranks, warmup = 5, check = true, seed = 0 } = options;
   const { collective, dtype, op, root } = row;
   const elements = Math.floor(row.bytes / bytesOf(dtype));
   const shape = { ...collective.shape(elements, ranks, skewOf(options)), ranks, root };
   const oracle = new Oracle(collective, shape, dtype, op, seed);
   const issue = issueOf(options);
+  const iterations = timedCalls(options.iterations ?? 20, issue);
   return { row: collective, shape, dtype, op, oracle, iterations, warmup, check, issue };
 }
 
@@ -163,8 +173,10 @@ async function measureRow(
   const trial = trialOf(options, row);
   const { shape } = trial;
   const plan = planOf(job, trial);
-  const outOfPlace = await runTrial(job, { ...trial, inPlace: false });
-  const inPlace = collective.inPlace && (await runTrial(job, { ...trial, inPlace: true }));
+  const { rounds = 1 } = options;
+  const outOfPlace = await middleTrial(job, { ...trial, inPlace: false }, rounds);
+  const inPlace =
+    collective.inPlace && (await middleTrial(job, { ...trial, inPlace: true }, rounds));
   return {
     collective: collective.collective,
     backend: job.backend,
@@ -179,6 +191,18 @@ async function measureRow(
     in_place: inPlace ?? null,
     predicted_us: virtual ? microseconds(plan.predictedNs) : null,
   };
+}
+
+/** The trial with the middle time of several, and the checked elements of all. */
+async function middleTrial(job: BenchJob, trial: Trial, rounds: number): Promise<Measurement> {
+  const found: Measurement[] = [];
+  for (let round = 0; round < rounds; round++) found.push(await runTrial(job, trial));
+  found.sort((a, b) => a.time - b.time);
+  const middle = found[Math.floor(rounds / 2)] as Measurement;
+  const sum = (of: (each: Measurement) => number): number =>
+    found.reduce((total, each) => total + of(each), 0);
+  const nwrong = middle.nwrong === null ? null : sum((each) => each.nwrong ?? 0);
+  return { ...middle, nwrong, checked: sum((each) => each.checked) };
 }
 
 /** The backend's plan. */

@@ -3,7 +3,7 @@ import type { Communicator } from "../api/index.ts";
 
 /** The timed unit of a benchmark. */
 export interface Issue {
-  /** `graph`: the timed calls are recorded once and replayed as one graph. */
+  /** `graph`: up to 20 of the timed calls are recorded, and the graph is replayed, back to back, until all are made. */
   readonly mode: "eager" | "graph";
   /** Each call alone, from making it until its promise settles, instead of many back to back. */
   readonly latency: boolean;
@@ -20,8 +20,19 @@ export interface Timed {
   readonly samples: readonly number[];
 }
 
+/** Most calls of a graph. */
+const graphCalls = 20;
+
+/** The number of timed calls: at least `iterations`, and as many as whole graphs hold. */
+export function timedCalls(iterations: number, { mode, latency }: Issue): number {
+  if (mode === "eager" || latency) return iterations;
+  const calls = Math.min(iterations, graphCalls);
+  return calls * Math.ceil(iterations / calls);
+}
+
 /** Numbers of repetitions of a call. */
 interface Repeats {
+  /** Those of `timedCalls`. */
   readonly iterations: number;
   readonly warmup: number;
   readonly issue: Issue;
@@ -36,15 +47,19 @@ export async function timeCalls(
   // With virtual time, queued calls are not faster: only their memory would be measured.
   const issueAll = comm.capabilities.virtualTime ? awaitEach : issueBackToBack;
   await issueAll(warmup, call);
-  const isGraph = mode === "graph";
-  const next = isGraph ? await recordCalls(comm, latency ? 1 : iterations, call) : call;
+  const calls = latency ? 1 : Math.min(iterations, graphCalls);
+  const graph = mode === "graph" ? await recordCalls(comm, calls, call) : undefined;
+  const next = graph === undefined ? call : () => graph.replay();
   // The first launch of a graph also uploads it.
-  if (isGraph) await next();
+  if (graph !== undefined) await next();
   await comm.barrier();
   const began = performance.now();
   const samples = latency ? await timeEach(iterations, next) : [];
-  if (!latency) await issueAll(isGraph ? 1 : iterations, next);
-  return { began, ended: performance.now(), samples };
+  if (!latency) await issueAll(graph === undefined ? iterations : iterations / calls, next);
+  const ended = performance.now();
+  // While a graph is left, NCCL has more to do for every other call.
+  graph?.dispose();
+  return { began, ended, samples };
 }
 
 /** Makes a call whose result is checked as the timed ones are made: by a graph where they are in one. */
@@ -57,9 +72,7 @@ export async function callOnce(
     await call();
     return;
   }
-  const graph = await comm.capture(() => {
-    void call();
-  });
+  const graph = await recordCalls(comm, 1, call);
   await graph.replay();
   graph.dispose();
 }
@@ -85,14 +98,13 @@ async function timeEach(times: number, call: () => PromiseLike<unknown>): Promis
   return samples.sort((a, b) => a - b);
 }
 
-/** A replay of a number of the calls. */
-async function recordCalls(
+/** A graph of a number of the calls. */
+function recordCalls(
   comm: Communicator,
   calls: number,
   call: () => PromiseLike<unknown>,
-): Promise<() => PromiseLike<unknown>> {
-  const graph = await comm.capture(() => {
+): ReturnType<Communicator["capture"]> {
+  return comm.capture(() => {
     for (let at = 0; at < calls; at++) void call();
   });
-  return () => graph.replay();
 }

@@ -27,9 +27,11 @@ export interface BenchOptions {
   readonly ops?: readonly NamedReduceOp[] | undefined;
   /** Rank 0 when left out; ignored where there is no root. */
   readonly roots?: readonly number[] | undefined;
-  /** Timed calls of each placement; 20 when left out. */
+  /** Timed calls of each placement, in graphs rounded up to whole ones; 20 when left out. */
   readonly iterations?: number | undefined;
-  /** Calls before them; 5 when left out. */
+  /** Times that each placement is measured: a row has the middle one. 1 when left out. */
+  readonly rounds?: number | undefined;
+  /** Calls before the timed ones; 5 when left out. */
   readonly warmup?: number | undefined;
   /** Compares results; true when left out. */
   readonly check?: boolean | undefined;
@@ -37,7 +39,7 @@ export interface BenchOptions {
   readonly seed?: number | undefined;
   /** The spread of an all-to-allv's traffic, from 0 (even) to 1; 0.5 when left out. */
   readonly spread?: number | undefined;
-  /** `graph`: the timed calls are recorded once and replayed as one graph; `eager` when left out. */
+  /** `graph`: up to 20 of the timed calls are recorded, and the graph is replayed until all are made; `eager` when left out. */
   readonly mode?: Issue["mode"] | undefined;
   /** Times each call alone, until its promise settles, instead of many back to back. */
   readonly latency?: boolean | undefined;
@@ -59,7 +61,7 @@ export interface BenchOptions {
 const kinds: OptionKinds<BenchOptions> = {
   ...{ backend: true, collective: true, ranks: true, sizes: "object", mode: true },
   ...{ dtypes: "array", ops: "array", roots: "array" },
-  ...{ iterations: true, warmup: true, seed: true, spread: true },
+  ...{ iterations: true, rounds: true, warmup: true, seed: true, spread: true },
   ...{ check: "boolean", latency: "boolean", symmetric: "boolean", connected: "boolean" },
   ...{ onOpen: "function", onResult: "function", onProgress: "function" },
 };
@@ -70,6 +72,7 @@ export function assertBenchOptions(options: BenchOptions): void {
   const { ranks, roots = [0] } = options;
   assertCount("ranks", ranks, 1);
   assertCount("iterations", options.iterations ?? 1, 1);
+  assertCount("rounds", options.rounds ?? 1, 1);
   assertCount("warmup", options.warmup ?? 0, 0);
   for (const root of roots) assertCount("roots", root, 0, ranks - 1);
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed)) {

@@ -56,7 +56,7 @@ const benchOptions = {
   spread: { value: "0..1", help: "how unequal the blocks of a v-form are (0.5)" },
   backend: { value: "NAME", help: "sim, nccl or tcp; never another than the one named (sim)" },
   ...executorOption,
-  mode: { value: "eager|graph", help: "graph: the timed calls as one recorded graph (eager)" },
+  mode: { value: "eager|graph", help: "graph: recorded graphs of up to 20 timed calls (eager)" },
   symmetric: { help: "buffers in symmetric memory, for which NCCL has other kernels" },
   latency: { help: "each call alone, until its promise settles: median and 99th percentile" },
   calibration: {
@@ -83,8 +83,10 @@ are this process's, not a network's; the last column is the time predicted on th
 Elsewhere the calls of a row are issued back to back and the last one is awaited, as nccl-tests
 does. On nccl one process drives all GPUs without --processes; tcp has a process for each rank.
 Started by twinccl launch, torchrun, mpirun or srun, every process is one rank, and rank 0 prints.
---mode graph records all timed calls in a graph. --calibration measures several collectives in all
-ways of calling, up to 512M or the size of -e, without a check, for \`twinccl calibrate\`.
+--mode graph records up to 20 timed calls in a graph and replays it back to back: -n 200 replays it
+10 times, so that its launch counts little. --calibration measures several collectives in all ways
+of calling, up to 512M or the size of -e, without a check, for \`twinccl calibrate\`. A row has the
+middle time of 5 rounds, each of 400 calls (-n), above 16M a tenth of them.
 
 Examples:
   twinccl bench all-reduce -b 8 -e 16M
@@ -208,7 +210,7 @@ async function runCalibration(
     );
   }
   const counts = {
-    iterations: parsed.integer("iters", 20, 1),
+    iterations: parsed.integer("iters", 400, 1),
     warmup: parsed.integer("warmup", 5),
   };
   if (isLauncher) return startRanks({ name: "bench", args, size: ranks }, context);

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { machineProfiles } from "twinccl/algorithms";
+import { calibrate } from "../../dist/bench/calibration/calibrate.js";
 import { readResults } from "../../dist/bench/calibration/results.js";
 
 const results = fileURLToPath(new URL("../../bench/results", import.meta.url));
@@ -146,6 +147,32 @@ function recordedCalls(file) {
       return { ...found, forced: forced && { algorithm, protocol } };
     }),
   );
+}
+
+/** The calibration of another machine: with a process for each rank, and with one for all. */
+export const calibrationFiles = ["calibration-h200x2-each.json", "calibration-h200x2-one.json"];
+
+/** Calls of other sizes on that machine, right after it; each was measured in two runs. */
+export const afterCalibrationFile = "sizes-after-calibration-h200x2.json";
+
+/** What `twinccl calibrate` makes of these files. */
+export function calibrated() {
+  const times = readResults(calibrationFiles.map(read), machineProfiles[machine]);
+  const { nccl, date, commit } = times;
+  const origin = { name: "calibrated", machine: "2 x NVIDIA H200", topology: machine };
+  return calibrate(times, { ...origin, nccl, date, commit, sources: calibrationFiles });
+}
+
+/** The calls after the calibration, with the times of both runs. */
+export function afterCalibration() {
+  const { measurements } = readResults([read(afterCalibrationFile)], machineProfiles[machine]);
+  const first = new Map();
+  return measurements.flatMap((each) => {
+    const call = callOf(each);
+    if (first.has(call)) return [{ first: first.get(call), second: each }];
+    first.set(call, each);
+    return [];
+  });
 }
 
 /** The fields of the machine's profile that no fit decides. */

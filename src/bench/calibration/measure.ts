@@ -4,14 +4,16 @@ import type { BenchDocument } from "../document.ts";
 import { type Environment, environment } from "../environment.ts";
 import { joinJob, openJob } from "../job.ts";
 import type { BenchOptions } from "../options.ts";
-import { type CalibrationSweep, sweepsUpTo } from "./set.ts";
+import { type CalibrationSweep, mostQuickBytes, sweepsUpTo } from "./set.ts";
 
 /** Where and how often the calls are measured. */
 export interface CalibrationOptions
   extends Pick<
     BenchOptions,
-    "backend" | "ranks" | "iterations" | "warmup" | "connected" | "onResult" | "onProgress"
+    "backend" | "ranks" | "warmup" | "connected" | "onResult" | "onProgress"
   > {
+  /** Timed calls of a row in each round, a tenth of them above 16 MiB. */
+  readonly iterations: number;
   /** Largest size in bytes. */
   readonly mostBytes: number;
   /** Called before a sweep. */
@@ -23,18 +25,23 @@ export interface CalibrationDocument extends Environment {
   readonly runs: readonly BenchDocument[];
 }
 
-/** Measures all sweeps. */
+/** The number of measurements of a row: an interruption of the host can make one several times as long. */
+const rounds = 5;
+
+/** Measures all sweeps, each row five times. */
 export async function measureCalibration(
   options: CalibrationOptions,
 ): Promise<CalibrationDocument> {
-  const { mostBytes, onSweep, ...shared } = options;
+  const { mostBytes, iterations, onSweep, ...shared } = options;
   const { backend, ranks, connected = false } = shared;
   const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
   try {
     const runs: BenchDocument[] = [];
     for (const sweep of sweepsUpTo(mostBytes)) {
       onSweep?.(sweep);
-      runs.push(await benchOn(job, { ...shared, ...sweep, check: false }));
+      const part = sweep.sizes.min > mostQuickBytes ? 10 : 1;
+      const often = { iterations: Math.ceil(iterations / part), rounds };
+      runs.push(await benchOn(job, { ...shared, ...sweep, ...often, check: false }));
     }
     return { ...environment(), runs };
   } finally {

@@ -14,8 +14,13 @@ export interface CalibrationSweep extends Issue {
 /** The smallest size of the sweeps in bytes. */
 export const leastBytes = 2 ** 7;
 
-const large = 2 ** 29;
-const small = 2 ** 13;
+/** The largest size of quick calls, of which many are made. */
+export const mostQuickBytes = 2 ** 24;
+
+const powersOfTwo: readonly SizeSweep[] = [
+  { min: leastBytes, max: mostQuickBytes, factor: 2 },
+  { min: 2 * mostQuickBytes, max: 2 ** 29, factor: 2 },
+];
 
 const every = ["allReduce", "reduceScatter", "allGather", "broadcast", "allToAll"] as const;
 const symmetricKernels = ["allReduce", "reduceScatter", "allGather"] as const;
@@ -31,22 +36,22 @@ export function sweepsUpTo(most: number): readonly CalibrationSweep[] {
 
 /** All sweeps, in the order in which they are measured: recordings, symmetric memory, call by call, awaited. */
 const calibrationSweeps: readonly CalibrationSweep[] = [
-  ...every.map((collective): CalibrationSweep => {
-    const sizes = { min: leastBytes, max: large, factor: 2 };
-    return { collective, sizes, mode: "graph", symmetric: false, latency: false };
-  }),
+  ...every.flatMap((collective) => allSizes({ collective, symmetric: false })),
   // Until all channels are in use, threads of a Ring over LL move a step's bytes at powers of two in one pass, at some of these in two.
   {
     collective: "allReduce",
     sizes: { min: 3 * 2 ** 10, max: 3 * 2 ** 14, factor: 2 },
     ...{ mode: "graph", symmetric: false, latency: false },
   },
-  ...symmetricKernels.map((collective): CalibrationSweep => {
-    const sizes = { min: leastBytes, max: large, factor: 2 };
-    return { collective, sizes, mode: "graph", symmetric: true, latency: false };
-  }),
+  // Among 2, 4 and 8 ranks blocks of these sizes are no whole 16 bytes: messages between misaligned addresses.
+  {
+    collective: "allToAll",
+    sizes: { min: 40 * 3 ** 8, max: 2 ** 25, factor: 3 },
+    ...{ mode: "graph", symmetric: false, latency: false },
+  },
+  ...symmetricKernels.flatMap((collective) => allSizes({ collective, symmetric: true })),
   ...(["allReduce", "allToAll"] as const).map((collective): CalibrationSweep => {
-    const sizes = { min: leastBytes, max: small, factor: 4 };
+    const sizes = { min: leastBytes, max: 2 ** 13, factor: 4 };
     return { collective, sizes, mode: "eager", symmetric: false, latency: false };
   }),
   ...(["eager", "graph"] as const).map((mode): CalibrationSweep => {
@@ -54,6 +59,13 @@ const calibrationSweeps: readonly CalibrationSweep[] = [
     return { collective: "allReduce", sizes, mode, symmetric: false, latency: true };
   }),
 ];
+
+/** The recorded sweeps over all powers of two. */
+function allSizes(
+  call: Pick<CalibrationSweep, "collective" | "symmetric">,
+): readonly CalibrationSweep[] {
+  return powersOfTwo.map((sizes) => ({ ...call, sizes, mode: "graph", latency: false }));
+}
 
 /** A call of the set. */
 export type CalibrationCall = TimedQuestion & { readonly mode: CallMode };

@@ -57,6 +57,19 @@ describe("a calibration", () => {
     expect(found / passUs).toBeLessThan(1.05);
   });
 
+  test("measures messages between misaligned addresses in worlds of 2, 4 and 8", () => {
+    for (const ranks of [2, 4, 8]) {
+      const blocks = calibrationCalls(ranks, "each")
+        .filter(({ collective }) => collective === "allToAll")
+        .map(({ count }) => count);
+      for (const power of [8, 9, 10, 11, 12]) {
+        const count = Math.floor((10 * 3 ** power) / ranks);
+        expect(count % 4, `${count}`).not.toBe(0);
+        expect(blocks).toContain(count);
+      }
+    }
+  });
+
   test("predicts a world that was left out", () => {
     const errors = errorsOf(both.profile, planted, 4);
     expect(mean(errors)).toBeLessThan(0.02);
