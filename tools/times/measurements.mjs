@@ -155,7 +155,7 @@ export const calibrationFiles = ["calibration-h200x2-each.json", "calibration-h2
 /** Calls of other sizes on that machine, right after it; each was measured in two runs. */
 export const afterCalibrationFile = "sizes-after-calibration-h200x2.json";
 
-/** What `twinccl calibrate` makes of these files. */
+/** The profile of these files by `twinccl calibrate`, and its residuals. */
 export function calibrated() {
   const times = readResults(calibrationFiles.map(read), machineProfiles[machine]);
   const { nccl, date, commit } = times;
