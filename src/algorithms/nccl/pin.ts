@@ -4,9 +4,9 @@
  * NCCL gets them as environment variables, a configuration and a graph file; the simulated plan uses the same facts.
  * Both are checked here.
  */
-import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type NcclVariables, ncclEnvironment, settingOf } from "./environment.ts";
-import { type NcclSettings, resolveSettings } from "./rules.ts";
+import { channelLimit, type NcclSettings, resolveSettings } from "./rules.ts";
 
 /** The pinned settings; a field that is left out is NCCL's choice. */
 export interface NcclPin extends NcclSettings {
@@ -62,7 +62,7 @@ export function resolvePin(pin: NcclPin = {}): ResolvedPin {
   for (const field of ["algorithm", "protocol"] as const) {
     const found = pin[field];
     if (found === undefined || (words[field] as readonly string[]).includes(found)) continue;
-    throw invalid(subject, `plan.${field}`, String(found), `one of ${words[field].join(", ")}`);
+    throw invalid(subject, `plan.${field}`, textOf(found), `one of ${words[field].join(", ")}`);
   }
   if (rings !== undefined) checkRings(rings);
   const environment = ncclEnvironment(given);
@@ -73,7 +73,7 @@ export function resolvePin(pin: NcclPin = {}): ResolvedPin {
   };
   const limits = { ...settings, ...limitsOf(pin), ...environment.settings };
   assertOnce(pin, environment.settings);
-  resolveSettings(limits);
+  resolveSettings(limits, "plan");
   return {
     ...limits,
     ...(rings !== undefined && { rings }),
@@ -106,24 +106,27 @@ export function assertRingSize({ rings }: NcclPin, ranks: number): void {
 
 function limitsOf({ channels, minChannels, maxChannels }: NcclPin): NcclSettings {
   if (channels === undefined) return {};
-  if (minChannels === undefined && maxChannels === undefined) {
+  if (minChannels !== undefined || maxChannels !== undefined) {
+    throw invalid(
+      subject,
+      "plan.channels",
+      "it beside minChannels or maxChannels",
+      "one or the other",
+    );
+  }
+  if (Number.isInteger(channels) && channels >= 1 && channels <= channelLimit) {
     return { minChannels: channels, maxChannels: channels };
   }
-  throw invalid(
-    subject,
-    "plan.channels",
-    "it beside minChannels or maxChannels",
-    "one or the other",
-  );
+  throw invalid(subject, "plan.channels", textOf(channels), `1..${channelLimit}`);
 }
 
 function checkRings(rings: NonNullable<NcclPin["rings"]>): void {
   if (!Array.isArray(rings)) {
-    if (typeof (rings as { readonly xml?: unknown }).xml === "string") return;
+    if (typeof (rings as { readonly xml?: unknown } | null)?.xml === "string") return;
     throw invalid(
       subject,
       "plan.rings",
-      typeof rings,
+      textOf(rings),
       "ranks in order, or { xml } with the text of a graph file",
     );
   }

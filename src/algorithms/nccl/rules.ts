@@ -203,33 +203,38 @@ const defaults: ResolvedSettings = {
   ll128Threads: 0,
 };
 
-/** Fills in NCCL's defaults, and checks numbers of channels and bytes. */
-export function resolveSettings(settings: NcclSettings = {}): ResolvedSettings {
-  const { maxChannels, minChannels, buffSize, llBuffSize, ll128BuffSize } = settings;
-  const { threads = defaults.threads, ll128Threads = defaults.ll128Threads } = settings;
-  const resolved = {
-    maxChannels: checked("maxChannels", maxChannels, channelLimit),
-    minChannels: checked("minChannels", minChannels, channelLimit),
-    buffSize: checked("buffSize", buffSize),
-    llBuffSize: checked("llBuffSize", llBuffSize),
-    ll128BuffSize: checked("ll128BuffSize", ll128BuffSize),
-    threads,
-    ll128Threads,
-  };
-  if (resolved.minChannels > resolved.maxChannels) {
-    const needed = `at most maxChannels, ${resolved.maxChannels}`;
-    throw invalid("plan of NCCL", "settings.minChannels", textOf(resolved.minChannels), needed);
+/** Least and most value of each setting. */
+const ranges: Readonly<Record<keyof NcclSettings, readonly [least: number, most: number]>> = {
+  maxChannels: [1, channelLimit],
+  minChannels: [1, channelLimit],
+  buffSize: [1, Number.MAX_SAFE_INTEGER],
+  llBuffSize: [1, Number.MAX_SAFE_INTEGER],
+  ll128BuffSize: [1, Number.MAX_SAFE_INTEGER],
+  threads: [0, Number.MAX_SAFE_INTEGER],
+  ll128Threads: [0, Number.MAX_SAFE_INTEGER],
+};
+
+/**
+ * Fills in NCCL's defaults, and checks every setting. `path` precedes the fields of errors.
+ *
+ * @throws InvalidArgumentError for a value out of range, and for more `minChannels` than `maxChannels`.
+ */
+export function resolveSettings(settings: NcclSettings = {}, path = "settings"): ResolvedSettings {
+  const resolved: { -readonly [K in keyof ResolvedSettings]: number } = { ...defaults };
+  for (const field of Object.keys(defaults) as (keyof NcclSettings)[]) {
+    const value = settings[field];
+    if (value === undefined) continue;
+    const [least, most] = ranges[field];
+    if (!Number.isInteger(value) || value < least || value > most) {
+      const needed = most === channelLimit ? `1..${most}` : `an integer of at least ${least}`;
+      throw invalid("plan of NCCL", `${path}.${field}`, textOf(value), needed);
+    }
+    resolved[field] = value;
+  }
+  const { minChannels, maxChannels } = resolved;
+  if (minChannels > maxChannels) {
+    const needed = `at most maxChannels, ${maxChannels}`;
+    throw invalid("plan of NCCL", `${path}.minChannels`, textOf(minChannels), needed);
   }
   return resolved;
-}
-
-function checked(
-  field: keyof NcclSettings,
-  value: number | undefined,
-  most = Number.MAX_SAFE_INTEGER,
-): number {
-  if (value === undefined) return defaults[field];
-  if (Number.isInteger(value) && value >= 1 && value <= most) return value;
-  const needs = most === channelLimit ? `1..${most}` : "a number of bytes";
-  throw invalid("plan of NCCL", `settings.${field}`, textOf(value), needs);
 }

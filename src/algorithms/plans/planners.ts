@@ -76,12 +76,12 @@ const unnamed = { library: "nccl-2.28", topology: "h200x8", ranks: 8 } as const;
  * begins the errors.
  */
 export function plannersOf(options: PlanOptions, subject = "sim"): (size: number) => Planner {
-  const { algorithms = {}, like } = options;
+  const { algorithms = {}, like, topology: machine = unnamed.topology } = options;
   checkChoice(algorithms, subject);
   if (like === undefined) assertUnnamed(options, subject);
   const pin = resolvePin(options.plan);
   const { rings, variables, ...settings } = pin;
-  const topology = pinned(machineOf(options.topology ?? unnamed.topology, subject), rings);
+  const topology = pinned(machineOf(machine, subject), rings);
   const library = libraryIn(options, subject);
   const forced = variables && ncclEnvironment(variables).forced;
   const nccl = sharedNcclPlanner(options, library, () => {
@@ -125,8 +125,8 @@ export function measuredProfile(options: PlanOptions): MachineProfile | undefine
 
 /** The library that plans follow: the named one; else the version of the profile, of those with its time model. */
 function libraryIn({ like, machine }: PlanOptions, subject: string): Library {
-  if (like !== undefined || machine === undefined)
-    return followed(like ?? unnamed.library, subject);
+  if (like !== undefined) return followed(like, subject);
+  if (machine === undefined) return followed(unnamed.library, subject);
   const { nccl } = checkedProfile(machine, "machine");
   return followed(nccl.startsWith("2.28.") ? `nccl-${nccl}` : unnamed.library, subject);
 }
@@ -272,12 +272,14 @@ function pinned(found: (ranks: number) => Topology, rings: NcclPin["rings"]) {
 }
 
 function followed(like: unknown, subject: string): Library {
-  const name = String(like);
-  const library = libraryOf(name);
+  const library = typeof like === "string" ? libraryOf(like) : undefined;
   if (library !== undefined) return library;
-  const headline = `${subject}: like: found ${name}, which is unknown`;
   const hint = `known libraries: ${libraryNames.join(", ")}; others are not guessed`;
-  if (/^(nccl|torch)-/.test(name))
+  if (typeof like !== "string") {
+    throw invalid(subject, "like", textOf(like), "the name of a library", hint);
+  }
+  const headline = `${subject}: like: found ${like}, which is unknown`;
+  if (/^(nccl|torch)-/.test(like))
     throw new UnsupportedError({ headline, hint }, { field: "like" });
   throw new InvalidArgumentError({ headline, hint }, { field: "like" });
 }

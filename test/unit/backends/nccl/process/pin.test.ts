@@ -39,14 +39,18 @@ describe("a pin", () => {
   });
 
   const bad: [string, unknown, RegExp][] = [
-    ["an algorithm", { algorithm: "ring" }, /algorithm: found ring, needs one of Ring, Tree/],
-    ["a protocol", { protocol: "ll" }, /protocol: found ll, needs one of LL, LL128, Simple/],
-    ["channels", { channels: 65 }, /minChannels: found 65|maxChannels: found 65/],
+    ["an algorithm", { algorithm: "ring" }, /algorithm: found "ring", needs one of Ring, Tree/],
+    ["a protocol", { protocol: "ll" }, /protocol: found "ll", needs one of LL, LL128, Simple/],
+    ["channels", { channels: 65 }, /plan\.channels: found 65, needs 1\.\.64/],
+    ["a least number of channels", { minChannels: 0 }, /plan\.minChannels: found 0, needs 1\.\.64/],
+    ["threads", { threads: "512" }, /plan\.threads: found "512", needs an integer of at least 0/],
+    ["threads of LL128", { ll128Threads: null }, /plan\.ll128Threads: found null, needs/],
     ["both kinds of limits", { channels: 2, maxChannels: 3 }, /channels: found it beside/],
     ["a rank twice", { rings: [0, 1, 1] }, /rings: found \[0, 1, 1\], needs every rank/],
     ["no ranks", { rings: [] }, /rings: found \[\]/],
-    ["rings as text", { rings: "0-1" }, /rings: found string, needs ranks in order/],
-    ["a buffer", { llBuffSize: -1 }, /llBuffSize: found -1/],
+    ["rings as text", { rings: "0-1" }, /rings: found "0-1", needs ranks in order/],
+    ["rings of null", { rings: null }, /rings: found null, needs ranks in order/],
+    ["a buffer", { llBuffSize: -1 }, /plan\.llBuffSize: found -1/],
     ["a variable", { variables: { NCCL_ALGO: "trea" } }, /NCCL_ALGO: found "trea"/],
     [
       "a variable's value",
