@@ -1,8 +1,9 @@
 /** The interface of an algorithm: its program, its cost, its order of folding and its source. */
 import type { SpecifiedCollective } from "../api/collectives/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import type { FoldPlace, Folds } from "./association.ts";
 import { ProgramBuilder } from "./builder.ts";
-import type { Program } from "./program.ts";
+import { maxChunks, type Program } from "./program.ts";
 
 /** A call's shape as far as cost depends on it. */
 export interface CostShape {
@@ -65,20 +66,33 @@ export function buildProgram(
   return builder.build();
 }
 
-/** The builder that an algorithm writes its program into. */
+/**
+ * The builder that an algorithm writes its program into.
+ *
+ * @throws InvalidArgumentError for numbers of chunks or channels that no program has.
+ */
 export function builderOf(
   collective: SpecifiedCollective,
   algorithm: Algorithm,
   ranks: number,
   root: number,
 ): ProgramBuilder {
+  const { name, channels = 1 } = algorithm;
+  const chunksPerBlock = algorithm.chunksPerBlock(ranks);
+  const scratchChunks = algorithm.scratchChunks?.(ranks) ?? 0;
+  assertNumber("chunksPerBlock", chunksPerBlock, 1, maxChunks);
+  assertNumber("scratchChunks", scratchChunks, 0, maxChunks);
+  assertNumber("channels", channels, 1, maxChannels);
   return new ProgramBuilder({
-    collective,
-    algorithm: algorithm.name,
-    ranks,
-    root,
-    chunksPerBlock: algorithm.chunksPerBlock(ranks),
-    channels: algorithm.channels ?? 1,
-    scratchChunks: algorithm.scratchChunks?.(ranks) ?? 0,
+    ...{ collective, algorithm: name, ranks, root },
+    ...{ chunksPerBlock, channels, scratchChunks },
   });
+}
+
+/** The most channels of an algorithm. */
+const maxChannels = 1024;
+
+function assertNumber(field: string, value: number, least: number, most: number): void {
+  if (Number.isSafeInteger(value) && value >= least && value <= most) return;
+  throw invalid("algorithm", field, textOf(value), `an integer in ${least}..${most}`);
 }

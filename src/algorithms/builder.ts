@@ -38,10 +38,19 @@ export class Lane {
   readonly repeats: Repeat[] | undefined;
   #code: Int32Array;
   #end = 0;
+  readonly #chunks: number;
   readonly #onStep: (() => void) | undefined;
 
-  constructor(rank: number, onStep?: () => void, brief = false, capacity: number = firstSteps) {
+  /** `chunks` is the longest span of a step. */
+  constructor(
+    rank: number,
+    chunks: number,
+    onStep?: () => void,
+    brief = false,
+    capacity: number = firstSteps,
+  ) {
     this.rank = rank;
+    this.#chunks = chunks;
     this.#code = new Int32Array(capacity * stepWidth);
     this.#onStep = onStep;
     this.repeats = brief ? [] : undefined;
@@ -135,7 +144,8 @@ export class Lane {
     }
     const span = options?.span ?? 1;
     const packs = isWord(from) && isWord(to) && isWord(read) && isWord(other) && isWord(write);
-    if (!packs || !isWord(span)) throw cutOff({ from, to, read, other, write, span });
+    const isSpan = isWord(span) && span >= 0 && span <= this.#chunks;
+    if (!packs || !isSpan) throw this.#refusal({ from, to, read, other, write, span });
     const code = this.#code;
     code[at + column.from] = from;
     code[at + column.to] = to;
@@ -147,16 +157,18 @@ export class Lane {
     this.#end = at + stepWidth;
     return this;
   }
+
+  /** The error for a field that a packed step would truncate silently, or for a span longer than every buffer. */
+  #refusal(fields: Readonly<Record<string, number>>): InvalidArgumentError {
+    const entries = Object.entries(fields);
+    const [field, value] = entries.find(([, each]) => !isWord(each)) ?? ["span", fields["span"]];
+    const needed = field === "span" ? `an integer in 0..${this.#chunks}` : "an integer of 32 bits";
+    return invalid(`step ${this.length} of rank ${this.rank}`, field, textOf(value), needed);
+  }
 }
 
 function isWord(value: number): boolean {
   return (value | 0) === value;
-}
-
-/** The error for a field that a packed step would truncate silently. */
-function cutOff(fields: Readonly<Record<string, number>>): InvalidArgumentError {
-  const [field, value] = Object.entries(fields).find(([, each]) => !isWord(each)) ?? ["step", 0];
-  return invalid("step", field, textOf(value), "an integer of 32 bits");
 }
 
 /** The description of a program, without its steps. */
@@ -175,6 +187,8 @@ export class ProgramBuilder {
   readonly ranks: number;
   readonly root: number;
   readonly #head: ProgramHead;
+  /** Chunks of a program's longest buffer, or more. */
+  readonly #chunks: number;
   /** Created on first use, so that a program that is refused has not allocated all of them. */
   readonly #lanes: (Lane | undefined)[] = [];
   /** The lane that was created last. */
@@ -190,6 +204,7 @@ export class ProgramBuilder {
     this.ranks = head.ranks;
     this.root = head.root;
     this.#head = head;
+    this.#chunks = Math.max(head.ranks * head.chunksPerBlock, head.scratchChunks ?? 0);
   }
 
   /** Writes each rank's lane of one channel, as an SPMD program is written: once, for `rank`. */
@@ -214,14 +229,16 @@ export class ProgramBuilder {
     assertIndex("lane", "channel", channel, this.#head.channels ?? 1);
     if (this.#selected !== undefined) {
       const { lane } = this.#selected;
-      return rank === lane.rank && channel === this.#selected.channel ? lane : new Lane(rank);
+      return rank === lane.rank && channel === this.#selected.channel
+        ? lane
+        : new Lane(rank, this.#chunks);
     }
     const index = rank * (this.#head.channels ?? 1) + channel;
     let lane = this.#lanes[index];
     if (lane === undefined) {
       // Lanes of a program have similar lengths.
       const capacity = Math.max(firstSteps, this.#latest?.length ?? 0);
-      lane = new Lane(rank, this.#countStep, false, capacity);
+      lane = new Lane(rank, this.#chunks, this.#countStep, false, capacity);
       this.#lanes[index] = lane;
       this.#latest = lane;
     }
@@ -235,7 +252,7 @@ export class ProgramBuilder {
 
   /** Writes one lane and returns its steps, packed as in `Program.code`: for programs too large for memory. */
   stepsOf(write: (program: ProgramBuilder) => void, rank: number, channel: number): Int32Array {
-    return this.#written(write, new Lane(rank), channel).code;
+    return this.#written(write, new Lane(rank, this.#chunks), channel).code;
   }
 
   /**
@@ -252,7 +269,7 @@ export class ProgramBuilder {
 
   /** The brief form of the same lane: the first and the last repetition only. */
   briefly(write: (program: ProgramBuilder) => void, rank: number): Lane {
-    return this.#written(write, new Lane(rank, undefined, true), 0);
+    return this.#written(write, new Lane(rank, this.#chunks, undefined, true), 0);
   }
 
   #written(write: (program: ProgramBuilder) => void, lane: Lane, channel: number): Lane {

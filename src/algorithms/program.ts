@@ -87,8 +87,8 @@ export function stepCount(program: Program): number {
   return program.code.length / stepWidth;
 }
 
-/** The largest chunk number that packs into 32 bits with its buffer. */
-const maxChunks = 2 ** 29;
+/** Chunk numbers below it pack into 32 bits with their buffer. */
+export const maxChunks = 2 ** 29;
 
 /** Chunk of the rank's input. */
 export function input(chunk: number): Ref {

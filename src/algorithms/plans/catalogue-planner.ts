@@ -2,12 +2,12 @@
 import { countText } from "../../api/error-text.ts";
 import {
   type CollectiveName,
-  CommError,
   type DType,
   InvalidArgumentError,
   type ReduceOp,
   type SpecifiedCollective,
   specifications,
+  UnsupportedError,
 } from "../../api/index.ts";
 import { namesText } from "../../api/nearest.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
@@ -23,7 +23,7 @@ import { type FusedPlan, fuse } from "../fuse.ts";
 import { type CallShape, type Layout, layoutOf } from "../layout.ts";
 import type { PlanFolds } from "../nccl/index.ts";
 import type { Program } from "../program.ts";
-import { verifyProgram } from "../verify/verify.ts";
+import { type Verdict, verifyProgram } from "../verify/verify.ts";
 import { isBuilt, type Plan, type PlanQuestion } from "./plan.ts";
 
 /** Layouts cached per plan; the oldest is evicted first. */
@@ -227,22 +227,23 @@ export function soundProgram(
   const what = `${where}"${algorithm.name}"`;
   const field = `algorithms.${collective}`;
   const on = `${countText(ranks, "rank")}${root < 0 ? "" : `, root ${root}`}`;
+  let verdict: Verdict;
   try {
-    const program = buildProgram(collective, algorithm, ranks, root);
-    const { problems } = verifyProgram(program, algorithm);
-    if (problems.length === 0) return program;
-    throw new InvalidArgumentError(
-      {
-        headline: `${what} is not sound on ${on}`,
-        table: problems.slice(0, maxProblems).map(({ pass, text }) => [pass, text]),
-        hint: "verifyAlgorithm() of twinccl/algorithms lists all its problems",
-      },
-      { field, collective, size: ranks },
-    );
+    verdict = verifyProgram(buildProgram(collective, algorithm, ranks, root), algorithm);
   } catch (error) {
-    if (error instanceof CommError) throw error;
+    if (error instanceof UnsupportedError) throw error;
     const why = error instanceof Error ? error.message : String(error);
     const headline = `${what} cannot be written for ${on}: ${why.split("\n", 1)[0]}`;
     throw new InvalidArgumentError({ headline }, { field, collective, size: ranks, cause: error });
   }
+  const { program, problems } = verdict;
+  if (problems.length === 0) return program;
+  throw new InvalidArgumentError(
+    {
+      headline: `${what} is not sound on ${on}`,
+      table: problems.slice(0, maxProblems).map(({ pass, text }) => [pass, text]),
+      hint: "verifyAlgorithm() of twinccl/algorithms lists all its problems",
+    },
+    { field, collective, size: ranks },
+  );
 }

@@ -160,15 +160,12 @@ function leftoverProblems(
     const text = "waits for a message that is never sent";
     problems.push(stepProblem(program, lane, step, text));
   });
-  let left = 0;
   for (let i = 0; i < order.length; i++) {
     const step = order[i] as number;
     if (code[step * stepWidth + column.to] === none) continue;
     const taker = receiver[step] as number;
-    if (taker === none || taker >= (at[lane[taker] as number] as number)) left++;
-  }
-  if (left > 0) {
-    problems.push({ pass: "match", text: `${left} messages are sent and never received` });
+    if (taker !== none && taker < (at[lane[taker] as number] as number)) continue;
+    problems.push(stepProblem(program, lane, step, "sends a message that is never received"));
   }
   return problems;
 }

@@ -92,7 +92,7 @@ const corpus: readonly Broken[] = [
       program.lane(0).send(output(0), 2);
     },
     pass: "match",
-    says: /1 messages are sent and never received/,
+    says: /rank 0 \(take out\[0\], send to 2\): sends a message that is never received/,
   },
   {
     ...ringReduce,

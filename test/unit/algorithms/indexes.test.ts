@@ -1,5 +1,6 @@
 /** Indexes that callers give to the helpers: fractions and strangers are refused by name, never rounded. */
 import {
+  type Algorithm,
   buildProgram,
   catalogue,
   elementPlan,
@@ -13,6 +14,7 @@ import {
   scratch,
   stepAt,
   stepCount,
+  verifyAlgorithm,
 } from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
 
@@ -67,6 +69,31 @@ test("is refused in a step's field that its packed form would truncate", () => {
   expect(() => lane().reduce(input(0), Number.NaN, output(0))).toThrowError(refusal("other"));
   expect(() => lane().copy(input(0), -0.5)).toThrowError(refusal("write"));
   expect(() => lane().send(input(0), 1, { span: 1.5 })).toThrowError(refusal("span"));
+});
+
+test("is refused as a span longer than every buffer of the program, by rank and step", () => {
+  const lane = new ProgramBuilder(ring).lane(1);
+  lane.copy(input(0), output(0), { span: 9 });
+  expect(() => lane.send(input(0), 2, { span: 10 })).toThrowError(
+    "step 1 of rank 1: span: found 10, needs an integer in 0..9",
+  );
+  expect(() => lane.send(input(0), 2, { span: -1 })).toThrowError(refusal("span"));
+  const scratched = new ProgramBuilder({ ...ring, scratchChunks: 10 }).lane(1);
+  scratched.copy(scratch(0), output(0), { span: 10 });
+});
+
+test.each<[field: string, change: Partial<Algorithm>]>([
+  ["chunksPerBlock", { chunksPerBlock: () => 0 }],
+  ["chunksPerBlock", { chunksPerBlock: () => Number.NaN }],
+  ["chunksPerBlock", { chunksPerBlock: () => 1.5 }],
+  ["scratchChunks", { scratchChunks: () => -1 }],
+  ["channels", { channels: 0 }],
+  ["channels", { channels: 0.5 }],
+])("is refused as %s of an algorithm, case %#", (field, change) => {
+  const algorithm = { ...catalogue.allReduce.ring, ...change };
+  const verify = () => verifyAlgorithm("allReduce", algorithm, 3);
+  expect(verify).toThrowError(refusal(field));
+  expect(verify).toThrowError(`algorithm: ${field}: found `);
 });
 
 test("the last index is accepted, and the next is refused", () => {

@@ -130,6 +130,24 @@ describe("an algorithm that is not sound", () => {
   });
 });
 
+test.each<[what: string, says: string, change: Partial<Algorithm>]>([
+  [
+    "a step",
+    "step 0 of rank 1: to: found undefined, needs an integer of 32 bits",
+    { write: (program) => program.lane(1).send(input(0), undefined as unknown as number) },
+  ],
+  ["a chunk", "input: chunk: found -1", { write: (program) => program.lane(1).send(input(-1), 0) }],
+  ["a number of chunks", "algorithm: chunksPerBlock: found 0", { chunksPerBlock: () => 0 }],
+])("one with %s that does not exist is refused by its name", async (_, says, change) => {
+  const algorithms = { allReduce: { ...line, ...change } };
+  const failed = inWorld(2, { algorithms }, (comm) =>
+    comm.allReduce({ send: Float32Array.of(1), op: "sum" }),
+  );
+  await expect(failed).rejects.toThrow(
+    `sim: algorithms.allReduce: "line" cannot be written for 2 ranks: ${says}`,
+  );
+});
+
 test.each<[lacks: string, found: object]>([
   ["name", { ...line, name: undefined }],
   ["write", { ...line, write: "send" }],
