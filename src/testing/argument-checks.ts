@@ -33,12 +33,6 @@ export function assertMembers(
   throw invalid(subject, field, textOf(found), needed);
 }
 
-/** Needs a program of the kit. */
-export function assertProgram(subject: string, found: unknown): void {
-  const members = { size: "number", splits: "array", steps: "array" } as const;
-  assertMembers(subject, "program", found, members, "a program, as programs() draws them");
-}
-
 /** Needs the results of a program. */
 export function assertRun(subject: string, field: string, found: unknown): void {
   const members = { backend: "string", outcomes: "array" } as const;

@@ -33,8 +33,13 @@ const kinds: OptionKinds<CheckOptions> = {
 
 const defaultSeed = 0x2717cc1;
 
-/** The variables of a replay line, if set. */
+/**
+ * The variables of a replay line, if set; `seed` without one.
+ *
+ * @throws Error for a TWINCCL_SEED that is no integer. InvalidArgumentError for a `seed` that is none.
+ */
 export function environmentReplay(seed: number = defaultSeed): Replay {
+  assertWhole("environmentReplay", "seed", seed);
   const runtime = globalThis as {
     readonly process?: { readonly env?: Readonly<Record<string, string | undefined>> };
   };

@@ -38,6 +38,7 @@ export {
 } from "./conformance/ranks.ts";
 export { type ConformanceOptions, conformance, type UseWorld } from "./conformance/worlds.ts";
 export { expectSame, type SameRule } from "./expect-same.ts";
+export { judgeRun } from "./judge-run.ts";
 export {
   type LifeCycleCommand,
   type LifeCycleConstraints,
@@ -46,7 +47,7 @@ export {
   lifeCycleCommands,
   runLifeCycle,
 } from "./life-cycle.ts";
-export { type FoldOracle, judgeRun } from "./oracle/judge.ts";
+export type { FoldOracle } from "./oracle/judge.ts";
 export {
   type BlockOrder,
   communicatorsOf,

@@ -8,7 +8,7 @@ import {
 } from "../api/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
 import { assertBackend } from "../api/world/create-world.ts";
-import { assertMembers, assertProgram } from "./argument-checks.ts";
+import { assertMembers } from "./argument-checks.ts";
 import { CallSite, type RankOutcome } from "./call-site.ts";
 import {
   communicatorsOf,
@@ -17,6 +17,7 @@ import {
   type Program,
   type ProgramStep,
 } from "./program.ts";
+import { assertProgram } from "./program-checks.ts";
 
 /** One execution of one call, and the data of every rank of the world after it. */
 export interface CallOutcome extends Occurrence {

@@ -32,12 +32,9 @@ export type FoldOracle = (
 const naiveFold: FoldOracle = ({ dtype }, ops, sent) => naiveReduce(dtype, ops, sent);
 
 /**
- * Judges a run of a program with exact contents by an oracle of its own, which shares no code with the library. With `fold` it
- * judges any contents.
+ * Judges a run of a program with exact contents; with `fold` it judges any contents.
  *
  * @throws Error naming the first call, rank and element that differ from what the program requires.
- * @example
- * judgeRun(program, await runProgram(backend, program));
  */
 export function judgeRun(program: Program, run: ProgramRun, fold: FoldOracle = naiveFold): void {
   const comms = naiveCommunicators(program);

@@ -5,8 +5,10 @@ import { sim } from "twinccl/sim";
 import {
   checkProperty,
   communicatorsOf,
+  environmentReplay,
   expectSame,
   gatherRun,
+  judgeRun,
   type Program,
   type ProgramRun,
   programs,
@@ -50,6 +52,10 @@ const wrong: [string, string, () => unknown][] = [
   ["runLifeCycle", "backend", () => runLifeCycle(none, [])],
   ["runLifeCycle", "commands", () => runLifeCycle(sim(), none)],
   ["checkProperty", "cases", () => checkProperty(none, () => undefined)],
+  ["judgeRun", "program", () => judgeRun(none, run)],
+  ["judgeRun", "run", () => judgeRun(program, none)],
+  ["judgeRun", "fold", () => judgeRun(program, run, 1 as Wrong)],
+  ["environmentReplay", "seed", () => environmentReplay(0.5)],
   ["replayLine", "options", () => replayLine(none, "npm test")],
   ["replayLine", "seed", () => replayLine({} as Wrong, "npm test")],
   ["replayLine", "command", () => replayLine({ seed: 1, path: none, commands: none }, none)],
@@ -60,4 +66,49 @@ test.each(wrong)("%s refuses a wrong %s", async (name, field, call) => {
   const error = thrown.code === "ERR_COMM_WORLD" ? thrown.cause : thrown;
   expect(error).toMatchObject({ code: "ERR_COMM_ARG", field });
   expect(error.message).toContain(`${name}: ${field}: found `);
+});
+
+/** A program with one step of one call, as a regression test keeps it. */
+function programWith(change: object, step: object = {}, whole: object = {}): Program {
+  const placement = { form: "apart", lead: 0, tail: 0, host: false };
+  const data = { dtype: "float32", payload: "exact", seed: 1, placement };
+  const call = { ...data, kind: "allReduce", op: "sum", count: 8, ...change };
+  const steps = [{ kind: "call", comm: 0, call, ...step }];
+  return { size: 2, issue: "each", splits: [], steps, ...whole } as Program;
+}
+
+const placed = (change: object): object => ({
+  placement: { form: "apart", lead: 0, tail: 0, host: false, ...change },
+});
+const split = { parent: 0, colors: [0, 1], reversed: false };
+
+test.each<[field: string, wrong: Program]>([
+  ["size", programWith({}, {}, { size: 0 })],
+  ["issue", programWith({}, {}, { issue: "at once" })],
+  ["splits[0].parent", programWith({}, {}, { splits: [{ ...split, parent: 1 }] })],
+  ["splits[0].colors", programWith({}, {}, { splits: [{ ...split, colors: [0] }] })],
+  ["splits[1].colors", programWith({}, {}, { splits: [split, { ...split, colors: ["a", 0] }] })],
+  ["steps[0].kind", programWith({}, { kind: "calls" })],
+  ["steps[0].comm", programWith({}, { comm: 1 })],
+  ["steps[0].calls", programWith({}, { kind: "group" })],
+  ["steps[0].calls[0].kind", programWith({}, { kind: "group", calls: [{}] })],
+  ["steps[0].times", programWith({}, { kind: "replay", calls: [] })],
+  ["steps[0].call.kind", programWith({ kind: "allreduce" })],
+  ["steps[0].call.dtype", programWith({ dtype: "float" })],
+  ["steps[0].call.payload", programWith({ payload: "exactly" })],
+  ["steps[0].call.seed", programWith({ seed: none })],
+  ["steps[0].call.count", programWith({ count: -1 })],
+  ["steps[0].call.root", programWith({ kind: "reduce", root: 2 })],
+  ["steps[0].call.counts", programWith({ kind: "reduceScatterv", counts: [1] })],
+  ["steps[0].call.counts", programWith({ kind: "allToAllv", counts: [[1, 2], [3]] })],
+  ["steps[0].call.order", programWith({ kind: "allGatherv", counts: [1, 2], order: "even" })],
+  ["steps[0].call.to", programWith({ kind: "sendRecv", to: [1, 2] })],
+  ["steps[0].call.from", programWith({ kind: "pair", from: 2, to: 0 })],
+  ["steps[0].call.placement", programWith({ placement: none })],
+  ["steps[0].call.placement.form", programWith(placed({ form: "inplace" }))],
+  ["steps[0].call.placement.lead", programWith(placed({ lead: -1 }))],
+  ["steps[0].call.placement.host", programWith(placed({ host: "no" }))],
+])("a program with a wrong %s is refused, case %#", async (field, wrongProgram) => {
+  const error: Wrong = await runProgram(sim(), wrongProgram).catch((thrown) => thrown);
+  expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: `program.${field}` });
 });

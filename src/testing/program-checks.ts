@@ -1,0 +1,146 @@
+/** Checks a whole program: a misspelt word, or the number of no communicator, would leave a call untested in silence. */
+import { dtypes } from "../api/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
+import { assertAmong, assertMembers, assertWhole } from "./argument-checks.ts";
+import {
+  communicatorsOf,
+  type Placement,
+  type Program,
+  type ProgramCall,
+  type ProgramSplit,
+  payloadClasses,
+} from "./program.ts";
+
+/** The words and numbers of a call beside those of every call with data. */
+type CallField = "count" | "counts" | "rows" | "root" | "order" | "even" | "ends" | "to" | "give";
+
+const callFields: Readonly<Record<ProgramCall["kind"], readonly CallField[]>> = {
+  barrier: [],
+  allReduce: ["count"],
+  reduce: ["count", "root"],
+  reduceScatter: ["count"],
+  reduceScatterv: ["counts"],
+  broadcast: ["count", "root"],
+  allGather: ["count"],
+  allGatherv: ["counts", "order"],
+  gather: ["counts", "root", "even"],
+  scatter: ["counts", "root", "even"],
+  allToAll: ["count"],
+  allToAllv: ["rows", "give", "order"],
+  sendRecv: ["count", "to"],
+  pair: ["count", "ends"],
+};
+
+/** Needs a program of the kit. Operators are checked by the calls. */
+export function assertProgram(subject: string, found: unknown): asserts found is Program {
+  const members = { size: "number", splits: "array", steps: "array" } as const;
+  assertMembers(subject, "program", found, members, "a program, as programs() draws them");
+  const program = found as Program;
+  assertWhole(subject, "program.size", program.size, 1);
+  assertAmong(subject, "program.issue", program.issue, ["each", "together"]);
+  const comms = splitsChecked(subject, program);
+  for (const [at, step] of program.steps.entries()) {
+    const path = `program.steps[${at}]`;
+    assertMembers(subject, path, step, {}, "a step of a program");
+    assertAmong(subject, `${path}.kind`, step.kind, ["call", "group", "replay"]);
+    assertWhole(subject, `${path}.comm`, step.comm, 0, comms.length - 1);
+    const ranks = (comms[step.comm] as readonly number[]).length;
+    if (step.kind === "call") {
+      assertCall(subject, `${path}.call`, step.call, ranks);
+      continue;
+    }
+    assertArray(subject, `${path}.calls`, step.calls);
+    for (const [part, call] of step.calls.entries()) {
+      assertCall(subject, `${path}.calls[${part}]`, call, ranks);
+    }
+    if (step.kind === "replay") assertWhole(subject, `${path}.times`, step.times, 0);
+  }
+}
+
+/** The communicators of a program whose splits are right. */
+function splitsChecked(subject: string, { size, splits }: Program): readonly (readonly number[])[] {
+  const right: ProgramSplit[] = [];
+  let comms = communicatorsOf({ size, splits: right });
+  for (const [at, split] of splits.entries()) {
+    const path = `program.splits[${at}]`;
+    assertMembers(subject, path, split, { colors: "array" }, "a split of a program, with colors");
+    const { parent, colors } = split;
+    assertWhole(subject, `${path}.parent`, parent, 0, comms.length - 1);
+    assertLength(subject, `${path}.colors`, colors, (comms[parent] as readonly number[]).length);
+    for (const color of colors) {
+      if (color !== null) assertWhole(subject, `${path}.colors`, color, 0);
+    }
+    right.push(split);
+    comms = communicatorsOf({ size, splits: right });
+  }
+  return comms;
+}
+
+function assertCall(subject: string, path: string, call: ProgramCall, ranks: number): void {
+  assertMembers(subject, path, call, {}, "a call of a program");
+  assertAmong(subject, `${path}.kind`, call.kind, Object.keys(callFields));
+  if (call.kind === "barrier") return;
+  assertAmong(subject, `${path}.dtype`, call.dtype, dtypes);
+  assertAmong(subject, `${path}.payload`, call.payload, payloadClasses);
+  assertWhole(subject, `${path}.seed`, call.seed);
+  assertPlacement(subject, `${path}.placement`, call.placement);
+  const valueOf = (field: string): unknown => Reflect.get(call, field);
+  const whole = (field: string, most?: number): void =>
+    assertWhole(subject, `${path}.${field}`, valueOf(field), 0, most);
+  const among = (field: string, words: readonly string[]): void =>
+    assertAmong(subject, `${path}.${field}`, valueOf(field), words);
+  const row = (field: string, value: unknown, most?: number): void => {
+    assertLength(subject, `${path}.${field}`, value, ranks);
+    for (const each of value) assertWhole(subject, `${path}.${field}`, each, 0, most);
+  };
+  const checks: Readonly<Record<CallField, () => void>> = {
+    count: () => whole("count"),
+    counts: () => row("counts", valueOf("counts")),
+    rows: () => {
+      const rows = valueOf("counts");
+      assertLength(subject, `${path}.counts`, rows, ranks);
+      for (const each of rows) row("counts", each);
+    },
+    root: () => whole("root", ranks - 1),
+    order: () => among("order", ["packed", "reversed"]),
+    even: () => among("order", ["packed", "reversed", "even"]),
+    ends: () => {
+      whole("from", ranks - 1);
+      whole("to", ranks - 1);
+    },
+    to: () => row("to", valueOf("to"), ranks - 1),
+    give: () => {
+      among("give", ["exchange", "both"]);
+      among("recv", ["allocated", "exact", "longer"]);
+    },
+  };
+  for (const field of callFields[call.kind]) checks[field]();
+}
+
+function assertPlacement(subject: string, path: string, found: Placement): void {
+  assertMembers(subject, path, found, {}, "an object with form, lead, tail and host");
+  const { form, lead, tail, host, symmetric = false } = found;
+  assertAmong(subject, `${path}.form`, form, ["apart", "oneBlock", "inPlace"]);
+  assertWhole(subject, `${path}.lead`, lead, 0);
+  assertWhole(subject, `${path}.tail`, tail, 0);
+  for (const [field, value] of Object.entries({ host, symmetric })) {
+    if (typeof value === "boolean") continue;
+    throw invalid(subject, `${path}.${field}`, textOf(value), "true or false");
+  }
+}
+
+function assertArray(subject: string, field: string, found: unknown): asserts found is unknown[] {
+  if (Array.isArray(found)) return;
+  throw invalid(subject, field, textOf(found), "an array");
+}
+
+function assertLength(
+  subject: string,
+  field: string,
+  found: unknown,
+  ranks: number,
+): asserts found is unknown[] {
+  assertArray(subject, field, found);
+  if (found.length === ranks) return;
+  throw invalid(subject, field, `${found.length} values`, `one for each of ${ranks} ranks`);
+}
