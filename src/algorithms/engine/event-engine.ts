@@ -9,8 +9,7 @@
 import { none } from "../program.ts";
 import { EventQueue } from "./event-queue.ts";
 import { type Fabric, type LinkModel, reportEvery, type Timing } from "./model.ts";
-import type { RunOptions } from "./recurrence.ts";
-import { InFlight } from "./recurrence.ts";
+import { assertEnded, InFlight, type RunOptions } from "./recurrence.ts";
 import type { Traffic } from "./traffic.ts";
 
 /** The resources that messages contend for. */
@@ -105,6 +104,7 @@ class EventRun {
       else if (this.#isUnshared) this.#runLane(event);
       else if (this.#halfStep(event)) this.#schedule(event);
     }
+    assertEnded(this.#traffic, this.#at);
     const { ranks, channels } = this.#traffic;
     const finished = new Float64Array(ranks);
     this.#now.forEach((time, lane) => {

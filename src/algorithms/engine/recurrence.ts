@@ -102,6 +102,7 @@ export function runRecurrence(
     at[lane] = run;
     left[lane] = more;
   }
+  assertEnded(traffic, at);
   return {
     finished: now.map((time, rank) => Math.max(time, sendPort[rank] ?? 0)),
     sentElements: sent,
@@ -318,6 +319,16 @@ function launch(
     starts[rank] = begins;
     sendPort[rank] = begins + occupancy;
   }
+}
+
+/** Throws where a lane has steps left, from run `at` on, although no lane can go on. */
+export function assertEnded({ starts, channels }: Traffic, at: Int32Array): void {
+  const lane = at.findIndex((run, index) => run < (starts[index + 1] as number));
+  if (lane < 0) return;
+  throw new UnsupportedError({
+    headline: `a program that never ends: rank ${Math.floor(lane / channels)} waits for a message that is not sent, or for a credit`,
+    hint: "verifyAlgorithm reports its problems",
+  });
 }
 
 /** The error for a program in which every rank waits for a message that no rank sends. */

@@ -65,7 +65,7 @@ export interface Prediction {
  *
  * @throws InvalidArgumentError for an invalid call; `field` names the wrong field.
  * @throws UnsupportedError for traffic of more messages than the limit, which only programs without symmetry, or on
- * shared links, can reach.
+ * shared links, can reach. Also for a program in which a rank waits for ever; other faults of an algorithm are not found.
  * @example
  * predict({ collective: "allReduce", algorithm: catalogue.allReduce.ring, ranks: 4096, count: 2 ** 20,
  *   bytesPerElement: 4, link: linkOf({ latencyNs: 1000, gigabytesPerSecond: 50 }) });

@@ -1,6 +1,15 @@
 /** Arguments that `predict` refuses by name, instead of a time that means nothing. */
 import { InvalidArgumentError } from "twinccl";
-import { catalogue, fatTree, linkOf, predict, torus } from "twinccl/algorithms";
+import {
+  type Algorithm,
+  catalogue,
+  fatTree,
+  input,
+  linkOf,
+  output,
+  predict,
+  torus,
+} from "twinccl/algorithms";
 import { expect, test } from "vitest";
 
 const call = {
@@ -47,4 +56,40 @@ test.each<[string, object]>([
 test("wirings without ranks are refused", () => {
   expect(() => torus([])).toThrow("torus: dimensions: found none");
   expect(() => fatTree(0, [2])).toThrow("fatTree: ranks: found 0");
+});
+
+/** Each rank sends two chunks to the next one, and receives them in that order after both. */
+const twoAhead: Algorithm = {
+  ...catalogue.allReduce.ring,
+  chunksPerBlock: () => 2,
+  symmetry: undefined,
+  write: (program) =>
+    program.everyRank((lane, rank) => {
+      const [next, previous] = [(rank + 1) % program.ranks, (rank + 7) % program.ranks];
+      lane.send(input(0), next).send(input(1), next);
+      lane.recv(previous, output(0)).recv(previous, output(1));
+    }),
+};
+/** Each rank receives before it sends. */
+const stuck: Algorithm = {
+  ...twoAhead,
+  write: (program) =>
+    program.everyRank((lane, rank) => {
+      lane.recv((rank + 7) % program.ranks, output(0)).send(input(0), (rank + 1) % program.ranks);
+    }),
+};
+
+test.each<[engine: string, change: object]>([
+  ["recurrence", { algorithm: stuck }],
+  ["shared links", { algorithm: stuck, topology: torus([8]) }],
+  ["lanes", { algorithm: { ...stuck, channels: 2 } }],
+  ["credits", { algorithm: twoAhead, credits: 1 }],
+])("a program that never ends is refused, with its rank: %s", (_, change) => {
+  const ask = () => predict({ ...call, ...change });
+  expect(ask).toThrow(expect.objectContaining({ code: "ERR_COMM_UNSUPPORTED" }));
+  expect(ask).toThrow("a program that never ends: rank 0 waits for a message that is not sent");
+});
+
+test("a program that needs two credits ends with two", () => {
+  expect(predict({ ...call, algorithm: twoAhead, credits: 2 }).timePs).toBeGreaterThan(0);
 });
