@@ -73,7 +73,10 @@ export function linkOf(options: LinkOptions = {}, subject = "sim"): Link {
   return { latencyPs: Math.round(latencyNs * 1000), gigabytesPerSecond };
 }
 
-/** Bounds that keep times exact in picoseconds: a message of a gigabyte takes at most days, and at least its latency. */
+/**
+ * Least and most of each option. Sums of times are exact up to 2^53 picoseconds, 2.5 hours; at the slowest link a gigabyte takes
+ * days.
+ */
 export const linkBounds = { latencyNs: [0, 1e12], gigabytesPerSecond: [1e-6, 1e9] } as const;
 
 function within(field: keyof typeof linkBounds, value: number, subject: string): void {
