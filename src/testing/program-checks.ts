@@ -84,20 +84,20 @@ function assertCall(subject: string, path: string, call: ProgramCall, ranks: num
   assertAmong(subject, `${path}.payload`, call.payload, payloadClasses);
   assertWhole(subject, `${path}.seed`, call.seed);
   assertPlacement(subject, `${path}.placement`, call.placement);
-  const valueOf = (field: string): unknown => Reflect.get(call, field);
+  const memberOf = (field: string): unknown => Reflect.get(call, field);
   const whole = (field: string, most?: number): void =>
-    assertWhole(subject, `${path}.${field}`, valueOf(field), 0, most);
+    assertWhole(subject, `${path}.${field}`, memberOf(field), 0, most);
   const among = (field: string, words: readonly string[]): void =>
-    assertAmong(subject, `${path}.${field}`, valueOf(field), words);
+    assertAmong(subject, `${path}.${field}`, memberOf(field), words);
   const row = (field: string, value: unknown, most?: number): void => {
     assertLength(subject, `${path}.${field}`, value, ranks);
     for (const each of value) assertWhole(subject, `${path}.${field}`, each, 0, most);
   };
   const checks: Readonly<Record<CallField, () => void>> = {
     count: () => whole("count"),
-    counts: () => row("counts", valueOf("counts")),
+    counts: () => row("counts", memberOf("counts")),
     rows: () => {
-      const rows = valueOf("counts");
+      const rows = memberOf("counts");
       assertLength(subject, `${path}.counts`, rows, ranks);
       for (const each of rows) row("counts", each);
     },
@@ -108,7 +108,7 @@ function assertCall(subject: string, path: string, call: ProgramCall, ranks: num
       whole("from", ranks - 1);
       whole("to", ranks - 1);
     },
-    to: () => row("to", valueOf("to"), ranks - 1),
+    to: () => row("to", memberOf("to"), ranks - 1),
     give: () => {
       among("give", ["exchange", "both"]);
       among("recv", ["allocated", "exact", "longer"]);
