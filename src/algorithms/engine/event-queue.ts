@@ -22,10 +22,6 @@ export class EventQueue {
   #queued = 0;
   #time = 0;
 
-  get size(): number {
-    return this.#size;
-  }
-
   /** Time of the event that was popped last. */
   get time(): number {
     return this.#time;

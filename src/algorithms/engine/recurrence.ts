@@ -199,14 +199,12 @@ export function runLockstep(
   { ranks, symmetry, steps, chunkElements }: Lockstep,
   model: LinkModel,
   start: ArrayLike<number>,
-  onProgress?: OnProgress,
 ): Timing {
   const now = Float64Array.from({ length: ranks }, (_, rank) => start[rank] ?? 0);
   const sendPort = now.slice();
   const flights = new Map<number, Row[]>();
   const free: Float64Array[] = [];
   let spans = 0;
-  let received = 0;
   for (let at = 0; at < steps.length; at += stepWidth) {
     const from = steps[at + column.from] as number;
     const to = steps[at + column.to] as number;
@@ -218,11 +216,6 @@ export function runLockstep(
       const cost = { latency: model.latency, occupancy: model.occupancy(span * chunkElements) };
       receive({ now, sendPort, ...row }, symmetry, cost, starts);
       free.push(row.starts);
-      const before = received;
-      received += ranks;
-      if (Math.floor(received / reportEvery) > Math.floor(before / reportEvery)) {
-        onProgress?.(received);
-      }
     } else if (starts !== undefined) {
       launch(now, sendPort, starts, model.occupancy(span * chunkElements));
     }

@@ -282,10 +282,6 @@ class EdgeTable {
   /** Edge number plus one; 0 where a slot is free. At least twice as many as edges. */
   #slots = new Int32Array(128);
 
-  get size(): number {
-    return this.#size;
-  }
-
   /** Number of the edge between two lanes; a new edge gets the next free number. */
   edge(from: number, to: number): number {
     const slots = this.#slots;

@@ -12,14 +12,13 @@ import { associationOf } from "../nccl/differing.ts";
 import type { ElementRounding } from "../nccl/explain.ts";
 import type { FoldOrder } from "../nccl/fold-order.ts";
 import { isFusedAt, patternBytes } from "../nccl/plan.ts";
-import type { HopRounding, NcclPlan } from "../nccl/plan-types.ts";
+import type { NcclPlan } from "../nccl/plan-types.ts";
 
 /** The facts of a call that decide the classes of its folds. */
 export interface FoldFacts {
   readonly dtype: DType;
   /** `undefined` for a collective that copies. */
   readonly op: ReduceOp | undefined;
-  readonly rounding: HopRounding;
   /** Only ranks below it count: the others contribute the neutral element, which changes no partial. */
   readonly present: number;
 }
@@ -74,7 +73,7 @@ export interface Segment {
 /** The classes of all elements of a block under a plan. */
 export function segmentsOf(plan: NcclPlan, block: number, present: number): Segment[] {
   const { dtype, op, rounding } = plan;
-  const facts = { dtype, op, rounding, present };
+  const facts = { dtype, op, present };
   const byPosition = rounding === "byPosition";
   return plan.pieces
     .filter((piece) => piece.block === block && piece.length > 0)

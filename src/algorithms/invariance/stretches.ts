@@ -180,7 +180,7 @@ export class Calls {
   #fold(choice: ChoiceStretch, block: number, present: number): string | undefined {
     const { dtype, op } = this.request;
     const rounding = this.#rounding(choice);
-    const facts = { dtype, op, rounding, present };
+    const facts = { dtype, op, present };
     const each = rounding === "byPosition" ? "fused" : rounding;
     let fold: string | undefined;
     for (const order of this.#orders(choice, block)) {
@@ -221,8 +221,7 @@ export class Calls {
     const { from, to } = this.counts;
     const { dtype, op } = this.request;
     const segments = (): Segment[] => {
-      const facts = { dtype, op, rounding: "none" as const, present: 1 };
-      const fold = classOf(facts, [0], "none");
+      const fold = classOf({ dtype, op, present: 1 }, [0], "none");
       return [{ from: 0, to: Number.POSITIVE_INFINITY, fold, origin: 0 }];
     };
     const choice = { algorithm: "Ring", protocol: "Simple" } as const;

@@ -36,8 +36,8 @@ export interface Execution {
 }
 
 /** Runs a program symbolically; `inPlace` lets output chunks lie on the input chunks that the collective allows. */
-export function execute(program: Program, inPlace: boolean, values?: ValueTable): Execution {
-  return executeMatched(program, matchSteps(program), inPlace, values);
+export function execute(program: Program, inPlace: boolean): Execution {
+  return executeMatched(program, matchSteps(program), inPlace);
 }
 
 /** The same for a program with matched sends and receives. */

@@ -33,7 +33,6 @@ export class Arena {
   readonly memory: WasmLinearMemory;
   readonly module: WasmModule;
   readonly kernels: Kernels;
-  readonly shared: boolean;
   readonly #allocator: Allocator;
   /** The end of the memory of buffers; addresses beyond are for calls. */
   readonly #buffersEnd: number;
@@ -46,7 +45,6 @@ export class Arena {
    * them. `maxBytes` are the most for buffers.
    */
   constructor(shared: boolean, callBytes: number, maxBytes = Number.POSITIVE_INFINITY) {
-    this.shared = shared;
     this.module = compiled(shared);
     this.memory = newMemory(shared, firstPages);
     this.kernels = instantiate(this.module, this.memory);
