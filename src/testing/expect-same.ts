@@ -1,9 +1,12 @@
-/** Compares the results of a program on two backends, and reports the first difference. */
+/** Compares the results of a program with those of another backend or of the oracle, and reports the first difference. */
 import { firstDifference } from "../api/bits.ts";
 import { bytesOf, type DType, type ReduceOp } from "../api/index.ts";
+import { invalid, textOf } from "../api/option-kinds.ts";
 import { assertAmong, assertRun } from "./argument-checks.ts";
 import { floatFormat, floatKind } from "./element-bits.ts";
-import type { ProgramCall } from "./program.ts";
+import { type FoldOracle, judgeRun as judge } from "./oracle/judge.ts";
+import type { Program, ProgramCall } from "./program.ts";
+import { assertProgram } from "./program-checks.ts";
 import type { CallOutcome, ProgramRun } from "./run-program.ts";
 
 /**
@@ -77,4 +80,24 @@ function equalAfter(op: ReduceOp, dtype: DType, x: bigint, y: bigint): boolean {
 
 function callName(call: ProgramCall): string {
   return call.kind === "barrier" ? call.kind : `${call.kind} ${call.dtype}`;
+}
+
+// The oracle imports no value of the library, so its arguments are checked here.
+
+/**
+ * Judges a run of a program with exact contents by an oracle of its own, which shares no code with the library. With `fold` it
+ * judges any contents.
+ *
+ * @throws Error naming the first call, rank and element that differ from what the program requires. InvalidArgumentError for
+ * what is no program, no run or no function.
+ * @example
+ * judgeRun(program, await runProgram(backend, program));
+ */
+export function judgeRun(program: Program, run: ProgramRun, fold?: FoldOracle): void {
+  assertProgram("judgeRun", program);
+  assertRun("judgeRun", "run", run);
+  if (fold !== undefined && typeof fold !== "function") {
+    throw invalid("judgeRun", "fold", textOf(fold), "a function");
+  }
+  judge(program, run, fold);
 }

@@ -37,8 +37,7 @@ export {
   type UseRanks,
 } from "./conformance/ranks.ts";
 export { type ConformanceOptions, conformance, type UseWorld } from "./conformance/worlds.ts";
-export { expectSame, type SameRule } from "./expect-same.ts";
-export { judgeRun } from "./judge-run.ts";
+export { expectSame, judgeRun, type SameRule } from "./expect-same.ts";
 export {
   type LifeCycleCommand,
   type LifeCycleConstraints,

@@ -3,6 +3,8 @@ import { dtypes } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
 import { assertAmong, assertMembers, assertWhole } from "./argument-checks.ts";
 import {
+  type CallField,
+  callFields,
   communicatorsOf,
   type Placement,
   type Program,
@@ -10,26 +12,6 @@ import {
   type ProgramSplit,
   payloadClasses,
 } from "./program.ts";
-
-/** The words and numbers of a call beside those of every call with data. */
-type CallField = "count" | "counts" | "rows" | "root" | "order" | "even" | "ends" | "to" | "give";
-
-const callFields: Readonly<Record<ProgramCall["kind"], readonly CallField[]>> = {
-  barrier: [],
-  allReduce: ["count"],
-  reduce: ["count", "root"],
-  reduceScatter: ["count"],
-  reduceScatterv: ["counts"],
-  broadcast: ["count", "root"],
-  allGather: ["count"],
-  allGatherv: ["counts", "order"],
-  gather: ["counts", "root", "even"],
-  scatter: ["counts", "root", "even"],
-  allToAll: ["count"],
-  allToAllv: ["rows", "give", "order"],
-  sendRecv: ["count", "to"],
-  pair: ["count", "ends"],
-};
 
 /** Needs a program of the kit. Operators are checked by the calls. */
 export function assertProgram(subject: string, found: unknown): asserts found is Program {

@@ -89,6 +89,36 @@ export type ProgramCall =
       readonly to: number;
     });
 
+/** Words and numbers of a call beside those of every call with data. */
+export type CallField =
+  | "count"
+  | "counts"
+  | "rows"
+  | "root"
+  | "order"
+  | "even"
+  | "ends"
+  | "to"
+  | "give";
+
+/** Those of each call. */
+export const callFields: Readonly<Record<ProgramCall["kind"], readonly CallField[]>> = {
+  barrier: [],
+  allReduce: ["count"],
+  reduce: ["count", "root"],
+  reduceScatter: ["count"],
+  reduceScatterv: ["counts"],
+  broadcast: ["count", "root"],
+  allGather: ["count"],
+  allGatherv: ["counts", "order"],
+  gather: ["counts", "root", "even"],
+  scatter: ["counts", "root", "even"],
+  allToAll: ["count"],
+  allToAllv: ["rows", "give", "order"],
+  sendRecv: ["count", "to"],
+  pair: ["count", "ends"],
+};
+
 /** A call that folds. */
 export type ProgramFoldingCall = Extract<ProgramCall, FoldingCall>;
 
