@@ -27,7 +27,7 @@ export interface StepStats {
   readonly samples: number;
   /** Weight of all samples, which the mean divides by. */
   readonly weight: number;
-  /** Parameters without a gradient on any rank; their gradients are zero. */
+  /** Parameters without a gradient on any rank, nor one of an earlier step that `topK` sent in this one. */
   readonly unused: readonly string[];
   /** Time that this rank spent in the step, in milliseconds. */
   readonly stepMs: number;
@@ -66,7 +66,7 @@ export async function finishStep(
   summed: SummedGradients,
   ranks: readonly RankStep[],
 ): Promise<Omit<StepStats, "step" | "stepMs">> {
-  const { action, parameters, gradients, settings } = summed;
+  const { action, gradients, settings } = summed;
   const refusal = stepError(summed, ranks);
   await throwWithDivided(summed, refusal);
   const total = (field: "loss" | "samples" | "weight"): number => totalOf(ranks, field);
@@ -77,9 +77,21 @@ export async function finishStep(
     throw nonFiniteError(action, await allNonFinite(summed), settings);
   }
   const clip = clipGradients(gradients, norm, settings.maxGradientNorm);
-  const unused = parameters.names.filter((_, at) => ranks.every(({ used }) => !used[at]));
+  const unused = unusedNames(summed, ranks);
   const loss = total("loss") / weight;
   return { loss, gradientNorm: norm, clip, samples: total("samples"), weight, unused };
+}
+
+/** The parameters whose sum is that of no gradient. With `topK` it may have the unsent rest of an earlier one. */
+function unusedNames(
+  { parameters, gradients }: SummedGradients,
+  ranks: readonly RankStep[],
+): string[] {
+  const without = parameters.names.filter((_, at) => ranks.every(({ used }) => !used[at]));
+  if (without.length === 0) return without;
+  const sums = gradients.filter(({ gradient }) => gradient.some((each) => each !== 0));
+  const owed = new Set(sums.map(({ name }) => name));
+  return without.filter((name) => !owed.has(name));
 }
 
 function totalOf(ranks: readonly RankStep[], field: "loss" | "samples" | "weight"): number {

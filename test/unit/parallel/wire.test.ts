@@ -2,7 +2,14 @@
 import { getFloat16, setFloat16 } from "@petamoriken/float16";
 import fc from "fast-check";
 import { type Communicator, createWorld } from "twinccl";
-import { DataParallel, type DataParallelOptions, ParameterSet, type State } from "twinccl/parallel";
+import {
+  DataParallel,
+  type DataParallelOptions,
+  Optimizer,
+  ParameterSet,
+  type State,
+  sgd,
+} from "twinccl/parallel";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { halfBits, halfValue, largestIndexes } from "../../../src/parallel/data-parallel/wire.ts";
@@ -159,6 +166,31 @@ describe("training", () => {
         expect([...data].every((each) => each === 0)).toBe(true);
     }
     expect(full.states[0]!.tensors).toEqual({});
+  });
+
+  test("sends the rest to a parameter that has no gradient any more, and does not skip it", async () => {
+    const values = await inWorld(2, async (comm) => {
+      const set = new ParameterSet([
+        { name: "v", shape: [1] },
+        { name: "w", shape: [4] },
+      ]);
+      const options = { wire: { topK: 0.4 }, unused: "zeros" } as const;
+      const trainer = await DataParallel.create(comm, set, options);
+      const optimizer = new Optimizer(set, sgd({ learningRate: 1 }));
+      const unused: (readonly string[])[] = [];
+      for (let step = 0; step < 3; step++) {
+        const stats = await trainer.step([0], (_, ready) => {
+          if (step === 0) ready("w", Float32Array.of(4, 3, 2, 1));
+          ready("v", Float32Array.of(0));
+          return { loss: 0, samples: 1 };
+        });
+        optimizer.step({ skip: stats.unused });
+        unused.push(stats.unused);
+      }
+      return { unused, w: [...set.get("w").value] };
+    });
+    const expected = { unused: [[], [], ["w"]], w: [-4, -3, -2, -1] };
+    expect(values).toEqual([expected, expected]);
   });
 
   test("keeps the unsent rest: nothing of a gradient is lost", async () => {
