@@ -78,10 +78,11 @@ export class DataParallel implements RankStateful {
    *
    * - **Parameters** are matched by name; ranks may declare them in any order. Buckets follow the root's order of declaration,
    *   taken as the order of use, from its end.
-   * - **Cost**: a comparison of digests, and a broadcast of the model.
+   * - **Cost**: comparisons of digests, also over the ranks of `divided`, and a broadcast of the model.
    *
    * @throws InvalidArgumentError on this rank for an invalid option.
-   * @throws CollectiveMismatchError on all ranks, by name, for a parameter or option that differs; no value was changed.
+   * @throws CollectiveMismatchError on all ranks, by name, for a parameter or option that differs; no value was changed. Over
+   * the ranks of `divided`, for another `maxGradientNorm` or `nonFinite`.
    * @example
    * const trainer = await DataParallel.create(comm, model, { maxGradientNorm: 1 });
    */

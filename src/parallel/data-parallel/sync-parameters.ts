@@ -10,7 +10,7 @@ import type { Settings } from "./options.ts";
 export interface SyncOptions {
   /** The trainer, for errors. */
   readonly trainer: string;
-  readonly settings: Pick<Settings, "root" | "divided">;
+  readonly settings: Pick<Settings, "root" | "divided" | "maxGradientNorm" | "nonFinite">;
   /** The options, as lines of a description. */
   readonly options: readonly (readonly [string, string])[];
   /** Further properties of a parameter that must be equal; nothing when left out. */
@@ -37,6 +37,7 @@ export async function syncParameters(
     lines: new Map(options),
     hint: "give every rank the same options",
   });
+  await assertSameOnModel(`${trainer}.create`, settings);
   await assertSameOnRanks(comm, {
     action: `${trainer}.create`,
     kind: "parameter",
@@ -52,6 +53,20 @@ export async function syncParameters(
     root,
   );
   return order.map((index) => parameters.get(parameters.names[index] as string));
+}
+
+/** Refuses parts of a divided model that would treat its one norm differently: copies of a parameter would go apart. */
+async function assertSameOnModel(
+  action: string,
+  { divided, maxGradientNorm, nonFinite }: SyncOptions["settings"],
+): Promise<void> {
+  if (divided === undefined) return;
+  await assertSameOnRanks(divided.comm, {
+    action,
+    kind: "option",
+    lines: new Map(Object.entries({ maxGradientNorm: String(maxGradientNorm), nonFinite })),
+    hint: "give every part of the divided model the same",
+  });
 }
 
 /** Number of ranks of a divided model that have a parameter. */

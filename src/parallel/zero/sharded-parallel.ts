@@ -89,7 +89,7 @@ export class ShardedParallel implements RankStateful {
    * - **The set loses its memory** to the trainer: `parameters.values(dtype)` and gradients are refused. At stage 3 a
    *   parameter's `value` can be read while its layer is visited, or after `gatherValues`.
    * - **Odd sizes** are padded internally, invisibly to parameters and checkpoints.
-   * - **Cost**: a comparison of digests, and a broadcast of the model.
+   * - **Cost**: comparisons of digests, also over the ranks of `divided`, and a broadcast of the model.
    *
    * @throws InvalidArgumentError on this rank for an invalid option.
    * @throws CollectiveMismatchError on all ranks, by name, for a parameter, its layer, its rule, or an option that differs. Of

@@ -130,6 +130,17 @@ describe("the start", () => {
     for (const { error } of await failures(divided)) {
       expect((error as Error).message).toMatch(/option "divided": rank 2 differs[\s\S]*not at all/);
     }
+    for (const options of [{ maxGradientNorm: 1 }, { nonFinite: "keep" }] as const) {
+      const parts = run(2, async (comm) => {
+        const line = await comm.split({ color: comm.rank });
+        const own = comm.rank === 1 ? options : {};
+        await trainer(line, { ...own, divided: { comm, copies: () => 2 } });
+      });
+      for (const { error } of await failures(parts)) {
+        expect(error).toBeInstanceOf(CollectiveMismatchError);
+        expect((error as Error).message).toContain(`option "${Object.keys(options)}": rank 1 diff`);
+      }
+    }
     const wrong: [DataParallelOptions, RegExp][] = [
       [{ bucketBytes: 0 }, /bucketBytes: found 0/],
       [{ unused: "ignore" as never }, /unused: found "ignore", needs "refuse" or "zeros"/],
