@@ -42,7 +42,7 @@ export interface Stateful {
   /** The present state. Its tensors may share memory with the object: write or copy them before it changes. */
   state(): State;
   /**
-   * Restores a state from `state`; its tensors are copied.
+   * Restores a state from `state`; its tensors are copied. All of it is restored on return: a promise is refused.
    *
    * @throws InvalidArgumentError for a state of another shape, before any change.
    */
@@ -62,9 +62,14 @@ export interface RankStateful extends Stateful {
 
 const isObject = (value: unknown): boolean => typeof value === "object" && value !== null;
 
+/** True for an object with named fields: those of a list or a `Map` have no names. */
+export function isRecord(value: unknown): boolean {
+  return isObject(value) && !(Symbol.iterator in (value as object));
+}
+
 /** True for `{ values, tensors }` of which every tensor has a shape and data. */
 export function isState(state: State): boolean {
-  return isObject(state) && isObject(state.values) && isObject(state.tensors)
+  return isObject(state) && isRecord(state.values) && isRecord(state.tensors)
     ? Object.values(state.tensors).every(isTensor)
     : false;
 }
@@ -86,7 +91,7 @@ export function assertState(action: string, state: State): void {
     invalid(action, field, textOf(found), needed);
   if (!isObject(state)) throw fault("state", state, "{ values, tensors }, as state() gives it");
   for (const field of ["values", "tensors"] as const) {
-    if (!isObject(state[field])) throw fault(field, state[field], "those that state() gave");
+    if (!isRecord(state[field])) throw fault(field, state[field], "those that state() gave");
   }
   for (const [name, tensor] of Object.entries(state.tensors)) {
     if (!isTensor(tensor)) throw fault(`tensor "${name}"`, tensor, "{ dtype, shape, data }");

@@ -182,13 +182,15 @@ async function attempt(
 ): Promise<void> {
   const { rank, size } = comm;
   const undo: (() => void)[] = [];
-  const change = (name: string, part: Stateful, act: () => void): void => {
+  const change = (name: string, part: Stateful, act: () => unknown): void => {
     const before = copyOf(part.state());
+    let returned: unknown;
     try {
-      act();
+      returned = act();
     } catch (error) {
       throw refusal(name, error);
     }
+    assertReturned(name, returned);
     undo.push(() => part.restore(before));
   };
   try {
@@ -199,8 +201,8 @@ async function attempt(
       for (const [name, part] of Object.entries(perRank)) {
         const states = loaded.perRank.map((each) => each[name] as State);
         change(name, part, () => {
-          if (loaded.of === "own") part.restore(states[0] as State);
-          else part.reshard(states, rank, size);
+          if (loaded.of === "own") return part.restore(states[0] as State);
+          return part.reshard(states, rank, size);
         });
       }
       return "";
@@ -209,6 +211,15 @@ async function attempt(
     for (const each of undo.toReversed()) each();
     throw error;
   }
+}
+
+/** Refuses a promise, which would fail after the load has succeeded. */
+function assertReturned(name: string, returned: unknown): void {
+  const { then } = (returned ?? {}) as { readonly then?: unknown };
+  if (typeof then !== "function") return;
+  Promise.resolve(returned).catch(() => undefined);
+  const fault = `part "${name}": found a promise of its restored state, needs all of it on return`;
+  throw new Fault(fault, "make restore and reshard of the part synchronous");
 }
 
 function refusal(name: string, error: unknown): Fault {

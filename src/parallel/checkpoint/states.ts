@@ -7,6 +7,7 @@ import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import {
   elementsOf,
+  isRecord,
   isState,
   type RankStateful,
   type State,
@@ -56,6 +57,10 @@ export function assertParts(action: string, parts: CheckpointParts): void {
   assertOptions(action, isObject ? (Object.fromEntries(misspelled) as typeof parts) : parts, kinds);
   if (parts.shared === undefined) {
     throw invalid(action, "shared", "undefined", "an object of parts by name, or {} for none");
+  }
+  for (const [kind, of] of Object.entries({ shared: parts.shared, perRank: parts.perRank ?? {} })) {
+    if (isRecord(of)) continue;
+    throw invalid(action, kind, withArticle(of.constructor.name), "an object of parts by name");
   }
   assertMethods(action, parts.shared, ["state", "restore"]);
   assertMethods(action, parts.perRank ?? {}, ["state", "restore", "reshard"]);

@@ -183,6 +183,8 @@ describe("a save", () => {
     ["a promise of a state", Promise.resolve({ values: {}, tensors: {} })],
     ["a state without tensors", { values: {} }],
     ["a state with a tensor that is null", { values: {}, tensors: { t: null } }],
+    ["a state with a Map of values", { values: new Map([["x", 1]]), tensors: {} }],
+    ["a state with a list of tensors", { values: {}, tensors: [] }],
   ])("refuses %s as the state of a part", async (_, state) => {
     const files = memoryFiles();
     const parts = { shared: { p: { ...part({}), state: () => state as State } } };
@@ -255,6 +257,29 @@ describe("a load that a part refuses", () => {
       expect(error.message).toMatch(/load: part "own" refuses its state: not mine/);
       expect(error.ranks).toEqual([size - 1]);
       expect(error.cause === undefined).toBe(rank !== size - 1);
+    }
+  });
+
+  test.each(["shared", "perRank"] as const)("%s, by a promise", async (kind) => {
+    const files = memoryFiles();
+    const both = (a: ParameterSet, late: RankStateful) =>
+      kind === "shared" ? { shared: { a, late } } : { shared: { a }, perRank: { late } };
+    const saved = both(modelOf(1), part({}));
+    await run(2, (comm) => new Checkpoints(comm, files).save(1, saved));
+    const later = () => Promise.reject(new Error("later"));
+    for (const size of [2, 3]) {
+      const errors = await run(size, async (comm) => {
+        const { a } = old();
+        const late = { ...part({}), restore: later, reshard: later };
+        const parts = both(a, late as RankStateful);
+        const error = await new Checkpoints(comm, files).load(parts).catch((e) => e);
+        expect(valuesOf(a)).toEqual(new Array(11).fill(-1));
+        return error as CheckpointError;
+      });
+      for (const error of errors) {
+        expect(error).toBeInstanceOf(CheckpointError);
+        expect(error.message).toMatch(/load: part "late": found a promise[\s\S]*synchronous/);
+      }
     }
   });
 

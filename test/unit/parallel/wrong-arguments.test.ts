@@ -218,6 +218,17 @@ const checkpoints: readonly (readonly [string, string, (comm: Communicator) => u
     (comm) => new Checkpoints(comm, memoryFiles()).load({} as Wrong),
   ],
   [
+    "shared",
+    "save: shared: found a Map, needs an object of parts by name",
+    (comm) =>
+      new Checkpoints(comm, memoryFiles()).save(1, { shared: new Map([["m", model()]]) } as Wrong),
+  ],
+  [
+    "perRank",
+    "load: perRank: found a Map, needs an object of parts by name",
+    (comm) => new Checkpoints(comm, memoryFiles()).load({ ...parts, perRank: new Map() as Wrong }),
+  ],
+  [
     "m",
     "save: m: found an object without state(), needs a part with state, restore",
     (comm) =>
@@ -412,6 +423,11 @@ describe("an invalid state", () => {
     [undefined, "state", "found undefined, needs { values, tensors }, as state() gives it"],
     [{}, "values", "found undefined, needs those that state() gave"],
     [{ values: {} }, "tensors", "found undefined, needs those that state() gave"],
+    [
+      { values: {}, tensors: new Map() },
+      "tensors",
+      "found an object, needs those that state() gave",
+    ],
     [
       { values: {}, tensors: { w: { dtype: "float32" } } },
       'tensor "w"',
