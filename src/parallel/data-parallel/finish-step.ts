@@ -1,6 +1,7 @@
 /** The end of a step: from the summed gradients and the reports of all ranks to the clipped mean, the same on every rank. */
 import { ranksText } from "../../api/error-text.ts";
 import { type Communicator, InvalidArgumentError, type Row } from "../../api/index.ts";
+import { invalid } from "../../api/option-kinds.ts";
 import {
   combineNorms,
   type Divided,
@@ -103,7 +104,9 @@ function stepError(
   ranks: readonly RankStep[],
 ): UnusedParametersError | InvalidArgumentError | undefined {
   const unused = settings.unused === "refuse" ? unusedError(action, parameters, ranks) : undefined;
-  if (unused !== undefined || totalOf(ranks, "weight") > 0) return unused;
+  const weight = totalOf(ranks, "weight");
+  if (unused !== undefined || (weight > 0 && weight < Number.POSITIVE_INFINITY)) return unused;
+  if (weight > 0) return invalid(action, "weight", "a sum of Infinity", "one that is finite");
   return new InvalidArgumentError(
     { headline: `${action}: no rank had a sample with a weight, needs at least one` },
     { field: "samples" },

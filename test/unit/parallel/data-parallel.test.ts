@@ -403,6 +403,15 @@ describe("arguments that are refused on all ranks, and leave them in step", () =
     expect(fine).toBe(40_000);
   });
 
+  test("weights with a sum beyond the range of numbers, by which all gradients would be zero", async () => {
+    const batch = { samples: 1, weight: Number.MAX_VALUE };
+    const errors = await recovers({}, (_, model) => model.step([batch], gradients(all(1))));
+    for (const error of errors) {
+      expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "weight" });
+      expect((error as Error).message).toContain("step: weight: found a sum of Infinity, needs");
+    }
+  });
+
   test("a step without a sample on any rank", async () => {
     const errors = await recovers({}, (_, model) => model.step([], gradients({})));
     for (const error of errors) expect((error as Error).message).toMatch(/no rank had a sample/);
