@@ -167,18 +167,20 @@ export async function runBackward<B>(
   return sums;
 }
 
-/** Runs backward on one micro-batch; gradients reported after its end are refused. */
+/** Runs backward on one micro-batch; gradients reported after its end or its failure are refused. */
 export async function runMicroBatch(
   pass: { ready(name: string, gradient: ParameterArray, scale: number): void },
   backward: (ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
 ): Promise<MicroBatch> {
   let open = true;
-  const report = await backward((name, gradient, scale = 1) => {
-    if (!open) throw lateGradient(name);
-    pass.ready(name, gradient, scale);
-  });
-  open = false;
-  return report;
+  try {
+    return await backward((name, gradient, scale = 1) => {
+      if (!open) throw lateGradient(name);
+      pass.ready(name, gradient, scale);
+    });
+  } finally {
+    open = false;
+  }
 }
 
 /** Adds the gradients of micro-batch number `at`. */

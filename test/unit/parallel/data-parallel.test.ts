@@ -502,6 +502,13 @@ describe("arguments that are refused on the rank that gives them", () => {
         return gradients(all(1))(batch, ready);
       });
       expect(() => late?.("a", new Float32Array(1))).toThrow(/its micro-batch is over/);
+      const failed = model.step(one, (_, ready) => {
+        late = ready;
+        throw new Error("halfway");
+      });
+      await expect(failed).rejects.toThrow("halfway");
+      // It would be sent, where other ranks wait for the bucket of a step that goes on.
+      expect(() => late?.("a", new Float32Array(1))).toThrow(/its micro-batch is over/);
     });
   });
 });
