@@ -1,6 +1,6 @@
 /** Losses: cross entropy and mean squared error, with their gradients by the prediction. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
-import type { ParameterArray } from "./parameter-set.ts";
+import { isParameterArray, type ParameterArray } from "./parameter-set.ts";
 
 /** A loss over some samples, and their weight. */
 export interface Loss {
@@ -26,6 +26,14 @@ function assertReduction(loss: string, reduction: Reduction): void {
 function assertList(loss: string, field: string, list: ArrayLike<number>): void {
   if (typeof list === "object" && typeof list?.length === "number") return;
   throw invalid(loss, field, textOf(list), "an array of numbers");
+}
+
+/** Refuses a gradient of another length, or in an array of integers, which would round it. */
+function assertGradient(loss: string, gradient: ParameterArray, needed: number): void {
+  if (!isParameterArray(gradient)) {
+    throw invalid(loss, "gradient", textOf(gradient), "a Float32Array or Float64Array");
+  }
+  assertLength(loss, "gradient", gradient.length, needed);
 }
 
 /** Refuses an array of the wrong length. */
@@ -104,10 +112,9 @@ function totalWeight(args: CrossEntropyArgs): number {
   assertList("crossEntropy", "targets", targets);
   if (targets.length === 0) throw invalid("crossEntropy", "targets", "no rows", "at least one");
   assertLength("crossEntropy", "logits", logits.length, targets.length * classes);
-  if (gradient !== undefined) {
-    assertLength("crossEntropy", "gradient", gradient.length, logits.length);
-  }
+  if (gradient !== undefined) assertGradient("crossEntropy", gradient, logits.length);
   if (weights !== undefined) {
+    assertList("crossEntropy", "weights", weights);
     assertLength("crossEntropy", "weights", weights.length, classes);
     for (let at = 0; at < classes; at++) {
       const each = weights[at] as number;
@@ -162,7 +169,7 @@ export function mse(args: MseArgs): Loss {
   const count = prediction.length;
   assertLength("mse", "prediction", count, Math.max(1, count));
   assertLength("mse", "target", target.length, count);
-  if (gradient !== undefined) assertLength("mse", "gradient", gradient.length, count);
+  if (gradient !== undefined) assertGradient("mse", gradient, count);
   const divisor = reduction === "mean" ? count : 1;
   let sum = 0;
   for (let i = 0; i < count; i++) {

@@ -304,10 +304,12 @@ function assertDeclared(
   }
   const length = elementsOf(shape);
   if (!Number.isSafeInteger(length)) throw fault("shape", `[${shape}]`, "fewer elements");
-  if (values !== undefined && values.length !== length) {
-    throw fault("values", `${values.length} elements`, `${length}, the product of [${shape}]`);
-  }
   if (values === undefined) return;
+  if (values?.length !== length) {
+    const isList = typeof values?.length === "number";
+    const found = isList ? `${values.length} elements` : textOf(values);
+    throw fault("values", found, `${length} elements, the product of [${shape}]`);
+  }
   if (isParameterArray(values)) return;
   for (let each = 0; each < length; each++) {
     if (typeof values[each] === "number") continue;

@@ -76,13 +76,10 @@ export function routeTopK(logits: ParameterArray, options: TopKOptions): TopKRou
     experts: chosen,
     weights,
     backward(byWeights) {
-      if (byWeights.length !== chosen.length) {
-        throw invalid(
-          "routeTopK",
-          "gradient",
-          `${byWeights.length} elements`,
-          `${chosen.length}, a weight each`,
-        );
+      const isArray = isParameterArray(byWeights);
+      if (!isArray || byWeights.length !== chosen.length) {
+        const found = isArray ? `${byWeights.length} elements` : textOf(byWeights);
+        throw invalid("routeTopK", "gradient", found, `${chosen.length} elements, a weight each`);
       }
       const below = zerosLike(logits, logits.length);
       for (let row = 0; row < rows; row++) {

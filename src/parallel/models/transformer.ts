@@ -42,6 +42,7 @@ export function transformer(options: TransformerShape & ModelOptions): Transform
   return {
     parameters,
     logits(tokens) {
+      assertList(tokens, "an array of tokens");
       const extent = { sequences: 1, length: tokens.length };
       assertTokens(options, tokens, extent.length);
       return forward(tokens, extent).pass.output;
@@ -185,6 +186,11 @@ export function assertShape(shape: TransformerShape & ModelOptions): void {
   }
 }
 
+function assertList(tokens: ArrayLike<number>, needed: string): void {
+  if (typeof tokens === "object" && typeof tokens?.length === "number") return;
+  throw invalid("transformer", "tokens", textOf(tokens), needed);
+}
+
 /** Refuses tokens outside the vocabulary, and sequences that are empty or longer than the context. */
 function assertTokens(
   { vocabulary, context }: TransformerShape,
@@ -210,10 +216,7 @@ export function shifted(
 ): { inputs: Int32Array; targets: Int32Array; extent: Extent } {
   const { tokens, sequences } = batch ?? {};
   assertCount("transformer", "sequences", sequences);
-  if (typeof tokens !== "object" || typeof tokens?.length !== "number") {
-    const needed = "an array of tokens: a batch is { tokens, sequences }";
-    throw invalid("transformer", "tokens", textOf(tokens), needed);
-  }
+  assertList(tokens, "an array of tokens: a batch is { tokens, sequences }");
   const length = tokens.length / sequences - 1;
   assertTokens(shape, tokens, length);
   const inputs = new Int32Array(sequences * length);

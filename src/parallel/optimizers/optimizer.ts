@@ -16,7 +16,7 @@ import {
   type StateTensor,
   type StateValue,
 } from "../state.ts";
-import type { UpdateRule } from "./rules.ts";
+import { ruleFault, type UpdateRule } from "./rules.ts";
 
 /** The parts of a parameter that an optimizer needs: a whole one of a `ParameterSet`, or any contiguous range of elements. */
 export interface Trainable {
@@ -46,7 +46,8 @@ interface Slot {
 /**
  * Updates parameters by a rule, or by one rule each.
  *
- * @throws InvalidArgumentError for a name that is taken, or a gradient of another length or dtype than its parameter.
+ * @throws InvalidArgumentError for a name that is taken, a gradient of another length or dtype than its parameter, or a rule
+ * that lacks a part.
  * @example
  * const optimizer = new Optimizer(model, adamW({ learningRate: 3e-4 }));
  * optimizer.step();
@@ -63,10 +64,10 @@ export class Optimizer implements Stateful {
     assertIterable(parameters);
     const slots = new Map<string, Slot>();
     for (const parameter of parameters) {
+      assertTrainable(parameter);
       const { name } = parameter;
       if (slots.has(name))
         throw invalid("optimizer", name, "a name that is taken", "one of its own");
-      assertGradient(parameter);
       const own = typeof rule === "function" ? rule(parameter) : rule;
       assertRule(name, own);
       slots.set(name, { parameter, rule: own, arrays: stateArrays(own, parameter), steps: 0 });
@@ -101,7 +102,7 @@ export class Optimizer implements Stateful {
   step(options: StepOptions = {}): void {
     assertOptions("optimizer", options, { skip: true });
     const { skip = [] } = options;
-    if (typeof skip === "string" || typeof skip[Symbol.iterator] !== "function") {
+    if (typeof skip === "string" || typeof skip?.[Symbol.iterator] !== "function") {
       throw invalid("optimizer", "skip", textOf(skip), "an array of names");
     }
     const skipped = new Set(skip);
@@ -211,7 +212,12 @@ function assertIterable(parameters: Iterable<Trainable>): void {
   );
 }
 
-function assertGradient({ name, dtype, value, gradient, shape }: Trainable): void {
+function assertTrainable(parameter: Trainable): void {
+  const { name, dtype, value, gradient, shape } = parameter ?? {};
+  if (typeof name !== "string" || !Array.isArray(shape)) {
+    const needed = "{ name, dtype, shape, value, gradient } of each";
+    throw invalid("optimizer", "parameters", textOf(parameter), needed);
+  }
   const describe = (array: ParameterArray): string => {
     const found = parameterDTypeOf(array);
     return found === undefined ? textOf(array) : `${found} with ${array.length} elements`;
@@ -249,13 +255,8 @@ function text(tensor: StateTensor | undefined): string {
   return `${tensor.dtype} [${tensor.shape.join(", ")}] with ${tensor.data.length} elements`;
 }
 
-/** Options of a rule are not a rule. */
 function assertRule(name: string, rule: UpdateRule): void {
-  if (typeof rule?.update === "function" && Array.isArray(rule.slots)) return;
-  throw invalid(
-    "optimizer",
-    name,
-    textOf(rule),
-    "an update rule, such as sgd({ learningRate: 0.1 })",
-  );
+  const fault = ruleFault(rule);
+  if (fault === undefined) return;
+  throw invalid("optimizer", name, fault, "an update rule, such as sgd({ learningRate: 0.1 })");
 }

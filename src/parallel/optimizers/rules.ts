@@ -7,7 +7,7 @@
  */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { constant, type Schedule } from "./schedules.ts";
+import { type Schedule, scheduleOf } from "./schedules.ts";
 
 /** One update of a range of elements. All arrays have the range's length and one dtype. */
 export interface Update {
@@ -35,15 +35,18 @@ export interface UpdateRule {
   update(update: Update): void;
 }
 
+/** The found value of an error, for one that is no update rule, such as the options of one; `undefined` for a rule. */
+export function ruleFault(rule: UpdateRule): string | undefined {
+  if (typeof rule?.update !== "function") return textOf(rule);
+  const { schedule, slots, name } = rule;
+  const hasNames = Array.isArray(slots) && slots.every((slot) => typeof slot === "string");
+  if (typeof schedule !== "function") return `a rule with schedule ${textOf(schedule)}`;
+  if (!hasNames) return `a rule with slots ${textOf(slots)}`;
+  return typeof name === "string" ? undefined : `a rule with name ${textOf(name)}`;
+}
+
 /** A learning rate, fixed or scheduled. */
 export type LearningRate = number | Schedule;
-
-/** The schedule of a learning rate; refuses a value that is neither a number of at least 0 nor a function. */
-function scheduleOf(rule: string, learningRate: LearningRate): Schedule {
-  if (typeof learningRate === "function") return learningRate;
-  assertNumber(rule, "learningRate", learningRate, 0);
-  return constant(learningRate);
-}
 
 /** Refuses an option that is not a finite number from `least` to below `bound`. */
 function assertNumber(
@@ -96,7 +99,7 @@ const sgdKinds: OptionKinds<SgdOptions> = {
 export function sgd(options: SgdOptions): UpdateRule {
   assertOptions("sgd", options, sgdKinds);
   const { learningRate, momentum = 0, dampening = 0, nesterov = false, weightDecay = 0 } = options;
-  const schedule = scheduleOf("sgd", learningRate);
+  const schedule = scheduleOf("sgd", "learningRate", learningRate);
   assertNumber("sgd", "momentum", momentum, 0);
   assertNumber("sgd", "dampening", dampening, 0);
   assertNumber("sgd", "weightDecay", weightDecay, 0);
@@ -162,7 +165,7 @@ export function adamW(options: AdamWOptions): UpdateRule {
   assertOptions("adamW", options, adamWKinds);
   const { learningRate, betas = [0.9, 0.999], epsilon = 1e-8, weightDecay = 0.01 } = options;
   const [beta1, beta2] = betas;
-  const schedule = scheduleOf("adamW", learningRate);
+  const schedule = scheduleOf("adamW", "learningRate", learningRate);
   assertNumber("adamW", "betas[0]", beta1, 0, 1);
   assertNumber("adamW", "betas[1]", beta2, 0, 1);
   assertNumber("adamW", "epsilon", epsilon, 0);
@@ -216,7 +219,7 @@ export function lion(options: LionOptions): UpdateRule {
   assertOptions("lion", options, lionKinds);
   const { learningRate, betas = [0.9, 0.99], weightDecay = 0 } = options;
   const [beta1, beta2] = betas;
-  const schedule = scheduleOf("lion", learningRate);
+  const schedule = scheduleOf("lion", "learningRate", learningRate);
   assertNumber("lion", "betas[0]", beta1, 0, 1);
   assertNumber("lion", "betas[1]", beta2, 0, 1);
   assertNumber("lion", "weightDecay", weightDecay, 0);

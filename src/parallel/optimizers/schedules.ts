@@ -17,6 +17,13 @@ export function constant(learningRate: number): Schedule {
   return () => learningRate;
 }
 
+/** A schedule, or that of a constant rate; refuses a value that is neither a number of at least 0 nor a function. */
+export function scheduleOf(subject: string, field: string, rate: number | Schedule): Schedule {
+  if (typeof rate === "function") return rate;
+  assertRate(subject, field, rate);
+  return () => rate;
+}
+
 /** Options of `warmUp`. */
 export interface WarmUpOptions {
   /** Number of updates until the full rate: update 0 has the share `start` of it, update `steps` all of it. */
@@ -31,7 +38,8 @@ export interface WarmUpOptions {
  * Raises the rate in a straight line to the first of another schedule, then follows it. As PyTorch's `LinearLR` in a
  * `SequentialLR`.
  *
- * @throws InvalidArgumentError for steps that are not an integer of at least 0, or a start outside 0 to 1.
+ * @throws InvalidArgumentError for steps that are not an integer of at least 0, a start outside 0 to 1, or an `after` that is
+ * neither a rate nor a schedule.
  * @example
  * const schedule = warmUp({ steps: 100, after: cosine({ peak: 3e-4, steps: 1000 }) });
  */
@@ -39,9 +47,9 @@ export function warmUp(options: WarmUpOptions): Schedule {
   assertOptions("warmUp", options, { steps: true, start: true, after: true });
   const { steps, start = 0, after } = options;
   assertSteps("warmUp", steps);
-  if (!(start >= 0 && start <= 1))
+  if (!(typeof start === "number" && start >= 0 && start <= 1))
     throw invalid("warmUp", "start", textOf(start), "a number from 0 to 1");
-  const next = typeof after === "function" ? after : constant(after);
+  const next = scheduleOf("warmUp", "after", after);
   return (step) =>
     step >= steps ? next(step - steps) : next(0) * (start + (1 - start) * (step / steps));
 }

@@ -145,6 +145,11 @@ export class PipelineParallel<Batch> {
     }
     if (typeof take !== "function")
       throw invalid("PipelineParallel", "take", textOf(take), "a function");
+    if (visit !== undefined && typeof visit?.passes !== "function") {
+      const found = `${textOf(visit)} without passes()`;
+      const needed = "the visit that ShardedParallel.step gives to backward";
+      throw invalid("PipelineParallel", "visit", found, needed);
+    }
     let begun = false;
     const act = async (): Promise<PipelineStep> => {
       await assertSameOnRanks(this.#comm, {

@@ -1,7 +1,7 @@
 /** A stage of a pipeline: its interface, and one step of it with its unfinished passes and the sums of its gradients. */
 
 import type { Communicator } from "../../api/index.ts";
-import { invalid } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import {
   type MicroBatch,
   noVisits,
@@ -253,6 +253,10 @@ export class GradientSums {
   #add(name: string, gradient: ParameterArray): void {
     if (this.#received.has(name))
       throw invalid("PipelineParallel", name, "a second gradient in the same micro-batch", "one");
+    if (!isParameterArray(gradient)) {
+      const found = `a gradient that is ${textOf(gradient)}`;
+      throw invalid("PipelineParallel", name, found, "a Float32Array or Float64Array");
+    }
     this.#received.add(name);
     const sum = this.#sums.get(name);
     if (sum === undefined) {

@@ -109,7 +109,7 @@ function assertPart(part: ShardStep): void {
   }
   if (!Number.isFinite(loss) && samples > 0)
     throw invalid("TensorParallel.step", "loss", String(loss), "a finite number");
-  if (!(gradientNorm >= 0 && gradientNorm < Number.POSITIVE_INFINITY)) {
+  if (!Number.isFinite(gradientNorm) || gradientNorm < 0) {
     throw invalid(
       "TensorParallel.step",
       "gradientNorm",

@@ -1,7 +1,7 @@
 /** The options of `ShardedParallel`. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type DataParallelOptions, type Settings, settingsOf } from "../data-parallel/options.ts";
-import type { UpdateRule } from "../optimizers/rules.ts";
+import { ruleFault, type UpdateRule } from "../optimizers/rules.ts";
 import type { Parameter } from "../parameter-set.ts";
 import type { ShardingStage } from "./flat-parameters.ts";
 
@@ -71,11 +71,12 @@ export function layerName({ layerOf }: ShardedSettings, parameter: string): stri
 /** The rule of a parameter. */
 export function ruleOf({ rule }: ShardedSettings, parameter: ParameterShape): UpdateRule {
   const chosen = typeof rule === "function" ? rule(parameter) : rule;
-  if (typeof chosen?.update === "function") return chosen;
+  const fault = ruleFault(chosen);
+  if (fault === undefined) return chosen;
   throw invalid(
     "ShardedParallel",
     `rule of "${parameter.name}"`,
-    textOf(chosen),
+    fault,
     "an update rule",
     "such as sgd({ learningRate: 0.1 })",
     { field: "rule" },

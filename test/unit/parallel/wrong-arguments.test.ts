@@ -22,6 +22,7 @@ import {
   sgd,
   splitTensor,
   TensorParallel,
+  warmUp,
 } from "twinccl/parallel";
 import {
   addTo,
@@ -52,6 +53,7 @@ const rule = sgd({ learningRate: 1 });
 const two = () => Float32Array.of(1, 2);
 const declared = (more: object) => new ParameterSet([{ name: "w", shape: [2], ...more }] as Wrong);
 const model = () => declared({});
+const scored = { logits: two(), targets: [0], classes: 2 };
 const perceptron = () => mlp({ sizes: [2, 1] });
 const shape = { vocabulary: 2, context: 2, width: 2, heads: 1, blocks: 1 };
 const language = () => transformer(shape) as Wrong;
@@ -149,6 +151,69 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
     "options",
     "optimizer: options: found 7, needs",
     () => new Optimizer(model(), rule).step(7 as Wrong),
+  ],
+  [
+    "skip",
+    "optimizer: skip: found null, needs an array of names",
+    () => new Optimizer(model(), rule).step({ skip: null as Wrong }),
+  ],
+  [
+    "parameters",
+    'optimizer: parameters: found "w", needs { name, dtype, shape, value, gradient } of each',
+    () => new Optimizer(["w"] as Wrong, rule),
+  ],
+  [
+    "parameters",
+    "optimizer: parameters: found null, needs {",
+    () => new Optimizer([null] as Wrong, rule),
+  ],
+  ...(["schedule", "slots", "name"] as const).map(
+    (part) =>
+      [
+        "w",
+        `optimizer: w: found a rule with ${part} undefined, needs an update rule, such as`,
+        () => new Optimizer(model(), { ...rule, [part]: undefined } as Wrong),
+      ] as const,
+  ),
+  [
+    "start",
+    'warmUp: start: found "0.5", needs a number from 0 to 1',
+    () => warmUp({ steps: 2, start: "0.5" as Wrong, after: 1 }),
+  ],
+  [
+    "after",
+    "warmUp: after: found undefined, needs a number of at least 0",
+    () => warmUp({ steps: 2 } as Wrong),
+  ],
+  [
+    "gradient",
+    "crossEntropy: gradient: found an Int32Array, needs a Float32Array or Float64Array",
+    () => crossEntropy({ ...scored, gradient: new Int32Array(2) as Wrong }),
+  ],
+  [
+    "weights",
+    "crossEntropy: weights: found null, needs an array of numbers",
+    () => crossEntropy({ ...scored, weights: null as Wrong }),
+  ],
+  [
+    "gradient",
+    "mse: gradient: found null, needs a Float32Array or Float64Array",
+    () => mse({ prediction: two(), target: two(), gradient: null as Wrong }),
+  ],
+  [
+    "w",
+    'parameter 0 "w": values: found null, needs 2 elements, the product of [2]',
+    () => declared({ values: null }),
+  ],
+  [
+    "gradient",
+    "routeTopK: gradient: found undefined, needs 1 elements, a weight each",
+    () => routeTopK(two(), { experts: 2 }).backward(undefined as Wrong),
+  ],
+  [
+    "tokens",
+    "transformer: tokens: found undefined, needs an array of tokens",
+    () => language().logits(undefined),
   ],
   ["size", "partOf: size: found undefined, needs an", () => partOf(4, undefined as Wrong)],
   ["size", "partOf: size: found undefined", () => mlpStage(undefined as Wrong, { sizes: [1, 1] })],
@@ -281,6 +346,11 @@ const handles: readonly (readonly [string, string, (comm: Communicator) => unkno
     (comm) => ParameterServer.create(comm, perceptron() as Wrong, { rule, staleness: 1 }),
   ],
   [
+    "rule",
+    'ShardedParallel: rule of "w": found a rule with schedule undefined, needs an update rule',
+    (comm) => sharded(comm, { rule: { ...rule, schedule: undefined } }),
+  ],
+  [
     "divided",
     "DataParallel: divided: found an object without copies(), needs an object with copies",
     (comm) => DataParallel.create(comm, model(), { divided: comm as Wrong }),
@@ -371,15 +441,32 @@ test("a pipeline refuses a step of invalid arguments before any call", async () 
   await inWorld(2, async (comm) => {
     const pipeline = await PipelineParallel.create(comm, mlpStage(comm, { sizes: [2, 2, 1] }));
     const batch = { input: [1, 2], target: [1] };
-    for (const [batches, take, field] of [
+    for (const [batches, take, field, visit] of [
       [batch, () => {}, "microBatches"],
       [undefined, () => {}, "microBatches"],
       [[batch], undefined, "take"],
+      [[batch], () => {}, "visit", async () => {}],
+      [[batch], () => {}, "visit", null],
     ] as const) {
-      const refused = pipeline.backward(batches as Wrong, take as Wrong);
+      const refused = pipeline.backward(batches as Wrong, take as Wrong, visit as Wrong);
       await expect(refused).rejects.toMatchObject({ code: "ERR_COMM_ARG", field });
     }
     await expect(pipeline.backward([batch], () => {})).resolves.toMatchObject({ samples: 1 });
+  });
+});
+
+test.each([
+  ["PipelineParallel: w: found a gradient that is undefined, needs a Float32Array", undefined],
+  ["PipelineParallel: w: found a gradient that is an array, needs a Float32Array", [1, 2]],
+])("%s", async (line, gradient) => {
+  await inWorld(1, async (comm) => {
+    const totals = { loss: 0, samples: 1 };
+    const pipeline = await PipelineParallel.create(comm, {
+      inputLength: () => 1,
+      forward: () => ({ totals, backward: (_: Wrong, take: Wrong) => take("w", gradient) }),
+    });
+    const refused = pipeline.backward([0, 1], () => {});
+    await expect(refused).rejects.toMatchObject(ofFault("w", line));
   });
 });
 
