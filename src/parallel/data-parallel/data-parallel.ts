@@ -45,7 +45,7 @@ export class DataParallel implements RankStateful {
   readonly #comm: Communicator;
   readonly #settings: Settings;
   readonly #buckets: readonly ActiveBucket[];
-  readonly #laneOf: Map<Parameter, number>;
+  readonly #bucketOf: Map<Parameter, number>;
   readonly #guard: CallGuard;
   #step = 0;
 
@@ -66,7 +66,7 @@ export class DataParallel implements RankStateful {
       const staging = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
       return { bucket, staging, exchange: exchangeOf(comm, wire, wireScale, dtype, length) };
     });
-    this.#laneOf = new Map(
+    this.#bucketOf = new Map(
       this.#buckets.flatMap(({ bucket }, index) =>
         bucket.parameters.map(({ parameter }): [Parameter, number] => [parameter, index]),
       ),
@@ -115,7 +115,8 @@ export class DataParallel implements RankStateful {
    *   ranks. Make no other calls on the communicator meanwhile (`split` gives another).
    * - **Rounding**: gradients are added up in the parameters' dtype, summed over ranks in the order of the backend's plan,
    *   and divided once. All ranks hold the same bits.
-   * - **Cost**: an all-reduce of every bucket, and an all-gather of 24 bytes and a bit for every parameter.
+   * - **Cost**: an all-reduce of every bucket, or two all-gathers with `topK`, and an all-gather of 24 bytes and a bit for every
+   *   parameter. With `divided` two more of 8 bytes.
    *
    * @throws InvalidArgumentError on this rank for an invalid argument, a gradient of another length or a gradient reported
    * twice; on all ranks when none had a sample.
@@ -158,7 +159,7 @@ export class DataParallel implements RankStateful {
     microBatches: readonly B[],
     backward: (batch: B, ready: Ready) => MicroBatch | PromiseLike<MicroBatch>,
   ): Promise<RankStep[]> {
-    const pass = new BackwardPass(this.parameters, this.#buckets, this.#laneOf);
+    const pass = new BackwardPass(this.parameters, this.#buckets, this.#bucketOf);
     const sums = await runBackward(pass, microBatches, backward);
     pass.finish();
     for (const bucket of this.#buckets) await collect(bucket);

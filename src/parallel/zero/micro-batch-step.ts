@@ -15,7 +15,7 @@ import type { Parameter, ParameterArray } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import type { LayerShards, ShardingStage } from "./flat-parameters.ts";
 
-/** The inputs of a round. */
+/** The inputs of a micro-batch. */
 export interface MicroBatchStepOptions {
   readonly comm: Communicator;
   readonly stage: ShardingStage;

@@ -17,7 +17,7 @@ import {
 import type { ShardRange } from "./flat-parameters.ts";
 
 /** A range of a parameter with its live memory. */
-export interface LiveShard extends Trainable, Omit<ShardRange, "parameter"> {
+export interface LiveShard extends Trainable, Pick<ShardRange, "begin" | "end"> {
   /** Shape of the whole parameter. */
   readonly whole: readonly number[];
 }

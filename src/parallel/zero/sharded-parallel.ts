@@ -330,7 +330,7 @@ function liveShards({ flatParameters }: LayerShards): LiveShard[] {
       const [from, to] = [at, at + end - begin];
       const value = shard.subarray(from, to);
       const gradient = gradientShard.subarray(from, to);
-      return { name, dtype, shape: [end - begin], value, gradient, begin, end, at, whole };
+      return { name, dtype, shape: [end - begin], value, gradient, begin, end, whole };
     }),
   );
 }
