@@ -8,6 +8,17 @@ export function factsOf({ rank, size, name }: Communicator): CommErrorFacts {
   return { rank, size, comm: name };
 }
 
+/** True for a whole number of at least `least`. */
+export function isCount(value: unknown, least = 0): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= least;
+}
+
+/** Refuses a value that is not a whole number, or too small. */
+export function assertCount(action: string, field: string, value: unknown, least: number): void {
+  if (isCount(value, least)) return;
+  throw invalid(action, field, textOf(value), `an integer of at least ${least}`);
+}
+
 /** Refuses a value that is not a communicator. */
 export function assertCommunicator(action: string, comm: Communicator, field = "comm"): void {
   if (isObject(comm) && typeof comm.allGather === "function") return;

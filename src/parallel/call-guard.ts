@@ -1,6 +1,7 @@
 /** Decides when an object may make calls: one at a time, and none after its disposal or after one failed in the middle. */
 import { CommClosedError, type CommOp, type Communicator } from "../api/index.ts";
 import { whenSettled } from "../api/op.ts";
+import { factsOf } from "./argument-checks.ts";
 
 /** Runs `release` as soon as no call under way uses the buffers that it frees. */
 export function releaseAfter(op: CommOp | undefined, release: () => void): void {
@@ -75,10 +76,7 @@ export class CallGuard {
   }
 
   #closed(action: string, why: string, hint: string): CommClosedError {
-    const { rank, size, name } = this.#comm;
-    return new CommClosedError(
-      { headline: `${this.#subject}.${action}: ${why}`, hint },
-      { rank, size, comm: name },
-    );
+    const headline = `${this.#subject}.${action}: ${why}`;
+    return new CommClosedError({ headline, hint }, factsOf(this.#comm));
   }
 }

@@ -1,5 +1,6 @@
 /** Losses: cross entropy and mean squared error, with their gradients by the prediction. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
+import { isCount } from "./argument-checks.ts";
 import { isParameterArray, type ParameterArray } from "./parameter-set.ts";
 
 /** A loss over some samples, and their weight. */
@@ -105,7 +106,7 @@ export function crossEntropy(args: CrossEntropyArgs): Loss {
 /** Checks all arguments; returns the sum of the targets' weights. */
 function totalWeight(args: CrossEntropyArgs): number {
   const { logits, targets, classes, weights, gradient, reduction } = args;
-  if (!Number.isSafeInteger(classes) || classes < 1) {
+  if (!isCount(classes, 1)) {
     throw invalid("crossEntropy", "classes", textOf(classes), "an integer of at least 1");
   }
   assertList("crossEntropy", "logits", logits);

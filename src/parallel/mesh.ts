@@ -6,7 +6,7 @@
  */
 import type { Communicator, InvalidArgumentError } from "../api/index.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { assertCommunicator } from "./argument-checks.ts";
+import { assertCommunicator, factsOf, isCount } from "./argument-checks.ts";
 import { assertSameOnRanks } from "./rank-comparison.ts";
 
 /**
@@ -168,16 +168,12 @@ function placeOf<Axis extends string>(
 
 function assertExtents(comm: Communicator, extents: Readonly<Record<string, number>>): void {
   const fault = (field: string, found: string, needed: string): InvalidArgumentError =>
-    invalid("Mesh.create", field, found, needed, undefined, {
-      rank: comm.rank,
-      size: comm.size,
-      comm: comm.name,
-    });
+    invalid("Mesh.create", field, found, needed, undefined, factsOf(comm));
   const all = Object.entries(extents ?? {});
   if (all.length === 0) throw fault("axes", "none", "at least one");
   for (const [axis, extent] of all) {
     if (/^\d+$/.test(axis)) throw fault("axes", `"${axis}"`, "names: numbers lose their order");
-    if (Number.isSafeInteger(extent) && extent >= 1) continue;
+    if (isCount(extent, 1)) continue;
     throw fault(axis, textOf(extent), "an integer of at least 1");
   }
   const product = all.reduce((ranks, [, extent]) => ranks * extent, 1);

@@ -7,6 +7,7 @@
 
 import { numbersText, outliers, rankRows, ranksText } from "../api/error-text.ts";
 import { CollectiveMismatchError, type Communicator } from "../api/index.ts";
+import { factsOf } from "./argument-checks.ts";
 import { gatherTexts, gatherWords } from "./host-collectives.ts";
 
 /** The compared values. */
@@ -49,7 +50,6 @@ function rankMismatch(
   const valuesOf = (name: string): string[] => tables.map((table) => table.get(name) ?? "absent");
   const name = names.find((each) => new Set(valuesOf(each)).size > 1) ?? "";
   const values = valuesOf(name);
-  const { rank, size } = comm;
   const ranks = outliers(values);
   const rows = values.map((value, each) => ({ rank: each, cells: [value] }));
   return new CollectiveMismatchError(
@@ -58,7 +58,7 @@ function rankMismatch(
       table: [["rank", name], ...rankRows(rows, numbersText)],
       hint,
     },
-    { rank, size, comm: comm.name, ranks, field: name, values },
+    { ...factsOf(comm), ranks, field: name, values },
   );
 }
 

@@ -13,6 +13,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../api/option-kinds.ts";
+import { isCount } from "./argument-checks.ts";
 import { Random } from "./random.ts";
 import { assertState, type State, type Stateful } from "./state.ts";
 
@@ -158,11 +159,11 @@ function assertSharing(options: Complete<SamplerOptions>): void {
   const refuse = (field: keyof SamplerOptions, needed: string): InvalidArgumentError =>
     invalid("Sampler", field, textOf(options[field]), needed);
   const most = 2 ** 32;
-  if (!isCount(samples) || samples < 1 || samples > most) {
+  if (!isCount(samples, 1) || samples > most) {
     throw refuse("samples", "an integer from 1 to 2^32");
   }
-  if (!isCount(batch) || batch < 1) throw refuse("batch", "an integer of at least 1");
-  if (!isCount(size) || size < 1) throw refuse("size", "an integer of at least 1");
+  if (!isCount(batch, 1)) throw refuse("batch", "an integer of at least 1");
+  if (!isCount(size, 1)) throw refuse("size", "an integer of at least 1");
   if (!isCount(rank) || rank >= size) throw refuse("rank", `an integer from 0 to ${size - 1}`);
   if (!Number.isSafeInteger(seed)) throw refuse("seed", "an integer");
   if (typeof shuffle !== "boolean") throw refuse("shuffle", "true or false");
@@ -170,8 +171,4 @@ function assertSharing(options: Complete<SamplerOptions>): void {
   if (partial === "drop" && samples < batch) {
     throw refuse("batch", `at most ${samples}, the samples, where partial batches are dropped`);
   }
-}
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
 }

@@ -63,7 +63,7 @@ export interface RankStateful extends Stateful {
 const isObject = (value: unknown): boolean => typeof value === "object" && value !== null;
 
 /** True for an object with named fields: those of a list or a `Map` have no names. */
-export function isRecord(value: unknown): boolean {
+export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return isObject(value) && !(Symbol.iterator in (value as object));
 }
 
@@ -100,6 +100,12 @@ export function assertState(action: string, state: State): void {
     if (host === undefined || typedArrayClass(data) === host) continue;
     throw fault(`tensor "${name}"`, data, `the ${host} of ${dtype}`);
   }
+}
+
+/** A tensor in an error, with the length of its data, which may not fit its shape. */
+export function tensorText(tensor: StateTensor | undefined): string {
+  if (tensor === undefined) return "nothing";
+  return `${tensor.dtype} [${tensor.shape.join(", ")}] with ${tensor.data.length} elements`;
 }
 
 /** Number of elements of a shape; 1 of an empty one. */

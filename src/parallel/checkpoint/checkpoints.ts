@@ -7,7 +7,7 @@
  */
 import { type Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions } from "../../api/option-kinds.ts";
-import { assertCommunicator } from "../argument-checks.ts";
+import { assertCommunicator, assertCount } from "../argument-checks.ts";
 import { onAllRanks, onThisRank, withFileName } from "./failures.ts";
 import { assertFiles, type CheckpointFiles } from "./files.ts";
 import { loadStates, type PartNames, restoreOnAllRanks } from "./load.ts";
@@ -25,7 +25,6 @@ import {
 } from "./manifest.ts";
 import { encodeRankFile, type RankContent, rankContent } from "./rank-file.ts";
 import {
-  assertCount,
   assertParts,
   assertShared,
   byName,

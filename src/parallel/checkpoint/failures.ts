@@ -2,6 +2,7 @@
 
 import { rankRows } from "../../api/error-text.ts";
 import type { Communicator } from "../../api/index.ts";
+import { factsOf } from "../argument-checks.ts";
 import { CheckpointError } from "../errors.ts";
 import { gatherTexts } from "../host-collectives.ts";
 
@@ -94,7 +95,7 @@ function causeOf(error: unknown): unknown {
 }
 
 function failure(
-  { rank, size, name }: Communicator,
+  comm: Communicator,
   action: string,
   failed: readonly (FailureReport & { readonly rank: number })[],
   cause: unknown,
@@ -111,6 +112,6 @@ function failure(
       ),
       hint: first?.hint,
     },
-    { rank, size, comm: name, ranks: failed.map((each) => each.rank), file: first?.file, cause },
+    { ...factsOf(comm), ranks: failed.map((each) => each.rank), file: first?.file, cause },
   );
 }

@@ -1,7 +1,8 @@
 /** The manifests of saves, and the folders that hold them. */
 import { bytesOf, type DType, isDType } from "../../api/index.ts";
 import { textOf } from "../../api/option-kinds.ts";
-import { elementsOf, type StateValue } from "../state.ts";
+import { isCount } from "../argument-checks.ts";
+import { elementsOf, isRecord, type StateValue } from "../state.ts";
 import { FileFault, withFileName } from "./failures.ts";
 import type { CheckpointFiles } from "./files.ts";
 
@@ -204,14 +205,6 @@ function needNames(
 /** Names of parts have no "/", which separates them from the names of their tensors. */
 export function isPartName(name: unknown): boolean {
   return typeof name === "string" && name !== "" && !name.includes("/");
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function isCount(value: unknown, least: number): boolean {
-  return Number.isSafeInteger(value) && (value as number) >= least;
 }
 
 /** SHA-256 in hexadecimal digits. */

@@ -1,7 +1,7 @@
 /** One rank's file of a checkpoint: its pieces of the shared state, and its own state. */
 import { bytesOf, type DType } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { elementsOf, type State, type StateTensor } from "../state.ts";
+import { elementsOf, isRecord, type State, type StateTensor } from "../state.ts";
 import { FileFault, withFileName } from "./failures.ts";
 import type { CheckpointFiles } from "./files.ts";
 import {
@@ -201,8 +201,6 @@ function valuesOf(
   { metadata }: TensorFile,
   parts: readonly string[],
 ): Readonly<Record<string, State["values"]>> {
-  const isRecord = (value: unknown): value is object =>
-    typeof value === "object" && value !== null && !Array.isArray(value);
   let values: unknown;
   try {
     values = JSON.parse(metadata["values"] ?? "");
@@ -211,7 +209,8 @@ function valuesOf(
   }
   const found = new Map(isRecord(values) ? Object.entries(values) : []);
   if (isRecord(values) && found.size === parts.length) {
-    if (parts.every((part) => isRecord(found.get(part)))) return Object.fromEntries(found);
+    if (parts.every((part) => isRecord(found.get(part))))
+      return values as Readonly<Record<string, State["values"]>>;
   }
   const needed = `objects of ${parts.join(", ") || "no parts"}`;
   throw new FileFault(path, `has other values of parts than the manifest, needs ${needed}`, HINT);

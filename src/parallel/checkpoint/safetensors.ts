@@ -9,6 +9,7 @@
 import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
 import { bytesOf, type DType, dtypeInfo, InvalidArgumentError, isDType } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { isCount } from "../argument-checks.ts";
 import { elementsOf, type StateTensor } from "../state.ts";
 
 /** The contents of a safetensors file. */
@@ -180,7 +181,7 @@ function checkedEntry(
 }
 
 function isCounts(value: unknown): value is number[] {
-  return Array.isArray(value) && value.every((each) => Number.isSafeInteger(each) && each >= 0);
+  return Array.isArray(value) && value.every((each) => isCount(each));
 }
 
 function fault(found: string): InvalidArgumentError {

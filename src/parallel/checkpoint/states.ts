@@ -58,7 +58,10 @@ export function assertParts(action: string, parts: CheckpointParts): void {
   if (parts.shared === undefined) {
     throw invalid(action, "shared", "undefined", "an object of parts by name, or {} for none");
   }
-  for (const [kind, of] of Object.entries({ shared: parts.shared, perRank: parts.perRank ?? {} })) {
+  for (const [kind, of] of Object.entries<object>({
+    shared: parts.shared,
+    perRank: parts.perRank ?? {},
+  })) {
     if (isRecord(of)) continue;
     throw invalid(action, kind, withArticle(of.constructor.name), "an object of parts by name");
   }
@@ -83,12 +86,6 @@ function assertMethods(
 /** Entries in the order of names, by code units. */
 export function byName<T>(entries: readonly (readonly [string, T])[]): (readonly [string, T])[] {
   return [...entries].sort(([a], [b]) => (a < b ? -1 : 1));
-}
-
-/** Refuses a value that is not a whole number, or too small. */
-export function assertCount(action: string, field: string, value: number, least: number): void {
-  if (Number.isSafeInteger(value) && value >= least) return;
-  throw invalid(action, field, textOf(value), `an integer of at least ${least}`);
 }
 
 /** Refuses data that do not fit their dtype and shape: the rest of them would not be saved. */

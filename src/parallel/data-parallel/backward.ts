@@ -6,6 +6,7 @@
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { type Complete, invalid, textOf } from "../../api/option-kinds.ts";
+import { isCount } from "../argument-checks.ts";
 import {
   isParameterArray,
   type Parameter,
@@ -211,7 +212,7 @@ function assertReport(report: MicroBatch, at: number): void {
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     invalid(`backward of micro-batch ${at}`, field, textOf(found), needed);
   if (typeof loss !== "number") throw fault("loss", loss, "a number, the sum over samples");
-  if (!Number.isSafeInteger(samples) || samples < 0) {
+  if (!isCount(samples)) {
     throw fault("samples", samples, "an integer of at least 0");
   }
   if (!Number.isFinite(weight) || weight < 0) {

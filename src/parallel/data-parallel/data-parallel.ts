@@ -10,7 +10,7 @@
  */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { assertCommunicator, assertParameters } from "../argument-checks.ts";
+import { assertCommunicator, assertParameters, isCount } from "../argument-checks.ts";
 import { CallGuard } from "../call-guard.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
@@ -176,11 +176,11 @@ export class DataParallel implements RankStateful {
     this.#guard.assertIdle("restore");
     assertState("restore", state);
     const { step } = state.values;
-    if (!Number.isSafeInteger(step) || (step as number) < 0) {
+    if (!isCount(step)) {
       throw invalid("restore", "step", String(step), "the state of a DataParallel");
     }
     restoreResiduals(this.#buckets, state);
-    this.#step = step as number;
+    this.#step = step;
   }
 
   /** Rank r of n takes the sum of the unsent gradients of ranks r, r + n, r + 2n, …, so that none is lost. */

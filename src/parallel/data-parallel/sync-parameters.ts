@@ -1,6 +1,7 @@
 /** The start of training: all ranks have the same model, the root's values, and one order of use. */
 import type { Communicator } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { isCount } from "../argument-checks.ts";
 import type { Divided } from "../divided.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
@@ -74,9 +75,7 @@ function copiesOf(trainer: string, divided: Divided | undefined, name: string): 
   if (divided === undefined) return 1;
   const copies: unknown = divided.copies(name);
   const { size } = divided.comm;
-  if (Number.isSafeInteger(copies) && (copies as number) >= 1 && (copies as number) <= size) {
-    return copies as number;
-  }
+  if (isCount(copies, 1) && copies <= size) return copies;
   throw invalid(
     trainer,
     `divided.copies("${name}")`,

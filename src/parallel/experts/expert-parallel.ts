@@ -15,7 +15,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertCommunicator, factsOf } from "../argument-checks.ts";
+import { assertCommunicator, factsOf, isCount } from "../argument-checks.ts";
 import { gatherWords } from "../host-collectives.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
@@ -104,7 +104,7 @@ export class ExpertParallel {
     assertOptions("ExpertParallel.create", options, kinds);
     const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
     for (const [field, value] of Object.entries({ experts, width, capacity })) {
-      if (Number.isSafeInteger(value) && value >= 1) continue;
+      if (isCount(value, 1)) continue;
       throw invalid(
         "ExpertParallel.create",
         field,
@@ -332,7 +332,7 @@ export class ExpertParallel {
         undefined,
         factsOf(this.#comm),
       );
-    if (!Number.isSafeInteger(choices) || choices < 1) {
+    if (!isCount(choices, 1)) {
       throw refuse("choices", choices, "an integer of at least 1");
     }
     if (typedArrayClass(experts) !== "Int32Array")

@@ -6,6 +6,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
+import { isCount } from "../argument-checks.ts";
 import { zerosLike } from "../layers/layer.ts";
 import { isParameterArray, type ParameterArray } from "../parameter-set.ts";
 
@@ -106,10 +107,10 @@ function assertRouting(
   logits: ParameterArray,
   { experts, choices, softmax }: Complete<TopKOptions>,
 ): void {
-  if (!Number.isSafeInteger(experts) || experts < 1) {
+  if (!isCount(experts, 1)) {
     throw invalid("routeTopK", "experts", textOf(experts), "an integer of at least 1");
   }
-  if (!Number.isSafeInteger(choices) || choices < 1 || choices > experts) {
+  if (!isCount(choices, 1) || choices > experts) {
     throw invalid("routeTopK", "choices", textOf(choices), `an integer from 1 to ${experts}`);
   }
   if (softmax !== "all" && softmax !== "chosen") {

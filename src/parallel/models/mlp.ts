@@ -1,5 +1,6 @@
 /** A multilayer perceptron: linear layers with tanh between them. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertCount } from "../argument-checks.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { tanh } from "../layers/activation.ts";
 import { type Layer, type Pass, sequence, type TakeGradient, zerosLike } from "../layers/layer.ts";
@@ -9,14 +10,7 @@ import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
 import type { Stage } from "../pipeline/stage.ts";
 import { replicated, visitedSequence } from "../tensor/sharded.ts";
 import { type Part, partOf } from "../tensor/split.ts";
-import {
-  assertCount,
-  Initial,
-  type Model,
-  type ModelOptions,
-  type StagePlace,
-  weightsOf,
-} from "./model.ts";
+import { Initial, type Model, type ModelOptions, type StagePlace, weightsOf } from "./model.ts";
 
 /** Options of `mlp`. */
 export interface MlpOptions extends ModelOptions {
@@ -118,7 +112,7 @@ function assertMlp(options: MlpOptions): void {
   assertOptions("mlp", options, kinds);
   const { sizes = [], loss = "mse", classWeights } = options;
   if (sizes.length < 2) throw invalid("mlp", "sizes", `${sizes.length} of them`, "at least 2");
-  for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size);
+  for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size, 1);
   if (loss !== "mse" && loss !== "crossEntropy") {
     throw invalid("mlp", "loss", textOf(loss), '"mse" or "crossEntropy"');
   }

@@ -1,5 +1,4 @@
 /** The common interface of the small models: parameters, a loss, and a backward for `DataParallel`. */
-import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertGradient, type MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient, Weights } from "../layers/layer.ts";
 import type { ParameterDeclaration, ParameterDType, ParameterSet } from "../parameter-set.ts";
@@ -87,10 +86,4 @@ export class Initial {
 /** The parameter of a name, for layers. */
 export function weightsOf(parameters: ParameterSet): (name: string) => Weights {
   return (name) => parameters.get(name);
-}
-
-/** Refuses a count that is not an integer of at least `least`. */
-export function assertCount(model: string, field: string, value: number, least = 1): void {
-  if (Number.isSafeInteger(value) && value >= least) return;
-  throw invalid(model, field, textOf(value), `an integer of at least ${least}`);
 }

@@ -1,6 +1,7 @@
 /** A small language model: a decoder of pre-norm blocks, trained to predict the next token. */
 
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { assertCount } from "../argument-checks.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { gelu } from "../layers/activation.ts";
 import { selfAttention } from "../layers/attention.ts";
@@ -10,7 +11,7 @@ import { layerNorm } from "../layers/layer-norm.ts";
 import { linear } from "../layers/linear.ts";
 import { crossEntropy } from "../losses.ts";
 import { type ParameterArray, ParameterSet } from "../parameter-set.ts";
-import { assertCount, Initial, type Model, type ModelOptions, weightsOf } from "./model.ts";
+import { Initial, type Model, type ModelOptions, weightsOf } from "./model.ts";
 
 /** The model, with its logits for the next token. */
 export interface Transformer extends Model<TokenBatch> {
@@ -174,7 +175,7 @@ export function assertShape(shape: TransformerShape & ModelOptions): void {
     blocks,
     hidden,
   })) {
-    assertCount("transformer", field, value);
+    assertCount("transformer", field, value, 1);
   }
   if (width % heads !== 0) {
     throw invalid(
@@ -215,7 +216,7 @@ export function shifted(
   batch: TokenBatch,
 ): { inputs: Int32Array; targets: Int32Array; extent: Extent } {
   const { tokens, sequences } = batch ?? {};
-  assertCount("transformer", "sequences", sequences);
+  assertCount("transformer", "sequences", sequences, 1);
   assertList(tokens, "an array of tokens: a batch is { tokens, sequences }");
   const length = tokens.length / sequences - 1;
   assertTokens(shape, tokens, length);

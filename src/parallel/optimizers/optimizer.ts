@@ -6,15 +6,17 @@
  */
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
-import { parametersHint } from "../argument-checks.ts";
+import { isCount, parametersHint } from "../argument-checks.ts";
 import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
 import {
   assertState,
   elementsOf,
+  isRecord,
   type State,
   type Stateful,
   type StateTensor,
   type StateValue,
+  tensorText,
 } from "../state.ts";
 import { ruleFault, type UpdateRule } from "./rules.ts";
 
@@ -174,7 +176,8 @@ export class Optimizer implements Stateful {
     }
     for (const [name, own] of Object.entries(expected.tensors)) {
       const found = Object.hasOwn(state.tensors, name) ? state.tensors[name] : undefined;
-      if (text(found) !== text(own)) throw invalid("optimizer", name, text(found), text(own));
+      const [finds, needs] = [tensorText(found), tensorText(own)];
+      if (finds !== needs) throw invalid("optimizer", name, finds, needs);
     }
     this.#steps = steps;
     for (const [name, slot] of this.#slots) {
@@ -241,18 +244,9 @@ function rateAt(rule: UpdateRule, step: number): number {
   );
 }
 
-const isCount = (value: unknown): value is number =>
-  Number.isSafeInteger(value) && (value as number) >= 0;
-
 /** The values of a record, by parameter name; empty for other values. */
 function tableOf(value: StateValue | undefined): ReadonlyMap<string, StateValue> {
-  const isRecord = typeof value === "object" && value !== null && !Array.isArray(value);
-  return new Map(isRecord ? Object.entries(value) : []);
-}
-
-function text(tensor: StateTensor | undefined): string {
-  if (tensor === undefined) return "nothing";
-  return `${tensor.dtype} [${tensor.shape.join(", ")}] with ${tensor.data.length} elements`;
+  return new Map(isRecord(value) ? Object.entries(value as Record<string, StateValue>) : []);
 }
 
 function assertRule(name: string, rule: UpdateRule): void {

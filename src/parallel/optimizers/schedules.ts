@@ -3,6 +3,7 @@
  * the rates of an uninterrupted run.
  */
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
+import { assertCount } from "../argument-checks.ts";
 
 /** The learning rate of the update after `step` updates: `schedule(0)` is the first one's. */
 export type Schedule = (step: number) => number;
@@ -46,7 +47,7 @@ export interface WarmUpOptions {
 export function warmUp(options: WarmUpOptions): Schedule {
   assertOptions("warmUp", options, { steps: true, start: true, after: true });
   const { steps, start = 0, after } = options;
-  assertSteps("warmUp", steps);
+  assertCount("warmUp", "steps", steps, 0);
   if (!(typeof start === "number" && start >= 0 && start <= 1))
     throw invalid("warmUp", "start", textOf(start), "a number from 0 to 1");
   const next = scheduleOf("warmUp", "after", after);
@@ -79,7 +80,7 @@ export function cosine(options: CosineOptions): Schedule {
   assertRate("cosine", "minimum", minimum);
   if (minimum > peak)
     throw invalid("cosine", "minimum", textOf(minimum), `at most the peak, ${peak}`);
-  assertSteps("cosine", steps);
+  assertCount("cosine", "steps", steps, 0);
   return (step) =>
     step >= steps
       ? minimum
@@ -89,9 +90,4 @@ export function cosine(options: CosineOptions): Schedule {
 function assertRate(schedule: string, field: string, rate: number): void {
   if (typeof rate === "number" && rate >= 0 && rate < Number.POSITIVE_INFINITY) return;
   throw invalid(schedule, field, textOf(rate), "a number of at least 0");
-}
-
-function assertSteps(schedule: string, steps: number): void {
-  if (Number.isSafeInteger(steps) && steps >= 0) return;
-  throw invalid(schedule, "steps", textOf(steps), "an integer of at least 0");
 }

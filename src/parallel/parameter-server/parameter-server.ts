@@ -14,7 +14,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertCommunicator, assertParameters } from "../argument-checks.ts";
+import { assertCommunicator, assertParameters, factsOf, isCount } from "../argument-checks.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import type { UpdateRule } from "../optimizers/rules.ts";
 import { isParameterArray, type ParameterArray, type ParameterSet } from "../parameter-set.ts";
@@ -107,7 +107,7 @@ export class ParameterServer implements RankStateful {
     assertParameters("ParameterServer.create", parameters);
     assertOptions("ParameterServer.create", options, kinds);
     const { rule, server = 0, staleness, mode = "block", onAccepted = () => {} } = options;
-    if (!Number.isSafeInteger(server) || server < 0 || server >= comm.size) {
+    if (!isCount(server) || server >= comm.size) {
       throw invalid(
         "ParameterServer.create",
         "server",
@@ -115,7 +115,7 @@ export class ParameterServer implements RankStateful {
         `a rank from 0 to ${comm.size - 1}`,
       );
     }
-    if (!Number.isSafeInteger(staleness) || staleness < 0) {
+    if (!isCount(staleness)) {
       throw invalid(
         "ParameterServer.create",
         "staleness",
@@ -205,7 +205,7 @@ export class ParameterServer implements RankStateful {
    */
   push(version: number, gradients?: Readonly<Record<string, ParameterArray>>): Promise<PushResult> {
     return this.#request("push", async (connection) => {
-      if (!Number.isSafeInteger(version) || version < 0) {
+      if (!isCount(version)) {
         throw invalid("ParameterServer.push", "version", String(version), "one that pull gave");
       }
       if (gradients !== undefined) this.#take(gradients);
@@ -307,13 +307,12 @@ export class ParameterServer implements RankStateful {
 
   #assertPresent(action: string): void {
     if (!this.#hasLeft) return;
-    const { rank, size, name } = this.#comm;
     throw new CommClosedError(
       {
         headline: `ParameterServer.${action}: this rank has ${this.isServer ? "served" : "left"}`,
         hint: "create another ParameterServer on all ranks",
       },
-      { rank, size, comm: name },
+      factsOf(this.#comm),
     );
   }
 

@@ -1,10 +1,17 @@
 /** The state of a server: the values, the optimizer's state, and counts of its work, all part of a checkpoint. */
 
 import { invalid } from "../../api/option-kinds.ts";
+import { isCount } from "../argument-checks.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { UpdateRule } from "../optimizers/rules.ts";
 import type { ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
-import type { State, Stateful, StateTensor, StateValue } from "../state.ts";
+import {
+  type State,
+  type Stateful,
+  type StateTensor,
+  type StateValue,
+  tensorText,
+} from "../state.ts";
 
 /** The work of a server until its last worker left, including the servers before its checkpoint. */
 export interface ServerReport {
@@ -71,7 +78,7 @@ export class ServerStore implements Stateful {
   restore({ values, tensors }: State): void {
     for (const name of counts) {
       const found = values[name];
-      if (Number.isSafeInteger(found) && (found as number) >= 0) continue;
+      if (isCount(found)) continue;
       throw invalid(
         "ParameterServer.restore",
         name,
@@ -81,7 +88,9 @@ export class ServerStore implements Stateful {
     }
     const own = this.state().tensors;
     for (const name of new Set([...Object.keys(own), ...Object.keys(tensors)])) {
-      const [found, needed] = [text(tensors, name), text(own, name)];
+      const textIn = (all: State["tensors"]): string =>
+        tensorText(Object.hasOwn(all, name) ? all[name] : undefined);
+      const [found, needed] = [textIn(tensors), textIn(own)];
       if (found !== needed) throw invalid("ParameterServer.restore", name, found, needed);
     }
     const under = (prefix: string): State["tensors"] =>
@@ -98,11 +107,4 @@ export class ServerStore implements Stateful {
     this.set.restore({ values: {}, tensors: under("value/") });
     for (const name of counts) this.#report[name] = values[name] as number;
   }
-}
-
-function text(tensors: State["tensors"], name: string): string {
-  const found = Object.hasOwn(tensors, name) ? tensors[name] : undefined;
-  if (found === undefined) return "nothing";
-  const { dtype, shape, data } = found;
-  return `${dtype} [${shape.join(", ")}] with ${data.length} elements`;
 }

@@ -1,5 +1,6 @@
 /** The share of a pipeline's time in which its stages are idle: by formula, and measured on the virtual clock. */
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertCount } from "../argument-checks.ts";
 
 /** An event of `Trace.toChrome().traceEvents`; times are microseconds, and each rank is a process. */
 export interface TimelineEvent {
@@ -29,10 +30,8 @@ export interface Bubble {
  * @throws InvalidArgumentError for a number that is not an integer of at least 1.
  */
 export function idealBubble(stages: number, microBatches: number): number {
-  for (const [field, value] of Object.entries({ stages, microBatches })) {
-    if (Number.isSafeInteger(value) && value >= 1) continue;
-    throw invalid("idealBubble", field, textOf(value), "an integer of at least 1");
-  }
+  assertCount("idealBubble", "stages", stages, 1);
+  assertCount("idealBubble", "microBatches", microBatches, 1);
   return (stages - 1) / (microBatches + stages - 1);
 }
 

@@ -1,6 +1,7 @@
 /** The transfers of a stage to and from its neighbours: arrays in the pipeline's dtype, in both directions at once. */
 import type { Communicator, DeviceBuffer } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
+import { factsOf } from "../argument-checks.ts";
 import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
 
 /** Messages of one group: arrays to send, and the number of elements to receive. */
@@ -63,15 +64,14 @@ export class StageTransfers {
   #filled(slot: "toNext" | "toPrevious", array: ParameterArray): DeviceBuffer<ParameterDType> {
     const found = parameterDTypeOf(array) ?? "float64";
     if (found !== this.#dtype) {
-      const { rank, size, name } = this.#comm;
       const what = slot === "toNext" ? "output" : "gradient by the input";
       throw invalid(
         "PipelineParallel",
-        `${what} of stage ${rank}`,
+        `${what} of stage ${this.#comm.rank}`,
         found,
         `${this.#dtype}, the pipeline's dtype`,
         'choose it with PipelineParallel.create(…, { dtype: "float64" })',
-        { rank, size, comm: name, field: "dtype" },
+        { ...factsOf(this.#comm), field: "dtype" },
       );
     }
     return this.#buffer(slot, array.length).copyFrom(array);

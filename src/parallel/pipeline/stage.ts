@@ -2,6 +2,7 @@
 
 import type { Communicator } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import { isCount } from "../argument-checks.ts";
 import {
   type MicroBatch,
   noVisits,
@@ -173,7 +174,7 @@ export class StageStep<Batch> {
 
   #inputLength(at: number): number {
     const length = this.#parts.stage.inputLength(this.#parts.batches[at] as Batch);
-    if (!Number.isSafeInteger(length) || length < 0) {
+    if (!isCount(length)) {
       throw invalid(
         "PipelineParallel",
         `inputLength of micro-batch ${at}`,
@@ -195,7 +196,7 @@ export class StageStep<Batch> {
         "the last stage's loss, a number",
       );
     }
-    if (!Number.isSafeInteger(samples) || (samples as number) < 0) {
+    if (!isCount(samples)) {
       throw invalid(
         "PipelineParallel",
         `totals.samples of micro-batch ${at}`,
@@ -212,7 +213,7 @@ export class StageStep<Batch> {
       );
     }
     this.totals.loss += loss;
-    this.totals.samples += samples as number;
+    this.totals.samples += samples;
     this.totals.weight += weight as number;
   }
 }

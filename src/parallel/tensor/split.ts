@@ -1,7 +1,7 @@
 /** Cuts tensors along an axis into a part for each rank, and joins the parts. */
 import type { Communicator, InvalidArgumentError } from "../../api/index.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { assertCommunicator } from "../argument-checks.ts";
+import { assertCommunicator, isCount } from "../argument-checks.ts";
 import { gatherArrays, gatherNumbers } from "../host-collectives.ts";
 import { isParameterArray, type ParameterArray, parameterDTypeOf } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
@@ -37,15 +37,14 @@ export function partOf(extent: number, options: SplitOptions): Part {
   const { rank, size, unit = 1 } = options ?? {};
   const fault = (field: string, found: unknown, needed: string): InvalidArgumentError =>
     invalid("partOf", field, textOf(found), needed);
-  if (!Number.isSafeInteger(extent) || extent < 0) {
+  if (!isCount(extent)) {
     throw fault("extent", extent, "an integer of at least 0");
   }
-  if (!Number.isSafeInteger(size) || size < 1)
-    throw fault("size", size, "an integer of at least 1");
-  if (!Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
+  if (!isCount(size, 1)) throw fault("size", size, "an integer of at least 1");
+  if (!isCount(rank) || rank >= size) {
     throw fault("rank", rank, `a rank from 0 to ${size - 1}`);
   }
-  if (!Number.isSafeInteger(unit) || unit < 1 || extent % unit !== 0) {
+  if (!isCount(unit, 1) || extent % unit !== 0) {
     throw fault("unit", unit, `a divisor of ${extent}`);
   }
   const units = extent / unit;
@@ -137,7 +136,7 @@ function assertTensor(action: string, tensor: Tensor, axis: number): void {
   if (!Number.isInteger(axis) || axis < 0 || axis >= shape.length) {
     throw fault("axis", textOf(axis), `an axis of [${shape.join(", ")}]`);
   }
-  const wrong = shape.find((extent) => !Number.isSafeInteger(extent) || extent < 0);
+  const wrong = shape.find((extent) => !isCount(extent));
   if (wrong !== undefined) throw fault("shape", textOf(wrong), "integers of at least 0");
   if (data.length === elementsOf(shape)) return;
   throw fault("data", `${data.length} elements`, `as many as [${shape.join(", ")}] has`);

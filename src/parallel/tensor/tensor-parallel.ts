@@ -3,7 +3,7 @@
  */
 import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
-import { assertCommunicator, assertHasFunctions } from "../argument-checks.ts";
+import { assertCommunicator, assertHasFunctions, isCount } from "../argument-checks.ts";
 import { combineNorms } from "../divided.ts";
 import { gatherNumbers, sumOverRanks } from "../host-collectives.ts";
 import { isParameterArray, type ParameterArray, parameterDTypeOf } from "../parameter-set.ts";
@@ -104,7 +104,7 @@ function assertPart(part: ShardStep): void {
       `as many as ${of} has`,
     );
   }
-  if (!Number.isSafeInteger(samples) || samples < 0) {
+  if (!isCount(samples)) {
     throw invalid("TensorParallel.step", "samples", String(samples), "an integer of at least 0");
   }
   if (!Number.isFinite(loss) && samples > 0)

@@ -5,6 +5,7 @@
  */
 
 import { invalid } from "../../api/option-kinds.ts";
+import { isCount } from "../argument-checks.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
 import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
 import {
@@ -71,7 +72,7 @@ export function restoreShards(
 ): number {
   assertState("restore", state);
   const { step, optimizer: values } = state.values;
-  if (!Number.isSafeInteger(step) || (step as number) < 0) {
+  if (!isCount(step)) {
     throw invalid("restore", "step", String(step), "the state of a ShardedParallel");
   }
   for (const { name, dtype, shape } of ranges) {
@@ -94,7 +95,7 @@ export function restoreShards(
   for (const { name, value } of ranges) {
     value.set(state.tensors[`value/${name}`]?.data as ParameterArray);
   }
-  return step as number;
+  return step;
 }
 
 /** Refuses the state of parameters that no rank would take over. */
