@@ -29,6 +29,11 @@ export function isParameterArray(value: unknown): value is ParameterArray {
   return parameterDTypeOf(value) !== undefined;
 }
 
+/** A new array of a dtype. */
+export function zerosOf(dtype: ParameterDType, length: number): ParameterArray {
+  return dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+}
+
 /** Declares one parameter of a model. */
 export interface ParameterDeclaration {
   /** Unique in its set. */
@@ -253,7 +258,7 @@ class Flat {
 
   constructor(dtype: ParameterDType, length: number) {
     try {
-      this.values = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+      this.values = zerosOf(dtype, length);
     } catch {
       const found = `${length} elements of ${dtype}`;
       throw invalid("ParameterSet", "declarations", found, "no more than one array holds here");

@@ -12,7 +12,7 @@ import type { Communicator } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import { assertCommunicator, assertParameters, isCount } from "../argument-checks.ts";
 import { CallGuard } from "../call-guard.ts";
-import type { Parameter, ParameterSet } from "../parameter-set.ts";
+import { type Parameter, type ParameterSet, zerosOf } from "../parameter-set.ts";
 import { assertState, type RankStateful, type State } from "../state.ts";
 import {
   assertStepArguments,
@@ -63,8 +63,11 @@ export class DataParallel implements RankStateful {
     const buckets = bucketsOf(inUse, bucketBytes, divided).filter(({ length }) => length > 0);
     this.#buckets = buckets.map((bucket) => {
       const { dtype, length } = bucket;
-      const staging = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
-      return { bucket, staging, exchange: exchangeOf(comm, wire, wireScale, dtype, length) };
+      return {
+        bucket,
+        staging: zerosOf(dtype, length),
+        exchange: exchangeOf(comm, wire, wireScale, dtype, length),
+      };
     });
     this.#bucketOf = new Map(
       this.#buckets.flatMap(({ bucket }, index) =>

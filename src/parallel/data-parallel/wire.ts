@@ -7,7 +7,7 @@
 import type { CommOp, Communicator, DeviceBuffer } from "../../api/index.ts";
 import { invalid } from "../../api/option-kinds.ts";
 import { releaseAfter } from "../call-guard.ts";
-import type { ParameterArray, ParameterDType } from "../parameter-set.ts";
+import { type ParameterArray, type ParameterDType, zerosOf } from "../parameter-set.ts";
 import type { State, StateTensor } from "../state.ts";
 import type { Bucket } from "./buckets.ts";
 
@@ -135,10 +135,9 @@ class TopExchange implements BucketExchange {
 
   constructor(comm: Communicator, share: number, dtype: ParameterDType, length: number) {
     const count = Math.min(length, Math.ceil(length * share));
-    const create = dtype === "float32" ? Float32Array : Float64Array;
     this.#comm = comm;
-    this.residual = new create(length);
-    this.#contribution = new create(length);
+    this.residual = zerosOf(dtype, length);
+    this.#contribution = zerosOf(dtype, length);
     this.#values = [comm.alloc(dtype, count), comm.alloc(dtype, count * comm.size)];
     this.#places = [comm.alloc("uint32", count), comm.alloc("uint32", count * comm.size)];
   }
@@ -149,7 +148,7 @@ class TopExchange implements BucketExchange {
       contribution[at] = (gradients[at] as number) + (this.residual[at] as number);
     }
     const places = largestIndexes(contribution, this.#places[0].length);
-    const values = new (contribution.constructor as Float64ArrayConstructor)(places.length);
+    const values = zerosOf(this.#values[0].dtype, places.length);
     for (let at = 0; at < places.length; at++) {
       const place = places[at] as number;
       values[at] = contribution[place] as number;

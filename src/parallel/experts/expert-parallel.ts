@@ -18,7 +18,12 @@ import {
 import { assertCommunicator, factsOf, isCount } from "../argument-checks.ts";
 import { gatherWords } from "../host-collectives.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
-import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
+import {
+  type ParameterArray,
+  type ParameterDType,
+  parameterDTypeOf,
+  zerosOf,
+} from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
 import { type Part, partOf } from "../tensor/split.ts";
 import { arrivalOrder, type Placement, placementOf } from "./placement.ts";
@@ -259,8 +264,7 @@ export class ExpertParallel {
         factsOf(this.#comm),
       );
     }
-    const length = order.length * width;
-    const leaving = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+    const leaving = zerosOf(dtype, order.length * width);
     let at = 0;
     for (const [index, array] of given.entries()) {
       const count = rows[index] as number;

@@ -6,7 +6,7 @@
  * tests, examples and sharded layers; much slower than a kernel library.
  */
 import { invalid } from "../../api/option-kinds.ts";
-import { type ParameterArray, parameterDTypeOf } from "../parameter-set.ts";
+import { type ParameterArray, parameterDTypeOf, zerosOf } from "../parameter-set.ts";
 
 /** A parameter for a layer. */
 export interface Weights {
@@ -59,9 +59,7 @@ export function assertElements(
 
 /** Zeros of an array's dtype. */
 export function zerosLike(array: ParameterArray, length: number): ParameterArray {
-  return parameterDTypeOf(array) === "float32"
-    ? new Float32Array(length)
-    : new Float64Array(length);
+  return zerosOf(parameterDTypeOf(array) ?? "float64", length);
 }
 
 /** The layers one after the other. */

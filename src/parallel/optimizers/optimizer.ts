@@ -7,7 +7,12 @@
 import { InvalidArgumentError } from "../../api/index.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { isCount, parametersHint } from "../argument-checks.ts";
-import { type ParameterArray, type ParameterDType, parameterDTypeOf } from "../parameter-set.ts";
+import {
+  type ParameterArray,
+  type ParameterDType,
+  parameterDTypeOf,
+  zerosOf,
+} from "../parameter-set.ts";
 import {
   assertState,
   elementsOf,
@@ -196,12 +201,8 @@ export class Optimizer implements Stateful {
   }
 }
 
-function stateArrays(rule: UpdateRule, { value }: Trainable): Slot["arrays"] {
-  const zeros = (): ParameterArray =>
-    parameterDTypeOf(value) === "float32"
-      ? new Float32Array(value.length)
-      : new Float64Array(value.length);
-  return Object.fromEntries(rule.slots.map((slot) => [slot, zeros()]));
+function stateArrays(rule: UpdateRule, { dtype, value }: Trainable): Slot["arrays"] {
+  return Object.fromEntries(rule.slots.map((slot) => [slot, zerosOf(dtype, value.length)]));
 }
 
 function assertIterable(parameters: Iterable<Trainable>): void {

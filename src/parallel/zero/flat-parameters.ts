@@ -9,7 +9,13 @@
 import { bytesOf, type CommOp, type Communicator, type DeviceBuffer } from "../../api/index.ts";
 import { releaseAfter } from "../call-guard.ts";
 import { type Divided, groupByCopies } from "../divided.ts";
-import type { Parameter, ParameterArray, ParameterDType, ParameterSet } from "../parameter-set.ts";
+import {
+  type Parameter,
+  type ParameterArray,
+  type ParameterDType,
+  type ParameterSet,
+  zerosOf,
+} from "../parameter-set.ts";
 
 /** The place of a parameter in its flat parameter. */
 export interface FlatPosition {
@@ -274,7 +280,7 @@ export class FlatParameterHandle {
   #allocate(use: "values" | "gradients", length: number): ParameterArray {
     const { dtype } = this.flat;
     this.#context.meter.add(use, length * bytesOf(dtype));
-    return dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+    return zerosOf(dtype, length);
   }
 
   #free(use: "values" | "gradients", array: ParameterArray): void {

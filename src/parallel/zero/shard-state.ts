@@ -7,7 +7,7 @@
 import { invalid } from "../../api/option-kinds.ts";
 import { isCount } from "../argument-checks.ts";
 import type { Optimizer, Trainable } from "../optimizers/optimizer.ts";
-import type { ParameterArray, ParameterSet } from "../parameter-set.ts";
+import { type ParameterArray, type ParameterSet, zerosOf } from "../parameter-set.ts";
 import {
   assertState,
   elementsOf,
@@ -137,7 +137,7 @@ export function reshardStates(
     const other = parts.find((part) => part.dtype !== dtype);
     const [finds, needs] = [text(other?.dtype ?? dtype, length), text(dtype, elementsOf(whole))];
     if (finds !== needs) throw invalid("restore", name, `"${key}" of ${finds}`, needs);
-    const all = dtype === "float32" ? new Float32Array(length) : new Float64Array(length);
+    const all = zerosOf(dtype, length);
     let at = 0;
     for (const { data } of parts) {
       all.set(data as ParameterArray, at);
