@@ -14,22 +14,22 @@ export interface SyncOptions {
   readonly settings: Pick<Settings, "root" | "divided" | "maxGradientNorm" | "nonFinite">;
   /** The options, as lines of a description. */
   readonly options: readonly (readonly [string, string])[];
-  /** Further properties of a parameter that must be equal; nothing when left out. */
-  readonly also?: (name: string) => string;
+  /** Further properties of a parameter that must be equal, and their names; none when left out. */
+  readonly also?: { readonly of: (name: string) => string; readonly names: string };
 }
 
 /** Compares the ranks' models, gives all ranks the root's values, and returns the order of use: the root's. */
 export async function syncParameters(
   comm: Communicator,
   parameters: ParameterSet,
-  { trainer, settings, options, also = () => "" }: SyncOptions,
+  { trainer, settings, options, also }: SyncOptions,
 ): Promise<Parameter[]> {
   // Before any call: only this rank fails.
   const lines = new Map(
     [...parameters].map(({ name, dtype, shape }) => {
       const copies = copiesOf(trainer, settings.divided, name);
       const held = copies === 1 ? "" : ` on ${copies} ranks`;
-      return [name, `${dtype} [${shape.join(", ")}]${held}${also(name)}`] as const;
+      return [name, `${dtype} [${shape.join(", ")}]${held}${also?.of(name) ?? ""}`] as const;
     }),
   );
   await assertSameOnRanks(comm, {
@@ -39,11 +39,12 @@ export async function syncParameters(
     hint: "give every rank the same options",
   });
   await assertSameOnModel(`${trainer}.create`, settings);
+  const same = also === undefined ? "" : `, with the same ${also.names}`;
   await assertSameOnRanks(comm, {
     action: `${trainer}.create`,
     kind: "parameter",
     lines,
-    hint: "declare the same parameters on every rank, in any order",
+    hint: `declare the same parameters on every rank, in any order${same}`,
   });
   const { root } = settings;
   await broadcastValues(comm, parameters, root);

@@ -109,8 +109,11 @@ export class ShardedParallel implements RankStateful {
       trainer: "ShardedParallel",
       settings,
       options: shardedLines(settings),
-      also: (name) =>
-        ` in layer ${layerName(settings, name)}, by ${ruleLine(settings, parameters.get(name))}`,
+      also: {
+        of: (name) =>
+          ` in layer ${layerName(settings, name)}, by ${ruleLine(settings, parameters.get(name))}`,
+        names: "layers and rules",
+      },
     });
     return new ShardedParallel(comm, parameters, inUse, settings);
   }

@@ -440,6 +440,7 @@ describe("a step", () => {
     const other = adamW({ learningRate: 1 });
     for (const each of await outcome((rank) => (rank === 1 ? { rule: other } : {}))) {
       expect(each).toMatch(/parameter "bias0": rank 1 differs/);
+      expect(each).toContain("in any order, with the same layers and rules");
     }
     const warm = (peak: number) =>
       sgd({ learningRate: warmUp({ steps: 9, after: peak }), momentum });
