@@ -19,6 +19,19 @@ export function assertCount(action: string, field: string, value: unknown, least
   throw invalid(action, field, textOf(value), `an integer of at least ${least}`);
 }
 
+/** Refuses a value that is none of these texts. */
+export function assertOneOf(
+  action: string,
+  field: string,
+  value: unknown,
+  allowed: readonly string[],
+  facts?: CommErrorFacts,
+): void {
+  if (allowed.some((each) => each === value)) return;
+  const needed = allowed.map((each) => `"${each}"`).join(" or ");
+  throw invalid(action, field, textOf(value), needed, undefined, facts);
+}
+
 /** Refuses a value that is not a communicator. */
 export function assertCommunicator(action: string, comm: Communicator, field = "comm"): void {
   if (isObject(comm) && typeof comm.allGather === "function") return;

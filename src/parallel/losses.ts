@@ -1,6 +1,6 @@
 /** Losses: cross entropy and mean squared error, with their gradients by the prediction. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../api/option-kinds.ts";
-import { isCount } from "./argument-checks.ts";
+import { assertOneOf, isCount } from "./argument-checks.ts";
 import { isParameterArray, type ParameterArray } from "./parameter-set.ts";
 
 /** A loss over some samples, and their weight. */
@@ -17,11 +17,7 @@ export interface Loss {
 /** The kind of value and gradient: mean or sum; `DataParallel` takes sums and divides once. */
 export type Reduction = "mean" | "sum";
 
-/** Refuses an unknown reduction, which would count as a sum. */
-function assertReduction(loss: string, reduction: Reduction): void {
-  if (reduction === "mean" || reduction === "sum") return;
-  throw invalid(loss, "reduction", textOf(reduction), '"mean" or "sum"');
-}
+const reductions: readonly Reduction[] = ["mean", "sum"];
 
 /** Refuses a value without a length. */
 function assertList(loss: string, field: string, list: ArrayLike<number>): void {
@@ -79,7 +75,7 @@ const crossEntropyKinds: OptionKinds<CrossEntropyArgs> = {
 export function crossEntropy(args: CrossEntropyArgs): Loss {
   assertOptions("crossEntropy", args, crossEntropyKinds);
   const { logits, targets, classes, weights, gradient, reduction = "mean" } = args;
-  assertReduction("crossEntropy", reduction);
+  assertOneOf("crossEntropy", "reduction", reduction, reductions);
   const weight = totalWeight(args);
   const divisor = reduction === "mean" ? weight : 1;
   let sum = 0;
@@ -166,7 +162,7 @@ export function mse(args: MseArgs): Loss {
   const { prediction, target, gradient, reduction = "mean" } = args;
   assertList("mse", "prediction", prediction);
   assertList("mse", "target", target);
-  assertReduction("mse", reduction);
+  assertOneOf("mse", "reduction", reduction, reductions);
   const count = prediction.length;
   assertLength("mse", "prediction", count, Math.max(1, count));
   assertLength("mse", "target", target.length, count);

@@ -15,7 +15,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertCommunicator, factsOf, isCount } from "../argument-checks.ts";
+import { assertCommunicator, assertOneOf, factsOf, isCount } from "../argument-checks.ts";
 import { gatherWords } from "../host-collectives.ts";
 import { addScaled, zerosLike } from "../layers/layer.ts";
 import {
@@ -119,16 +119,7 @@ export class ExpertParallel {
         factsOf(comm),
       );
     }
-    if (dtype !== "float32" && dtype !== "float64") {
-      throw invalid(
-        "ExpertParallel.create",
-        "dtype",
-        textOf(dtype),
-        '"float32" or "float64"',
-        undefined,
-        factsOf(comm),
-      );
-    }
+    assertOneOf("ExpertParallel.create", "dtype", dtype, ["float32", "float64"], factsOf(comm));
     const settings = { experts, width, capacity, dtype };
     await assertSameOnRanks(comm, {
       action: "ExpertParallel.create",

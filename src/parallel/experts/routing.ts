@@ -6,7 +6,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { isCount } from "../argument-checks.ts";
+import { assertOneOf, isCount } from "../argument-checks.ts";
 import { zerosLike } from "../layers/layer.ts";
 import { isParameterArray, type ParameterArray } from "../parameter-set.ts";
 
@@ -113,9 +113,7 @@ function assertRouting(
   if (!isCount(choices, 1) || choices > experts) {
     throw invalid("routeTopK", "choices", textOf(choices), `an integer from 1 to ${experts}`);
   }
-  if (softmax !== "all" && softmax !== "chosen") {
-    throw invalid("routeTopK", "softmax", textOf(softmax), '"all" or "chosen"');
-  }
+  assertOneOf("routeTopK", "softmax", softmax, ["all", "chosen"]);
   if (!isParameterArray(logits)) {
     throw invalid("routeTopK", "logits", textOf(logits), "a Float32Array or Float64Array");
   }

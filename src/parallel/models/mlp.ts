@@ -1,6 +1,6 @@
 /** A multilayer perceptron: linear layers with tanh between them. */
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
-import { assertCount } from "../argument-checks.ts";
+import { assertCount, assertOneOf } from "../argument-checks.ts";
 import type { MicroBatch } from "../data-parallel/backward.ts";
 import { tanh } from "../layers/activation.ts";
 import { type Layer, type Pass, sequence, type TakeGradient, zerosLike } from "../layers/layer.ts";
@@ -113,9 +113,7 @@ function assertMlp(options: MlpOptions): void {
   const { sizes = [], loss = "mse", classWeights } = options;
   if (sizes.length < 2) throw invalid("mlp", "sizes", `${sizes.length} of them`, "at least 2");
   for (const [at, size] of sizes.entries()) assertCount("mlp", `sizes[${at}]`, size, 1);
-  if (loss !== "mse" && loss !== "crossEntropy") {
-    throw invalid("mlp", "loss", textOf(loss), '"mse" or "crossEntropy"');
-  }
+  assertOneOf("mlp", "loss", loss, ["mse", "crossEntropy"]);
   if (loss === "mse" && classWeights !== undefined) {
     throw invalid("mlp", "classWeights", "some with mse", "none, or crossEntropy");
   }

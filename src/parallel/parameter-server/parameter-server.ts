@@ -14,7 +14,13 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertCommunicator, assertParameters, factsOf, isCount } from "../argument-checks.ts";
+import {
+  assertCommunicator,
+  assertOneOf,
+  assertParameters,
+  factsOf,
+  isCount,
+} from "../argument-checks.ts";
 import { NonFiniteGradientError } from "../errors.ts";
 import type { UpdateRule } from "../optimizers/rules.ts";
 import { isParameterArray, type ParameterArray, type ParameterSet } from "../parameter-set.ts";
@@ -123,9 +129,7 @@ export class ParameterServer implements RankStateful {
         "an integer of at least 0",
       );
     }
-    if (mode !== "block" && mode !== "reject") {
-      throw invalid("ParameterServer.create", "mode", `"${String(mode)}"`, '"block" or "reject"');
-    }
+    assertOneOf("ParameterServer.create", "mode", mode, ["block", "reject"]);
     // Two comparisons, because a parameter may have the name of an option.
     await assertSameOnRanks(comm, {
       action: "ParameterServer.create",

@@ -13,7 +13,7 @@ import {
   type OptionKinds,
   textOf,
 } from "../../api/option-kinds.ts";
-import { assertCommunicator, assertHasFunctions } from "../argument-checks.ts";
+import { assertCommunicator, assertHasFunctions, assertOneOf } from "../argument-checks.ts";
 import { CallGuard } from "../call-guard.ts";
 import type { MicroBatch, Visit } from "../data-parallel/backward.ts";
 import type { TakeGradient } from "../layers/layer.ts";
@@ -80,8 +80,8 @@ export class PipelineParallel<Batch> {
     assertOptions("PipelineParallel.create", options, kinds);
     assertHasFunctions("PipelineParallel.create", "stage", stage, ["inputLength", "forward"]);
     const { schedule = "1f1b", dtype = "float32", work } = options;
-    oneOf("schedule", schedule, ["gpipe", "1f1b"]);
-    oneOf("dtype", dtype, ["float32", "float64"]);
+    assertOneOf("PipelineParallel", "schedule", schedule, ["gpipe", "1f1b"]);
+    assertOneOf("PipelineParallel", "dtype", dtype, ["float32", "float64"]);
     if (work !== undefined) {
       const known = { forwardNs: true, backwardNs: true } as const;
       assertOptions("PipelineParallel.create", work, known, { path: "work" });
@@ -205,14 +205,4 @@ async function broadcastTotals(
   } finally {
     buffer.dispose();
   }
-}
-
-function oneOf(field: string, value: string, allowed: readonly string[]): void {
-  if (allowed.includes(value)) return;
-  throw invalid(
-    "PipelineParallel",
-    field,
-    `"${String(value)}"`,
-    allowed.map((each) => `"${each}"`).join(" or "),
-  );
 }
