@@ -10,7 +10,7 @@ import { findCollective, type MeasuredCollective, questionOf, type Skew } from "
 import type { BenchDocument, BenchResult, Measurement } from "./document.ts";
 import { environment } from "./environment.ts";
 import { type Issue, timedCalls } from "./issue.ts";
-import { type BenchJob, joinJob, openJob } from "./job.ts";
+import { type BenchJob, openRanks } from "./job.ts";
 import { assertBenchOptions, type BenchOptions } from "./options.ts";
 import { Oracle } from "./oracle.ts";
 import { callSizes, sizeText } from "./sizes.ts";
@@ -37,8 +37,7 @@ interface Row {
 export async function bench(options: BenchOptions): Promise<BenchDocument> {
   assertBenchOptions(options);
   const rows = rowsOf(options);
-  const { backend, ranks, connected = false } = options;
-  const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
+  const job = await openRanks(options);
   let document: BenchDocument;
   try {
     document = await measureRows(job, options, rows);

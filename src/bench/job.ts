@@ -9,6 +9,7 @@ import {
   type Question,
 } from "../api/index.ts";
 import type { RankFigures } from "./document.ts";
+import type { BenchOptions } from "./options.ts";
 
 /** Ranks that run a trial together. */
 export interface BenchJob {
@@ -21,6 +22,15 @@ export interface BenchJob {
   ask<T>(question: (comm: Communicator) => T): Promise<T>;
   explain(question: Question): Explanation;
   close(): Promise<void>;
+}
+
+/** The ranks of a benchmark. */
+export function openRanks({
+  backend,
+  ranks,
+  connected = false,
+}: Pick<BenchOptions, "backend" | "ranks" | "connected">): Promise<BenchJob> {
+  return connected ? joinJob(backend, ranks) : openJob(backend, ranks);
 }
 
 /** All ranks in this process. */
@@ -37,7 +47,7 @@ export async function openJob(backend: Backend, size: number): Promise<BenchJob>
 }
 
 /** One rank of a job of processes that a launcher has started. */
-export async function joinJob(backend: Backend, size: number): Promise<BenchJob> {
+async function joinJob(backend: Backend, size: number): Promise<BenchJob> {
   const comm = await connect({ backend, size, name: "bench" });
   const figures = new FigureExchange(comm);
   return {

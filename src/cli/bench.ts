@@ -3,13 +3,13 @@
 import { hasUnevenBlocks } from "../api/collectives/call-layout.ts";
 import { countText } from "../api/error-text.ts";
 import { namedReduceOps } from "../api/index.ts";
-import { measureCalibration } from "../bench/calibration/measure.ts";
+import { benchOn } from "../bench/bench.ts";
+import { type CalibrationOptions, measureCalibration } from "../bench/calibration/measure.ts";
 import { type CalibrationSweep, leastBytes } from "../bench/calibration/set.ts";
 import type { GpuFacts } from "../bench/document.ts";
 import {
   type BenchDocument,
   type BenchOptions,
-  bench,
   environment,
   environmentText,
   type MeasuredCollective,
@@ -20,6 +20,7 @@ import {
   tally,
   toCsv,
 } from "../bench/index.ts";
+import { type BenchJob, openRanks } from "../bench/job.ts";
 import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
 import {
   callSizesOf,
@@ -163,12 +164,25 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     onProgress: (text) => progress.show(text),
   };
   if (isLauncher) return startRanks({ name: "bench", args, size: ranks }, context);
-  const measured = await bench(options).finally(() => progress.clear());
+  const measured = await onRanks(options, (job) => benchOn(job, options)).finally(() =>
+    progress.clear(),
+  );
   const document = { ...measured, ...(await gpuFacts(name)) };
   print(tableFoot(document.results, style));
   if (format !== "table" && isFirst) context.out(documentText(document, format));
   write?.(documentText(document, format));
   return tally(document.results).wrong === 0 ? 0 : 1;
+}
+
+/** Opens the ranks for measurements. A failed rank leaves its job by the end of its process, so that the others fail after it. */
+async function onRanks<T>(
+  options: Pick<BenchOptions, "backend" | "ranks" | "connected">,
+  measure: (job: BenchJob) => Promise<T>,
+): Promise<T> {
+  const job = await openRanks(options);
+  const measured = await measure(job);
+  await job.close();
+  return measured;
 }
 
 /** Options that a calibration decides. */
@@ -219,12 +233,15 @@ async function runCalibration(
     progress.clear();
     if (!parsed.has("json") && isFirst) context.out(text);
   };
-  const measured = await measureCalibration({
+  const options: CalibrationOptions = {
     ...{ backend, ranks, connected, mostBytes, ...counts },
     onSweep: (sweep) => print(sweepHead(sweep, name, ranks)),
     onResult: (result) => print(tableRow(result)),
     onProgress: (text) => progress.show(text),
-  }).finally(() => progress.clear());
+  };
+  const measured = await onRanks(options, (job) => measureCalibration(job, options)).finally(() =>
+    progress.clear(),
+  );
   const document = `${JSON.stringify({ ...measured, ...(await gpuFacts(name)) }, null, 2)}\n`;
   if (parsed.has("json") && isFirst) context.out(document);
   write?.(document);

@@ -252,7 +252,8 @@ async function runFile(
     try {
       results.push(await world.results(file, program));
     } catch (error) {
-      err(`twinccl verify: on ${side.name}:\n`);
+      const ended = error instanceof JobEndedError ? ` ${error.message}` : "";
+      err(`twinccl verify: on ${side.name}:${ended}\n`);
       throw error;
     } finally {
       await world.close();

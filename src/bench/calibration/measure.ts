@@ -2,7 +2,7 @@
 import { benchOn } from "../bench.ts";
 import type { BenchDocument } from "../document.ts";
 import { type Environment, environment } from "../environment.ts";
-import { joinJob, openJob } from "../job.ts";
+import type { BenchJob } from "../job.ts";
 import type { BenchOptions } from "../options.ts";
 import { type CalibrationSweep, mostQuickBytes, sweepsUpTo } from "./set.ts";
 
@@ -28,23 +28,17 @@ export interface CalibrationDocument extends Environment {
 /** The number of measurements of a row: an interruption of the host can make one several times as long. */
 const rounds = 5;
 
-/** Measures all sweeps, each row five times. */
+/** Measures all sweeps among ranks that have started, each row five times. */
 export async function measureCalibration(
-  options: CalibrationOptions,
+  job: BenchJob,
+  { mostBytes, iterations, onSweep, ...shared }: CalibrationOptions,
 ): Promise<CalibrationDocument> {
-  const { mostBytes, iterations, onSweep, ...shared } = options;
-  const { backend, ranks, connected = false } = shared;
-  const job = await (connected ? joinJob(backend, ranks) : openJob(backend, ranks));
-  try {
-    const runs: BenchDocument[] = [];
-    for (const sweep of sweepsUpTo(mostBytes)) {
-      onSweep?.(sweep);
-      const part = sweep.sizes.min > mostQuickBytes ? 10 : 1;
-      const often = { iterations: Math.ceil(iterations / part), rounds };
-      runs.push(await benchOn(job, { ...shared, ...sweep, ...often, check: false }));
-    }
-    return { ...environment(), runs };
-  } finally {
-    await job.close();
+  const runs: BenchDocument[] = [];
+  for (const sweep of sweepsUpTo(mostBytes)) {
+    onSweep?.(sweep);
+    const part = sweep.sizes.min > mostQuickBytes ? 10 : 1;
+    const often = { iterations: Math.ceil(iterations / part), rounds };
+    runs.push(await benchOn(job, { ...shared, ...sweep, ...often, check: false }));
   }
+  return { ...environment(), runs };
 }

@@ -355,7 +355,7 @@ async function inProcesses(
   return 0;
 }
 
-/** One rank: makes the calls that the launcher names, and reports its parts. */
+/** One rank: makes the calls that the launcher names, and reports its parts. A failed rank leaves the job by the end of its process. */
 export async function showAsRank(on: ShownOn, table: BackendTable): Promise<void> {
   const { calls } = (await askLauncher({ ready: true })) as {
     readonly calls: readonly ShownCall[];
@@ -364,13 +364,10 @@ export async function showAsRank(on: ShownOn, table: BackendTable): Promise<void
     const { variables } = calls[group[0] as number] as ShownCall;
     const backend = await backendOf(table, variables, on);
     const comm = await connect({ backend, name: "invariant", timeoutMs: 120_000 });
-    try {
-      for (const index of group) {
-        const part = await partOf(comm, calls[index] as ShownCall, on, backend);
-        await reportToLauncher({ index, part } satisfies RankMessage);
-      }
-    } finally {
-      await comm.close();
+    for (const index of group) {
+      const part = await partOf(comm, calls[index] as ShownCall, on, backend);
+      await reportToLauncher({ index, part } satisfies RankMessage);
     }
+    await comm.close();
   }
 }

@@ -115,18 +115,17 @@ interface RankMessage {
   readonly answer?: unknown;
 }
 
-/** Joins the job as one rank, and works on the requests of the launcher until it closes the rank. */
+/**
+ * Joins the job as one rank, and works on the requests of the launcher until it closes the rank. A failed rank leaves the job by
+ * the end of its process.
+ */
 export async function serveRank({ backend }: Side, context: Pick<Context, "err">): Promise<void> {
   const comm = await connect({ backend, name: "verify", callSites: true });
-  try {
-    let message: RankMessage = { isAnswer: false };
-    for (;;) {
-      const request = (await askLauncher(message)) as RankRequest;
-      if ("close" in request) return;
-      message = { isAnswer: true, answer: await answerTo(request, comm, context) };
-    }
-  } finally {
-    await comm.close();
+  let message: RankMessage = { isAnswer: false };
+  for (;;) {
+    const request = (await askLauncher(message)) as RankRequest;
+    if ("close" in request) return comm.close();
+    message = { isAnswer: true, answer: await answerTo(request, comm, context) };
   }
 }
 

@@ -1,9 +1,9 @@
-/** `verify` and `run` with a process for each rank, beyond what verify-command.test.ts and run-command.test.ts show in every run. */
+/** Commands with a process for each rank, beyond what verify-command.test.ts and run-command.test.ts show in every run. */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { cli } from "./harness.ts";
 
@@ -18,8 +18,8 @@ function program(name: string, body: string): string {
   return path;
 }
 
-function command(...args: readonly string[]) {
-  return spawnSync(process.execPath, [main, ...args], { encoding: "utf8" });
+function command(args: readonly string[], env = process.env) {
+  return spawnSync(process.execPath, [main, ...args], { encoding: "utf8", env });
 }
 
 describe("verify", () => {
@@ -33,18 +33,53 @@ describe("verify", () => {
   test.each([
     ["differ", "process.pid", 1, ""],
     ["cannot be sent", "() => 1", 2, "the result of rank 0 cannot be sent to be compared"],
-    ["are an error", "comm.allReduce({ send: 3 })", 1, 'rank 0 of 1 failed on "verify"'],
+    [
+      "are an error",
+      "comm.allReduce({ send: 3 })",
+      1,
+      /rank 0 of 1 failed on "verify".*on tcp: the ranks have ended with status 1/s,
+    ],
   ])("results that %s fail", (name, result, status, message) => {
     const path = program(name.replaceAll(" ", "-"), `return ${result};`);
-    const found = command("verify", path, "--backend", "tcp", "--against", "sim", "-n", "1");
+    const found = command(["verify", path, "--backend", "tcp", "--against", "sim", "-n", "1"]);
     expect(found.status).toBe(status);
-    expect(found.stderr).toContain(message);
+    expect(found.stderr).toMatch(message);
     if (message === "") expect(found.stdout).toMatch(/^rank 0: its result: \d+ on tcp, \d+ on sim/);
   });
 });
 
+/** Rank 1 fails at its first figures or hash, and its process takes a while to end. */
+const breaking = join(folder, "breaking.mjs");
+writeFileSync(
+  breaking,
+  `import crypto from "node:crypto";
+   import { syncBuiltinESMExports } from "node:module";
+   if (process.env.TWINCCL_RANK === "1") {
+     const fail = () => { throw new RangeError("my own"); };
+     const { createHash } = crypto;
+     Float64Array.from = fail;
+     crypto.createHash = (...given) =>
+       new Error().stack.includes("hashOf") ? fail() : createHash(...given);
+     syncBuiltinESMExports();
+     process.on("exit", () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500));
+   }`,
+);
+
+test.each([
+  `verify ${program("first", "if (comm.rank === 1) Float64Array.from([]); await comm.barrier();")} --backend tcp --against sim -n 2`,
+  "bench all-reduce --backend tcp -g 2 -b 64 -e 64 -n 1 -w 0",
+  "bench --calibration --backend tcp -g 2 -e 2K -n 1 -w 0",
+  "invariant all-reduce --ranks 2 --ask size --count 1..1K --backend tcp",
+])("%s names the rank that failed first", (line) => {
+  const env = { ...process.env, NODE_OPTIONS: `--import ${pathToFileURL(breaking)}` };
+  const { status, stderr } = command(line.split(" "), env);
+  expect(status).toBe(1);
+  expect(stderr).toContain("RangeError: my own");
+  expect(stderr).toMatch(/\ntwinccl \w+: rank 1 failed first after .* s: exit status 1; rank 0/);
+});
+
 describe("run", () => {
-  const run = (path: string) => command("run", path, "--backend", "tcp", "-n", "2");
+  const run = (path: string) => command(["run", path, "--backend", "tcp", "-n", "2"]);
 
   test("prints the lines of the ranks before their results", () => {
     const talking = program("talking", "console.log(comm.rank); return process.pid;");
