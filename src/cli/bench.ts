@@ -35,7 +35,6 @@ import { backendFiles, executorOption, variantBackend, variantHelp } from "./bac
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, refuseSameFile } from "./files.ts";
 import { oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { Progress } from "./output.ts";
 import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
 
 /** Options with nccl-tests' letters, and its long names if they are words. */
@@ -137,9 +136,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     throw new UsageError(`--spread: ${row.collective} has equal blocks`);
   }
   callSizesOf(parsed, { collective: row, dtypes, ranks, skew: { spread, seed } });
-  const progress = new Progress(context);
   const print = (text: string): void => {
-    progress.clear();
     if (format === "table" && isFirst) context.out(text);
   };
   const options: BenchOptions = {
@@ -161,12 +158,10 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
     connected,
     onOpen: () => print(headLines(options, row, name, chosen.note) + tableHead(style)),
     onResult: (result) => print(tableRow(result)),
-    onProgress: (text) => progress.show(text),
+    onProgress: context.progress,
   };
   if (isLauncher) return startRanks({ name: "bench", args, size: ranks }, context);
-  const measured = await onRanks(options, (job) => benchOn(job, options)).finally(() =>
-    progress.clear(),
-  );
+  const measured = await onRanks(options, (job) => benchOn(job, options));
   const document = { ...measured, ...(await gpuFacts(name)) };
   print(tableFoot(document.results, style));
   if (format !== "table" && isFirst) context.out(documentText(document, format));
@@ -228,20 +223,16 @@ async function runCalibration(
     warmup: parsed.integer("warmup", 5),
   };
   if (isLauncher) return startRanks({ name: "bench", args, size: ranks }, context);
-  const progress = new Progress(context);
   const print = (text: string): void => {
-    progress.clear();
     if (!parsed.has("json") && isFirst) context.out(text);
   };
   const options: CalibrationOptions = {
     ...{ backend, ranks, connected, mostBytes, ...counts },
     onSweep: (sweep) => print(sweepHead(sweep, name, ranks)),
     onResult: (result) => print(tableRow(result)),
-    onProgress: (text) => progress.show(text),
+    onProgress: context.progress,
   };
-  const measured = await onRanks(options, (job) => measureCalibration(job, options)).finally(() =>
-    progress.clear(),
-  );
+  const measured = await onRanks(options, (job) => measureCalibration(job, options));
   const document = `${JSON.stringify({ ...measured, ...(await gpuFacts(name)) }, null, 2)}\n`;
   if (parsed.has("json") && isFirst) context.out(document);
   write?.(document);

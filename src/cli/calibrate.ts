@@ -20,7 +20,6 @@ import { sizeText } from "../bench/index.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, readText, refuseSameFile } from "./files.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
-import { Progress } from "./output.ts";
 
 const options = {
   out: { value: "PROFILE", help: "write the profile to this file, as JSON" },
@@ -34,14 +33,15 @@ export const command: Command = {
   help: `Usage: twinccl calibrate RESULTS.json... --out PROFILE [options]
 
 Fits the numbers of the time model to measured times of NCCL, and writes them as the profile of the
-machine. RESULTS are documents of \`twinccl bench --backend nccl --json\`, of bench --calibration, and
-of \`npm run bench:gpu\`, all of one machine. Prints the error of every collective, choice and size,
-and the calls that are worth measuring next. The plans are those of ${Object.keys(topologies)[0]}.
+machine. RESULTS are documents of \`twinccl bench --calibration --backend nccl\`, and beside them of
+\`bench --backend nccl --json\` and \`npm run bench:gpu\`, all of one machine. Prints the error of
+every collective, choice and size, and the calls that are worth measuring next. Results that leave
+times of measured sizes open are refused with those calls. The plans are those of ${Object.keys(topologies)[0]}.
 
 ${optionLines(options)}
 Examples:
   twinccl calibrate two.json eight.json --out mine.json
-  twinccl calibrate bench/results/gpu-h200x8.json --out h200.json --name h200 --json
+  twinccl calibrate two.json eight.json more.json --out h200.json --name h200 --json
 
 Exit status: 0, or 2 for wrong usage, results with a fault, and too little data.
 `,
@@ -65,15 +65,13 @@ async function runCalibrate(args: readonly string[], context: Context): Promise<
     startProfile,
   );
   const { nccl, gpus, commit, date } = times;
-  const progress = new Progress(context);
-  progress.show(`fitting ${times.measurements.length} measured calls`);
+  context.progress(`fitting ${times.measurements.length} measured calls`);
   const found = calibrate(times, {
     name: parsed.text("name") ?? basename(out, ".json"),
     machine: parsed.text("machine") ?? `${gpus.length} x ${gpus[0]}`,
     ...{ topology: startProfile.topology, nccl, date, commit: commit.slice(0, 7) },
     sources: names.map((name) => basename(name)),
   });
-  progress.clear();
   const { profile, residuals, next } = found;
   checkedProfile(profile, out);
   const document = { profile, residuals: residuals.map(residualRow), next: next.map(nextRow) };

@@ -11,6 +11,7 @@ import {
   WorldError,
 } from "../api/errors.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { ProgressLine } from "./output.ts";
 
 /** A command before its module is loaded. */
 interface Row {
@@ -84,12 +85,22 @@ const status = { fine: 0, wrong: 1, usage: 2 } as const;
  * Runs a command line and resolves to its exit status, without throwing or exiting. Control characters of arguments, names and
  * file contents are escaped in all output.
  */
-export async function runCli(args: readonly string[], given: Context): Promise<number> {
+export async function runCli(
+  args: readonly string[],
+  given: Omit<Context, "progress">,
+): Promise<number> {
+  const line = new ProgressLine(given);
   const context: Context = {
     ...given,
-    out: (text) => given.out(escaped(text)),
-    err: (text) => given.err(escaped(text)),
-    control: given.err,
+    out: (text) => {
+      line.clear();
+      given.out(escaped(text));
+    },
+    err: (text) => {
+      line.clear();
+      given.err(escaped(text));
+    },
+    progress: (text) => line.show(text),
   };
   const [name, ...rest] = args;
   if (name === undefined) {
@@ -120,6 +131,8 @@ export async function runCli(args: readonly string[], given: Context): Promise<n
     return await command.run(rest, context);
   } catch (error) {
     return report(name, error, context);
+  } finally {
+    line.clear();
   }
 }
 

@@ -62,8 +62,8 @@ export interface Context {
   readonly out: (text: string) => void;
   /** Writes to standard error. */
   readonly err: (text: string) => void;
-  /** Like `err`, for control sequences of a terminal; `err` by default. */
-  readonly control?: (text: string) => void;
+  /** Shows one line of progress if standard error is a terminal, until the next line or other output. */
+  readonly progress: (text: string) => void;
   /** True if standard error is a terminal, which can show a progress line. */
   readonly terminal: boolean;
   /** Present width of that terminal in letters; unlimited by default. */

@@ -37,7 +37,6 @@ import { type Command, type Context, UsageError } from "./context.ts";
 import { machineHelp, machineNamed, machineOption } from "./machines.ts";
 import { libraryNameOf, type NcclChoice, ncclChoice, ncclSettingsHelp } from "./nccl-settings.ts";
 import { type OptionTable, oneOf, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { Progress } from "./output.ts";
 import { refuseOneRankEach } from "./placement.ts";
 
 const options = {
@@ -129,26 +128,19 @@ async function explainCall(
     algorithms: chosen.algorithms,
     ...settings,
   });
-  const progress = new Progress(context);
-  progress.show(`explaining ${collective} on ${countText(size, "rank")}`);
+  context.progress(`explaining ${collective} on ${countText(size, "rank")}`);
+  const world = await createWorld({ backend, size });
   try {
-    const world = await createWorld({ backend, size });
-    try {
-      const explanation = world.explain(question);
-      const isJson = parsed.has("json");
-      const text = isJson
-        ? jsonText(question, explanation, element)
-        : plainText(explanation, element);
-      progress.clear();
-      context.out(text);
-      // The explanation has its own facts, except for the unverified ranks.
-      if (!isJson && chosen.verifiedRanks !== undefined && chosen.verifiedRanks < size)
-        context.out(`\n${chosen.note}\n`);
-    } finally {
-      await world.close();
-    }
+    const explanation = world.explain(question);
+    const isJson = parsed.has("json");
+    context.out(
+      isJson ? jsonText(question, explanation, element) : plainText(explanation, element),
+    );
+    // The explanation has its own facts, except for the unverified ranks.
+    if (!isJson && chosen.verifiedRanks !== undefined && chosen.verifiedRanks < size)
+      context.out(`\n${chosen.note}\n`);
   } finally {
-    progress.clear();
+    await world.close();
   }
 }
 

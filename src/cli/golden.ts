@@ -21,7 +21,6 @@ import { graphFile, hostsOf, recordedHead, underGraphs } from "./golden/graphs.t
 import { recordAsRank, recordLaunched } from "./golden/launched.ts";
 import { hasLauncherChannel } from "./launch/job.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { Progress } from "./output.ts";
 import { refuseOneRankEach } from "./placement.ts";
 
 const options = {
@@ -99,12 +98,11 @@ async function runCheck(path: string, parsed: GoldenOptions, context: Context): 
   const cases = places.map((at) => file.cases[at] as GoldenRecord);
   const name = parsed.text("backend") ?? "sim";
   const backendFor = await backendsOf(context, name, head, { executor: parsed.text("executor") });
-  const progress = new Progress(context);
   const found = await check(cases, backendFor, {
     countsSensitive: parsed.has("sensitive"),
     onProgress: (done, wrong) =>
-      progress.show(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
-  }).finally(() => progress.clear());
+      context.progress(`golden: ${done} of ${cases.length} replayed, ${wrong} not identical`),
+  });
   const report = inFile(found, places);
   const json = parsed.has("json");
   context.out(json ? jsonText(path, file, report) : reportText(path, name, file, report, show));
@@ -140,7 +138,6 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
     throw new UsageError("record: ranks on hosts of their own are processes: add --launch");
   }
   const write = recordsFile(path, parsed);
-  const progress = new Progress(context);
   let backend: Backend | undefined;
   const given = { readPlan: true, executor: parsed.text("executor") };
   const makeBackend = await backendsOf(context, name, head, given);
@@ -153,11 +150,9 @@ async function runRecord(path: string, parsed: GoldenOptions, context: Context):
       bitsUpTo: parsed.integer("bits", 0),
       // The simulation runs the plans that it explains. For NCCL an explanation is only a prediction, so that its log is read.
       planOf: (_, outcome) => (name === "sim" ? outcome.plan() : loggedPlan(backend)),
-      onProgress: (done) => progress.show(`golden: ${done} of ${cases.length} recorded`),
+      onProgress: (done) => context.progress(`golden: ${done} of ${cases.length} recorded`),
     });
-  const recording = await (name === "nccl" ? underGraphs(head, recordAll) : recordAll()).finally(
-    () => progress.clear(),
-  );
+  const recording = await (name === "nccl" ? underGraphs(head, recordAll) : recordAll());
   return writeRecords(recording, head, write, context);
 }
 

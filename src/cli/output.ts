@@ -4,12 +4,13 @@ import { syncBuiltinESMExports } from "node:module";
 import { escaped } from "../api/error-text.ts";
 import type { Context } from "./context.ts";
 
-/** Shows progress on a terminal; does nothing elsewhere. */
-export class Progress {
-  readonly #context: Context;
+/** The line of progress on a terminal; nothing elsewhere. */
+export class ProgressLine {
+  readonly #context: Pick<Context, "err" | "terminal" | "columns">;
   #shown = false;
 
-  constructor(context: Context) {
+  /** `err` writes control sequences too. */
+  constructor(context: Pick<Context, "err" | "terminal" | "columns">) {
     this.#context = context;
   }
 
@@ -23,7 +24,7 @@ export class Progress {
     this.#shown = true;
   }
 
-  /** Erases the line; called before any other output. */
+  /** Erases the line. */
   clear(): void {
     if (!this.#shown) return;
     this.#erase("");
@@ -32,8 +33,7 @@ export class Progress {
 
   /** Erases the line and writes another text. */
   #erase(text: string): void {
-    const { control, err } = this.#context;
-    (control ?? err)(`\r\x1b[K${text}`);
+    this.#context.err(`\r\x1b[K${text}`);
   }
 }
 

@@ -10,7 +10,6 @@ import {
 } from "../bench/index.ts";
 import type { Context } from "./context.ts";
 import { PrefixedOutput } from "./launch/report.ts";
-import { Progress } from "./output.ts";
 import { startRanks } from "./placement.ts";
 
 /** Two processes, and few calls: seconds on two cores that others use as well. */
@@ -35,8 +34,7 @@ export async function runTcp(context: Context): Promise<boolean> {
 
 /** The figures of processes; a text is the reason why there are none. */
 async function measuredProcesses(context: Context): Promise<BenchDocument | string> {
-  const progress = new Progress(context);
-  progress.show("allReduce in processes");
+  context.progress("allReduce in processes");
   const [stdout, stderr] = [new Collected(), new Collected()];
   const report = new PrefixedOutput(() => "", { stdout, stderr });
   const args = [...processCalls.split(" "), "-g", String(processes)];
@@ -49,8 +47,6 @@ async function measuredProcesses(context: Context): Promise<BenchDocument | stri
     // A rank that fails prints its error; the launcher prints why one did not start.
     const lines = stderr.text.split("\n").filter((line) => line !== "");
     return lines.find((line) => line.includes("Error: ")) ?? lines.at(-1) ?? String(error);
-  } finally {
-    progress.clear();
   }
 }
 

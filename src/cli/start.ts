@@ -16,7 +16,6 @@ import {
 import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
 import { parseOptions } from "./options.ts";
-import { Progress } from "./output.ts";
 import { runTcp } from "./start-processes.ts";
 import { type Comparison, sweep } from "./verify/sweep.ts";
 
@@ -107,7 +106,6 @@ async function runNccl(context: Context): Promise<boolean> {
   const part = { collective: "allReduce", title: "all-reduce of NCCL", algorithms: {} } as const;
   const measured = tally(await runPart(part, context, { backend, size: gpus }));
   context.out(`${tallyText(measured, gpus)}\n`);
-  const progress = new Progress(context);
   const found = await sweep({
     a: { name: "nccl", backend },
     b: { name: "sim", backend: await namedBackend(await context.backends(), "sim", {}) },
@@ -119,8 +117,8 @@ async function runNccl(context: Context): Promise<boolean> {
     elements: comparedCases.elements,
     maxRanks: gpus,
     seed: 0,
-    onProgress: (text) => progress.show(text),
-  }).finally(() => progress.clear());
+    onProgress: context.progress,
+  });
   const sum = (of: (each: Comparison) => number): number =>
     found.reduce((total, each) => total + of(each), 0);
   for (const { first } of found) if (first !== undefined) context.out(`# different: ${first}\n`);
@@ -134,7 +132,6 @@ async function runPart(
   context: Context,
   gpus?: { readonly backend: Backend; readonly size: number },
 ): Promise<readonly BenchResult[]> {
-  const progress = new Progress(context);
   const style = { simulated: gpus === undefined };
   const where = gpus === undefined ? `${ranks} ranks, simulated` : `${gpus.size} GPUs, driven`;
   context.out(`#\n# ${title}: ${where} in this one process\n`);
@@ -144,12 +141,9 @@ async function runPart(
     backend: gpus?.backend ?? (await namedBackend(await context.backends(), "sim", { algorithms })),
     collective,
     ranks: gpus?.size ?? ranks,
-    onProgress: (text) => progress.show(text),
-    onResult: (result) => {
-      progress.clear();
-      context.out(tableRow(result));
-    },
-  }).finally(() => progress.clear());
+    onProgress: context.progress,
+    onResult: (result) => context.out(tableRow(result)),
+  });
   context.out(tableFoot(results, style));
   return results;
 }

@@ -8,7 +8,6 @@ import { type Command, type Context, UsageError } from "./context.ts";
 import { hasLauncherChannel } from "./launch/job.ts";
 import { PrefixedOutput } from "./launch/report.ts";
 import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
-import { Progress } from "./output.ts";
 import { hasOneRankEach, kindOf, startRanks } from "./placement.ts";
 import { loadProgram, type RankProgram, withExitReport } from "./program-file.ts";
 import { resultDifference } from "./verify/file-results.ts";
@@ -193,7 +192,6 @@ async function runSweep(
   const rows = collective === undefined ? measuredCollectives : [parseCollective(collective)];
   const maxRanks = parsed.integer("ranks", await machineRanks([a, b]), 1);
   const seed = parsed.integer("seed", 0);
-  const progress = new Progress(context);
   const found = await sweep({
     a,
     b,
@@ -203,8 +201,8 @@ async function runSweep(
     maxRanks,
     elements: parseCounts(parsed.text("counts")),
     seed,
-    onProgress: (text) => progress.show(text),
-  }).finally(() => progress.clear());
+    onProgress: context.progress,
+  });
   const facts = { backend: a.name, against: b.name, most_ranks: maxRanks, seed };
   const findings = new Findings(context, parsed.has("json"), facts);
   findings.text(`# ${a.name} against ${b.name}, ${rankCounts(maxRanks)}, seed ${seed}\n`);
@@ -294,14 +292,12 @@ async function selectedRows(
 async function runPrograms(parsed: VerifyOptions, context: Context): Promise<number> {
   const maxRanks = parsed.integer("ranks", 64, 1);
   const { rows, subject } = await selectedRows(parsed);
-  const progress = new Progress(context);
   const findings = new Findings(context, parsed.has("json"), { most_ranks: maxRanks });
   findings.text(`${programsHead(maxRanks, subject)}\n`);
   for (const row of rows) {
     const report = verifyPrograms(row, maxRanks, (ranks) =>
-      progress.show(`verifying ${row.collective} ${row.algorithm.name}, ${ranks} ranks`),
+      context.progress(`verifying ${row.collective} ${row.algorithm.name}, ${ranks} ranks`),
     );
-    progress.clear();
     const { algorithm, ...facts } = report;
     const document = { ...facts, algorithm: algorithm.name };
     findings.row(programsLine(report), document, report.sound, report.programs);

@@ -10,7 +10,6 @@ import { explainedPlan } from "../../golden/replay.ts";
 import { namedBackend } from "../backends.ts";
 import type { BackendTable, Context } from "../context.ts";
 import { askLauncher, reportToLauncher } from "../launch/job.ts";
-import { Progress } from "../output.ts";
 import { startRanks } from "../placement.ts";
 import { hostsOf, underGraphs } from "./graphs.ts";
 
@@ -39,7 +38,6 @@ export async function recordLaunched(
   context: Context,
 ): Promise<LaunchedRecording> {
   const records = new RankRecords(cases);
-  const progress = new Progress(context);
   let endedBy: NodeJS.Signals | undefined;
   for (const places of jobsOf(cases)) {
     if (endedBy !== undefined) break;
@@ -58,7 +56,7 @@ export async function recordLaunched(
           const own = message as RankMessage;
           if ("ready" in own) reply({ text });
           else records.add(rank, own.results, places);
-          progress.show(`golden: ${records.complete} of ${cases.length} recorded`);
+          context.progress(`golden: ${records.complete} of ${cases.length} recorded`);
         },
       },
       context,
@@ -66,7 +64,6 @@ export async function recordLaunched(
     // After a failure the others may still be possible; a signal stops them too.
     if (status !== 0) context.err(`golden: the ranks of ${size} ended with status ${status}\n`);
   }
-  progress.clear();
   return { ...records.recording(), endedBy };
 }
 

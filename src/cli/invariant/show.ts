@@ -30,7 +30,6 @@ import type { GoldenCollective } from "../../golden/case.ts";
 import { namedBackend } from "../backends.ts";
 import type { BackendTable, Context } from "../context.ts";
 import { askLauncher, reportToLauncher } from "../launch/job.ts";
-import { Progress } from "../output.ts";
 import { startRanks } from "../placement.ts";
 import {
   type PlanText,
@@ -108,16 +107,11 @@ export async function show(
   const add: AddPart = (index, rank, part) => {
     (parts[index] as ShownPart[])[rank] = part;
   };
-  const progress = new Progress(context);
-  progress.show(`invariant: ${countText(calls.length, "call")} on ${on.backend}`);
-  try {
-    const status = on.launched
-      ? await inProcesses(calls, on, add, args, context)
-      : await inThisProcess(calls, on, add, await context.backends());
-    if (status !== 0) return status;
-  } finally {
-    progress.clear();
-  }
+  context.progress(`invariant: ${countText(calls.length, "call")} on ${on.backend}`);
+  const status = on.launched
+    ? await inProcesses(calls, on, add, args, context)
+    : await inThisProcess(calls, on, add, await context.backends());
+  if (status !== 0) return status;
   const answers = pairs.map(({ answer, predicted }, at): ShownAnswer => {
     const bits = [0, 1].map((side) => parts[2 * at + side]?.find((part) => part?.bits)?.bits);
     return { question: answer, predicted, found: [bits[0], bits[1]] };

@@ -15,7 +15,6 @@ import { type MeasuredCollective, sizeText } from "../../bench/index.ts";
 import { callSizesOf, parseCollective, parseDtype } from "../args.ts";
 import { type Context, UsageError } from "../context.ts";
 import { outputFile } from "../files.ts";
-import { Progress } from "../output.ts";
 import { selectedAlgorithms } from "./compared.ts";
 import { type ChoiceTime, type Library, LibraryCalls, libraryIn } from "./library.ts";
 import { wiringOf } from "./links.ts";
@@ -59,15 +58,14 @@ export async function predictSizes(parsed: PredictOptions, context: Context): Pr
   const draw = outputFile("--svg", parsed.text("svg"));
   const sweep = { collective: row, dtypes: [dtype], ranks, skew: noSkew };
   const [sizes = []] = callSizesOf(parsed, sweep);
-  const progress = new Progress(context);
   const rows = sizes.map((size): SizeRow => {
     const question = questionOf(call, size);
     const bytes = bytesAt(call, size);
     const found = compared.algorithms.map((algorithm) => {
       const what = `predicting ${algorithm.name}, ${sizeText(bytes)} on ${countText(ranks, "rank")}`;
-      progress.show(what);
+      context.progress(what);
       const onProgress = (received: number): void =>
-        progress.show(`${what}: ${(received / 1e6).toFixed(1)} million messages`);
+        context.progress(`${what}: ${(received / 1e6).toFixed(1)} million messages`);
       const { count } = question;
       const on = { ranks, root, count, bytesPerElement: bytesOf(dtype), ...links };
       return ifPredictable(() => predict({ collective, algorithm, ...on, onProgress }));
@@ -75,7 +73,6 @@ export async function predictSizes(parsed: PredictOptions, context: Context): Pr
     const [chosen, every] = [calls?.chosen(question), calls?.every(question) ?? []];
     return { bytes, count: question.count, found, chosen, every };
   });
-  progress.clear();
   const table: PredictedSizes = {
     collective,
     library,

@@ -92,6 +92,17 @@ describe("results of awaited calls in C++ for the most part", () => {
   });
 });
 
+test("an error begins on a line of its own, where the line of progress was", async () => {
+  const path = join(folder, "few.json");
+  const kept = ({ collective, count }: { collective: string; count: number }): boolean =>
+    collective === "allReduce" && count === 256;
+  writeFileSync(path, JSON.stringify(calibrationDocument(plantedProfile(), 8, { kept })));
+  const { status, err } = await cli(`calibrate ${path} --out ${out}`, { terminal: true });
+  expect(status).toBe(2);
+  expect(err).toContain("found 1 size, needs 3 or more");
+  expect(err).toContain("\r\x1b[Ktwinccl calibrate: ");
+});
+
 describe("times that no machine has", () => {
   test("make no profile", async () => {
     const path = join(folder, "fast.json");

@@ -27,6 +27,7 @@ export async function inContext(
   let out = "";
   let err = "";
   const context: Context = {
+    progress: () => undefined,
     out: (text) => (out += text),
     err: (text) => (err += text),
     terminal: false,
