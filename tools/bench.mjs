@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { besideText, gpus } from "../bench/gpu/found.mjs";
 import { build, isStale } from "./build.mjs";
-import { options, plain } from "./options.mjs";
+import { options, output } from "./options.mjs";
 
 const folder = fileURLToPath(new URL("../bench", import.meta.url));
 const values = options({
@@ -17,7 +17,7 @@ const values = options({
     "Runs the micro-benchmarks of bench/, which measure the simulation, and on a machine with GPUs bench:gpu --quick, which measures NCCL beside it; or only those micro-benchmarks whose path has one of these parts.",
   options: {
     out: {
-      is: plain("FILE"),
+      is: output,
       help: "collects all figures in one JSON document; those on GPUs in another one beside it, FILE-gpus.json",
     },
   },

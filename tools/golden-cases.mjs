@@ -3,14 +3,14 @@
 // A process of NCCL has one size of buffers, so `ch5` and `smallbuf` each need a file of their own.
 import { readFileSync, writeFileSync } from "node:fs";
 import { graphTopology, ncclPlan, topologies } from "twinccl/algorithms";
-import { listOf, oneOf, options, plain, whole } from "./options.mjs";
+import { listOf, oneOf, options, output, plain, whole } from "./options.mjs";
 import { random } from "./verify-gpu/draw.mjs";
 
 const values = options({
   name: "golden:cases",
   about: "Draws calls for `twinccl golden record`.",
   options: {
-    out: { is: plain("FILE"), help: "where they go; needed" },
+    out: { is: output, help: "where they go; needed" },
     cases: { is: whole(1), default: "2000", help: "how many" },
     seed: { is: whole(), default: "1", help: "of the draw" },
     ranks: { is: listOf(whole(2)), default: "2,3,4", help: "numbers of ranks" },

@@ -5,14 +5,14 @@
 // hop; element blocks far apart are folded r1 then r0, and r0 then r1. The simulation's answer stands beside NCCL's.
 import { writeFileSync } from "node:fs";
 import { build, isStale } from "./build.mjs";
-import { options, plain } from "./options.mjs";
+import { options, output } from "./options.mjs";
 
 const values = options({
   name: "verify:nan",
   about:
     "Records on 2 GPUs which bits NCCL gives a NaN, and which zero a minimum or maximum takes.",
   options: {
-    out: { is: plain("FILE"), help: "keeps the rows as JSON" },
+    out: { is: output, help: "keeps the rows as JSON" },
     rehearse: { help: "simulates the GPUs too, to try the command itself" },
   },
 });

@@ -6,7 +6,7 @@ import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { build, isStale } from "./build.mjs";
-import { options, plain, whole } from "./options.mjs";
+import { options, output, plain, whole } from "./options.mjs";
 
 /** Most ranks for which every root is judged. */
 const allRootsUpTo = 16;
@@ -26,7 +26,7 @@ function parsedOptions() {
       to: { is: whole(1), default: "256", help: "the last one" },
       only: { is: plain("NAME"), help: "one collective, such as allReduce" },
       threads: { is: whole(1), default: String(availableParallelism()), help: "of this process" },
-      out: { is: plain("FILE"), help: "keeps what was found as JSON" },
+      out: { is: output, help: "keeps what was found as JSON" },
     },
   });
   if (from <= to) return { from, to, threads, only, out };

@@ -4,7 +4,7 @@
 // 1 when something does, 2 where it cannot run.
 import { writeFileSync } from "node:fs";
 import { build, isStale } from "./build.mjs";
-import { listOf, number, options, plain, whole } from "./options.mjs";
+import { listOf, number, options, output, whole } from "./options.mjs";
 
 const values = options({
   name: "verify:gpu",
@@ -14,7 +14,7 @@ const values = options({
     seed: { is: whole(), default: String(Date.now() % 1_000_000), help: "of the calls" },
     sizes: { is: whole(), default: "500", help: "sizes of each kind of call for NCCL's choices" },
     ranks: { is: listOf(whole(2)), help: "numbers of ranks; all that there are GPUs for" },
-    out: { is: plain("FILE"), help: "keeps what was found as JSON" },
+    out: { is: output, help: "keeps what was found as JSON" },
     "small-buffers": { help: "NCCL's buffers small: many loops in a channel" },
     symmetric: { is: whole(), default: "0", help: "elements of symmetric kernels to compare" },
     rehearse: { help: "simulates the GPUs too, to try the command itself" },

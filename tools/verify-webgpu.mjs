@@ -5,7 +5,7 @@
 // and enough was compared, 1 when not, 2 where it cannot run.
 import { writeFileSync } from "node:fs";
 import { build, isStale } from "./build.mjs";
-import { listOf, number, options, plain, whole } from "./options.mjs";
+import { listOf, number, options, output, whole } from "./options.mjs";
 
 const values = options({
   name: "verify:webgpu",
@@ -15,7 +15,7 @@ const values = options({
     seconds: { is: number(), default: "500", help: "at most" },
     seed: { is: whole(), default: String(Date.now() % 1_000_000), help: "of the calls" },
     ranks: { is: listOf(whole(1)), default: "2,3,5,8", help: "numbers of ranks" },
-    out: { is: plain("FILE"), help: "keeps what was found as JSON" },
+    out: { is: output, help: "keeps what was found as JSON" },
   },
 });
 const print = (text) => process.stdout.write(`${text}\n`);

@@ -40,10 +40,15 @@ describe.each(scripts)("%s", (path) => {
   }, 60_000);
 });
 
-test.each(["peers", "gpu", "tcp", "webgpu"])(
-  "bench/%s.mjs refuses an --out in no folder before it measures",
-  (name) => {
-    const { status, stdout, stderr } = script(`bench/${name}.mjs`, "--out", "no/such/folder.json");
+test.each([
+  ...["peers", "gpu", "tcp", "webgpu"].map((name) => `bench/${name}.mjs`),
+  ...["bench", "golden-cases", "nan-bits", "verify-all", "verify-gpu", "verify-webgpu"].map(
+    (name) => `tools/${name}.mjs`,
+  ),
+])(
+  "%s refuses an --out in no folder before it measures",
+  (path) => {
+    const { status, stdout, stderr } = script(path, "--out", "no/such/folder.json");
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
     expect(stderr).toMatch(
       /--out: found "no\/such\/folder\.json", needs a file in a folder that is there; see --help\n$/,
@@ -65,6 +70,16 @@ test.each([
   },
   60_000,
 );
+
+test("bench/gpu.mjs ends with one line where there is no GPU", () => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ["bench/gpu.mjs"], {
+    cwd: root,
+    encoding: "utf8",
+    env: { ...process.env, PATH: "" },
+  });
+  expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+  expect(stderr).toBe("bench:gpu: needs a GPU, nvidia-smi lists none\n");
+}, 30_000);
 
 test("bench refuses a part of no file's name, with the names", () => {
   const { status, stdout, stderr } = script("tools/bench.mjs", "nothing");
