@@ -131,7 +131,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const write = isFirst ? documentFile(parsed) : undefined;
   const style = { simulated, latency: parsed.has("latency") };
   const dtypes = parseDtypes(parsed.text("dtype"));
-  const spread = spreadOf(parsed.text("spread"));
+  const spread = parsed.decimal("spread", 0.5, [0, 1]);
   if (parsed.has("spread") && !hasUnevenBlocks(row.collective)) {
     throw new UsageError(`--spread: ${row.collective} has equal blocks`);
   }
@@ -273,12 +273,6 @@ function formatOf(parsed: Parsed<typeof benchOptions>): Format {
   if (parsed.has("json") && parsed.has("csv")) throw new UsageError("--json or --csv, not both");
   if (parsed.has("json")) return "json";
   return parsed.has("csv") ? "csv" : "table";
-}
-
-function spreadOf(text: string | undefined): number {
-  const spread = text === undefined ? 0.5 : Number(text);
-  if (text?.trim() !== "" && spread >= 0 && spread <= 1) return spread;
-  throw new UsageError(`--spread: found "${text}", needs a number from 0 to 1`);
 }
 
 /** The lines before a table: calls, repetitions and machine. */

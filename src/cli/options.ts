@@ -31,6 +31,12 @@ export interface Parsed<T extends OptionTable> {
   ) => number;
   /** A number of elements such as 1000 or 16M (powers of 1024), `fallback` when it was not given. */
   readonly count: (name: keyof T & string, fallback: number) => number;
+  /** A number within bounds, both included; `fallback` when it was not given. */
+  readonly decimal: (
+    name: keyof T & string,
+    fallback: number,
+    bounds: readonly [least: number, most: number],
+  ) => number;
 }
 
 /**
@@ -57,6 +63,7 @@ export function parseOptions<T extends OptionTable>(
     integer: (name, fallback, least = 0, most = Number.MAX_SAFE_INTEGER) =>
       integer(`--${name}`, text(name), { fallback, least, most }),
     count: (name, fallback) => count(`--${name}`, text(name), fallback),
+    decimal: (name, fallback, bounds) => decimal(`--${name}`, text(name), fallback, bounds),
   };
 }
 
@@ -171,6 +178,18 @@ function count(name: string, text: string | undefined, fallback: number): number
   throw new UsageError(
     `${name}: found "${text}", needs a number of elements such as 1000 or 16M, below 2^53`,
   );
+}
+
+function decimal(
+  name: string,
+  text: string | undefined,
+  fallback: number,
+  [least, most]: readonly [number, number],
+): number {
+  if (text === undefined) return fallback;
+  const value = text.trim() === "" ? Number.NaN : Number(text);
+  if (value >= least && value <= most) return value;
+  throw new UsageError(`${name}: found "${text}", needs a number in ${least}..${most}`);
 }
 
 /** The help lines of a table. */

@@ -63,8 +63,8 @@ all the same), 2 for wrong usage.
 function linkIn(parsed: TraceOptions): LinkOptions | undefined {
   if (!parsed.has("latency-ns") && !parsed.has("gigabytes-per-second")) return undefined;
   return {
-    latencyNs: decimal(parsed, "latency-ns", 1000, linkBounds.latencyNs),
-    gigabytesPerSecond: decimal(parsed, "gigabytes-per-second", 400, linkBounds.gigabytesPerSecond),
+    latencyNs: parsed.decimal("latency-ns", 1000, linkBounds.latencyNs),
+    gigabytesPerSecond: parsed.decimal("gigabytes-per-second", 400, linkBounds.gigabytesPerSecond),
   };
 }
 
@@ -155,16 +155,4 @@ function shapeOf(
 function documentOf(trace: Trace, format: (typeof formats)[number], title: string): string {
   if (format === "text") return trace.toText();
   return format === "svg" ? trace.toSvg(title) : `${JSON.stringify(trace.toChrome())}\n`;
-}
-
-function decimal(
-  parsed: TraceOptions,
-  name: "latency-ns" | "gigabytes-per-second",
-  fallback: number,
-  [least, most]: readonly [number, number],
-): number {
-  const text = parsed.text(name);
-  const value = text === undefined ? fallback : Number(text);
-  if (text?.trim() !== "" && value >= least && value <= most) return value;
-  throw new UsageError(`--${name}: found "${text}", needs a number in ${least}..${most}`);
 }

@@ -12,7 +12,7 @@ import { loadProgram, type Watch, withExitReport } from "../program-file.ts";
 import { type JobReport, jobDocument, jobTable, jobTitle } from "./job-table.ts";
 import { jobTimes } from "./job-times.ts";
 import { type Library, libraryIn } from "./library.ts";
-import { decimal, type PredictOptions, refuseSameOutputs } from "./options.ts";
+import { type PredictOptions, refuseSameOutputs } from "./options.ts";
 
 /** Largest world that follows NCCL without an option. */
 const maxDefaultRanks = 8;
@@ -99,9 +99,8 @@ function linkIn(parsed: PredictOptions): LinkOptions | undefined {
   if (!parsed.has("latency-ns") && !parsed.has("gigabytes-per-second")) return undefined;
   const { latencyPs, gigabytesPerSecond } = linkOf();
   return {
-    latencyNs: decimal(parsed, "latency-ns", latencyPs / 1000),
-    gigabytesPerSecond: decimal(
-      parsed,
+    latencyNs: parsed.decimal("latency-ns", latencyPs / 1000, linkBounds.latencyNs),
+    gigabytesPerSecond: parsed.decimal(
       "gigabytes-per-second",
       gigabytesPerSecond,
       linkBounds.gigabytesPerSecond,

@@ -2,7 +2,7 @@
 import { fatTree, torus, type Wiring } from "../../algorithms/index.ts";
 import { UsageError } from "../context.ts";
 import { oneOf } from "../options.ts";
-import { decimal, type PredictOptions, wirings } from "./options.ts";
+import { type PredictOptions, wirings } from "./options.ts";
 
 /** The shared links of `--topology`; `undefined` for a crossbar, which has none. */
 export function wiringOf(
@@ -24,7 +24,7 @@ export function wiringOf(
   }
   if (name === "fat-tree") {
     const groups = numbers("--groups", parsed.text("groups") ?? "8", ",");
-    return fatTree(ranks, groups, decimal(parsed, "oversubscription", 1, [1, 1e6]));
+    return fatTree(ranks, groups, parsed.decimal("oversubscription", 1, [1, 1e6]));
   }
   if (name === "ring") return torus([ranks]);
   if (name !== "torus") return undefined;

@@ -1,5 +1,4 @@
 /** The options of `twinccl predict`: of a collective by sizes, of a program, and of the machine of both. */
-import { linkBounds } from "../../algorithms/timing.ts";
 import { algorithmFile } from "../algorithms.ts";
 import { sweepOptions } from "../args.ts";
 import { UsageError } from "../context.ts";
@@ -65,24 +64,6 @@ export type PredictOptions = Parsed<typeof options>;
 export function machineText(parsed: PredictOptions): string | undefined {
   const name = parsed.text("topology");
   return wirings.some((each) => each === name) ? undefined : name;
-}
-
-/** A number of an option within bounds; `fallback` when it was not given. */
-export function decimal(
-  parsed: PredictOptions,
-  name:
-    | "latency-ns"
-    | "overhead-ns"
-    | "hop-latency-ns"
-    | "gigabytes-per-second"
-    | "oversubscription",
-  fallback: number,
-  [least, most]: readonly [number, number] = linkBounds.latencyNs,
-): number {
-  const text = parsed.text(name);
-  const value = text === undefined ? fallback : Number(text);
-  if (text?.trim() !== "" && value >= least && value <= most) return value;
-  throw new UsageError(`--${name}: found "${text}", needs a number in ${least}..${most}`);
 }
 
 /** Options of a collective alone, and of a program alone. */

@@ -18,7 +18,7 @@ import { outputFile } from "../files.ts";
 import { selectedAlgorithms } from "./compared.ts";
 import { type ChoiceTime, type Library, LibraryCalls, libraryIn } from "./library.ts";
 import { wiringOf } from "./links.ts";
-import { decimal, type PredictOptions, refuseSameOutputs } from "./options.ts";
+import { type PredictOptions, refuseSameOutputs } from "./options.ts";
 import { sizesPicture } from "./sizes-picture.ts";
 import { type PredictedSizes, predictionDocument, predictionTable, type SizeRow } from "./table.ts";
 
@@ -123,17 +123,16 @@ function linksOf(
   const overheadNs = messages === undefined ? 100 : 0;
   return {
     link: linkOf({
-      latencyNs: decimal(parsed, "latency-ns", latencyPs / 1000),
-      gigabytesPerSecond: decimal(
-        parsed,
+      latencyNs: parsed.decimal("latency-ns", latencyPs / 1000, linkBounds.latencyNs),
+      gigabytesPerSecond: parsed.decimal(
         "gigabytes-per-second",
         gigabytesPerSecond,
         linkBounds.gigabytesPerSecond,
       ),
     }),
-    overheadPs: Math.round(1000 * decimal(parsed, "overhead-ns", overheadNs)),
+    overheadPs: Math.round(1000 * parsed.decimal("overhead-ns", overheadNs, linkBounds.latencyNs)),
     topology: wiring,
-    hopLatencyPs: Math.round(1000 * decimal(parsed, "hop-latency-ns", 500)),
+    hopLatencyPs: Math.round(1000 * parsed.decimal("hop-latency-ns", 500, linkBounds.latencyNs)),
     credits: parsed.has("credits") ? parsed.integer("credits", 1, 1, 1024) : undefined,
   };
 }
