@@ -2,6 +2,7 @@
 
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { ranksText } from "../../api/error-text.ts";
 import { StoreServer } from "../../job/server.ts";
 import type { Context } from "../context.ts";
 import { standardOutput } from "../output.ts";
@@ -148,7 +149,7 @@ function watchForStop(
     const running = job.running;
     if (job.isStopping || running.length === 0) return;
     isTimedOut = true;
-    reason = `timed out after ${limitMs / 1_000} s with ${ranks(running)} still running`;
+    reason = `timed out after ${limitMs / 1_000} s with ${ranksText(running)} still running`;
     report.event({ event: "timeout", timeout_ms: limitMs, ranks: running });
     job.stop("SIGTERM");
   };
@@ -182,8 +183,8 @@ function summary(ends: readonly RankExit[], cause: string | undefined): string {
     ...(cause === undefined ? [] : [cause]),
     ...(first === undefined ? [] : [firstText(first)]),
     ...failed.map(({ rank, how }) => `rank ${rank} failed too: ${how}`),
-    ...(stopped.length === 0 ? [] : [`${ranks(ranksOf(stopped))} stopped`]),
-    ...(well.length === 0 ? [] : [`${ranks(ranksOf(well))} ended well`]),
+    ...(stopped.length === 0 ? [] : [`${ranksText(ranksOf(stopped))} stopped`]),
+    ...(well.length === 0 ? [] : [`${ranksText(ranksOf(well))} ended well`]),
   ];
   return parts.join("; ");
 }
@@ -195,8 +196,4 @@ function firstText({ rank, isStopped, afterMs, how }: RankExit): string {
 
 function ranksOf(ends: readonly RankExit[]): readonly number[] {
   return ends.map(({ rank }) => rank);
-}
-
-function ranks(numbers: readonly number[]): string {
-  return `${numbers.length === 1 ? "rank" : "ranks"} ${numbers.join(", ")}`;
 }

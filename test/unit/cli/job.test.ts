@@ -35,3 +35,22 @@ describe.skipIf(process.platform === "win32")("a signal", () => {
     expect(await second).toBe(7);
   });
 });
+
+test("the summary lists runs of ranks by their ends", async () => {
+  const script = join(folder, "five.cjs");
+  writeFileSync(
+    script,
+    `if (process.env.TWINCCL_RANK === "4") process.exit(3);
+     setInterval(() => undefined, 1000);`,
+  );
+  let summary = "";
+  const status = await runJob(
+    {
+      ...{ name: "launch", size: 5, hosts: 1, command: [script], onFailure: "kill" },
+      ...{ graceMs: 20_000, report: new PrefixedOutput() },
+    },
+    { err: (text) => (summary += text) },
+  );
+  expect(status).toBe(3);
+  expect(summary).toMatch(/^twinccl launch: rank 4 failed first .*; ranks 0\.\.3 stopped\n$/);
+});
