@@ -226,7 +226,8 @@ export function resolveSettings(settings: NcclSettings = {}, path = "settings"):
     if (value === undefined) continue;
     const [least, most] = ranges[field];
     if (!Number.isInteger(value) || value < least || value > most) {
-      const needed = most === channelLimit ? `1..${most}` : `an integer of at least ${least}`;
+      const unit = field.endsWith("Size") ? "bytes" : "an integer";
+      const needed = most === channelLimit ? `1..${most}` : `${unit} of at least ${least}`;
       throw invalid("plan of NCCL", `${path}.${field}`, textOf(value), needed);
     }
     resolved[field] = value;
