@@ -34,7 +34,7 @@ export function openRanks({
 }
 
 /** All ranks in this process. */
-export async function openJob(backend: Backend, size: number): Promise<BenchJob> {
+async function openJob(backend: Backend, size: number): Promise<BenchJob> {
   const world = await createWorld({ backend, size, name: "bench" });
   return {
     backend: world.backend,

@@ -4,7 +4,7 @@ import { findCollective, measuredCollectives } from "twinccl/bench";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { type CallShape, recvLength } from "../../../src/bench/collectives.ts";
-import { openJob } from "../../../src/bench/job.ts";
+import { openRanks } from "../../../src/bench/job.ts";
 import { Oracle } from "../../../src/bench/oracle.ts";
 import { runTrial } from "../../../src/bench/trial.ts";
 
@@ -84,7 +84,7 @@ test.each(measuredCollectives)(
   "$collective is right on 1 to 9 ranks, whatever the root",
   async (row) => {
     for (let ranks = 1; ranks <= 9; ranks++) {
-      const job = await openJob(sim(), ranks);
+      const job = await openRanks({ backend: sim(), ranks });
       for (const root of row.rooted ? Array.from({ length: ranks }, (_, rank) => rank) : [-1]) {
         const shape: CallShape = {
           ...row.shape(7 * ranks + 3, ranks, { spread: 0.5, seed: 1 }),
