@@ -177,5 +177,6 @@ if (process.env.TWINCCL_RANK === undefined) {
   await world.run((comm) => compare(comm, alone)).finally(() => world.close());
 } else {
   const comm = await connect({ backend });
-  await compare(comm, alone).finally(() => comm.close());
+  await compare(comm, alone);
+  await comm.close();
 }

@@ -123,7 +123,7 @@ async function capabilitiesOf(job: BenchJob, [row]: readonly Row[]): Promise<boo
 /** Calls by which the engine has compiled what they run. */
 const warmingCalls = 4000;
 
-/** Microseconds after which slow calls are not made again. */
+/** Microseconds that these calls may take. */
 const mostWarmingUs = 1e6;
 
 /** As nccl-tests: the largest and the smallest size before the first row; here also for the JIT compiler. */
@@ -133,12 +133,13 @@ async function warmUp(job: BenchJob, options: BenchOptions, rows: readonly Row[]
   if (largest === undefined || smallest === undefined) return;
   const once = { warmup: 0, iterations: 2, check: false, inPlace: false };
   await runTrial(job, { ...trialOf(options, largest), ...once });
+  let { time } = await runTrial(job, { ...trialOf(options, smallest), ...once });
   // Whole trials, checks included: code that first runs later would invalidate compiled code.
   const small = { ...trialOf(options, smallest), warmup: 50, iterations: 60 };
   const calls = small.warmup + small.iterations;
   // Processes know the same times, so that all make as many calls.
-  for (let made = 0, us = 0; made < warmingCalls && us < mostWarmingUs; made += calls) {
-    const { time } = await runTrial(job, { ...small, inPlace: made % (2 * calls) === calls });
+  for (let made = 0, us = time * calls; made < warmingCalls && us < mostWarmingUs; made += calls) {
+    ({ time } = await runTrial(job, { ...small, inPlace: made % (2 * calls) === calls }));
     us += time * calls;
   }
 }

@@ -69,11 +69,11 @@ const kinds: OptionKinds<BenchOptions> = {
 /** Refuses invalid options; the collective and the sizes are checked when their rows are created. */
 export function assertBenchOptions(options: BenchOptions): void {
   assertOptions("bench", options, kinds);
-  const { ranks, roots = [0] } = options;
+  const { ranks, roots = [0], iterations = 20, rounds = 1, warmup = 5 } = options;
   assertCount("ranks", ranks, 1);
-  assertCount("iterations", options.iterations ?? 1, 1);
-  assertCount("rounds", options.rounds ?? 1, 1);
-  assertCount("warmup", options.warmup ?? 0, 0);
+  assertCount("iterations", iterations, 1);
+  assertCount("rounds", rounds, 1);
+  assertCount("warmup", warmup, 0);
   for (const root of roots) assertCount("roots", root, 0, ranks - 1);
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed)) {
     throw invalid("bench", "seed", textOf(options.seed), "an integer");

@@ -12,7 +12,7 @@ export interface CalibrationOptions
     BenchOptions,
     "backend" | "ranks" | "warmup" | "connected" | "onResult" | "onProgress"
   > {
-  /** Timed calls of a row in each round, a tenth of them above 16 MiB. */
+  /** Timed calls of a row in each round, a tenth of them in sweeps above 16 MiB. */
   readonly iterations: number;
   /** Largest size in bytes. */
   readonly mostBytes: number;
