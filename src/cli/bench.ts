@@ -84,9 +84,10 @@ Elsewhere the calls of a row are issued back to back and the last one is awaited
 does. On nccl one process drives all GPUs without --processes; tcp has a process for each rank.
 Started by twinccl launch, torchrun, mpirun or srun, every process is one rank, and rank 0 prints.
 --mode graph records up to 20 timed calls in a graph and replays it back to back: -n 200 replays it
-10 times, so that its launch counts little; -n 21 makes 40 calls, two graphs. --calibration measures several collectives in all ways
-of calling, up to 512M or the size of -e, without a check, for \`twinccl calibrate\`. A row has the
-middle time of 5 rounds, each of 400 calls (-n), in sweeps above 16M a tenth of them.
+10 times, so that its launch counts little; -n 21 makes 40 calls, two graphs. --calibration measures
+several collectives in all ways of calling, up to 512M or the size of -e, without a check, for
+\`twinccl calibrate\`. A row has the middle time of 5 rounds, each of 400 calls (-n), in sweeps above
+16M a tenth of them.
 
 Examples:
   twinccl bench all-reduce -b 8 -e 16M
