@@ -357,7 +357,7 @@ the same calls in place of predictions, so that it shows what a profile of one m
 one process, depend on the host's processor: there the differences of two hosts are as large as the errors. The fifth is of two other H200
 after a calibration of their own (${calibrationFiles.map((name) => `\`${name}\``).join(", ")}): its calls, then those
 of 40 B to 191 MB right after it, each measured in two runs (\`${afterCalibrationFile}\`), of which the lesser time counts. Its last column
-has the difference of these runs: one machine does not repeat its calls one by one within minutes. A profile is no closer at the worst.
+has the difference of these two runs: one machine does not repeat its calls one by one within minutes.
 Below it are recorded calls of 48 B to 300 MB, each 2.3 to 3 times as large as the one before, half of the blocks misaligned. Those of one machine are in the
 fit (\`${fittedOddFile}\`), and those of the others are of no fit (${filesText(oddSizesFiles)}). Messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, are predicted by the simulation's virtual time of the same programs. Of the messages come the gains of
