@@ -24,6 +24,8 @@ const viewKeys: readonly (keyof State)[] = ["rank", "element", "time", "lanes"];
 class Page {
   #state: State;
   #result: CallResult | undefined;
+  /** The state of the last run, also before its result; `undefined` after a failure. */
+  #lastRun: State | undefined;
   /** Counts runs, so that one that was overtaken shows nothing. */
   #runs = 0;
   readonly #stage = new Stage(byId("stage", HTMLElement));
@@ -67,7 +69,7 @@ class Page {
 
   /** Takes on a state: runs the call again where it is another one, and only then. */
   async #become({ state, faults }: Reading, fromAddress = false): Promise<void> {
-    const before = this.#result?.state;
+    const before = this.#lastRun;
     const same =
       before !== undefined &&
       stateKeys.every((key) => viewKeys.includes(key) || before[key] === state[key]);
@@ -87,6 +89,7 @@ class Page {
   async #run(): Promise<void> {
     const run = ++this.#runs;
     const state = this.#state;
+    this.#lastRun = state;
     const { dataset } = document.documentElement;
     // Tests and other readers of the page wait for the number of the run.
     dataset["ran"] = "running";
@@ -109,6 +112,7 @@ class Page {
   /** A call without a result shows why, and nothing of the one before. */
   #fail(state: State, error: unknown): void {
     this.#result = undefined;
+    this.#lastRun = undefined;
     // What is hidden is not drawn: drawing itself may have failed.
     document.documentElement.dataset["refused"] = "yes";
     this.#player.load(0, [], 0, false);

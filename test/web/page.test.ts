@@ -137,6 +137,25 @@ describe("the call", () => {
   });
 });
 
+describe("a change of a call that is still running", () => {
+  test("back to the call before shows that one", async () => {
+    const use = async (page: Page): Promise<void> => {
+      // In one turn of the page: the call between them has not run when it is left.
+      await page.evaluate(`{
+        const field = document.getElementById("count");
+        for (const count of ["1000", "8"]) {
+          field.value = count;
+          field.dispatchEvent(new Event("change"));
+        }
+      }`);
+      await ran(page);
+      expect(await page.inputValue("#count")).toBe("8");
+      expect(await text(page, "#verdict .headline")).toContain("all 16 elements");
+    };
+    await on("ranks=2&count=8", use, still);
+  });
+});
+
 describe("a failure of the page", () => {
   test("to draw is shown with its reason", async () => {
     const use = async (page: Page): Promise<void> => {
