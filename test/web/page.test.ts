@@ -291,6 +291,20 @@ describe("the animation", () => {
   });
 });
 
+describe("the timeline", () => {
+  test("has its playhead over all lanes, also those that are scrolled to", async () => {
+    const use = async (page: Page): Promise<void> => {
+      const bottomOf = async (selector: string): Promise<number> => {
+        const { y = 0, height = 0 } = (await page.locator(selector).boundingBox()) ?? {};
+        return Math.round(y + height);
+      };
+      expect(await page.evaluate("document.getElementById('timeline').clientHeight")).toBe(858);
+      expect(await bottomOf("#playhead")).toBe(await bottomOf("#timeline"));
+    };
+    await on("ranks=32&count=64", use, still);
+  });
+});
+
 describe("the keyboard", () => {
   test("steps from message to message on the scrubber", async () => {
     // A link of 100 ns and 1 GB/s, messages of 100 bytes: they arrive every 200 ns.

@@ -84,6 +84,7 @@ export class Timeline {
     const width = this.#canvas.clientWidth;
     if (film === undefined || chart === undefined || width === 0) return;
     const height = top + chart.names.length * chart.height + 4;
+    this.#playhead.style.setProperty("--height", `${height}px`);
     const context = sharpContext(this.#canvas, width, height);
     const x = (timePs: number): number =>
       gutter + ((width - gutter - 1) * timePs) / Math.max(1, film.endPs);
