@@ -137,6 +137,8 @@ class Page {
         offsets.length === 0 ? [] : [html("option", { value: rank }, `${rank}`)],
       ),
     );
+    const hasElements = this.#elementRank.length > 0;
+    for (const field of [this.#elementRank, this.#element]) field.disabled = !hasElements;
     this.#showElement();
     const still = state.time >= 0 || matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.#player.load(film.endPs, film.beats, Math.max(0, state.time), !still);

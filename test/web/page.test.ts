@@ -181,6 +181,20 @@ describe("a call of one rank", () => {
   });
 });
 
+describe("a barrier", () => {
+  test("has no element to choose, unlike the call after it", async () => {
+    const use = async (page: Page): Promise<void> => {
+      const areEnabled = (): Promise<boolean[]> =>
+        Promise.all(["#element-rank", "#element"].map((field) => page.locator(field).isEnabled()));
+      expect(await areEnabled()).toEqual([false, false]);
+      await page.locator("#collective").selectOption("allReduce");
+      await ran(page);
+      expect(await areEnabled()).toEqual([true, true]);
+    };
+    await on("collective=barrier&ranks=2", use, still);
+  });
+});
+
 describe("another collective", () => {
   test("takes its first plan where it has none of that name", async () => {
     const use = async (page: Page): Promise<void> => {
