@@ -62,9 +62,9 @@ export interface Context {
   readonly out: (text: string) => void;
   /** Writes to standard error. */
   readonly err: (text: string) => void;
-  /** Shows one line of progress if standard error is a terminal, until the next line or other output. */
+  /** Shows one line of progress if `terminal` is true, until the next line or other output. */
   readonly progress: (text: string) => void;
-  /** True if standard error is a terminal, which can show a progress line. */
+  /** True if standard error is a terminal that can erase a line. */
   readonly terminal: boolean;
   /** Present width of that terminal in letters; unlimited by default. */
   readonly columns?: () => number;

@@ -16,7 +16,8 @@ for (const stream of [standardOutput, process.stderr]) {
 process.exitCode = await runCli(process.argv.slice(2), {
   out: (text) => standardOutput.write(text),
   err: (text) => process.stderr.write(text),
-  terminal: process.stderr.isTTY === true,
+  // A dumb terminal cannot erase a line.
+  terminal: process.stderr.isTTY === true && process.env["TERM"] !== "dumb",
   columns: () => process.stderr.columns,
   backends: async () => (await import("./backends.ts")).backends,
   main: fileURLToPath(import.meta.url),

@@ -257,3 +257,16 @@ test("an unread standard error ends no command", () => {
   const { stdout } = spawnSync("bash", ["-c", `{ ${line}; } 3>&1`], { encoding: "utf8" });
   expect(stdout).toBe("2\n");
 });
+
+const hasScript = spawnSync("sh", ["-c", "command -v script"]).status === 0;
+
+test.skipIf(!hasScript)("a terminal that cannot erase a line gets no line of progress", () => {
+  const onTerminal = (name: string): string => {
+    const line = `script -qec '"$NODE" "$MAIN" explain all-reduce -n 2' /dev/null`;
+    const env = { ...process.env, TERM: name, NODE: process.execPath, MAIN: main };
+    const options = { encoding: "utf8", env, input: "" } as const;
+    return spawnSync("sh", ["-c", line], options).stdout;
+  };
+  expect(onTerminal("xterm")).toContain("\x1b[K");
+  expect(onTerminal("dumb")).not.toContain("\x1b");
+});
