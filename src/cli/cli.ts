@@ -10,7 +10,7 @@ import {
   UnsupportedError,
   WorldError,
 } from "../api/errors.ts";
-import { type Command, type Context, UsageError } from "./context.ts";
+import { type Command, type Context, OutputError, UsageError } from "./context.ts";
 import { ProgressLine } from "./output.ts";
 
 /** A command before its module is loaded. */
@@ -193,6 +193,7 @@ function errorText(error: unknown): string {
     if (!(cause instanceof CommError)) return `${error.message}\n\n${errorText(cause)}`;
     return hasCallSite(cause) ? `${error.message}\n${framesOf(cause)}` : error.message;
   }
+  if (error instanceof OutputError) return error.message;
   if (error instanceof CommError && !hasCallSite(error)) return `${error.name}: ${error.message}`;
   return error instanceof Error ? (error.stack ?? String(error)) : inspect(error);
 }

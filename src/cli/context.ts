@@ -90,3 +90,6 @@ export interface Command {
 
 /** An error of the command line itself, shown with a pointer to the help; exit status 2. */
 export class UsageError extends Error {}
+
+/** An output file that cannot be written after the work, shown in one line; exit status 1. */
+export class OutputError extends Error {}

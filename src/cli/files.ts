@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { type TraceSink, UsageError } from "./context.ts";
+import { OutputError, type TraceSink, UsageError } from "./context.ts";
 
 /** The text of a file, which an option may name. */
 export function readText(path: string, option?: string): string {
@@ -26,7 +26,7 @@ export function readText(path: string, option?: string): string {
 
 /**
  * Checks the file of an option and returns the function that writes it. Unwritable paths are refused here, before any work is
- * lost.
+ * lost. The function throws an `OutputError`, such as for a full disk.
  */
 export function outputFile(
   option: string,
@@ -37,18 +37,18 @@ export function outputFile(
   if (!statOf(folder)?.isDirectory()) {
     throw new UsageError(`${option} ${path}: there is no folder ${folder}; make it first`);
   }
-  const orRefuse = <T>(action: () => T): T => {
+  const attempt = <T>(action: () => T, Fault: typeof UsageError | typeof OutputError): T => {
     try {
       return action();
     } catch (error) {
-      throw new UsageError(`${option} ${path}: cannot be written: ${reasonOf(error)}`);
+      throw new Fault(`${option} ${path}: cannot be written: ${reasonOf(error)}`);
     }
   };
-  const found = orRefuse(() => statSync(path, { throwIfNoEntry: false }));
+  const found = attempt(() => statSync(path, { throwIfNoEntry: false }), UsageError);
   if (found?.isDirectory())
     throw new UsageError(`${option} ${path}: is a folder; name a file in it`);
-  orRefuse(() => assertWritable(path, found));
-  return (text) => orRefuse(() => writeFileSync(path, text));
+  attempt(() => assertWritable(path, found), UsageError);
+  return (text) => attempt(() => writeFileSync(path, text), OutputError);
 }
 
 /** A file that an option, or a word of the command line, names. */

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
@@ -131,6 +131,17 @@ test("an output path that cannot be written is refused before the work, and a fi
     rmSync(folder, { recursive: true });
   }
 });
+
+test.skipIf(!existsSync("/dev/full"))(
+  "a disk that is full after the work ends a command with status 1",
+  async () => {
+    const { status, err } = await cli("trace all-reduce -n 2 --out /dev/full");
+    expect({ status, err }).toEqual({
+      status: 1,
+      err: "twinccl trace: --out /dev/full: cannot be written: ENOSPC: no space left on device, write\n",
+    });
+  },
+);
 
 describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
   test.each([
