@@ -150,6 +150,8 @@ export class FramedSocket {
 export function faultOf({ code, message }: NodeJS.ErrnoException): string {
   if (code === "ECONNRESET" || code === "EPIPE") return "the connection was reset";
   if (code === "ETIMEDOUT") return "the machine at its other end does not answer (ETIMEDOUT)";
+  if (code === "ENOTFOUND") return "no machine has that name (ENOTFOUND)";
+  if (code === "EAI_AGAIN") return "the name server does not answer (EAI_AGAIN)";
   if (code?.startsWith("ERR_SSL_")) return `sent what is not authentic (${code})`;
   if (isOutOfFiles(code)) return `this process can open no more files (${code})`;
   return code ?? message;

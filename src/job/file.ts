@@ -230,7 +230,7 @@ function tryWrite<T>(path: string, write: () => T): T {
     throw new InvalidArgumentError(
       {
         headline: `rendezvous at ${path}: the file cannot be written: ${(error as Error).message}`,
-        hint: `remove what is in its way, or give a file in a folder that exists and that only this user may write to, not as ${dirname(path)}`,
+        hint: `remove what is in its way, or give a file in a folder that exists, has room, and that only this user may write to, not as ${dirname(path)}`,
       },
       { field: "path", cause: error },
     );

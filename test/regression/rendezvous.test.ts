@@ -215,7 +215,9 @@ describe("a stale file with a lock that cannot be removed was waited for until t
     const error = await errorOf(fileRendezvous({ path }).join(request));
     expect(error).toMatchObject({ code: "ERR_COMM_ARG", field: "path" });
     expect(error.message).toContain(`cannot be written: its lock ${path}.lock is ${kind}\n`);
-    expect(error.hint).toMatch(/^remove what is in its way, or give a file in a folder/);
+    expect(error.hint).toMatch(
+      /^remove what is in its way, or give a file in a folder that exists, has room, and/,
+    );
   });
 
   test("a file of another user", async () => {

@@ -8,6 +8,7 @@ import {
   type Socket,
 } from "node:net";
 import { afterEach, expect, test, vi } from "vitest";
+import { faultOf } from "../../../src/job/connection.ts";
 import { StoreServer } from "../../../src/job/server.ts";
 import { tcpRendezvous } from "../../../src/job/tcp.ts";
 import { failConnections, failListeners } from "../../support/no-files.ts";
@@ -92,6 +93,13 @@ test("a silent connection is closed at the deadline", async () => {
   const error = await errorOf(rendezvous.join({ jobId: "j", rank: 0, size: 1, deadlineMs: 60 }));
   expect(error.message).toContain("no store was reached within 60 ms: no answer");
   await expect.poll(() => open.size).toBe(0);
+});
+
+test.each([
+  ["ENOTFOUND", "no machine has that name (ENOTFOUND)"],
+  ["EAI_AGAIN", "the name server does not answer (EAI_AGAIN)"],
+])("the fault of a host's name is in words: %s", (code, words) => {
+  expect(faultOf(Object.assign(new Error("getaddrinfo"), { code }))).toBe(words);
 });
 
 test("the whole limit is stated where the store ends after an earlier attempt", async () => {

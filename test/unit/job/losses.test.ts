@@ -77,9 +77,9 @@ describe("a call that waits in the store for rank 1", () => {
       () => undefined,
     );
   };
-  const contact = (member: Membership) =>
+  const contact = (member: Membership, of = comm) =>
     new FirstContacts(member, keyOf).barrier({
-      ...{ comm, rank: 0, counters: undefined, connect: async () => true },
+      ...{ comm: of, rank: 0, counters: undefined, connect: async () => true },
       needs: { all: true, peers: new Set() },
     })?.(new AbortController().signal);
 
@@ -103,6 +103,24 @@ describe("a call that waits in the store for rank 1", () => {
       ...{ name, ranks: [1], cause: { ranks: [1] } },
       message: expect.stringContaining(`rank 1 of "world" will not make this call: ${why}`),
     });
+    await zero!.member.leave();
+  });
+
+  test.each([
+    ["are lost", "their processes are gone"],
+    ["leave", "their processes have left the job"],
+  ])("names two ranks that %s as several", async (how, why) => {
+    const [zero, one, two] = await fragile(await place(3), 3);
+    for (const each of [one, two]) {
+      if (how === "leave") await each!.member.leave();
+      else each!.cut();
+    }
+    if (how !== "leave") await expect.poll(() => zero!.member.lost.length).toBe(2);
+    const all = { ...comm, ranks: [0, 1, 2] };
+    const failed = Promise.resolve(contact(zero!.member, all)).catch((error) => error);
+    expect((await failed).message).toContain(
+      `ranks 1, 2 of "world" will not make this call: ${why}\n`,
+    );
     await zero!.member.leave();
   });
 });
