@@ -108,7 +108,7 @@ export async function runCli(
     return status.usage;
   }
   if (name === "version" || name === "--version" || name === "-v") {
-    context.out(`${ownVersion()}\n`);
+    context.out(`${manifest().version}\n`);
     return status.fine;
   }
   if (name === "help" || name === "--help" || name === "-h") {
@@ -120,6 +120,11 @@ export async function runCli(
   }
   const row = rowOf(name);
   if (row === undefined) return unknown(name, context);
+  const wrongNode = nodeFault();
+  if (wrongNode !== undefined) {
+    context.err(`twinccl: ${wrongNode}\n`);
+    return status.usage;
+  }
   const { command } = await row.load();
   const own = command.own?.(rest) ?? rest;
   if (own.includes("--help") || own.includes("-h")) {
@@ -145,10 +150,25 @@ async function unknown(name: string, { err }: Context): Promise<number> {
   return status.usage;
 }
 
-/** Version of the package. */
-function ownVersion(): string {
-  const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
-  return (JSON.parse(manifest) as { version: string }).version;
+/** The fields of package.json that the command line uses. */
+interface Manifest {
+  readonly version: string;
+  readonly engines: { readonly node: string };
+}
+
+function manifest(): Manifest {
+  const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
+  return JSON.parse(text) as Manifest;
+}
+
+/** The reason not to run on this Node.js, which may lack what a command needs only later; `undefined` for a supported one. */
+function nodeFault(): string | undefined {
+  const found = process.versions.node;
+  const least = manifest().engines.node.replace(">=", "");
+  const [major = 0, minor = 0] = found.split(".").map(Number);
+  const [leastMajor = 0, leastMinor = 0] = least.split(".").map(Number);
+  const isSupported = major > leastMajor || (major === leastMajor && minor >= leastMinor);
+  return isSupported ? undefined : `found Node.js ${found}, needs ${least} or newer`;
 }
 
 function overallHelp(): string {

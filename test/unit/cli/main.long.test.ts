@@ -37,6 +37,20 @@ test("wrong usage is exit status 2", () => {
   expect(stderr).toContain('unknown command "bogus"');
 });
 
+test.each(["18.20.8", "20.18.3"])(
+  "Node.js %s is refused by name, before any command",
+  (version) => {
+    const fake = `Object.defineProperty(process, "versions", { value: { node: "${version}" } })`;
+    const args = ["--import", `data:text/javascript,${encodeURIComponent(fake)}`, main];
+    const line = [...args, "launch", "-n", "2", "none.mjs"];
+    const { status, stderr } = spawnSync(process.execPath, line, { encoding: "utf8" });
+    expect({ status, stderr }).toEqual({
+      status: 2,
+      stderr: `twinccl: found Node.js ${version}, needs 20.19 or newer\n`,
+    });
+  },
+);
+
 test.each([
   ["a file", "typed.tsx", "typed.tsx", "export default () => 1;\n"],
   ["an import", "typed.tsx", "importing.mjs", 'import "./typed.tsx";\nexport default () => 1;\n'],
