@@ -161,5 +161,5 @@ function exitText(status: number, atWork: readonly number[]): string {
   const ended = `the process ended with status ${status} before the run was over`;
   if (atWork.length === 0) return `${ended}: no rank was at work`;
   const ranks = ranksText(atWork.toSorted((a, b) => a - b));
-  return `${ended}: ${ranks} had not returned\nhint: a rank ends by returning or throwing; nothing in it may end the process`;
+  return `${ended}: ${ranks} had not returned\nhint: a rank ends by returning or throwing; look for process.exit(), and for a promise that nothing resolves`;
 }

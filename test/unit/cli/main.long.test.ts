@@ -90,7 +90,7 @@ describe("run", () => {
     expect(stderr).toBe(
       `twinccl run: the process ended with status ${code} before the run was over: ` +
         "ranks 1..3 had not returned\n" +
-        "hint: a rank ends by returning or throwing; nothing in it may end the process\n",
+        "hint: a rank ends by returning or throwing; look for process.exit(), and for a promise that nothing resolves\n",
     );
     expect(readFileSync(trace, "utf8")).toMatch(/post rank=2 .*barrier/);
   });
@@ -174,7 +174,7 @@ describe.each([
     expect(stderr).toBe(
       `twinccl ${command}: the process ended with status 0 before the run was over: ` +
         "ranks 0..3 had not returned\n" +
-        "hint: a rank ends by returning or throwing; nothing in it may end the process\n",
+        "hint: a rank ends by returning or throwing; look for process.exit(), and for a promise that nothing resolves\n",
     );
     if (command === "trace") expect(stdout).toMatch(/post rank=2 .*barrier/);
   });
