@@ -119,7 +119,7 @@ function takeMin(
     const b = source[sourceAt + i] as number;
     const least = Math.min(a, b);
     acc[accAt + i] = least;
-    // The difference is NaN when either is NaN; the other one is then the result.
+    // The minimum is NaN when either is NaN; the other one is then the result.
     if (Number.isNaN(least)) acc[accAt + i] = Number.isNaN(a) ? b : a;
   }
 }

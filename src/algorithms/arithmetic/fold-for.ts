@@ -20,6 +20,9 @@ const folds = new Map<DType, Map<string | number | bigint, Variants>>();
 /** Scalars cached for each dtype: the bound limits the memory of programs with many scalars. */
 const maxOperators = 64;
 
+/** The most ranks of a fold: the division of a 64-bit average is exact up to there. */
+const maxRanks = 2 ** 20;
+
 /**
  * The fold of contributions of `dtype` by `op` over `ranks` ranks. A repeated call makes no other
  * fold.
@@ -57,8 +60,8 @@ function check(dtype: DType, op: ReduceOp, ranks: number, rounding: ScalarRoundi
   if (!isDType(dtype)) throw wrong("dtype", textOf(dtype), `one of ${dtypes.join(", ")}`);
   const fault = reduceOpFault(op, dtype);
   if (fault !== undefined) throw wrong("op", fault, reduceOpChoices);
-  if (!Number.isSafeInteger(ranks) || ranks < 1) {
-    throw wrong("ranks", textOf(ranks), "an integer of at least 1");
+  if (!Number.isInteger(ranks) || ranks < 1 || ranks > maxRanks) {
+    throw wrong("ranks", textOf(ranks), `an integer in 1..${maxRanks}`);
   }
   if (rounding !== "fused" && rounding !== "separate") {
     throw wrong("rounding", textOf(rounding), "fused or separate");

@@ -3,7 +3,13 @@ import { dtypeInfo, type HostArrays } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
-import { bitsToNumber, numberToBits, type SmallFloat, smallFormats } from "./small-float.ts";
+import {
+  bitsToNumber,
+  numberToBits,
+  type SmallFloat,
+  smallFormats,
+  unknownFormat,
+} from "./small-float.ts";
 
 /**
  * The bits of numbers, each rounded to `dtype` like `numberToBits` and `fill`: to the nearest, ties to even. A NaN
@@ -73,7 +79,5 @@ export function valuesOf(dtype: SmallFloat): Float32Array {
 }
 
 function assertSmall(action: string, dtype: SmallFloat): void {
-  if (Object.hasOwn(smallFormats, dtype)) return;
-  const names = Object.keys(smallFormats).join(", ");
-  throw invalid(action, "dtype", textOf(dtype), `one of ${names}`);
+  if (!Object.hasOwn(smallFormats, dtype)) unknownFormat(action, dtype);
 }

@@ -5,6 +5,7 @@
  * the result once to the format, to nearest and ties to even. 1-byte floats are
  * converted as on a GPU: first to float16, then to 8 bits, saturating (`nearestFloat8`).
  */
+import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** Dtypes that travel as bit patterns. */
 export type SmallFloat = "float16" | "bfloat16" | "float8e4m3" | "float8e5m2";
@@ -101,10 +102,18 @@ function nearestFloat8(format: SmallFormat, x: number): number {
   return Math.max(-format.most, Math.min(format.most, rounded));
 }
 
-/** The value of a bit pattern. */
+/**
+ * The value of a bit pattern.
+ *
+ * @throws InvalidArgumentError for a dtype that is not a small float, and for bits that it does not have.
+ */
 export function bitsToNumber(dtype: SmallFloat, bits: number): number {
-  const format = smallFormats[dtype];
+  const format = smallFormats[dtype] ?? unknownFormat("bitsToNumber", dtype);
   const sign = 8 * format.bytes - 1;
+  const most = 2 ** (sign + 1) - 1;
+  if (!(Number.isInteger(bits) && bits >= 0 && bits <= most)) {
+    throw invalid("bitsToNumber", "bits", textOf(bits), `an integer in 0..${most}`);
+  }
   const magnitude = bits & ((1 << sign) - 1);
   if (magnitude >= format.infinity) {
     const infinite = magnitude === format.infinity && dtype !== "float8e4m3";
@@ -116,13 +125,22 @@ export function bitsToNumber(dtype: SmallFloat, bits: number): number {
   return bits >> sign === 0 ? size : -size;
 }
 
-/** The bits of `x` rounded to `dtype`; a NaN is the canonical one, an 8-bit overflow saturates. */
+/**
+ * The bits of `x` rounded to `dtype`; a NaN is the canonical one, an 8-bit overflow saturates.
+ *
+ * @throws InvalidArgumentError for a dtype that is not a small float.
+ */
 export function numberToBits(dtype: SmallFloat, x: number): number {
-  const format = smallFormats[dtype];
+  const format = smallFormats[dtype] ?? unknownFormat("numberToBits", dtype);
   const sign = 8 * format.bytes - 1;
   const magnitudes = (1 << sign) - 1;
   if (Number.isNaN(x)) return magnitudes;
   float[0] = (format.bytes === 1 ? nearestFloat8(format, x) : nearest(format, x)) * format.scale;
   const bits = word[0] as number;
   return ((bits >>> format.shift) & magnitudes) | ((bits >>> 31) << sign);
+}
+
+/** @throws InvalidArgumentError for a dtype that is not a small float; `action` begins it. */
+export function unknownFormat(action: string, dtype: unknown): never {
+  throw invalid(action, "dtype", textOf(dtype), `one of ${Object.keys(smallFormats).join(", ")}`);
 }

@@ -8,8 +8,8 @@ import { type DType, dtypeInfo } from "../../api/dtype.ts";
 import { invariant } from "../../api/invariant.ts";
 import { canonicalise, type Fold, type Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
+import { valuesOf } from "../arithmetic/small-arrays.ts";
 import {
-  bitsToNumber,
   nearest,
   type SmallFloat,
   type SmallFormat,
@@ -34,7 +34,7 @@ export function symmetricFold(dtype: DType): Fold {
 
 function narrowFold(dtype: DType): Fold {
   invariant(isSmall(dtype), `symmetric kernels do not sum ${dtype}`);
-  const decode = decodingTable(dtype);
+  const decode = valuesOf(dtype);
   const encode = encoder(dtype);
   const refuse = (): never => {
     throw new Error(`twinccl broke its own rule: a symmetric sum of ${dtype} has no partials`);
@@ -70,11 +70,6 @@ function narrowFold(dtype: DType): Fold {
 
 function isSmall(dtype: DType): dtype is SmallFloat {
   return dtypeInfo[dtype].kind === "float" && dtypeInfo[dtype].bytes < 4;
-}
-
-function decodingTable(dtype: SmallFloat): Float32Array {
-  const length = 2 ** (8 * smallFormats[dtype].bytes);
-  return Float32Array.from({ length }, (_, bits) => bitsToNumber(dtype, bits));
 }
 
 function accumulate(

@@ -191,6 +191,8 @@ describe("wrong arguments", () => {
     ["op", "float32", { preMul: 2n }, 2, "fused"],
     ["ranks", "int32", "avg", 0, "fused"],
     ["ranks", "float32", "avg", 1.5, "fused"],
+    // The division of a 64-bit average is exact up to 2^20 ranks.
+    ["ranks", "uint64", "avg", 2 ** 30, "fused"],
     ["rounding", "float32", "avg", 2, "round"],
   ] as const;
   test.each(cases)("%s: %s, %o, %o, %o", (field, dtype, op, ranks, rounding) => {

@@ -66,6 +66,11 @@ describe.each(dtypes)("%s", (dtype) => {
 });
 
 test.each([
+  ["dtype", () => numberToBits("float32" as "float16", 1)],
+  ["dtype", () => bitsToNumber("bf16" as "bfloat16", 1)],
+  ["bits", () => bitsToNumber("float16", 2 ** 16)],
+  ["bits", () => bitsToNumber("float8e4m3", -1)],
+  ["bits", () => bitsToNumber("float16", 1.5)],
   ["dtype", () => numbersToBits("float32" as "float16", [1])],
   ["dtype", () => bitsToNumbers("bf16" as "bfloat16", Uint16Array.of(1))],
   ["numbers", () => numbersToBits("float16", 1 as never)],
