@@ -10,7 +10,6 @@ import {
   isTooLarge,
   type LibraryName,
   libraryOf,
-  type NcclCollective,
   type NcclPlan,
   ncclEnvironment,
   ncclPlan,
@@ -20,7 +19,7 @@ import {
   type TopologyOption,
   withRing,
 } from "../algorithms/index.ts";
-import { machineOf } from "../algorithms/nccl/index.ts";
+import { isNcclCollective, machineOf, ncclCollectives } from "../algorithms/nccl/index.ts";
 import { countText } from "../api/error-text.ts";
 import {
   createWorld,
@@ -205,7 +204,7 @@ function planPairOf(
     return undefined;
   }
   const against = parsed.text("against");
-  const needsPlan = parsed.has("element") && isPlanned(question.collective);
+  const needsPlan = parsed.has("element") && isNcclCollective(question.collective);
   if (against === undefined && !needsPlan) return undefined;
   const machine = { library, topology: machineOf(machineIn(parsed))(size) };
   const plan = planOf(question, machine, ncclChoice("--nccl", parsed.text("nccl")));
@@ -281,19 +280,6 @@ function factsOf(explanation: Explanation): object {
   return facts;
 }
 
-const plannedCollectives: readonly string[] = [
-  "allReduce",
-  "reduce",
-  "reduceScatter",
-  "broadcast",
-  "allGather",
-] satisfies NcclCollective[];
-
-/** True for collectives with a known plan; the others use the catalogue's plan. */
-function isPlanned(collective: string): collective is NcclCollective {
-  return plannedCollectives.includes(collective);
-}
-
 /** A library, and the ranks' machine. */
 interface Machine {
   readonly library: LibraryName;
@@ -306,9 +292,9 @@ function planOf(
   { library, topology }: Machine,
   { setup, symmetric }: NcclChoice,
 ): NcclPlan {
-  if (!isPlanned(collective) || dtype === undefined) {
+  if (!isNcclCollective(collective) || dtype === undefined) {
     throw new UsageError(
-      `--like ${library}: NCCL's plan is known of ${plannedCollectives.join(", ")}, not of ${collective}`,
+      `--like ${library}: NCCL's plan is known of ${ncclCollectives.join(", ")}, not of ${collective}`,
     );
   }
   const { rings, variables = {}, ...settings } = resolvePin(setup);

@@ -14,7 +14,7 @@ import {
   type PricedSettings,
   type Witness,
 } from "../algorithms/index.ts";
-import { machineOf } from "../algorithms/nccl/index.ts";
+import { isNcclCollective, machineOf, ncclCollectives } from "../algorithms/nccl/index.ts";
 import { alignedTable, countText } from "../api/error-text.ts";
 import { namedReduceOps, type ReduceOp } from "../api/index.ts";
 import type { MeasuredCollective } from "../bench/index.ts";
@@ -58,10 +58,6 @@ const options = {
 
 type InvariantOptions = Parsed<typeof options>;
 
-const planned: readonly NcclCollective[] = [
-  ...(["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"] as const),
-];
-
 /** The `invariant` command. */
 export const command: Command = {
   help: `Usage: twinccl invariant COLLECTIVE [options]
@@ -70,7 +66,7 @@ Decides whether the bits of an element depend on anything but its contributions,
 of a range, by proof over the breakpoints of NCCL's plans. What depends is shown by the smallest
 count, both folds, and contributions with different bits. Runs nothing without --backend, which
 makes the calls of the answers: docs/invariance.md.
-COLLECTIVE: ${planned.join(" ")}
+COLLECTIVE: ${ncclCollectives.join(" ")}
 
 ${optionLines(options)}
 SETTINGS as NCCL parses them: NCCL_ALGO and NCCL_PROTO name collectives before a colon, have
@@ -91,10 +87,11 @@ wrong usage.
 
 async function runInvariant(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
-  const row = parseCollective(parsed.positionals[0], planned);
-  const collective = planned.find((name) => name === row.collective);
-  if (collective === undefined) {
-    throw new UsageError(`NCCL's plan is known of ${planned.join(", ")}, not of ${row.collective}`);
+  const row = parseCollective(parsed.positionals[0], ncclCollectives);
+  const { collective } = row;
+  if (!isNcclCollective(collective)) {
+    const known = ncclCollectives.join(", ");
+    throw new UsageError(`NCCL's plan is known of ${known}, not of ${collective}`);
   }
   refuseUnused(row, parsed);
   const asked = askedOf(collective, row, parsed);

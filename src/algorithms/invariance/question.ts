@@ -1,12 +1,19 @@
 /** A question of invariance, checked and with its defaults. */
 
+import { specifications } from "../../api/collectives/index.ts";
 import { type DType, dtypes, isDType } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpFault } from "../../api/reduce-op.ts";
 import type { Forced } from "../nccl/choice.ts";
 import { type NcclVariables, ncclEnvironment } from "../nccl/environment.ts";
-import { type NcclCollective, type NcclSettings, rulesOf } from "../nccl/rules.ts";
+import {
+  isNcclCollective,
+  type NcclCollective,
+  type NcclSettings,
+  ncclCollectives,
+  rulesOf,
+} from "../nccl/rules.ts";
 import { h200x8, type Topology } from "../nccl/topology.ts";
 import type { CallRequest, Counts } from "./stretches.ts";
 
@@ -84,16 +91,17 @@ const kinds: OptionKinds<InvarianceQuestion> = {
   ...{ row: true, variables: "object", version: true, topology: true, ask: "array" },
 };
 
-const collectives: readonly NcclCollective[] = [
-  ...(["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"] as const),
-];
-
 /** Checks a question. Throws an InvalidArgumentError with the field at fault. */
 export function resolveQuestion(question: InvarianceQuestion): Resolved {
   assertOptions(subject, question, kinds);
   const { collective, dtype, variables = {} } = question;
-  if (!collectives.includes(collective)) {
-    throw invalid(subject, "collective", textOf(collective), `one of ${collectives.join(", ")}`);
+  if (!isNcclCollective(collective)) {
+    throw invalid(
+      subject,
+      "collective",
+      textOf(collective),
+      `one of ${ncclCollectives.join(", ")}`,
+    );
   }
   if (!isDType(dtype))
     throw invalid(subject, "dtype", textOf(dtype), `one of ${dtypes.join(", ")}`);
@@ -143,7 +151,7 @@ function assertRanks(most: number): void {
 }
 
 function operatorOf({ collective, dtype, op }: InvarianceQuestion): ReduceOp | undefined {
-  if (collective === "allGather" || collective === "broadcast") {
+  if (!specifications[collective].reduces) {
     if (op === undefined) return undefined;
     throw invalid(subject, "op", textOf(op), `none: ${collective} copies`);
   }
@@ -156,7 +164,7 @@ function rootOf(
   { collective, root }: InvarianceQuestion,
   [fewest = 1]: readonly number[],
 ): number | undefined {
-  if (collective === "reduce" || collective === "broadcast") {
+  if (specifications[collective].rooted) {
     const rank = root ?? 0;
     if (Number.isSafeInteger(rank) && rank >= 0 && rank < fewest) return rank;
     throw invalid(subject, "root", textOf(root), `a rank of 0..${fewest - 1}`);

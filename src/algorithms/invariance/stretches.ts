@@ -24,7 +24,7 @@ import type { FoldOrder } from "../nccl/fold-order.ts";
 import { type Cut, channelOrders, chunkElements, cutOf, lastChunk } from "../nccl/pieces.ts";
 import { hopRounding, isScaled, ncclPlan, partitionQuestion } from "../nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../nccl/plan-types.ts";
-import { type ResolvedSettings, resolveSettings } from "../nccl/rules.ts";
+import { blocksOf, type ResolvedSettings, resolveSettings } from "../nccl/rules.ts";
 import { type ChannelPaths, channelsOf } from "../nccl/topology.ts";
 import { classOf, type Segment, seesOrder, segmentsOf } from "./fold-class.ts";
 
@@ -122,7 +122,7 @@ export class Calls {
     this.counts = counts;
     const { collective, topology } = request;
     const { ranks } = topology;
-    this.blocks = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
+    this.blocks = blocksOf(collective, ranks);
     this.#settings = resolveSettings(request.settings);
     this.#channels = channelsOf(topology, this.#settings);
     this.choices = ranks === 1 ? [] : this.#choiceStretches();

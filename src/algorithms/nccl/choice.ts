@@ -10,6 +10,7 @@ import { UnsupportedError } from "../../api/errors.ts";
 import {
   algorithmServes,
   algorithms,
+  blocksOf,
   type NcclAlgorithm,
   type NcclCollective,
   type NcclProtocol,
@@ -181,8 +182,7 @@ export function threadThreshold(
 
 /** Bytes that the cost model and the channel budget count for a call. */
 export function modelBytes(collective: NcclCollective, ranks: number, bytes: number): number {
-  const blocks = collective === "allGather" || collective === "reduceScatter" ? ranks : 1;
-  return bytes * blocks;
+  return bytes * blocksOf(collective, ranks);
 }
 
 /** One entry of the cost table. */

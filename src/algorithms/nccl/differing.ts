@@ -12,6 +12,7 @@ import { roundingAt } from "./explain.ts";
 import type { FoldOrder } from "./fold-order.ts";
 import { patternBytes } from "./plan.ts";
 import type { NcclPlan, Piece } from "./plan-types.ts";
+import { blocksOf } from "./rules.ts";
 
 /** The difference between two plans of one call. */
 export interface Difference {
@@ -25,8 +26,7 @@ export interface Difference {
 /** Compares two plans of the same call. */
 export function differing(a: NcclPlan, b: NcclPlan): Difference {
   assertSameCall(a, b);
-  const blocks = a.collective === "reduceScatter" || a.collective === "allGather" ? a.ranks : 1;
-  const elements = blocks * a.count;
+  const elements = blocksOf(a.collective, a.ranks) * a.count;
   let found = 0;
   let first: Difference["first"];
   if (!dependsOnOrder(a)) return { differing: 0, elements, first };

@@ -14,19 +14,9 @@ import {
   type NcclAlgorithm,
   type NcclCollective,
   type NcclSettings,
+  ncclCollectives,
   protocols,
 } from "./rules.ts";
-
-/** NCCL's collectives by its own names. */
-const collectiveNames: Readonly<Record<string, NcclCollective>> = {
-  broadcast: "broadcast",
-  reduce: "reduce",
-  allgather: "allGather",
-  reducescatter: "reduceScatter",
-  allreduce: "allReduce",
-};
-
-const all = Object.values(collectiveNames);
 
 /** All algorithms by NCCL's names; plans are known of Tree, Ring and PAT. */
 const algorithmNames = [
@@ -187,17 +177,18 @@ function allowedWords<T extends string>(
       throw fault(name, `"${entry}"`, "a collective before every entry but the first");
     }
     const found = entryWords(name, second ?? first, words);
-    for (const owner of second === undefined ? all : [collectiveOf(name, first)]) {
+    for (const owner of second === undefined ? ncclCollectives : [collectiveOf(name, first)]) {
       allowed[owner] = found;
     }
   }
   return allowed;
 }
 
+/** A collective by NCCL's own name, which has small letters. */
 function collectiveOf(name: string, prefix: string): NcclCollective {
-  const owner = prefix.toLowerCase();
-  if (Object.hasOwn(collectiveNames, owner)) return collectiveNames[owner] as NcclCollective;
-  throw fault(name, `"${prefix}"`, `a collective: ${Object.keys(collectiveNames).join(", ")}`);
+  const owner = ncclCollectives.find((each) => each.toLowerCase() === prefix.toLowerCase());
+  if (owner !== undefined) return owner;
+  throw fault(name, `"${prefix}"`, `a collective: ${ncclCollectives.join(", ").toLowerCase()}`);
 }
 
 /** The words that one entry allows. */

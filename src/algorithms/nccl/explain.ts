@@ -8,6 +8,7 @@ import { type FoldOrder, firstOf, orderText } from "./fold-order.ts";
 import { lastChunk } from "./pieces.ts";
 import { isFusedAt } from "./plan.ts";
 import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
+import { blocksOf } from "./rules.ts";
 import type { Tree } from "./topology.ts";
 
 /** The rounding of the products of an element's pre-multiplied contributions; `none` where there are none. */
@@ -210,8 +211,7 @@ function channelTable(plan: ChannelPlan): string[] {
       `${loops}`,
     ];
   });
-  const of = plan.collective === "allGather" || plan.collective === "reduceScatter";
-  const head = ["channel", of ? "elements of a block" : "elements"];
+  const head = ["channel", hasBlocks(plan) ? "elements of a block" : "elements"];
   const table = [[...head, "of each", "chunk", "a loop", "loops"], ...rows];
   return ["", "channels", ...indented(table)];
 }
@@ -309,7 +309,7 @@ function orderTable(plan: NcclPlan): string[] {
     }
   }
   if (rows.size === 0) return [];
-  const byBlock = plan.collective === "reduceScatter" || plan.collective === "allGather";
+  const byBlock = hasBlocks(plan);
   const table = [...rows.values()].map(({ block, elements, pieces, fold }) => [
     ...(byBlock ? [`${block}`] : []),
     `${elements}`,
@@ -322,6 +322,11 @@ function orderTable(plan: NcclPlan): string[] {
     plan.op === undefined ? "where elements come from" : "fold orders, each from left to right",
     ...indented([[...head, plan.op === undefined ? "value" : "fold"], ...table]),
   ];
+}
+
+/** True for a call with a block for each rank. */
+function hasBlocks({ collective }: NcclPlan): boolean {
+  return blocksOf(collective, 2) > 1;
 }
 
 function rangeText(first: number, last: number): string {

@@ -40,6 +40,7 @@ export type {
 export { ncclFused, ncclLayout, ncclProgram, programName } from "./program.ts";
 export {
   type Evidence,
+  isNcclCollective,
   type Library,
   type LibraryName,
   libraryNames,
@@ -48,6 +49,7 @@ export {
   type NcclCollective,
   type NcclProtocol,
   type NcclSettings,
+  ncclCollectives,
   ncclVersions,
   rulesOf,
 } from "./rules.ts";

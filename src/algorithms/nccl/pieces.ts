@@ -19,6 +19,7 @@ import { type FoldOrder, orderEndingAt, orderEndingAtRank, treeOrder } from "./f
 import { patOf, patOrders } from "./pat.ts";
 import type { ChannelPlan, Part, Piece, PlannedPart, SymmetricPlan } from "./plan-types.ts";
 import {
+  blocksOf,
   bufferSteps,
   grains,
   type NcclAlgorithm,
@@ -46,8 +47,9 @@ export interface PartitionQuestion {
 
 /** Bytes of traffic for each byte of the count; LL carries a flag beside every word and counts more. */
 function trafficFactor(collective: NcclCollective, protocol: NcclProtocol, ranks: number): number {
-  const blocks = collective === "allGather" || collective === "reduceScatter" ? ranks : 1;
-  return (collective === "allReduce" ? 2 : blocks) * (protocol === "LL" ? 4 : 1);
+  return (
+    (collective === "allReduce" ? 2 : blocksOf(collective, ranks)) * (protocol === "LL" ? 4 : 1)
+  );
 }
 
 /** Bytes of a cell. */
@@ -233,14 +235,14 @@ function assertPieces(what: string, pieces: number): void {
 export function channelPieces(plan: ChannelFacts): Piece[] {
   const { collective, ranks, parts, paths } = plan;
   const chunks = parts.reduce((sum, { length, chunk }) => sum + Math.ceil(length / chunk), 0);
-  const copies = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
-  assertPieces(`${collective} by ${plan.algorithm} ${plan.protocol}`, chunks * copies);
+  const blocks = blocksOf(collective, ranks);
+  assertPieces(`${collective} by ${plan.algorithm} ${plan.protocol}`, chunks * blocks);
   if (collective === "allReduce" && plan.algorithm === "Ring") {
     return parts.flatMap((part) => ringPieces(plan, part, paths[part.channel] as ChannelPaths));
   }
   const chunksOf = parts.map((part) => plainChunks(part.length, part.chunk));
   const orders = parts.map((part) => ordersOf(plan, part));
-  return Array.from({ length: copies }, (_, block) =>
+  return Array.from({ length: blocks }, (_, block) =>
     parts.flatMap((part, at) =>
       (chunksOf[at] as Chunk[]).map(({ loop, chunk, offset, length }) => ({
         loop,

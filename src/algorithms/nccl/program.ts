@@ -26,6 +26,7 @@ import { input, output, type Program, scratch } from "../program.ts";
 import { type FoldOrder, ranksOf } from "./fold-order.ts";
 import { patOf, patSchedule } from "./pat.ts";
 import type { ChannelPlan, NcclPlan, Piece, SymmetricPlan } from "./plan-types.ts";
+import { blocksOf } from "./rules.ts";
 import { levelsOf, ringAt, type Tree } from "./topology.ts";
 
 /** The folds of a plan: a group for each piece. */
@@ -77,8 +78,7 @@ function targetsOf(plan: NcclPlan, block: number, index: number, perBlock: numbe
 
 /** Number of pieces of each block. */
 function piecesPerBlock({ pieces, collective, ranks }: NcclPlan): number {
-  const blocks = collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
-  return pieces.length / blocks;
+  return pieces.length / blocksOf(collective, ranks);
 }
 
 /** Chunk tables of every rank's buffers; equal ones are shared. */

@@ -22,7 +22,26 @@ export type NcclAlgorithm = (typeof algorithms)[number];
 export type NcclProtocol = (typeof protocols)[number];
 
 /** Collectives with known plans: those that Ring serves. */
-export type NcclCollective = "allReduce" | "reduceScatter" | "reduce" | "allGather" | "broadcast";
+export const ncclCollectives = [
+  "allReduce",
+  "reduceScatter",
+  "reduce",
+  "allGather",
+  "broadcast",
+] as const;
+
+/** One of them. */
+export type NcclCollective = (typeof ncclCollectives)[number];
+
+/** True for a collective with known plans. */
+export function isNcclCollective(collective: string): collective is NcclCollective {
+  return ncclCollectives.some((each) => each === collective);
+}
+
+/** Blocks that are cut alike: one for each rank of a reduce-scatter and an all-gather, otherwise one. */
+export function blocksOf(collective: NcclCollective, ranks: number): number {
+  return collective === "reduceScatter" || collective === "allGather" ? ranks : 1;
+}
 
 /** Collectives of the algorithms that do not serve all. */
 const served: { readonly [A in NcclAlgorithm]?: readonly string[] } = {

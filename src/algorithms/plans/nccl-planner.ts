@@ -10,6 +10,7 @@ import type { CallShape, Layout } from "../layout.ts";
 import {
   fastestPath,
   fastestPathText,
+  isNcclCollective,
   type Library,
   type NcclEnvironment,
   type NcclPlan,
@@ -44,10 +45,6 @@ const maxPlans = 256;
 /** Plans depend on the offset of a buffer in symmetric memory modulo these bytes. */
 const lineBytes = 16;
 
-const known = ["allReduce", "reduce", "reduceScatter", "broadcast", "allGather"] as const;
-
-type KnownCollective = (typeof known)[number];
-
 /** Caches plans of NCCL. */
 export class NcclPlanner {
   readonly #options: NcclPlannerOptions;
@@ -65,7 +62,7 @@ export class NcclPlanner {
   /** NCCL's plan of a call; `undefined` where it has none of its own. */
   of(question: PlanQuestion): NcclCallPlan | undefined {
     const { collective, ranks, root, dtype, op, count, place } = question;
-    if (!isKnown(collective) || dtype === undefined) return undefined;
+    if (!isNcclCollective(collective) || dtype === undefined) return undefined;
     // The plan of a pre-multiplied sum does not depend on its scalar.
     const operator = typeof op === "object" ? "preMul" : op;
     const symmetric = place && { send: place.send % lineBytes, recv: place.recv % lineBytes };
@@ -94,10 +91,6 @@ export class NcclPlanner {
     this.#plans.set(key, plan);
     return plan;
   }
-}
-
-function isKnown(collective: string): collective is KnownCollective {
-  return (known as readonly string[]).includes(collective);
 }
 
 class NcclCallPlan implements Plan {

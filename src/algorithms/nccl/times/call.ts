@@ -4,6 +4,7 @@
  * Everything that follows from counts is computed here, once, so that the model evaluates a call in a few operations.
  */
 import type { SymmetricPlace } from "../../../api/backend-entry.ts";
+import { specifications } from "../../../api/collectives/index.ts";
 import { bytesOf } from "../../../api/dtype.ts";
 import { modelBytes, threadThreshold } from "../choice.ts";
 import type { ChannelPlan, NcclPlan, SymmetricKernel } from "../plan-types.ts";
@@ -165,8 +166,7 @@ function channelCall(plan: ChannelPlan): ChannelCall {
   const { algorithm, protocol, collective, ranks, count, dtype, op, parts } = plan;
   const elementBytes = bytesOf(dtype);
   const bytes = count * elementBytes;
-  const rooted = collective === "reduce" || collective === "broadcast";
-  const copies = collective === "allGather" || collective === "broadcast";
+  const { rooted, reduces } = specifications[collective];
   let [length, chunk] = [0, 0];
   for (const part of parts) {
     if (part.length > length) [length, chunk] = [part.length, part.chunk];
@@ -176,7 +176,7 @@ function channelCall(plan: ChannelPlan): ChannelCall {
     ...{ collective, protocol, ranks, channels: parts.length },
     partBytes: length * elementBytes,
     chunkBytes: chunk * elementBytes,
-    elementBytes: copies ? 1 : elementBytes,
+    elementBytes: reduces ? elementBytes : 1,
     singleBlocks: singleBlocks(plan, bytes),
     chunks: Math.min(ranks, Math.ceil(bytes / grains.LL)),
     threads: threadsOf(plan, bytes),

@@ -1,4 +1,5 @@
 /** Questions for the time of a call, and their answers by a profile: the time, why it is extrapolated, and NCCL's choice. */
+import { specifications } from "../../../api/collectives/index.ts";
 import { bytesOf, type DType, dtypes, isDType } from "../../../api/dtype.ts";
 import { InvalidArgumentError } from "../../../api/errors.ts";
 import { namesText } from "../../../api/nearest.ts";
@@ -7,7 +8,7 @@ import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../../api/redu
 import type { Forced } from "../choice.ts";
 import { topologies } from "../hosts.ts";
 import { ncclPlan } from "../plan.ts";
-import type { NcclCollective } from "../rules.ts";
+import { type NcclCollective, ncclCollectives } from "../rules.ts";
 import { packBytes, type TimedCall, timedPlan } from "./call.ts";
 import { timedExchange } from "./exchange.ts";
 import { type CallMode, callUs, modeOf, modeText } from "./model.ts";
@@ -20,7 +21,7 @@ type ExchangeCollective = (typeof exchanges)[number];
 
 /** All collectives with times. */
 export const timedCollectives: readonly TimedQuestion["collective"][] = [
-  ...(["allReduce", "reduceScatter", "reduce", "allGather", "broadcast"] as const),
+  ...ncclCollectives,
   ...exchanges,
 ];
 
@@ -98,12 +99,11 @@ function planCall(
     if (ranks === 1 && collective !== "sendRecv") return undefined;
     return timedExchange(trafficOf(collective, question));
   }
-  const rooted = collective === "reduce" || collective === "broadcast";
-  const copies = collective === "broadcast" || collective === "allGather";
+  const { rooted, reduces } = specifications[collective];
   const symmetric = isSymmetric ? { send: 0, recv: 0 } : undefined;
   const plan = ncclPlan({
     ...{ version, topology, collective, dtype, count, forced, symmetric },
-    op: copies ? undefined : op,
+    op: reduces ? op : undefined,
     root: rooted ? root : undefined,
   });
   return timedPlan(plan, symmetric);
