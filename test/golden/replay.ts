@@ -16,7 +16,7 @@ import { machineOf, type TopologyOption } from "../../src/algorithms/nccl/hosts.
 import { ncclPlan, planFolds, takeSeparate } from "../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";
-import { isSymmetric, operatorOf, sentBlocks, setupOf } from "../../src/golden/case.ts";
+import { environments, isSymmetric, operatorOf, sentBlocks } from "../../src/golden/case.ts";
 import type { GoldenRecord } from "../../src/golden/format.ts";
 import { inputOf } from "../../src/golden/inputs.ts";
 import { canonicalForm } from "../../src/golden/outputs.ts";
@@ -29,7 +29,7 @@ export function recordsOf(name: string): GoldenFile<GoldenRecord> {
 
 /** The plan of a recorded call on a machine. */
 function planOf(golden: GoldenRecord, machine: TopologyOption): NcclPlan {
-  const { ranks, forced, collective, dtype, count, root, offset } = golden;
+  const { ranks, forced, collective, dtype, count, root, offset, environment = "plain" } = golden;
   const bytes = offset * bytesOf(dtype);
   return ncclPlan({
     version: "2.28.9",
@@ -39,7 +39,7 @@ function planOf(golden: GoldenRecord, machine: TopologyOption): NcclPlan {
     op: operatorOf(golden),
     count,
     root,
-    settings: setupOf(golden),
+    settings: environments[environment],
     forced,
     symmetric: isSymmetric(golden) ? { send: bytes, recv: bytes } : undefined,
   });

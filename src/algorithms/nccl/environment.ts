@@ -82,6 +82,9 @@ export interface NcclEnvironment {
  * @throws InvalidArgumentError for variables and words that are unknown.
  */
 export function ncclEnvironment(variables: NcclVariables): NcclEnvironment {
+  if (typeof variables !== "object" || variables === null) {
+    throw fault("variables", textOf(variables), "an object with NCCL's variables by name");
+  }
   const settings: { -readonly [K in keyof NcclSettings]: number } = {};
   for (const [name, value] of Object.entries(variables)) {
     if (typeof value !== "string")

@@ -6,7 +6,8 @@
  * it reads, takes the fewer of ring and tree, and searches every missing graph. So the file has both graphs, with the
  * same number of channels. The order of GPUs is the ring, and the chain from root to leaf.
  */
-import { InvalidArgumentError } from "../../api/errors.ts";
+import { InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { balancedTree } from "./connect.ts";
 import { levelsOf, type SearchResult, type Topology } from "./topology.ts";
 
@@ -138,9 +139,23 @@ function snippet(text: string, at: number): string {
 
 const ringPattern = 4;
 
-/** The file of a node, for GPUs by device number: `devices[rank]` is the GPU of a rank. */
+/**
+ * The file of a node, for GPUs by device number: `devices[rank]` is the GPU of a rank.
+ *
+ * @throws InvalidArgumentError for other numbers than one for each rank, and UnsupportedError for several nodes.
+ */
 export function graphFile(topology: Topology, devices: readonly number[]): string {
-  const { channels, ringSearch, treeSearch, sameChannels } = topology;
+  const { ranks, nodes, channels, ringSearch, treeSearch, sameChannels } = topology;
+  if (nodes > 1) {
+    const headline = `graphFile: topology: found ${nodes} nodes, a file has the graphs of one`;
+    throw new UnsupportedError({ headline }, { field: "topology" });
+  }
+  const isDevice = (each: unknown): boolean => Number.isInteger(each) && Number(each) >= 0;
+  const isList = Array.isArray(devices) && devices.every(isDevice);
+  if (!isList || devices.length !== ranks || new Set(devices).size !== ranks) {
+    const found = isList ? `[${devices.join(", ")}]` : textOf(devices);
+    throw invalid("graphFile", "devices", found, `${ranks} different numbers of GPUs`);
+  }
   const found = channels.slice(0, channels.length / 2);
   const shared = { devices, sameChannels };
   return [

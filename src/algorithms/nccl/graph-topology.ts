@@ -49,6 +49,7 @@ export function graphTopology(
   subject = "sim",
 ): (ranks: number) => Topology {
   const option = typeof graphs === "string" ? { xml: graphs } : graphs;
+  assertOptions(subject, option, { xml: true, cpu: true }, { path: "topology" });
   const files = filesOf(option, names, subject);
   const known = new Map<number, Topology>();
   return (ranks) => {
@@ -60,11 +61,10 @@ export function graphTopology(
 
 /** Reads equal texts once; files with equal graphs share them, whatever ranks they name. */
 function filesOf(
-  { xml, cpu, ...others }: GraphNodes,
+  { xml, cpu }: GraphNodes,
   names: readonly string[] | undefined,
   subject: string,
 ): NodeFile[] {
-  assertOptions(subject, { xml, cpu, ...others }, { xml: true, cpu: true }, { path: "topology" });
   if (cpu !== undefined && cpu !== "intel" && cpu !== "amd") {
     throw invalid(subject, "topology.cpu", textOf(cpu), '"intel" or "amd"');
   }

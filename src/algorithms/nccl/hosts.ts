@@ -34,6 +34,9 @@ function hostTopology(network: HostNetwork, subject = "sim"): (ranks: number) =>
   const { hosts } = network;
   const { gigabitsPerSecond } = network.network;
   return (ranks) => {
+    if (!Number.isInteger(ranks) || ranks < 1) {
+      throw invalid(subject, "ranks", textOf(ranks), "an integer of at least 1");
+    }
     if (ranks > hosts) throw tooFew(ranks, hosts, subject);
     const key = `${ranks}/${gigabitsPerSecond}`;
     const topology = recent.get(key) ?? hostsAt(ranks, gigabitsPerSecond);

@@ -7,6 +7,7 @@
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
 import { type NcclVariables, ncclEnvironment, settingOf } from "./environment.ts";
 import { channelLimit, type NcclSettings, resolveSettings } from "./rules.ts";
+import { isRing } from "./topology.ts";
 
 /** The pinned settings; a field that is left out is NCCL's choice. */
 export interface NcclPin extends NcclSettings {
@@ -130,7 +131,6 @@ function checkRings(rings: NonNullable<NcclPin["rings"]>): void {
       "ranks in order, or { xml } with the text of a graph file",
     );
   }
-  const sorted = [...rings].sort((a, b) => a - b);
-  if (rings.length > 0 && sorted.every((rank, i) => rank === i)) return;
+  if (isRing(rings)) return;
   throw invalid(subject, "plan.rings", `[${rings.join(", ")}]`, "every rank from 0 on once");
 }

@@ -12,10 +12,11 @@
  * rounding depends on the position in the chunk. An executor folds each block both ways and selects element by element.
  */
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
-import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
+import { specifications } from "../../api/collectives/index.ts";
+import { bytesOf, type DType, dtypeInfo, dtypes, isDType } from "../../api/dtype.ts";
 import { type InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
-import { invalid, textOf } from "../../api/option-kinds.ts";
-import type { ReduceOp } from "../../api/reduce-op.ts";
+import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../api/reduce-op.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
 import { type Choice, channelBudget, choose, modelBytes, searchOf } from "./choice.ts";
@@ -37,7 +38,14 @@ import type {
   PlanRequest,
   SymmetricPlan,
 } from "./plan-types.ts";
-import { type NcclProtocol, type ResolvedSettings, resolveSettings, rulesOf } from "./rules.ts";
+import {
+  isNcclCollective,
+  type NcclProtocol,
+  ncclCollectives,
+  type ResolvedSettings,
+  resolveSettings,
+  rulesOf,
+} from "./rules.ts";
 import {
   chooseSymmetric,
   hasSymmetricKernel,
@@ -47,15 +55,19 @@ import {
 import { symmetricFold } from "./symmetric-fold.ts";
 import { channelsOf } from "./topology.ts";
 
-/** NCCL's plan of a call. Throws for unknown versions, and for worlds and settings that NCCL has no plan for. */
+/**
+ * NCCL's plan of a call.
+ *
+ * @throws InvalidArgumentError with the field of a wrong value. UnsupportedError for unknown versions, and for worlds and settings
+ * that NCCL has no plan for.
+ */
 export function ncclPlan(request: PlanRequest): NcclPlan {
+  check(request);
   const rules = rulesOf(request.version);
   const settings = resolveSettings(request.settings);
   const { topology, collective, dtype, op, count, symmetric } = request;
   const { ranks } = topology;
-  const rooted = collective === "reduce" || collective === "broadcast";
-  const root = rooted ? (request.root ?? -1) : -1;
-  check(request, root, rooted);
+  const root = specifications[collective].rooted ? (request.root ?? -1) : -1;
   const call = { ranks, collective, dtype, op, count, root };
   const facts = {
     ...call,
@@ -197,24 +209,42 @@ function withPieces<P>(
   });
 }
 
-function check(
-  { topology, collective, op, count }: PlanRequest,
-  root: number,
-  rooted: boolean,
-): void {
-  const { ranks } = topology;
+const requestKinds: OptionKinds<PlanRequest> = {
+  ...{ version: true, topology: "object", collective: true, dtype: true, op: true, count: true },
+  ...{ root: true, settings: "object", forced: "object", symmetric: "object" },
+};
+
+function check(request: PlanRequest): void {
+  assertOptions("plan of NCCL", request, requestKinds);
+  const { topology, collective, dtype, op, count, root, forced = {}, symmetric } = request;
   const fault = (field: string, found: unknown, needs: string): InvalidArgumentError =>
     invalid(`plan of ${collective}`, field, textOf(found), needs, undefined, { collective });
-  if (!Number.isSafeInteger(count) || count < 0) {
-    throw fault("count", count, "an integer of at least 0");
+  if (!isNcclCollective(collective)) {
+    const needs = `one of ${ncclCollectives.join(", ")}`;
+    throw invalid("plan of NCCL", "collective", textOf(collective), needs);
   }
-  if (rooted && !(Number.isInteger(root) && root >= 0 && root < ranks)) {
-    throw fault("root", root, `a rank of 0..${ranks - 1}`);
+  if (!((topology?.ranks ?? 0) >= 1 && Array.isArray(topology.channels))) {
+    throw fault("topology", topology, "that of a machine, such as h200x8(8)");
   }
-  const reduces = collective !== "allGather" && collective !== "broadcast";
-  if (reduces !== (op !== undefined)) {
-    throw fault("op", op, reduces ? "an operator" : "none: nothing is folded");
+  if (!isDType(dtype)) throw fault("dtype", dtype, `one of ${dtypes.join(", ")}`);
+  if (!isWhole(count)) throw fault("count", count, "an integer of at least 0");
+  const { rooted, reduces } = specifications[collective];
+  if (rooted && !(isWhole(root) && root < topology.ranks)) {
+    throw fault("root", root, `a rank of 0..${topology.ranks - 1}`);
   }
+  if (reduces && reduceOpFault(op, dtype) !== undefined) throw fault("op", op, reduceOpChoices);
+  if (!reduces && op !== undefined) throw fault("op", op, "none: nothing is folded");
+  const where = { path: "forced", collective };
+  assertOptions(`plan of ${collective}`, forced, { algorithm: true, protocol: true }, where);
+  if (symmetric === undefined) return;
+  for (const field of ["send", "recv"] as const) {
+    const offset = symmetric[field];
+    if (!isWhole(offset)) throw fault(`symmetric.${field}`, offset, "an offset in bytes");
+  }
+}
+
+function isWhole(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
 /** The folds of a plan. */

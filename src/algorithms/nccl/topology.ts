@@ -6,6 +6,7 @@
  * are used in the cost model only.
  */
 import { UnsupportedError } from "../../api/errors.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Evidence, ResolvedSettings } from "./rules.ts";
 
 /** A tree of ranks. */
@@ -149,9 +150,17 @@ export function ringAt(ring: readonly number[], i: number): number {
   return ring[((i % ring.length) + ring.length) % ring.length] as number;
 }
 
+/** True for all numbers from 0 on, each once, in any order. */
+export function isRing(order: readonly number[]): boolean {
+  const sorted = [...order].sort((a, b) => a - b);
+  return order.length > 0 && sorted.every((rank, i) => rank === i);
+}
+
 /**
  * The same machine with another ring in every channel, as from a graph file with permuted rings. `order` is the ranks in the
  * order of their `next` pointers.
+ *
+ * @throws InvalidArgumentError for an order without all ranks, and UnsupportedError for several hosts.
  */
 export function withRing(topology: Topology, order: readonly number[]): Topology {
   if (topology.nodes > 1) {
@@ -162,6 +171,11 @@ export function withRing(topology: Topology, order: readonly number[]): Topology
       },
       { field: "plan.rings" },
     );
+  }
+  const { ranks } = topology;
+  if (!Array.isArray(order) || order.length !== ranks || !isRing(order)) {
+    const found = Array.isArray(order) ? `[${order.join(", ")}]` : textOf(order);
+    throw invalid("withRing", "order", found, `every rank of 0..${ranks - 1} once`);
   }
   const start = order.indexOf(0);
   const ring = order.map((_, i) => ringAt(order, start + i));

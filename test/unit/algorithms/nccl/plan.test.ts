@@ -2,10 +2,16 @@
 import { describe, expect, test } from "vitest";
 import { differenceText, differing } from "../../../../src/algorithms/nccl/differing.ts";
 import { elementPlan, elementText, pieceAt } from "../../../../src/algorithms/nccl/explain.ts";
+import {
+  graphFile,
+  graphTopology,
+  ncclEnvironment,
+  topologies,
+} from "../../../../src/algorithms/nccl/index.ts";
 import { isFusedAt, ncclPlan, takeSeparate } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
-import { h200x8 } from "../../../../src/algorithms/nccl/topology.ts";
-import { UnsupportedError } from "../../../../src/api/index.ts";
+import { h200x8, withRing } from "../../../../src/algorithms/nccl/topology.ts";
+import { CommError, InvalidArgumentError, UnsupportedError } from "../../../../src/api/index.ts";
 
 const base = { version: "2.28", collective: "allReduce", dtype: "float32", op: "sum" } as const;
 const plan = (n: number, count: number, more: Partial<PlanRequest> = {}): NcclPlan =>
@@ -126,6 +132,48 @@ describe("refused calls", () => {
     );
     expect(() => pieceAt(plan(4, 10), 10)).toThrow(/element 10/);
   });
+});
+
+test.each<[string, object | undefined]>([
+  ["options", undefined],
+  ["version", { version: 2.28 }],
+  ["topology", { topology: undefined }],
+  ["topology", { topology: "h200x8" }],
+  ["topology", { topology: {} }],
+  ["collective", { collective: "allToAll" }],
+  ["collective", { collective: "toString" }],
+  ["dtype", { dtype: "float" }],
+  ["op", { op: "add" }],
+  ["op", { op: { preMul: "x" } }],
+  ["op", { dtype: "int8", op: { preMul: 300 } }],
+  ["settings", { settings: null }],
+  ["settings.channels", { settings: { channels: 4 } }],
+  ["forced", { forced: "Ring" }],
+  ["forced.algo", { forced: { algo: "Ring" } }],
+  ["symmetric.recv", { symmetric: { send: 0 } }],
+  ["symetric", { symetric: { send: 0, recv: 0 } }],
+])("a wrong %s of a plan is refused by name: %j", (field, wrong) => {
+  const call = { ...base, topology: h200x8(4), count: 100 };
+  const ask = () => ncclPlan(wrong === undefined ? (undefined as never) : { ...call, ...wrong });
+  expect(ask).toThrow(InvalidArgumentError);
+  expect(ask).toThrow(expect.objectContaining({ field }));
+});
+
+test.each<[string, string, () => unknown]>([
+  ["withRing", "order", () => withRing(h200x8(4), [1, 2])],
+  ["withRing", "order", () => withRing(h200x8(4), [0, 0, 1, 1])],
+  ["withRing", "order", () => withRing(h200x8(4), undefined as never)],
+  ["graphFile", "devices", () => graphFile(h200x8(4), [0, 1])],
+  ["graphFile", "devices", () => graphFile(h200x8(4), [0, 0, 1, 2])],
+  ["graphFile", "devices", () => graphFile(h200x8(2), undefined as never)],
+  ["graphFile", "topology", () => graphFile(topologies["h200-hosts"](2), [0, 1])],
+  ["h200-hosts", "ranks", () => topologies["h200-hosts"](0)],
+  ["h200-hosts", "ranks", () => topologies["h200-hosts"](1.5)],
+  ["graphTopology", "topology", () => graphTopology(undefined as never)],
+  ["ncclEnvironment", "variables", () => ncclEnvironment(undefined as never)],
+])("%s refuses a wrong %s", (_name, field, call) => {
+  expect(call).toThrow(CommError);
+  expect(call).toThrow(expect.objectContaining({ field }));
 });
 
 describe("explaining", () => {
