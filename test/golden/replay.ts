@@ -12,7 +12,7 @@ import {
   lanesPerElement,
 } from "../../src/algorithms/arithmetic/index.ts";
 import type { FoldOrder } from "../../src/algorithms/nccl/fold-order.ts";
-import { machineOf, type TopologyOption } from "../../src/algorithms/nccl/hosts.ts";
+import { machineOf, type TopologyOption } from "../../src/algorithms/nccl/machines.ts";
 import { ncclPlan, planFolds, takeSeparate } from "../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";

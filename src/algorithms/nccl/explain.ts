@@ -1,6 +1,6 @@
 /** A plan in words: the account of one element with its hops, and the outline of all channels and orders. */
 import { bytesOf, dtypeInfo } from "../../api/dtype.ts";
-import { alignedTable } from "../../api/error-text.ts";
+import { alignedTable, countText } from "../../api/error-text.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import type { NamedReduceOp, ReduceOp } from "../../api/reduce-op.ts";
 import { assertIndex } from "../program.ts";
@@ -293,7 +293,8 @@ const maxContributions = 4096;
 function orderTable(plan: NcclPlan): string[] {
   const distinct = new Set(plan.pieces.map(({ order }) => order)).size;
   if (plan.op !== undefined && distinct * plan.ranks > maxContributions) {
-    return ["", `${distinct} fold orders: chunkOf(element) tells that of an element`];
+    const orders = countText(distinct, "fold order");
+    return ["", `${orders}: chunkOf(element) tells that of an element`];
   }
   const rows = new Map<string, { block: number; elements: number; pieces: number; fold: string }>();
   const sign = plan.op === undefined ? "" : ` ${operatorSign(plan.op)} `;

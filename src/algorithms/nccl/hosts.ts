@@ -8,8 +8,7 @@
 import { countText } from "../../api/error-text.ts";
 import { assertOptions, invalid, textOf } from "../../api/option-kinds.ts";
 import { connected, type NodeGraphs } from "./connect.ts";
-import { type GraphNodes, graphTopology } from "./graph-topology.ts";
-import { h200x8, plainTree, type Topology } from "./topology.ts";
+import { plainTree, type Topology } from "./topology.ts";
 
 /** Hosts and the network between them. */
 export interface HostNetwork {
@@ -29,7 +28,7 @@ export interface HostNetwork {
 const maxHosts = 131_072;
 
 /** The topology of a number of ranks on hosts. Throws for invalid fields, and the function for more ranks than hosts. */
-function hostTopology(network: HostNetwork, subject = "sim"): (ranks: number) => Topology {
+export function hostTopology(network: HostNetwork, subject = "sim"): (ranks: number) => Topology {
   assertHosts(network, subject);
   const { hosts } = network;
   const { gigabitsPerSecond } = network.network;
@@ -53,7 +52,7 @@ const recent = new Map<string, Topology>();
 const maxRecent = 16;
 
 /** Hosts of one H200 each at the recorded speed, as many as there are ranks. */
-const h200Hosts = hostTopology({
+export const h200Hosts = hostTopology({
   hosts: maxHosts,
   gpusPerHost: 1,
   network: { kind: "socket", gigabitsPerSecond: 10 },
@@ -167,39 +166,4 @@ function treeBandwidth(between: number, channels: number): number {
     within = faster;
   }
   return within;
-}
-
-// Machines as options name them: by name, as hosts of a network, or by the text of a graph file of NCCL.
-
-/** Machines with a name. */
-export const topologies = {
-  /** The first GPUs of eight H200 behind NVSwitch, one for each rank. */
-  h200x8,
-  /** Hosts of one H200 each at 10 Gb/s, one for each rank. */
-  "h200-hosts": h200Hosts,
-} as const;
-
-/** The name of a machine. */
-export type TopologyName = keyof typeof topologies;
-
-/** A machine. */
-export type TopologyOption = TopologyName | HostNetwork | GraphNodes;
-
-/**
- * Topologies of a machine by number of ranks. Throws for an invalid option, and the function for too many ranks. `subject` begins
- * the errors.
- */
-export function machineOf(option: TopologyOption, subject = "sim"): (ranks: number) => Topology {
-  if (typeof option === "string" && Object.hasOwn(topologies, option)) return topologies[option];
-  if (typeof option === "object" && option !== null) {
-    if ("xml" in option) return graphTopology(option, undefined, subject);
-    if ("hosts" in option) return hostTopology(option, subject);
-  }
-  throw invalid(
-    subject,
-    "topology",
-    textOf(option),
-    "the name of a machine that is known",
-    `names are ${Object.keys(topologies).join(", ")}; or pass { hosts, gpusPerHost, network }, or { xml } with the text of a graph file of NCCL`,
-  );
 }

@@ -16,13 +16,8 @@ export { fastestPath, fastestPathText } from "./fastest-path.ts";
 export type { FoldOrder } from "./fold-order.ts";
 export { graphFile } from "./graph-file.ts";
 export { type GraphNodes, graphTopology } from "./graph-topology.ts";
-export {
-  type HostNetwork,
-  machineOf,
-  type TopologyName,
-  type TopologyOption,
-  topologies,
-} from "./hosts.ts";
+export type { HostNetwork } from "./hosts.ts";
+export { machineOf, type TopologyName, type TopologyOption, topologies } from "./machines.ts";
 export { assertRingSize, type NcclPin, type ResolvedPin, resolvePin } from "./pin.ts";
 export { ncclPlan, type PlanFolds, planFolds, separateMask, takeSeparate } from "./plan.ts";
 export type {

@@ -3,7 +3,7 @@ import { dtypes } from "../../../api/dtype.ts";
 import { InvalidArgumentError, UnsupportedError } from "../../../api/errors.ts";
 import { namesText } from "../../../api/nearest.ts";
 import { invalid, textOf } from "../../../api/option-kinds.ts";
-import type { TopologyName } from "../hosts.ts";
+import type { TopologyName } from "../machines.ts";
 import { libraryOf, ncclVersions } from "../rules.ts";
 import { modeText, modeValues } from "./model.ts";
 import type { MachineProfile } from "./profile.ts";

@@ -1,6 +1,6 @@
 /** The profile of a machine: the numbers of the time model with their origin, as data. */
 import type { DType } from "../../../api/dtype.ts";
-import type { TopologyName } from "../hosts.ts";
+import type { TopologyName } from "../machines.ts";
 import type { CallMode } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
 

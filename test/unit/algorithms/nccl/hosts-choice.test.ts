@@ -1,7 +1,7 @@
 /** NCCL's choice over hosts of one GPU: the switch points of its cost model at 10 Gb/s, channels and speeds. */
 import { describe, expect, test } from "vitest";
 import { choose } from "../../../../src/algorithms/nccl/choice.ts";
-import { machineOf } from "../../../../src/algorithms/nccl/hosts.ts";
+import { machineOf } from "../../../../src/algorithms/nccl/machines.ts";
 import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclCollective } from "../../../../src/algorithms/nccl/rules.ts";
 import type { Topology } from "../../../../src/algorithms/nccl/topology.ts";

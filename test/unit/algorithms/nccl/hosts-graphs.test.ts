@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { costEntry } from "../../../../src/algorithms/nccl/choice.ts";
 import { type FoldOrder, orderText } from "../../../../src/algorithms/nccl/fold-order.ts";
 import { graphTopology } from "../../../../src/algorithms/nccl/graph-topology.ts";
-import { topologies } from "../../../../src/algorithms/nccl/hosts.ts";
+import { topologies } from "../../../../src/algorithms/nccl/machines.ts";
 import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
 import { ncclFused, ncclLayout, ncclProgram } from "../../../../src/algorithms/nccl/program.ts";

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { doubleTree } from "../../../../src/algorithms/nccl/connect.ts";
 import type { FoldOrder } from "../../../../src/algorithms/nccl/fold-order.ts";
 import { orderText } from "../../../../src/algorithms/nccl/fold-order.ts";
-import { machineOf, topologies } from "../../../../src/algorithms/nccl/hosts.ts";
+import { machineOf, topologies } from "../../../../src/algorithms/nccl/machines.ts";
 import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
 import { ncclFused, ncclLayout, ncclProgram } from "../../../../src/algorithms/nccl/program.ts";
