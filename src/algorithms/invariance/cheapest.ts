@@ -101,6 +101,7 @@ function isInvariant(resolved: Resolved, change: Change): boolean {
     const request = { ...requestOf(resolved, ranks), ...change };
     if (ranks > 1 && !isServed(request, resolved.counts.from)) return false;
     const calls = new Calls(request, resolved.counts);
+    if (!calls.isDecidable) return false;
     return acrossCounts(calls) === undefined && acrossPlaces(calls) === undefined;
   });
 }

@@ -92,9 +92,9 @@ export function betweenCalls(one: Calls, other: Calls): Pair | undefined {
   const blocks = Math.min(one.blocks, other.blocks);
   for (let count = counts.from; count <= counts.to; ) {
     const [a, b] = [one.at(count), other.at(count)];
-    const isSame = a.cut === b.cut && !a.isWhole && !b.isWhole;
-    const to = isSame ? Math.min(a.cutTo, b.cutTo) : Math.min(a.to, b.to);
-    for (let block = 0; !isSame && block < blocks; block++) {
+    const equalTo = equalUpTo(a, b);
+    const to = equalTo ?? Math.min(a.to, b.to);
+    for (let block = 0; equalTo === undefined && block < blocks; block++) {
       const [left, right] = [a.segments(block, present), b.segments(block, present)];
       const within = { shift: 0, to: lastCount({ to }, counts), dtype: request.dtype };
       const element = firstDifference(left, right, within);
@@ -108,6 +108,13 @@ export function betweenCalls(one: Calls, other: Calls): Pair | undefined {
     count = nextCount(to, counts);
   }
   return undefined;
+}
+
+/** The count up to which two calls have equal plans; `undefined` where that is not known. */
+function equalUpTo(a: Stretch, b: Stretch): number | undefined {
+  const at = a.words.findIndex(({ word }, i) => word === b.words[i]?.word);
+  const [own, other] = [a.words[at], b.words[at]];
+  return own && other && Math.min(own.to, other.to);
 }
 
 /** Largest count of a stretch. */

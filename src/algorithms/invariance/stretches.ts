@@ -14,6 +14,7 @@
 import { bytesOf } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
 import {
+  blockThreads,
   type Choice,
   modelBytes,
   type PricedChoice,
@@ -24,7 +25,7 @@ import type { FoldOrder } from "../nccl/fold-order.ts";
 import { type Cut, channelOrders, chunkElements, cutOf, lastChunk } from "../nccl/pieces.ts";
 import { hopRounding, isScaled, ncclPlan, partitionQuestion } from "../nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../nccl/plan-types.ts";
-import { blocksOf, type ResolvedSettings, resolveSettings } from "../nccl/rules.ts";
+import { blocksOf, type ResolvedSettings, resolveSettings, rulesOf } from "../nccl/rules.ts";
 import { type ChannelPaths, channelsOf } from "../nccl/topology.ts";
 import { classOf, type Segment, seesOrder, segmentsOf } from "./fold-class.ts";
 
@@ -51,20 +52,21 @@ export interface ChoiceStretch extends Choice {
 export interface Stretch extends Choice {
   readonly from: number;
   readonly to: number;
-  /** True if all elements of a block have one fold. */
-  readonly isWhole: boolean;
-  /** The cut and its paths as one word; equal words with equal counts mean equal plans, up to `cutTo`. */
-  readonly cut: string;
-  readonly cutTo: number;
+  /** Words of the partition and of the cut; none if all elements of a block have one fold. */
+  readonly words: readonly PlanWord[];
   /** The classes of the elements of a block, for the largest count. */
   segments(block: number, present: number): readonly Segment[];
 }
 
-/** Counts with one cut. */
-interface KnownCut {
-  readonly from: number;
-  readonly to: number;
+/** Facts that decide plans, as one word: equal words with equal counts mean equal plans, up to the lesser `to`. */
+export interface PlanWord {
   readonly word: string;
+  readonly to: number;
+}
+
+/** Counts with one cut. */
+interface KnownCut extends PlanWord {
+  readonly from: number;
   /** First element of the last part. */
   readonly start: number;
   /** Elements of a whole loop, where chunks decide the order. */
@@ -114,6 +116,7 @@ export class Calls {
   readonly #settings: ResolvedSettings;
   readonly #channels: readonly ChannelPaths[];
   readonly #whole = new Map<ChoiceStretch, readonly string[] | undefined>();
+  readonly #partitions = new Map<ChoiceStretch, PlanWord>();
   /** The cut of the last stretch: the next one often has it too. */
   #last: KnownCut | undefined;
 
@@ -126,6 +129,13 @@ export class Calls {
     this.#settings = resolveSettings(request.settings);
     this.#channels = channelsOf(topology, this.#settings);
     this.choices = ranks === 1 ? [] : this.#choiceStretches();
+  }
+
+  /** False where the order of PAT follows from the size. */
+  get isDecidable(): boolean {
+    const { collective, topology } = this.request;
+    if (collective !== "reduceScatter" || topology.ranks <= patRanks) return true;
+    return this.choices.every(({ algorithm }) => algorithm !== "PAT");
   }
 
   /** NCCL's plan for one count. */
@@ -144,9 +154,7 @@ export class Calls {
   at(count: number): Stretch {
     const choice = this.choices.find(({ to }) => count <= to);
     if (choice === undefined) return this.#copies();
-    const whole = this.wholeFolds(choice);
-    if (whole !== undefined) {
-      const cut = `${whole}`;
+    if (this.wholeFolds(choice) !== undefined) {
       const segments = (block: number, present: number): Segment[] => [
         {
           from: 0,
@@ -155,7 +163,7 @@ export class Calls {
           origin: 0,
         },
       ];
-      return { ...choice, from: count, isWhole: true, cut, cutTo: choice.to, segments };
+      return { ...choice, from: count, words: [], segments };
     }
     return this.#cutStretch(count, choice);
   }
@@ -198,7 +206,7 @@ export class Calls {
       const used = this.#channels.slice(0, this.mostChannels(choice));
       return used.flatMap((paths) => channelOrders({ collective, algorithm, root }, paths, block));
     }
-    if (topology.ranks > patRanks) {
+    if (!this.isDecidable) {
       throw new UnsupportedError(
         {
           headline: `invariance: the order of PAT on ${topology.ranks} ranks follows from the size`,
@@ -225,7 +233,7 @@ export class Calls {
       return [{ from: 0, to: Number.POSITIVE_INFINITY, fold, origin: 0 }];
     };
     const choice = { algorithm: "Ring", protocol: "Simple" } as const;
-    return { ...choice, from, to, isWhole: true, cut: "copy", cutTo: to, segments };
+    return { ...choice, from, to, words: [], segments };
   }
 
   #cutStretch(count: number, choice: ChoiceStretch): Stretch {
@@ -240,8 +248,26 @@ export class Calls {
       plan ??= this.plan(to);
       return segmentsOf(plan, block, present);
     };
-    const facts = { isWhole: false, cut: cut.word, cutTo: cut.to, segments };
-    return { algorithm, protocol, from: count, to, ...facts };
+    const words = [this.#partition(choice), cut];
+    return { algorithm, protocol, from: count, to, words, segments };
+  }
+
+  /** The facts that decide the cut of every count with one choice. */
+  #partition(choice: ChoiceStretch): PlanWord {
+    const { algorithm, protocol, to } = choice;
+    const { topology, version } = this.request;
+    const settings = this.#settings;
+    const { buffSize, llBuffSize, ll128BuffSize } = settings;
+    const { minimumTraffic, trafficStep } = rulesOf(version);
+    const known = this.#partitions.get(choice) ?? {
+      word: JSON.stringify([
+        ...[algorithm, protocol, minimumTraffic, trafficStep, buffSize, llBuffSize, ll128BuffSize],
+        ...[blockThreads({ algorithm, protocol, topology, threads: settings }), this.#channels],
+      ]),
+      to,
+    };
+    this.#partitions.set(choice, known);
+    return known;
   }
 
   #cut(count: number, choice: ChoiceStretch): KnownCut {

@@ -37,7 +37,16 @@ const formats: Partial<Record<DType, { digits: number; huge: number; least: numb
   float8e5m2: { digits: 2, huge: 2 ** 10, least: 2 ** -16 },
 };
 
-/** Contributions of `present` ranks that tell two folds apart; ranks beyond contribute the neutral element. */
+/** Ranks that the first trials give values to; each later round takes twice as many. */
+const firstRanks = 8;
+
+/** Hops of all trials, at most: a few seconds. */
+const mostHops = 2 ** 25;
+
+/**
+ * Contributions of `present` ranks that tell two folds apart; ranks beyond contribute the neutral element. `undefined` where those
+ * that are tried do not.
+ */
 export function witnessOf(
   call: { readonly dtype: DType; readonly op: ReduceOp; readonly present: number },
   folds: readonly [ElementFold, ElementFold],
@@ -46,11 +55,14 @@ export function witnessOf(
   if (format === undefined || dtypeInfo[call.dtype].kind !== "float") return undefined;
   const trial = new Trial(call, folds);
   const ranks = ranksOf(folds[0].order).length;
-  for (const values of valuesToTry({ ...call, ranks }, format)) {
-    const found = trial.tryPlaces(values);
-    if (found !== undefined) return found;
+  const values = valuesToTry({ ...call, ranks }, format);
+  for (let first = firstRanks; ; first *= 2) {
+    for (const each of values) {
+      const found = trial.tryPlaces(each, Math.min(first, call.present));
+      if (found !== undefined) return found;
+    }
+    if (first >= call.present || trial.isSpent) return undefined;
   }
-  return undefined;
 }
 
 function valuesToTry(
@@ -68,7 +80,7 @@ function valuesToTry(
   // A power of two as the scalar rounds subnormal products only.
   const half = (call.ranks * least) / 2;
   const tiny = [least, 2 * least, 3 * least, half, 2 * half, 3 * half];
-  return [triple, ...pairsOf(palette), ...triples, ...pairsOf(tiny)];
+  return [triple, ...pairsOf(palette), ...pairsOf(tiny), ...triples];
 }
 
 function pairsOf(values: readonly number[]): number[][] {
@@ -81,6 +93,8 @@ class Trial {
   readonly #neutral: number;
   readonly #memory: readonly Lanes[];
   readonly #run: readonly (() => string)[];
+  readonly #hops: number;
+  #left = mostHops;
 
   constructor(
     {
@@ -97,6 +111,7 @@ class Trial {
     const bytes = bytesOf(dtype);
     const lanes = (): Lanes => lanesOf(dtype, new ArrayBuffer(bytes), 0, bytes);
     this.#memory = Array.from({ length: ranks }, lanes);
+    this.#hops = 2 * ranks;
     const result = lanes();
     this.#run = folds.map(({ order, rounding }) => {
       const fold = foldFor(dtype, op, ranksOf(order).length, rounding);
@@ -109,12 +124,17 @@ class Trial {
     });
   }
 
-  /** Puts values at all choices of ranks. */
-  tryPlaces(values: readonly number[]): Witness | undefined {
+  /** True after the last trial. */
+  get isSpent(): boolean {
+    return this.#left <= 0;
+  }
+
+  /** Puts values at all choices of the first `ranks` ranks. */
+  tryPlaces(values: readonly number[], ranks: number): Witness | undefined {
     const contributions = new Array<number>(this.#present).fill(this.#neutral);
     const place = (at: number): Witness | undefined => {
       if (at === values.length) return this.#compare(contributions);
-      for (let rank = 0; rank < this.#present; rank++) {
+      for (let rank = 0; rank < ranks && !this.isSpent; rank++) {
         if (contributions[rank] !== this.#neutral) continue;
         contributions[rank] = values[at] as number;
         const found = place(at + 1);
@@ -127,6 +147,7 @@ class Trial {
   }
 
   #compare(contributions: readonly number[]): Witness | undefined {
+    this.#left -= this.#hops;
     this.#memory.forEach((lanes, rank) => {
       write(this.#dtype, lanes, contributions[rank] ?? this.#neutral);
     });

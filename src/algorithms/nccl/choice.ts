@@ -148,13 +148,18 @@ interface BudgetQuestion {
 export function channelBudget(question: BudgetQuestion): number {
   const { collective, algorithm, protocol, topology, bytes, channels } = question;
   const { ranks } = topology;
-  const bytesPerChannel = maxThreads(question) * threadThreshold(algorithm, protocol, ranks);
+  const bytesPerChannel = blockThreads(question) * threadThreshold(algorithm, protocol, ranks);
   const channelsForBytes = Math.floor(modelBytes(collective, ranks, bytes) / bytesPerChannel);
   return Math.max(1, Math.min(channels, channelsForBytes));
 }
 
-/** Threads of a block. */
-function maxThreads({ algorithm, protocol, topology, threads: wanted }: BudgetQuestion): number {
+/** Threads of a block, which the budget of channels keeps busy. */
+export function blockThreads({
+  algorithm,
+  protocol,
+  topology,
+  threads: wanted,
+}: Pick<BudgetQuestion, "algorithm" | "protocol" | "topology" | "threads">): number {
   const { ll128Threads, threads } = wanted ?? { ll128Threads: 0, threads: 0 };
   // No number of bytes keeps PAT from taking all channels.
   if (algorithm === "PAT") return 0;

@@ -38,7 +38,14 @@ const mutants: readonly (readonly [rule: string, file: string, from: string, to:
     "let block = 1; block",
     "let block = calls.blocks; block",
   ],
-  ["equal cuts alone as equal plans", "differences.ts", "a.cut === b.cut && ", ""],
+  ["equal words alone as equal plans", "differences.ts", "word === b.words[i]?.word", "true"],
+  ["the paths in a partition", "stretches.ts", "}), this.#channels],", "}), []],"],
+  [
+    "the version in a partition",
+    "stretches.ts",
+    "minimumTraffic, trafficStep, buffSize",
+    "buffSize",
+  ],
   ["absent ranks", "fold-class.ts", "associationOf(among(order, present),", "associationOf(order,"],
   ["absent ranks in a known class", "fold-class.ts", "{present} $", "{0} $"],
   [
@@ -99,6 +106,7 @@ const questions: readonly DrawnQuestion[] = [
     ...counts(370, 384),
   },
   { ask: "channels", kind: { ...kind, ranks: 8, variables: ring }, ...counts(35_840, 35_840) },
+  { ask: "version", kind: { ...kind, ranks: 8, variables: ring }, ...counts(46_080, 46_080) },
   { ask: "ranks", kind: { ...kind, ranks: 4, variables: tree }, ...counts(100, 101) },
 ];
 
