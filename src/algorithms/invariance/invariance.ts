@@ -318,7 +318,9 @@ function neutralText({ op, dtype }: Resolved): string | undefined {
   if (op === "prod") return "1";
   if (op === "min") return "the largest value";
   if (op === "max") return "the least value";
-  return dtypeInfo[dtype].kind === "float" ? "-0, or +0 where no sum is -0" : "0";
+  if (dtypeInfo[dtype].kind !== "float") return "0";
+  const isNegative = typeof op === "object" && op.preMul < 0;
+  return isNegative ? "+0, or -0 where no sum is -0" : "-0, or +0 where no sum is -0";
 }
 
 function conditionsOf(resolved: Resolved): string[] {
@@ -330,8 +332,13 @@ function conditionsOf(resolved: Resolved): string[] {
   }
   if (ask.includes("ranks") && neutral !== undefined) {
     found.push(`ranks beyond a smaller group contribute ${neutral}`);
-    if (ranks[0] === 1 && seesOrder(resolved))
-      found.push("a single rank copies: bits of a NaN, and infinities of float8e5m2, stay");
+    const copies = ranks[0] === 1;
+    if (copies && dtypeInfo[dtype].kind === "float")
+      found.push("bits of a NaN are not compared: a single rank copies them");
+    if (dtype === "float8e5m2" && (copies || seesOrder(resolved)))
+      found.push(
+        "no contribution is infinite: the first hop turns infinities into the largest value",
+      );
   }
   if (dtype === "float64" && op !== undefined) found.push("bits of a float64 NaN are not compared");
   if (collective === "reduceScatter") found.push("an element is one of a rank's own block");

@@ -1,10 +1,11 @@
 /** A question of invariance, checked and with its defaults. */
 
 import { specifications } from "../../api/collectives/index.ts";
-import { type DType, dtypes, isDType } from "../../api/dtype.ts";
+import { type DType, dtypeInfo, dtypes, isDType } from "../../api/dtype.ts";
 import { UnsupportedError } from "../../api/errors.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
-import { type ReduceOp, reduceOpFault } from "../../api/reduce-op.ts";
+import { type ReduceOp, reduceOpFault, reduceOpName } from "../../api/reduce-op.ts";
+import { type FloatDType, roundScalar } from "../arithmetic/index.ts";
 import type { Forced } from "../nccl/choice.ts";
 import { type NcclVariables, ncclEnvironment } from "../nccl/environment.ts";
 import {
@@ -110,9 +111,10 @@ export function resolveQuestion(question: InvarianceQuestion): Resolved {
   const sorted = [...new Set(ranks)].sort((a, b) => a - b);
   assertRanks(sorted.at(-1) as number);
   const versions = listOf(question.version ?? "2.28");
+  if (versions.length === 0) throw invalid(subject, "version", "none", "at least one");
   for (const version of versions) rulesOf(version);
   const topologies = listOf(question.topology ?? h200x8);
-  for (const topology of topologies) for (const each of sorted) topology(each);
+  for (const each of sorted) assertMachines(topologies, each);
   const { settings, forced, allowsNvls } = ncclEnvironment(variables);
   const sizes = { ranks: sorted.length, hosts: topologies.length, version: versions.length };
   return {
@@ -150,6 +152,16 @@ function assertRanks(most: number): void {
   );
 }
 
+/** Throws for no machines, what is no machine, and more ranks than a machine has. */
+function assertMachines(topologies: readonly unknown[], ranks: number): void {
+  const isMachine = (each: unknown): boolean =>
+    typeof each === "function" && each(ranks)?.ranks === ranks;
+  const other = topologies.find((each) => !isMachine(each));
+  if (topologies.length > 0 && other === undefined) return;
+  const needs = "topologies by the number of ranks, such as h200x8";
+  throw invalid(subject, "topology", topologies.length === 0 ? "none" : textOf(other), needs);
+}
+
 function operatorOf({ collective, dtype, op }: InvarianceQuestion): ReduceOp | undefined {
   if (!specifications[collective].reduces) {
     if (op === undefined) return undefined;
@@ -157,7 +169,19 @@ function operatorOf({ collective, dtype, op }: InvarianceQuestion): ReduceOp | u
   }
   const fault = op === undefined ? undefined : reduceOpFault(op, dtype);
   if (fault !== undefined) throw invalid(subject, "op", fault, `an operator for ${dtype}`);
+  if (typeof op === "object" && isFloat(dtype)) {
+    const scalar = roundScalar(dtype, Number(op.preMul));
+    // No order matters to such products, which the classes of folds do not tell.
+    if (scalar === 0 || !Number.isFinite(scalar)) {
+      const needs = `a scalar that is finite and not 0 in ${dtype}`;
+      throw invalid(subject, "op", reduceOpName(op), needs);
+    }
+  }
   return op ?? "sum";
+}
+
+function isFloat(dtype: DType): dtype is FloatDType {
+  return dtypeInfo[dtype].kind === "float";
 }
 
 function rootOf(

@@ -1,5 +1,6 @@
-/** Questions of invariance: large ones end. */
-import { type InvarianceQuestion, invariance, topologies } from "twinccl/algorithms";
+/** Questions of invariance: wrong ones are refused by field, large ones end, and answers state what they need. */
+import { CommError, type DType, type ReduceOp } from "twinccl";
+import { h200x8, type InvarianceQuestion, invariance, topologies } from "twinccl/algorithms";
 import { describe, expect, test } from "vitest";
 import { witnessOf } from "../../../../src/algorithms/invariance/witness.ts";
 import { machineOf } from "../../../../src/algorithms/nccl/machines.ts";
@@ -10,6 +11,22 @@ const base: InvarianceQuestion = {
   dtype: "float32",
   counts: { from: 1, to: 1000 },
 };
+
+test.each<[string, object]>([
+  ["topology", { topology: "h200x8" }],
+  ["topology", { topology: [] }],
+  ["topology", { topology: [h200x8, 5] }],
+  ["topology", { topology: () => ({}) }],
+  ["topology", { topology: () => h200x8(2) }],
+  ["op", { op: { preMul: 0 } }],
+  ["op", { op: { preMul: Number.NaN } }],
+  ["op", { op: { preMul: 1e-300 } }],
+  ["op", { dtype: "float16", op: { preMul: 1e6 } }],
+])("a wrong %s is refused by name: %j", (field, wrong) => {
+  const ask = () => invariance({ ...base, ...wrong } as never);
+  expect(ask).toThrow(CommError);
+  expect(ask).toThrow(expect.objectContaining({ field }));
+});
 
 describe("large questions end", () => {
   test("equal plans are compared once, not cut by cut", () => {
@@ -45,5 +62,31 @@ describe("large questions end", () => {
     });
     expect(answers).toMatchObject([{ isInvariant: false }]);
     expect(cheapest).toEqual([]);
+  });
+});
+
+describe("conditions of an answer about ranks", () => {
+  const provided = (dtype: DType, op: ReduceOp, ranks: readonly number[]): string =>
+    invariance({ ...base, dtype, op, ranks, ask: ["ranks"] }).provided.join("; ");
+
+  test("infinities of float8e5m2 end at the first hop, which may be one with a neutral element", () => {
+    expect(provided("float8e5m2", "sum", [2, 4])).toContain("no contribution is infinite");
+    expect(provided("float8e4m3", "sum", [2, 4])).not.toContain("infinite");
+    // Every order of two ranks has a hop.
+    expect(provided("float8e5m2", "max", [2, 4])).not.toContain("infinite");
+    expect(provided("float8e5m2", "max", [1, 2])).toContain("no contribution is infinite");
+  });
+
+  test("a single rank copies NaNs under every operator", () => {
+    for (const op of ["sum", "prod", "min", "max"] as const) {
+      expect(provided("float16", op, [1, 2])).toContain("a single rank copies them");
+      expect(provided("float16", op, [2, 4])).not.toContain("copies");
+      expect(provided("int32", op, [1, 2])).not.toContain("copies");
+    }
+  });
+
+  test("the neutral zero has the sign that the scalar makes negative", () => {
+    expect(provided("float32", { preMul: 2 }, [2, 4])).toContain("contribute -0, or +0");
+    expect(provided("float32", { preMul: -2 }, [2, 4])).toContain("contribute +0, or -0");
   });
 });
