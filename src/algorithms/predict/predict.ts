@@ -22,7 +22,7 @@ import {
   writtenLanes,
 } from "../engine/index.ts";
 import { type Layout, layoutOf } from "../layout.ts";
-import { type Link, linkModel } from "../timing.ts";
+import { type Link, linkBounds, linkModel } from "../timing.ts";
 import { fabricOf, type LinkCost, representativeFabric, type Topology } from "./topologies.ts";
 
 /** A call on a machine. */
@@ -171,10 +171,14 @@ const kinds: OptionKinds<PredictedCall> = {
 /** Limit of times of a link, in picoseconds: sums of times must stay exact integers. */
 const maxPs = 1e15;
 
+/** Most credits: each of them takes memory for every pair of lanes. */
+const maxCredits = 1024;
+
 /** @throws InvalidArgumentError that names the first invalid field. */
 function assertPredictable(call: PredictedCall): void {
   assertOptions("predict", call, kinds);
   const { collective, ranks, root = 0, count, bytesPerElement, credits = 1 } = call;
+  const { topology, overheadPs = 0, hopLatencyPs = 0 } = call;
   if (!Object.hasOwn(specifications, collective)) {
     throw invalid(
       "predict",
@@ -187,7 +191,7 @@ function assertPredictable(call: PredictedCall): void {
   if (specifications[collective].rooted) whole("root", root, 0, ranks - 1);
   whole("count", count, 0);
   whole("bytesPerElement", bytesPerElement, 1);
-  whole("credits", credits, 1);
+  whole("credits", credits, 1, maxCredits);
   assertOptions(
     "predict",
     call.link,
@@ -196,18 +200,18 @@ function assertPredictable(call: PredictedCall): void {
   );
   time("link.latencyPs", call.link.latencyPs);
   const { gigabytesPerSecond } = call.link;
-  if (!(gigabytesPerSecond > 0 && gigabytesPerSecond < Infinity)) {
-    throw invalid(
-      "predict",
-      "link.gigabytesPerSecond",
-      textOf(gigabytesPerSecond),
-      "a number above 0",
-    );
+  const [least, most] = linkBounds.gigabytesPerSecond;
+  const isNumber = typeof gigabytesPerSecond === "number";
+  if (!(isNumber && gigabytesPerSecond >= least && gigabytesPerSecond <= most)) {
+    const found = textOf(gigabytesPerSecond);
+    throw invalid("predict", "link.gigabytesPerSecond", found, `a number in ${least}..${most}`);
   }
-  time("overheadPs", call.overheadPs ?? 0);
-  time("hopLatencyPs", call.hopLatencyPs ?? 0);
+  time("overheadPs", overheadPs);
+  time("hopLatencyPs", hopLatencyPs);
   assertAlgorithm(call);
-  const { topology } = call;
+  if (topology !== undefined && typeof topology.link !== "function") {
+    throw invalid("predict", "topology", textOf(topology), "one such as torus([4, 4])");
+  }
   if (topology !== undefined && topology.ranks !== ranks) {
     throw invalid(
       "predict",
@@ -243,16 +247,10 @@ function assertAlgorithm({ collective, algorithm }: PredictedCall): void {
   }
 }
 
-function whole(
-  field: string,
-  found: unknown,
-  least: number,
-  largestOf = Number.MAX_SAFE_INTEGER,
-): void {
-  if (Number.isSafeInteger(found) && Number(found) >= least && Number(found) <= largestOf) return;
-  const above =
-    largestOf < Number.MAX_SAFE_INTEGER ? `in ${least}..${largestOf}` : `of at least ${least}`;
-  throw invalid("predict", field, textOf(found), `a whole number ${above}`);
+function whole(field: string, found: unknown, least: number, most = Number.MAX_SAFE_INTEGER): void {
+  if (Number.isSafeInteger(found) && Number(found) >= least && Number(found) <= most) return;
+  const range = most < Number.MAX_SAFE_INTEGER ? `in ${least}..${most}` : `of at least ${least}`;
+  throw invalid("predict", field, textOf(found), `a whole number ${range}`);
 }
 
 function time(field: string, found: unknown): void {

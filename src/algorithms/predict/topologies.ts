@@ -1,6 +1,6 @@
 /** The topologies of large machines: the links that pairs of ranks share. Pure descriptions. */
 
-import { invalid } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import type { Fabric } from "../engine/index.ts";
 
 /** A topology for a number of ranks. */
@@ -53,6 +53,26 @@ export function representativeFabric(fabric: Fabric, topology: Topology): Fabric
   };
 }
 
+/** Product of the sizes of a topology. Throws for none, for sizes below 1, and for a product that is not exact. */
+function sizesProduct(subject: string, field: string, sizes: readonly number[]): number {
+  if (!Array.isArray(sizes)) throw invalid(subject, field, textOf(sizes), "a list of numbers");
+  if (sizes.length === 0) throw invalid(subject, field, "none", "at least one");
+  let product = 1;
+  for (const size of sizes) {
+    if (!Number.isSafeInteger(size) || size < 1) {
+      throw invalid(subject, field, textOf(size), "whole numbers of at least 1");
+    }
+    product *= size;
+  }
+  if (product <= maxProduct) return product;
+  throw invalid(subject, field, sizes.join(" x "), `a product of at most ${maxProduct}`);
+}
+
+/** Most ranks of all sizes together: numbers of links stay exact. */
+const maxProduct = 2 ** 40;
+
+const maxOversubscription = 1e6;
+
 // A fat tree: ranks in groups below a switch, groups in groups, and so on.
 //
 // Within a group of the first level every pair has its own path. Each group has one link up and one link down, as wide
@@ -62,15 +82,13 @@ export function representativeFabric(fabric: Fabric, topology: Topology): Fabric
 /** A fat tree for `ranks`: `groups[0]` ranks share the first switch, `groups[1]` such groups the second, and so on. */
 export function fatTree(ranks: number, groups: readonly number[], oversubscription = 1): Topology {
   if (!Number.isSafeInteger(ranks) || ranks < 1) {
-    throw invalid("fatTree", "ranks", `${ranks}`, "a whole number of at least 1");
+    throw invalid("fatTree", "ranks", textOf(ranks), "a whole number of at least 1");
   }
-  for (const group of groups) {
-    if (Number.isSafeInteger(group) && group >= 1) continue;
-    throw invalid("fatTree", "groups", `${group}`, "whole numbers of at least 1");
-  }
-  if (groups.length === 0) throw invalid("fatTree", "groups", "none", "at least one");
-  if (!(oversubscription >= 1 && oversubscription < Infinity)) {
-    throw invalid("fatTree", "oversubscription", `${oversubscription}`, "a number of at least 1");
+  sizesProduct("fatTree", "groups", groups);
+  const isNumber = typeof oversubscription === "number";
+  if (!(isNumber && oversubscription >= 1 && oversubscription <= maxOversubscription)) {
+    const needs = `a number in 1..${maxOversubscription}`;
+    throw invalid("fatTree", "oversubscription", textOf(oversubscription), needs);
   }
   const sizes: number[] = [];
   for (const group of groups) sizes.push((sizes.at(-1) ?? 1) * group);
@@ -119,12 +137,7 @@ export function fatTree(ranks: number, groups: readonly number[], oversubscripti
 
 /** A torus of `dimensions`, the first of them the one in which rank numbers run. Links are as wide as ports. */
 export function torus(dimensions: readonly number[]): Topology {
-  if (dimensions.length === 0) throw invalid("torus", "dimensions", "none", "at least one");
-  for (const size of dimensions) {
-    if (Number.isSafeInteger(size) && size >= 1) continue;
-    throw invalid("torus", "dimensions", `${size}`, "whole numbers of at least 1");
-  }
-  const ranks = dimensions.reduce((product, size) => product * size, 1);
+  const ranks = sizesProduct("torus", "dimensions", dimensions);
   // A rotation along the last dimension changes no path.
   const slice = ranks / (dimensions.at(-1) ?? 1);
   return {

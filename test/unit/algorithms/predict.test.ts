@@ -41,6 +41,12 @@ test.each<[string, object]>([
   ["hopLatencyPs", { hopLatencyPs: 1e300 }],
   ["link.latencyPs", { link: { latencyPs: -1, gigabytesPerSecond: 50 } }],
   ["link.gigabytesPerSecond", { link: { latencyPs: 1, gigabytesPerSecond: 0 } }],
+  ["credits", { credits: 2 ** 40 }],
+  ["overheadPs", { overheadPs: null }],
+  ["hopLatencyPs", { hopLatencyPs: null }],
+  ["topology", { topology: { ranks: 8 } }],
+  ["link.gigabytesPerSecond", { link: { latencyPs: 1, gigabytesPerSecond: 5e-324 } }],
+  ["link.gigabytesPerSecond", { link: { latencyPs: 1, gigabytesPerSecond: "50" } }],
   ["algorithm", { algorithm: catalogue.broadcast.chain }],
   ["algorithm", { algorithm: "ring" }],
   ["collective", { collective: "allreduce" }],
@@ -56,6 +62,19 @@ test.each<[string, object]>([
 test("wirings without ranks are refused", () => {
   expect(() => torus([])).toThrow("torus: dimensions: found none");
   expect(() => fatTree(0, [2])).toThrow("fatTree: ranks: found 0");
+});
+
+test.each<[string, () => unknown]>([
+  ["torus: dimensions: found 5", () => torus(5 as never)],
+  ["torus: dimensions: found undefined", () => torus(undefined as never)],
+  ["torus: dimensions: found 100000000 x 100000000", () => torus([1e8, 1e8])],
+  ["fatTree: groups: found 4", () => fatTree(8, 4 as never)],
+  ["fatTree: groups: found 1099511627776 x 2", () => fatTree(8, [2 ** 40, 2])],
+  ["fatTree: oversubscription: found 1e+300", () => fatTree(8, [2], 1e300)],
+  ['fatTree: oversubscription: found "2"', () => fatTree(8, [2], "2" as never)],
+])("%s is refused", (message, call) => {
+  expect(call).toThrow(InvalidArgumentError);
+  expect(call).toThrow(message);
 });
 
 /** Each rank sends two chunks to the next one, and receives them in that order after both. */
