@@ -4,6 +4,8 @@
  * The method is Levenberg's and Marquardt's over logarithms of the numbers, so that all stay positive. It has no randomness:
  * equal measurements give equal numbers. A weak pull towards the starting numbers fixes those that no measurement depends on.
  */
+import { invalid, textOf } from "../../../api/option-kinds.ts";
+import { topologies } from "../machines.ts";
 import type { TimedCall } from "./call.ts";
 import { type CallMode, callUs, modeOf } from "./model.ts";
 import type { ModelNumbers } from "./numbers.ts";
@@ -13,6 +15,7 @@ import type {
   MeasuredCollective,
   MeasuredRange,
 } from "./profile.ts";
+import { checkedProfile } from "./profile-file.ts";
 import { choiceNameOf, type TimedQuestion, testedBytes, timedCall, wayText } from "./question.ts";
 
 /** A measured call. */
@@ -54,13 +57,17 @@ const mostSteps = 100;
 /**
  * Fits all numbers to the measurements together, from the numbers of `start`. Measured calls that move nothing are left out.
  * Numbers have four digits.
+ *
+ * @throws InvalidArgumentError with the field of a wrong measurement or profile.
  */
 export function fitProfile(
   origin: ProfileOrigin,
   measurements: readonly Measurement[],
   start: MachineProfile,
 ): FittedProfile {
+  checkPlanned(origin, "origin");
   const timed = timedOf(origin, measurements);
+  checkedProfile(start, "start");
   const paths = pathsOf(start.numbers);
   const from = paths.map((path) => Math.log(numberAt(start.numbers, path)));
   const numbersAt = (logs: readonly number[]): ModelNumbers =>
@@ -86,17 +93,41 @@ export function residualsOf(
   profile: MachineProfile,
   measurements: readonly Measurement[],
 ): readonly Residual[] {
+  checkPlanned(profile, "profile");
   return timedOf(profile, measurements).map(({ measurement, call }) => {
     return { measurement, modelUs: callUs(profile.numbers, call, measurement.mode) };
   });
 }
 
 function timedOf(origin: ProfileOrigin, measurements: readonly Measurement[]): Timed[] {
-  return measurements.flatMap((measurement): Timed[] => {
+  if (!Array.isArray(measurements)) {
+    throw invalid(subject, "measurements", textOf(measurements), "a list of measured calls");
+  }
+  return measurements.flatMap((measurement: Measurement): Timed[] => {
+    checkMeasurement(measurement);
     // No other mode stands in for that of a measurement.
     const call = timedCall(measurement, origin, modeOf({}, measurement.mode));
-    return call === undefined || !(measurement.us > 0) ? [] : [{ measurement, call }];
+    return call === undefined ? [] : [{ measurement, call }];
   });
+}
+
+const subject = "fit of a profile";
+
+function checkPlanned(origin: Partial<ProfileOrigin> | null | undefined, field: string): void {
+  if (Object.hasOwn(topologies, origin?.topology ?? "")) return;
+  throw invalid(subject, field, textOf(origin), "the origin of a profile, with its topology");
+}
+
+function checkMeasurement(measurement: Partial<Measurement> | null): void {
+  const { us, weight = 1 } = measurement ?? {};
+  const isNumber = (value: unknown, least: number): boolean =>
+    typeof value === "number" && value >= least && value < Number.POSITIVE_INFINITY;
+  if (!isNumber(us, Number.MIN_VALUE)) {
+    throw invalid(subject, "us", textOf(us), "a finite time above 0");
+  }
+  if (!isNumber(weight, 0)) {
+    throw invalid(subject, "weight", textOf(weight), "a finite number of at least 0");
+  }
 }
 
 /** The measured calls by collective. */

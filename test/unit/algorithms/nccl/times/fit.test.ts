@@ -6,10 +6,17 @@ import {
   type MeasuredCollective,
   type Measurement,
   machineProfiles,
+  residualsOf,
   timeOf,
 } from "../../../../../src/algorithms/index.ts";
+import { InvalidArgumentError } from "../../../../../src/api/errors.ts";
 
 const profile = machineProfiles["h200x8"] as MachineProfile;
+
+const oneCall: Measurement = {
+  ...{ collective: "allReduce", ranks: 8, count: 1024, dtype: "float32", mode: profile.mode },
+  ...{ us: 50, source: "a test" },
+};
 
 /** All-reduces of a machine with other numbers. */
 function measuredOn(machine: MachineProfile): Measurement[] {
@@ -91,4 +98,21 @@ describe("a fit", () => {
     const once = fitProfile(profile, measurements, profile);
     expect(fitProfile(profile, measurements, profile)).toEqual(once);
   });
+});
+
+test.each<[string, () => unknown]>([
+  ["us", () => fitProfile(profile, [{ ...oneCall, us: Number.POSITIVE_INFINITY }], profile)],
+  ["us", () => fitProfile(profile, [{ ...oneCall, us: Number.NaN }], profile)],
+  ["us", () => fitProfile(profile, [{ ...oneCall, us: -5 }], profile)],
+  ["us", () => fitProfile(profile, [{ ...oneCall, us: "50" as never }], profile)],
+  ["us", () => residualsOf(profile, [null as never])],
+  ["weight", () => fitProfile(profile, [{ ...oneCall, weight: Number.NaN }], profile)],
+  ["weight", () => fitProfile(profile, [{ ...oneCall, weight: -1 }], profile)],
+  ["measurements", () => fitProfile(profile, undefined as never, profile)],
+  ["origin", () => fitProfile({} as never, [oneCall], profile)],
+  ["profile", () => residualsOf(undefined as never, [oneCall])],
+  ["name", () => fitProfile(profile, [oneCall], {} as never)],
+])("a wrong %s of a fit is refused by name", (field, call) => {
+  expect(call).toThrow(InvalidArgumentError);
+  expect(call).toThrow(expect.objectContaining({ field }));
 });
