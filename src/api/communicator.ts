@@ -362,7 +362,7 @@ export interface Communicator extends AsyncDisposable {
    * Virtual compute on the simulation's clock, recorded inside of `capture`; nothing on real devices. A label names it in the
    * trace.
    *
-   * @throws InvalidArgumentError for a duration that is no finite number of at least 0, or a label that is no string.
+   * @throws InvalidArgumentError for a duration that is no number from 0 to 1e15, 11 days, or a label that is no string.
    */
   work(durationNs: number, label?: string): void;
 

@@ -48,6 +48,9 @@ export interface CommRequests {
   open(comm: CommInfo, worldRank: number): Communicator;
 }
 
+/** Most work of one call, 11 days: virtual time stays finite. */
+const mostWorkNs = 1e15;
+
 /** The Communicator of one rank. */
 export class Member implements Communicator {
   readonly rank: number;
@@ -242,8 +245,8 @@ export class Member implements Communicator {
 
   work(durationNs: number, label?: string): void {
     const { facts } = this.#poster;
-    if (typeof durationNs !== "number" || !(durationNs >= 0) || durationNs === Infinity) {
-      const needed = "a finite number of at least 0";
+    if (typeof durationNs !== "number" || !(durationNs >= 0 && durationNs <= mostWorkNs)) {
+      const needed = `a number in 0..${mostWorkNs}`;
       throw invalid("work", "durationNs", textOf(durationNs), needed, undefined, facts);
     }
     if (label !== undefined && typeof label !== "string") {
