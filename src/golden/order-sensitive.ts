@@ -1,6 +1,6 @@
 /** Elements of a call with bits that depend on the order of folding. Only on these can a comparison find a wrong order. */
 import { foldFor, lanesOf } from "../algorithms/index.ts";
-import { seesOrder } from "../algorithms/invariance/fold-class.ts";
+import { seesOrder } from "../algorithms/nccl/differing.ts";
 import { bytesOf, type HostArray } from "../api/index.ts";
 import { type GoldenCase, operatorOf } from "./case.ts";
 import { inputOf } from "./inputs.ts";

@@ -8,10 +8,10 @@
 
 import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
-import { associationOf } from "../nccl/differing.ts";
+import { associationOf, seesOrder } from "../nccl/differing.ts";
 import type { ElementRounding } from "../nccl/explain.ts";
 import type { FoldOrder } from "../nccl/fold-order.ts";
-import { isFusedAt, patternBytes } from "../nccl/plan.ts";
+import { isFusedAt, isScaled, patternBytes } from "../nccl/plan.ts";
 import type { NcclPlan } from "../nccl/plan-types.ts";
 
 /** The facts of a call that decide the classes of its folds. */
@@ -23,14 +23,9 @@ export interface FoldFacts {
   readonly present: number;
 }
 
-/** True for sums and products of floats; the bits of all other folds are equal in every order. */
-export function seesOrder({ dtype, op }: Pick<FoldFacts, "dtype" | "op">): boolean {
-  return op !== undefined && op !== "min" && op !== "max" && dtypeInfo[dtype].kind === "float";
-}
-
 /** True for averages and pre-multiplied sums of floats. */
 export function scales({ dtype, op }: Pick<FoldFacts, "dtype" | "op">): boolean {
-  return (op === "avg" || typeof op === "object") && dtypeInfo[dtype].kind === "float";
+  return op !== undefined && isScaled(op) && dtypeInfo[dtype].kind === "float";
 }
 
 /** Associations by order, of which plans share a few: by the ranks that count, and by what is fused. */

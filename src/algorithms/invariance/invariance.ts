@@ -8,6 +8,7 @@
 
 import { dtypeInfo } from "../../api/dtype.ts";
 import { countText } from "../../api/error-text.ts";
+import { seesOrder } from "../nccl/differing.ts";
 import { type NcclVariables, settingOf } from "../nccl/environment.ts";
 import { type ElementRounding, elementPlan, operatorSign } from "../nccl/explain.ts";
 import { type FoldOrder, orderText } from "../nccl/fold-order.ts";
@@ -15,7 +16,6 @@ import type { NcclPlan, Piece } from "../nccl/plan-types.ts";
 import { channelLimit, type NcclAlgorithm, type NcclProtocol, protocols } from "../nccl/rules.ts";
 import { cheapestSettings, type PricedSettings } from "./cheapest.ts";
 import { acrossCounts, acrossPlaces, betweenCalls, type Pair, type Place } from "./differences.ts";
-import { seesOrder } from "./fold-class.ts";
 import {
   type Dependence,
   type InvarianceQuestion,

@@ -21,13 +21,14 @@ import {
   pricedChoices,
   risingUntil,
 } from "../nccl/choice.ts";
+import { seesOrder } from "../nccl/differing.ts";
 import type { FoldOrder } from "../nccl/fold-order.ts";
 import { type Cut, channelOrders, chunkElements, cutOf, lastChunk } from "../nccl/pieces.ts";
 import { hopRounding, isScaled, ncclPlan, partitionQuestion } from "../nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../nccl/plan-types.ts";
 import { blocksOf, type ResolvedSettings, resolveSettings, rulesOf } from "../nccl/rules.ts";
 import { type ChannelPaths, channelsOf } from "../nccl/topology.ts";
-import { classOf, type Segment, seesOrder, segmentsOf } from "./fold-class.ts";
+import { classOf, type Segment, segmentsOf } from "./fold-class.ts";
 
 /** Up to so many ranks PAT has one order, whatever the size. */
 const patRanks = 32;

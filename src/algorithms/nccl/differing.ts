@@ -10,7 +10,7 @@ import { dtypeInfo } from "../../api/dtype.ts";
 import { InvalidArgumentError } from "../../api/errors.ts";
 import { roundingAt } from "./explain.ts";
 import type { FoldOrder } from "./fold-order.ts";
-import { patternBytes } from "./plan.ts";
+import { isScaled, patternBytes } from "./plan.ts";
 import type { NcclPlan, Piece } from "./plan-types.ts";
 import { blocksOf } from "./rules.ts";
 
@@ -29,7 +29,7 @@ export function differing(a: NcclPlan, b: NcclPlan): Difference {
   const elements = blocksOf(a.collective, a.ranks) * a.count;
   let found = 0;
   let first: Difference["first"];
-  if (!dependsOnOrder(a)) return { differing: 0, elements, first };
+  if (!seesOrder(a)) return { differing: 0, elements, first };
   forEachRange(a, b, (inA, inB, from, to) => {
     const range = differingIn(a, b, inA, inB, from, to);
     if (range.count === 0) return;
@@ -47,10 +47,9 @@ export function differenceText({ differing: count, elements, first }: Difference
   return `${share} % of the elements may differ, first at ${first.element}${block}`;
 }
 
-/** True for sums and products of floats: only their bits depend on the order of folding. */
-function dependsOnOrder({ dtype, op }: NcclPlan): boolean {
-  const folds = op !== undefined && op !== "min" && op !== "max";
-  return folds && dtypeInfo[dtype].kind === "float";
+/** True for sums and products of floats; the bits of all other folds are equal in every order. */
+export function seesOrder({ dtype, op }: Pick<NcclPlan, "dtype" | "op">): boolean {
+  return op !== undefined && op !== "min" && op !== "max" && dtypeInfo[dtype].kind === "float";
 }
 
 /** Calls `visit` for each range on which both plans stay in one piece. */
@@ -85,7 +84,7 @@ function differingIn(
   from: number,
   to: number,
 ): RangeDifference {
-  const multiplies = a.op === "avg" || typeof a.op === "object";
+  const multiplies = a.op !== undefined && isScaled(a.op);
   const all = { count: to - from, first: from };
   if (!sameFold(inA.order, inB.order, multiplies && fuses(a)) || !sameAccumulator(a, b)) return all;
   if (a.rounding !== "byPosition" && b.rounding !== "byPosition") {
