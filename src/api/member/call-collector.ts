@@ -25,11 +25,9 @@ export function isWork(step: Step): step is VirtualWork {
   return "durationNs" in step;
 }
 
-/** Collects the calls of one callback. A group is one step; a recording has one step for each call or group. */
+/** Collects the calls of one callback. Compute in a group alone is not collected. */
 export class CallCollector {
-  readonly #steps: Step[] = [];
-  /** The single step of a group. */
-  readonly #grouped: CollectedCall[] = [];
+  readonly steps: Step[] = [];
   readonly #action: CallbackAction;
   /** The calling rank of a communicator. */
   readonly owner: object;
@@ -40,36 +38,20 @@ export class CallCollector {
     this.#action = action;
     this.owner = owner;
     this.outer = outer;
-    if (action !== "capture") this.#steps.push(this.#grouped);
   }
 
-  /** Adds a single call. */
-  addCall(call: CollectedCall): void {
-    if (this.#action === "capture") this.#steps.push([call]);
-    else this.#grouped.push(call);
-  }
-
-  /** Adds calls that are posted together, those of an inner group. */
-  add(calls: readonly CollectedCall[]): void {
-    if (this.#action === "capture") this.#steps.push(calls);
-    else for (const call of calls) this.#grouped.push(call);
-  }
-
-  /** Adds virtual compute to the enclosing recording, if any; a group alone does not collect it. */
+  /** Adds virtual compute to the enclosing recording, if any. */
   addWork(work: VirtualWork): boolean {
     if (this.#action !== "capture") return this.outer?.addWork(work) ?? false;
-    this.#steps.push(work);
+    this.steps.push(work);
     return true;
-  }
-
-  get steps(): readonly Step[] {
-    return this.#steps;
   }
 
   /** All calls, in program order. */
   get calls(): readonly CollectedCall[] {
-    if (this.#action !== "capture") return this.#grouped;
-    return this.#steps.flatMap((step) => (isWork(step) ? [] : step));
+    const calls: CollectedCall[] = [];
+    for (const step of this.steps) if (!isWork(step)) for (const call of step) calls.push(call);
+    return calls;
   }
 }
 

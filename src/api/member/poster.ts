@@ -144,7 +144,7 @@ export class Poster {
         calledAtPs,
         call: undefined,
       };
-      if (collector !== undefined) collector.addCall(made);
+      if (collector !== undefined) collector.steps.push([made]);
       else if ("transfers" in prepared) this.postCollected([made]);
       else {
         this.announce(made);
@@ -232,7 +232,7 @@ export class Poster {
   postTogether(calls: readonly CollectedCall[]): void {
     const { collector } = this;
     if (collector === undefined) this.postCollected(calls);
-    else collector.add(calls);
+    else collector.steps.push(calls);
   }
 
   /** Virtual compute: now, or at every replay where it is being recorded. */
