@@ -215,14 +215,9 @@ function takePairs(
   onMatched: (sendBatch: MessageBatch, recvBatch: MessageBatch) => void,
 ): MatchedPair[] {
   const pairs: MatchedPair[] = [];
-  let isInOrder = true;
   for (const { sendBatch, recvBatch } of batches) {
-    const isNext = pairs.at(-1)?.sendBatch !== sendBatch;
-    if (!takePairsBetween(sendBatch, recvBatch, pairs)) continue;
-    if (!isNext) isInOrder = false;
-    onMatched(sendBatch, recvBatch);
+    if (takePairsBetween(sendBatch, recvBatch, pairs)) onMatched(sendBatch, recvBatch);
   }
-  if (isInOrder) return pairs;
   // Messages of a rank are numbered in the order posted.
   return pairs.sort((a, b) => a.send.rank - b.send.rank || a.sendNumber - b.sendNumber);
 }
