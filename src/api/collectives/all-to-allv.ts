@@ -103,14 +103,14 @@ function tooShort(set: CallSet, needed: readonly number[], ranks: readonly numbe
   );
   const rows = values.map((value, at) => ({ rank: set.calls[at]?.rank ?? at, cells: [value] }));
   return new PerRankError(
-    (rank) =>
+    (posting) =>
       new CollectiveMismatchError(
         {
           headline: `call ${set.number} on "${set.comm.name}": ${ranksText(ranks)} cannot hold what is sent to them`,
           table: [["rank", "recv.length"], ...rankRows(rows, numbersText)],
           hint: "nothing was written; leave recv out to have it allocated at the length that arrives",
         },
-        { ...setFacts(set, rank), ranks, field: "recv.length", values },
+        { ...setFacts(set, posting), ranks, field: "recv.length", values },
       ),
   );
 }

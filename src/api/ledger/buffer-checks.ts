@@ -21,12 +21,7 @@ import type { MatchedPair, MessageBatch } from "./queues.ts";
 export function assertLive(set: CallSet): void {
   if (!set.calls.some(hasReleasedBuffer)) return;
   const released = set.calls.filter(hasReleasedBuffer);
-  throw new PerRankError((rank) => releasedError(setFacts(set, rank), released));
-}
-
-/** The error of a call with a buffer that was written after its rank made the call. */
-export function writeError(set: CallSet, fault: WriteFault): PerRankError {
-  return new PerRankError((rank) => writtenError(setFacts(set, rank), fault));
+  throw new PerRankError((posting) => releasedError(setFacts(set, posting), released));
 }
 
 /** The error of a transfer with a buffer that was disposed or transferred away while in use; `undefined` when both live. */
@@ -34,22 +29,13 @@ export function releasedPairError(
   comm: CommInfo,
   { send, recv }: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  if (!hasReleasedBuffer(send) && !hasReleasedBuffer(recv)) return undefined;
-  const released = hasReleasedBuffer(send) ? send : recv;
-  return (posting) => releasedError(postedFacts(comm, posting), [released]);
+  const released = [send, recv].find(hasReleasedBuffer);
+  return released && ((posting) => releasedError(postedFacts(comm, posting), [released]));
 }
 
 /** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
 export function releasedRemoteError(comm: CommInfo, end: Posting): CommError {
   return releasedError(postedFacts(comm, end), [end.call]);
-}
-
-/** The error of a transfer with a buffer that was written while in use. */
-export function writtenPairError(
-  comm: CommInfo,
-  fault: WriteFault,
-): (posting: Posting) => CommError {
-  return (posting) => writtenError(postedFacts(comm, posting), fault);
 }
 
 /** The error of calls that failed under way: an untyped one is a buffer's, where one was disposed or transferred away meanwhile. */
@@ -61,9 +47,7 @@ export function releasedUnderWay(
   if (error instanceof CommError || error instanceof PerRankError) return error;
   const released = postings.map(({ call }) => call).filter(hasReleasedBuffer);
   if (released.length === 0) return error;
-  return new PerRankError((_, posting) =>
-    releasedError(postedFacts(comm, posting), released, error),
-  );
+  return new PerRankError((posting) => releasedError(postedFacts(comm, posting), released, error));
 }
 
 function releasedError(
@@ -84,14 +68,19 @@ function releasedError(
   );
 }
 
-function writtenError(facts: CommErrorFacts, { rank, field }: WriteFault): InvalidArgumentError {
-  return new InvalidArgumentError(
-    {
-      headline: `${facts.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
-      hint: "await the operation before writing its buffers",
-    },
-    { ...facts, ranks: [rank], field },
-  );
+/** The error of a call with a buffer that was written while in use. */
+export function writtenError(
+  comm: CommInfo,
+  { rank, field }: WriteFault,
+): (posting: Posting) => InvalidArgumentError {
+  return (posting) =>
+    new InvalidArgumentError(
+      {
+        headline: `${posting.call.collective}: ${field}: rank ${rank} wrote it while it was lent, needs it untouched until the call settles`,
+        hint: "await the operation before writing its buffers",
+      },
+      { ...postedFacts(comm, posting), ranks: [rank], field },
+    );
 }
 
 // Aliasing between ranks.
@@ -111,7 +100,7 @@ export function assertNoAliasing(set: CallSet): void {
   const writer = writers.find((call) => isShared(call, uses));
   const other = writer && calls.find((call) => aliases(writer, call));
   if (writer === undefined || other === undefined) return;
-  throw new PerRankError((rank) => aliasingError(setFacts(set, rank), writer, other));
+  throw new PerRankError((posting) => aliasingError(setFacts(set, posting), writer, other));
 }
 
 /**

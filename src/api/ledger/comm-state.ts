@@ -32,7 +32,6 @@ import type { Inversion, OpenCalls, OrderWatch, SubmittedGroup } from "./deadloc
 import { commsIn } from "./deadlock/report.ts";
 import {
   announceAbort,
-  type CallLabel,
   errorsByCall,
   Failures,
   PerRankError,
@@ -356,14 +355,10 @@ export abstract class CommState {
     // What is executed before a call is queued, such as an exchange of counts, may hang as well.
     const isBusy = submitted.size > 0 || this.isExecuting;
     if (!(isBusy || isAwaited)) return;
-    for (const posting of submitted.postings()) {
-      const { op } = posting;
-      this.failures.fail(op, termination(op.rank, op.callingRank, this.#labelOf(posting)));
-    }
-    const refuse = (rank: number, posting: Posting): CommError =>
-      termination(rank, this.comm.ranks[rank] as number, this.#labelOf(posting));
+    const errorOf = (posting: Posting): CommError => this.#errorOf(termination, posting);
+    for (const posting of submitted.postings()) this.failures.fail(posting.op, errorOf(posting));
     if (this.barrierWait !== undefined) this.barrierWait.abort();
-    else this.session.abort(this.comm, new PerRankError(refuse));
+    else this.session.abort(this.comm, new PerRankError(errorOf));
   }
 
   /**
@@ -379,7 +374,7 @@ export abstract class CommState {
         const { op } = posting;
         if (op.status !== "waiting") continue;
         op.finishedAtPs = atPs;
-        this.failures.fail(op, termination(rank, op.callingRank, this.#labelOf(posting)));
+        this.failures.fail(op, this.#errorOf(termination, posting));
       }
     });
     if (this.isExecuting) this.queues.clearBehindHeads();
@@ -410,7 +405,7 @@ export abstract class CommState {
     const { failures, termination } = this;
     const { op } = posting;
     const refusal =
-      termination?.(rank, op.callingRank, this.#labelOf(posting)) ?? failures.poison(rank);
+      termination === undefined ? failures.poison(rank) : this.#errorOf(termination, posting);
     if (refusal !== undefined) failures.refuse(op, refusal);
     return refusal === undefined;
   }
@@ -443,9 +438,10 @@ export abstract class CommState {
     this.timeOut(posting, isPart ? orderCause(orders) : cause);
   }
 
-  /** A call as the error of its communicator's end names it. */
-  #labelOf({ call: { collective }, op: { callOp } }: Posting): CallLabel {
-    return { collective, call: callOp.call, comm: this.comm.name };
+  /** The error of a call on this communicator, which ends or has ended. */
+  #errorOf(termination: Termination, { call: { collective }, op }: Posting): CommError {
+    const { rank, callingRank, callOp } = op;
+    return termination(rank, callingRank, { collective, call: callOp.call, comm: this.comm.name });
   }
 }
 

@@ -18,7 +18,7 @@ import { childInfo, childName, noteChildren, splitGroups } from "../collectives/
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { completeOp, type Operation, submitOp, submitOpAt } from "../op.ts";
-import { assertLive, assertNoAliasing, releasedUnderWay, writeError } from "./buffer-checks.ts";
+import { assertLive, assertNoAliasing, releasedUnderWay, writtenError } from "./buffer-checks.ts";
 import { type CommState, PostedSubmission } from "./comm-state.ts";
 import {
   callsIn,
@@ -29,7 +29,7 @@ import {
   recordedMismatch,
 } from "./compare.ts";
 import { missingCause } from "./deadlines.ts";
-import { errorsByCall } from "./failures.ts";
+import { errorsByCall, PerRankError } from "./failures.ts";
 import {
   hasReceiveCounts,
   hasReleasedBuffer,
@@ -261,7 +261,7 @@ function checkAndSubmit(
 ): DispatchResult {
   prepareMemory(state.session, set);
   const written = state.session.observer?.findWrite(set.calls);
-  if (written !== undefined) throw writeError(set, written);
+  if (written !== undefined) throw new PerRankError(writtenError(set.comm, written));
   return submitSet(state, set, postings);
 }
 

@@ -104,11 +104,11 @@ export class Failures {
 
 /** Thrown while a set is being prepared; never seen by callers, which get the error made for their rank. */
 export class PerRankError extends Error {
-  readonly forRank: (rank: number, posting: Posting) => CommError;
+  readonly errorOf: (posting: Posting) => CommError;
 
-  constructor(forRank: (rank: number, posting: Posting) => CommError) {
+  constructor(errorOf: (posting: Posting) => CommError) {
     super("the call cannot be served");
-    this.forRank = forRank;
+    this.errorOf = errorOf;
   }
 }
 
@@ -120,7 +120,7 @@ interface FailedOn {
 
 /** The error of each rank's call: one made for ranks, or the given one with the facts of the rank. */
 export function errorsByCall(error: unknown, place: FailedOn): (posting: Posting) => unknown {
-  if (error instanceof PerRankError) return (posting) => error.forRank(posting.op.rank, posting);
+  if (error instanceof PerRankError) return error.errorOf;
   if (!(error instanceof CommError)) return () => error;
   const { session, comm } = place;
   return (posting) => {
@@ -158,9 +158,9 @@ export function postedFacts({ name, ranks }: CommInfo, { op, call }: Posting): C
   return { rank: op.rank, size: ranks.length, comm: name, collective, call: op.call };
 }
 
-/** The facts of a rank's call for an error, where the calls of all ranks are at hand. */
-export function setFacts({ comm, collective, number }: CallSet, rank: number): CommErrorFacts {
-  return { rank, size: comm.ranks.length, comm: comm.name, collective, call: number };
+/** The facts of a rank's call in a set, which may be one of the recorded calls of what the rank has posted. */
+export function setFacts({ comm, collective }: CallSet, posting: Posting): CommErrorFacts {
+  return { ...postedFacts(comm, posting), collective };
 }
 
 /** A call that its signal takes back. */

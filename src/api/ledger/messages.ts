@@ -5,7 +5,7 @@ import {
   aliasingErrors,
   releasedPairError,
   releasedRemoteError,
-  writtenPairError,
+  writtenError,
 } from "./buffer-checks.ts";
 import type { CommState } from "./comm-state.ts";
 import { transferMismatch } from "./compare.ts";
@@ -171,7 +171,7 @@ function pairError(
   const fault = transferMismatch(comm, pair) ?? releasedPairError(comm, pair);
   if (fault !== undefined) return fault;
   const written = session.observer?.findWrite([pair.send, pair.recv]);
-  return written && writtenPairError(comm, written);
+  return written && writtenError(comm, written);
 }
 
 // Matching.
