@@ -15,6 +15,7 @@ import type { CallOrder, OrderedCall } from "../../errors.ts";
 import type { Posting, TransferPosting } from "../posting.ts";
 import { counterparts, MessageBatch, type QueueEntry } from "../queues.ts";
 import type { Fifo, StreamQueues, Streams } from "../streams.ts";
+import { setOwnTimer } from "../turns.ts";
 import { concurrent, deadlocked, type OrderErrors, orderErrors } from "./report.ts";
 
 /** Calls, and the calls that must be done before each. */
@@ -488,8 +489,7 @@ export class OrderWatch {
   noteChange(isEcho = false): void {
     if (this.#isDue) return;
     this.#isDue = true;
-    const delayMs = isEcho ? 0 : quietMs;
-    after(delayMs, () => void this.#check(isEcho));
+    setOwnTimer(() => void this.#check(isEcho), isEcho ? 0 : quietMs, false);
   }
 
   /**
@@ -510,9 +510,10 @@ export class OrderWatch {
     if (orders === undefined) return this.#kept?.orders;
     const kept = { orders, report: this.#report() };
     this.#kept = kept;
-    after(keptMs, () => {
+    const forget = (): void => {
       if (this.#kept === kept) this.#kept = undefined;
-    });
+    };
+    setOwnTimer(forget, keptMs, false);
     return orders;
   }
 
@@ -526,10 +527,4 @@ export class OrderWatch {
   #report(): string {
     return this.#kept?.report ?? JSON.stringify(reportOrder(this.#world.openCalls()));
   }
-}
-
-/** Runs `step` later, unless the process ends before. */
-function after(delayMs: number, step: () => void): void {
-  const timer = setTimeout(step, delayMs) as { unref?(): void } | number;
-  if (typeof timer === "object") timer.unref?.();
 }
