@@ -100,11 +100,11 @@ function dispatchCompared(
     calls,
     cache,
   };
-  const run = isSame && state.job === undefined ? submitSet : runAfterBarrier;
+  const isChecked = isSame && state.job === undefined;
   return attempt(
     state,
     [postings],
-    () => run(state, set, postings),
+    () => (isChecked ? submitWork(state, set, [postings]) : runAfterBarrier(state, set, postings)),
     () => {
       const order = state.session.scheduler.wakeOrder(set);
       settle(state, [order.map((rank) => postings[rank] as Posting)]);
@@ -212,9 +212,9 @@ function runAfterBarrier(
   set: CallSet,
   postings: readonly Posting[],
 ): DispatchResult {
-  const barrier = state.job?.barrier(set);
-  if (barrier === undefined) return prepareAndSubmit(state, set, postings);
   const proceed = (): DispatchResult => prepareAndSubmit(state, set, postings);
+  const barrier = state.job?.barrier(set);
+  if (barrier === undefined) return proceed();
   const submitAnyway = (): void => submitAbandoned(state, set);
   const done = afterBarrier<unknown>(state, barrier, postings, { proceed, submitAnyway });
   return done.then((left) => (postings.every(isPending) ? left : queuedInSession));
@@ -262,10 +262,6 @@ function checkAndSubmit(
   prepareMemory(state.session, set);
   const written = state.session.observer?.findWrite(set.calls);
   if (written !== undefined) throw new PerRankError(writtenError(set.comm, written));
-  return submitSet(state, set, postings);
-}
-
-function submitSet(state: CommState, set: CallSet, postings: readonly Posting[]): DispatchResult {
   return submitWork(state, set, [postings]);
 }
 
