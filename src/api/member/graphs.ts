@@ -242,14 +242,11 @@ abstract class Recording implements Graph {
   readonly #closings: number;
   /** The memory of the calls. */
   protected readonly allocations: readonly Allocation[];
-  /** The allocations of the caller's own host memory. */
-  readonly #lent: readonly Allocation[];
   #disposed = false;
 
   constructor(poster: Poster, calls: readonly CollectedCall[]) {
     this.poster = poster;
     this.allocations = [...new Set(buffersOf(calls).map(allocationOf))];
-    this.#lent = this.allocations.filter(({ memory }) => memory.borrowed);
     this.#closings = poster.closings;
   }
 
@@ -274,10 +271,7 @@ abstract class Recording implements Graph {
 
   /** Its buffers live, as it does itself. */
   protected get isReplayable(): boolean {
-    if (this.disposed) return false;
-    for (const { disposed } of this.allocations) if (disposed) return false;
-    for (const { memory } of this.#lent) if (memory.detached === true) return false;
-    return true;
+    return !this.disposed && !this.allocations.some(isReleased);
   }
 
   protected assertReplayable(calls: readonly CollectedCall[]): void {
