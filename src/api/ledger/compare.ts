@@ -338,9 +338,10 @@ function digestsMismatch(digests: readonly DigestDetails[]): Mismatch | undefine
   const mismatch =
     signatureMismatch(digests.map(({ signature }) => signature)) ?? lengthsMismatch(digests);
   if (mismatch !== undefined) return mismatch;
-  const windowsMismatch = signatureMismatch(digests.map(({ windows }) => windows));
-  if (windowsMismatch !== undefined) return { ...windowsMismatch, rule: windowRule };
-  return messagesMismatch(digests.map(({ messages }) => messages));
+  return (
+    windowsMismatch(digests.map(({ windows }) => windows)) ??
+    messagesMismatch(digests.map(({ messages }) => messages))
+  );
 }
 
 /** The call itself, or those that it records. */
@@ -485,19 +486,9 @@ export class SymmetricWindows {
   /** The mismatch of a complete call whose buffers lie in no common windows; makes new windows where there is none. */
   assign(calls: readonly RankCall[]): Mismatch | undefined {
     if (!calls.some(isSymmetric)) return undefined;
-    const places = calls.map(symmetricPlace);
-    const reached = reachedBuffers((calls[0] as RankCall).collective);
-    for (const side of sides) {
-      const windows = calls.map((call, i) => (places[i] ? this.#window(call, side) : "none"));
-      const mismatch = valuesMismatch(`symmetric ${side}`, windows);
-      if (mismatch !== undefined) return { ...mismatch, rule: windowRule };
-      if (reached?.[side] !== true) continue;
-      const offsets = places.map((place) => `byte ${place?.[side]} of it`);
-      const placeMismatch = valuesMismatch(`place of ${side}`, offsets);
-      if (placeMismatch !== undefined) return { ...placeMismatch, rule: placeRule };
-    }
-    for (const side of sides) this.#open(calls, side);
-    return undefined;
+    const mismatch = windowsMismatch(calls.map((call) => this.fieldsOf([call])));
+    if (mismatch === undefined) for (const side of sides) this.#open(calls, side);
+    return mismatch;
   }
 
   /**
@@ -506,7 +497,7 @@ export class SymmetricWindows {
    */
   fieldsOf(
     calls: readonly RankCall[],
-    prefixOf: (index: number) => string,
+    prefixOf: (index: number) => string = () => "",
   ): readonly SignatureField[] {
     const trial = new SymmetricWindows();
     trial.#count = this.#count;
@@ -555,6 +546,13 @@ export class SymmetricWindows {
     }
     this.#count++;
   }
+}
+
+/** The mismatch of the fields about windows of all ranks. */
+function windowsMismatch(fields: readonly (readonly SignatureField[])[]): Mismatch | undefined {
+  const mismatch = signatureMismatch(fields);
+  const isPlace = mismatch?.field.includes("place of");
+  return mismatch && { ...mismatch, rule: isPlace ? placeRule : windowRule };
 }
 
 /** The required windows of all ranks. */
