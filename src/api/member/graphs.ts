@@ -239,6 +239,7 @@ function assertReceives(poster: Poster, calls: readonly CollectedCall[]): void {
 /** A rank's end of a recording. */
 abstract class Recording implements Graph {
   protected readonly poster: Poster;
+  #calls: readonly CollectedCall[];
   readonly #closings: number;
   /** The memory of the calls. */
   protected readonly allocations: readonly Allocation[];
@@ -246,6 +247,7 @@ abstract class Recording implements Graph {
 
   constructor(poster: Poster, calls: readonly CollectedCall[]) {
     this.poster = poster;
+    this.#calls = calls;
     this.allocations = [...new Set(buffersOf(calls).map(allocationOf))];
     this.#closings = poster.closings;
   }
@@ -262,6 +264,7 @@ abstract class Recording implements Graph {
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
+    this.#calls = [];
     this.giveBack();
   }
 
@@ -274,10 +277,10 @@ abstract class Recording implements Graph {
     return !this.disposed && !this.allocations.some(isReleased);
   }
 
-  protected assertReplayable(calls: readonly CollectedCall[]): void {
+  protected assertReplayable(): void {
     const { poster } = this;
     if (this.isReplayable) return;
-    if (!this.disposed) throw releasedBufferError(poster, calls);
+    if (!this.disposed) throw releasedBufferError(poster, this.#calls);
     throw new CommClosedError(
       {
         headline: "replay: the recording was disposed, needs a live one",
@@ -290,7 +293,6 @@ abstract class Recording implements Graph {
 
 /** A recording that the backend runs as one call. */
 class NativeGraph extends Recording {
-  readonly #calls: readonly CollectedCall[];
   readonly #work: readonly VirtualWork[];
   readonly #graph: object;
   readonly #prepared: Prepared<void>;
@@ -304,7 +306,6 @@ class NativeGraph extends Recording {
     graph: object,
   ) {
     super(poster, calls);
-    this.#calls = calls;
     this.#work = steps.filter(isWork);
     this.#graph = graph;
     this.#prepared = {
@@ -321,10 +322,8 @@ class NativeGraph extends Recording {
   replay(options?: CallOptions): Operation<void> {
     const { poster } = this;
     assertOutside(poster);
-    const isAgain = this.isReplayable && isOptions(options);
-    const op = isAgain
-      ? poster.post<void, CallOptions | undefined>("replay", options, undefined, this.#cached)
-      : this.#postNew(options);
+    const kept = this.isReplayable && isOptions(options) ? this.#cached : undefined;
+    const op = poster.post("replay", options, this.#prepare, kept);
     if (op.pending) {
       const lastUse = new LastUse(op);
       for (const allocation of this.allocations) allocation.lastUse = lastUse;
@@ -334,13 +333,10 @@ class NativeGraph extends Recording {
     return op;
   }
 
-  /** Posts the replay with all checks. */
-  #postNew(options: CallOptions | undefined): Operation<void> {
-    return this.poster.post("replay", options, () => {
-      this.assertReplayable(this.#calls);
-      return this.#prepared;
-    });
-  }
+  readonly #prepare = (): Prepared<void> => {
+    this.assertReplayable();
+    return this.#prepared;
+  };
 
   protected giveBack(): void {
     this.poster.discard(this.#graph);
@@ -354,7 +350,6 @@ function isOptions(options: unknown): boolean {
 /** A recording that is replayed call by call. */
 class RecordedGraph extends Recording {
   #steps: readonly Step[];
-  #calls: readonly CollectedCall[];
 
   constructor(poster: Poster, steps: readonly Step[], calls: readonly CollectedCall[]) {
     super(poster, calls);
@@ -364,7 +359,6 @@ class RecordedGraph extends Recording {
       cached: poster.cache.create(call.collective, call.prepared),
     });
     this.#steps = steps.map((step) => (isWork(step) ? step : step.map(keep)));
-    this.#calls = calls;
   }
 
   replay(given?: CallOptions): Operation<void> {
@@ -376,7 +370,7 @@ class RecordedGraph extends Recording {
       poster.assertOpen("replay");
       const options = poster.check.options(poster.check.given("replay", given));
       poster.assertNotCancelled("replay", options);
-      this.assertReplayable(this.#calls);
+      this.assertReplayable();
       const calledAtPs = poster.nowPs;
       const steps = this.#steps.map((step): Step => {
         if (isWork(step)) return step;
@@ -402,7 +396,6 @@ class RecordedGraph extends Recording {
 
   protected giveBack(): void {
     this.#steps = [];
-    this.#calls = [];
   }
 }
 

@@ -1,9 +1,8 @@
 /** Calls with fixed arguments: checked once, started any number of times, as MPI's persistent requests. */
-import { type Allocation, allocationOf, isReleased } from "../buffer.ts";
+import { isReleased } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { PersistentCall } from "../communicator.ts";
 import { CommClosedError, type CommError, type InvalidArgumentError } from "../errors.ts";
-import { buffersIn } from "../ledger/posting.ts";
 import { type CommOp, failOp, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 import type { CachedCall, CollectedCall } from "./call-cache.ts";
@@ -68,22 +67,17 @@ function prepareFault(
 /** A prepared call of a rank. */
 class FixedCall<T> implements PersistentCall<T> {
   readonly #poster: Poster;
-  readonly #call: CollectedCall;
   readonly #cached: CachedCall;
-  readonly #memory: readonly Allocation[];
 
-  constructor(poster: Poster, call: CollectedCall) {
-    const { collective, prepared } = call;
+  constructor(poster: Poster, { collective, prepared }: CollectedCall) {
     this.#poster = poster;
-    this.#call = call;
     this.#cached = poster.cache.create(collective, prepared);
-    this.#memory = [...new Set(buffersIn(prepared).map(allocationOf))];
   }
 
   start(options?: CallOptions): Operation<T> {
     const poster = this.#poster;
     const refusal = this.#refusal(options);
-    const { collective } = this.#call;
+    const { collective } = this.#cached;
     if (refusal === undefined) return poster.post(collective, options, undefined, this.#cached);
     return poster.post(collective, undefined, () => {
       throw refusal;
@@ -92,9 +86,9 @@ class FixedCall<T> implements PersistentCall<T> {
 
   #refusal(options: CallOptions | undefined): CommError | undefined {
     const { facts } = this.#poster;
-    const { collective } = this.#call;
-    for (const allocation of this.#memory) {
-      if (!isReleased(allocation)) continue;
+    const { collective, first, second } = this.#cached;
+    for (const allocation of [first, second]) {
+      if (allocation === undefined || !isReleased(allocation)) continue;
       return new CommClosedError(
         {
           headline: `start: a buffer of the prepared ${collective} was ${allocation.disposed ? "disposed" : "transferred away"}`,
