@@ -449,7 +449,6 @@ export class PendingCollective implements StreamEntry {
 export class PendingCollectives {
   readonly #comm: CommInfo;
   readonly #open = new Fifo<PendingCollective>();
-  #firstNumber = 0;
 
   constructor(comm: CommInfo) {
     this.#comm = comm;
@@ -462,13 +461,13 @@ export class PendingCollectives {
 
   /** The call of that number; the first rank that makes it creates it. */
   at(number: number): PendingCollective {
-    if (this.#open.length === 0) this.#firstNumber = number;
-    return this.#open.at(number - this.#firstNumber) ?? this.#next(number);
+    const { number: first = number } = this.first ?? {};
+    return this.#open.at(number - first) ?? this.#next(number);
   }
 
   /** Removes the oldest, which is about to be dispatched. */
   shift(): void {
-    if (this.#open.shift() !== undefined) this.#firstNumber++;
+    this.#open.shift();
   }
 
   clear(): void {
