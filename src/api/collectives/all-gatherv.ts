@@ -20,7 +20,7 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   const recv = check.buffer("recv", args.recv);
   const recvCounts = check.counts("recvCounts", args.recvCounts);
   const why = `as recvCounts[${rank}] says`;
-  check.shape("send", send, recv.dtype, recvCounts[rank] as number, { why });
+  check.shape("send", send, recv.dtype, recvCounts[rank] as number, why);
   const recvOffsets = blocksIn(check, "recv", recv, send.dtype, recvCounts, args.recvOffsets);
   assertDisjoint(check, "recvOffsets", recvCounts, recvOffsets);
   check.apart(send, recv, recvOffsets[rank] as number);

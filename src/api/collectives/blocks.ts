@@ -27,8 +27,8 @@ export function blocksIn(
   given: readonly number[] | undefined,
 ): readonly number[] {
   const offsets = offsetsOf(check, `${field}Offsets`, given, counts);
-  const packed = given === undefined;
-  check.shape(field, buffer, dtype, packed ? sum(counts) : 0, { least: !packed });
+  if (given === undefined) check.shape(field, buffer, dtype, sum(counts));
+  else check.dtype(field, buffer, dtype);
   assertInside(check, `${field}Offsets`, counts, offsets, buffer);
   return offsets;
 }

@@ -23,9 +23,9 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
   const recv = check.buffer("recv", args.recv);
   const sendCounts = check.counts("sendCounts", args.sendCounts);
   const sendOffsets = runningSum(sendCounts);
-  check.shape("send", send, recv.dtype, sum(sendCounts), { why: "the sum of sendCounts" });
+  check.shape("send", send, recv.dtype, sum(sendCounts), "the sum of sendCounts");
   const why = `as sendCounts[${rank}] says`;
-  check.shape("recv", recv, send.dtype, sendCounts[rank] as number, { why });
+  check.shape("recv", recv, send.dtype, sendCounts[rank] as number, why);
   check.apart(send, recv, -(sendOffsets[rank] as number));
   const op = check.op(args.op, send.dtype);
   const blocks = { sendCounts, sendOffsets };

@@ -144,27 +144,28 @@ export class Validator {
     return createBuffer(dtype, length, allocation, byteOffset);
   }
 
-  /**
-   * `recv` must hold exactly, or with `least` at least, the given number of elements of the dtype of `send`; `why` names the
-   * argument that determines it.
-   */
+  /** The dtype of the other buffer. */
+  dtype(field: "send" | "recv", buffer: DeviceBuffer, dtype: DType): void {
+    if (buffer.dtype === dtype) return;
+    throw this.fault(field, `found ${buffer.dtype}`, `${dtype}, as the other buffer`);
+  }
+
+  /** The dtype of the other buffer, and exactly so many elements; `why` names the argument that determines their number. */
   shape(
     field: "send" | "recv",
     buffer: DeviceBuffer,
     dtype: DType,
     length: number,
-    { least = false, why }: { readonly least?: boolean; readonly why?: string } = {},
+    why?: string,
   ): void {
-    if (buffer.dtype !== dtype)
-      throw this.fault(field, `found ${buffer.dtype}`, `${dtype}, as the other buffer`);
-    if (least ? buffer.length < length : buffer.length !== length) {
-      throw this.fault(
-        field,
-        `found ${buffer.length} elements`,
-        `${least ? "at least" : "exactly"} ${length}${why === undefined ? "" : `, ${why}`}`,
-        "take a subarray of a longer buffer",
-      );
-    }
+    this.dtype(field, buffer, dtype);
+    if (buffer.length === length) return;
+    throw this.fault(
+      field,
+      `found ${buffer.length} elements`,
+      `exactly ${length}${why === undefined ? "" : `, ${why}`}`,
+      "take a subarray of a longer buffer",
+    );
   }
 
   /**
