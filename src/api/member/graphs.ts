@@ -62,7 +62,7 @@ export function postGroup(poster: Poster, callback: () => void, options: unknown
 /** The number of the first call of a group that is posted: collective ones come first; -1 where there is none. */
 function firstNumber(poster: Poster, calls: readonly CollectedCall[]): number {
   if (calls.length === 0) return -1;
-  return poster.nextNumber(calls.every(isMessage) ? 0 : undefined);
+  return poster.nextNumber(calls.every(isMessage));
 }
 
 /**

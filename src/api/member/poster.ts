@@ -273,10 +273,9 @@ export class Poster {
     const isObserved = ({ collective }: CollectedCall): boolean =>
       subscribedChannels(collective) !== undefined;
     if (this.hooks.idle && !calls.some(isObserved)) return false;
-    const areMessages = calls.map(isMessage);
     for (const kind of [false, true]) {
-      const first = this.nextNumber(kind ? 0 : undefined);
-      const those = calls.filter((_, at) => areMessages[at] === kind);
+      const first = this.nextNumber(kind);
+      const those = calls.filter((call) => isMessage(call) === kind);
       for (const [behind, each] of those.entries()) {
         this.#notify(this.#createCall(each), each.op, first + behind);
       }
@@ -311,7 +310,7 @@ export class Poster {
     const call = this.#createCall(collected);
     if (hasReceiveCounts(call)) prepared.rankCall = call;
     if (!isNotified) this.#notify(call, op, this.nextNumber());
-    this.#ledger.post(this.facts.rank, this.#posting(call, prepared, collected));
+    this.#ledger.post(this.facts.rank, this.#posting(collected, call, prepared, op));
     markInUse(op, call);
     const signal = options?.signal;
     if (signal !== undefined && op.pending)
@@ -392,15 +391,17 @@ export class Poster {
     return call;
   }
 
-  #posting(call: RankCall, prepared: Prepared<unknown>, collected: CollectedCall): Posting {
-    const { op, options, calledAtPs } = collected;
+  /** The posting of a call, or of one of its sends and receives. */
+  #posting(
+    { options, calledAtPs }: CollectedCall,
+    call: RankCall,
+    prepared: Prepared<unknown>,
+    op: Operation,
+  ): Posting {
     observeForSession(this.#session, this.#ledger.comm, call, op);
+    const deadlinePs = deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
     const cancellable = options?.signal !== undefined;
-    return { call, prepared, op, calledAtPs, deadlinePs: this.#deadlineOf(collected), cancellable };
-  }
-
-  #deadlineOf({ calledAtPs, options }: CollectedCall): number | undefined {
-    return deadlineFrom(calledAtPs, options?.timeoutMs ?? this.#timeoutMs);
+    return { call, prepared, op, calledAtPs, deadlinePs, cancellable };
   }
 
   /** Adds the sends and receives of one call; the call is done when all of them are. */
@@ -426,26 +427,15 @@ export class Poster {
     prepared: PreparedHalf,
     op: Operation,
   ): TransferPosting {
-    const { collective, options, calledAtPs } = whole;
+    const { collective, options } = whole;
     const { direction, peer } = prepared;
-    const deadlinePs = this.#deadlineOf(whole);
-    const cancellable = options?.signal !== undefined;
-    observeForSession(this.#session, this.#ledger.comm, call, op);
+    const { calledAtPs, deadlinePs, cancellable } = this.#posting(whole, call, prepared, op);
     if (options?.signal !== undefined)
       cancelOnSignal(options.signal, this.#ledger, this.facts, collective, op);
-    const number = -1;
+    // A spread of the posting itself takes ten times as long as the rest of a message.
     return {
-      whole,
-      call,
-      prepared,
-      op,
-      calledAtPs,
-      deadlinePs,
-      cancellable,
-      direction,
-      peer,
-      number,
-      isOpen: true,
+      ...{ whole, call, prepared, op, calledAtPs, deadlinePs, cancellable, direction, peer },
+      ...{ number: -1, isOpen: true },
     };
   }
 
@@ -457,11 +447,9 @@ export class Poster {
     notifyPosted(this.hooks, this.facts, { call, op }, number, channels);
   }
 
-  /** The number of the next collective call, or of the message after `behind` others. */
-  nextNumber(behind?: number): number {
-    return behind === undefined
-      ? this.#batch.next
-      : this.#ledger.messageNumbers.next(this.facts.rank) + behind;
+  /** The number of the next collective call, or of the next message. */
+  nextNumber(isMessage = false): number {
+    return isMessage ? this.#ledger.messageNumbers.next(this.facts.rank) : this.#batch.next;
   }
 
   /** Throws when the signal of a call has fired before it was made. */
