@@ -18,19 +18,14 @@ import type { Fifo, StreamQueues, Streams } from "../streams.ts";
 import { setOwnTimer } from "../turns.ts";
 import { concurrent, deadlocked, type OrderErrors, orderErrors } from "./report.ts";
 
-/** Calls, and the calls that must be done before each. */
-interface CallGraph<Call> {
-  before(call: Call): Iterable<Call>;
-}
-
 /**
- * Looks for one of `goals` among the calls that `start` waits for, breadth first. Returns the calls on the way, which is a
- * shortest one.
+ * Looks for one of `goals` among the calls of `start` and those `before` them, which must be done first: breadth first. Returns
+ * the calls on the way, which is a shortest one.
  */
 function findCycle<Call>(
-  graph: CallGraph<Call>,
   goals: readonly Call[],
   start: Iterable<Call>,
+  before: (call: Call) => Iterable<Call>,
 ): readonly Call[] | undefined {
   /** By call: the one that waits for it. */
   const waiters = new Map<Call, Call | undefined>();
@@ -41,7 +36,7 @@ function findCycle<Call>(
       for (let at: Call | undefined = call; at !== undefined; at = waiters.get(at)) cycle.push(at);
       return cycle;
     }
-    for (const next of graph.before(call)) if (!waiters.has(next)) waiters.set(next, call);
+    for (const next of before(call)) if (!waiters.has(next)) waiters.set(next, call);
   }
   return undefined;
 }
@@ -95,7 +90,7 @@ function cycleAt(
   const graph = new StreamGraph(queues);
   // A message waits for nothing but what is before it, and keeps its other ends waiting for the same.
   const goals = made instanceof MessageBatch ? graph.counterparts(made) : [made];
-  const cycle = findCycle(graph, goals, graph.beforeIn(made, rank));
+  const cycle = findCycle(goals, graph.beforeIn(made, rank), (call) => graph.before(call));
   // Calls of one communicator that wait for each other are a deadlock like any other.
   return cycle?.some(({ comm }) => comm !== made.comm) === true ? graph.withEnds(cycle) : undefined;
 }
@@ -109,7 +104,7 @@ interface Scan {
 }
 
 /** The calls in the streams of this process, for one search: each is given once. */
-class StreamGraph implements CallGraph<QueueEntry> {
+class StreamGraph {
   readonly #streams: StreamQueues<QueueEntry>;
   readonly #scans = new Map<Fifo<QueueEntry>, Scan>();
   /** By call: the one behind it that waits for it, or that is the other end of a waiting message. */
@@ -285,6 +280,8 @@ function reportedCall(comm: CommInfo, posting: Posting): ReportedCall {
 
 /** A call of all its ranks: a collective one, or a message with both ends. */
 interface JobCall {
+  /** As the first rank has made it. */
+  readonly first: ReportedCall;
   /** World ranks without which it cannot be done. */
   readonly ranks: readonly number[];
   /** The call as each rank has made it. */
@@ -302,7 +299,7 @@ interface RankStream {
 }
 
 /** The open calls of a job, by the reports of its ranks; without those that have not answered. */
-class JobCalls implements CallGraph<JobCall> {
+class JobCalls {
   readonly #reports: ReadonlyMap<number, OrderReport>;
   readonly #hasFuture: boolean;
   readonly #streams: RankStream[] = [];
@@ -353,10 +350,10 @@ class JobCalls implements CallGraph<JobCall> {
 
   #futurePlace(call: JobCall, { rank, own, groups }: RankStream): number {
     if (!this.#hasFuture || call.made.has(rank) || !call.ranks.includes(rank)) return 0;
-    const [any] = call.made.values();
-    if (any === undefined || any.message !== undefined || own !== undefined) return 0;
-    const next = this.#reports.get(rank)?.comms[any.comm]?.next;
-    return next === undefined || next > any.call ? 0 : groups.length;
+    const { comm, call: number, message } = call.first;
+    if (message !== undefined || own !== undefined) return 0;
+    const next = this.#reports.get(rank)?.comms[comm]?.next;
+    return next === undefined || next > number ? 0 : groups.length;
   }
 
   /** The order in which each rank has made these calls, or will make them. */
@@ -368,14 +365,11 @@ class JobCalls implements CallGraph<JobCall> {
         return mine === undefined || at === undefined ? [] : [{ call: mine, at }];
       });
       const made = placed.sort((a, b) => a.at - b.at).map(({ call }) => plainCall(call));
-      const later = cycle.flatMap((call) => {
-        const [any] = call.made.values();
-        const stream = this.#streams.find((each) => each.rank === rank);
-        if (any === undefined || stream === undefined) return [];
-        if (this.#futurePlace(call, stream) === 0) return [];
-        return [
-          { comm: any.comm, collective: any.collective, call: any.call, isMissing: true as const },
-        ];
+      const stream = this.#streams.find((each) => each.rank === rank);
+      const later = cycle.flatMap((call): OrderedCall[] => {
+        if (stream === undefined || this.#futurePlace(call, stream) === 0) return [];
+        const { comm, collective, call: number } = call.first;
+        return [{ comm, collective, call: number, isMissing: true }];
       });
       return { rank, calls: [...made, ...later] };
     });
@@ -390,12 +384,13 @@ class JobCalls implements CallGraph<JobCall> {
     return stream;
   }
 
-  #jobCall({ comm, call, message }: ReportedCall, ranks: readonly number[]): JobCall {
+  #jobCall(first: ReportedCall, ranks: readonly number[]): JobCall {
+    const { comm, call, message } = first;
     const key = JSON.stringify([comm, message ?? call]);
     const known = this.#calls.get(key);
     if (known !== undefined) return known;
     const of = message === undefined ? ranks : message.slice(0, 2);
-    const made: JobCall = { ranks: of, made: new Map(), places: new Map() };
+    const made: JobCall = { first, ranks: of, made: new Map(), places: new Map() };
     this.#calls.set(key, made);
     return made;
   }
@@ -440,8 +435,8 @@ function findJobInversion(
   if (names.size < 2) return undefined;
   const graph = new JobCalls(reports, hasFuture);
   for (const call of graph.calls) {
-    const cycle = findCycle(graph, [call], graph.searchFrom(call));
-    const comms = new Set(cycle?.flatMap(({ made }) => [...made.values()].map(({ comm }) => comm)));
+    const cycle = findCycle([call], graph.searchFrom(call), (each) => graph.before(each));
+    const comms = new Set(cycle?.map(({ first }) => first.comm));
     if (cycle !== undefined && comms.size > 1) return graph.ordersOf(cycle);
   }
   return undefined;
