@@ -242,7 +242,7 @@ export class Monitor implements OpObserver {
     const events = eventsSoFar();
     if (seen !== this.#activity) this.#check();
     else if (!this.allParked || !this.#nothingElse(now)) this.#checkLater(seen, quiet, now);
-    else if (otherThreadsWorkNow()) this.#checkLater(seen, quiet, now);
+    else if (otherThreadsWork()) this.#checkLater(seen, quiet, now);
     else if (atRest === undefined) {
       // Finished work of other threads arrives as an event of the next turn.
       this.#isChecking = true;
@@ -301,19 +301,4 @@ export class Monitor implements OpObserver {
     this.#isChecking = false;
     this.#check();
   }
-}
-
-/** Cached result for this turn, shared by all monitors. */
-let othersWorkThisTurn: boolean | undefined;
-
-function otherThreadsWorkNow(): boolean {
-  if (othersWorkThisTurn === undefined) {
-    othersWorkThisTurn = otherThreadsWork();
-    queueMicrotask(clearOthersWork);
-  }
-  return othersWorkThisTurn;
-}
-
-function clearOthersWork(): void {
-  othersWorkThisTurn = undefined;
 }

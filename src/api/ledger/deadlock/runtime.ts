@@ -94,13 +94,12 @@ function notifyAll(): void {
   for (const listener of [...listeners]) listener();
 }
 
-/** Calls `listener` when the runtime has nothing left to wait for; gives a way to stop that. */
+/** Calls `listener`, which was not added before, when the runtime has nothing left to wait for; gives a way to stop that. */
 export function onLastTurn(listener: () => void): () => void {
-  const own = (): void => listener();
   if (listeners.size === 0) runtimeProcess()?.on?.("beforeExit", notifyAll);
-  listeners.add(own);
+  listeners.add(listener);
   return () => {
-    if (listeners.delete(own) && listeners.size === 0) {
+    if (listeners.delete(listener) && listeners.size === 0) {
       runtimeProcess()?.off?.("beforeExit", notifyAll);
     }
   };
