@@ -96,11 +96,12 @@ export function assertNoAliasing(set: CallSet): void {
   const { calls } = set;
   const writers = calls.filter(writesHostMemory);
   if (writers.length === 0) return;
-  const uses = usesOf(calls);
-  const writer = writers.find((call) => isShared(call, uses));
-  const other = writer && calls.find((call) => aliases(writer, call));
-  if (writer === undefined || other === undefined) return;
-  throw new PerRankError((posting) => aliasingError(setFacts(set, posting), writer, other));
+  const otherOf = otherUsers(calls);
+  for (const writer of writers) {
+    const other = otherOf(writer);
+    if (other === undefined) continue;
+    throw new PerRankError((posting) => aliasingError(setFacts(set, posting), writer, other));
+  }
 }
 
 /**
@@ -118,26 +119,24 @@ export function aliasingErrors(
   if (batches.size === 0) return () => undefined;
   const byRank = [...batches].sort((a, b) => a.rank - b.rank);
   const calls = byRank.flatMap(({ transfers }) => transfers.map(({ call }) => call));
-  const uses = usesOf(calls);
+  const otherOf = otherUsers(calls);
   return ({ recv: writer }) => {
-    if (!writesHostMemory(writer) || !isShared(writer, uses)) return undefined;
-    const other = calls.find((call) => aliases(writer, call));
-    if (other === undefined) return undefined;
-    return (posting) => aliasingError(postedFacts(comm, posting), writer, other);
+    const other = writesHostMemory(writer) ? otherOf(writer) : undefined;
+    return other && ((posting) => aliasingError(postedFacts(comm, posting), writer, other));
   };
 }
 
-function usesOf(calls: readonly RankCall[]): MemoryUses {
+/** Finds the call of another rank that uses what a call writes. */
+function otherUsers(calls: readonly RankCall[]): (writer: HostWriter) => RankCall | undefined {
   const uses = new MemoryUses();
   for (const { rank, send, recv } of calls) {
     if (send !== undefined) uses.add(send, rank);
     if (recv !== undefined) uses.add(recv, rank);
   }
-  return uses;
-}
-
-function isShared({ rank, recv }: HostWriter, uses: MemoryUses): boolean {
-  return uses.isShared(recv, rank);
+  return (writer) =>
+    uses.isShared(writer.recv, writer.rank)
+      ? calls.find((call) => aliases(writer, call))
+      : undefined;
 }
 
 function writesHostMemory(call: RankCall): call is HostWriter {

@@ -107,14 +107,12 @@ function dispatchPairs(
   remote: readonly TransferPosting[],
 ): void | Promise<void> {
   const { comm, queues } = state;
-  const aliasingError = queues.useHostMemory
-    ? aliasingErrors(comm, matched, (memory) => queues.sharersOf(memory))
-    : undefined;
+  const aliasingError = aliasingErrors(comm, matched, (memory) => queues.sharersOf(memory));
   const fitting: MatchedPair[] = [];
   const messages: (readonly TransferPosting[])[] = [];
   for (const pair of matched) {
     const { ends } = pair;
-    const errorOf = pairError(state, pair) ?? aliasingError?.(pair);
+    const errorOf = pairError(state, pair) ?? aliasingError(pair);
     if (errorOf === undefined) {
       fitting.push(pair);
       messages.push(ends);

@@ -322,11 +322,6 @@ export class RankQueues {
     }
   }
 
-  /** True where compared batches at the heads of their streams use host memory. */
-  get useHostMemory(): boolean {
-    return this.#hostUsers.size > 0;
-  }
-
   /** The compared batches at the head of their streams that use host memory, where several do. */
   sharersOf(memory: Memory): readonly MessageBatch[] {
     const users = this.#hostUsers.get(memory);
