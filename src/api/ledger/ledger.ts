@@ -107,7 +107,7 @@ export class Ledger extends CommState {
   /** Takes sends and receives of a rank that match their counterparts in any order. */
   postMessages(rank: number, transfers: readonly TransferPosting[]): void {
     this.#sealRows();
-    const admitted = this.isOpen ? transfers : transfers.filter((each) => this.admit(rank, each));
+    const admitted = transfers.filter((each) => this.admit(rank, each));
     if (admitted.length === 0) return;
     this.messageNumbers.assign(rank, admitted);
     const batch = new MessageBatch(this.comm, rank, admitted);
