@@ -157,3 +157,12 @@ export function firstLine(error: unknown): string {
   const { message } = Object(error) as Partial<Error>;
   return String(message ?? error).split("\n", 1)[0] as string;
 }
+
+/** A thrown value as text; its type where it has none, as programs may throw anything. */
+export function errorText(error: unknown): string {
+  try {
+    return String(error);
+  } catch {
+    return typeof error;
+  }
+}

@@ -1,5 +1,5 @@
 /** Warnings for cases without a caller that could get an error. */
-import { escaped } from "./error-text.ts";
+import { errorText, escaped } from "./error-text.ts";
 
 interface WarningProcess {
   readonly emitWarning?: (text: string, kind: string) => void;
@@ -19,13 +19,4 @@ export function warnOfRejection(returned: unknown, callback: string): void {
     emitWarning(text, "TwincclUnseenFailure");
   };
   Promise.resolve(returned).catch(warn);
-}
-
-/** A value as text; its type where it has none. */
-function errorText(error: unknown): string {
-  try {
-    return String(error);
-  } catch {
-    return typeof error;
-  }
 }

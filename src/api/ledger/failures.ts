@@ -1,6 +1,6 @@
 /** Failed calls: the error of each rank, the end of a communicator, and failures that the program has not observed. */
 import type { CallSet, CommInfo, PeerProcesses, Session } from "../backend.ts";
-import { callText } from "../error-text.ts";
+import { callText, errorText } from "../error-text.ts";
 import { CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
 import { failOp, type Operation } from "../op.ts";
 import type { Posting } from "./posting.ts";
@@ -77,7 +77,7 @@ export class Failures {
     if (first === undefined) return undefined;
     const { name, ranks } = this.#comm;
     const what = first.call < 0 ? "a call" : `call ${first.call}`;
-    const [reason = ""] = String(first.error).split("\n");
+    const [reason = ""] = errorText(first.error).split("\n");
     return new CommAbortedError(
       {
         headline: `${what} on "${name}" failed and was never awaited: ${reason}`,

@@ -9,6 +9,7 @@ import {
 import { endMemoryOf } from "../buffer.ts";
 import { closeOnce } from "../close-once.ts";
 import type { Communicator } from "../communicator.ts";
+import { errorText } from "../error-text.ts";
 import {
   type CommAbortedError,
   CommClosedError,
@@ -359,7 +360,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
 
   /** Aborts outside of any call. Errors of hooks, and a late reason, become process warnings. */
   #abortWithoutReceiver(reason: unknown): void {
-    const warn = (error: unknown): void => emitWarning(String(error), "TwincclUnseenFailure");
+    const warn = (error: unknown): void => emitWarning(errorText(error), "TwincclUnseenFailure");
     const isLate = this.#state === "aborted" || this.#state === "closed";
     if (isLate) warn(reason);
     try {

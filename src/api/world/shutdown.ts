@@ -1,5 +1,6 @@
 /** The end of a world: the bounded wait for open calls, warnings of unobserved failures, and communicators that other processes have ended. */
 import type { CommInfo, PeerProcesses, RemoteEnd } from "../backend.ts";
+import { errorText } from "../error-text.ts";
 import { CommTimeoutError } from "../errors.ts";
 import { onLastTurn } from "../ledger/deadlock/runtime.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -65,7 +66,7 @@ function warnUnobserved(): void {
     for (const [rank, { message, cause }] of each.deref()?.unreported() ?? []) {
       if (reported.has(cause)) continue;
       reported.add(cause);
-      emitWarning(`rank ${rank}: ${message}\ncause: ${String(cause)}`, "TwincclUnseenFailure");
+      emitWarning(`rank ${rank}: ${message}\ncause: ${errorText(cause)}`, "TwincclUnseenFailure");
     }
   }
 }
@@ -93,7 +94,7 @@ export function watchRemoteEnds(
       else communicators.abort(comm, abortedElsewhereError(comm, ended.rank, ended.aborted));
     } catch (error) {
       // An error of a hook has no other receiver.
-      emitWarning(String(error), "TwincclUnseenFailure");
+      emitWarning(errorText(error), "TwincclUnseenFailure");
     }
   };
   const check = (): void => {

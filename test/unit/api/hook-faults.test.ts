@@ -259,6 +259,21 @@ describe("all other observers run after a hook that throws", () => {
   });
 });
 
+test("an error without a text that is not observed refuses the next call as any other", async () => {
+  const outcomes = await inWorld(1, async (comm) => {
+    const unhook = comm.hooks.after(() => {
+      throw Object.create(null);
+    });
+    const op = comm.barrier();
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    unhook();
+    const next = await messageOf(comm.barrier());
+    await messageOf(op);
+    return next;
+  });
+  expect(outcomes[0]).toMatch('call 0 on "world" failed and was never awaited: object');
+});
+
 describe("a rejected promise returned by a hook", () => {
   const kinds = ["before", "after", "onAbort"] as const;
   const late: Record<string, unknown> = {
