@@ -181,12 +181,8 @@ function settleRepeated(
 }
 
 /** The first call that was cancelled or has failed; `undefined` when all are pending. */
-function firstSettled(postings: readonly Posting[]): Posting | undefined {
-  for (let at = 0; at < postings.length; at++) {
-    const posting = postings[at] as Posting;
-    if (!posting.op.pending) return posting;
-  }
-  return undefined;
+export function firstSettled(postings: readonly Posting[]): Posting | undefined {
+  return postings.find((posting) => !isPending(posting));
 }
 
 function failMismatch(state: CommState, pending: PendingCollective, mismatch: Mismatch): void {
@@ -443,7 +439,7 @@ function markSubmitted(
 }
 
 /** Virtual time at which the last rank made a call; before that, the call is not complete. */
-export function lastPostedAtPs(postings: readonly Posting[]): number {
+function lastPostedAtPs(postings: readonly Posting[]): number {
   let last = 0;
   for (let at = 0; at < postings.length; at++)
     last = Math.max(last, (postings[at] as Posting).call.postedAtPs);
@@ -541,20 +537,18 @@ export function failDispatched(
 }
 
 /** Fails every rank of a call, once those that were about to await it do. */
-function failAll(
+export function failAll(
   state: CommState,
   postings: readonly Posting[],
   errorOf: (posting: Posting) => unknown,
 ): void {
   const atPs = lastPostedAtPs(postings);
   state.settleLater(() => {
-    for (const posting of postings) failAt(state, posting, errorOf(posting), atPs);
+    for (const posting of postings) {
+      if (posting.op.pending) posting.op.finishedAtPs = atPs;
+      state.failures.fail(posting.op, errorOf(posting));
+    }
   }, postings.length);
-}
-
-export function failAt(state: CommState, posting: Posting, error: unknown, atPs: number): void {
-  if (posting.op.pending) posting.op.finishedAtPs = atPs;
-  state.failures.fail(posting.op, error);
 }
 
 /** Ranks that made a call only after a deadline. */
@@ -568,6 +562,6 @@ export function abandon(state: CommState, { op }: Posting): void {
   state.session.abort(state.comm, op.error);
 }
 
-export function isPending({ op }: Posting): boolean {
+function isPending({ op }: Posting): boolean {
   return op.pending;
 }

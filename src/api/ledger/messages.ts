@@ -13,9 +13,8 @@ import {
   abandon,
   afterBarrier,
   attempt,
-  failAt,
-  isPending,
-  lastPostedAtPs,
+  failAll,
+  firstSettled,
   settle,
   submitPostings,
   submitWork,
@@ -33,7 +32,7 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
   const { queues } = state;
   const remoteNow = (): TransferPosting[] =>
     state.isDistributed ? remoteEnds(state.comm, queues.headBatches()) : [];
-  const cancelled = remoteNow().find((end) => !isPending(end));
+  const cancelled = firstSettled(remoteNow());
   // Ranks of other processes are not notified, and would match the next message with it.
   if (cancelled !== undefined) abandon(state, cancelled);
   // Settled transfers match no others. In a world of one process only a cancellation settles one that has arrived.
@@ -118,10 +117,7 @@ function dispatchPairs(
       messages.push(ends);
       continue;
     }
-    state.settleLater(() => {
-      const atPs = lastPostedAtPs(ends);
-      for (const posting of ends) failAt(state, posting, errorOf(posting), atPs);
-    }, 2);
+    failAll(state, ends, errorOf);
   }
   const kept = liveRemoteEnds(state, remote);
   if (fitting.length === 0 && kept.length === 0) return;
