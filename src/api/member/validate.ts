@@ -17,17 +17,11 @@ import type { CallOptions, Data } from "../calls.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
-import type { Question } from "../explanation.ts";
 import { hostBytes } from "../host-array.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
 import { argumentNames, inPlaceOf } from "./argument-names.ts";
-
-/** True for two calls of one collective that get one answer of the session. */
-function isAlike(a: Question, b: PreparedCall): boolean {
-  return a.dtype === b.dtype && a.op === b.op && a.count === b.count && a.root === b.root;
-}
 
 /** Checks the arguments of one call of one rank. */
 export class Validator {
@@ -37,8 +31,6 @@ export class Validator {
   readonly #facts: Caller;
   readonly #borrowed = new WeakMap<ArrayBufferLike, Allocation>();
   #collective: CollectiveName = "barrier";
-  /** The last call without symmetric memory that the session can do: messages of a group are mostly alike. */
-  #lastSupported: Question | undefined;
 
   constructor(session: Session, comm: CommInfo, rank: number) {
     this.#session = session;
@@ -270,8 +262,6 @@ export class Validator {
     const { dtype, op, count, root, send, recv } = call;
     const collective = this.#collective;
     const place = symmetricPlace({ collective, send, recv });
-    const last = this.#lastSupported;
-    if (place === undefined && last?.collective === collective && isAlike(last, call)) return;
     const bytes = dtype === undefined ? 1 : bytesOf(dtype);
     const symmetric = place && {
       sendOffset: place.send / bytes,
@@ -279,10 +269,7 @@ export class Validator {
     };
     const question = { collective, dtype, op, count, root, symmetric };
     const reason = this.#session.refusal(question, this.#comm);
-    if (reason === undefined) {
-      if (place === undefined) this.#lastSupported = question;
-      return;
-    }
+    if (reason === undefined) return;
     throw new UnsupportedError(
       {
         headline: `${collective}: ${reason}`,
