@@ -354,6 +354,13 @@ export class DeviceBuffer<D extends DType = DType> {
     setLastCall = (buffer, call) => {
       buffer.lastCall = call;
     };
+    // `console.log` of Node.js shows the text; its method is none of the type's.
+    Object.defineProperty(DeviceBuffer.prototype, Symbol.for("nodejs.util.inspect.custom"), {
+      value(this: DeviceBuffer): string {
+        const { dtype, length, device, disposed } = this;
+        return `DeviceBuffer ${dtype}[${length}] on ${device}${disposed ? ", disposed" : ""}`;
+      },
+    });
   }
 }
 

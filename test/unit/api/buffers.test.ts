@@ -1,5 +1,6 @@
 /** Buffers: their law of ranges, what fill writes for every dtype, and when they may be read. */
 
+import { inspect } from "node:util";
 import { type Communicator, connect, createWorld, type DeviceBuffer } from "twinccl";
 import type { Backend, Completion, QueueingSession, RankDevice, Work } from "twinccl/backend";
 import { sim } from "twinccl/sim";
@@ -180,6 +181,13 @@ describe("alloc", () => {
     });
     await world.close();
   });
+});
+
+test("console.log names a buffer by its type and device, without its memory", () => {
+  const buffer = comm.alloc("float32", 3);
+  expect(inspect({ buffer })).toBe("{ buffer: DeviceBuffer float32[3] on sim:0 }");
+  buffer.dispose();
+  expect(inspect(buffer)).toBe("DeviceBuffer float32[3] on sim:0, disposed");
 });
 
 describe("reading", () => {
