@@ -13,8 +13,9 @@ import {
 } from "../../src/algorithms/arithmetic/index.ts";
 import type { FoldOrder } from "../../src/algorithms/nccl/fold-order.ts";
 import { machineOf, type TopologyOption } from "../../src/algorithms/nccl/machines.ts";
-import { ncclPlan, planFolds, takeSeparate } from "../../src/algorithms/nccl/plan.ts";
+import { planFolds, takeSeparate } from "../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan } from "../../src/algorithms/nccl/plan-types.ts";
+import { ncclPlan } from "../../src/algorithms/nccl/request.ts";
 import { bytesOf, dtypeInfo, type ReduceOp } from "../../src/api/index.ts";
 import { environments, isSymmetric, operatorOf, sentBlocks } from "../../src/golden/case.ts";
 import type { GoldenRecord } from "../../src/golden/format.ts";

@@ -24,7 +24,7 @@ import {
 import { seesOrder } from "../nccl/differing.ts";
 import type { FoldOrder } from "../nccl/fold-order.ts";
 import { type Cut, channelOrders, chunkElements, cutOf, lastChunk } from "../nccl/pieces.ts";
-import { hopRounding, isScaled, ncclPlan, partitionQuestion } from "../nccl/plan.ts";
+import { hopRounding, isScaled, partitionQuestion, planCall } from "../nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../nccl/plan-types.ts";
 import { blocksOf, type ResolvedSettings, resolveSettings, rulesOf } from "../nccl/rules.ts";
 import { type ChannelPaths, channelsOf } from "../nccl/topology.ts";
@@ -141,7 +141,7 @@ export class Calls {
 
   /** NCCL's plan for one count. */
   plan(count: number): NcclPlan {
-    return ncclPlan({ ...this.request, count });
+    return planCall({ ...this.request, count });
   }
 
   /** The most channels of a call in a stretch. */

@@ -19,7 +19,7 @@ export { type GraphNodes, graphTopology } from "./graph-topology.ts";
 export type { HostNetwork } from "./hosts.ts";
 export { machineOf, type TopologyName, type TopologyOption, topologies } from "./machines.ts";
 export { assertRingSize, type NcclPin, type ResolvedPin, resolvePin } from "./pin.ts";
-export { ncclPlan, type PlanFolds, planFolds, separateMask, takeSeparate } from "./plan.ts";
+export { type PlanFolds, planCall, planFolds, separateMask, takeSeparate } from "./plan.ts";
 export type {
   ChannelPlan,
   CopyPlan,
@@ -33,6 +33,7 @@ export type {
   SymmetricPlan,
 } from "./plan-types.ts";
 export { ncclFused, ncclLayout, ncclProgram, programName } from "./program.ts";
+export { ncclPlan } from "./request.ts";
 export {
   type Evidence,
   isNcclCollective,

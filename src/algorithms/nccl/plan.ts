@@ -13,9 +13,9 @@
  */
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import { specifications } from "../../api/collectives/index.ts";
-import { bytesOf, type DType, dtypeInfo, dtypes, isDType } from "../../api/dtype.ts";
+import { bytesOf, type DType, dtypeInfo } from "../../api/dtype.ts";
 import { type InvalidArgumentError, UnsupportedError } from "../../api/errors.ts";
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../api/reduce-op.ts";
 import type { Fold, Lanes } from "../arithmetic/fold.ts";
 import { foldFor } from "../arithmetic/fold-for.ts";
@@ -38,14 +38,7 @@ import type {
   PlanRequest,
   SymmetricPlan,
 } from "./plan-types.ts";
-import {
-  isNcclCollective,
-  type NcclProtocol,
-  ncclCollectives,
-  type ResolvedSettings,
-  resolveSettings,
-  rulesOf,
-} from "./rules.ts";
+import { type NcclProtocol, type ResolvedSettings, resolveSettings, rulesOf } from "./rules.ts";
 import {
   chooseSymmetric,
   hasSymmetricKernel,
@@ -55,13 +48,8 @@ import {
 import { symmetricFold } from "./symmetric-fold.ts";
 import { channelsOf } from "./topology.ts";
 
-/**
- * NCCL's plan of a call.
- *
- * @throws InvalidArgumentError with the field of a wrong value. UnsupportedError for unknown versions, and for worlds and settings
- * that NCCL has no plan for.
- */
-export function ncclPlan(request: PlanRequest): NcclPlan {
+/** The plan of a request whose types are checked; `ncclPlan` checks those of any request. */
+export function planCall(request: PlanRequest): NcclPlan {
   check(request);
   const rules = rulesOf(request.version);
   const settings = resolveSettings(request.settings);
@@ -209,41 +197,21 @@ function withPieces<P>(
   });
 }
 
-const requestKinds: OptionKinds<PlanRequest> = {
-  ...{ version: true, topology: "object", collective: true, dtype: true, op: true, count: true },
-  ...{ root: true, settings: "object", forced: "object", symmetric: "object" },
-};
-
-function check(request: PlanRequest): void {
-  assertOptions("plan of NCCL", request, requestKinds);
-  const { topology, collective, dtype, op, count, root, forced = {}, symmetric } = request;
+/** Refuses a call that is none of its collective. */
+function check({ topology, collective, dtype, op, count, root }: PlanRequest): void {
   const fault = (field: string, found: unknown, needs: string): InvalidArgumentError =>
     invalid(`plan of ${collective}`, field, textOf(found), needs, undefined, { collective });
-  if (!isNcclCollective(collective)) {
-    const needs = `one of ${ncclCollectives.join(", ")}`;
-    throw invalid("plan of NCCL", "collective", textOf(collective), needs);
-  }
-  if (!((topology?.ranks ?? 0) >= 1 && Array.isArray(topology.channels))) {
-    throw fault("topology", topology, "that of a machine, such as h200x8(8)");
-  }
-  if (!isDType(dtype)) throw fault("dtype", dtype, `one of ${dtypes.join(", ")}`);
-  if (!isWhole(count)) throw fault("count", count, "an integer of at least 0");
+  if (!isCount(count)) throw fault("count", count, "an integer of at least 0");
   const { rooted, reduces } = specifications[collective];
-  if (rooted && !(isWhole(root) && root < topology.ranks)) {
+  if (rooted && !(isCount(root) && root < topology.ranks)) {
     throw fault("root", root, `a rank of 0..${topology.ranks - 1}`);
   }
   if (reduces && reduceOpFault(op, dtype) !== undefined) throw fault("op", op, reduceOpChoices);
   if (!reduces && op !== undefined) throw fault("op", op, "none: nothing is folded");
-  const where = { path: "forced", collective };
-  assertOptions(`plan of ${collective}`, forced, { algorithm: true, protocol: true }, where);
-  if (symmetric === undefined) return;
-  for (const field of ["send", "recv"] as const) {
-    const offset = symmetric[field];
-    if (!isWhole(offset)) throw fault(`symmetric.${field}`, offset, "an offset in bytes");
-  }
 }
 
-function isWhole(value: unknown): value is number {
+/** True for an integer of at least 0. */
+export function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 

@@ -7,7 +7,7 @@
  */
 
 import { UnsupportedError } from "../../api/errors.ts";
-import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** Algorithms without in-network reduction, in the order NCCL tries them. */
 export const algorithms = ["Tree", "Ring", "PAT"] as const;
@@ -236,19 +236,13 @@ const ranges: Readonly<Record<keyof NcclSettings, readonly [least: number, most:
   ll128Threads: [0, Number.MAX_SAFE_INTEGER],
 };
 
-const settingKinds: OptionKinds<NcclSettings> = {
-  ...{ maxChannels: true, minChannels: true, threads: true, ll128Threads: true },
-  ...{ buffSize: true, llBuffSize: true, ll128BuffSize: true },
-};
-
 /**
  * Fills in NCCL's defaults, and checks every setting. `path` precedes the fields of errors.
  *
- * @throws InvalidArgumentError for an unknown setting, a value out of range, and more `minChannels` than `maxChannels`.
+ * @throws InvalidArgumentError for a value out of range, and for more `minChannels` than `maxChannels`.
  */
 export function resolveSettings(settings: NcclSettings = {}, path = "settings"): ResolvedSettings {
   const resolved: { -readonly [K in keyof ResolvedSettings]: number } = { ...defaults };
-  assertOptions("plan of NCCL", settings, settingKinds, { path });
   for (const field of Object.keys(defaults) as (keyof NcclSettings)[]) {
     const value = settings[field];
     if (value === undefined) continue;

@@ -17,9 +17,9 @@ import {
   type NcclSettings,
   ncclFused,
   ncclLayout,
-  ncclPlan,
   ncclProgram,
   type PlanFolds,
+  planCall,
   planFolds,
   planOutline,
   programName,
@@ -83,7 +83,7 @@ export class NcclPlanner {
       symmetric,
     };
     const plan = new NcclCallPlan(
-      ncclPlan({ ...request, root: root < 0 ? undefined : root }),
+      planCall({ ...request, root: root < 0 ? undefined : root }),
       library.wheel,
     );
     const oldest = this.#plans.keys().next();

@@ -7,7 +7,7 @@ import { invalid, textOf } from "../../../api/option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../../../api/reduce-op.ts";
 import type { Forced } from "../choice.ts";
 import { topologies } from "../machines.ts";
-import { ncclPlan } from "../plan.ts";
+import { ncclPlan } from "../request.ts";
 import { type NcclCollective, ncclCollectives } from "../rules.ts";
 import { packBytes, type TimedCall, timedPlan } from "./call.ts";
 import { timedExchange } from "./exchange.ts";

@@ -5,7 +5,7 @@ import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { costEntry } from "../../../../src/algorithms/nccl/choice.ts";
 import { graphTopology } from "../../../../src/algorithms/nccl/graph-topology.ts";
-import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
+import { ncclPlan } from "../../../../src/algorithms/nccl/request.ts";
 import {
   chainTree,
   h200x8,

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { choose } from "../../../../src/algorithms/nccl/choice.ts";
 import { machineOf } from "../../../../src/algorithms/nccl/machines.ts";
-import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
+import { ncclPlan } from "../../../../src/algorithms/nccl/request.ts";
 import type { NcclCollective } from "../../../../src/algorithms/nccl/rules.ts";
 import type { Topology } from "../../../../src/algorithms/nccl/topology.ts";
 import type { ReduceOp } from "../../../../src/api/index.ts";

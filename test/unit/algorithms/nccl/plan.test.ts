@@ -8,8 +8,9 @@ import {
   ncclEnvironment,
   topologies,
 } from "../../../../src/algorithms/nccl/index.ts";
-import { isFusedAt, ncclPlan, takeSeparate } from "../../../../src/algorithms/nccl/plan.ts";
+import { isFusedAt, takeSeparate } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
+import { ncclPlan } from "../../../../src/algorithms/nccl/request.ts";
 import { h200x8, withRing } from "../../../../src/algorithms/nccl/topology.ts";
 import { CommError, InvalidArgumentError, UnsupportedError } from "../../../../src/api/index.ts";
 

@@ -1,9 +1,9 @@
 /** Every plan as a program: the verifier's judgement, and the direct folds proven equal to it. */
 import { describe, expect, test } from "vitest";
 import { proveFusion } from "../../../../src/algorithms/index.ts";
-import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
 import { ncclFused, ncclLayout, ncclProgram } from "../../../../src/algorithms/nccl/program.ts";
+import { ncclPlan } from "../../../../src/algorithms/nccl/request.ts";
 import type { NcclCollective } from "../../../../src/algorithms/nccl/rules.ts";
 import { chainTree, h200x8, type Topology } from "../../../../src/algorithms/nccl/topology.ts";
 import { planProblems } from "../../../support/plan-problems.ts";

@@ -1,7 +1,7 @@
 /** The symmetric kernels of nccl-internals 4.7: choice, blocks, ranges, defect, arithmetic. */
 import { describe, expect, test } from "vitest";
 import { lanesOf } from "../../../../src/algorithms/arithmetic/index.ts";
-import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
+import { ncclPlan } from "../../../../src/algorithms/nccl/request.ts";
 import { resolveSettings } from "../../../../src/algorithms/nccl/rules.ts";
 import {
   chooseSymmetric,

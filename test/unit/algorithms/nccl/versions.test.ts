@@ -5,8 +5,8 @@ import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
 import { topologies } from "../../../../src/algorithms/nccl/machines.ts";
 import { partition } from "../../../../src/algorithms/nccl/pieces.ts";
-import { ncclPlan } from "../../../../src/algorithms/nccl/plan.ts";
 import type { ChannelPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
+import { ncclPlan } from "../../../../src/algorithms/nccl/request.ts";
 import {
   libraryNames,
   libraryOf,
