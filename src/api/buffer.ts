@@ -354,7 +354,7 @@ export class DeviceBuffer<D extends DType = DType> {
     setLastCall = (buffer, call) => {
       buffer.lastCall = call;
     };
-    // `console.log` of Node.js shows the text; its method is none of the type's.
+    // Node.js calls the method for `console.log`. It is not part of the public type.
     Object.defineProperty(DeviceBuffer.prototype, Symbol.for("nodejs.util.inspect.custom"), {
       value(this: DeviceBuffer): string {
         const { dtype, length, device, disposed } = this;

@@ -4,11 +4,11 @@ import { InvalidArgumentError } from "../../api/errors.ts";
 import { bytesOfArray, typedArrayClass } from "../../api/host-array.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 import {
+  assertSmallFloat,
   bitsToNumber,
   numberToBits,
   type SmallFloat,
   smallFormats,
-  unknownFormat,
 } from "./small-float.ts";
 
 /**
@@ -25,7 +25,7 @@ export function numbersToBits<D extends SmallFloat>(
   dtype: D,
   numbers: ArrayLike<number>,
 ): HostArrays[D] {
-  assertSmall("numbersToBits", dtype);
+  assertSmallFloat("numbersToBits", dtype);
   const found = typedArrayClass(numbers);
   const fits = found === undefined ? Array.isArray(numbers) : !found.startsWith("Big");
   if (!fits) {
@@ -47,7 +47,7 @@ export function numbersToBits<D extends SmallFloat>(
  * const mean = bitsToNumbers("bfloat16", await buffer.toHost());
  */
 export function bitsToNumbers<D extends SmallFloat>(dtype: D, bits: HostArrays[D]): Float32Array {
-  assertSmall("bitsToNumbers", dtype);
+  assertSmallFloat("bitsToNumbers", dtype);
   const { host } = dtypeInfo[dtype];
   const found = typedArrayClass(bits);
   if (found !== host) {
@@ -76,8 +76,4 @@ export function valuesOf(dtype: SmallFloat): Float32Array {
   for (let bits = 0; bits < values.length; bits++) values[bits] = bitsToNumber(dtype, bits);
   known[dtype] = values;
   return values;
-}
-
-function assertSmall(action: string, dtype: SmallFloat): void {
-  if (!Object.hasOwn(smallFormats, dtype)) unknownFormat(action, dtype);
 }

@@ -5,6 +5,7 @@
  * the result once to the format, to nearest and ties to even. 1-byte floats are
  * converted as on a GPU: first to float16, then to 8 bits, saturating (`nearestFloat8`).
  */
+import type { InvalidArgumentError } from "../../api/errors.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
 
 /** Dtypes that travel as bit patterns. */
@@ -108,9 +109,10 @@ function nearestFloat8(format: SmallFormat, x: number): number {
  * @throws InvalidArgumentError for a dtype that is not a small float, and for bits that it does not have.
  */
 export function bitsToNumber(dtype: SmallFloat, bits: number): number {
-  const format = smallFormats[dtype] ?? unknownFormat("bitsToNumber", dtype);
+  const format = smallFormats[dtype];
+  if (!isFormat(format)) throw notSmall("bitsToNumber", dtype);
   const sign = 8 * format.bytes - 1;
-  const most = 2 ** (sign + 1) - 1;
+  const most = (1 << (sign + 1)) - 1;
   if (!(Number.isInteger(bits) && bits >= 0 && bits <= most)) {
     throw invalid("bitsToNumber", "bits", textOf(bits), `an integer in 0..${most}`);
   }
@@ -131,7 +133,8 @@ export function bitsToNumber(dtype: SmallFloat, bits: number): number {
  * @throws InvalidArgumentError for a dtype that is not a small float.
  */
 export function numberToBits(dtype: SmallFloat, x: number): number {
-  const format = smallFormats[dtype] ?? unknownFormat("numberToBits", dtype);
+  const format = smallFormats[dtype];
+  if (!isFormat(format)) throw notSmall("numberToBits", dtype);
   const sign = 8 * format.bytes - 1;
   const magnitudes = (1 << sign) - 1;
   if (Number.isNaN(x)) return magnitudes;
@@ -140,7 +143,18 @@ export function numberToBits(dtype: SmallFloat, x: number): number {
   return ((bits >>> format.shift) & magnitudes) | ((bits >>> 31) << sign);
 }
 
+/** False for what an unknown name gives, which an object may inherit. In place of `Object.hasOwn`, which takes as long as a conversion. */
+function isFormat(format: SmallFormat | undefined): boolean {
+  return format?.bytes !== undefined;
+}
+
+/** The error of a dtype that is not a small float. */
+function notSmall(action: string, dtype: unknown): InvalidArgumentError {
+  const names = Object.keys(smallFormats).join(", ");
+  return invalid(action, "dtype", textOf(dtype), `one of ${names}`);
+}
+
 /** @throws InvalidArgumentError for a dtype that is not a small float; `action` begins it. */
-export function unknownFormat(action: string, dtype: unknown): never {
-  throw invalid(action, "dtype", textOf(dtype), `one of ${Object.keys(smallFormats).join(", ")}`);
+export function assertSmallFloat(action: string, dtype: SmallFloat): void {
+  if (!isFormat(smallFormats[dtype])) throw notSmall(action, dtype);
 }

@@ -29,8 +29,9 @@ export function releasedPairError(
   comm: CommInfo,
   { send, recv }: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  const released = [send, recv].find(hasReleasedBuffer);
-  return released && ((posting) => releasedError(postedFacts(comm, posting), [released]));
+  if (!hasReleasedBuffer(send) && !hasReleasedBuffer(recv)) return undefined;
+  const released = hasReleasedBuffer(send) ? send : recv;
+  return (posting) => releasedError(postedFacts(comm, posting), [released]);
 }
 
 /** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
@@ -114,9 +115,9 @@ export function aliasingErrors(
   sharers: (memory: Memory) => readonly MessageBatch[],
 ): (pair: MatchedPair) => ((posting: Posting) => InvalidArgumentError) | undefined {
   const written = pairs.map(({ recv }) => recv).filter(writesHostMemory);
+  if (written.length === 0) return () => undefined;
   const memories = new Set(written.map(({ recv }) => memoryOf(recv)));
   const batches = new Set([...memories].flatMap(sharers));
-  if (batches.size === 0) return () => undefined;
   const byRank = [...batches].sort((a, b) => a.rank - b.rank);
   const calls = byRank.flatMap(({ transfers }) => transfers.map(({ call }) => call));
   const otherOf = otherUsers(calls);

@@ -486,7 +486,7 @@ export class SymmetricWindows {
   /** The mismatch of a complete call whose buffers lie in no common windows; makes new windows where there is none. */
   assign(calls: readonly RankCall[]): Mismatch | undefined {
     if (!calls.some(isSymmetric)) return undefined;
-    const mismatch = windowsMismatch(calls.map((call) => this.fieldsOf([call])));
+    const mismatch = windowsMismatch(calls.map((call) => this.#fieldsOf(call, "")));
     if (mismatch === undefined) for (const side of sides) this.#open(calls, side);
     return mismatch;
   }
@@ -497,23 +497,28 @@ export class SymmetricWindows {
    */
   fieldsOf(
     calls: readonly RankCall[],
-    prefixOf: (index: number) => string = () => "",
+    prefixOf: (index: number) => string,
   ): readonly SignatureField[] {
     const trial = new SymmetricWindows();
     trial.#count = this.#count;
-    return calls.flatMap((call, index): SignatureField[] => {
-      const place = symmetricPlace(call);
-      const prefix = prefixOf(index);
-      if (place === undefined) return [[`${prefix}symmetric send`, "none"]];
-      const reached = reachedBuffers(call.collective);
+    return calls.flatMap((call, index) => {
+      if (!isSymmetric(call)) return trial.#fieldsOf(call, prefixOf(index));
       for (const side of sides) trial.#adopt(this, call, side);
-      const fields = sides.flatMap((side): SignatureField[] => {
-        const window: SignatureField = [`${prefix}symmetric ${side}`, trial.#window(call, side)];
-        const at: SignatureField = [`${prefix}place of ${side}`, `byte ${place[side]} of it`];
-        return reached?.[side] === true ? [window, at] : [window];
-      });
+      const fields = trial.#fieldsOf(call, prefixOf(index));
       for (const side of sides) trial.#open([call], side);
       return fields;
+    });
+  }
+
+  /** Fields about the windows of one call. */
+  #fieldsOf(call: RankCall, prefix: string): readonly SignatureField[] {
+    const place = symmetricPlace(call);
+    if (place === undefined) return [[`${prefix}symmetric send`, "none"]];
+    const reached = reachedBuffers(call.collective);
+    return sides.flatMap((side): SignatureField[] => {
+      const window: SignatureField = [`${prefix}symmetric ${side}`, this.#window(call, side)];
+      const at: SignatureField = [`${prefix}place of ${side}`, `byte ${place[side]} of it`];
+      return reached?.[side] === true ? [window, at] : [window];
     });
   }
 

@@ -67,6 +67,7 @@ describe.each(dtypes)("%s", (dtype) => {
 
 test.each([
   ["dtype", () => numberToBits("float32" as "float16", 1)],
+  ["dtype", () => numberToBits("constructor" as "float16", 1)],
   ["dtype", () => bitsToNumber("bf16" as "bfloat16", 1)],
   ["bits", () => bitsToNumber("float16", 2 ** 16)],
   ["bits", () => bitsToNumber("float8e4m3", -1)],
