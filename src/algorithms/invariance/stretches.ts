@@ -263,7 +263,8 @@ export class Calls {
     const known = this.#partitions.get(choice) ?? {
       word: JSON.stringify([
         ...[algorithm, protocol, minimumTraffic, trafficStep, buffSize, llBuffSize, ll128BuffSize],
-        ...[blockThreads({ algorithm, protocol, topology, threads: settings }), this.#channels],
+        ...[topology.nodes, this.#channels],
+        blockThreads({ algorithm, protocol, topology, threads: settings }),
       ]),
       to,
     };
@@ -273,6 +274,7 @@ export class Calls {
 
   #cut(count: number, choice: ChoiceStretch): KnownCut {
     const { request } = this;
+    const { topology } = request;
     const { algorithm, protocol } = choice;
     const cut = (at: number): Cut => cutOf(this.#question(at, choice));
     const budgetTo = lastEqual(count, choice.to, (at) => this.#question(at, choice).budget);
@@ -283,14 +285,13 @@ export class Calls {
     const parts = used === 1 ? [1] : [used, length];
     const { minChannels, maxChannels, threads, ll128Threads, ...buffers } = this.#settings;
     const paths = this.#channels.slice(0, used);
-    const word = JSON.stringify([algorithm, protocol, parts, paths, buffers]);
+    const word = JSON.stringify([algorithm, protocol, topology.nodes, parts, paths, buffers]);
     const isRing = request.collective === "allReduce" && algorithm === "Ring";
     if (!isRing) return { from: count, to, word, start, loop: undefined };
-    const { topology } = request;
     const call = { ...this.#question(count, choice), algorithm, topology, used };
     const size = this.#size(count);
     const chunk = chunkElements({ ...call, settings: this.#settings, size }, count - start);
-    return { from: count, to, word, start, loop: request.topology.ranks * chunk };
+    return { from: count, to, word, start, loop: topology.ranks * chunk };
   }
 
   /** Largest count of a cut with the same chunks in the last part. */

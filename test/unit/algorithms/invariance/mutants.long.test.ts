@@ -23,7 +23,7 @@ const mutants: readonly (readonly [rule: string, file: string, from: string, to:
   [
     "the paths in a cut",
     "stretches.ts",
-    "[algorithm, protocol, parts, paths, buffers]",
+    "[algorithm, protocol, topology.nodes, parts, paths, buffers]",
     "[algorithm]",
   ],
   ["each stretch after the one before", "differences.ts", "known = stretch;", "known ??= stretch;"],
@@ -40,7 +40,12 @@ const mutants: readonly (readonly [rule: string, file: string, from: string, to:
     "let block = calls.blocks; block",
   ],
   ["equal words alone as equal plans", "differences.ts", "word === b.words[i]?.word", "true"],
-  ["the paths in a partition", "stretches.ts", "}), this.#channels],", "}), []],"],
+  [
+    "the paths in a partition",
+    "stretches.ts",
+    "topology.nodes, this.#channels]",
+    "topology.nodes]",
+  ],
   [
     "the version in a partition",
     "stretches.ts",
