@@ -352,9 +352,9 @@ fitted. *Between*: every fourth size was left out of the fit, and predicted by i
 others*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
 for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
 Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
-fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). The fourth has the times of the first machines for
+fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). The fourth table has the times of the first machines for
 the same calls in place of predictions, so that it shows what a profile of one machine cannot be below. Recorded calls repeat. Calls one by one, and those of
-one process, depend on the host's processor: there the differences of two hosts are as large as the errors. The fifth is of two other H200
+one process, depend on the host's processor: there the differences of two hosts are as large as the errors. The fifth table is of two other H200
 after a calibration of their own (${calibrationFiles.map((name) => `\`${name}\``).join(", ")}): its calls, then those
 of 40 B to 191 MB right after it, each measured in two runs (\`${afterCalibrationFile}\`), of which the lesser time counts. Its last column
 has the difference of these two runs: one machine does not repeat its calls one by one within minutes.

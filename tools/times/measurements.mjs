@@ -96,6 +96,7 @@ export const otherFiles = {
   "4 x H100": "gpu-h100x4.json",
   "2 x H200": "gpu-h200x2-later.json",
   "2 x fourth H200": "gpu-h200x2-fourth.json",
+  "2 x fifth H200": "gpu-h200x2-fifth.json",
   "4 x H200": "gpu-h200x4-later.json",
 };
 
