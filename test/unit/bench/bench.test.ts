@@ -273,7 +273,7 @@ test("predictions and traffic are the same in every run", async () => {
 test.each(["allReduce", "reduceScatter", "allGather"] as const)(
   "%s in symmetric memory: plan and prediction are those of symmetric memory",
   async (collective) => {
-    const bytes = 2 ** 20;
+    const bytes = 2 ** 23;
     const { results } = await bench({
       ...{ ...quick, ranks: 2, backend: sim(), collective, check: false, symmetric: true },
       sizes: { min: bytes, max: bytes },

@@ -75,7 +75,7 @@ export interface MessageUse {
   readonly isCrossing: boolean;
 }
 
-/** Bytes that one channel carries one after another in one direction on one rank. */
+/** Bytes that one channel carries on one rank, sent and received together. */
 export interface ChannelLoad {
   readonly kind: MessageKind;
   /** Bytes of messages over LL. */
@@ -83,9 +83,12 @@ export interface ChannelLoad {
   /** Bytes over Simple that move in packs of 16 bytes, and those that move byte by byte. */
   readonly packedBytes: number;
   readonly singleBytes: number;
-  /** Bytes of a chunk of a mutual message: packed at one end or both, and byte by byte at both. */
-  readonly packedChunk: number;
-  readonly singleChunk: number;
+  /** Those that the rank sends into registered memory: single ones have such an address at one end or both. */
+  readonly sentPackedBytes: number;
+  readonly sentSingleBytes: number;
+  /** Bytes of a chunk of mutual messages, the lesser one of both directions; those that move byte by byte at both ends. */
+  readonly chunkBytes: number;
+  readonly singleChunkBytes: number;
 }
 
 /** Facts of sends and receives in one group. */

@@ -89,14 +89,7 @@ export function timedExchange(traffic: Traffic, sameBlock = false): ExchangeCall
     ...{ hasSimple, isMutual: mutual.size > 0, channels: Math.max(...used) },
     loads: largestLoads(
       sends.flatMap((channels, rank) =>
-        channels.flatMap((sent, channel) => {
-          const received = recvs[rank]?.[channel] ?? [];
-          const kind = kindOf(sent, received);
-          return [
-            loadOf(sent, kind, (part) => part.isSendAligned),
-            loadOf(received, kind, (part) => part.isRecvAligned),
-          ];
-        }),
+        channels.map((sent, channel) => loadOf(sent, recvs[rank]?.[channel] ?? [])),
       ),
     ),
     ...portsOf(ranks, bytesOf),
@@ -117,9 +110,10 @@ export function timedMessage(
   const callOf = (isMutual: boolean): ExchangeCall => {
     const aligned = { isSendAligned: true, isRecvAligned: true };
     const part = { bytes: partBytes, isLow: low, isOwn, isMutual, ...aligned };
+    const load = loadOf([part], kind === "both ways" ? [part] : []);
     return {
       ...{ kind: "exchange", ranks, messages: 1, allMessages: 1, partBytes, channels },
-      ...{ hasSimple: !low && !isOwn, isMutual, loads: [loadOf([part], kind, () => true)] },
+      ...{ hasSimple: !low && !isOwn, isMutual, loads: [load] },
       ...{ portBytes: isCrossing ? bytes : 0, linkBytes: isOwn ? 0 : bytes, fedBytes: 0 },
     };
   };
@@ -214,27 +208,54 @@ function offsetsOf(
   return { send, recv };
 }
 
-/** The load of a channel in one direction; `isAligned` tells of this direction's address. A rank copies its own block alone. */
-function loadOf(
+/** The load of a channel on one rank. */
+function loadOf(sent: readonly Part[], received: readonly Part[]): ChannelLoad {
+  const kind = kindOf(sent, received);
+  const leaving = directionOf(sent, (part) => part.isSendAligned);
+  const arriving = directionOf(received, (part) => part.isRecvAligned);
+  const direct = directionOf(kind === "own" ? [] : sent, isAlignedAtBoth);
+  const chunks = kind === "both ways" ? Math.min : Math.max;
+  const packedBytes = leaving.packedBytes + arriving.packedBytes;
+  const singleBytes = leaving.singleBytes + arriving.singleBytes;
+  // Parts that share a channel divide its threads: packs of one are as slow as the bytes of another.
+  const isShared = sent.length > 1 || received.length > 1;
+  const isSingle = isShared && singleBytes > 0;
+  return {
+    kind,
+    lowBytes: leaving.lowBytes + arriving.lowBytes,
+    packedBytes: isSingle ? 0 : packedBytes,
+    singleBytes: isSingle ? singleBytes + packedBytes : singleBytes,
+    sentPackedBytes: direct.packedBytes,
+    sentSingleBytes: direct.singleBytes,
+    chunkBytes: chunks(leaving.chunkBytes, arriving.chunkBytes),
+    singleChunkBytes: chunks(leaving.singleChunkBytes, arriving.singleChunkBytes),
+  };
+}
+
+/** The bytes of one direction; `isAligned` tells of its address. A rank copies its own block alone. */
+function directionOf(
   parts: readonly Part[],
-  kind: MessageKind,
   isAligned: (part: Part) => boolean,
-): ChannelLoad {
-  let [lowBytes, packedBytes, singleBytes, packedChunk, singleChunk] = [0, 0, 0, 0, 0];
+): Omit<ChannelLoad, "kind" | "sentPackedBytes" | "sentSingleBytes"> {
+  let [lowBytes, packedBytes, singleBytes, chunkBytes, singleChunkBytes] = [0, 0, 0, 0, 0];
   for (const part of parts) {
     const { bytes, isOwn, isMutual, isSendAligned, isRecvAligned } = part;
     if (part.isLow) {
       lowBytes += bytes;
       continue;
     }
-    if (isOwn ? isSendAligned && isRecvAligned : isAligned(part)) packedBytes += bytes;
+    if (isOwn ? isAlignedAtBoth(part) : isAligned(part)) packedBytes += bytes;
     else singleBytes += bytes;
     if (isOwn || !isMutual) continue;
     const chunk = Math.min(bytes, mostChunk);
-    if (isSendAligned || isRecvAligned) packedChunk = Math.max(packedChunk, chunk);
-    else singleChunk = Math.max(singleChunk, chunk);
+    chunkBytes = Math.max(chunkBytes, chunk);
+    if (!isSendAligned && !isRecvAligned) singleChunkBytes = Math.max(singleChunkBytes, chunk);
   }
-  return { kind, lowBytes, packedBytes, singleBytes, packedChunk, singleChunk };
+  return { lowBytes, packedBytes, singleBytes, chunkBytes, singleChunkBytes };
+}
+
+function isAlignedAtBoth({ isSendAligned, isRecvAligned }: Part): boolean {
+  return isSendAligned && isRecvAligned;
 }
 
 /** The use of a channel by a rank. */
@@ -244,9 +265,6 @@ function kindOf(sent: readonly Part[], received: readonly Part[]): MessageKind {
   if (isSending && isReceiving) return "both ways";
   return isSending || isReceiving ? "one way" : "own";
 }
-
-/** From the quickest to the slowest. */
-const kinds: readonly MessageKind[] = ["own", "one way", "both ways"];
 
 /** The loads that no other one exceeds in everything. */
 function largestLoads(loads: readonly ChannelLoad[]): readonly ChannelLoad[] {
@@ -259,14 +277,17 @@ function largestLoads(loads: readonly ChannelLoad[]): readonly ChannelLoad[] {
   return found;
 }
 
+/** True where `a` takes no less time than `b`: copies of own blocks are the quickest. */
 function covers(a: ChannelLoad, b: ChannelLoad): boolean {
   return (
-    kinds.indexOf(a.kind) >= kinds.indexOf(b.kind) &&
+    (a.kind === b.kind || b.kind === "own") &&
     a.lowBytes >= b.lowBytes &&
     a.packedBytes >= b.packedBytes &&
     a.singleBytes >= b.singleBytes &&
-    a.packedChunk >= b.packedChunk &&
-    a.singleChunk >= b.singleChunk
+    a.sentPackedBytes >= b.sentPackedBytes &&
+    a.sentSingleBytes >= b.sentSingleBytes &&
+    a.chunkBytes >= b.chunkBytes &&
+    a.singleChunkBytes >= b.singleChunkBytes
   );
 }
 

@@ -317,12 +317,9 @@ function exchangeTimes(
   memory: CallMemory,
 ): ExchangeTimes {
   const { partBytes, hasSimple, isMutual, loads, portBytes, linkBytes, fedBytes } = call;
-  const { firstRate, lowRate, messageRate, portRate } = exchange;
-  const gains = { own: exchange.ownGain, "one way": oneWayGain, "both ways": 1 };
+  const { firstRate, lowRate, messageRate, ownGain, portRate } = exchange;
   const oneWayRate = messageRate * oneWayGain;
   const quickRate = messageRate * quickGain;
-  // Messages are bytes, and half of a channel's threads send while the others receive.
-  const singleRate = elementRate / 2;
   const firstUs = Math.min(partBytes, fullPass) / firstRate / thousand;
   // A sender writes into registered memory itself, so that no receiver copies.
   const isDirect = memory === "registered";
@@ -332,26 +329,33 @@ function exchangeTimes(
   const port = hasSimple ? Math.max(portBytes / portRate, linkBytes / linkRate) : 0;
   let [channel, last] = [0, 0];
   for (const load of loads) {
-    const { kind, lowBytes, packedBytes, singleBytes, packedChunk, singleChunk } = load;
-    const gain = gains[kind];
-    const low = Math.max(0, lowBytes - fullPass) / lowRate;
-    const single = singleBytes / singleRate;
+    const { kind, lowBytes, packedBytes, singleBytes, chunkBytes, singleChunkBytes } = load;
+    const ways = kind === "both ways" ? 2 : 1;
+    const lowGain = kind === "both ways" ? 1 : oneWayGain;
+    const low = Math.max(0, lowBytes / ways - fullPass) / lowRate / lowGain;
     if (isDirect && kind !== "own") {
-      channel = Math.max(channel, (low + single) / gain + packedBytes / oneWayRate);
+      const { sentPackedBytes, sentSingleBytes } = load;
+      const sent = sentSingleBytes / elementRate + sentPackedBytes / oneWayRate;
+      channel = Math.max(channel, low + sent);
       continue;
     }
+    // Messages are bytes. Both directions share a multiprocessor.
+    const single = singleBytes / elementRate;
+    const sharedRate = singleBytes > 0 ? oneWayRate : 2 * messageRate;
     // Threads of one direction wait a hop for the place of each chunk but the first.
     const waited = Math.max(0, packedBytes / mostChunk - 1) * ring.Simple.hopUs * thousand;
     const packed =
-      kind === "one way" ? packedBytes / quickRate + waited : packedBytes / messageRate / gain;
-    const all = (low + single) / gain + packed;
+      kind === "own"
+        ? packedBytes / (messageRate * ownGain)
+        : kind === "one way"
+          ? packedBytes / quickRate + waited
+          : packedBytes / sharedRate;
     // The first chunk leaves before others arrive, and the last one arrives when all have left; quickly, unless byte by byte.
-    const apartRate = singleBytes > 0 ? oneWayRate : quickRate;
-    const chunk = packedChunk / apartRate;
-    const apart = kind === "both ways" ? 2 * chunk - packedChunk / messageRate : chunk;
-    const lastSingle = singleChunk / singleRate / 2;
-    channel = Math.max(channel, all + Math.max(apart, lastSingle));
-    last = Math.max(last, packedChunk / oneWayRate, lastSingle);
+    const chunk = chunkBytes / (singleBytes > 0 ? oneWayRate : quickRate);
+    const apart = ways === 2 ? 2 * chunk - chunkBytes / messageRate : chunk;
+    const lastSingle = singleChunkBytes / elementRate;
+    channel = Math.max(channel, low + single + packed + Math.max(apart, lastSingle));
+    last = Math.max(last, chunkBytes / oneWayRate, lastSingle);
   }
   const moved = port === 0 ? channel : longer(channel, port + last);
   const fedUs = hasSimple ? fedBytes / linkRate / thousand : 0;

@@ -21,6 +21,17 @@ import { loadsOf } from "../../../../../src/algorithms/nccl/symmetric.ts";
 const profile = machineProfiles["h200x8"] as MachineProfile;
 
 /** A file of measured calls, as far as a test reads it. */
+interface MeasuredMessages {
+  readonly rows: readonly {
+    readonly memory: "ordinary" | "symmetric";
+    readonly forthBytes: number;
+    readonly backBytes: number;
+    readonly misaligned: readonly string[];
+    readonly ownBytes?: number;
+    readonly us: number;
+  }[];
+}
+
 interface MeasuredRuns {
   readonly runs: readonly {
     readonly mode: string;
@@ -278,7 +289,7 @@ describe("misaligned blocks", () => {
   );
 
   test("slow down messages too, and no all-reduce, broadcast or whole packs", () => {
-    expect(more({ collective: "allToAll", ranks: 2 }, 1)).toBeGreaterThan(60);
+    expect(more({ collective: "allToAll", ranks: 2 }, 1)).toBeGreaterThan(20);
     for (const collective of ["allReduce", "broadcast"] as const) {
       expect(more({ collective, ranks: 3 }, 1)).toBeLessThan(0.1);
     }
@@ -299,8 +310,10 @@ describe("misaligned blocks", () => {
       [4, 2 ** 24],
       [0, 0],
     ];
-    expect(timedExchange(shifted, true)?.loads[0]?.singleBytes).toBe(0);
-    expect(timedExchange(shifted)?.loads[0]?.singleBytes).toBeGreaterThan(0);
+    const most = (same: boolean): number =>
+      Math.max(...(timedExchange(shifted, same)?.loads ?? []).map((load) => load.singleBytes));
+    expect(most(true)).toBe(0);
+    expect(most(false)).toBeGreaterThan(0);
   });
 
   test("take on two H100 what the numbers of eight H200 say, to a seventh", () => {
@@ -332,19 +345,29 @@ describe("messages of a group", () => {
   const chunk = 524_288;
 
   test("of whole packs move quickly, and end a chunk later where ranks wait for each other", () => {
-    const facts = { kind: "one way", lowBytes: 0, singleBytes: 0, singleChunk: 0 };
-    const quick = { ...facts, packedBytes: part, packedChunk: 0 };
+    const facts = { kind: "one way", lowBytes: 0, singleBytes: 0, singleChunkBytes: 0 };
+    const sent = { sentPackedBytes: part, sentSingleBytes: 0 };
+    const quick = { ...facts, ...sent, packedBytes: part, chunkBytes: 0 };
     expect(loads(0)).toEqual([quick]);
     expect(loads(16)).toEqual([quick]);
     const mutual = timedExchange([[0, large], [large]])?.loads;
-    expect(mutual).toEqual([{ ...quick, kind: "both ways", packedChunk: chunk }]);
+    const both = { kind: "both ways", packedBytes: 2 * part, chunkBytes: chunk };
+    expect(mutual).toEqual([{ ...quick, ...both }]);
   });
 
   test("move byte by byte at an end with an address between multiples of 16", () => {
-    const facts = { kind: "one way", lowBytes: 0, packedChunk: 0, singleChunk: 0 };
+    const facts = { kind: "one way", lowBytes: 0, chunkBytes: 0, singleChunkBytes: 0 };
+    // Into registered memory the sender alone moves them.
+    const [sent, received] = [part, 0];
     expect(loads(4)).toEqual([
-      { ...facts, packedBytes: 0, singleBytes: part },
-      { ...facts, packedBytes: part, singleBytes: 0 },
+      { ...facts, packedBytes: 0, singleBytes: part, sentPackedBytes: 0, sentSingleBytes: sent },
+      {
+        ...facts,
+        packedBytes: part,
+        singleBytes: 0,
+        sentPackedBytes: 0,
+        sentSingleBytes: received,
+      },
     ]);
     const both = timedExchange([
       [0, 4, 0],
@@ -352,8 +375,30 @@ describe("messages of a group", () => {
       [4, large, 0],
     ]);
     // A chunk is slow where both ends are.
-    const single = both?.loads.filter(({ singleChunk }) => singleChunk > 0);
-    expect(single).toMatchObject([{ packedBytes: 0, packedChunk: 0, singleChunk: chunk }]);
+    const single = both?.loads.filter(({ singleChunkBytes }) => singleChunkBytes > 0);
+    expect(single).toMatchObject([{ packedBytes: 0, singleChunkBytes: chunk }]);
+  });
+
+  test("take on two H200 what was measured, at any address and of unequal lengths, of which nothing was fitted", () => {
+    const file = new URL(
+      "../../../../../bench/results/message-addresses-h200x2.json",
+      import.meta.url,
+    );
+    const { rows } = JSON.parse(readFileSync(file, "utf8")) as MeasuredMessages;
+    // Bytes of rank 0 to itself move its other blocks, those it sends and those it receives.
+    const own = { "": 0, "send 0,recv 0": 4 };
+    const errors = rows.flatMap((row) => {
+      const { memory, forthBytes, backBytes, misaligned, ownBytes } = row;
+      const before = own[misaligned.join() as keyof typeof own];
+      if (before === undefined || backBytes === 0 || ownBytes !== undefined) return [];
+      const call = timedExchange([[before, forthBytes], [backBytes]]) as TimedCall;
+      const mode = { ...profile.mode, memory: memory === "ordinary" ? memory : "registered" };
+      return [Math.log(callUs(profile.numbers, call, mode) / row.us)];
+    });
+    expect(errors).toHaveLength(120);
+    const mean = errors.reduce((sum, error) => sum + Math.abs(error), 0) / errors.length;
+    expect(mean).toBeLessThan(0.08);
+    expect(Math.max(...errors.map(Math.abs))).toBeLessThan(0.25);
   });
 
   test("a message takes as many channels as all peers can have at once, and more from 16 MiB a channel", () => {
@@ -397,10 +442,10 @@ describe("messages of a group", () => {
 
   test("ranks that wait for each other take a chunk longer, in a ring, in pairs, and not in a chain", () => {
     const of = (traffic: readonly (readonly number[])[]) =>
-      timedExchange(traffic)?.loads.map(({ packedChunk }) => packedChunk);
+      timedExchange(traffic)?.loads.map(({ chunkBytes }) => chunkBytes);
     expect(of([[0, large, 0], [0, 0, large], [large]])).toEqual([chunk]);
     expect(of([[0, large, 0], [large], []])).toEqual([chunk]);
-    expect(of([[0, large, 0], [0, 0, large], []])).toEqual([0]);
+    expect(of([[0, large, 0], [0, 0, large], []])).not.toContain(chunk);
     // Rank 0 feeds a pair, and waits for none of it.
     expect(
       of([
@@ -408,10 +453,10 @@ describe("messages of a group", () => {
         [0, 0, 4096],
         [0, 4096],
       ]),
-    ).toEqual([0, 0]);
+    ).not.toContain(chunk);
     const { sent, received } = timedMessage(large, 4, { kind: "one way", isCrossing: false }) ?? {};
-    expect(received?.loads[0]?.packedChunk).toBe(chunk);
-    expect(sent?.loads[0]?.packedChunk).toBe(0);
+    expect(received?.loads[0]?.chunkBytes).toBe(chunk);
+    expect(sent?.loads[0]?.chunkBytes).toBe(0);
   });
 
   test("over LL, ranks that do not wait for each other begin as those of a Ring", () => {
