@@ -39,11 +39,11 @@ describe("predict --like", () => {
     expect(out).toMatchInlineSnapshot(`
       "# predicted for 8 x NVIDIA H200, NVSwitch, NCCL 2.28.9: allReduce, ranks 8, dtype float32
       # nccl: recorded, ordinary memory, back to back
-      # catalogue: each message as a send of that machine, links of 6291 ns and 321.4 GB/s, crossbar
+      # catalogue: each message as a send of that machine, links of 6290 ns and 322 GB/s, crossbar
       #    size            choice    nccl    ring   linear   (us, * fastest)
-         64 KiB        Ring LL x2   18.07   88.43    15.44*
-          4 MiB    Ring LL128 x24   51.47*  110.9    195.3
-        256 MiB   Ring Simple x24    1360*   1550    11705
+         64 KiB        Ring LL x2   18.06   88.42    15.43*
+          4 MiB    Ring LL128 x24   51.47*  110.9    194.9
+        256 MiB   Ring Simple x24    1361*   1547    11684
       # from 3.43 MiB on Ring LL128 in place of Ring LL
       # from 34.7 MiB on Ring Simple in place of Ring LL128
       "
@@ -59,7 +59,7 @@ describe("predict --like", () => {
     ],
     [
       "--like nccl-2.28 --overhead-ns 50 --credits 2",
-      `crossbar, latencyNs 6291, overheadNs 50, gigabytesPerSecond ${portRate}, credits 2\n`,
+      `crossbar, latencyNs 6290, overheadNs 50, gigabytesPerSecond ${portRate}, credits 2\n`,
     ],
     [
       "--topology h200-hosts --gigabytes-per-second 10",

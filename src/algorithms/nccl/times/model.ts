@@ -214,7 +214,7 @@ function lowStepUs(
 }
 
 function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
-  const { ring, registered, elementRate } = numbers;
+  const { ring, registered } = numbers;
   const { collective, protocol, ranks, channels, partBytes, chunks, threads } = call;
   const { startUs, channelUs, chunkUs, ownRate } = ring[protocol];
   const isAllReduce = collective === "allReduce";
@@ -223,11 +223,24 @@ function ringUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): n
   const further = isAllReduce ? chunks - 1 : (ranks - 1) / 2;
   const isDirect = memory === "registered" && collective === "allGather" && protocol === "Simple";
   const own = bytes / (isDirect ? registered.ownRate : ownRate);
-  const single = (call.singleBlocks * bytes) / (elementRate * call.elementBytes);
   // Chunks of a small block cost nothing over Simple: on 4 H200 8 bytes and 4 KiB take 29 and 30 µs, and 11 KiB take 33.
   const counted = protocol === "Simple" && threads === fewestThreads ? 0 : further;
   const fixed = startUs + channelUs * (channels - 1) + chunkUs * counted;
-  return fixed + hops * stepUs(numbers, call, bytes) + (own + single) / thousand;
+  const singleUs = call.singleBlocks * singleBlockUs(numbers, call, bytes);
+  return fixed + hops * stepUs(numbers, call, bytes) + own / thousand + singleUs;
+}
+
+/** Microseconds that a block of a Ring takes longer whose elements move one by one. */
+function singleBlockUs(
+  { ring, elementRate }: ModelNumbers,
+  { collective, protocol, elementBytes, chunkBytes }: ChannelCall,
+  bytes: number,
+): number {
+  if (protocol !== "Simple") return bytes / (elementRate * elementBytes) / thousand;
+  const { hopUs, singleRate } = ring.Simple;
+  // Slices of packs hide the wait of a step behind bytes.
+  const waited = collective === "allGather" && bytes <= chunkBytes ? hopUs : 0;
+  return waited + bytes / (singleRate * elementBytes) / thousand;
 }
 
 function treeUs(numbers: ModelNumbers, call: ChannelCall, memory: CallMemory): number {
@@ -317,7 +330,7 @@ function exchangeTimes(
   memory: CallMemory,
 ): ExchangeTimes {
   const { partBytes, hasSimple, isMutual, loads, portBytes, linkBytes, fedBytes } = call;
-  const { firstRate, lowRate, messageRate, ownGain, portRate } = exchange;
+  const { firstRate, lowRate, messageRate, portRate } = exchange;
   const oneWayRate = messageRate * oneWayGain;
   const quickRate = messageRate * quickGain;
   const firstUs = Math.min(partBytes, fullPass) / firstRate / thousand;
@@ -327,6 +340,9 @@ function exchangeTimes(
   const hopUs = hasSimple ? simpleHops * ring.Simple.hopUs : 0;
   const linkRate = linkChannels * ring.Simple.hopRate;
   const port = hasSimple ? Math.max(portBytes / portRate, linkBytes / linkRate) : 0;
+  // Over LL nothing but a peer that waits as well keeps a rank from the next call.
+  const aloneUs = ring.LL.startUs + ring.LL.hopUs;
+  const beganUs = (isMutual || hasSimple ? exchange.startUs : aloneUs) + hopUs;
   let [channel, last] = [0, 0];
   for (const load of loads) {
     const { kind, lowBytes, packedBytes, singleBytes, chunkBytes, singleChunkBytes } = load;
@@ -341,15 +357,17 @@ function exchangeTimes(
     }
     // Messages are bytes. Both directions share a multiprocessor.
     const single = singleBytes / elementRate;
+    if (kind === "own") {
+      // A copy of a rank's own block waits for no other rank.
+      const own = single + packedBytes / oneWayRate;
+      channel = Math.max(channel, own - (beganUs - aloneUs) * thousand);
+      continue;
+    }
     const sharedRate = singleBytes > 0 ? oneWayRate : 2 * messageRate;
     // Threads of one direction wait a hop for the place of each chunk but the first.
     const waited = Math.max(0, packedBytes / mostChunk - 1) * ring.Simple.hopUs * thousand;
     const packed =
-      kind === "own"
-        ? packedBytes / (messageRate * ownGain)
-        : kind === "one way"
-          ? packedBytes / quickRate + waited
-          : packedBytes / sharedRate;
+      kind === "one way" ? packedBytes / quickRate + waited : packedBytes / sharedRate;
     // The first chunk leaves before others arrive, and the last one arrives when all have left; quickly, unless byte by byte.
     const chunk = chunkBytes / (singleBytes > 0 ? oneWayRate : quickRate);
     const apart = ways === 2 ? 2 * chunk - chunkBytes / messageRate : chunk;
@@ -359,9 +377,7 @@ function exchangeTimes(
   }
   const moved = port === 0 ? channel : longer(channel, port + last);
   const fedUs = hasSimple ? fedBytes / linkRate / thousand : 0;
-  // Over LL nothing but a peer that waits as well keeps a rank from the next call.
-  const beganUs = isMutual || hasSimple ? exchange.startUs : ring.LL.startUs + ring.LL.hopUs;
-  const startUs = beganUs + firstUs + hopUs;
+  const startUs = beganUs + firstUs;
   return { startUs, movedUs: moved / thousand, lastUs: last / thousand, fedUs };
 }
 

@@ -28,6 +28,12 @@ export interface LowRingNumbers extends RingNumbers {
   readonly passUs: number;
 }
 
+/** A Ring over Simple. */
+export interface SimpleRingNumbers extends RingNumbers {
+  /** 10⁹ elements a second of one channel that moves a block at addresses that are no multiples of 16. */
+  readonly singleRate: number;
+}
+
 /** A Tree over one protocol. */
 export interface TreeNumbers {
   readonly hopUs: number;
@@ -83,14 +89,14 @@ export interface LowSymmetricNumbers {
 /** All numbers of a machine. */
 export interface ModelNumbers {
   /**
-   * 10⁹ elements a second that the threads of a channel move one by one: over LL to the caller's buffer, over Simple at addresses
-   * that are no multiples of 16.
+   * 10⁹ elements a second that the threads of a channel move one by one: over LL to the caller's buffer, and in messages over Simple
+   * at addresses that are no multiples of 16.
    */
   readonly elementRate: number;
   readonly ring: {
     readonly LL: LowRingNumbers;
     readonly LL128: RingNumbers;
-    readonly Simple: RingNumbers;
+    readonly Simple: SimpleRingNumbers;
   };
   readonly tree: {
     readonly LL: LowTreeNumbers;
@@ -125,8 +131,6 @@ export interface ModelNumbers {
     readonly lowRate: number;
     /** One channel of a rank that sends and receives on it. */
     readonly messageRate: number;
-    /** The gain of a channel on which a rank only copies its own block. */
-    readonly ownGain: number;
     /** All messages that leave a rank, or reach it, where senders with several receivers meet receivers with several senders. */
     readonly portRate: number;
   };
