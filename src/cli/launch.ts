@@ -122,5 +122,7 @@ function requireScript(path: string | undefined): void {
   if (status?.isFile() === true) return;
   if (status?.isDirectory() === true)
     throw new UsageError(`${path} is a folder; name a file in it`);
-  throw new UsageError(`there is no file ${path}`);
+  // As in a command line of mpirun.
+  const hint = path === "node" ? "; name the script alone, it is started with Node.js" : "";
+  throw new UsageError(`there is no file ${path}${hint}`);
 }
