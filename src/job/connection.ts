@@ -13,7 +13,7 @@
 
 import { hkdfSync } from "node:crypto";
 import type { Socket } from "node:net";
-import type { TLSSocket } from "node:tls";
+import type { ConnectionOptions, TLSSocket } from "node:tls";
 import { FrameError } from "./frames.ts";
 import { limits } from "./protocol.ts";
 
@@ -26,6 +26,18 @@ export const tlsSettings = {
   maxVersion: "TLSv1.3",
   ciphers: "TLS_AES_128_GCM_SHA256",
 } as const;
+
+/** The reason where the other end has a certificate in place of the key. */
+export const unknownKey = "what answers does not know the secret";
+
+/** Settings of the end that connects: a certificate, also one that this machine trusts, is no proof. */
+export const clientSettings: ConnectionOptions = {
+  ...tlsSettings,
+  rejectUnauthorized: true,
+  ca: [],
+  // Examined only where the other end has a certificate, and so not the key.
+  checkServerIdentity: () => new Error(unknownKey),
+};
 
 /** The pre-shared key of a secret. */
 export function keyOf(secret: string): Buffer {

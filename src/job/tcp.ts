@@ -19,6 +19,7 @@ import {
 } from "./checks.ts";
 import { RendezvousSession } from "./client.ts";
 import {
+  clientSettings,
   FramedSocket,
   faultOf,
   isOutOfFiles,
@@ -26,8 +27,8 @@ import {
   keyOf,
   linkLiveness,
   outOfFilesHint,
-  tlsSettings,
   tune,
+  unknownKey,
 } from "./connection.ts";
 import { decode, encode, FrameError, protocolVersion, VersionError } from "./frames.ts";
 import { joinStore, type StoreConnection } from "./membership.ts";
@@ -251,10 +252,8 @@ function secure(
 ): TLSSocket {
   tune(socket);
   const secured = connectTls({
-    ...{ ...tlsSettings, socket, rejectUnauthorized: true, ca: [] },
+    ...{ ...clientSettings, socket },
     pskCallback: () => ({ psk: keyOf(secret), identity: keyIdentity }),
-    // Examined only where the other end has a certificate, and so not the key.
-    checkServerIdentity: () => new Error(unknownSecret),
   });
   const failed = (error: NodeJS.ErrnoException): void => settle(handshakeFault(error));
   const ended = (): void => settle({ reason: "the connection ended", final: false });
@@ -263,12 +262,10 @@ function secure(
     secured.off("close", ended).off("error", failed);
     // TLS counts a pre-shared key as a resumed session.
     if (secured.isSessionReused()) then(secured, settle);
-    else settle({ reason: unknownSecret, final: true });
+    else settle({ reason: unknownKey, final: true });
   });
   return secured;
 }
-
-const unknownSecret = "what answers does not know the secret";
 
 function handshakeFault(error: NodeJS.ErrnoException): ConnectFault {
   const { code = "" } = error;
@@ -280,7 +277,7 @@ function handshakeFault(error: NodeJS.ErrnoException): ConnectFault {
   if (code === "ECONNRESET") return { reason: faultOf(error), final: false };
   if (code.startsWith("E") && !code.startsWith("ERR_"))
     return { reason: faultOf(error), final: false };
-  return { reason: unknownSecret, final: true };
+  return { reason: unknownKey, final: true };
 }
 
 /** A connection without a word: its attempt has succeeded. */

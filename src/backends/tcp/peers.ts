@@ -17,7 +17,7 @@ import {
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { ranksText } from "../../api/error-text.ts";
 import { BackendUnavailableError, InvalidArgumentError } from "../../api/index.ts";
-import { keyIdentity, tlsSettings, tune } from "../../job/connection.ts";
+import { clientSettings, keyIdentity, tlsSettings, tune } from "../../job/connection.ts";
 import { decode, encode, type FrameError } from "../../job/frames.ts";
 import type { Membership } from "../../job/rendezvous.ts";
 import { type Block, Blocks } from "./blocks.ts";
@@ -234,8 +234,7 @@ export class Peers {
     const psk = Buffer.from(key);
     const socket = this.#settings.tls
       ? connectTls({
-          ...{ ...tlsSettings, ...(onread && { onread }), host, port },
-          checkServerIdentity: () => undefined,
+          ...{ ...clientSettings, ...(onread && { onread }), host, port },
           pskCallback: () => ({ psk, identity: keyIdentity }),
         })
       : connectPlain({ ...(onread && { onread }), host, port });

@@ -2,16 +2,18 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { connect, type OnReadOpts, Socket } from "node:net";
-import { connect as connectTls } from "node:tls";
+import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { describe, expect, test, vi } from "vitest";
 import { Blocks } from "../../../../src/backends/tcp/blocks.ts";
-import { helloFrame, Incoming } from "../../../../src/backends/tcp/connections.ts";
+import { addresses, helloFrame, Incoming } from "../../../../src/backends/tcp/connections.ts";
 import { Peers } from "../../../../src/backends/tcp/peers.ts";
 import { headerBytes, kind, writeHeader } from "../../../../src/backends/tcp/wire.ts";
 import { keyIdentity, tlsSettings } from "../../../../src/job/connection.ts";
+import { encode } from "../../../../src/job/frames.ts";
 import type { Membership } from "../../../../src/job/rendezvous.ts";
 import { closeAfter } from "../../../support/opened.ts";
 import { partOf } from "../../../support/seed.ts";
+import { certificate, privateKey } from "../../job/certificate.ts";
 
 /** The ranks of a job, and the address and the key of the first one. */
 interface Opened {
@@ -244,6 +246,41 @@ describe("a stranger is dropped, and the job is unharmed", () => {
     expect(error).toMatchObject({ code: expect.stringMatching(/^ERR_SSL_/) });
     await expectUnharmed(opened);
   });
+});
+
+test("what answers with a certificate gets no key and no message, also where this machine trusts it", async () => {
+  const spoken = vi.fn();
+  const server = createTlsServer({
+    ...{ minVersion: "TLSv1.3", cert: certificate, key: privateKey },
+  });
+  server.on("tlsClientError", () => undefined);
+  server.on("secureConnection", (socket) => {
+    socket.on("error", () => undefined).on("data", spoken);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  closeAfter(async () => void server.close());
+  const { members, values } = membersOf(2);
+  // Its place is that of rank 0.
+  const { port } = server.address() as { port: number };
+  const own = {
+    kind: "address",
+    host: "127.0.0.1",
+    port,
+    key: Buffer.alloc(32, 7),
+    tls: true,
+  } as const;
+  void members[0]!.exchange("tcp addresses", encode(addresses, own));
+  vi.stubEnv("NODE_TLS_REJECT_UNAUTHORIZED", "0");
+  closeAfter(async () => void vi.unstubAllEnvs());
+  const sender = await openPeers(members[1]!, true);
+  closeAfter(async () => sender.destroy());
+  expect(values.length).toBe(2);
+  const ended = new Promise<string>((resolve) => {
+    sender.onEnd = (_, reason) => resolve(reason);
+  });
+  sender.ended(0, 1, { calls: 1, bytes: 0 });
+  expect(await ended).toBe("DEPTH_ZERO_SELF_SIGNED_CERT");
+  expect(spoken).not.toHaveBeenCalled();
 });
 
 test("ranks with TLS and ranks without it are refused on every rank", async () => {
