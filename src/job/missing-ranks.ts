@@ -70,6 +70,8 @@ export class MissingRankFinder {
   /** Resolves when another rank has submitted call `number`; stays pending after the signal. */
   onSubmitted(comm: CommInfo, number: number, signal: AbortSignal): Promise<void> {
     const bounds = { timeoutMs: longestTimerMs, signal, idle: true };
+    // Each question adds a listener to it: with many ranks Node.js would warn of a leak.
+    setMaxListeners(0, signal);
     const question = `passed ${this.#keyOf(comm)} ${number}`;
     return new Promise((resolve) => {
       for (const rank of this.#others(comm)) {
@@ -159,7 +161,6 @@ export class MissingRankFinder {
     const over = new AbortController();
     const timer = setTimeout(() => over.abort(), allMs).unref();
     const { signal } = over;
-    // Each question adds a listener to it: with many ranks Node.js would warn of a leak.
     setMaxListeners(0, signal);
     const key = this.#keyOf(comm);
     let hasStore = true;

@@ -100,6 +100,17 @@ test("a connection that ends names the rank by its number in the communicator", 
   });
 });
 
+test("a rank that is late for a compared call of a dozen others makes no warning", async () => {
+  const warned = vi.spyOn(process, "emitWarning");
+  const job = await open(13, { compareCalls: "once" });
+  await job.each(async (comm, rank) => {
+    // Longer than a comparison waits before it asks the others.
+    if (rank === 12) await pause(1_000);
+    await comm.barrier();
+  });
+  expect(warned.mock.calls).toEqual([]);
+});
+
 describe("a rank that can open no more files", () => {
   const hint = expect.stringContaining("ulimit -n");
 
