@@ -250,9 +250,12 @@ export class TcpSession implements Session {
   #mayComplete(lost: number): boolean {
     const { peers, job } = this.#parts;
     const runs = this.#runsWith(lost);
-    const isCut = !peers.mayReceiveFrom(lost) && !peers.holdsMessagesOf(lost);
+    // A connection to another rank may have ended by this loss.
+    const cut = [lost, ...peers.ends.keys()].filter(
+      (rank) => !peers.mayReceiveFrom(rank) && !peers.holdsMessagesOf(rank),
+    );
     const isEnded = ({ info, run }: (typeof runs)[number]): boolean =>
-      (isCut && run.needs(lost)) || job?.remoteEnd(info) !== undefined;
+      cut.some((rank) => run.needs(rank)) || job?.remoteEnd(info) !== undefined;
     return !runs.some(isEnded);
   }
 

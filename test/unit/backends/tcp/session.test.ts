@@ -111,6 +111,27 @@ test("a rank that is late for a compared call of a dozen others makes no warning
   expect(warned.mock.calls).toEqual([]);
 });
 
+test("a lost rank is named, and not one whose connection ends by that loss", async () => {
+  const opening = vi.spyOn(Peers, "open");
+  const listeners: ((rank: number, reason: string) => void)[] = [];
+  vi.spyOn(Job.prototype, "onLost").mockImplementation((listener) => {
+    listeners.push(listener);
+  });
+  const job = await open(3, { lossGraceMs: 60_000 });
+  const peers = await Promise.all(opening.mock.results.map(({ value }) => value as Promise<Peers>));
+  await job.each(async (comm) => comm.barrier());
+  const two = job.comms[2]!;
+  const waiting = two.recv({ recv: two.alloc("int32", 4), peer: 1 });
+  // Rank 0 had the store: rank 1 ends without news of it there.
+  peers.find(({ rank }) => rank === 1)?.destroy();
+  await pause(100);
+  for (const lose of listeners) lose(0, "as planned");
+  await expect(within(5_000, Promise.resolve(waiting))).rejects.toMatchObject({
+    ...{ code: "ERR_COMM_LOST", ranks: [0] },
+    message: expect.stringContaining("as planned"),
+  });
+});
+
 describe("a rank that can open no more files", () => {
   const hint = expect.stringContaining("ulimit -n");
 
