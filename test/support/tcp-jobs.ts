@@ -24,6 +24,7 @@ export interface TcpJobOptions extends PlanOptions {
   readonly lossGraceMs?: number;
   /** The address of the store of a job with each rank on another machine; all are on one when left out. */
   readonly address?: string;
+  readonly host?: string;
   /** Changes the plans of a rank. */
   readonly replan?: (rank: number, plan: Plan) => Plan;
 }
@@ -100,6 +101,7 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
     lossGraceMs = 2_000,
     replan,
     address,
+    host,
     ...plans
   } = options;
   const { size, rank } = member;
@@ -125,7 +127,7 @@ async function openRank(member: Membership, options: TcpJobOptions): Promise<Ope
       open: () => Promise.reject(new Error("this backend only joins")),
       join: async (request) => {
         const setup = { planner, link, timeoutMs, lossGraceMs };
-        const settings = { host: undefined, tls, compareCalls, job };
+        const settings = { host, tls, compareCalls, job };
         session = await openJoined(setup, settings, member, request);
         return session;
       },

@@ -75,13 +75,18 @@ function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
   const hasPort = textOf(env, "TWINCCL_PORT") !== undefined;
   return {
     ...{ family: family.name, rank, size, localRank, localSize, jobId: family.jobId(env) },
-    address: textOf(env, "TWINCCL_ADDRESS") ?? family.address(env),
+    address: withoutBrackets(textOf(env, "TWINCCL_ADDRESS") ?? family.address(env)),
     port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port(env),
     secret: textOf(env, secretVariable),
     storeHost: isOwn && textOf(env, "TWINCCL_STORE") === "launcher" ? "launcher" : "rank 0",
     file: textOf(env, "TWINCCL_RENDEZVOUS_FILE"),
     isNetworkChosen: given.some((name) => textOf(env, name) !== undefined),
   };
+}
+
+/** An address of IPv6 in brackets, as in URLs, without them; any other text as it is. */
+export function withoutBrackets<T extends string | undefined>(address: T): T {
+  return address?.replace(/^\[(.*:.*)\]$/, "$1") as T;
 }
 
 function incompleteError(

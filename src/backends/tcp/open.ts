@@ -3,7 +3,7 @@ import { createSocket } from "node:dgram";
 import { isIPv6 } from "node:net";
 import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
 import { BackendUnavailableError } from "../../api/index.ts";
-import type { LauncherEnvironment } from "../../api/world/launchers.ts";
+import { type LauncherEnvironment, withoutBrackets } from "../../api/world/launchers.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
 import { isOwnName, numericAddress } from "../../job/checks.ts";
 import { faultOf, isOutOfFiles, outOfFilesHint } from "../../job/connection.ts";
@@ -39,7 +39,8 @@ export function openJoined(
     { leftMs, cancelled }: OpenBounds,
   ): Promise<Peers> => {
     const wait = () => ({ timeoutMs: leftMs(), signal: cancelled });
-    const own = host === undefined ? await ownPlace(launched, wait()) : { host };
+    const own =
+      host === undefined ? await ownPlace(launched, wait()) : { host: withoutBrackets(host) };
     try {
       return await Peers.open(generation, { ...own, tls }, new Blocks(), wait());
     } catch (error) {

@@ -7,6 +7,7 @@ import type {
   TopologyOption,
 } from "../../algorithms/index.ts";
 import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/option-kinds.ts";
+import { withoutBrackets } from "../../api/world/launchers.ts";
 import { assertCompareCalls } from "../../job/before-calls.ts";
 import { assertTimeout } from "../../job/checks.ts";
 
@@ -55,7 +56,7 @@ const ofSeveral =
 export function assertTcpOptions(options: TcpOptions): void {
   assertOptions("tcp", options, kinds, { renamed: { checks: "compareCalls" } });
   const { host, timeoutMs, compareCalls } = options;
-  if (host !== undefined && (host === "" || ofSeveral.test(host))) {
+  if (host !== undefined && (host === "" || ofSeveral.test(withoutBrackets(host)))) {
     throw invalid(
       "tcp",
       "host",

@@ -35,6 +35,12 @@ describe("a family", () => {
     });
   });
 
+  test("has an address of IPv6 with or without the brackets of URLs", () => {
+    expect(read({ ...twinccl, TWINCCL_ADDRESS: "[::1]" }).address).toBe("::1");
+    expect(read({ ...torchrun, MASTER_ADDR: "[fe80::1%eth0]" }).address).toBe("fe80::1%eth0");
+    expect(read({ ...torchrun, MASTER_ADDR: "[node]" }).address).toBe("[node]");
+  });
+
   test("of torchrun: our port differs from its agent's", () => {
     expect(read(torchrun)).toEqual({
       ...{ family: "torchrun", rank: 5, size: 8, localRank: 1, localSize: 4 },

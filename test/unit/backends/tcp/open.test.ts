@@ -41,3 +41,10 @@ test.each([
     [3, 3, 3, 3],
   ]);
 });
+
+test("may have the brackets of URLs where it is given", async () => {
+  opened.mockClear();
+  const job = await TcpJob.open(2, { host: "[::1]" });
+  closeAfter(() => job.close());
+  expect(opened.mock.calls.map(([, settings]) => settings.host)).toEqual(["::1", "::1"]);
+});

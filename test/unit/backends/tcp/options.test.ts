@@ -3,7 +3,7 @@
 import { type TcpOptions, tcp } from "twinccl/tcp";
 import { expect, test } from "vitest";
 
-const ofNone = ["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"];
+const ofNone = ["", "0.0.0.0", "0", "::", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0", "[::]"];
 const ofGroups = ["224.0.0.1", "239.1.2.3", "::ffff:224.0.0.1", "ff02::1", "255.255.255.255"];
 
 test.each([...ofNone, ...ofGroups])(
