@@ -79,6 +79,8 @@ export class Peers {
   readonly #ends = new Map<number, string>();
   /** Called when a connection with a peer has ended. */
   onEnd: (rank: number, reason: string) => void = () => undefined;
+  readonly #lost = new Set<number>();
+  #isClosing = false;
   #isClosed = false;
 
   private constructor(rank: number, settings: PeerSettings, blocks: Blocks) {
@@ -172,6 +174,12 @@ export class Peers {
   /** True while messages of a peer wait to be taken by a call. */
   holdsMessagesOf(peer: number): boolean {
     return [...this.#endpoints.values()].some((ofComm) => ofComm.get(peer)?.hasArrivals === true);
+  }
+
+  /** A peer is lost: closing does not wait until it has read what was sent to it. */
+  lost(peer: number): void {
+    this.#lost.add(peer);
+    if (this.#isClosing) this.#outgoing.get(peer)?.destroy();
   }
 
   /** The reasons for the ends of connections, by peer. */
@@ -299,6 +307,8 @@ export class Peers {
 
   /** Ends the connections once the peers have read what was sent to them; bounded. */
   async close(): Promise<void> {
+    this.#isClosing = true;
+    for (const peer of this.#lost) this.#outgoing.get(peer)?.destroy();
     await Promise.all(Array.from(this.#outgoing.values(), (each) => each.finish(closeMs)));
     this.destroy();
   }

@@ -369,11 +369,13 @@ export class TcpJobSession extends TcpSession implements JobSession {
   readonly compare: CompareDigests | undefined;
   readonly compareCaptures: CompareDigests;
   readonly #job: Job;
+  readonly #connections: Peers;
 
   constructor(parts: SessionParts & { readonly job: Job }) {
     super(parts);
-    const { job } = parts;
+    const { job, peers } = parts;
     this.#job = job;
+    this.#connections = peers;
     this.generation = job.generation;
     this.initialRanks = job.initialRanks;
     this.compare = job.compare;
@@ -386,7 +388,10 @@ export class TcpJobSession extends TcpSession implements JobSession {
   }
 
   onLost(listener: (rank: number, reason: string) => void): void {
-    this.#job.onLost((rank, reason) => this.losses.add(rank, () => listener(rank, reason)));
+    this.#job.onLost((rank, reason) => {
+      this.#connections.lost(rank);
+      this.losses.add(rank, () => listener(rank, reason));
+    });
   }
 
   /** No call blocks the process. */

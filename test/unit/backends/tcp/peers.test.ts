@@ -1,7 +1,7 @@
 /** Connections between ranks: messages in parts of any length, and strangers, which leave the job unharmed. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
-import { connect, type OnReadOpts, Socket } from "node:net";
+import { connect, createServer, type OnReadOpts, Socket } from "node:net";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { describe, expect, test, vi } from "vitest";
 import { Blocks } from "../../../../src/backends/tcp/blocks.ts";
@@ -55,6 +55,22 @@ async function open(size: number, tls = false): Promise<Opened> {
   });
   const { port, key } = JSON.parse(new TextDecoder().decode(values[0]));
   return { peers, port, key: Buffer.from(key, "base64") };
+}
+
+/** Rank 1 of two, and something else at the port of rank 0. */
+async function openBeside(port: number, tls: boolean): Promise<Peers> {
+  const { members } = membersOf(2);
+  const place = {
+    kind: "address",
+    host: "127.0.0.1",
+    port,
+    key: Buffer.alloc(32, 7),
+    tls,
+  } as const;
+  void members[0]!.exchange("tcp addresses", encode(addresses, place));
+  const sender = await openPeers(members[1]!, tls);
+  closeAfter(async () => sender.destroy());
+  return sender;
 }
 
 const flow = (sequence: number) => ({ sequence, lane: 3, round: 70_000 });
@@ -259,22 +275,10 @@ test("what answers with a certificate gets no key and no message, also where thi
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   closeAfter(async () => void server.close());
-  const { members, values } = membersOf(2);
-  // Its place is that of rank 0.
   const { port } = server.address() as { port: number };
-  const own = {
-    kind: "address",
-    host: "127.0.0.1",
-    port,
-    key: Buffer.alloc(32, 7),
-    tls: true,
-  } as const;
-  void members[0]!.exchange("tcp addresses", encode(addresses, own));
   vi.stubEnv("NODE_TLS_REJECT_UNAUTHORIZED", "0");
   closeAfter(async () => void vi.unstubAllEnvs());
-  const sender = await openPeers(members[1]!, true);
-  closeAfter(async () => sender.destroy());
-  expect(values.length).toBe(2);
+  const sender = await openBeside(port, true);
   const ended = new Promise<string>((resolve) => {
     sender.onEnd = (_, reason) => resolve(reason);
   });
@@ -433,3 +437,21 @@ test("closing waits for no peer that refuses the connection", async () => {
   });
   expect(isClosed).toBe(true);
 });
+
+test.each(["before", "while"])(
+  "closing does not wait for a rank that is lost %s it",
+  async (when) => {
+    // As a machine that has vanished: it takes the request, and never connects.
+    const silent = createServer((socket) => void socket.on("error", () => undefined));
+    await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+    closeAfter(async () => void silent.close());
+    const sender = await openBeside((silent.address() as { port: number }).port, false);
+    void send(sender, 1, Uint8Array.of(1));
+    if (when === "before") sender.lost(0);
+    const closed = sender.close();
+    if (when === "while") sender.lost(0);
+    const began = performance.now();
+    await closed;
+    expect(performance.now() - began).toBeLessThan(2_000);
+  },
+);

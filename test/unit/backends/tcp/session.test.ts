@@ -125,7 +125,9 @@ test("a lost rank is named, and not one whose connection ends by that loss", asy
   // Rank 0 had the store: rank 1 ends without news of it there.
   peers.find(({ rank }) => rank === 1)?.destroy();
   await pause(100);
+  const noted = vi.spyOn(Peers.prototype, "lost");
   for (const lose of listeners) lose(0, "as planned");
+  expect(noted).toHaveBeenCalledWith(0);
   await expect(within(5_000, Promise.resolve(waiting))).rejects.toMatchObject({
     ...{ code: "ERR_COMM_LOST", ranks: [0] },
     message: expect.stringContaining("as planned"),
