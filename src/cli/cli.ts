@@ -87,7 +87,7 @@ const status = { fine: 0, wrong: 1, usage: 2 } as const;
  */
 export async function runCli(
   args: readonly string[],
-  given: Omit<Context, "progress">,
+  given: Omit<Context, "progress" | "clearProgress">,
 ): Promise<number> {
   const line = new ProgressLine(given);
   const context: Context = {
@@ -101,6 +101,7 @@ export async function runCli(
       given.err(escaped(text));
     },
     progress: (text) => line.show(text),
+    clearProgress: () => line.clear(),
   };
   const [name, ...rest] = args;
   if (name === undefined) {

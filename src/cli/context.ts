@@ -64,6 +64,8 @@ export interface Context {
   readonly err: (text: string) => void;
   /** Shows one line of progress if `terminal` is true, until the next line or other output. */
   readonly progress: (text: string) => void;
+  /** Erases that line, for output past `out` and `err`. */
+  readonly clearProgress: () => void;
   /** True if standard error is a terminal that can erase a line. */
   readonly terminal: boolean;
   /** Present width of that terminal in letters; unlimited by default. */

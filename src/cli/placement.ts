@@ -89,12 +89,13 @@ export interface RankCommand {
 
 /** Starts this program once for each rank; resolves to the exit status of the rank that failed first, or 0. */
 export function startRanks(
-  { name, args, hosts = 1, report = new PrefixedOutput(firstIsPlain), ...job }: RankCommand,
-  context: Pick<Context, "err" | "main">,
+  { name, args, hosts = 1, report, ...job }: RankCommand,
+  context: Pick<Context, "err" | "main" | "clearProgress">,
 ): Promise<number> {
   const command = [context.main, name, ...args.filter((arg) => arg !== "--processes")];
   const ends = { onFailure: "kill", graceMs: 5_000 } as const;
-  return runJob({ ...job, name, hosts, command, ...ends, report }, context);
+  const shown = report ?? new PrefixedOutput(firstIsPlain, undefined, context.clearProgress);
+  return runJob({ ...job, name, hosts, command, ...ends, report: shown }, context);
 }
 
 function firstIsPlain(rank: number): string {

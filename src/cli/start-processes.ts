@@ -41,7 +41,7 @@ async function measuredProcesses(context: Context): Promise<BenchDocument | stri
   const err = (text: string): void => void stderr.write(text);
   try {
     const command = { name: "bench", args, size: processes, report, timeoutMs: 30_000 };
-    await startRanks(command, { err, main: context.main });
+    await startRanks(command, { ...context, err });
     return JSON.parse(stdout.text) as BenchDocument;
   } catch (error) {
     // A rank that fails prints its error; the launcher prints why one did not start.

@@ -87,15 +87,19 @@ export class PrefixedOutput implements JobReport {
   readonly #prefix: (rank: number) => string;
   readonly #outputs: Readonly<Record<StreamName, Output>>;
   readonly #sinks: Readonly<Record<StreamName, ThrottledSink>>;
+  readonly #beforeLine: () => void;
 
+  /** `beforeLine` is called before each line, which goes past the line of progress of a command. */
   constructor(
     prefix = (rank: number): string => `[${rank}] `,
     outputs: Readonly<Record<StreamName, Output>> = {
       stdout: standardOutput,
       stderr: process.stderr,
     },
+    beforeLine = (): void => undefined,
   ) {
     this.#prefix = prefix;
+    this.#beforeLine = beforeLine;
     this.#outputs = outputs;
     this.#sinks = {
       stdout: new ThrottledSink(outputs.stdout),
@@ -113,7 +117,10 @@ export class PrefixedOutput implements JobReport {
     const isColored = text !== "" && this.#outputs[stream].hasColors?.() === true;
     const color = colors[rank % colors.length];
     const prefix = isColored ? `\x1b[${color}m${text}\x1b[${plain}m` : text;
-    return (line) => `${prefix}${line}\n`;
+    return (line) => {
+      this.#beforeLine();
+      return `${prefix}${line}\n`;
+    };
   }
 
   event(): void {

@@ -28,6 +28,7 @@ export async function inContext(
   let err = "";
   const context: Context = {
     progress: () => undefined,
+    clearProgress: () => undefined,
     out: (text) => (out += text),
     err: (text) => (err += text),
     terminal: false,

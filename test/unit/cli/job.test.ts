@@ -2,9 +2,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import { runJob } from "../../../src/cli/launch/job.ts";
 import { PrefixedOutput } from "../../../src/cli/launch/report.ts";
+import { startRanks } from "../../../src/cli/placement.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-job-"));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -53,4 +54,18 @@ test("the summary lists runs of ranks by their ends", async () => {
   );
   expect(status).toBe(3);
   expect(summary).toMatch(/^twinccl launch: rank 4 failed first .*; ranks 0\.\.3 stopped\n$/);
+});
+
+test("the line of progress is erased before a line of a rank", async () => {
+  const script = join(folder, "speaking.cjs");
+  writeFileSync(script, 'console.error("a line");');
+  const shown: string[] = [];
+  const writing = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+    shown.push(String(text));
+    return true;
+  });
+  const context = { err: () => undefined, main: script, clearProgress: () => shown.push("erased") };
+  await startRanks({ name: "record", args: [], size: 1 }, context);
+  writing.mockRestore();
+  expect(shown).toEqual(["erased", "a line\n"]);
 });
