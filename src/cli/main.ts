@@ -2,12 +2,16 @@
 /** The executable: runs the command line in this process. */
 import { fileURLToPath } from "node:url";
 import { runCli } from "./cli.ts";
-import { reserveOutput, standardOutput } from "./output.ts";
+import { closedPipeStatus, onOutputClosed, reserveOutput, standardOutput } from "./output.ts";
 
-// A closed reader (`| head`) is not a failure; a full disk is one, reported in one line.
+// Without a reader of its output (`| head`) a command ends in silence; a full disk is a failure, reported in one line.
 for (const stream of [standardOutput, process.stderr]) {
   stream.on("error", ({ code, message }: NodeJS.ErrnoException) => {
-    if (code === "EPIPE") return;
+    if (code === "EPIPE") {
+      for (const listener of onOutputClosed) listener();
+      if (stream === standardOutput && onOutputClosed.size === 0) process.exit(closedPipeStatus);
+      return;
+    }
     if (stream === standardOutput) process.stderr.write(`twinccl: cannot write: ${message}\n`);
     process.exit(1);
   });

@@ -40,6 +40,12 @@ export class ProgressLine {
 /** Standard output of the process, also after `reserveOutput`. */
 export const standardOutput = process.stdout;
 
+/** Exit status of a process whose output has no reader any more: that of SIGPIPE. */
+export const closedPipeStatus = 141;
+
+/** Called once an output has no reader any more; without a listener the end of standard output ends the process. */
+export const onOutputClosed = new Set<() => void>();
+
 /**
  * Reserves standard output for writes to `standardOutput`: afterwards `process.stdout` and `console` write to standard error.
  * Child processes that inherit the descriptor, and C libraries, can still write to it.

@@ -8,6 +8,7 @@ import type { Communicator } from "../api/index.ts";
 import { worldError } from "../api/world/world-errors.ts";
 import { type Context, UsageError } from "./context.ts";
 import { statOf } from "./files.ts";
+import { closedPipeStatus } from "./output.ts";
 
 /** The exports of a user's file. */
 export type RankProgram = (comm: Communicator) => unknown;
@@ -123,7 +124,7 @@ export type Watch = (program: RankProgram) => RankProgram;
 
 /**
  * Loads and runs a user's program. If the process ends earlier, its status is 1, standard error names the running ranks, and
- * `onEnd` saves partial results. All of this runs in the `exit` event and must be synchronous.
+ * `onEnd` saves partial results. Without a reader of its output it ends without these words. All of this runs in the `exit` event and must be synchronous.
  */
 export async function withExitReport<T>(
   command: string,
@@ -133,8 +134,10 @@ export async function withExitReport<T>(
 ): Promise<T> {
   const atWork = new Set<number>();
   const listener = (status: number): void => {
-    process.exitCode = 1;
-    err(`twinccl ${command}: ${exitText(status, [...atWork])}\n`);
+    if (status !== closedPipeStatus) {
+      process.exitCode = 1;
+      err(`twinccl ${command}: ${exitText(status, [...atWork])}\n`);
+    }
     onEnd?.();
   };
   process.once("exit", listener);

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { ranksText } from "../../api/error-text.ts";
 import { StoreServer } from "../../job/server.ts";
 import type { Context } from "../context.ts";
-import { standardOutput } from "../output.ts";
+import { onOutputClosed } from "../output.ts";
 import { hostPlace, type JobOptions, JobProcesses, type RankExit } from "./processes.ts";
 import type { JobReport } from "./report.ts";
 
@@ -141,7 +141,11 @@ function watchForStop(
     onHandedOn?.(signal);
     job.stop(signal);
   };
+  let isClosed = false;
   const onClosed = (): void => {
+    // Each write fails anew, and a second stop would kill the ranks.
+    if (isClosed) return;
+    isClosed = true;
     reason ??= "the output has no reader any more";
     job.stop("SIGTERM");
   };
@@ -156,12 +160,12 @@ function watchForStop(
   const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs, timeoutMs);
   for (const signal of forwardedSignals) process.on(signal, onSignal);
   watchedJobs++;
-  for (const stream of [standardOutput, process.stderr]) stream.once("error", onClosed);
+  onOutputClosed.add(onClosed);
   const over = (): void => {
     isOver = true;
     watchedJobs--;
     clearTimeout(timer);
-    for (const stream of [standardOutput, process.stderr]) stream.removeListener("error", onClosed);
+    onOutputClosed.delete(onClosed);
   };
   return { reason: () => reason, isTimedOut: () => isTimedOut, over };
 }

@@ -31,6 +31,45 @@ test("a document on stdout, nothing on stderr, exit status 0", () => {
   expect(JSON.parse(stdout).results).toHaveLength(1);
 });
 
+describe.skipIf(process.platform === "win32")(
+  "without a reader of its output it ends quietly",
+  () => {
+    /** The first line of a command, the rest of its output, and its exit status. */
+    function headOf(...args: readonly string[]): {
+      readonly stdout: string;
+      readonly stderr: string;
+    } {
+      const line = '"$@" | head -1; echo "status $PIPESTATUS"';
+      const words = ["-c", line, "bash", process.execPath, main, ...args];
+      const { stdout, stderr } = spawnSync("bash", words, { encoding: "utf8", timeout: 60_000 });
+      return { stdout, stderr };
+    }
+
+    test("as a command of many rows", () => {
+      const { stdout, stderr } = headOf("verify", "--against", "sim:seed=1", "--ranks", "2");
+      expect({ stdout, stderr }).toEqual({
+        stdout: expect.stringMatching(/^# sim against .*\nstatus 141\n$/),
+        stderr: "",
+      });
+    });
+
+    test("as a program that prints, which keeps its trace so far", () => {
+      const program = join(folder, "printing.mjs");
+      writeFileSync(
+        program,
+        `export default async (comm) => {
+         await comm.barrier();
+         for (;;) { console.log("a line"); await new Promise((next) => setTimeout(next, 5)); }
+       };`,
+      );
+      const trace = join(folder, "printing.txt");
+      const { stdout, stderr } = headOf("run", program, "-n", "2", "--trace", trace);
+      expect({ stdout, stderr }).toEqual({ stdout: "a line\nstatus 141\n", stderr: "" });
+      expect(readFileSync(trace, "utf8")).toContain("barrier");
+    });
+  },
+);
+
 test("wrong usage is exit status 2", () => {
   const { status, stdout, stderr } = run("bogus");
   expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
