@@ -6,7 +6,13 @@ import { ranksText } from "../../api/error-text.ts";
 import { StoreServer } from "../../job/server.ts";
 import type { Context } from "../context.ts";
 import { onOutputClosed } from "../output.ts";
-import { hostPlace, type JobOptions, JobProcesses, type RankExit } from "./processes.ts";
+import {
+  hostPlace,
+  type JobOptions,
+  JobProcesses,
+  messageField,
+  type RankExit,
+} from "./processes.ts";
 import type { JobReport } from "./report.ts";
 
 /** Signals that the launcher forwards to the ranks. */
@@ -22,7 +28,8 @@ const channelVariable = "TWINCCL_LAUNCHER_CHANNEL";
 export async function reportToLauncher(message: unknown): Promise<boolean> {
   if (!hasLauncherChannel()) return false;
   await new Promise<void>((resolve, reject) => {
-    process.send?.(message, undefined, undefined, (error) => (error ? reject(error) : resolve()));
+    const sent = (error: Error | null): void => (error ? reject(error) : resolve());
+    process.send?.({ [messageField]: message }, undefined, undefined, sent);
   });
   return true;
 }

@@ -43,6 +43,13 @@ export interface JobOptions {
   readonly onMessage?: MessageListener | undefined;
 }
 
+/** The field of a message that a rank of a command sends. Its program may send others, which are not for the launcher. */
+export const messageField = "toTwincclLauncher";
+
+function isRankMessage(sent: unknown): sent is Readonly<Record<typeof messageField, unknown>> {
+  return typeof sent === "object" && sent !== null && Object.hasOwn(sent, messageField);
+}
+
 /** Listener of the messages of ranks. */
 export type MessageListener = (
   rank: number,
@@ -120,8 +127,9 @@ export class JobProcesses {
       detached: true,
     });
     this.#running.set(rank, child);
-    child.on("message", (message) => {
-      onMessage?.(rank, message, (answer) => sendTo(child, answer));
+    child.on("message", (sent) => {
+      if (!isRankMessage(sent)) return;
+      onMessage?.(rank, sent[messageField], (answer) => sendTo(child, answer));
     });
     const { pid } = child;
     if (pid !== undefined) {

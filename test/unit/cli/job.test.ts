@@ -27,7 +27,7 @@ function job(name: string, source: string, onReady?: () => void): Promise<number
 /** Takes some time for its end after a signal. */
 const tidy = `process.on("SIGHUP", () => setTimeout(() => process.exit(7), 500));
   setInterval(() => undefined, 1000);
-  process.send("ready");`;
+  process.send({ toTwincclLauncher: "ready" });`;
 
 describe.skipIf(process.platform === "win32")("a signal", () => {
   test("is handed on once, also to a job after others", async () => {
@@ -54,6 +54,20 @@ test("the summary lists runs of ranks by their ends", async () => {
   );
   expect(status).toBe(3);
   expect(summary).toMatch(/^twinccl launch: rank 4 failed first .*; ranks 0\.\.3 stopped\n$/);
+});
+
+test("messages that a program sends by itself are not for the launcher", async () => {
+  const script = join(folder, "sending.cjs");
+  writeFileSync(
+    script,
+    `for (const each of ["ready", null, { toString: 1 }, { toTwincclLauncher: "own" }]) process.send(each);
+     process.disconnect();`,
+  );
+  const found: unknown[] = [];
+  const onMessage = (_: number, message: unknown): void => void found.push(message);
+  const context = { err: () => undefined, main: script, clearProgress: () => undefined };
+  await startRanks({ name: "run", args: [], size: 1, onMessage }, context);
+  expect(found).toEqual(["own"]);
 });
 
 test("the line of progress is erased before a line of a rank", async () => {
