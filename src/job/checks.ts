@@ -121,7 +121,8 @@ export async function numericAddress(
 ): Promise<string> {
   const found = lookup(host);
   if (await settlesWithin(timeoutMs, found, signal)) return (await found).address;
-  throw Object.assign(new Error(`no name server knew ${host} in time`), { code: "ETIMEDOUT" });
+  const facts = { code: "ETIMEDOUT", syscall: "getaddrinfo" };
+  throw Object.assign(new Error(`no name server knew ${host} in time`), facts);
 }
 
 /**

@@ -159,8 +159,10 @@ export class FramedSocket {
 }
 
 /** The fault of a connection in words; the code of the system where there are none. */
-export function faultOf({ code, message }: NodeJS.ErrnoException): string {
+export function faultOf({ code, syscall, message }: NodeJS.ErrnoException): string {
   if (code === "ECONNRESET" || code === "EPIPE") return "the connection was reset";
+  if (code === "ETIMEDOUT" && syscall === "getaddrinfo")
+    return "no name server knew that name in time";
   if (code === "ETIMEDOUT") return "the machine at its other end does not answer (ETIMEDOUT)";
   if (code === "ENOTFOUND") return "no machine has that name (ENOTFOUND)";
   if (code === "EAI_AGAIN") return "the name server does not answer (EAI_AGAIN)";

@@ -220,7 +220,6 @@ function cannotListen(address: string, error: unknown): unknown {
     EADDRINUSE:
       "another process listens there; a second rank 0, an earlier run, or another service",
     EADDRNOTAVAIL: "this machine does not have that address",
-    ETIMEDOUT: "no name server knew that name in time",
     EACCES: "this user may not use that port",
   };
   const otherPlace =

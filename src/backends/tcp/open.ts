@@ -39,17 +39,17 @@ export function openJoined(
     { leftMs, cancelled }: OpenBounds,
   ): Promise<Peers> => {
     const wait = () => ({ timeoutMs: leftMs(), signal: cancelled });
-    const own =
-      host === undefined ? await ownPlace(launched, wait()) : { host: withoutBrackets(host) };
+    let place: Place = { host: host ?? launched.address ?? loopbackAddress };
     try {
-      return await Peers.open(generation, { ...own, tls }, new Blocks(), wait());
+      place = await (host === undefined ? ownPlace(launched, wait()) : placeAt(host, wait()));
+      return await Peers.open(generation, { ...place, tls }, new Blocks(), wait());
     } catch (error) {
       const { code, syscall } = error as NodeJS.ErrnoException;
       if (syscall === undefined) throw error;
       const isFull = isOutOfFiles(code);
       throw new BackendUnavailableError(
         {
-          headline: `connect: rank ${generation.rank} cannot listen at ${own.host}: ${faultOf(error as NodeJS.ErrnoException)}`,
+          headline: `connect: rank ${generation.rank} cannot listen at ${place.host}: ${faultOf(error as NodeJS.ErrnoException)}`,
           hint: isFull ? outOfFilesHint : "tcp({ host }) names an address of this machine",
         },
         {
@@ -74,14 +74,34 @@ function infoOf(name: string, size: number, rank: number): CommInfo {
 
 const loopbackAddress = "127.0.0.1";
 
+/** Where a rank listens. */
+type Place = Pick<PeerSettings, "host" | "isEverywhere">;
+
+interface Wait {
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
+
+/** The place of an address, in brackets or not. From other machines the name of this one leads to another address of it. */
+async function placeAt(given: string, wait: Wait): Promise<Place> {
+  const host = withoutBrackets(given);
+  const ip = await addressOf(host, wait);
+  return isOwnName(host, ip) ? { host, isEverywhere: true } : { host };
+}
+
+/** The numeric address of a host; that of loopback once the wait is cancelled, which has an error of its own. */
+function addressOf(host: string, { timeoutMs, signal }: Wait): Promise<string> {
+  return numericAddress(host, timeoutMs, signal).catch((error: unknown) => {
+    if (signal.aborted) return loopbackAddress;
+    throw error;
+  });
+}
+
 /** The loopback address where all ranks run here, else the address from which this machine reaches the job's store. */
-async function ownPlace(
-  { localSize, size, address }: JobSetup["job"],
-  { timeoutMs, signal }: { readonly timeoutMs: number; readonly signal: AbortSignal },
-): Promise<Pick<PeerSettings, "host" | "isEverywhere">> {
+async function ownPlace({ localSize, size, address }: JobSetup["job"], wait: Wait): Promise<Place> {
   if (localSize === size || address === undefined) return { host: loopbackAddress };
-  const ip = await numericAddress(address, timeoutMs, signal).catch(() => loopbackAddress);
-  // From other machines that name leads to another address of this one, as for the store.
+  const ip = await addressOf(address, wait);
+  // As for the store.
   if (isOwnName(address, ip)) return { host: address, isEverywhere: true };
   const socket = createSocket(isIPv6(ip) ? "udp6" : "udp4");
   try {

@@ -7,8 +7,12 @@ vi.hoisted(() => vi.resetModules());
 
 vi.mock("node:dns/promises", async (original) => {
   const promises = await original<typeof import("node:dns/promises")>();
-  const lookup = (host: string) =>
-    host === "node0" ? Promise.resolve({ address: "127.0.1.1", family: 4 }) : promises.lookup(host);
+  const lookup = (host: string) => {
+    if (host === "node0") return Promise.resolve({ address: "127.0.1.1", family: 4 });
+    if (host !== "unknown") return promises.lookup(host);
+    const facts = { code: "EAI_AGAIN", syscall: "getaddrinfo", hostname: host };
+    return Promise.reject(Object.assign(new Error("getaddrinfo EAI_AGAIN unknown"), facts));
+  };
   return { ...promises, lookup };
 });
 
@@ -48,3 +52,24 @@ test("may have the brackets of URLs where it is given", async () => {
   closeAfter(() => job.close());
   expect(opened.mock.calls.map(([, settings]) => settings.host)).toEqual(["::1", "::1"]);
 });
+
+test("is all of this machine where its own name is given", async () => {
+  opened.mockClear();
+  const job = await TcpJob.open(2, { host: "node0" });
+  closeAfter(() => job.close());
+  const place = { host: "node0", isEverywhere: true };
+  expect(opened.mock.calls.map(([, settings]) => settings)).toMatchObject([place, place]);
+  await job.each((comm) => comm.barrier());
+});
+
+test.each([{ host: "unknown" }, { address: "unknown" }])(
+  "is none where its name cannot be found: %j",
+  async (options) => {
+    await expect(TcpJob.open(2, options)).rejects.toMatchObject({
+      code: "ERR_COMM_BACKEND",
+      message: expect.stringMatching(
+        /rank \d cannot listen at unknown: the name server does not answer \(EAI_AGAIN\)/,
+      ),
+    });
+  },
+);
