@@ -69,6 +69,8 @@ export class Peers {
   readonly #retired = new Set<number>();
   readonly #outgoing = new Map<number, Outgoing>();
   readonly #incoming = new Map<number, Incoming>();
+  /** Connections on which this rank requests one. */
+  readonly #requests = new Set<Socket>();
   /** Connections without a proof by their other end, the oldest first. */
   readonly #unproven = new Map<string, Socket>();
   readonly #server: Server;
@@ -225,11 +227,13 @@ export class Peers {
       return;
     }
     const request = this.#connect(peer, "request");
+    this.#requests.add(request);
     request.on("error", (error: NodeJS.ErrnoException) => {
       if (!wasDropped(error)) outgoing.end(error.code ?? error.message);
     });
     // Its other end closes it once it makes the connection.
     request.on("close", () => {
+      this.#requests.delete(request);
       setTimeout(() => {
         if (outgoing.isAwaited && !this.#isClosed) this.#request(peer, outgoing, left - 1);
       }, requestMs).unref();
@@ -319,7 +323,7 @@ export class Peers {
     this.#server.close();
     for (const each of this.#outgoing.values()) each.destroy();
     for (const each of this.#incoming.values()) each.destroy();
-    for (const socket of this.#unproven.values()) socket.destroy();
+    for (const socket of [...this.#requests, ...this.#unproven.values()]) socket.destroy();
   }
 }
 

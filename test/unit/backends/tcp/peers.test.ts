@@ -12,6 +12,7 @@ import { keyIdentity, tlsSettings } from "../../../../src/job/connection.ts";
 import { encode } from "../../../../src/job/frames.ts";
 import type { Membership } from "../../../../src/job/rendezvous.ts";
 import { closeAfter } from "../../../support/opened.ts";
+import { within } from "../../../support/planted.ts";
 import { partOf } from "../../../support/seed.ts";
 import { certificate, privateKey } from "../../job/certificate.ts";
 
@@ -455,3 +456,16 @@ test.each(["before", "while"])(
     expect(performance.now() - began).toBeLessThan(2_000);
   },
 );
+
+test("closing ends the requests that no peer has answered", async () => {
+  const silent = createServer({ allowHalfOpen: true });
+  await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+  closeAfter(async () => void silent.close());
+  const sender = await openBeside((silent.address() as { port: number }).port, false);
+  sender.ended(0, 1, { calls: 1, bytes: 0 });
+  const [request] = (await once(silent, "connection")) as [Socket];
+  request.on("error", () => undefined).resume();
+  const isOver = new Promise((resolve) => request.once("end", resolve).once("close", resolve));
+  await sender.close();
+  await within(2_000, isOver);
+});
