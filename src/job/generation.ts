@@ -8,11 +8,6 @@ import { longestTimerMs } from "../api/ledger/turns.ts";
 import { type Failure, limits, type Reply, type Request } from "./protocol.ts";
 import { Barriers, type BarrierWait, heldBytes, type Wait, Waits } from "./waits.ts";
 
-/** A wait for a key. */
-interface Get extends Wait {
-  readonly needs: readonly number[] | undefined;
-}
-
 /** A wait for an answer. Equal questions to one rank at the same moment are one question. */
 interface Ask extends Wait {
   readonly question: { readonly id: number; readonly rank: number };
@@ -23,7 +18,7 @@ export class Generation {
   readonly number: number;
   readonly members: readonly Member[];
   readonly #values = new Map<string, Uint8Array>();
-  readonly #gets = new Waits<Get>();
+  readonly #gets = new Waits<Wait>();
   readonly #barriers = new Barriers();
   /** By the rank of the answer and the text. */
   readonly #asks = new Waits<Ask>();
@@ -78,7 +73,7 @@ export class Generation {
     this.#reply(rank, { kind: "done", id });
   }
 
-  get(rank: number, { id, key, timeoutMs, needs }: Extract<Request, { kind: "get" }>): void {
+  get(rank: number, { id, key, timeoutMs }: Extract<Request, { kind: "get" }>): void {
     if (this.#over !== undefined) {
       this.#fail(rank, id, this.#over);
       return;
@@ -88,8 +83,7 @@ export class Generation {
       this.#reply(rank, { kind: "value", id, value });
       return;
     }
-    const refusal =
-      this.#waitRefusal("get", rank, needs) ?? this.#lossFailingGet(key, { rank, needs });
+    const refusal = this.#waitRefusal("get", rank) ?? this.#lossFailingGet(key, rank);
     if (refusal !== undefined) {
       this.#fail(rank, id, refusal);
       return;
@@ -102,22 +96,18 @@ export class Generation {
         hint: "a rank may be slow to start; see whether all of them reach this point",
       });
     });
-    const wait: Get = { key, rank, id, timer, needs };
+    const wait: Wait = { key, rank, id, timer };
     this.#gets.add(wait);
   }
 
-  /** A rank may wait for some keys and answers only, and for ranks that exist. */
-  #waitRefusal(
-    what: "get" | "ask",
-    rank: number,
-    ranks: readonly number[] = [],
-  ): PartialFailure | undefined {
+  /** A rank may wait for some keys and answers only. */
+  #waitRefusal(what: "get" | "ask", rank: number): PartialFailure | undefined {
     const most = Math.max(limits.waits, 4 * this.members.length);
     if (this.#gets.ofRank(rank).size + this.#asks.ofRank(rank).size >= most) {
       const headline = `${what}: a rank has at most ${most} waits at once`;
       return { code: "limit", headline, hint: "await those that are open first" };
     }
-    return this.#areSome(ranks) ? undefined : wrongRanks(what, this.members.length);
+    return undefined;
   }
 
   /** True for ranks of this generation, each once. */
@@ -209,7 +199,8 @@ export class Generation {
   /** Passes a question on, or adds a wait to one that was passed on. */
   ask(asker: number, request: Extract<Request, { kind: "ask" }>): void {
     const { id, rank, question, timeoutMs } = request;
-    const refusal = this.#over ?? this.#waitRefusal("ask", asker, [rank]);
+    const wrong = this.#areSome([rank]) ? undefined : wrongRanks("ask", this.members.length);
+    const refusal = this.#over ?? this.#waitRefusal("ask", asker) ?? wrong;
     if (refusal !== undefined) {
       this.#fail(asker, id, refusal);
       return;
@@ -292,7 +283,7 @@ export class Generation {
       for (const other of this.presentRanks) this.#reply(other, news);
     }
     for (const wait of this.#gets.all()) {
-      const failure = this.#lossFailingGet(wait.key, wait);
+      const failure = this.#lossFailingGet(wait.key, wait.rank);
       if (failure === undefined) continue;
       this.#gets.end([wait]);
       this.#fail(wait.rank, wait.id, failure);
@@ -361,16 +352,13 @@ export class Generation {
     return gone.length === 0 ? undefined : lossFailure(this.members, waitText(wait), gone);
   }
 
-  #lossFailingGet(
-    key: string,
-    { rank, needs }: Pick<Get, "rank" | "needs">,
-  ): PartialFailure | undefined {
-    const presentRanks = this.presentRanks.filter((each) => each !== rank);
-    const isGone = ({ state }: Member, each: number): boolean => {
-      if (needs !== undefined) return state !== "here" && needs.includes(each);
-      return state === "lost" || (state === "left" && presentRanks.length === 0);
-    };
-    const gone = ranksWhere(this.members, isGone);
+  /** The loss that ends a wait for a key: of any rank, or the end of all others. */
+  #lossFailingGet(key: string, rank: number): PartialFailure | undefined {
+    const isAlone = this.presentRanks.every((each) => each === rank);
+    const gone = ranksWhere(
+      this.members,
+      ({ state }) => state === "lost" || (state === "left" && isAlone),
+    );
     return gone.length === 0 ? undefined : lossFailure(this.members, `get "${key}"`, gone);
   }
 

@@ -10,7 +10,6 @@ import {
   type Barrier,
   defaultWaitMs,
   type ExchangeOptions,
-  type GetOptions,
   type LostPeer,
   type Membership,
   type RejoinOptions,
@@ -115,11 +114,10 @@ class StoreMembership implements Membership {
     await this.#request({ kind: "set", generation, key, value }, defaultWaitMs, undefined);
   }
 
-  async get(key: string, options: GetOptions = {}): Promise<Uint8Array> {
+  async get(key: string, options: WaitOptions = {}): Promise<Uint8Array> {
     shortText("get", "key", key, limits.keyBytes);
     const timeoutMs = milliseconds("get", "timeoutMs", options.timeoutMs);
-    const { needs } = options;
-    const args = { kind: "get", generation: this.generation, key, timeoutMs, needs } as const;
+    const args = { kind: "get", generation: this.generation, key, timeoutMs } as const;
     const answer = await this.#request(args, timeoutMs, options.signal, options.idle);
     invariant(answer.kind === "value", "a get is answered with a value");
     return answer.value;

@@ -106,7 +106,7 @@ export const requests = {
     label: line(limits.keyBytes),
   },
   set: { id, generation, key, value },
-  get: { id, generation, key, timeoutMs: milliseconds, needs: optional(ranks) },
+  get: { id, generation, key, timeoutMs: milliseconds },
   /** Waits at all these barriers, or with a value at one of them. */
   barrier: {
     ...{ id, generation, timeoutMs: milliseconds, value: optional(value) },

@@ -60,15 +60,6 @@ export interface WaitOptions {
   readonly idle?: boolean | undefined;
 }
 
-/** Bounds of a wait for a key. */
-export interface GetOptions extends WaitOptions {
-  /**
-   * Ranks that are needed to set the key. The wait fails once one of them is lost or has left, and ignores other losses. Left
-   * out, it fails once any rank is lost, or all others have left.
-   */
-  readonly needs?: readonly number[] | undefined;
-}
-
 /** Bounds of an exchange. */
 export interface ExchangeOptions extends WaitOptions {
   /** The ranks that exchange values, the same on each of them, this rank among them; all ranks where left out. */
@@ -111,7 +102,7 @@ export interface LostPeer {
  * One rank's place in one generation of a job: a small key-value store among its ranks, and news of ranks that are lost.
  *
  * A generation is broken once a rank is lost. Waits for lost ranks fail at once with their numbers, and so does every later
- * wait, except for keys that need no lost rank. Existing keys stay readable. `rejoin` leads on. An idle membership does not
+ * wait. Existing keys stay readable. `rejoin` leads on. An idle membership does not
  * keep the process alive.
  */
 export interface Membership {
@@ -135,13 +126,12 @@ export interface Membership {
   set(key: string, value: Uint8Array): Promise<void>;
 
   /**
-   * The value of a key, as soon as a rank has set it. The bytes are the caller's own. A rank may have 16,384 such waits and
+   * The value of a key, as soon as a rank has set it; the wait fails once any rank is lost, or all others have left. The bytes are the caller's own. A rank may have 16,384 such waits and
    * questions at once, in jobs of more than 4,096 ranks 4 for each rank.
    *
-   * @throws CommTimeoutError at the deadline. RemoteRankError when a rank that it `needs` is gone first. CommAbortedError by
-   *   `signal`.
+   * @throws CommTimeoutError at the deadline. RemoteRankError when a rank is gone first. CommAbortedError by `signal`.
    */
-  get(key: string, options?: GetOptions): Promise<Uint8Array>;
+  get(key: string, options?: WaitOptions): Promise<Uint8Array>;
 
   /**
    * Gives a value and gets those of all ranks, by rank, its own included; with `ranks` those of some, in that order. May be

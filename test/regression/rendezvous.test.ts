@@ -172,7 +172,7 @@ test("a wait longer than the timer limit ended after 1 ms", async () => {
   const value = new Uint8Array(1);
   const barriers = [{ key: "m", ranks: [0, 1] }];
   const waits = [
-    { kind: "get", id: 2, generation: 0, key: "k", timeoutMs, needs: undefined },
+    { kind: "get", id: 2, generation: 0, key: "k", timeoutMs },
     {
       kind: "barrier",
       id: 3,

@@ -461,8 +461,7 @@ describe("after the proof", () => {
     const healthy = at.join(1);
     const unasked: Request[] = [
       { kind: "cancel", id: 77 },
-      { kind: "get", id: 2, generation: 9, key: "k", timeoutMs: 5, needs: undefined },
-      { kind: "get", id: 2, generation: 9, key: "k", timeoutMs: 5, needs: [0, 3] },
+      { kind: "get", id: 2, generation: 9, key: "k", timeoutMs: 5 },
       { kind: "rejoin", id: 3, generation: 4, without: [0, 65_535], settleMs: 0, timeoutMs: 5 },
       { kind: "rejoin", id: 4, generation: 0, without: [0], settleMs: 0, timeoutMs: 5 },
     ];
@@ -530,10 +529,7 @@ describe("messages", () => {
       ...{ timeoutMs, limitMs: timeoutMs, jobId: key, label: line },
     }),
     fc.record({ kind: of("set"), id, generation, key, value }),
-    fc.record({
-      ...{ kind: of("get"), id, generation, key, timeoutMs },
-      needs: fc.option(ranks, { nil: undefined }),
-    }),
+    fc.record({ kind: of("get"), id, generation, key, timeoutMs }),
     fc.record({
       ...{ kind: of("rejoin"), id, generation, settleMs: timeoutMs, timeoutMs },
       without: fc.option(ranks, { nil: undefined }),

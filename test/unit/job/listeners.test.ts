@@ -26,7 +26,7 @@ test("a listener that throws harms neither the connection nor other listeners", 
   zero!.cut();
   await expect.poll(() => lost).toEqual([0]);
   await member.set("k", new TextEncoder().encode("v"));
-  expect(text(await two!.member.get("k", { needs: [1] }))).toBe("v");
+  expect(text(await two!.member.get("k"))).toBe("v");
   await two!.member.rejoin({ without: [0, 1] });
   await expect.poll(() => next).toEqual([[2]]);
   expect(warnings.mock.calls.map(([words]) => words)).toEqual(

@@ -146,7 +146,7 @@ describe("requests to a past generation", () => {
     const key = "k";
     for (const request of [
       { kind: "set", id: 3, generation: 0, key, value: bytes("old") },
-      { kind: "get", id: 4, generation: 0, key, timeoutMs: 10, needs: undefined },
+      { kind: "get", id: 4, generation: 0, key, timeoutMs: 10 },
       {
         ...({ kind: "barrier", id: 5, generation: 0, barriers: all(key) } as const),
         value: bytes("old"),
@@ -252,7 +252,7 @@ test("a wait in a generation that others leave fails with the ranks that continu
   const [zero, one, two] = peers as [Noting, Noting, Noting];
   const barriers = [{ key: "m", ranks: [0, 1] }];
   for (const request of [
-    { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: undefined },
+    { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10 },
     {
       ...({ kind: "barrier", id: 3, generation: 0, barriers: all("e") } as const),
       value: bytes("0"),
@@ -274,7 +274,7 @@ describe("the end of the store", () => {
   test("fails all its waits", () => {
     const { store, peers } = joined(2);
     const [zero, one] = peers as [Noting, Noting];
-    ask(store, zero, { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10, needs: [1] });
+    ask(store, zero, { kind: "get", id: 2, generation: 0, key: "k", timeoutMs: 10 });
     ask(store, one, rejoin(2, 0));
     store.close();
     expect([zero.last, one.last]).toMatchObject([

@@ -71,22 +71,6 @@ describe("a lost rank", () => {
     expect(text(await two!.member.get("before"))).toBe("kept");
   });
 
-  test("ends only waits that need it, and those at once", async () => {
-    const [zero, one, two] = await fragile(await place(3), 3);
-    const its = errorOf(zero!.member.get("its", { needs: [1] }));
-    const anothers = zero!.member.get("another's", { needs: [2] });
-    const anybodys = zero!.member.get("anybody's", { needs: [] });
-    one!.cut();
-    expect(await its).toMatchObject({ code: "ERR_COMM_REMOTE", ranks: [1] });
-    expect(await errorOf(zero!.member.get("its", { needs: [1] }))).toMatchObject({ ranks: [1] });
-    await two!.member.set("another's", bytes("2"));
-    expect(text(await anothers)).toBe("2");
-    await two!.member.leave();
-    expect(await errorOf(zero!.member.get("later", { needs: [2] }))).toMatchObject({ ranks: [2] });
-    await zero!.member.set("anybody's", bytes("0"));
-    expect(text(await anybodys)).toBe("0");
-  });
-
   test("still counts in an exchange that has its value", async () => {
     const [zero, one] = await fragile(await place(2), 2);
     void one!.member.exchange("k", bytes("last words")).catch(() => undefined);
