@@ -101,10 +101,9 @@ class StoreMembership implements Membership {
     return this.#connection.jobId;
   }
 
-  onLost(listener: (peer: LostPeer) => void): () => void {
+  onLost(listener: (peer: LostPeer) => void): void {
     for (const peer of this.lost) listener(peer);
     this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
   }
 
   async set(key: string, value: Uint8Array): Promise<void> {
@@ -168,12 +167,11 @@ class StoreMembership implements Membership {
     if (!this.#isOver) this.#connection.session.post({ kind: "announce", generation, ranks, news });
   }
 
-  onNews(listener: (news: string, rank: number) => void): () => void {
+  onNews(listener: (news: string, rank: number) => void): void {
     this.#newsListeners.add(listener);
     const early = this.#earlyNews;
     this.#earlyNews = [];
     for (const { news, rank } of early) listener(news, rank);
-    return () => this.#newsListeners.delete(listener);
   }
 
   async ask(rank: number, question: string, options: WaitOptions = {}): Promise<string> {

@@ -115,8 +115,8 @@ export interface Membership {
   /** The ranks lost so far, in the order in which that was noticed. */
   readonly lost: readonly LostPeer[];
 
-  /** Calls `listener` for every lost rank, at once for those lost already. Returns what takes the listener away. */
-  onLost(listener: (peer: LostPeer) => void): () => void;
+  /** Calls `listener` for every lost rank, at once for those lost already. */
+  onLost(listener: (peer: LostPeer) => void): void;
 
   /**
    * Sets a key for all ranks of this generation, once. Keys have 1 to 256 bytes, values at most 1 MiB.
@@ -162,8 +162,8 @@ export interface Membership {
    */
   announce(ranks: readonly number[], news: string): void;
 
-  /** Calls `listener` for all news of other ranks, those before the first listener included. Returns a function that removes it. */
-  onNews(listener: (news: string, rank: number) => void): () => void;
+  /** Calls `listener` for all news of other ranks, those before the first listener included. */
+  onNews(listener: (news: string, rank: number) => void): void;
 
   /**
    * The answer of a rank to a question, as soon as its process gives one; of a rank that has left, its last status. Ranks with the
