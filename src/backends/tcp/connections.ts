@@ -7,7 +7,8 @@
  */
 import { timingSafeEqual } from "node:crypto";
 import type { OnReadOpts, Socket } from "node:net";
-import { tune } from "../../job/connection.ts";
+import { addressText } from "../../job/checks.ts";
+import { isOutOfFiles, tune } from "../../job/connection.ts";
 import { bytes, flag, line, type MessageOf, whole } from "../../job/frames.ts";
 import type { Block, Blocks } from "./blocks.ts";
 import { type Header, headerBytes, kind, type Message, readHeader, writeHeader } from "./wire.ts";
@@ -15,6 +16,22 @@ import { type Header, headerBytes, kind, type Message, readHeader, writeHeader }
 /** True for the end of a connection that its other end closed, in one of the ways that the system reports it. */
 export function wasDropped(error: NodeJS.ErrnoException | undefined): boolean {
   return error === undefined || error.code === "ECONNRESET" || error.code === "EPIPE";
+}
+
+/** An error of a connection; that of a name with several addresses has those of each. */
+interface ConnectionFault extends NodeJS.ErrnoException {
+  readonly address?: string;
+  readonly port?: number;
+  readonly errors?: readonly ConnectionFault[];
+}
+
+/** The reason for the end of a connection by an error: its code, or the address that cannot be reached. */
+export function reasonOf(error: ConnectionFault): string {
+  const code = error.code ?? error.message;
+  const { syscall, address, port = 0 } = error.errors?.[0] ?? error;
+  if (isOutOfFiles(code) || syscall !== "connect" || address === undefined) return code;
+  const place = addressText(address, port);
+  return `its address ${place} cannot be reached (${code}), see tcp({ host }) and firewalls`;
 }
 
 export const keyBytes = 32;
@@ -158,7 +175,7 @@ export class Outgoing {
     if (this.#socket !== undefined || this.#isOver) return false;
     this.#socket = socket;
     socket.resume();
-    socket.on("error", (error: NodeJS.ErrnoException) => this.end(error.code ?? error.message));
+    socket.on("error", (error) => this.end(reasonOf(error)));
     socket.on("close", () => this.end(closedReason));
     this.#writer.attach(socket);
     this.#onAttached?.();
@@ -294,7 +311,7 @@ export class Incoming {
   /** The other end has closed the connection. */
   #closed(error?: NodeJS.ErrnoException): void {
     if (this.#hasRead || !wasDropped(error)) {
-      this.#end(error === undefined ? closedReason : (error.code ?? error.message));
+      this.#end(error === undefined ? closedReason : reasonOf(error));
       return;
     }
     if (this.#isOver) return;

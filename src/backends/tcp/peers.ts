@@ -30,6 +30,7 @@ import {
   keyBytes,
   type ListenerAddress,
   Outgoing,
+  reasonOf,
   wasDropped,
 } from "./connections.ts";
 import { Endpoint } from "./flows.ts";
@@ -229,7 +230,7 @@ export class Peers {
     const request = this.#connect(peer, "request");
     this.#requests.add(request);
     request.on("error", (error: NodeJS.ErrnoException) => {
-      if (!wasDropped(error)) outgoing.end(error.code ?? error.message);
+      if (!wasDropped(error)) outgoing.end(reasonOf(error));
     });
     // Its other end closes it once it makes the connection.
     request.on("close", () => {

@@ -347,6 +347,21 @@ test("requests that are always dropped end with the reason", async () => {
   vi.restoreAllMocks();
 });
 
+test("an address that cannot be connected to is named, with what to look at", async () => {
+  const closed = createServer();
+  await new Promise<void>((resolve) => closed.listen(0, "127.0.0.1", resolve));
+  const { port } = closed.address() as { port: number };
+  await new Promise((resolve) => closed.close(resolve));
+  const sender = await openBeside(port, false);
+  const ended = new Promise<string>((resolve) => {
+    sender.onEnd = (_, reason) => resolve(reason);
+  });
+  sender.ended(0, 1, { calls: 1, bytes: 0 });
+  expect(await ended).toBe(
+    `its address 127.0.0.1:${port} cannot be reached (ECONNREFUSED), see tcp({ host }) and firewalls`,
+  );
+});
+
 test("a message that the kernel does not take is never reported as sent", async () => {
   const opened = await open(2);
   await expectUnharmed(opened);
