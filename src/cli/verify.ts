@@ -176,7 +176,7 @@ async function sideOf(
   const args = [...(file === undefined ? [] : [file]), "--backend", name, "--against", "sim"];
   const start: Side["start"] = (size, onMessage) => {
     const outputs = { stdout: process.stderr, stderr: process.stderr };
-    const report = new PrefixedOutput(undefined, outputs);
+    const report = new PrefixedOutput(undefined, outputs, context.clearProgress);
     return startRanks({ name: "verify", args, size, report, onMessage }, context);
   };
   return { name, backend, start };
