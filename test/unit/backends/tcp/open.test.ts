@@ -63,7 +63,7 @@ test("is all of this machine where its own name is given", async () => {
 });
 
 test.each([{ host: "unknown" }, { address: "unknown" }])(
-  "is none where its name cannot be found: %j",
+  "needs a name that can be found: %j",
   async (options) => {
     await expect(TcpJob.open(2, options)).rejects.toMatchObject({
       code: "ERR_COMM_BACKEND",

@@ -265,7 +265,7 @@ describe("a stranger is dropped, and the job is unharmed", () => {
   });
 });
 
-test("what answers with a certificate gets no key and no message, also where this machine trusts it", async () => {
+test("an impostor with a trusted certificate gets no key and no message", async () => {
   const spoken = vi.fn();
   const server = createTlsServer({
     ...{ minVersion: "TLSv1.3", cert: certificate, key: privateKey },

@@ -111,7 +111,7 @@ test("a rank that is late for a compared call of a dozen others makes no warning
   expect(warned.mock.calls).toEqual([]);
 });
 
-test("a lost rank is named, and not one whose connection ends by that loss", async () => {
+test("a lost rank is named, and no rank that ends its connection by that loss", async () => {
   const opening = vi.spyOn(Peers, "open");
   const listeners: ((rank: number, reason: string) => void)[] = [];
   vi.spyOn(Job.prototype, "onLost").mockImplementation((listener) => {
