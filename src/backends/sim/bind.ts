@@ -55,24 +55,6 @@ export function splitIntoReduces(set: CallSet): CallSet[] {
   });
 }
 
-/** Predicts the times of successive reduces: a rank begins each one when it finishes the previous one. */
-export function predictInSequence(
-  set: CallSet,
-  parts: readonly CallSet[],
-  predict: (part: CallSet, number: number) => void,
-): void {
-  parts.forEach((part, number) => {
-    const copyEnds = (from: readonly RankCall[], to: readonly RankCall[]): void => {
-      from.forEach(({ finishedAtPs }, rank) => {
-        (to[rank] as RankCall).finishedAtPs = finishedAtPs;
-      });
-    };
-    copyEnds(set.calls, part.calls);
-    predict(part, number);
-    copyEnds(part.calls, set.calls);
-  });
-}
-
 /** Recorded calls of all ranks; derived data is cached with each of them. */
 export class Recording {
   readonly sets: readonly CallSet[];

@@ -101,6 +101,25 @@ export class MachineTimes implements CallTimes {
   }
 }
 
+/** Calls one after another: a rank begins each one when it finishes the previous one. */
+export class SequenceTimes implements CallTimes {
+  readonly machine: MachineTime | undefined;
+  readonly #parts: readonly CallTimes[];
+
+  constructor(parts: readonly CallTimes[]) {
+    this.machine = parts[0]?.machine;
+    this.#parts = parts;
+  }
+
+  predict(calls: readonly RankCall[]): void {
+    for (const part of this.#parts) part.predict(calls);
+  }
+
+  predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
+    for (const part of this.#parts) part.predictMessages(calls, onMessage);
+  }
+}
+
 /** The messages of a call on links. */
 interface LinkParts {
   readonly program: Program;

@@ -27,9 +27,9 @@ import type {
   Transfer,
   Work,
 } from "../../api/backend-entry.ts";
-import { bytesOf, type Explanation, type Question } from "../../api/index.ts";
-import { bind, predictInSequence, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
-import { type CallTimes, LinkTimes, MachineTimes } from "./call-times.ts";
+import { bytesOf, type CollectiveName, type Explanation, type Question } from "../../api/index.ts";
+import { bind, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
+import { type CallTimes, LinkTimes, MachineTimes, SequenceTimes } from "./call-times.ts";
 import { type SimDevice, simDevices } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
@@ -54,7 +54,11 @@ export interface SimSettings {
 
 /** A call with its plan, its memory and its times: the part of the work that depends on the arguments alone, cached for repeats. */
 interface PlannedCall {
-  readonly plan: Plan;
+  /** The collective of its messages: a reduce-scatter may be several reduces. */
+  readonly collective: CollectiveName;
+  readonly plans: readonly Plan[];
+  /** The name of the plan. */
+  readonly algorithm: string;
   readonly times: CallTimes;
   /** Nothing for a barrier. */
   readonly bound: readonly BoundCall[];
@@ -190,52 +194,72 @@ export class SimSession implements Session {
 
   /** `posted` are the calls as the ranks made them: the replay in place of its calls. */
   #serve(set: CallSet, posted = set.calls): void | Promise<void> {
-    const { calls } = set;
+    const { comm, calls } = set;
     const ready = this.#lookupOrPrepare(set);
-    if (ready === undefined) return this.#executeReduces(set, posted);
-    const { plan, bound, times } = ready;
     try {
-      return this.#move(set.comm, calls, bound);
+      return this.#move(comm, calls, ready.bound);
     } finally {
       // Comes behind the submission: an executor on another thread or device works meanwhile.
-      this.#streams.begin(set.comm, calls);
-      const started = this.#startsFor(set);
-      this.#predict(set, ready);
-      this.#streams.end(set.comm, calls);
-      if (started !== undefined) {
-        const unclaimed = plan.unclaimed || scalarsDiffer(set);
-        this.trace?.call(set, started, plan.name, { unclaimed, posted, on: times.machine });
-      }
+      this.#streams.begin(comm, calls);
+      if (this.trace === undefined) ready.times.predict(calls);
+      else this.#predictTraced(this.trace, set, ready, posted);
+      this.#streams.end(comm, calls);
     }
   }
 
-  /** The prepared work of a call, cached for repeated calls; `undefined` if the call runs as several reduces. */
-  #lookupOrPrepare(set: CallSet): PlannedCall | undefined {
+  /** Sets the time at which each rank is done, and records the call. */
+  #predictTraced(
+    trace: WorldTrace,
+    set: CallSet,
+    { collective, plans, algorithm, times }: PlannedCall,
+    posted: readonly RankCall[],
+  ): void {
+    const started = set.calls.map(({ finishedAtPs }) => finishedAtPs);
+    if (!trace.hasMessages) times.predict(set.calls);
+    else times.predictMessages(set.calls, (event) => trace.message(set, collective, event));
+    const unclaimed = plans.some((plan) => plan.unclaimed) || scalarsDiffer(set);
+    trace.call(set, started, algorithm, { unclaimed, posted, on: times.machine });
+  }
+
+  /** The prepared work of a call, cached for repeated calls. */
+  #lookupOrPrepare(set: CallSet): PlannedCall {
     if (set.cache?.planned !== undefined) return set.cache.planned as PlannedCall;
-    const question = planQuestion(set.calls[0] as RankCall, set.comm);
-    if (this.#settings.planner.reducesEachRoot(question)) return undefined;
-    const ready = this.#prepare(question, set);
+    const ready = this.#prepare(set);
     if (set.cache !== undefined) set.cache.planned = ready;
     return ready;
   }
 
-  #prepare(question: PlanQuestion, set: CallSet): PlannedCall {
-    const plan = planOf(this.#settings.planner, question);
+  #prepare(set: CallSet): PlannedCall {
+    const { planner, phantom } = this.#settings;
+    const question = planQuestion(set.calls[0] as RankCall, set.comm);
+    if (planner.reducesEachRoot(question)) return this.#prepareReduces(set);
+    const plan = planOf(planner, question);
     const layout = plan.layout(shapeOf(set));
-    const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
-    const bound = this.#settings.phantom ? [] : bind(set, plan, layout);
-    return { plan, times: this.#timesOf(plan, layout, bytes, question, set), bound };
+    return {
+      collective: set.collective,
+      plans: [plan],
+      algorithm: plan.name,
+      times: this.#timesOf(plan, layout, question, set),
+      bound: phantom ? [] : bind(set, plan, layout),
+    };
+  }
+
+  #prepareReduces(set: CallSet): PlannedCall {
+    const parts = splitIntoReduces(set).map((part) => this.#prepare(part));
+    const plans = parts.flatMap((part) => part.plans);
+    return {
+      collective: "reduce",
+      plans,
+      algorithm: namesOf(plans),
+      times: new SequenceTimes(parts.map(({ times }) => times)),
+      bound: parts.flatMap(({ bound }) => bound),
+    };
   }
 
   /** The times of a plan's calls; on links the same object for calls with other buffers, which keeps the last ends. */
-  #timesOf(
-    plan: Plan,
-    layout: Layout,
-    bytes: number,
-    question: PlanQuestion,
-    set: CallSet,
-  ): CallTimes {
+  #timesOf(plan: Plan, layout: Layout, question: PlanQuestion, set: CallSet): CallTimes {
     const { link, planner } = this.#settings;
+    const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
     const model = (): LinkModel => linkModel(link ?? linkOf(), bytes);
     const time = link === undefined ? planner.time(question, countsOf(set)) : undefined;
     if (time !== undefined) {
@@ -246,34 +270,6 @@ export class SimSession implements Session {
     const times = known.get(bytes) ?? new LinkTimes(plan.program, layout, model());
     known.set(bytes, times);
     return times;
-  }
-
-  #executeReduces(set: CallSet, posted: readonly RankCall[]): void | Promise<void> {
-    const parts = splitIntoReduces(set);
-    const ready = parts.map((part) =>
-      this.#prepare(planQuestion(part.calls[0] as RankCall, part.comm), part),
-    );
-    try {
-      const bound = ready.flatMap((each) => each.bound);
-      return this.#move(set.comm, set.calls, bound);
-    } finally {
-      this.#streams.begin(set.comm, set.calls);
-      const started = this.#startsFor(set);
-      predictInSequence(set, parts, (part, i) => this.#predict(part, ready[i] as PlannedCall));
-      this.#streams.end(set.comm, set.calls);
-      if (started !== undefined) {
-        const plans = ready.map(({ plan }) => plan);
-        const unclaimed = scalarsDiffer(set);
-        const on = ready[0]?.times.machine;
-        this.trace?.call(set, started, namesOf(plans), { unclaimed, posted, on });
-      }
-    }
-  }
-
-  /** The start of a call on each rank, for a trace. */
-  #startsFor({ calls }: CallSet): number[] | undefined {
-    if (this.trace === undefined) return undefined;
-    return calls.map((call) => call.finishedAtPs);
   }
 
   #exchange({ comm, transfers }: Exchange): void | Promise<void> {
@@ -337,13 +333,6 @@ export class SimSession implements Session {
     const { lending } = this.observer ?? {};
     if (lending === undefined) return executeAll(executor, bound);
     return lending.written(comm, calls, () => executeAll(executor, bound));
-  }
-
-  /** Sets the time at which each rank is done. */
-  #predict(set: CallSet, { times }: PlannedCall): void {
-    const { trace } = this;
-    if (trace === undefined || !trace.hasMessages) times.predict(set.calls);
-    else times.predictMessages(set.calls, (event) => trace.message(set, event));
   }
 }
 

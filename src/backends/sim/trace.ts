@@ -333,7 +333,7 @@ export class WorldTrace {
   }
 
   /** A message between two ranks of a call. */
-  message({ comm, number, collective }: CallSet, event: MessageEvent): void {
+  message({ comm, number }: CallSet, collective: CollectiveName, event: MessageEvent): void {
     this.#message(comm, collective, { call: number }, event);
   }
 

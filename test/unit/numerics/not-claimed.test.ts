@@ -67,11 +67,14 @@ test("parts of graph files claim nothing", async () => {
   const claims = await world.run(async (comm) => {
     const part = await comm.split({ color: comm.rank % 2 });
     await part.allReduce({ send: new Float32Array(4), op: "sum" });
+    const buffers = { send: new Float32Array(3), recv: new Float32Array(part.rank + 1) };
+    await part.reduceScatterv({ ...buffers, sendCounts: [1, 2], op: "sum" });
     return part.explain(question).claim;
   });
   await world.close();
   for (const claim of claims) expect(claim).toMatch(nothing);
   expect(trace.toText()).toContain("allReduce float32[4] ring unclaimed\n");
+  expect(trace.toText()).toMatch(/reduceScatterv float32\[\d\] \w+ per root unclaimed\n/);
 });
 
 test("differing scalars claim nothing", async () => {
