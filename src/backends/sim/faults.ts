@@ -92,7 +92,6 @@ export class FaultPlan {
 
   /** Throws when this call of the rank was to fail. */
   strike(worldRank: number, { collective }: RankCall): void {
-    if (this.isEmpty) return;
     const counted = this.#ranks[worldRank] as Counted;
     const { rank } = counted;
     const call = counted.calls++;

@@ -73,8 +73,8 @@ export class SimSession implements Session {
   readonly #devices: readonly SimDevice[];
   /** Times of calls by the layout of their plan and bytes per element. */
   readonly #times = new WeakMap<Layout, Map<number, CallTimes>>();
-  /** The link of messages, by bytes of an element. */
-  readonly #models = new Map<number, LinkModel>();
+  /** The link of calls and messages whose time no measured machine gives. */
+  readonly #link: Link;
   readonly #streams = new StreamTimes();
   /** The remaining injected faults; a rebuilt world continues with them. */
   readonly faults: FaultPlan;
@@ -91,6 +91,7 @@ export class SimSession implements Session {
   ) {
     const { seed, phantom, executor, strict } = settings;
     this.#settings = settings;
+    this.#link = settings.link ?? linkOf();
     this.trace = trace;
     this.faults = faults;
     this.info = {
@@ -260,7 +261,7 @@ export class SimSession implements Session {
   #timesOf(plan: Plan, layout: Layout, question: PlanQuestion, set: CallSet): CallTimes {
     const { link, planner } = this.#settings;
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
-    const model = (): LinkModel => linkModel(link ?? linkOf(), bytes);
+    const model = (): LinkModel => linkModel(this.#link, bytes);
     const time = link === undefined ? planner.time(question, countsOf(set)) : undefined;
     if (time !== undefined) {
       return new MachineTimes(time, () => ({ program: plan.program, layout, model: model() }));
@@ -275,22 +276,12 @@ export class SimSession implements Session {
   #exchange({ comm, transfers }: Exchange): void | Promise<void> {
     const { trace } = this;
     // Most messages are like the one before.
-    let last: Transfer | undefined;
-    let lastUse: MessageUse | undefined;
-    let time: MessageTime | undefined;
+    let last: TimedMessage | undefined;
     const timeOf = (transfer: Transfer, use: MessageUse): MessageTime => {
-      if (
-        time === undefined ||
-        last === undefined ||
-        lastUse === undefined ||
-        !isSameUse(use, lastUse) ||
-        !areAlike(transfer, last)
-      ) {
-        time = this.#messageOf(comm, transfer, use);
+      if (last === undefined || !takesAsLong(transfer, use, last)) {
+        last = { transfer, use, time: this.#messageOf(comm, transfer, use) };
       }
-      last = transfer;
-      lastUse = use;
-      return time;
+      return last.time;
     };
     predictTransfers(
       transfers,
@@ -311,10 +302,7 @@ export class SimSession implements Session {
     const width = send.dtype === undefined ? 0 : bytesOf(send.dtype);
     const time =
       link === undefined ? planner.message(send.count * width, ranks.length, use) : undefined;
-    if (time !== undefined) return time;
-    const model = this.#models.get(width) ?? linkModel(link ?? linkOf(), width);
-    this.#models.set(width, model);
-    return linkMessage(model, send.count);
+    return time ?? linkMessage(linkModel(this.#link, width), send.count);
   }
 
   close(): void | Promise<void> {
@@ -336,13 +324,17 @@ export class SimSession implements Session {
   }
 }
 
-/** Two messages of one kind take the same time. */
-function areAlike(a: Transfer, b: Transfer): boolean {
-  return a.send.count === b.send.count && a.send.dtype === b.send.dtype;
+interface TimedMessage {
+  readonly transfer: Transfer;
+  readonly use: MessageUse;
+  readonly time: MessageTime;
 }
 
-function isSameUse(a: MessageUse, b: MessageUse): boolean {
-  return a.kind === b.kind && a.isCrossing === b.isCrossing;
+/** Messages of one length and use take the same time. */
+function takesAsLong({ send }: Transfer, use: MessageUse, known: TimedMessage): boolean {
+  const { count, dtype } = known.transfer.send;
+  if (send.count !== count || send.dtype !== dtype) return false;
+  return use.kind === known.use.kind && use.isCrossing === known.use.isCrossing;
 }
 
 function executeAll(executor: Executor, bound: readonly BoundCall[]): void | Promise<void> {
