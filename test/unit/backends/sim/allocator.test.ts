@@ -1,10 +1,8 @@
 /** Addresses of an arena: none is given out twice, and what is given back is used again. */
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import {
-  Allocator,
-  rangeAlignment,
-} from "../../../../src/backends/sim/executors/wasm/allocator.ts";
+import { Allocator } from "../../../../src/backends/sim/executors/allocator.ts";
+import { rangeAlignment, rangeBytes } from "../../../../src/backends/sim/executors/wasm/arena.ts";
 import { holds } from "../../../support/seed.ts";
 
 const limit = 2 ** 16;
@@ -22,7 +20,7 @@ test("taken ranges never overlap, and all released ranges join to one", async ()
   await holds(
     steps,
     (drawn) => {
-      const allocator = new Allocator(100, limit);
+      const allocator = new Allocator(128, limit, rangeBytes);
       const taken: Taken[] = [];
       for (const { bytes, gives, which } of drawn) {
         const [back] = gives ? taken.splice(which % Math.max(1, taken.length), 1) : [];
@@ -30,7 +28,7 @@ test("taken ranges never overlap, and all released ranges join to one", async ()
         const address = allocator.take(bytes);
         if (address === undefined) continue;
         expect(address % rangeAlignment).toBe(0);
-        expect(address).toBeGreaterThanOrEqual(100);
+        expect(address).toBeGreaterThanOrEqual(128);
         expect(address + bytes).toBeLessThanOrEqual(allocator.top);
         for (const other of taken) {
           const apart =
@@ -50,7 +48,7 @@ test("taken ranges never overlap, and all released ranges join to one", async ()
 });
 
 test("a released range is reused before new addresses", () => {
-  const allocator = new Allocator(0, limit);
+  const allocator = new Allocator(0, limit, rangeBytes);
   const [first, second] = [allocator.take(100), allocator.take(100)];
   expect([first, second]).toEqual([0, 128]);
   allocator.give(0, 100);
@@ -61,7 +59,7 @@ test("a released range is reused before new addresses", () => {
 
 test("allocation fails at the end, and a release makes room", () => {
   const end = 1029 * rangeAlignment;
-  const allocator = new Allocator(0, end);
+  const allocator = new Allocator(0, end, rangeBytes);
   const address = allocator.take(end);
   expect(address).toBe(0);
   expect(allocator.take(1)).toBeUndefined();
@@ -72,7 +70,7 @@ test("allocation fails at the end, and a release makes room", () => {
 test.each([2 ** 12, 2 ** 16, 2 ** 20 + 4096, 2 ** 26])(
   "64 ranges of %i bytes begin in 64 sets of a cache",
   (bytes) => {
-    const allocator = new Allocator(64, 2 ** 33);
+    const allocator = new Allocator(64, 2 ** 33, rangeBytes);
     const sets = Array.from(
       { length: 64 },
       () => ((allocator.take(bytes) ?? 0) / rangeAlignment) % 64,

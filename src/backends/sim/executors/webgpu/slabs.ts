@@ -4,6 +4,7 @@
  * A slab is one GPUBuffer, or several end to end for a range larger than the device's largest buffer. Ranges start at multiples
  * of 256 bytes, and their length is one. Reused memory is cleared when it is allocated again.
  */
+import { Allocator } from "../allocator.ts";
 import { alignment, type OpenDevice, usage, WebgpuError } from "./device.ts";
 
 /** Memory with addresses of its own; `failure` is set when its allocation failed. */
@@ -43,14 +44,6 @@ export function stretchesOf({ buffers, partBytes }: Slab, begin: number, end: nu
   return stretches;
 }
 
-/** A slab that ranges are allocated in. */
-interface OwnSlab extends Slab {
-  /** Free ranges as [begin, end), ascending and apart. */
-  free: [number, number][];
-  /** Bytes from here on have never been allocated. */
-  fresh: number;
-}
-
 /** The first slab; each further one is as large as all before it. */
 const firstBytes = 8 * 2 ** 20;
 
@@ -58,7 +51,7 @@ const firstBytes = 8 * 2 ** 20;
 export class Slabs {
   readonly #device: OpenDevice;
   readonly #least: number;
-  readonly #slabs = new Set<OwnSlab>();
+  readonly #slabs = new Map<Slab, Allocator>();
 
   constructor(device: OpenDevice, slabBytes: number | undefined) {
     this.#device = device;
@@ -67,34 +60,37 @@ export class Slabs {
 
   /** Allocates a range of at least that many bytes; zeros on request, else any contents. */
   allocate(byteLength: number, zero: boolean): Range {
-    const bytes = roundUp(Math.max(byteLength, 1));
-    for (const slab of this.#slabs) {
-      const at = slab.failure === undefined ? take(slab, bytes) : undefined;
-      if (at !== undefined) return this.#given(slab, at, bytes, zero);
+    const bytes = roundUp(byteLength);
+    for (const slab of this.#slabs.keys()) {
+      const range = slab.failure === undefined ? this.#take(slab, bytes, zero) : undefined;
+      if (range !== undefined) return range;
     }
-    const slab = this.#grow(bytes);
-    return this.#given(slab, take(slab, bytes) ?? 0, bytes, zero);
+    return this.#take(this.#grow(bytes), bytes, zero) as Range;
   }
 
   /** Frees a range; an empty slab is destroyed, unless it is the only one. */
   free({ slab, offset, bytes }: Range): void {
-    if (slab.foreign || !this.#slabs.has(slab as OwnSlab)) return;
-    const own = slab as OwnSlab;
-    own.free = merged([...own.free, [offset, offset + bytes]]);
-    const whole = own.free[0]?.[0] === 0 && own.free[0][1] === own.bytes;
-    if (!whole || (this.#slabs.size === 1 && own.failure === undefined)) return;
-    this.#slabs.delete(own);
-    destroy(own);
+    const ranges = this.#slabs.get(slab);
+    if (ranges === undefined) return;
+    ranges.give(offset, bytes);
+    if (ranges.live > 0 || (this.#slabs.size === 1 && slab.failure === undefined)) return;
+    this.#slabs.delete(slab);
+    destroy(slab);
   }
 
   /** Frees all memory. */
   close(): void {
-    for (const slab of this.#slabs) destroy(slab);
+    for (const slab of this.#slabs.keys()) destroy(slab);
     this.#slabs.clear();
   }
 
-  #given(slab: OwnSlab, offset: number, bytes: number, zero: boolean): Range {
-    const used = Math.min(offset + bytes, slab.fresh) - offset;
+  #take(slab: Slab, bytes: number, zero: boolean): Range | undefined {
+    const ranges = this.#slabs.get(slab) as Allocator;
+    const before = ranges.top;
+    const offset = ranges.take(bytes);
+    if (offset === undefined) return undefined;
+    // Memory that was never allocated is still zero.
+    const used = Math.min(offset + bytes, before) - offset;
     if (zero && used > 0) {
       const encoder = this.#device.device.createCommandEncoder();
       for (const part of stretchesOf(slab, offset, offset + used)) {
@@ -102,21 +98,20 @@ export class Slabs {
       }
       this.#device.queue.submit([encoder.finish()]);
     }
-    slab.fresh = Math.max(slab.fresh, offset + bytes);
     return { slab, offset, bytes };
   }
 
-  #grow(bytes: number): OwnSlab {
+  #grow(bytes: number): Slab {
     const { bufferBytes } = this.#device.limits;
     const most = bufferBytes - (bufferBytes % alignment);
-    const before = [...this.#slabs].reduce((sum, slab) => sum + slab.bytes, 0);
+    const before = [...this.#slabs.keys()].reduce((sum, slab) => sum + slab.bytes, 0);
     const preferred = roundUp(Math.max(this.#least, this.#least === firstBytes ? before : 0));
     const slab = this.#make(Math.max(bytes, Math.min(most, preferred)), most);
-    this.#slabs.add(slab);
+    this.#slabs.set(slab, new Allocator(0, slab.bytes, roundUp));
     return slab;
   }
 
-  #make(bytes: number, most: number): OwnSlab {
+  #make(bytes: number, most: number): Slab {
     const { device, adapter, limits } = this.#device;
     const partBytes = bytes <= most ? bytes : most - (most % limits.windowBytes);
     device.pushErrorScope("out-of-memory");
@@ -126,15 +121,7 @@ export class Slabs {
       const all = usage.storage | usage.copySource | usage.copyTarget;
       buffers.push(device.createBuffer({ label: "twinccl memory", size, usage: all }));
     }
-    const slab: OwnSlab = {
-      buffers,
-      partBytes,
-      bytes,
-      foreign: false,
-      failure: undefined,
-      free: [[0, bytes]],
-      fresh: 0,
-    };
+    const slab: Slab = { buffers, partBytes, bytes, foreign: false, failure: undefined };
     void device.popErrorScope().then(
       (error) => {
         if (error === null) return;
@@ -154,26 +141,7 @@ function destroy({ buffers }: Slab): void {
   for (const buffer of buffers) buffer.destroy();
 }
 
+/** Empty allocations take a range too. */
 function roundUp(bytes: number): number {
-  return Math.ceil(bytes / alignment) * alignment;
-}
-
-/** First fit. */
-function take(slab: OwnSlab, bytes: number): number | undefined {
-  const hole = slab.free.find(([begin, end]) => end - begin >= bytes);
-  if (hole === undefined) return undefined;
-  const [begin] = hole;
-  hole[0] += bytes;
-  if (hole[0] === hole[1]) slab.free.splice(slab.free.indexOf(hole), 1);
-  return begin;
-}
-
-function merged(ranges: [number, number][]): [number, number][] {
-  const kept: [number, number][] = [];
-  for (const [begin, end] of ranges.sort((a, b) => a[0] - b[0])) {
-    const last = kept.at(-1);
-    if (last !== undefined && last[1] === begin) last[1] = end;
-    else kept.push([begin, end]);
-  }
-  return kept;
+  return Math.ceil(Math.max(bytes, 1) / alignment) * alignment;
 }

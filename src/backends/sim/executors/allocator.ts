@@ -1,43 +1,25 @@
 /**
- * Allocates addresses of an arena: first fit over free ranges, which are merged when they touch.
+ * Allocates addresses of a memory: first fit over free ranges, which are merged when they touch.
  *
  * Addresses above `top` were never given out, so the memory there still holds zeros.
  */
-import { partitionPoint } from "../../../../api/partition-point.ts";
-
-/**
- * Every range begins at a multiple of this: the length of a cache line.
- *
- * @internal
- */
-export const rangeAlignment = 64;
-
-/**
- * The distance between the starts of equally long ranges, from a minimum of bytes on: their cache lines are `lines` modulo
- * `modulo`.
- *
- * A fold reads and writes one place of sixteen buffers at a time. At distances of a power of two, all these lines would share
- * one set of a cache, with eight ways. All their pages would share one entry of the page tables, so that way prediction and
- * prefetching fail. So buffers begin five lines, and large ones five pages and five lines, after a power of two;
- * docs/design/tunings.md has the measurement.
- */
-const spacings = [
-  { bytes: 2 ** 20, lines: 325, modulo: 1024 },
-  { bytes: 2 ** 12, lines: 5, modulo: 8 },
-] as const;
+import { partitionPoint } from "../../../api/partition-point.ts";
 
 /** Addresses from `begin` to `limit`. */
 export class Allocator {
   readonly #limit: number;
+  /** Bytes of the range for so many bytes. */
+  readonly #rangeBytes: (bytes: number) => number;
   /** Free ranges below `top` by address: where each begins, and its bytes. */
   readonly #begins: number[] = [];
   readonly #sizes: number[] = [];
   #top: number;
   #live = 0;
 
-  constructor(begin: number, limit: number) {
-    this.#top = Math.ceil(begin / rangeAlignment) * rangeAlignment;
+  constructor(begin: number, limit: number, rangeBytes: (bytes: number) => number) {
+    this.#top = begin;
     this.#limit = limit;
+    this.#rangeBytes = rangeBytes;
   }
 
   /** The end of all addresses that were ever allocated. */
@@ -52,7 +34,7 @@ export class Allocator {
 
   /** The address of `bytes` free bytes that end by `limit`; `undefined` where there are none in one piece. */
   take(bytes: number, limit: number = this.#limit): number | undefined {
-    const size = roundUp(bytes);
+    const size = this.#rangeBytes(bytes);
     const found = this.#sizes.findIndex(
       (free, at) => free >= size && (this.#begins[at] as number) + size <= limit,
     );
@@ -70,7 +52,7 @@ export class Allocator {
 
   /** Frees a range of `take`, of as many bytes. */
   give(address: number, bytes: number): void {
-    const size = roundUp(bytes);
+    const size = this.#rangeBytes(bytes);
     this.#live -= size;
     const begins = this.#begins;
     let at = partitionPoint(begins.length, (range) => (begins[range] as number) < address);
@@ -111,14 +93,4 @@ export class Allocator {
     this.#begins.splice(at, 1);
     this.#sizes.splice(at, 1);
   }
-}
-
-/** Bytes of the range of an allocation. Empty allocations take a range too, so that all addresses differ. */
-function roundUp(bytes: number): number {
-  const lines = Math.max(1, Math.ceil(bytes / rangeAlignment));
-  const spacing = spacings.find((row) => bytes >= row.bytes);
-  if (spacing === undefined) return lines * rangeAlignment;
-  const { modulo } = spacing;
-  const more = (spacing.lines + modulo - (lines % modulo)) % modulo;
-  return (lines + more) * rangeAlignment;
 }
