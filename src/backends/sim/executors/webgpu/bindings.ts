@@ -9,7 +9,7 @@ import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import { bytesOf } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
 import { advanced, type Spot, type Spots } from "./jobs.ts";
-import type { Found, Machine } from "./machine.ts";
+import type { Machine } from "./machine.ts";
 import { WebgpuMemory } from "./memory.ts";
 import type { Recording } from "./recording.ts";
 import type { Range } from "./slabs.ts";
@@ -58,21 +58,20 @@ export class Bindings {
     }
     const written = [...this.#mirrors.values()].filter((mirror) => mirror.written);
     const encode = (encoder: GPUCommandEncoder): void => recording.encode(encoder);
-    let found: Found[] = [];
     if (written.length === 0) {
       machine.submit(encode);
       await machine.device.done();
-    } else {
-      const extents = written.map(({ range: { slab, offset }, begin, end }) => {
-        return { slab, begin: offset, end: offset + end - begin };
-      });
-      found = await machine.download(extents, encode);
+      this.#assertMemory();
+      return;
     }
-    machine.device.assertFine();
-    this.#assertMemory();
-    written.forEach((mirror, i) => {
-      found[i]?.((bytes) => this.#store(mirror, bytes));
+    const extents = written.map(({ range: { slab, offset }, begin, end }) => {
+      return { slab, begin: offset, end: offset + end - begin };
     });
+    const store = (bytes: Uint8Array, at: number): void => {
+      if (at === 0) this.#assertMemory();
+      this.#store(written[at] as Mirror, bytes);
+    };
+    await machine.download(extents, store, encode);
   }
 
   /** Frees the mirrors. */

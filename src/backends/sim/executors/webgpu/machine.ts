@@ -1,17 +1,13 @@
 /** An open device with its memory and kernels: everything that worlds on it share. */
 import { messageOf, type OpenDevice, usage } from "./device.ts";
-import type { FoldJob, Scratch, Spot } from "./jobs.ts";
+import type { Spot } from "./jobs.ts";
 import { type Kernels, kernelsOf } from "./kernels.ts";
-import { type Recorder, Recording } from "./recording.ts";
 import { type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { waited } from "./wait.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
-/** Downloaded bytes: passes them to `take`, during which alone they are valid. */
-export type Found = (take: (bytes: Uint8Array) => void) => void;
-
 /** A device with its memory and kernels. */
-export class Machine implements Recorder {
+export class Machine {
   readonly device: OpenDevice;
   readonly slabs: Slabs;
   readonly kernels: Kernels;
@@ -42,13 +38,6 @@ export class Machine implements Recorder {
     queue.writeBuffer(last.buffer, last.offset, rest);
   }
 
-  /** Runs copying jobs once. */
-  runOnce(plan: (scratch: Scratch) => readonly FoldJob[]): void {
-    const recording = new Recording(this, [{ operation: undefined, divisor: 1, plan }]);
-    this.submit((encoder) => recording.encode(encoder));
-    recording.close();
-  }
-
   /** Submits the commands of `encode`. */
   submit(encode: (encoder: GPUCommandEncoder) => void): void {
     this.device.watched(() => {
@@ -59,31 +48,35 @@ export class Machine implements Recorder {
   }
 
   /**
-   * Reads these extents, in their order, once everything submitted before is done. One submit includes the commands of
-   * `before`.
+   * Reads these extents once everything submitted before is done, and passes the bytes of each, in their order, to `take`,
+   * during which alone they are valid. One submit includes the commands of `before`.
    */
   async download(
     extents: readonly Extent[],
+    take: (bytes: Uint8Array, at: number) => void,
     before?: (encoder: GPUCommandEncoder) => void,
-  ): Promise<Found[]> {
+  ): Promise<void> {
     const downloads = extents.map((extent) => new Download(this.device.device, extent));
-    this.submit((encoder) => {
-      before?.(encoder);
-      for (const download of downloads) download.encode(encoder);
-    });
-    const read = await Promise.allSettled(downloads.map((download) => download.read()));
-    const failed = read.find((each) => each.status === "rejected");
     try {
+      this.submit((encoder) => {
+        before?.(encoder);
+        for (const download of downloads) download.encode(encoder);
+      });
+      const read = await Promise.allSettled(downloads.map((download) => download.read()));
       // After a failed allocation the copies were not made, but their target can still be mapped.
       for (const { slab } of extents) if (slab.failure !== undefined) throw slab.failure;
       this.device.assertFine();
-      if (failed === undefined) return downloads.map((download) => (take) => download.hand(take));
-      await Promise.resolve();
-      this.device.fail("lost", messageOf(failed.reason));
-      throw this.device.failure;
-    } catch (error) {
+      const failed = read.find((each) => each.status === "rejected");
+      if (failed !== undefined) {
+        await Promise.resolve();
+        this.device.fail("lost", messageOf(failed.reason));
+        this.device.assertFine();
+      }
+      downloads.forEach((download, at) => {
+        take(download.bytes(), at);
+      });
+    } finally {
       for (const download of downloads) download.drop();
-      throw error;
     }
   }
 
@@ -132,12 +125,11 @@ class Download {
     await waited(Promise.all(this.#parts.map(({ staging }) => staging.mapAsync(usage.mapRead))));
   }
 
-  /** Passes the bytes on; they are valid during the call only. */
-  hand(take: (bytes: Uint8Array) => void): void {
+  /** The bytes, valid until they are dropped. */
+  bytes(): Uint8Array {
     const mapped = this.#parts.map(({ staging }) => new Uint8Array(staging.getMappedRange()));
     const whole = mapped.length === 1 ? (mapped[0] as Uint8Array) : concatenated(mapped);
-    take(whole.subarray(this.#skipped, this.#skipped + this.#length));
-    this.drop();
+    return whole.subarray(this.#skipped, this.#skipped + this.#length);
   }
 
   /** Frees the staging memory. */

@@ -1,12 +1,13 @@
 /** Memory of a simulated rank on the device. */
 
-import { HostMemory } from "../../../../algorithms/host-memory.ts";
-import { bytesOf, type DType, dtypeInfo, InvalidArgumentError } from "../../../../api/index.ts";
+import { fillElements } from "../../../../algorithms/host-memory.ts";
+import { bytesOf, type DType, InvalidArgumentError } from "../../../../api/index.ts";
 import { invalid } from "../../../../api/option-kinds.ts";
 import type { SimMemory } from "../../executor.ts";
 import { usage } from "./device.ts";
-import { advanced, copyOf, type FoldJob } from "./jobs.ts";
+import { advanced, copyOf } from "./jobs.ts";
 import type { Machine } from "./machine.ts";
+import { runOnce } from "./recording.ts";
 import type { Range, Slab } from "./slabs.ts";
 
 /** Bytes of a block that a fill repeats. */
@@ -57,7 +58,7 @@ export class WebgpuMemory implements SimMemory {
     }
     const staged = this.machine.slabs.allocate(bytes.length, false);
     this.machine.upload(staged, bytes);
-    this.machine.runOnce((): FoldJob[] => [copyOf(staged, spot, bytes.length)]);
+    runOnce(this.machine, [copyOf(staged, spot, bytes.length)]);
     this.machine.slabs.free(staged);
   }
 
@@ -67,8 +68,7 @@ export class WebgpuMemory implements SimMemory {
     this.assertFine();
     const begin = this.range.offset + byteOffset;
     const extent = { slab: this.range.slab, begin, end: begin + into.length };
-    const [found] = await this.machine.download([extent]);
-    found?.((bytes) => into.set(bytes));
+    await this.machine.download([extent], (bytes) => into.set(bytes));
   }
 
   /** Sets elements to a value, rounded to the dtype. */
@@ -76,8 +76,7 @@ export class WebgpuMemory implements SimMemory {
     const bytes = count * bytesOf(dtype);
     const size = Math.min(bytes, fillBytes);
     const block = new ArrayBuffer(size);
-    const elements = size / dtypeInfo[dtype].bytes;
-    new HostMemory(this.device, 0n, block, false).fill(0, elements, dtype, value);
+    fillElements(block, 0, size / bytesOf(dtype), dtype, value);
     for (let at = 0; at < bytes; at += size) {
       this.write(byteOffset + at, new Uint8Array(block, 0, Math.min(size, bytes - at)));
     }
@@ -125,14 +124,14 @@ const needed = usage.storage | usage.copySource | usage.copyTarget;
 
 /** The caller's buffers of one executor. */
 export class Handles {
-  readonly #known = new WeakMap<GPUBuffer, bigint>();
+  /** Keeps a buffer's slab for as long as the buffer. */
+  readonly #known = new WeakMap<GPUBuffer, { readonly address: bigint; readonly slab: Slab }>();
   readonly #slabs: WeakRef<Slab>[] = [];
-  readonly #kept = new WeakMap<GPUBuffer, Slab>();
 
   /** The address of a buffer; the same one every time. */
   address(buffer: GPUBuffer): bigint {
     const known = this.#known.get(buffer);
-    if (known !== undefined) return known;
+    if (known !== undefined) return known.address;
     if ((buffer.usage & needed) !== needed) {
       throw new InvalidArgumentError(
         {
@@ -157,8 +156,7 @@ export class Handles {
       ...{ foreign: true, failure: undefined },
     };
     this.#slabs.push(new WeakRef(slab));
-    this.#kept.set(buffer, slab);
-    this.#known.set(buffer, address);
+    this.#known.set(buffer, { address, slab });
     return address;
   }
 

@@ -12,6 +12,7 @@ import type { OpenDevice } from "./device.ts";
 import { advanced, type FoldJob } from "./jobs.ts";
 import { Machine } from "./machine.ts";
 import { Recording } from "./recording.ts";
+import { wordFormats } from "./wgsl/float-format.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 import { operationOf } from "./wgsl/operation.ts";
 
@@ -103,12 +104,15 @@ async function isRight(
     machine.upload(advanced(range, k * bytes), new Uint8Array(words.buffer));
   });
   const extent = { slab: range.slab, begin: target.offset, end: target.offset + bytes };
-  const [found] = await machine.download([extent], (encoder) => recording.encode(encoder));
   const expected = folded(fold, inputs);
-  let right = true;
-  found?.((own) => {
-    right = own.every((byte, i) => byte === expected[i]);
-  });
+  let right = false;
+  await machine.download(
+    [extent],
+    (own) => {
+      right = own.every((byte, i) => byte === expected[i]);
+    },
+    (encoder) => recording.encode(encoder),
+  );
   recording.close();
   machine.slabs.free(range);
   return right;
@@ -129,11 +133,8 @@ function folded(fold: Fold, inputs: readonly Uint32Array<ArrayBuffer>[]): Uint8A
 /** Words of a contribution. */
 const count = 16_384;
 
-/** Bits of a significand that are stored, by dtype. */
-const fractionBits: Partial<Record<DType, number>> = { float32: 23, float16: 10, bfloat16: 7 };
-
 /** Contribution number `k` of a probe. */
-function probeWords(dtype: DType, k: number): Uint32Array<ArrayBuffer> {
+function probeWords(dtype: keyof NativeAdds, k: number): Uint32Array<ArrayBuffer> {
   const words = new Uint32Array(count);
   let state = 0x9e37_79b9 ^ Math.imul(k + 1, 0x85eb_ca6b);
   for (let i = 0; i < count; i++) {
@@ -143,8 +144,8 @@ function probeWords(dtype: DType, k: number): Uint32Array<ArrayBuffer> {
   return words;
 }
 
-function hardPair(dtype: DType, bits: number, i: number): number {
-  const fraction = fractionBits[dtype] ?? 10;
+function hardPair(dtype: keyof NativeAdds, bits: number, i: number): number {
+  const fraction = wordFormats[dtype].precision - 1;
   const low = hardFloat(bits, i, 15 - fraction, fraction);
   const high = hardFloat(Math.imul(bits, 0x297a_2d39), i + 1, 15 - fraction, fraction);
   return (low & 0xffff) | (high << 16);

@@ -12,20 +12,12 @@ import {
   scalarWords,
   withoutHazards,
 } from "./jobs.ts";
-import type { Kernel, Kernels } from "./kernels.ts";
+import type { Kernel } from "./kernels.ts";
+import type { Machine } from "./machine.ts";
 import { type Piece, piecesOf, type Window } from "./pieces.ts";
 import { type Range, type Slab, type Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
-import type { NativeAdds } from "./wgsl/float-sum.ts";
 import { type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
-
-/** The device objects that jobs are recorded with. */
-export interface Recorder {
-  readonly device: OpenDevice;
-  readonly slabs: Slabs;
-  readonly kernels: Kernels;
-  readonly natives: NativeAdds;
-}
 
 /** Jobs and their operation; copies need neither operation nor divisor. */
 interface Task {
@@ -50,8 +42,8 @@ export class Recording {
   readonly #slabs: Slabs;
 
   /** Plans the tasks, one after another. */
-  constructor(recorder: Recorder, tasks: readonly Task[]) {
-    const { device, slabs } = recorder;
+  constructor(machine: Machine, tasks: readonly Task[]) {
+    const { device, slabs } = machine;
     const ranges: Range[] = [];
     const scratch: Scratch = (bytes) => {
       const range = slabs.allocate(bytes, false);
@@ -60,12 +52,13 @@ export class Recording {
     };
     this.#steps = tasks.flatMap((task) => {
       const jobs = withoutHazards(task.plan(scratch), scratch);
-      return stepsOf(recorder, task, piecesOf(jobs, device.limits, scratch));
+      return stepsOf(machine, task, piecesOf(jobs, device.limits, scratch));
     });
     this.#scratch = ranges;
     this.#slabs = slabs;
-    this.#table = this.#steps.length === 0 ? undefined : uploaded(device, this.#steps);
-    this.#groups = bound(device, this.#steps, this.#table);
+    const starts = tableStarts(this.#steps);
+    this.#table = this.#steps.length === 0 ? undefined : uploaded(device, this.#steps, starts);
+    this.#groups = bound(device, this.#steps, starts, this.#table);
   }
 
   /** Encodes the commands. */
@@ -87,9 +80,18 @@ export class Recording {
   }
 }
 
+/** Runs copying jobs once. */
+export function runOnce(machine: Machine, jobs: readonly FoldJob[]): void {
+  const recording = new Recording(machine, [
+    { operation: undefined, divisor: 1, plan: () => jobs },
+  ]);
+  machine.submit((encoder) => recording.encode(encoder));
+  recording.close();
+}
+
 /** Levels in their order; within a level one dispatch for each kernel and set of windows. */
 function stepsOf(
-  { device, kernels, natives }: Recorder,
+  { device, kernels, natives }: Machine,
   { operation, divisor }: Task,
   pieces: readonly Piece[],
 ): Step[] {
@@ -126,8 +128,11 @@ function tableStarts(steps: readonly Step[]): number[] {
   });
 }
 
-function uploaded({ device, queue }: OpenDevice, steps: readonly Step[]): GPUBuffer {
-  const starts = tableStarts(steps);
+function uploaded(
+  { device, queue }: OpenDevice,
+  steps: readonly Step[],
+  starts: readonly number[],
+): GPUBuffer {
   const last = steps.at(-1) as Step;
   const size = (starts.at(-1) as number) + last.dispatch.table.byteLength;
   const buffer = device.createBuffer({ size, usage: usage.storage | usage.copyTarget });
@@ -140,9 +145,9 @@ function uploaded({ device, queue }: OpenDevice, steps: readonly Step[]): GPUBuf
 function bound(
   { device, limits }: OpenDevice,
   steps: readonly Step[],
+  starts: readonly number[],
   table: GPUBuffer | undefined,
 ): GPUBindGroup[] {
-  const starts = tableStarts(steps);
   const shown = ({ slab, index }: Window): GPUBufferBinding => {
     const begin = index * limits.windowBytes;
     const end = Math.min(begin + limits.windowBytes, slab.bytes);
@@ -172,13 +177,13 @@ const maxRecordings = 128;
 
 /** The recordings of one device. */
 export class Recordings {
-  readonly #recorder: Recorder;
+  readonly #machine: Machine;
   readonly #kept = new Map<string, Recording>();
   readonly #numbers = new WeakMap<object, number>();
   #nextNumber = 0;
 
-  constructor(recorder: Recorder) {
-    this.#recorder = recorder;
+  constructor(machine: Machine) {
+    this.#machine = machine;
   }
 
   /** The recording of a collective's calls with buffers at that place, by call. */
@@ -187,7 +192,7 @@ export class Recordings {
     const key = calls
       .map((call, i) => this.#key(call, spots[i] as Spots, tasks[i]?.operation))
       .join("\n");
-    const recording = this.#kept.get(key) ?? new Recording(this.#recorder, tasks);
+    const recording = this.#kept.get(key) ?? new Recording(this.#machine, tasks);
     this.#kept.delete(key);
     this.#kept.set(key, recording);
     if (this.#kept.size > maxRecordings) this.#dropOldest();
