@@ -38,7 +38,7 @@ export class OpenDevice {
     this.device = device;
     this.adapter = adapter;
     this.#owned = owned;
-    this.limits = lowered(limitsOf(device), request);
+    this.limits = limitsOf(device, request);
     void device.lost.then(({ message, reason }) => {
       if (!this.#closed) this.fail("lost", message === "" ? reason : message);
     });
@@ -148,26 +148,18 @@ export function messageOf(error: unknown): string {
 /** Addresses inside a window have 32 bits, and the last ones must not wrap. */
 const maxWindowBytes = 2 ** 32 - 2 ** 16;
 
-function limitsOf({ limits }: GPUDevice): DeviceLimits {
-  const window = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize, maxWindowBytes);
-  return {
-    bufferBytes: limits.maxBufferSize,
-    windowBytes: window - (window % alignment),
-    windows: limits.maxStorageBuffersPerShaderStage - 1,
-    gridWidth: limits.maxComputeWorkgroupsPerDimension,
-  };
-}
-
-function lowered(most: DeviceLimits, request: RequestedLimits): DeviceLimits {
-  const least = (key: keyof DeviceLimits): number => Math.min(most[key], request[key] ?? most[key]);
-  const bufferBytes = least("bufferBytes");
+/** The device's own limits, or lower ones on request. */
+function limitsOf({ limits }: GPUDevice, request: RequestedLimits): DeviceLimits {
+  const lowered = (own: number, requested = own): number => Math.min(own, requested);
+  const bufferBytes = lowered(limits.maxBufferSize, request.bufferBytes);
+  const { maxStorageBufferBindingSize, maxStorageBuffersPerShaderStage } = limits;
   // A window lies within one buffer.
-  const windowBytes = Math.min(least("windowBytes"), bufferBytes - (bufferBytes % alignment));
+  const window = Math.min(maxStorageBufferBindingSize, bufferBytes, maxWindowBytes);
   return {
     bufferBytes,
-    windowBytes,
-    windows: least("windows"),
-    gridWidth: least("gridWidth"),
+    windowBytes: lowered(window - (window % alignment), request.windowBytes),
+    windows: lowered(maxStorageBuffersPerShaderStage - 1, request.windows),
+    gridWidth: lowered(limits.maxComputeWorkgroupsPerDimension, request.gridWidth),
   };
 }
 

@@ -32,6 +32,21 @@ export function spotsOf({ operands, targets }: FoldJob): Spot[] {
   return [...operands.map(({ spot }) => spot), ...targets];
 }
 
+/** The windows that a job touches, each once. */
+export function windowsOf(job: FoldJob, limits: DeviceLimits): Window[] {
+  const windows: Window[] = [];
+  const seen = new Map<Slab, Set<number>>();
+  for (const spot of spotsOf(job)) {
+    const { slab } = spot;
+    const index = windowIndex(spot, limits);
+    const indexes = seen.get(slab) ?? new Set();
+    if (indexes.has(index)) continue;
+    seen.set(slab, indexes.add(index));
+    windows.push({ slab, index });
+  }
+  return windows;
+}
+
 /** Cuts jobs into pieces, in the order of their levels. */
 export function piecesOf(
   jobs: readonly FoldJob[],
@@ -75,7 +90,7 @@ function part(job: FoldJob, at: number, bytes: number): FoldJob {
 
 /** Splits a job of too many windows into copies in, the fold, and copies out, with scratch memory of one or two windows. */
 function gathered(job: FoldJob, limits: DeviceLimits, scratch: Scratch): FoldJob[] {
-  if (windowCount(job, limits) <= limits.windows) return [job];
+  if (windowsOf(job, limits).length <= limits.windows) return [job];
   const stretch = Math.ceil(job.bytes / wideBytes) * wideBytes;
   const block = stretch * (job.operands.length + 1);
   if (block > limits.windowBytes / 2 && job.bytes > wideBytes) {
@@ -95,15 +110,6 @@ function gathered(job: FoldJob, limits: DeviceLimits, scratch: Scratch): FoldJob
   }));
   const out = job.targets.map((target) => copyOf(result, target, bytes, level + 1));
   return [...copies, { ...job, operands, targets: [result] }, ...out];
-}
-
-function windowCount(job: FoldJob, limits: DeviceLimits): number {
-  const seen = new Map<Slab, Set<number>>();
-  for (const spot of spotsOf(job)) {
-    const indexes = seen.get(spot.slab) ?? new Set();
-    seen.set(spot.slab, indexes.add(windowIndex(spot, limits)));
-  }
-  return [...seen.values()].reduce((sum, { size }) => sum + size, 0);
 }
 
 /** The middle of a job goes 16 bytes at a time where all places have the same distance to such a multiple. */

@@ -1,6 +1,7 @@
 /** The tables of kernels' work, one for each dispatch; `wgsl/kernel.ts` defines their rows. */
 import type { DeviceLimits } from "./device.ts";
-import { type Piece, spotsOf, type Window, windowIndex } from "./pieces.ts";
+import type { Spot } from "./jobs.ts";
+import { type Piece, spotsOf, type Window, windowIndex, windowsOf } from "./pieces.ts";
 import type { Slab } from "./slabs.ts";
 import { lineBytes, operandWord, rowsPerJob, workgroupSize } from "./wgsl/kernel.ts";
 
@@ -12,59 +13,58 @@ export interface Dispatch {
 }
 
 /** The parts of one dispatch. */
-export interface Batch {
-  readonly pieces: Piece[];
-  readonly windows: Window[];
+export class Batch {
+  readonly pieces: Piece[] = [];
+  readonly windows: Window[] = [];
   /** The number of each window, by slab and index. */
-  readonly numbers: Map<Slab, Map<number, number>>;
+  readonly #numbers = new Map<Slab, Map<number, number>>();
+
+  /** The number of a window; `undefined` for one of another batch. */
+  number({ slab, index }: Window): number | undefined {
+    return this.#numbers.get(slab)?.get(index);
+  }
+
+  add(piece: Piece, windows: readonly Window[]): void {
+    this.pieces.push(piece);
+    for (const window of windows) {
+      if (this.number(window) !== undefined) continue;
+      const known = this.#numbers.get(window.slab) ?? new Map<number, number>();
+      this.#numbers.set(window.slab, known.set(window.index, this.windows.length));
+      this.windows.push(window);
+    }
+  }
 }
 
 const rowWords = 4;
 
 /** Parts the pieces of one level and kernel so that no part needs more windows than there are. */
 export function batchesOf(pieces: readonly Piece[], limits: DeviceLimits): Batch[] {
-  const batches: Batch[] = [];
-  let batch: Batch = { pieces: [], windows: [], numbers: new Map() };
+  let batch = new Batch();
+  const batches = [batch];
   for (const piece of pieces) {
-    const added = newWindows(piece, batch, limits);
+    const windows = windowsOf(piece, limits);
+    const added = windows.filter((window) => batch.number(window) === undefined);
     if (batch.windows.length + added.length > limits.windows) {
+      batch = new Batch();
       batches.push(batch);
-      batch = { pieces: [], windows: [], numbers: new Map() };
     }
-    const { windows, numbers } = batch;
-    for (const window of newWindows(piece, batch, limits)) {
-      const known = numbers.get(window.slab) ?? new Map<number, number>();
-      numbers.set(window.slab, known.set(window.index, windows.length));
-      windows.push(window);
-    }
-    batch.pieces.push(piece);
+    batch.add(piece, windows);
   }
-  return [...batches, batch];
-}
-
-function newWindows(piece: Piece, { numbers }: Batch, limits: DeviceLimits): Window[] {
-  const added: Window[] = [];
-  for (const spot of spotsOf(piece)) {
-    const { slab } = spot;
-    const index = windowIndex(spot, limits);
-    const known = numbers.get(slab)?.has(index) === true;
-    if (known || added.some((each) => each.slab === slab && each.index === index)) continue;
-    added.push({ slab, index });
-  }
-  return added;
+  return batches;
 }
 
 /** The dispatch of a batch; an invocation of its kernel folds `bytesPerInvocation`. */
 export function dispatchOf(
-  { pieces, windows, numbers }: Batch,
+  batch: Batch,
   bytesPerInvocation: number,
   divisor: number,
   limits: DeviceLimits,
 ): Dispatch {
+  const { pieces, windows } = batch;
   const rows = pieces.reduce((sum, piece) => sum + rowsPerJob + spotsOf(piece).length, 1);
   const table = new Uint32Array(rows * rowWords);
-  const find = (spot: Piece["targets"][number]): number =>
-    numbers.get(spot.slab)?.get(windowIndex(spot, limits)) as number;
+  const find = (spot: Spot): number =>
+    batch.number({ slab: spot.slab, index: windowIndex(spot, limits) }) as number;
   let tiles = 0;
   let row = 1 + rowsPerJob * pieces.length;
   pieces.forEach((piece, number) => {
