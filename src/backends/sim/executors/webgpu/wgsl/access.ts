@@ -6,8 +6,13 @@
  * that do not change the other bits.
  */
 
-/** Directions in which a kernel moves bytes. */
+/** Ways in which a kernel moves bytes. */
 export type Access = "wide" | "narrow";
+
+/** The functions of an access, and the bindings that they need. */
+export function accessText(access: Access, windows: number): string {
+  return access === "wide" ? wideAccess(windows) : narrowAccess(windows);
+}
 
 /** Bindings 1 to `windows`; binding 0 is the table. */
 function bindings(windows: number, type: string): string {
@@ -28,7 +33,7 @@ function inWindow(windows: number, statement: (memory: string) => string): strin
 }
 
 /** `load16(window, index)` and `put16(window, index, value)`; an index counts 16 bytes. */
-export function wideAccess(windows: number): string {
+function wideAccess(windows: number): string {
   return /* wgsl */ `
 ${bindings(windows, "vec4<u32>")}
 
@@ -43,7 +48,7 @@ fn put16(window: u32, index: u32, value: vec4<u32>) {
 }
 
 /** `load(window, address)` of a word; `put(window, address, value, bytes)` of its first 1 to 4 bytes. */
-export function narrowAccess(windows: number): string {
+function narrowAccess(windows: number): string {
   return /* wgsl */ `
 ${bindings(windows, "atomic<u32>")}
 

@@ -34,25 +34,16 @@ fn divide(x: u32, divisor: u32) -> u32 {
 `;
 }
 
-/** The function that joins two elements, for each kind of operation except minimum and maximum. */
-const joins: Readonly<Record<Exclude<Operation["kind"], Extreme>, "add" | "multiply">> = {
-  sum: "add",
-  prod: "multiply",
-  average: "add",
-  scaled: "add",
-  wide: "add",
-};
-
 /** The element functions of sums, products and averages: `join1` and `start1`. */
 export function integerSums(
-  kind: keyof typeof joins,
+  kind: Operation["kind"],
   type: "u32" | "vec2<u32>",
   sums: string,
   division: string,
 ): string {
   const scalar = type === "u32" ? "scalar.x" : "scalar";
   return `${sums}${kind === "average" ? division : ""}
-fn join1(a: ${type}, b: ${type}) -> ${type} { return ${joins[kind]}(a, b); }
+fn join1(a: ${type}, b: ${type}) -> ${type} { return ${kind === "prod" ? "multiply" : "add"}(a, b); }
 fn start1(x: ${type}, scalar: vec2<u32>) -> ${type} { return multiply(x, ${scalar}); }
 `;
 }

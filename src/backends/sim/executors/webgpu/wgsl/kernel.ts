@@ -5,7 +5,7 @@
  * first tile, bytes, first operand, number of operands; first target, number of targets, first byte within a line, 1 for a
  * complete value. Then the operands: window and kind, address, scalar; and targets: window, address.
  */
-import { type Access, narrowAccess, wideAccess } from "./access.ts";
+import { type Access, accessText } from "./access.ts";
 import type { Arithmetic } from "./arithmetic.ts";
 
 /** Invocations of a workgroup; each folds one piece of a tile. */
@@ -49,40 +49,40 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 const tableBinding = "@group(0) @binding(0) var<storage, read> table: array<vec4<u32>>;";
 
-/** Copies bytes: the only operand of a job to its targets. */
-export function copyKernel(access: Access, windows: number): string {
-  if (access === "wide") {
-    return `${tableBinding}${wideAccess(windows)}${head(16)}
-  let source = table[job.z];
-  let value = load16(source.x & 0xffffu, (source.y + at) >> 4u);
-  for (var t = 0u; t < more.y; t++) {
+/** The end of a kernel: writes the result to all targets of the job. */
+function toTargets(put: string): string {
+  return /* wgsl */ `  for (var t = 0u; t < more.y; t++) {
     let target_ = table[more.x + t];
-    put16(target_.x, (target_.y + at) >> 4u, value);
-  }
-}
-`;
-  }
-  return `${tableBinding}${narrowAccess(windows)}${head(4)}
-  let source = table[job.z];
-  let value = load(source.x & 0xffffu, source.y + at);
-  for (var t = 0u; t < more.y; t++) {
-    let target_ = table[more.x + t];
-    put(target_.x, target_.y + at, value, job.y - at);
+    ${put}
   }
 }
 `;
 }
 
+/** Copies bytes: the only operand of a job to its targets. */
+export function copyKernel(access: Access, windows: number): string {
+  const wide = access === "wide";
+  const load = wide
+    ? "load16(source.x & 0xffffu, (source.y + at) >> 4u)"
+    : "load(source.x & 0xffffu, source.y + at)";
+  const put = wide
+    ? "put16(target_.x, (target_.y + at) >> 4u, value);"
+    : "put(target_.x, target_.y + at, value, job.y - at);";
+  return `${tableBinding}${accessText(access, windows)}${head(pieceBytes(access, undefined))}
+  let source = table[job.z];
+  let value = ${load};
+${toTargets(put)}`;
+}
+
 /** Folds: the operands of a job, in their order. */
 export function foldKernel(arithmetic: Arithmetic, access: Access, windows: number): string {
-  const wide = access === "wide";
   return [
     `${arithmetic.directives}${tableBinding}`,
     arithmetic.text,
-    wide ? wideAccess(windows) : narrowAccess(windows),
+    accessText(access, windows),
     foldUnit(arithmetic),
     head(pieceBytes(access, arithmetic.unit)),
-    wide ? wideBody(arithmetic) : narrowBody(arithmetic),
+    access === "wide" ? wideBody(arithmetic) : narrowBody(arithmetic),
   ].join("");
 }
 
@@ -169,12 +169,7 @@ function unrolledBody({ unit, running }: Arithmetic): string {
     ${units.map((_, i) => `r${i} = finish(r${i}, head.w);`).join("\n    ")}
   }
   let result = vec4<u32>(${units.map((_, i) => `store(r${i})`).join(", ")});
-  for (var t = 0u; t < more.y; t++) {
-    let target_ = table[more.x + t];
-    put16(target_.x, (target_.y + at) >> 4u, result);
-  }
-}
-`;
+${toTargets("put16(target_.x, (target_.y + at) >> 4u, result);")}`;
 }
 
 /** Long arithmetic is written once, so that shaders stay short to compile. */
@@ -199,12 +194,7 @@ function loopedBody({ unit, running }: Arithmetic): string {
     let unit = store(r[i]);
     ${keep}
   }
-  for (var t = 0u; t < more.y; t++) {
-    let target_ = table[more.x + t];
-    put16(target_.x, (target_.y + at) >> 4u, result);
-  }
-}
-`;
+${toTargets("put16(target_.x, (target_.y + at) >> 4u, result);")}`;
 }
 
 function narrowBody({ unit, running }: Arithmetic): string {
@@ -224,10 +214,5 @@ function narrowBody({ unit, running }: Arithmetic): string {
   }
   if (more.w == 1u) { r = finish(r, head.w); }
   let unit = store(r);
-  for (var t = 0u; t < more.y; t++) {
-    let target_ = table[more.x + t];
-    ${put}
-  }
-}
-`;
+${toTargets(put)}`;
 }
