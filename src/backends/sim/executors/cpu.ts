@@ -20,6 +20,15 @@ import {
 import { bytesOf, type DType } from "../../../api/index.ts";
 import { invariant } from "../../../api/invariant.ts";
 import type { BoundBuffer, BoundCall, Executor } from "../executor.ts";
+import {
+  distinct,
+  firstOf,
+  foldOf,
+  isCopy,
+  keepsInputs,
+  lengthAt,
+  lengthOf,
+} from "./bound-call.ts";
 
 /** Bytes of a block: small enough for the first-level cache beside its sources. */
 const blockBytes = 16_384;
@@ -90,18 +99,18 @@ class Run {
   readonly #sourceAts: number[] = [];
 
   constructor(call: BoundCall, blocks: Blocks) {
-    const { dtype, inputs, outputs, folds, inPlace, plan } = call;
+    const { dtype, inputs, outputs, folds } = call;
     this.#call = call;
     this.#blocks = blocks;
     this.#width = lanesPerElement(dtype);
     this.#blockElements = blockBytes / bytesOf(dtype);
-    const keep = inPlace && !plan.inPlaceSafe;
+    const keep = keepsInputs(call);
     this.copiesInputs = keep;
     this.#inputs = inputs.map((buffer) => buffer && lanes(dtype, buffer, keep));
     this.#outputs = outputs.map((buffer) => buffer && lanes(dtype, buffer, false));
     this.#inStarts = inputs.map((buffer) => (keep ? 0 : elementOffset(dtype, buffer)));
     this.#outStarts = outputs.map((buffer) => elementOffset(dtype, buffer));
-    this.#sameFold = folds.every((fold) => fold === folds[0]);
+    this.#sameFold = distinct(folds).length <= 1;
   }
 
   /** Runs the folds of one group block by block, because they may need each other's results of the same block. */
@@ -119,7 +128,7 @@ class Run {
         const value = this.#blocks.lanes(this.#call.dtype, number);
         this.#fold(fold, this.#call.folds, value, at, count);
         this.#joinSeparate(fold, value, at, count);
-        if (fold.final) foldOf(this.#call.folds, fold.operands[0]).finish(value, 0, count);
+        if (fold.final) foldOf(this.#call.folds, fold.operands[0])?.finish(value, 0, count);
         const lanes = count * this.#width;
         const result = lanes === value.length ? value : value.subarray(0, lanes);
         for (const target of fold.targets) {
@@ -141,10 +150,8 @@ class Run {
   #copyChunk({ operands, targets }: FusedFold): void {
     const [operand] = operands;
     if (operand === undefined || operand.kind === "fold") return;
-    const { rank, chunk } = operand.place;
-    const table = this.#call.layout.in[rank];
-    const from = this.#inputs[rank];
-    const length = (table?.lengths[chunk] ?? 0) * this.#width;
+    const from = this.#inputs[operand.place.rank];
+    const length = lengthAt(this.#call.layout.in, operand.place) * this.#width;
     if (from === undefined || length === 0) return;
     const at = this.#inAt(operand.place) * this.#width;
     const source = from.subarray(at, at + length);
@@ -156,13 +163,13 @@ class Run {
   /** Computes the block of a fold in `value`, before `finish`. */
   #fold(fold: FusedFold, folds: readonly Fold[], value: Lanes, at: number, count: number): void {
     const { operands } = fold;
-    const first = foldOf(folds, operands[0]);
+    const first = foldOf(folds, operands[0]) as Fold;
     const chained = this.#sameFold ? this.#gather(operands, first.scales, at) : 0;
     if (chained > 1) first.chain(value, 0, this.#sources, this.#sourceAts, count);
     const start = chained > 1 ? chained : 0;
     for (let i = start; i < operands.length; i++) {
       const operand = operands[i] as Operand;
-      this.#apply(operand, foldOf(folds, operand), i === 0, value, at, count);
+      this.#apply(operand, foldOf(folds, operand) as Fold, i === 0, value, at, count);
     }
   }
 
@@ -209,37 +216,13 @@ class Run {
     }
   }
 
-  #inAt({ rank, chunk }: Place): number {
-    return (this.#inStarts[rank] as number) + (this.#call.layout.in[rank]?.offsets[chunk] ?? 0);
+  #inAt(place: Place): number {
+    return (this.#inStarts[place.rank] as number) + firstOf(this.#call.layout.in, place);
   }
 
-  #outAt({ rank, chunk }: Place): number {
-    return (this.#outStarts[rank] as number) + (this.#call.layout.out[rank]?.offsets[chunk] ?? 0);
+  #outAt(place: Place): number {
+    return (this.#outStarts[place.rank] as number) + firstOf(this.#call.layout.out, place);
   }
-}
-
-/** A lone contribution without arithmetic keeps its bytes, NaN payloads included. */
-export function isCopy({ folds }: BoundCall, { operands, reduces }: FusedFold): boolean {
-  const [first] = operands;
-  if (operands.length !== 1 || first?.kind !== "contribution") return false;
-  return !reduces || folds[first.place.rank]?.scales === false;
-}
-
-/** Elements of the chunks that a group folds. */
-export function lengthOf({ layout }: BoundCall, group: readonly FusedFold[]): number {
-  for (const { operands } of group) {
-    for (const operand of operands) {
-      if (operand.kind === "fold") continue;
-      return layout.in[operand.place.rank]?.lengths[operand.place.chunk] ?? 0;
-    }
-  }
-  return 0;
-}
-
-/** The fold of the rank that an operand comes from. */
-function foldOf(folds: readonly Fold[], operand: Operand | undefined): Fold {
-  const rank = operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank;
-  return folds[rank] as Fold;
 }
 
 /** The lanes of a buffer's whole memory, or of a copy of the buffer alone. */

@@ -1,9 +1,9 @@
 /** Writes the folds of a bound call as the list of groups that the kernels read; assembly/groups.ts defines each word. */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
-import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
+import type { FusedFold, Operand } from "../../../../algorithms/index.ts";
 import { bytesOf, type DType, dtypes, type NamedReduceOp } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
-import { isCopy, lengthOf } from "../cpu.ts";
+import { distinct, firstOf, foldOf, isCopy, lengthOf } from "../bound-call.ts";
 
 const groupWords = 5;
 const foldWords = 6;
@@ -55,7 +55,7 @@ export class Encoder {
     this.#call = call;
     this.#addresses = addresses;
     this.#bytes = bytesOf(call.dtype);
-    this.#sameFold = call.folds.every((fold) => fold === call.folds[0]);
+    this.#sameFold = distinct(call.folds).length <= 1;
     this.#kernel = kernelOf(call.dtype, call.folds[0]);
   }
 
@@ -107,9 +107,9 @@ export class Encoder {
       this.#operand(operands[i] as Operand, i === 0, words, next);
       next += operandWords;
     }
-    for (const { rank, chunk } of targets) {
-      const first = this.#call.layout.out[rank]?.offsets[chunk] ?? 0;
-      words[next] = (this.#addresses.outputs[rank] as number) + first * this.#bytes;
+    for (const target of targets) {
+      const first = firstOf(this.#call.layout.out, target);
+      words[next] = (this.#addresses.outputs[target.rank] as number) + first * this.#bytes;
       next++;
     }
     return next;
@@ -122,7 +122,8 @@ export class Encoder {
       return;
     }
     const { rank } = operand.place;
-    words[at] = this.#inAt(operand.place);
+    const from = firstOf(this.#call.layout.in, operand.place);
+    words[at] = (this.#addresses.inputs[rank] as number) + from * this.#bytes;
     words[at + 1] = this.#how(operand, first);
     words[at + 2] = this.#addresses.scalars + (this.#sameFold ? 0 : rank) * scalarBytes;
   }
@@ -131,11 +132,6 @@ export class Encoder {
     const fold = foldOf(this.#call.folds, operand);
     if (fold === undefined || !fold.scales) return how.plain;
     return fold.terms.fused && (first || operand.kind === "contribution") ? how.fused : how.product;
-  }
-
-  #inAt({ rank, chunk }: Place): number {
-    const first = this.#call.layout.in[rank]?.offsets[chunk] ?? 0;
-    return (this.#addresses.inputs[rank] as number) + first * this.#bytes;
   }
 }
 
@@ -152,9 +148,8 @@ export function wordsOf(group: readonly FusedFold[]): number {
 export function writeScalars(dtype: DType, folds: readonly Fold[], into: Uint8Array): void {
   const scaled = folds.some(({ scales }) => scales);
   if (!scaled) return;
-  const same = folds.every((fold) => fold === folds[0]);
   const view = new DataView(into.buffer, into.byteOffset, into.byteLength);
-  folds.slice(0, same ? 1 : folds.length).forEach(({ terms: { scalar } }, rank) => {
+  distinct(folds).forEach(({ terms: { scalar } }, rank) => {
     for (let at = 0; at < 16; at += laneBytes(dtype)) {
       setScalar(view, rank * scalarBytes + at, dtype, scalar);
     }
@@ -188,11 +183,6 @@ function kernelOf(dtype: DType, fold: Fold | undefined): number {
   if (fold === undefined) return first;
   const { op, scales } = fold;
   return first + (scales || typeof op === "object" ? scaledKernel : operatorKernels[op]);
-}
-
-/** The fold of the rank that an operand comes from; none where nothing is folded. */
-function foldOf(folds: readonly Fold[], operand: Operand | undefined): Fold | undefined {
-  return folds[operand === undefined || operand.kind === "fold" ? 0 : operand.place.rank];
 }
 
 /** Bytes of a block, so that all of a group's blocks stay small together. */

@@ -8,6 +8,7 @@
 import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import { bytesOf } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
+import { firstOf, lengthAt } from "../bound-call.ts";
 import { advanced, type Spot, type Spots } from "./jobs.ts";
 import type { Machine } from "./machine.ts";
 import { WebgpuMemory } from "./memory.ts";
@@ -131,27 +132,14 @@ export class Bindings {
   /** Copies the chunks that the calls wrote to the host; the rest of the mirror has not changed. */
   #store({ memory, begin }: Mirror, bytes: Uint8Array): void {
     const host = new Uint8Array(memory.buffer);
-    for (const call of this.#calls) {
-      for (const { rank, chunk } of call.plan.groups.flat().flatMap(({ targets }) => targets)) {
-        const output = call.outputs[rank];
+    for (const { dtype, layout, outputs, plan } of this.#calls) {
+      for (const target of plan.groups.flat().flatMap(({ targets }) => targets)) {
+        const output = outputs[target.rank];
         if (output?.memory !== memory) continue;
-        const { from, length } = chunkOf(call, rank, chunk);
-        const at = output.byteOffset + from;
+        const at = output.byteOffset + firstOf(layout.out, target) * bytesOf(dtype);
+        const length = lengthAt(layout.out, target) * bytesOf(dtype);
         host.set(bytes.subarray(at - begin, at - begin + length), at);
       }
     }
   }
-}
-
-function chunkOf(
-  { layout, dtype }: BoundCall,
-  rank: number,
-  chunk: number,
-): { readonly from: number; readonly length: number } {
-  const table = layout.out[rank];
-  const bytes = bytesOf(dtype);
-  return {
-    from: (table?.offsets[chunk] ?? 0) * bytes,
-    length: (table?.lengths[chunk] ?? 0) * bytes,
-  };
 }

@@ -10,7 +10,7 @@ import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
 import { partitionPoint } from "../../../../api/partition-point.ts";
 import type { BoundCall } from "../../executor.ts";
-import { isCopy, lengthOf } from "../cpu.ts";
+import { firstOf, isCopy, lengthOf } from "../bound-call.ts";
 import type { Slab } from "./slabs.ts";
 import type { operandKind } from "./wgsl/kernel.ts";
 
@@ -117,10 +117,10 @@ class Group {
     if (operand.kind === "fold") {
       return { spot: this.#values[operand.fold] as Spot, kind: "running", scalar: noScalar };
     }
-    const { rank, chunk } = operand.place;
+    const { rank } = operand.place;
     const { inputs } = this.#spots;
     const { layout, dtype, folds } = this.#call;
-    const from = (layout.in[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype);
+    const from = firstOf(layout.in, operand.place) * bytesOf(dtype);
     const fold: Fold | undefined = folds[rank];
     return {
       spot: advanced(inputs[rank] as Spot, from),
@@ -129,11 +129,10 @@ class Group {
     };
   }
 
-  #target({ rank, chunk }: Place): Spot | undefined {
-    const { outputs } = this.#spots;
+  #target(place: Place): Spot | undefined {
     const { layout, dtype } = this.#call;
-    const base = outputs[rank];
-    return base && advanced(base, (layout.out[rank]?.offsets[chunk] ?? 0) * bytesOf(dtype));
+    const base = this.#spots.outputs[place.rank];
+    return base && advanced(base, firstOf(layout.out, place) * bytesOf(dtype));
   }
 }
 

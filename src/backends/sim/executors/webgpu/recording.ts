@@ -1,7 +1,7 @@
 /** A planned collective as commands: kernels and their bindings. Recorded once, run by one submit each time. */
 
-import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
 import type { BoundCall } from "../../executor.ts";
+import { distinct } from "../bound-call.ts";
 import { alignment, type OpenDevice, usage } from "./device.ts";
 import {
   type FoldJob,
@@ -245,9 +245,4 @@ function taskOf(call: BoundCall, spots: Spots): Task {
     divisor: fold?.terms.divisor ?? 1,
     plan: (scratch) => jobsOf(call, spots, scratch),
   };
-}
-
-/** A single fold where all ranks share it. */
-function distinct(folds: readonly Fold[]): readonly Fold[] {
-  return folds.every((fold) => fold === folds[0]) ? folds.slice(0, 1) : folds;
 }
