@@ -47,7 +47,7 @@ export class KeptList {
   }
 }
 
-/** The list of one call. */
+/** The list of one call, or a part of it. */
 export interface WrittenList {
   /** Groups of the list: those without bytes are left out. */
   readonly groups: number;

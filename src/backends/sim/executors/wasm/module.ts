@@ -24,11 +24,8 @@ const simdProbe: Uint8Array = Uint8Array.of(
 
 /** True where this runtime has WebAssembly with SIMD. */
 export function hasSimd(): boolean {
-  simd ??= webAssembly?.validate(simdProbe) === true;
-  return simd;
+  return webAssembly?.validate(simdProbe) === true;
 }
-
-let simd: boolean | undefined;
 
 /** True where memory can be shared with worker threads: browsers require isolated pages. */
 export function canShare(): boolean {

@@ -180,13 +180,12 @@ export class Runner {
 
   /** Runs a list; false where the arena has no room for its scratch memory. */
   #execute(address: number, written: WrittenList, threads: Threads | undefined): boolean {
-    const { groups, bytes, traffic, scratchBytes } = written;
-    if (groups === 0) return true;
-    if (!this.#scratch.reserve(scratchBytes * this.threads)) return false;
+    if (written.groups === 0) return true;
+    if (!this.#scratch.reserve(written.scratchBytes * this.threads)) return false;
     const scratch = this.#scratch.address;
     try {
-      if (threads !== undefined && traffic >= this.#crossover) {
-        threads.run({ address, groups, bytes, traffic, scratch, scratchBytes });
+      if (threads !== undefined && written.traffic >= this.#crossover) {
+        threads.run(address, written, scratch);
       } else this.#runAlone(address, written, scratch);
     } catch (cause) {
       throw this.#fail(cause);

@@ -1,7 +1,7 @@
 /**
- * Calls with memory outside of the arena: host arrays of callers, and buffers beyond the arena's size.
+ * Calls in memory of the arena or outside of it: host arrays of callers, and buffers beyond the arena's size.
  *
- * Small buffers are copied as a whole. Of large ones, each group's blocks are copied in, folded and copied out, so that the
+ * Small buffers from outside are copied as a whole. Of large ones, each group's blocks are copied in, folded and copied out, so that the
  * kernel finds them in the cache. A block has a whole number of patterns of rounding by position.
  */
 
@@ -11,6 +11,7 @@ import { bytesOf } from "../../../../api/index.ts";
 import { invariant } from "../../../../api/invariant.ts";
 import { largest } from "../../../../api/largest.ts";
 import type { BoundBuffer, BoundCall } from "../../executor.ts";
+import { firstOf, keepsInputs, lengthOf } from "../bound-call.ts";
 import type { Runner } from "./runner.ts";
 import { WasmMemory } from "./wasm-memory.ts";
 
@@ -28,25 +29,12 @@ interface Copied {
   readonly isOutput: boolean;
 }
 
-/** Runs a call with buffers elsewhere, or with inputs that must outlive the outputs. */
+/** Runs a call: in place where all its buffers lie in the arena, otherwise on copies. */
 export function runStaged(runner: Runner, call: BoundCall): void {
   if (!runWhole(runner, call)) runInBlocks(runner, call);
 }
 
-/** Addresses of buffers in the arena; `undefined` when one lies elsewhere. A rank without one gets 0. */
-export function addressesOf(
-  runner: Runner,
-  buffers: readonly (BoundBuffer | undefined)[],
-): number[] | undefined {
-  const addresses: number[] = [];
-  for (const buffer of buffers) {
-    const address = buffer === undefined ? 0 : addressOf(runner, buffer);
-    if (address === undefined) return undefined;
-    addresses.push(address);
-  }
-  return addresses;
-}
-
+/** The address of a buffer in the arena; `undefined` when it lies elsewhere. */
 function addressOf(runner: Runner, { memory, byteOffset }: BoundBuffer): number | undefined {
   if (!(memory instanceof WasmMemory) || memory.arena !== runner.arena) return undefined;
   return memory.address + byteOffset;
@@ -56,12 +44,12 @@ function addressOf(runner: Runner, { memory, byteOffset }: BoundBuffer): number 
 function runWhole(runner: Runner, call: BoundCall): boolean {
   const { arena } = runner;
   const copies: Copied[] = [];
-  const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
+  const keep = keepsInputs(call);
   let bytes = 0;
   const place = (buffer: BoundBuffer | undefined, isOutput: boolean): number | undefined => {
     if (buffer === undefined) return 0;
     const own = addressOf(runner, buffer);
-    if (own !== undefined && (isOutput || !keepsInputs)) return own;
+    if (own !== undefined && (isOutput || !keep)) return own;
     // An input that must be kept is always copied; a foreign buffer only while it is small.
     if (own === undefined) bytes += buffer.byteLength;
     const address = bytes <= wholeBytes ? arena.take(buffer.byteLength) : undefined;
@@ -71,6 +59,9 @@ function runWhole(runner: Runner, call: BoundCall): boolean {
   const inputs = call.inputs.map((buffer) => place(buffer, false));
   const outputs = call.outputs.map((buffer) => place(buffer, true));
   const fits = [...inputs, ...outputs].every((address) => address !== undefined);
+  if (fits && copies.length === 0) {
+    return runner.runAndKeep(call, inputs as number[], outputs as number[]);
+  }
   if (fits) {
     // Outputs too: a call may leave parts of them unwritten.
     for (const { buffer, address } of copies) arena.bytes.set(bytesIn(buffer), address);
@@ -97,11 +88,10 @@ function bytesIn({ memory, byteOffset, byteLength }: BoundBuffer): Uint8Array {
 }
 
 function runInBlocks(runner: Runner, call: BoundCall): void {
-  const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
   const slots = largest(call.plan.groups.map(slotsOf), 1);
   const fair = Math.floor(blocksBytes / slots / patternBytes) * patternBytes;
   const block = Math.max(patternBytes, Math.min(maxBlockBytes, fair));
-  const kept = keepsInputs
+  const kept = keepsInputs(call)
     ? call.inputs.map((buffer) => buffer && bytesIn(buffer).slice())
     : undefined;
   const staging = runner.arena.takeForCall(block * slots);
@@ -166,24 +156,23 @@ function foldInBlocks(
   };
   const inputs = sources.map((_, slot) => staging + slot * block);
   const outputs = folds.map((_, fold) => staging + (sources.length + fold) * block);
-  const { in: from, out: to } = call.layout;
-  const first = sources[0];
-  const length = first === undefined ? 0 : (from[first.rank]?.lengths[first.chunk] ?? 0);
+  const { layout } = call;
+  const length = lengthOf(call, group);
   const elements = block / side.bytes;
   for (let at = 0; at < length; at += elements) {
     const count = Math.min(elements, length - at);
     table.lengths[0] = count;
-    sources.forEach(({ rank, chunk }, slot) => {
-      const begin = ((from[rank]?.offsets[chunk] ?? 0) + at) * side.bytes;
-      const source = side.input(rank).subarray(begin, begin + count * side.bytes);
+    sources.forEach((place, slot) => {
+      const begin = (firstOf(layout.in, place) + at) * side.bytes;
+      const source = side.input(place.rank).subarray(begin, begin + count * side.bytes);
       runner.arena.bytes.set(source, inputs[slot] as number);
     });
     if (!runner.run(blockCall, inputs, outputs)) throw runner.outOfMemory();
     group.forEach(({ targets }, fold) => {
       const begin = outputs[fold] as number;
       const result = runner.arena.bytes.subarray(begin, begin + count * side.bytes);
-      for (const { rank, chunk } of targets) {
-        side.output(rank).set(result, ((to[rank]?.offsets[chunk] ?? 0) + at) * side.bytes);
+      for (const target of targets) {
+        side.output(target.rank).set(result, (firstOf(layout.out, target) + at) * side.bytes);
       }
     });
   }

@@ -7,20 +7,8 @@
  */
 import type { Arena } from "./arena.ts";
 import { workerSource } from "./binary.js";
+import type { WrittenList } from "./kept-list.ts";
 import { spawn, type WorkerHandle } from "./spawn.ts";
-
-/** A list of groups in the arena. */
-export interface List {
-  readonly address: number;
-  readonly groups: number;
-  /** Bytes of all groups together. */
-  readonly bytes: number;
-  /** Bytes that are read and written for it. */
-  readonly traffic: number;
-  /** First address and bytes of each thread's scratch memory. */
-  readonly scratch: number;
-  readonly scratchBytes: number;
-}
 
 /**
  * Words of the control block; assembly/worker.js reads them by number. Bytes 64 to 71 hold a list's bytes, those from 72 on
@@ -88,19 +76,19 @@ export class Threads {
   workerSlices = 0;
 
   /**
-   * Runs a list with the workers that have started.
+   * Runs the list at an address with the workers that have started; their scratch memory begins at `scratch`.
    *
    * @throws Error when a slice failed on any thread. By then no thread runs a slice of the list.
    */
-  run(list: List): void {
+  run(address: number, list: WrittenList, scratch: number): void {
     this.#workers ??= this.#start();
     const control = this.#control;
     const sliceCount = Math.max(4 * this.count, Math.ceil(list.traffic / sliceTraffic));
     const slices = Math.min(maxSlices, sliceCount);
-    control[word.list] = list.address;
+    control[word.list] = address;
     control[word.groups] = list.groups;
     control[word.slices] = slices;
-    control[word.scratch] = list.scratch;
+    control[word.scratch] = scratch;
     control[word.scratchBytes] = list.scratchBytes;
     control[word.pages] = this.#arena.pages;
     this.#total[0] = list.bytes;
@@ -109,7 +97,7 @@ export class Threads {
     Atomics.store(control, word.claim, (this.#list << 16) | slices);
     Atomics.add(control, word.round, 1);
     Atomics.notify(control, word.round);
-    const own = this.#work(list, slices);
+    const own = this.#work(address, list, scratch, slices);
     this.#wait(slices);
     this.workerSlices += slices - own.done;
     if (own.error !== undefined) throw own.error;
@@ -138,7 +126,12 @@ export class Threads {
   }
 
   /** Takes slices until none are left; returns their number, and the error of the first failure. */
-  #work(list: List, slices: number): { readonly done: number; readonly error: unknown } {
+  #work(
+    address: number,
+    { bytes, groups }: WrittenList,
+    scratch: number,
+    slices: number,
+  ): { readonly done: number; readonly error: unknown } {
     const control = this.#control;
     const { runSlice } = this.#arena.kernels;
     let done = 0;
@@ -149,10 +142,10 @@ export class Threads {
       if (left === 0) return { done, error };
       if (Atomics.compareExchange(control, word.claim, claim, claim - 1) !== claim) continue;
       const slice = slices - left;
-      const from = Math.floor((list.bytes * slice) / slices);
-      const to = Math.floor((list.bytes * (slice + 1)) / slices);
+      const from = Math.floor((bytes * slice) / slices);
+      const to = Math.floor((bytes * (slice + 1)) / slices);
       try {
-        runSlice(list.address, list.groups, from, to, list.scratch);
+        runSlice(address, groups, from, to, scratch);
       } catch (thrown) {
         error ??= thrown;
       }

@@ -13,7 +13,7 @@ import { canShare, compile, hasSimd } from "./module.ts";
 import { collect, collectIdle, noteIdle, noteReuse, Pressure } from "./pressure.ts";
 import { Runner, type RunnerSettings } from "./runner.ts";
 import { processors } from "./spawn.ts";
-import { addressesOf, runStaged } from "./staging.ts";
+import { runStaged } from "./staging.ts";
 import { WasmMemory } from "./wasm-memory.ts";
 
 /** Options of `wasm`. */
@@ -143,17 +143,8 @@ export class WasmExecutor implements Executor {
 
   execute(call: BoundCall): void | Promise<void> {
     const runner = this.#ensureRunner();
-    this.#run(runner, call);
+    if (!runner.runKept(call)) runStaged(runner, call);
     if (this.#pressure.isHigh(runner.arena)) return this.#pressure.relieve(runner.arena);
-  }
-
-  #run(runner: Runner, call: BoundCall): void {
-    if (runner.runKept(call)) return;
-    const keepsInputs = call.inPlace && !call.plan.inPlaceSafe;
-    const inputs = keepsInputs ? undefined : addressesOf(runner, call.inputs);
-    const outputs = inputs && addressesOf(runner, call.outputs);
-    const done = inputs && outputs && runner.runAndKeep(call, inputs, outputs);
-    if (done !== true) runStaged(runner, call);
   }
 
   close(): void {
