@@ -10,7 +10,7 @@ import {
   lanesOf,
   lanesPerElement,
 } from "../../../algorithms/arithmetic/index.ts";
-import { HostMemory } from "../../../algorithms/host-memory.ts";
+import { allocateHost, HostMemory } from "../../../algorithms/host-memory.ts";
 import {
   type FusedFold,
   type Operand,
@@ -61,23 +61,15 @@ const separateBlock = -2;
 
 /** Scratch blocks, kept from call to call: one for the running value of each fold of a group. */
 class Blocks {
-  readonly #memory = new Map<number, ArrayBuffer>();
-  readonly #lanes = new Map<DType, Map<number, Lanes>>();
+  readonly #memory = new Map<number, HostMemory>();
 
   lanes(dtype: DType, number: number): Lanes {
-    let blocks = this.#lanes.get(dtype);
-    if (blocks === undefined) {
-      blocks = new Map();
-      this.#lanes.set(dtype, blocks);
-    }
-    let lanes = blocks.get(number);
-    if (lanes === undefined) {
-      const memory = this.#memory.get(number) ?? new ArrayBuffer(blockBytes);
+    let memory = this.#memory.get(number);
+    if (memory === undefined) {
+      memory = allocateHost("scratch", 0n, blockBytes);
       this.#memory.set(number, memory);
-      lanes = lanesOf(dtype, memory, 0, blockBytes);
-      blocks.set(number, lanes);
     }
-    return lanes;
+    return memory.lanes(dtype);
   }
 }
 

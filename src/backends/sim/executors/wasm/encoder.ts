@@ -1,7 +1,14 @@
 /** Writes the folds of a bound call as the list of groups that the kernels read; assembly/groups.ts defines each word. */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
+import { fillElements } from "../../../../algorithms/host-memory.ts";
 import type { FusedFold, Operand } from "../../../../algorithms/index.ts";
-import { bytesOf, type DType, dtypes, type NamedReduceOp } from "../../../../api/index.ts";
+import {
+  bytesOf,
+  type DType,
+  dtypeInfo,
+  dtypes,
+  type NamedReduceOp,
+} from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { distinct, firstOf, foldOf, isCopy, lengthOf } from "../bound-call.ts";
 
@@ -144,38 +151,24 @@ export function wordsOf(group: readonly FusedFold[]): number {
   return words;
 }
 
-/** The scalars of these folds, by rank, as the kernels read them; one where all ranks have the same. */
-export function writeScalars(dtype: DType, folds: readonly Fold[], into: Uint8Array): void {
-  const scaled = folds.some(({ scales }) => scales);
-  if (!scaled) return;
-  const view = new DataView(into.buffer, into.byteOffset, into.byteLength);
+/**
+ * Writes the scalars of these folds, by rank, as the kernels read them; one where all ranks have the same. Floats of less than
+ * 4 bytes are folded as float32.
+ */
+export function writeScalars(
+  dtype: DType,
+  folds: readonly Fold[],
+  memory: ArrayBufferLike,
+  address: number,
+): void {
+  if (!folds.some(({ scales }) => scales)) return;
+  const { kind, bytes } = dtypeInfo[dtype];
+  const lanes = kind === "float" && bytes < 4 ? "float32" : dtype;
   distinct(folds).forEach(({ terms: { scalar } }, rank) => {
-    for (let at = 0; at < 16; at += laneBytes(dtype)) {
-      setScalar(view, rank * scalarBytes + at, dtype, scalar);
-    }
-    for (let at = 16; at < scalarBytes; at += 8) {
-      view.setFloat64(rank * scalarBytes + at, Number(scalar), true);
-    }
+    const at = address + rank * scalarBytes;
+    fillElements(memory, at, 16 / bytesOf(lanes), lanes, scalar);
+    fillElements(memory, at + 16, 2, "float64", scalar);
   });
-}
-
-/** Floats of less than 4 bytes are folded as float32. */
-function laneBytes(dtype: DType): number {
-  return isFloat(dtype) ? Math.max(4, bytesOf(dtype)) : bytesOf(dtype);
-}
-
-function setScalar(view: DataView, at: number, dtype: DType, scalar: number | bigint): void {
-  const bytes = laneBytes(dtype);
-  if (isFloat(dtype)) {
-    if (bytes === 8) view.setFloat64(at, Number(scalar), true);
-    else view.setFloat32(at, Number(scalar), true);
-  } else if (bytes === 8) view.setBigInt64(at, BigInt.asIntN(64, BigInt(scalar)), true);
-  else if (bytes === 4) view.setInt32(at, Number(BigInt.asIntN(32, BigInt(scalar))), true);
-  else view.setInt8(at, Number(BigInt.asIntN(8, BigInt(scalar))));
-}
-
-function isFloat(dtype: DType): boolean {
-  return dtype.includes("float");
 }
 
 function kernelOf(dtype: DType, fold: Fold | undefined): number {

@@ -37,7 +37,7 @@ export class KeptList {
     if (byteLength > maxBytes) return undefined;
     const scalars = arena.take(byteLength);
     if (scalars === undefined) return undefined;
-    writeScalars(call.dtype, call.folds, arena.bytes.subarray(scalars));
+    writeScalars(call.dtype, call.folds, arena.memory.buffer, scalars);
     const address = scalars + scalarsBytes;
     const encoder = new Encoder(call, { inputs, outputs, scalars, mask });
     const written = writeGroups(encoder, groups, 0, arena.words, address / 4, maxBytes / 4);

@@ -230,7 +230,7 @@ export class Runner {
     const { dtype, folds } = call;
     if (!this.#scalars.reserve(scalarBytes * Math.max(1, folds.length))) return undefined;
     const scalars = this.#scalars.address;
-    writeScalars(dtype, folds, this.arena.bytes.subarray(scalars));
+    writeScalars(dtype, folds, this.arena.memory.buffer, scalars);
     const mask = call.separate === undefined ? 0 : this.#maskOf(dtype);
     return mask === undefined ? undefined : { inputs, outputs, scalars, mask };
   }
