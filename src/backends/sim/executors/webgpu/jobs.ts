@@ -5,7 +5,7 @@
  * scratch memory, and they run one level later.
  */
 import type { Fold } from "../../../../algorithms/arithmetic/index.ts";
-import type { FusedFold, Operand, Place } from "../../../../algorithms/index.ts";
+import type { FusedFold, Operand } from "../../../../algorithms/index.ts";
 import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
 import { partitionPoint } from "../../../../api/partition-point.ts";
@@ -57,83 +57,56 @@ const noScalar = [0, 0] as const;
 
 /** The jobs of a call. */
 export function jobsOf(call: BoundCall, spots: Spots, scratch: Scratch): FoldJob[] {
-  const jobs: FoldJob[] = [];
-  for (const group of call.plan.groups) {
-    const bytes = lengthOf(call, group) * bytesOf(call.dtype);
-    if (bytes > 0) new Group(call, spots, group, bytes).emit(jobs, scratch);
-  }
-  return jobs;
+  return call.plan.groups.flatMap((group) => jobsOfGroup(call, spots, group, scratch));
 }
 
-/** Folds that need each other's values. */
-class Group {
-  readonly #call: BoundCall;
-  readonly #spots: Spots;
-  readonly #folds: readonly FusedFold[];
-  readonly #bytes: number;
-  readonly #levels: number[] = [];
-  readonly #values: (Spot | undefined)[] = [];
-
-  constructor(call: BoundCall, spots: Spots, folds: readonly FusedFold[], bytes: number) {
-    this.#call = call;
-    this.#spots = spots;
-    this.#folds = folds;
-    this.#bytes = bytes;
+/** Jobs of folds that need each other's values. */
+function jobsOfGroup(
+  call: BoundCall,
+  { inputs, outputs }: Spots,
+  group: readonly FusedFold[],
+  scratch: Scratch,
+): FoldJob[] {
+  const { dtype, layout, folds } = call;
+  const bytes = lengthOf(call, group) * bytesOf(dtype);
+  if (bytes === 0) return [];
+  const needed = new Set<number>();
+  for (const { operands } of group) {
+    for (const operand of operands) if (operand.kind === "fold") needed.add(operand.fold);
   }
-
-  emit(jobs: FoldJob[], scratch: Scratch): void {
-    const needed = new Set<number>();
-    for (const { operands } of this.#folds) {
-      for (const operand of operands) if (operand.kind === "fold") needed.add(operand.fold);
-    }
-    this.#folds.forEach((fold, number) => {
-      const value = needed.has(number) ? scratch(this.#bytes) : undefined;
-      this.#values.push(value);
-      const targets = fold.targets.flatMap((place) => this.#target(place) ?? []);
-      const job = this.#job(fold, value === undefined ? targets : [...targets, value]);
-      this.#levels.push(job.level);
-      if (job.targets.length > 0) jobs.push(job);
-    });
-  }
-
-  #job(fold: FusedFold, targets: readonly Spot[]): FoldJob {
-    const { operands, final } = fold;
-    const copy = this.#folds.length === 1 && isCopy(this.#call, fold);
-    const below = operands.map((operand) =>
-      operand.kind === "fold" ? (this.#levels[operand.fold] ?? 0) : -1,
-    );
-    return {
-      level: largest(below) + 1,
-      copy,
-      operands: operands.map((operand) => this.#operand(operand)),
-      targets,
-      bytes: this.#bytes,
-      place: 0,
-      final: final && !copy,
-    };
-  }
-
-  #operand(operand: Operand): JobOperand {
+  /** The level of each earlier fold, and its value where others need it. */
+  const levels: number[] = [];
+  const values: (Spot | undefined)[] = [];
+  const operandOf = (operand: Operand): JobOperand => {
     if (operand.kind === "fold") {
-      return { spot: this.#values[operand.fold] as Spot, kind: "running", scalar: noScalar };
+      return { spot: values[operand.fold] as Spot, kind: "running", scalar: noScalar };
     }
-    const { rank } = operand.place;
-    const { inputs } = this.#spots;
-    const { layout, dtype, folds } = this.#call;
-    const from = firstOf(layout.in, operand.place) * bytesOf(dtype);
-    const fold: Fold | undefined = folds[rank];
+    const { place, kind } = operand;
+    const fold = folds[place.rank];
     return {
-      spot: advanced(inputs[rank] as Spot, from),
-      kind: operand.kind,
+      spot: advanced(inputs[place.rank] as Spot, firstOf(layout.in, place) * bytesOf(dtype)),
+      kind,
       scalar: fold === undefined ? noScalar : scalarWords(fold),
     };
-  }
-
-  #target(place: Place): Spot | undefined {
-    const { layout, dtype } = this.#call;
-    const base = this.#spots.outputs[place.rank];
-    return base && advanced(base, firstOf(layout.out, place) * bytesOf(dtype));
-  }
+  };
+  return group.flatMap((fold, number) => {
+    const targets = fold.targets.flatMap((place) => {
+      const base = outputs[place.rank];
+      return base === undefined ? [] : advanced(base, firstOf(layout.out, place) * bytesOf(dtype));
+    });
+    const value = needed.has(number) ? scratch(bytes) : undefined;
+    if (value !== undefined) targets.push(value);
+    const below = fold.operands.map((operand) =>
+      operand.kind === "fold" ? (levels[operand.fold] ?? 0) : -1,
+    );
+    const level = largest(below) + 1;
+    values.push(value);
+    levels.push(level);
+    if (targets.length === 0) return [];
+    const copy = group.length === 1 && isCopy(call, fold);
+    const operands = fold.operands.map(operandOf);
+    return { level, copy, operands, targets, bytes, place: 0, final: fold.final && !copy };
+  });
 }
 
 interface Interval {
@@ -163,7 +136,7 @@ export function withoutHazards(jobs: readonly FoldJob[], scratch: Scratch): read
 
 /** A job that copies bytes at a level. */
 export function copyOf(from: Spot, to: Spot, bytes: number, level = first): FoldJob {
-  const operands = [{ spot: from, kind: "contribution", scalar: [0, 0] }] as const;
+  const operands = [{ spot: from, kind: "contribution", scalar: noScalar }] as const;
   return { level, copy: true, operands, targets: [to], bytes, place: 0, final: false };
 }
 
