@@ -60,13 +60,17 @@ export interface TraceEvent {
 /** Rows of a rank in the Chrome trace. */
 export const rows = { calls: 0, out: 1, in: 2, work: 3 } as const;
 
-/** The rank and the call of a part. */
-export interface TracedCall {
-  /** The rank's process in the Chrome trace, and the rank's name in lines. */
+/** The rank of an event. */
+export interface TracedRank {
+  /** Its process in the Chrome trace, and its name in lines. */
   readonly pid: number;
   readonly rankText: string;
   /** The rank and its world, for spans. */
   readonly of: Pick<TracedSpan, "world" | "generation" | "rank">;
+}
+
+/** The rank and the call of a part. */
+export interface TracedCall extends TracedRank {
   readonly comm: CommInfo;
   /** Number of the call on the communicator. */
   readonly number: number;

@@ -21,6 +21,7 @@ import {
   postedEvent,
   rows,
   type TracedCall,
+  type TracedRank,
   type TracedSpan,
   type TraceEvent,
   us,
@@ -107,7 +108,7 @@ export class Trace {
    * clock. `step` is the step of the plan's program that receives it; 0 for point to point, which has no program.
    */
   messages(): readonly TracedMessage[] {
-    return [...this.#messages].sort((a, b) => a.recvEnd - b.recvEnd);
+    return this.#messages.toSorted((a, b) => a.recvEnd - b.recvEnd);
   }
 
   /** The calls and the work of all ranks, in the order in which they end. */
@@ -376,9 +377,9 @@ export class WorldTrace {
     const { elements, sendStart, sendEnd, recvStart, recvEnd, channel } = event;
     const sender = this.#seen(from);
     const receiver = this.#seen(to);
-    const { world } = this.#place;
+    const { world, generation } = receiver.of;
     const id = this.#trace.addMessage({
-      ...{ ...event, from, to, world, generation: this.#generation },
+      ...{ ...event, from, to, world, generation },
       ...{ comm: comm.name, ...numbers },
     });
     const { call, sendCall = call, message } = numbers;
@@ -403,21 +404,14 @@ export class WorldTrace {
 
   /** Virtual compute of a rank. */
   work(rank: number, startPs: number, endPs: number, label: string | undefined): void {
-    const { pid, rankText } = this.#seen(rank);
+    const { pid, rankText, of } = this.#seen(rank);
     const name = label ?? "work";
-    const span = {
-      ph: "X",
-      pid,
-      tid: rows.work,
-      ts: us(startPs),
-      dur: us(endPs - startPs),
-    } as const;
-    const of = { world: this.#place.world, generation: this.#generation, rank };
+    const times = { ts: us(startPs), dur: us(endPs - startPs) };
     this.#trace.add({
       timePs: startPs,
       class: classes.work,
       text: `work ${rankText} until=${endPs} ${name}`,
-      chrome: [{ name, ...span }],
+      chrome: [{ name, ph: "X", pid, tid: rows.work, ...times }],
       spans: [{ kind: "work", ...of, name, startPs, endPs, call: undefined }],
     });
   }
@@ -426,14 +420,15 @@ export class WorldTrace {
     return this.#trace.tracedWorld(this);
   }
 
-  /** The rank of an event: its process, and its name in lines. */
-  #seen(rank: number): { readonly pid: number; readonly rankText: string } {
+  /** The rank of an event. */
+  #seen(rank: number): TracedRank {
     const place = this.#place;
     const { world, firstPid } = place;
     place.ranks = Math.max(place.ranks, rank + 1);
     const worldText = world > 1 ? ` world=${world}` : "";
     const generationText = this.#generation > 1 ? ` generation=${this.#generation}` : "";
-    return { pid: firstPid + rank, rankText: `rank=${rank}${worldText}${generationText}` };
+    const of = { world, generation: this.#generation, rank };
+    return { pid: firstPid + rank, rankText: `rank=${rank}${worldText}${generationText}`, of };
   }
 
   #part(
@@ -442,9 +437,6 @@ export class WorldTrace {
     number: number,
     plan: Pick<TracedCall, "algorithm" | "on" | "peerStartPs"> = noPlan,
   ): TracedCall {
-    const rank = comm.ranks[call.rank] as number;
-    const { pid, rankText } = this.#seen(rank);
-    const of = { world: this.#place.world, generation: this.#generation, rank };
-    return { pid, rankText, of, comm, number, call, ...plan };
+    return { ...this.#seen(comm.ranks[call.rank] as number), comm, number, call, ...plan };
   }
 }
