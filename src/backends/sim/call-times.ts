@@ -51,16 +51,19 @@ export class LinkTimes implements CallTimes {
       known = false;
     }
     // The recurrence only adds and compares integers, so its result does not depend on the first start.
-    if (!known) {
-      this.#ends = evaluate(this.#program, this.#layout, starts, this.#model).finished;
-    }
+    if (!known) this.#ends = this.endsFrom(starts);
     for (const call of calls) call.finishedAtPs = firstPs + (this.#ends[call.rank] as number);
   }
 
   predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
     const starts = calls.map(({ finishedAtPs }) => finishedAtPs);
-    const { finished } = evaluate(this.#program, this.#layout, starts, this.#model, onMessage);
-    for (const call of calls) call.finishedAtPs = finished[call.rank] as number;
+    const ends = this.endsFrom(starts, onMessage);
+    for (const call of calls) call.finishedAtPs = ends[call.rank] as number;
+  }
+
+  /** The ends of ranks with these starts, by rank. */
+  endsFrom(starts: ArrayLike<number>, onMessage?: (event: MessageEvent) => void): Float64Array {
+    return evaluate(this.#program, this.#layout, starts, this.#model, onMessage).finished;
   }
 }
 
@@ -71,9 +74,9 @@ export class LinkTimes implements CallTimes {
 export class MachineTimes implements CallTimes {
   readonly machine: MachineTime;
   readonly #timePs: number;
-  readonly #onLinks: () => LinkParts;
+  readonly #onLinks: () => LinkTimes;
 
-  constructor(machine: MachineTime, onLinks: () => LinkParts) {
+  constructor(machine: MachineTime, onLinks: () => LinkTimes) {
     this.machine = machine;
     this.#timePs = Math.round(machine.ns * 1000);
     this.#onLinks = onLinks;
@@ -87,11 +90,10 @@ export class MachineTimes implements CallTimes {
 
   predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
     const startPs = largest(calls.map(({ finishedAtPs }) => finishedAtPs));
-    const { program, layout, model } = this.#onLinks();
-    const starts = new Float64Array(program.ranks);
     const messages: MessageEvent[] = [];
-    const { finished } = evaluate(program, layout, starts, model, (event) => messages.push(event));
-    const scale = this.#timePs / largest(finished, 1);
+    const starts = new Float64Array(calls.length);
+    const ends = this.#onLinks().endsFrom(starts, (event) => messages.push(event));
+    const scale = this.#timePs / largest(ends, 1);
     const at = (timePs: number): number => startPs + Math.round(timePs * scale);
     for (const { sendStart, sendEnd, recvStart, recvEnd, ...event } of messages) {
       const sent = { sendStart: at(sendStart), sendEnd: at(sendEnd) };
@@ -118,11 +120,4 @@ export class SequenceTimes implements CallTimes {
   predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
     for (const part of this.#parts) part.predictMessages(calls, onMessage);
   }
-}
-
-/** The messages of a call on links. */
-interface LinkParts {
-  readonly program: Program;
-  readonly layout: Layout;
-  readonly model: LinkModel;
 }

@@ -1,6 +1,6 @@
 /** The devices of a simulated world: each allocates for its rank, at addresses that no other allocation of the world has. */
 
-import { AddressSpace, HostDevice } from "../../algorithms/host-memory.ts";
+import { type AddressSpace, HostDevice } from "../../algorithms/host-memory.ts";
 import type { Memory } from "../../api/backend-entry.ts";
 import { UnsupportedError } from "../../api/index.ts";
 import type { Executor, SimMemory } from "./executor.ts";
@@ -26,15 +26,6 @@ export class SimDevice extends HostDevice {
   override adopt(ptr: bigint, byteLength: number): Memory | undefined {
     return this.#executor.adopt?.(this.name, ptr, byteLength);
   }
-}
-
-/** The devices of all ranks of a world, by rank. */
-export function simDevices(size: number, executor: Executor, phantom: boolean): SimDevice[] {
-  const addresses = new AddressSpace();
-  return Array.from(
-    { length: size },
-    (_, rank) => new SimDevice(rank, addresses, executor, phantom),
-  );
 }
 
 /** Memory of a simulated device without contents. */

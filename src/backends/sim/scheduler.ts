@@ -191,7 +191,8 @@ class RandomSchedule implements RunSchedule {
 
   next(): number {
     const ready = this.#ready;
-    const at = randomBelow(ready.length, this.#seed, purpose.resume, this.#run, this.#step++);
+    const bits = randomBits(this.#seed, purpose.resume, this.#run, this.#step++);
+    const at = bits % ready.length;
     const rank = ready[at] as number;
     const last = ready.pop() as number;
     if (at < ready.length) ready[at] = last;
@@ -238,11 +239,6 @@ function randomBits(seed: number, ...key: readonly number[]): number {
   if (high !== 0) state = mix32(state ^ Math.imul(high + 0x5bd1e995, 0xc2b2ae35));
   for (const part of key) state = mix32(state ^ Math.imul(part + 0x6b43a9b5, 0x85ebca6b));
   return state;
-}
-
-/** An integer in 0..count-1 for a key; each is about equally likely. */
-function randomBelow(count: number, seed: number, ...key: readonly number[]): number {
-  return randomBits(seed, ...key) % count;
 }
 
 /** A permutation of 0..size-1 for a key; every permutation is about equally likely. */

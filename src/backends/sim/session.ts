@@ -1,10 +1,10 @@
 /** An open simulated world: plans each complete call, predicts its time, and passes its data to an executor. */
 
+import { AddressSpace } from "../../algorithms/host-memory.ts";
 import {
   explainCall,
   type Layout,
   type Link,
-  type LinkModel,
   linkModel,
   linkOf,
   type MessageTime,
@@ -30,7 +30,7 @@ import type {
 import { bytesOf, type CollectiveName, type Explanation, type Question } from "../../api/index.ts";
 import { bind, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
 import { type CallTimes, LinkTimes, MachineTimes, SequenceTimes } from "./call-times.ts";
-import { type SimDevice, simDevices } from "./device.ts";
+import { SimDevice } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { SimObserver } from "./observer.ts";
@@ -109,7 +109,10 @@ export class SimSession implements Session {
       isStrict: strict,
       timeoutMs: undefined,
     };
-    this.#devices = simDevices(size, executor, phantom);
+    const addresses = new AddressSpace();
+    this.#devices = this.info.localRanks.map(
+      (rank) => new SimDevice(rank, addresses, executor, phantom),
+    );
     const clock = new SimClock(size, this.#streams, trace);
     this.scheduler = new SimScheduler(size, seed, settings.schedule, clock);
     const lending = strict ? new StrictLending() : undefined;
@@ -261,14 +264,13 @@ export class SimSession implements Session {
   #timesOf(plan: Plan, layout: Layout, question: PlanQuestion, set: CallSet): CallTimes {
     const { link, planner } = this.#settings;
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
-    const model = (): LinkModel => linkModel(this.#link, bytes);
+    const onLinks = (): LinkTimes =>
+      new LinkTimes(plan.program, layout, linkModel(this.#link, bytes));
     const time = link === undefined ? planner.time(question, countsOf(set)) : undefined;
-    if (time !== undefined) {
-      return new MachineTimes(time, () => ({ program: plan.program, layout, model: model() }));
-    }
+    if (time !== undefined) return new MachineTimes(time, onLinks);
     const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
     this.#times.set(layout, known);
-    const times = known.get(bytes) ?? new LinkTimes(plan.program, layout, model());
+    const times = known.get(bytes) ?? onLinks();
     known.set(bytes, times);
     return times;
   }

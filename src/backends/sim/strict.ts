@@ -95,11 +95,8 @@ export class StrictLending {
 
   #of(buffer: DeviceBuffer): Set<Lent> {
     const memory = memoryOf(buffer);
-    let lent = this.#byMemory.get(memory);
-    if (lent === undefined) {
-      lent = new Set();
-      this.#byMemory.set(memory, lent);
-    }
+    const lent = this.#byMemory.get(memory) ?? new Set();
+    this.#byMemory.set(memory, lent);
     return lent;
   }
 }
