@@ -96,24 +96,14 @@ function runInBlocks(runner: Runner, call: BoundCall): void {
     : undefined;
   const staging = runner.arena.takeForCall(block * slots);
   if (staging === undefined) throw runner.outOfMemory();
-  const side: Side = {
-    bytes: bytesOf(call.dtype),
-    input: (rank) => kept?.[rank] ?? bytesIn(call.inputs[rank] as BoundBuffer),
-    output: (rank) => bytesIn(call.outputs[rank] as BoundBuffer),
-  };
+  // Made for each use, since an arena may grow.
+  const input = (rank: number): Uint8Array =>
+    kept?.[rank] ?? bytesIn(call.inputs[rank] as BoundBuffer);
   try {
-    for (const group of call.plan.groups) foldInBlocks(runner, call, side, group, staging, block);
+    for (const group of call.plan.groups) foldInBlocks(runner, call, input, group, staging, block);
   } finally {
     runner.arena.give(staging, block * slots);
   }
-}
-
-/** A call's buffers as bytes, by rank, made for each use since an arena may grow. */
-interface Side {
-  /** Of an element. */
-  readonly bytes: number;
-  input(rank: number): Uint8Array;
-  output(rank: number): Uint8Array;
 }
 
 /** Blocks of a group: one for each operand that is an input, one for the result of each fold. */
@@ -125,7 +115,7 @@ function slotsOf(group: readonly FusedFold[]): number {
 function foldInBlocks(
   runner: Runner,
   call: BoundCall,
-  side: Side,
+  input: (rank: number) => Uint8Array,
   group: readonly FusedFold[],
   staging: number,
   block: number,
@@ -158,21 +148,23 @@ function foldInBlocks(
   const outputs = folds.map((_, fold) => staging + (sources.length + fold) * block);
   const { layout } = call;
   const length = lengthOf(call, group);
-  const elements = block / side.bytes;
+  const width = bytesOf(call.dtype);
+  const elements = block / width;
   for (let at = 0; at < length; at += elements) {
     const count = Math.min(elements, length - at);
     table.lengths[0] = count;
     sources.forEach((place, slot) => {
-      const begin = (firstOf(layout.in, place) + at) * side.bytes;
-      const source = side.input(place.rank).subarray(begin, begin + count * side.bytes);
+      const begin = (firstOf(layout.in, place) + at) * width;
+      const source = input(place.rank).subarray(begin, begin + count * width);
       runner.arena.bytes.set(source, inputs[slot] as number);
     });
     if (!runner.run(blockCall, inputs, outputs)) throw runner.outOfMemory();
     group.forEach(({ targets }, fold) => {
       const begin = outputs[fold] as number;
-      const result = runner.arena.bytes.subarray(begin, begin + count * side.bytes);
+      const result = runner.arena.bytes.subarray(begin, begin + count * width);
       for (const target of targets) {
-        side.output(target.rank).set(result, (firstOf(layout.out, target) + at) * side.bytes);
+        const output = bytesIn(call.outputs[target.rank] as BoundBuffer);
+        output.set(result, (firstOf(layout.out, target) + at) * width);
       }
     });
   }

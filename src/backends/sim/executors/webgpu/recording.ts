@@ -15,7 +15,7 @@ import {
 import type { Kernel } from "./kernels.ts";
 import type { Machine } from "./machine.ts";
 import { type Piece, piecesOf, type Window } from "./pieces.ts";
-import { type Range, type Slab, type Slabs, type Stretch, stretchesOf } from "./slabs.ts";
+import { type Range, type Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
 import { type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
 
@@ -195,7 +195,11 @@ export class Recordings {
     const recording = this.#kept.get(key) ?? new Recording(this.#machine, tasks);
     this.#kept.delete(key);
     this.#kept.set(key, recording);
-    if (this.#kept.size > maxRecordings) this.#dropOldest();
+    for (const [oldest, dropped] of this.#kept) {
+      if (this.#kept.size <= maxRecordings) break;
+      this.#kept.delete(oldest);
+      dropped.close();
+    }
     return recording;
   }
 
@@ -203,14 +207,6 @@ export class Recordings {
   close(): void {
     for (const recording of this.#kept.values()) recording.close();
     this.#kept.clear();
-  }
-
-  #dropOldest(): void {
-    const oldest = this.#kept.entries().next();
-    if (oldest.done) return;
-    const [key, recording] = oldest.value;
-    this.#kept.delete(key);
-    recording.close();
   }
 
   #key(
@@ -228,7 +224,7 @@ export class Recordings {
     return [shape, arithmetic, scalars.join(" "), ...places].join("|");
   }
 
-  #number(object: Slab | object): number {
+  #number(object: object): number {
     let number = this.#numbers.get(object);
     if (number === undefined) {
       number = this.#nextNumber++;
