@@ -130,8 +130,8 @@ export const scheduleNames: readonly ScheduleName[] = ["fair", "random", "virtua
 
 /** A schedule that is notified of every run. */
 interface RunSchedule extends Schedule {
-  /** Called when run number `run` of the session begins, counted from 0. */
-  begin(run: number): void;
+  /** Called when run number `run` of the session begins, counted from 0; left out where the order does not depend on it. */
+  begin?(run: number): void;
 }
 
 /** The scheduler of a world: the seed decides the order in which ranks resume. */
@@ -154,7 +154,7 @@ export class SimScheduler implements Scheduler {
       return randomOrder(set.calls.length, this.#seed, purpose.wake, set.comm.id, set.number);
     }
     const run = this.#runs++;
-    this.schedule?.begin(run);
+    this.schedule?.begin?.(run);
     return randomOrder(this.#size, this.#seed, purpose.start, run);
   }
 }
@@ -207,10 +207,6 @@ class VirtualTimeSchedule implements RunSchedule {
 
   constructor(clock: VirtualClock) {
     this.#clock = clock;
-  }
-
-  begin(): void {
-    // The order does not depend on the number of the run.
   }
 
   add(rank: number): void {

@@ -67,18 +67,12 @@ async function instanceOf(switches: readonly string[]): Promise<GPU> {
   const key = switches.join("\n");
   const known = instances.get(key);
   if (known !== undefined) return known;
-  const { create } = await dawn();
+  const { create } = await import("webgpu").catch((cause) => {
+    throw notLoaded(cause);
+  });
   const created = create([...switches]);
   instances.set(key, created);
   return created;
-}
-
-async function dawn(): Promise<typeof import("webgpu")> {
-  try {
-    return await import("webgpu");
-  } catch (cause) {
-    throw notLoaded(cause);
-  }
 }
 
 /**
