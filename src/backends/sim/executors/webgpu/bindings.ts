@@ -65,14 +65,12 @@ export class Bindings {
       this.#assertMemory();
       return;
     }
-    const extents = written.map(({ range: { slab, offset }, begin, end }) => {
-      return { slab, begin: offset, end: offset + end - begin };
-    });
+    const ranges = written.map(({ range, begin, end }) => ({ ...range, bytes: end - begin }));
     const store = (bytes: Uint8Array, at: number): void => {
       if (at === 0) this.#assertMemory();
       this.#store(written[at] as Mirror, bytes);
     };
-    await machine.download(extents, store, encode);
+    await machine.download(ranges, store, encode);
   }
 
   /** Frees the mirrors. */

@@ -2,7 +2,7 @@
 import { messageOf, type OpenDevice, usage } from "./device.ts";
 import type { Spot } from "./jobs.ts";
 import { type Kernels, kernelsOf } from "./kernels.ts";
-import { type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
+import { type Range, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { waited } from "./wait.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
@@ -48,15 +48,15 @@ export class Machine {
   }
 
   /**
-   * Reads these extents once everything submitted before is done, and passes the bytes of each, in their order, to `take`,
+   * Reads these ranges once everything submitted before is done, and passes the bytes of each, in their order, to `take`,
    * during which alone they are valid. One submit includes the commands of `before`.
    */
   async download(
-    extents: readonly Extent[],
+    ranges: readonly Range[],
     take: (bytes: Uint8Array, at: number) => void,
     before?: (encoder: GPUCommandEncoder) => void,
   ): Promise<void> {
-    const downloads = extents.map((extent) => new Download(this.device.device, extent));
+    const downloads = ranges.map((range) => new Download(this.device.device, range));
     try {
       this.submit((encoder) => {
         before?.(encoder);
@@ -64,7 +64,7 @@ export class Machine {
       });
       const read = await Promise.allSettled(downloads.map((download) => download.read()));
       // After a failed allocation the copies were not made, but their target can still be mapped.
-      for (const { slab } of extents) if (slab.failure !== undefined) throw slab.failure;
+      for (const { slab } of ranges) if (slab.failure !== undefined) throw slab.failure;
       this.device.assertFine();
       const failed = read.find((each) => each.status === "rejected");
       if (failed !== undefined) {
@@ -87,27 +87,20 @@ export class Machine {
   }
 }
 
-/** The bytes of a slab from `begin` to `end`. */
-interface Extent {
-  readonly slab: Slab;
-  readonly begin: number;
-  readonly end: number;
-}
-
 /** Copies are whole words. */
 const wordBytes = 4;
 
-/** One extent: encoded with other commands, read once after them. */
+/** One range: encoded with other commands, read once after them. */
 class Download {
   readonly #parts: readonly { readonly from: Stretch; readonly staging: GPUBuffer }[];
   readonly #skipped: number;
   readonly #length: number;
 
-  constructor(device: GPUDevice, { slab, begin, end }: Extent) {
-    this.#skipped = begin % wordBytes;
-    this.#length = end - begin;
-    const last = Math.ceil(end / wordBytes) * wordBytes;
-    this.#parts = stretchesOf(slab, begin - this.#skipped, last).map((from) => {
+  constructor(device: GPUDevice, { slab, offset, bytes }: Range) {
+    this.#skipped = offset % wordBytes;
+    this.#length = bytes;
+    const last = Math.ceil((offset + bytes) / wordBytes) * wordBytes;
+    this.#parts = stretchesOf(slab, offset - this.#skipped, last).map((from) => {
       const size = from.bytes;
       const staging = device.createBuffer({ size, usage: usage.mapRead | usage.copyTarget });
       return { from, staging };

@@ -66,9 +66,8 @@ export class WebgpuMemory implements SimMemory {
   async read(byteOffset: number, into: Uint8Array): Promise<void> {
     if (into.length === 0) return;
     this.assertFine();
-    const begin = this.range.offset + byteOffset;
-    const extent = { slab: this.range.slab, begin, end: begin + into.length };
-    await this.machine.download([extent], (bytes) => into.set(bytes));
+    const range = { ...advanced(this.range, byteOffset), bytes: into.length };
+    await this.machine.download([range], (bytes) => into.set(bytes));
   }
 
   /** Sets elements to a value, rounded to the dtype. */

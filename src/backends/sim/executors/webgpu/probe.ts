@@ -103,11 +103,10 @@ async function isRight(
   inputs.forEach((words, k) => {
     machine.upload(advanced(range, k * bytes), new Uint8Array(words.buffer));
   });
-  const extent = { slab: range.slab, begin: target.offset, end: target.offset + bytes };
   const expected = folded(fold, inputs);
   let right = false;
   await machine.download(
-    [extent],
+    [{ ...target, bytes }],
     (own) => {
       right = own.every((byte, i) => byte === expected[i]);
     },
