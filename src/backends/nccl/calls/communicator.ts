@@ -121,7 +121,7 @@ export class NcclCommunicator {
   callArgs(call: RankCall): NcclCallArgs {
     const { handle, local, stream } = this.member(call.rank);
     return {
-      ...{ call, count: call.count, root: call.root, size: this.size, scratch: local.scratch },
+      ...{ call, size: this.size, scratch: local.scratch },
       send: addressOf(call.send),
       recv: addressOf(call.recv),
       type: typeOf(call.dtype),

@@ -5,7 +5,14 @@
  * has them: ranks beside the root cannot tell whether its blocks have one length.
  */
 import type { RankCall } from "../../../api/backend-entry.ts";
-import { bytesOf, type DeviceBuffer, type DType } from "../../../api/index.ts";
+import {
+  bytesOf,
+  type CollectiveName,
+  type DeviceBuffer,
+  type DType,
+  type SpecifiedCollective,
+  specifications,
+} from "../../../api/index.ts";
 import { dataTypes, isFloat8 } from "../device/nccl-types.ts";
 import type { CallGroup, DataCall } from "../result/nccl.ts";
 
@@ -15,12 +22,10 @@ export interface NcclCallArgs {
   /** Addresses of the buffers; the null pointer for none. */
   readonly send: bigint;
   readonly recv: bigint;
-  readonly count: number;
   /** The dtype as NCCL numbers it; 0 where there is none. */
   readonly type: number;
   /** The reduce operator as NCCL numbers it; 0 where there is none. */
   readonly op: number;
-  readonly root: number;
   readonly comm: bigint;
   readonly stream: bigint;
   /** Number of ranks of the communicator. */
@@ -49,10 +54,14 @@ function stepsOf(
   size: number,
   hasAllToAll: boolean,
 ): readonly NcclStep[] {
+  if (!isSpecified(collective)) return [];
   if (collective === "reduceScatterv") return ranksOf(size).map(reduceTo);
-  if (collective === "allToAll" && !hasAllToAll) return [allToAllv];
-  const step = steps[collective];
-  return step === undefined ? [] : [step];
+  if (collective === "allToAll" && hasAllToAll) return [allToAll];
+  return [native[collective] ?? pairwise];
+}
+
+function isSpecified(collective: CollectiveName): collective is SpecifiedCollective {
+  return collective in specifications;
 }
 
 const none = 0n;
@@ -73,31 +82,29 @@ function at(from: bigint, buffer: DeviceBuffer | undefined, element: number): bi
   return from + BigInt(element * bytesOf(buffer.dtype));
 }
 
-const allReduce: NcclStep = ({ send, recv, count, type, op, comm, stream }) => [
-  { name: "allReduce", args: [send, recv, count, type, op, comm, stream] },
-];
-
-const reduce: NcclStep = ({ send, recv, count, type, op, root, comm, stream }) => [
-  { name: "reduce", args: [send, recv, count, type, op, root, comm, stream] },
-];
-
-const broadcast: NcclStep = ({ call, send, recv, count, type, root, comm, stream }) => {
-  const from = call.send === undefined ? recv : send;
-  return [{ name: "broadcast", args: [from, recv, count, type, root, comm, stream] }];
+/** NCCL's own collectives: one call per rank. */
+const native: { readonly [C in SpecifiedCollective]?: NcclStep } = {
+  allReduce: ({ call: { count }, send, recv, type, op, comm, stream }) => [
+    { name: "allReduce", args: [send, recv, count, type, op, comm, stream] },
+  ],
+  reduce: ({ call: { count, root }, send, recv, type, op, comm, stream }) => [
+    { name: "reduce", args: [send, recv, count, type, op, root, comm, stream] },
+  ],
+  broadcast: ({ call, send, recv, type, comm, stream }) => {
+    const from = call.send === undefined ? recv : send;
+    return [{ name: "broadcast", args: [from, recv, call.count, type, call.root, comm, stream] }];
+  },
+  allGather: ({ call: { count }, send, recv, type, comm, stream }) => [
+    { name: "allGather", args: [send, recv, count, type, comm, stream] },
+  ],
+  reduceScatter: ({ call: { count }, send, recv, type, op, comm, stream }) => [
+    { name: "reduceScatter", args: [send, recv, count, type, op, comm, stream] },
+  ],
+  /** Never a count of 0: NCCL would drop such a call. */
+  barrier: ({ comm, stream, scratch }) => [
+    { name: "allReduce", args: [scratch, scratch, 1, dataTypes.uint8, 0, comm, stream] },
+  ],
 };
-
-const allGather: NcclStep = ({ send, recv, count, type, comm, stream }) => [
-  { name: "allGather", args: [send, recv, count, type, comm, stream] },
-];
-
-const reduceScatter: NcclStep = ({ send, recv, count, type, op, comm, stream }) => [
-  { name: "reduceScatter", args: [send, recv, count, type, op, comm, stream] },
-];
-
-/** Never a count of 0: NCCL would drop such a call. */
-const barrier: NcclStep = ({ comm, stream, scratch }) => [
-  { name: "allReduce", args: [scratch, scratch, 1, dataTypes.uint8, 0, comm, stream] },
-];
 
 /** One reduce of a reduce-scatter: block `root` goes to that rank. */
 function reduceTo(root: number): NcclStep {
@@ -110,35 +117,15 @@ function reduceTo(root: number): NcclStep {
   };
 }
 
-const allGatherv: NcclStep = (part) => {
-  const { call, size } = part;
-  const own = { start: 0, count: (call.recvCounts as readonly number[])[call.rank] as number };
-  return ranksOf(size).flatMap((peer) => [
-    ...message(part, "send", peer, own),
-    ...message(part, "recv", peer),
-  ]);
-};
-
-const gather: NcclStep = (part) => {
-  const { call, size } = part;
-  const sent = message(part, "send", call.root, wholeOf(call.send));
-  if (call.rank !== call.root) return sent;
-  return [...sent, ...ranksOf(size).flatMap((peer) => message(part, "recv", peer))];
-};
-
-const scatter: NcclStep = (part) => {
-  const { call, size } = part;
-  const received = message(part, "recv", call.root, wholeOf(call.recv));
-  if (call.rank !== call.root) return received;
-  return [...ranksOf(size).flatMap((peer) => message(part, "send", peer)), ...received];
-};
-
 /** One call where the library has it, since 2.28; the kernels are the same. */
-const allToAll: NcclStep = ({ send, recv, count, type, comm, stream }) =>
+const allToAll: NcclStep = ({ call: { count }, send, recv, type, comm, stream }) =>
   count === 0 ? [] : [{ name: "alltoAll", args: [send, recv, count, type, comm, stream] }];
 
-/** Pairwise: in step k rank r sends to r+k and receives from r−k, the order in which NCCL itself serves peers. */
-const allToAllv: NcclStep = (part) => {
+/**
+ * The sends and receives of a collective that copies blocks. In step k rank r sends to r+k and receives from r−k, the order in
+ * which NCCL itself serves peers.
+ */
+const pairwise: NcclStep = (part) => {
   const { call, size } = part;
   return ranksOf(size).flatMap((step) => [
     ...message(part, "send", (call.rank + step) % size),
@@ -150,23 +137,37 @@ function ranksOf(size: number): number[] {
   return Array.from({ length: size }, (_, rank) => rank);
 }
 
+/** The send to a peer, or the receive from it; none for an empty block. */
+function message(part: NcclCallArgs, direction: "send" | "recv", peer: number): DataCall[] {
+  const { call, type, comm, stream, size } = part;
+  const { start, count } = exchangedBlock(call, direction, peer, size);
+  if (count === 0) return [];
+  const address = at(part[direction], call[direction], start);
+  return [{ name: direction, args: [address, count, type, peer, comm, stream] }];
+}
+
 /** Some elements of a buffer. */
 interface Block {
   readonly start: number;
   readonly count: number;
 }
 
-/** The send to a peer, or the receive from it; none for an empty block. */
-function message(
-  part: NcclCallArgs,
+const empty: Block = { start: 0, count: 0 };
+
+/** The elements that a rank sends to a peer, or receives from it, in a collective that copies blocks. */
+function exchangedBlock(
+  call: RankCall,
   direction: "send" | "recv",
   peer: number,
-  { start, count }: Block = blockOf(part.call, direction, peer),
-): DataCall[] {
-  if (count === 0) return [];
-  const { call, type, comm, stream } = part;
-  const address = at(part[direction], call[direction], start);
-  return [{ name: direction, args: [address, count, type, peer, comm, stream] }];
+  size: number,
+): Block {
+  const { rank, root } = call;
+  const { inBlocks, outBlocks } = specifications[call.collective as SpecifiedCollective];
+  const [own, others] = direction === "send" ? [inBlocks, outBlocks] : [outBlocks, inBlocks];
+  const blocks = own(size, rank, root);
+  if (blocks === 0 || others(size, peer, root) === 0) return empty;
+  // As many blocks as ranks are one for every rank; a single one is the rank's own.
+  return blocks === size ? blockOf(call, direction, peer) : { start: 0, count: call.count };
 }
 
 /** A peer's block of a buffer: all have one length where there are no counts. */
@@ -177,30 +178,11 @@ function blockOf(call: RankCall, direction: "send" | "recv", peer: number): Bloc
   return { start: offsets?.[peer] ?? sumBefore(counts, peer), count: counts[peer] as number };
 }
 
-function wholeOf(buffer: DeviceBuffer | undefined): Block {
-  return { start: 0, count: buffer?.length ?? 0 };
-}
-
 function sumBefore(counts: readonly number[], index: number): number {
   let sum = 0;
   for (let i = 0; i < index; i++) sum += counts[i] as number;
   return sum;
 }
-
-/** Collectives that are one group whatever the number of ranks. */
-const steps: { readonly [C in RankCall["collective"]]?: NcclStep } = {
-  allReduce,
-  reduce,
-  broadcast,
-  allGather,
-  reduceScatter,
-  barrier,
-  allGatherv,
-  gather,
-  scatter,
-  allToAll,
-  allToAllv,
-};
 
 /**
  * True if a copy replaces a call that NCCL would refuse. For one rank, NCCL has no kernels of multiplying float8 operators. An
@@ -209,11 +191,6 @@ const steps: { readonly [C in RankCall["collective"]]?: NcclStep } = {
 export function isSingleRankCopy({ dtype, op }: RankCall, size: number): boolean {
   return size === 1 && op === "avg" && isFloat8(dtype);
 }
-
-/** Collectives that are sends and receives, on every backend. */
-const pairwiseCollectives = new Set<RankCall["collective"]>([
-  ...(["gather", "scatter", "allGatherv", "allToAll", "allToAllv"] as const),
-]);
 
 /** True when a call sends both ways between all ranks, by the arguments of each rank. */
 export function connectsAll({ collective, count, recvCounts }: RankCall): boolean {
@@ -226,12 +203,11 @@ export function connectsAll({ collective, count, recvCounts }: RankCall): boolea
  * collectives that NCCL has itself, beside the all-to-all.
  */
 export function peersOf(call: RankCall, size: number): Set<number> {
-  const peers = new Set<number>();
-  if (!pairwiseCollectives.has(call.collective)) return peers;
-  const zeros = { send: 0n, recv: 0n, count: 0, type: 0, op: 0, comm: 0n, stream: 0n, scratch: 0n };
-  const part: NcclCallArgs = { ...zeros, call, root: call.root, size };
-  for (const { name, args } of groupsOf([part], false).flat()) {
-    if ((name === "send" || name === "recv") && args[3] !== call.rank) peers.add(args[3]);
-  }
-  return peers;
+  const { collective, rank } = call;
+  if (!isSpecified(collective) || specifications[collective].reduces || native[collective])
+    return new Set();
+  const hasMessage = (peer: number): boolean =>
+    exchangedBlock(call, "send", peer, size).count > 0 ||
+    exchangedBlock(call, "recv", peer, size).count > 0;
+  return new Set(ranksOf(size).filter((peer) => peer !== rank && hasMessage(peer)));
 }
