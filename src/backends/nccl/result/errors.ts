@@ -13,21 +13,34 @@ export interface NativeFailure {
   readonly detail: string;
 }
 
-/** NCCL returned a status other than success. */
-export class NcclError extends CommError {
-  static override readonly name: string = "NcclError";
-  readonly code = "ERR_COMM_NCCL";
+/** A native library returned a status other than success. */
+abstract class NativeError extends CommError implements NativeFailure {
   readonly cCall: string;
   readonly status: number;
   readonly statusName: string;
   readonly detail: string;
 
-  constructor(failure: NativeFailure, facts: CommErrorFacts = {}) {
-    super(failureText(failure, ncclHint(failure.statusName), facts), facts);
+  constructor(failure: NativeFailure, hint: string, facts: CommErrorFacts) {
+    super(failureText(failure, hint, facts), facts);
     this.cCall = failure.cCall;
     this.status = failure.status;
     this.statusName = failure.statusName;
     this.detail = failure.detail;
+  }
+
+  override toJSON(): Record<string, unknown> {
+    const { cCall, status, statusName, detail } = this;
+    return { ...super.toJSON(), cCall, status, statusName, detail };
+  }
+}
+
+/** NCCL returned a status other than success. */
+export class NcclError extends NativeError {
+  static override readonly name: string = "NcclError";
+  readonly code = "ERR_COMM_NCCL";
+
+  constructor(failure: NativeFailure, facts: CommErrorFacts = {}) {
+    super(failure, ncclHint(failure.statusName), facts);
   }
 
   override seenBy(facts: CommErrorFacts): NcclError {
@@ -36,20 +49,12 @@ export class NcclError extends CommError {
 }
 
 /** The CUDA runtime returned a status other than success. */
-export class CudaError extends CommError {
+export class CudaError extends NativeError {
   static override readonly name: string = "CudaError";
   readonly code = "ERR_COMM_CUDA";
-  readonly cCall: string;
-  readonly status: number;
-  readonly statusName: string;
-  readonly detail: string;
 
   constructor(failure: NativeFailure, facts: CommErrorFacts = {}) {
-    super(failureText(failure, cudaHint(failure.statusName), facts), facts);
-    this.cCall = failure.cCall;
-    this.status = failure.status;
-    this.statusName = failure.statusName;
-    this.detail = failure.detail;
+    super(failure, cudaHint(failure.statusName), facts);
   }
 
   override seenBy(facts: CommErrorFacts): CudaError {

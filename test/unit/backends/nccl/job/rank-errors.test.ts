@@ -178,6 +178,15 @@ describe("an error of NCCL or CUDA", () => {
     expect(error.message).toContain(error.hint);
   });
 
+  test.each([NcclError, CudaError])("is plain data with the native call and status", (Failure) => {
+    const failure = { cCall: "cudaMalloc", status: 2, statusName: "aStatus", detail: "no memory" };
+    expect(JSON.parse(JSON.stringify(new Failure(failure, { rank: 1 })))).toMatchObject({
+      ...failure,
+      name: Failure.name,
+      rank: 1,
+    });
+  });
+
   test.each([
     ["cudaErrorMemoryAllocation", /allocate less/],
     ["cudaErrorIllegalAddress", /start another/],
