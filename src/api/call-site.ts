@@ -3,18 +3,6 @@
 /** Most frames of the library between the program and a call site; the stack is captured as much deeper. */
 const maxOwnFrames = 12;
 
-/** The folder that the library's files are in, as stacks name it; `undefined` in a program's bundle, which has no such files. */
-const libraryFolder = /([^\s(]*\/)api\/(?:call-site|api-layer)\.[jt]s:/.exec(
-  new Error().stack ?? "",
-)?.[1];
-
-function isOwn(frame: string): boolean {
-  return libraryFolder !== undefined && frame.includes(libraryFolder);
-}
-
-/** Marks the frames of the runtime itself. */
-const runtime = /[ (]node:/;
-
 /** The stack of one call. It becomes text on demand, as for few calls. */
 export class CallSite {
   /** Without a stack where the engine keeps none. */
@@ -28,16 +16,33 @@ export class CallSite {
     Error.stackTraceLimit = stackTraceLimit;
   }
 
-  /** The program's frames, innermost first, as the engine writes them. */
+  /** All frames, innermost first, as the engine writes them. */
+  get stack(): readonly string[] {
+    return this.#captured.stack?.split("\n").slice(1) ?? [];
+  }
+
+  /** Those of the program. */
   get frames(): readonly string[] {
-    return programFrames(this.#captured.stack?.split("\n").slice(1) ?? []);
+    return programFrames(this.stack);
   }
 
   /** The innermost of them as `file:line:column`; `undefined` where there is none. */
   get place(): string | undefined {
-    return placeOf(this.frames[0]);
+    return placeIn(this.frames);
   }
 }
+
+/** The folder that the library's files are in, as stacks name it; `undefined` in a program's bundle, which has no such files. */
+const libraryFolder = /([^\s(]*\/)api\/(?:call-site|api-layer)\.[jt]s:/.exec(
+  new CallSite().stack[0] ?? "",
+)?.[1];
+
+function isOwn(frame: string): boolean {
+  return libraryFolder !== undefined && frame.includes(libraryFolder);
+}
+
+/** Marks the frames of the runtime itself. */
+const runtime = /[ (]node:/;
 
 /** Frames without those of the library and of the runtime; all of them where no other is left. */
 function programFrames(frames: readonly string[]): readonly string[] {
@@ -50,25 +55,21 @@ function programFrames(frames: readonly string[]): readonly string[] {
   return theirs.length > 0 ? theirs : frames;
 }
 
-function placeOf(frame = ""): string | undefined {
-  const [, place] = /(?:file:\/\/)?([^\s()]+:\d+:\d+)\)?$/.exec(frame) ?? [];
-  return place;
-}
-
-/** The frames of an error's stack, below its text. */
-function framesOf({ stack }: Error): string[] {
-  const lines = typeof stack === "string" ? stack.split("\n") : [];
-  return lines.filter((line) => /^ +at /.test(line));
+/** The place of the innermost frame that has one: built-in functions, such as `JSON.parse`, have none. */
+function placeIn(frames: readonly string[]): string | undefined {
+  const places = frames.map((frame) => /(?:file:\/\/)?([^\s()]+:\d+:\d+)\)?$/.exec(frame)?.[1]);
+  return places.find((place) => place !== undefined);
 }
 
 /** The line of a program that threw an error, as `file:line:column`; `undefined` where its stack has none. */
-export function throwingPlace(error: Error): string | undefined {
-  return placeOf(programFrames(framesOf(error))[0]);
+export function throwingPlace({ stack }: Error): string | undefined {
+  const lines = typeof stack === "string" ? stack.split("\n") : [];
+  return placeIn(programFrames(lines.filter((line) => /^ +at /.test(line))));
 }
 
-/** The stack of an error begins in the program, where the engine keeps the frames of callers that await. */
+/** The stack of an error that was just made begins in the program, where the engine keeps the frames of callers that await. */
 export function hideOwnFrames(error: Error): void {
-  setStack(error, programFrames(framesOf(error)));
+  setStack(error, new CallSite().frames);
 }
 
 /** Errors with the stack of a call. */

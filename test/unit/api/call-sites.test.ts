@@ -10,7 +10,7 @@ import {
   WorldError,
 } from "twinccl";
 import { sim } from "twinccl/sim";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 
 const here = /call-sites\.test\.ts:\d+:\d+/;
 
@@ -148,6 +148,47 @@ test("hooks receive the call site, also for each call of a group", async () => {
     await comm.group(() => void comm.barrier());
   });
   expect(places.map(lineIn)).toEqual([firstLine, line]);
+});
+
+test("a failed run names the line where a built-in function threw", async () => {
+  const world = await open(1, undefined);
+  let line = 0;
+  const failure = await world
+    .run(() => {
+      line = ownLine() + 1;
+      return JSON.parse("{");
+    })
+    .catch((error: WorldError) => error);
+  expect(lineIn(failure.message)).toBe(line);
+});
+
+describe("with a short Error.stackTraceLimit", () => {
+  const { stackTraceLimit } = Error;
+  afterEach(() => {
+    Error.stackTraceLimit = stackTraceLimit;
+  });
+
+  test.each([1, 2])("%i: the error of a run has the stack of its caller", async (limit) => {
+    const world = await open(2, true);
+    Error.stackTraceLimit = limit;
+    const failure = await world
+      .run(() => Promise.reject("nothing"))
+      .catch((error: WorldError) => error);
+    expect(framesOf(failure)[0]).toMatch(here);
+  });
+
+  test("0 while the library is loaded: calls have the lines of the program", async () => {
+    vi.resetModules();
+    Error.stackTraceLimit = 0;
+    const [{ createWorld: openFresh }, { sim: freshSim }] = await Promise.all([
+      import("twinccl"),
+      import("twinccl/sim"),
+    ]);
+    const world = await openFresh({ backend: freshSim(), size: 1, callSites: true });
+    onTestFinished(() => world.close());
+    const [place] = await world.run(async (comm) => comm.barrier().place);
+    expect(place).toMatch(here);
+  });
 });
 
 describe("off", () => {
