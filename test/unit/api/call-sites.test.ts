@@ -153,12 +153,11 @@ test("hooks receive the call site, also for each call of a group", async () => {
 test("a failed run names the line where a built-in function threw", async () => {
   const world = await open(1, undefined);
   let line = 0;
-  const failure = await world
-    .run(() => {
-      line = ownLine() + 1;
-      return JSON.parse("{");
-    })
-    .catch((error: WorldError) => error);
+  const run = world.run(() => {
+    line = ownLine() + 1;
+    return JSON.parse("{");
+  });
+  const failure = (await run.catch((error: unknown) => error)) as WorldError;
   expect(lineIn(failure.message)).toBe(line);
 });
 
@@ -171,9 +170,8 @@ describe("with a short Error.stackTraceLimit", () => {
   test.each([1, 2])("%i: the error of a run has the stack of its caller", async (limit) => {
     const world = await open(2, true);
     Error.stackTraceLimit = limit;
-    const failure = await world
-      .run(() => Promise.reject("nothing"))
-      .catch((error: WorldError) => error);
+    const run = world.run(() => Promise.reject("nothing"));
+    const failure = (await run.catch((error: unknown) => error)) as WorldError;
     expect(framesOf(failure)[0]).toMatch(here);
   });
 
