@@ -12,7 +12,7 @@ import {
   type SessionInfo,
   type Work,
 } from "../../api/backend-entry.ts";
-import type { CommAbortedError, Explanation, Question } from "../../api/index.ts";
+import type { Explanation, Question } from "../../api/index.ts";
 import { cancelCloseOnExit, closeOnExit, keepAlive, settlesWithin } from "../../job/async.ts";
 import type { Job } from "../../job/job.ts";
 import { abortedError, type NcclCommunicator } from "./calls/communicator.ts";
@@ -65,7 +65,7 @@ export class NcclSession implements QueueingSession {
     this.#failure ??= { error };
   });
   readonly #ends: CommunicatorEnds;
-  /** Reasons of aborted communicators, by their number. */
+  /** Reasons of aborted communicators that are not released, by their number. */
   readonly #reasons = new Map<number, unknown>();
   /** First error of freeing memory; `close` throws it. */
   #failure: { readonly error: unknown } | undefined;
@@ -179,7 +179,7 @@ export class NcclSession implements QueueingSession {
     const open = (comms: readonly NcclCommunicator[]): void => {
       if (parent.isOver) {
         discard(comms);
-        throw this.#aborted(set.comm);
+        throw abortedError(set.comm, parent.abortReason);
       }
       this.#parts.job?.addChildren(set.comm, set.number, children);
       for (const comm of comms) this.#add(comm);
@@ -194,7 +194,7 @@ export class NcclSession implements QueueingSession {
     if (comm === undefined) return;
     this.#reasons.set(info.id, reason);
     comm.abortReason = reason;
-    const error = reason ?? this.#aborted(info);
+    const error = reason ?? abortedError(info, undefined);
     const hadWork = comm.progress.hasWorkOf(comm);
     this.#parts.job?.aborted(info, error, hadWork);
     this.#retire(comm, error);
@@ -213,6 +213,7 @@ export class NcclSession implements QueueingSession {
 
   /** Releases the communicator once its devices are idle. */
   release(info: CommInfo): void {
+    this.#reasons.delete(info.id);
     const comm = this.#comms.get(info.id);
     if (comm === undefined) return;
     this.#retire(comm);
@@ -267,7 +268,8 @@ export class NcclSession implements QueueingSession {
       // A rank of another process may never arrive: an abort removes the kernels that wait for it.
       for (const { info } of this.#comms.values()) this.abort(info, undefined);
       if (!(await settlesWithin(closeMs + leaveMs, idle()))) {
-        const error = this.#aborted(this.#parts.world.info);
+        const { info, abortReason } = this.#parts.world;
+        const error = abortedError(info, abortReason);
         for (const local of locals) local.abandon();
         this.#progress.abandon(error);
         for (const { progress } of this.#notEnded()) progress.abandon(error);
@@ -330,11 +332,7 @@ export class NcclSession implements QueueingSession {
   #comm(info: CommInfo): NcclCommunicator {
     const comm = this.#comms.get(info.id);
     if (comm !== undefined) return comm;
-    throw this.#aborted(info);
-  }
-
-  #aborted(info: CommInfo): CommAbortedError {
-    return abortedError(info, this.#reasons.get(info.id));
+    throw abortedError(info, this.#reasons.get(info.id));
   }
 
   #locals(): LocalRank[] {

@@ -1,4 +1,6 @@
 /** Splits by colors and keys that are more than NCCL's `int`s hold: the ranks are those that the library and the simulation have. */
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { type Communicator, createWorld, type World } from "twinccl";
 import { sim } from "twinccl/sim";
@@ -143,4 +145,31 @@ test("a split that is complete when a rank fails gives communicators that fail",
     throw new Error("rank 1 fails");
   };
   expect(await behindAnEnd(fail)).toBe("ERR_COMM_REMOTE");
+});
+
+test("the reason of an abort is not kept once the communicator is released", async () => {
+  setFlagsFromString("--expose-gc");
+  const collectGarbage = runInNewContext("gc") as () => void;
+  const gpus = cleanGpus();
+  await inWorld(gpus, 1, async (world) => {
+    const refs: WeakRef<object>[] = [];
+    await world.run(async (comm) => {
+      const child = await comm.split({ color: 0 });
+      gpus.machine.hold();
+      const call = child.allReduce({ send: child.alloc("int8", 1), op: "sum" });
+      await call.enqueued;
+      const reason = new Error("over");
+      refs.push(new WeakRef(reason));
+      child.abort(reason);
+      expect(await outcome(call)).toBe("ERR_COMM_ABORTED");
+      gpus.machine.release();
+    });
+    // A run begins without the failures of the one before.
+    await world.run(() => undefined);
+    for (let i = 0; i < 3; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      collectGarbage();
+    }
+    expect(refs.map((ref) => ref.deref())).toEqual([undefined]);
+  });
 });
