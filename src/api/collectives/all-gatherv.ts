@@ -15,7 +15,6 @@ export function prepareAllGatherv<S extends Data, R extends Data>(
   args: AllGathervArgs<S, R>,
   rank: number,
 ): Prepared<R> {
-  check.begin("allGatherv", args);
   const send = check.buffer("send", args.send);
   const recv = check.buffer("recv", args.recv);
   const recvCounts = check.counts("recvCounts", args.recvCounts);

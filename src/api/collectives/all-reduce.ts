@@ -21,7 +21,6 @@ export function prepareAllReduce<S extends Data, R extends Data | undefined>(
   check: Validator,
   args: AllReduceArgs<S, R>,
 ): Prepared<Received<R, S>> {
-  check.begin("allReduce", args);
   const send = check.buffer("send", args.send);
   const recv = args.recv === undefined ? send : check.buffer("recv", args.recv);
   check.shape("recv", recv, send.dtype, send.length);

@@ -21,7 +21,6 @@ export function prepareAllToAllv<S extends Data, R extends Data | undefined>(
   check: Validator,
   args: AllToAllvArgs<S, R>,
 ): Prepared<AllToAllvResult<Received<R, DeviceBuffer<DTypeOf<S>>>>> {
-  check.begin("allToAllv", args);
   const send = check.buffer("send", args.send);
   const sendCounts = check.counts("sendCounts", args.sendCounts);
   const sendOffsets = offsetsOf(check, "sendOffsets", args.sendOffsets, sendCounts);

@@ -1,6 +1,5 @@
 /** Barrier: no rank leaves before the last one has entered; no data moves. */
 import type { Prepared } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
 import type { Specification } from "./spec.ts";
 
 /** No blocks at all; what counts is that every exit depends on every entry. */
@@ -16,8 +15,7 @@ export const barrierSpec: Specification = {
 };
 
 /** A barrier has no arguments beyond the options that every call takes. */
-export function prepareBarrier(check: Validator): Prepared<void> {
-  check.begin("barrier", {});
+export function prepareBarrier(): Prepared<void> {
   return {
     call: { count: 0 },
     signature: [["collective", "barrier"]],

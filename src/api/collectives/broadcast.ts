@@ -22,7 +22,6 @@ export function prepareBroadcast<S extends Data, R extends Data | undefined>(
   args: BroadcastArgs<S, R>,
   rank: number,
 ): Prepared<Received<R, S>> {
-  check.begin("broadcast", args);
   const root = check.rank("root", args.root);
   if (rank !== root) check.rootOnly("send", args.send, root);
   const recv = check.buffer("recv", args.recv ?? (rank === root ? args.send : undefined));

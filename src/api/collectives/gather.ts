@@ -25,7 +25,6 @@ export function prepareGather<S extends Data, R extends Data | undefined>(
   rank: number,
   size: number,
 ): Prepared<R | undefined> {
-  check.begin("gather", args);
   const root = check.rank("root", args.root);
   const send = check.buffer("send", args.send);
   if (rank !== root) {

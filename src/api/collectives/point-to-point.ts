@@ -15,7 +15,6 @@ export function prepareSend<S extends Data>(
   args: SendArgs<S>,
   rank: number,
 ): PreparedTransfer<void> {
-  check.begin("send", args);
   const peer = otherRank(check, args.peer, rank);
   return ofOne(sendHalf(check, args.send, peer), undefined);
 }
@@ -26,7 +25,6 @@ export function prepareRecv<R extends Data>(
   args: RecvArgs<R>,
   rank: number,
 ): PreparedTransfer<R> {
-  check.begin("recv", args);
   const peer = otherRank(check, args.peer, rank);
   return ofOne(recvHalf(check, args.recv, peer, args.recv), args.recv);
 }
@@ -36,7 +34,6 @@ export function prepareSendRecv<S extends Data, R extends Data>(
   check: Validator,
   args: SendRecvArgs<S, R>,
 ): PreparedTransfer<R> {
-  check.begin("sendRecv", args);
   const send = sendHalf(check, args.send, check.rank("to", args.to));
   const recv = recvHalf(check, args.recv, check.rank("from", args.from));
   const { send: source } = send.call;

@@ -18,7 +18,6 @@ export function prepareReduceScatterv<S extends Data, R extends Data>(
   args: ReduceScattervArgs<S, R>,
   rank: number,
 ): Prepared<R> {
-  check.begin("reduceScatterv", args);
   const send = check.buffer("send", args.send);
   const recv = check.buffer("recv", args.recv);
   const sendCounts = check.counts("sendCounts", args.sendCounts);

@@ -22,7 +22,6 @@ export function prepareReduce<S extends Data, R extends Data | undefined>(
   args: ReduceArgs<S, R>,
   rank: number,
 ): Prepared<Received<R, S> | undefined> {
-  check.begin("reduce", args);
   const root = check.rank("root", args.root);
   const send = check.buffer("send", args.send);
   if (rank !== root) check.rootOnly("recv", args.recv, root);

@@ -25,7 +25,6 @@ export function prepareScatter<S extends Data, R extends Data>(
   rank: number,
   size: number,
 ): Prepared<R> {
-  check.begin("scatter", args);
   const root = check.rank("root", args.root);
   const recv = check.buffer("recv", args.recv);
   if (rank !== root) {

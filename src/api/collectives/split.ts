@@ -11,7 +11,6 @@ export function prepareSplit(
   args: SplitArgs,
   open: (comm: CommInfo) => Communicator,
 ): Prepared<Communicator | undefined> {
-  check.begin("split", args);
   // A missing name may be an omission; a rank that joins no communicator passes `undefined`.
   if (!("color" in args)) {
     throw check.fault("color", "it was left out", "a color", "color: undefined joins none");

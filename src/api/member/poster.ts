@@ -43,7 +43,7 @@ import { cancelledError, cancelOnSignal } from "./cancellation.ts";
 import { CallStats, notifyPosted, subscribedChannels } from "./observers.ts";
 import { Validator } from "./validate.ts";
 
-/** Checks the arguments of a rank's call, given the number of ranks; throws the first error. */
+/** Checks the arguments of a rank's call, an object, given the number of ranks; throws the first error. */
 type Prepare<A, T> = (
   check: Validator,
   args: A,
@@ -81,7 +81,7 @@ export class Poster {
     this.worldRank = ranks[rank] as number;
     this.facts = { rank, size: ranks.length, comm: name };
     this.hooks = new HookList(this.facts);
-    this.check = new Validator(session, ledger.comm, rank);
+    this.check = new Validator(session, ledger.comm, this.facts);
     this.#session = session;
     this.#timeoutMs = session.info.timeoutMs;
     this.#ledger = ledger;
@@ -164,6 +164,8 @@ export class Poster {
     prepare: Prepare<A, T>,
   ): Prepared<T> | PreparedTransfer<T> {
     const { rank, size } = this.facts;
+    // One without parameters is of a call without arguments.
+    if (prepare.length > 0) this.check.begin(collective, args);
     const prepared = prepare(this.check, args, rank, size);
     const parts = "transfers" in prepared ? prepared.transfers : [prepared];
     for (const { call } of parts) this.check.supported(call);
@@ -203,16 +205,14 @@ export class Poster {
   /** Runs a synchronous callback and returns its calls, checked and not posted. There are no `options`: given ones are refused. */
   collect(action: CallbackAction, callback: () => void, options: unknown): CallCollector {
     this.assertOpen(action);
+    const facts = { ...this.facts, collective: action };
     if (typeof callback !== "function") {
-      const found = textOf(callback);
-      if (action === "prepare")
-        throw invalid(action, "call", found, "a function", undefined, this.facts);
-      throw this.check.begin(action, {}).fault("calls", `found ${found}`, "a function");
+      const [field, known] = action === "prepare" ? ["call", this.facts] : ["calls", facts];
+      throw invalid(action, field, textOf(callback), "a function", undefined, known);
     }
     if (options !== undefined) {
       const takers = { group: "the calls in it", capture: "replay", prepare: "start" };
       const hint = `pass timeoutMs and signal to ${takers[action]}`;
-      const facts = { ...this.facts, collective: action };
       throw invalid(action, "options", textOf(options), "the callback alone", hint, facts);
     }
     return collectCalls(action, this, this.facts, callback);

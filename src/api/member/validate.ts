@@ -32,11 +32,11 @@ export class Validator {
   readonly #borrowed = new WeakMap<ArrayBufferLike, Allocation>();
   #collective: CollectiveName = "barrier";
 
-  constructor(session: Session, comm: CommInfo, rank: number) {
+  constructor(session: Session, comm: CommInfo, facts: Caller) {
     this.#session = session;
     this.#comm = comm;
-    this.#worldRank = comm.ranks[rank] as number;
-    this.#facts = { rank, size: comm.ranks.length, comm: comm.name };
+    this.#worldRank = comm.ranks[facts.rank] as number;
+    this.#facts = facts;
   }
 
   /** Sets the collective of the checks that follow; refuses arguments that are no object. */
