@@ -4,6 +4,8 @@
  * Codes and fields of an error are API; its text is not, and may become clearer at any time.
  */
 
+import { knownOr } from "./known.ts";
+
 /** A table row: cells that are padded to the widest of their column. */
 export type Row = readonly (string | number | bigint)[];
 
@@ -16,12 +18,7 @@ export interface ErrorText {
 
 /** Joins headline, table and hint into a message, with control characters of names and of file contents escaped. */
 export function errorMessage(text: ErrorText): string {
-  let message = messages.get(text);
-  if (message === undefined) {
-    message = laidOut(text);
-    messages.set(text, message);
-  }
-  return message;
+  return knownOr(messages, text, laidOut);
 }
 
 /** Messages of texts: the errors of all ranks may share one, which has a line for each rank. */
@@ -103,10 +100,7 @@ export function rankRows(rows: readonly RankRow[], naming = ranksText): Row[] {
 export function sharedRows(rows: readonly RankRow[], naming = ranksText): Row[] {
   const groups = new Map<string, { readonly cells: Row; readonly ranks: number[] }>();
   for (const { rank, cells } of rows) {
-    const key = cells.join("\n");
-    const group = groups.get(key) ?? { cells, ranks: [] };
-    group.ranks.push(rank);
-    groups.set(key, group);
+    knownOr(groups, cells.join("\n"), () => ({ cells, ranks: [] })).ranks.push(rank);
   }
   return Array.from(groups.values(), ({ ranks, cells }) => {
     return [naming(ranks.sort((a, b) => a - b)), ...cells];

@@ -4,6 +4,7 @@
  * Ranges are sorted by their begin, so that one question takes a binary search in place of a comparison with each buffer.
  */
 import { type DeviceBuffer, memoryOf } from "./buffer.ts";
+import { knownOr } from "./known.ts";
 import type { Memory } from "./memory.ts";
 import { partitionPoint } from "./partition-point.ts";
 
@@ -38,12 +39,7 @@ export class MemoryUses {
     if (byteLength === 0) return;
     const memory = memoryOf(buffer);
     const range = { begin, end: begin + byteLength, user };
-    let ranges = this.#byMemory.get(memory);
-    if (ranges === undefined) {
-      ranges = new Ranges();
-      this.#byMemory.set(memory, ranges);
-    }
-    ranges.items.push(range);
+    knownOr(this.#byMemory, memory, () => new Ranges()).items.push(range);
     if (memory.adopted === true) this.#hasAdopted = true;
   }
 

@@ -2,6 +2,7 @@
 import type { CallSet, CommInfo, RankCall } from "../backend.ts";
 import type { SplitArgs } from "../calls.ts";
 import type { Communicator } from "../communicator.ts";
+import { knownOr } from "../known.ts";
 import type { Prepared } from "../ledger/posting.ts";
 import type { Validator } from "../member/validate.ts";
 
@@ -52,9 +53,7 @@ export function splitGroups(
   const groups = new Map<number, SplitRequest[]>();
   for (const request of requests) {
     if (request.color === undefined) continue;
-    const group = groups.get(request.color);
-    if (group === undefined) groups.set(request.color, [request]);
-    else group.push(request);
+    knownOr(groups, request.color, () => []).push(request);
   }
   return [...groups]
     .sort(([a], [b]) => a - b)

@@ -1,6 +1,7 @@
 /** Cancellation of calls by their signals. */
 import type { CollectiveName } from "../collectives/spec.ts";
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
+import { knownOr } from "../known.ts";
 import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
@@ -21,7 +22,7 @@ export function cancelOnSignal(
     cancel();
     return;
   }
-  const calls = callsOf(signal);
+  const calls = knownOr(bySignal, signal, () => new CallsOfSignal(signal));
   calls.add(cancel);
   op.whenSettled(() => calls.delete(cancel));
 }
@@ -53,15 +54,6 @@ class CallsOfSignal {
 }
 
 const bySignal = new WeakMap<AbortSignal, CallsOfSignal>();
-
-function callsOf(signal: AbortSignal): CallsOfSignal {
-  let calls = bySignal.get(signal);
-  if (calls === undefined) {
-    calls = new CallsOfSignal(signal);
-    bySignal.set(signal, calls);
-  }
-  return calls;
-}
 
 /** The error of a cancelled call. Its number, `call`, is -1 if it was never posted. */
 export function cancelledError(

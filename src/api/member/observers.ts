@@ -3,6 +3,7 @@ import type { RankCall } from "../backend.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { Caller } from "../errors.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
+import { knownOr } from "../known.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
 
@@ -112,7 +113,7 @@ export class Channels {
   }
 }
 
-const known = new Map<CollectiveName, Channels | "none">();
+const opened = new Map<CollectiveName, Channels | "none">();
 
 /** The channels of a collective that have subscribers; `undefined` without any. */
 export function subscribedChannels(collective: CollectiveName): Channels | undefined {
@@ -125,11 +126,7 @@ export function subscribedChannels(collective: CollectiveName): Channels | undef
 
 /** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
 export function channelsOf(collective: CollectiveName): Channels | undefined {
-  let channels = known.get(collective);
-  if (channels === undefined) {
-    channels = open(collective);
-    known.set(collective, channels);
-  }
+  const channels = knownOr(opened, collective, open);
   return channels === "none" ? undefined : channels;
 }
 
@@ -151,6 +148,10 @@ export interface Counter {
   sendBytes: number;
 }
 
+function newCounter(): Counter {
+  return { calls: 0, sendBytes: 0 };
+}
+
 /** Counts the calls of one rank. */
 export class CallStats {
   readonly #counters = new Map<string, Counter>();
@@ -164,12 +165,7 @@ export class CallStats {
 
   /** Where the calls of a collective are counted. */
   counterOf(collective: string): Counter {
-    let counter = this.#counters.get(collective);
-    if (counter === undefined) {
-      counter = { calls: 0, sendBytes: 0 };
-      this.#counters.set(collective, counter);
-    }
-    return counter;
+    return knownOr(this.#counters, collective, newCounter);
   }
 
   /** The counts so far. */

@@ -18,6 +18,7 @@ import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { hostBytes } from "../host-array.ts";
+import { knownOr } from "../known.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
@@ -127,12 +128,10 @@ export class Validator {
       );
     }
     const { dtype, buffer, byteOffset, length } = host;
-    let allocation = this.#borrowed.get(buffer);
-    if (allocation === undefined) {
-      const memory = this.#session.device(this.#worldRank).borrow(buffer);
-      allocation = createAllocation(memory, { rank: this.#worldRank, session: this.#session });
-      this.#borrowed.set(buffer, allocation);
-    }
+    const allocation = knownOr(this.#borrowed, buffer, () => {
+      const [rank, session] = [this.#worldRank, this.#session];
+      return createAllocation(session.device(rank).borrow(buffer), { rank, session });
+    });
     return createBuffer(dtype, length, allocation, byteOffset);
   }
 

@@ -10,6 +10,7 @@ import {
   symmetricPlace,
 } from "../../../api/backend-entry.ts";
 import type { DeviceBuffer } from "../../../api/index.ts";
+import { knownOr } from "../../../api/known.ts";
 import { settlesWithin } from "../../../job/async.ts";
 import { runAll } from "../common/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
@@ -173,12 +174,7 @@ export class RegisteredWindows {
   }
 
   #registered(rank: number): Registered {
-    let registered = this.#windows.get(rank);
-    if (registered === undefined) {
-      registered = new Map();
-      this.#windows.set(rank, registered);
-    }
-    return registered;
+    return knownOr(this.#windows, rank, () => new Map());
   }
 }
 
