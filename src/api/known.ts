@@ -1,4 +1,4 @@
-/** What is made once for each key. */
+/** Values that are made once for each key. */
 
 /** The value of a key, which is made and kept where there is none. */
 export function knownOr<K, V>(
