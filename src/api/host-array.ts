@@ -4,7 +4,14 @@
  * A TypedArray of a class that names one dtype is taken as that dtype, a `Float16Array` as float16. Arrays of bits
  * (`Uint16Array`) name none, so the caller names it with `asDType`.
  */
-import { type DType, dtypeInfo, type HostArray, type HostArrays, isDType } from "./dtype.ts";
+import {
+  type DType,
+  dtypeInfo,
+  dtypes,
+  type HostArray,
+  type HostArrays,
+  isDType,
+} from "./dtype.ts";
 import { withArticle } from "./error-text.ts";
 
 /** A `Float16Array`, of the runtimes that have it: the language has it since ES2025, and types that are older do not. */
@@ -30,16 +37,10 @@ export interface TypedHost<D extends DType = DType> {
   readonly array: HostArray<D>;
 }
 
+/** The dtype that a class of TypedArrays alone names. */
 const byClass: ReadonlyMap<string, DType> = new Map([
-  ["Int8Array", "int8"],
-  ["Uint8Array", "uint8"],
-  ["Int32Array", "int32"],
-  ["Uint32Array", "uint32"],
-  ["BigInt64Array", "int64"],
-  ["BigUint64Array", "uint64"],
+  ...dtypes.filter((dtype) => !dtypeInfo[dtype].bits).map((d) => [dtypeInfo[d].host, d] as const),
   ["Float16Array", "float16"],
-  ["Float32Array", "float32"],
-  ["Float64Array", "float64"],
 ]);
 
 /** True when a class of TypedArrays carries a dtype: its own, or the one that it names (`Float16Array`). */

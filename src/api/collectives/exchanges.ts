@@ -3,9 +3,10 @@
  *
  * Each exchange is a call of its own through the backend's own collectives, which ends before the data of the call moves.
  */
-import type { CallSet, CommInfo, RankCall, Session } from "../backend.ts";
+import type { CallSet, CommInfo, RankCall, RankDevice, Session } from "../backend.ts";
 import { bufferOver, type DeviceBuffer } from "../buffer.ts";
 import { rankCall } from "../ledger/posting.ts";
+import type { Memory } from "../memory.ts";
 import { runningSum } from "./blocks.ts";
 import { type SplitRequest, splitRequests } from "./split.ts";
 
@@ -33,8 +34,11 @@ function exchange(
 ): number[][] | Promise<number[][]> {
   const received = outgoing.map(() => new BigInt64Array(count * comm.ranks.length));
   const calls = outgoing.map(({ rank, values }, at): RankCall => {
-    const send = lentBuffer(session, comm, rank, BigInt64Array.from(values, BigInt));
-    const recv = lentBuffer(session, comm, rank, received[at] as BigInt64Array);
+    // Host memory, so that a session orders its copies with the communicator's calls, not with the rank's memory.
+    const lent = (array: BigInt64Array): DeviceBuffer =>
+      int64Buffer(session, comm, rank, array.length, (device) => device.borrow(array.buffer));
+    const send = lent(BigInt64Array.from(values, BigInt));
+    const recv = lent(received[at] as BigInt64Array);
     return rankCall(collective, rank, { dtype: "int64", count, send, recv }, 0);
   });
   return andThen(session.execute({ comm, number, collective, calls }), () =>
@@ -42,16 +46,17 @@ function exchange(
   );
 }
 
-/** A buffer of host memory, so that a session orders its copies with the communicator's calls, not with the rank's memory. */
-function lentBuffer(
+/** A rank's buffer over memory that its device gives. */
+function int64Buffer(
   session: Session,
   { ranks }: CommInfo,
   rank: number,
-  array: BigInt64Array,
-): DeviceBuffer<"int64"> {
+  length: number,
+  memoryOf: (device: RankDevice) => Memory,
+): DeviceBuffer {
   const worldRank = ranks[rank] as number;
-  const memory = session.device(worldRank).borrow(array.buffer);
-  return bufferOver("int64", array.length, memory, { rank: worldRank, session });
+  const memory = memoryOf(session.device(worldRank));
+  return bufferOver("int64", length, memory, { rank: worldRank, session });
 }
 
 /** Fills in `recvCounts` and `recvOffsets` of every call of an all-to-allv: an all-to-all of one int64 a pair. */
@@ -85,8 +90,11 @@ function passExchangeTime(
   { comm, number, calls }: CallSet,
 ): void | Promise<void> {
   const collective = "allToAll";
+  const size = comm.ranks.length;
   const exchanged = calls.map(({ rank, postedAtPs }): RankCall => {
-    const [send, recv] = [unreadBuffer(session, comm, rank), unreadBuffer(session, comm, rank)];
+    const unread = (): DeviceBuffer =>
+      int64Buffer(session, comm, rank, size, (device) => device.allocate(8 * size, false));
+    const [send, recv] = [unread(), unread()];
     return rankCall(collective, rank, { dtype: "int64", count: 1, send, recv }, postedAtPs);
   });
   return andThen(session.execute({ comm, number, collective, calls: exchanged }), () => {
@@ -96,12 +104,6 @@ function passExchangeTime(
       recv?.dispose();
     }
   });
-}
-
-function unreadBuffer(session: Session, { ranks }: CommInfo, rank: number): DeviceBuffer<"int64"> {
-  const worldRank = ranks[rank] as number;
-  const memory = session.device(worldRank).allocate(8 * ranks.length, false);
-  return bufferOver("int64", ranks.length, memory, { rank: worldRank, session });
 }
 
 /** The color and key of every rank, by rank: an all-gather of three int64, `joins`, `color` and `key`. */

@@ -93,30 +93,6 @@ export function collectCalls(
   return collector;
 }
 
-/** Throws inside of another communicator's callback: the call would be posted at once, outside of that group or recording. */
-export function assertNotForeign(action: string, owner: object, facts: Caller): void {
-  if (innermost === undefined || innermost.owner === owner) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `${action}: called on "${facts.comm}" inside of another communicator's group or capture`,
-      hint: "a group or recording is of one communicator: make the call before or behind it, or in one of its own",
-    },
-    { ...facts, collective: action, field: "calls" },
-  );
-}
-
-/** Throws inside of the communicator's own callback, whose calls are not posted and cannot be waited for. */
-export function assertClosable(owner: object, facts: Caller): void {
-  if (innermost?.owner !== owner) return;
-  throw new InvalidArgumentError(
-    {
-      headline: `close: called on "${facts.comm}" inside of its own group or capture, needs a place outside`,
-      hint: "await the group or capture, then close",
-    },
-    { ...facts, collective: "close", field: "calls" },
-  );
-}
-
 /** Throws if a callback returns a promise: calls after its first `await` would be too late. */
 function assertSynchronous(action: string, returned: unknown, facts: Caller): void {
   if (typeof returned !== "object" || returned === null || !("then" in returned)) return;

@@ -9,7 +9,7 @@ import {
 } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import type { Graph } from "../communicator.ts";
-import { CommClosedError, InvalidArgumentError } from "../errors.ts";
+import { CommClosedError } from "../errors.ts";
 import { graphNumber } from "../ledger/dispatch.ts";
 import {
   buffersIn,
@@ -131,15 +131,15 @@ function recordedCalls(poster: Poster, steps: readonly Step[]): RecordedCalls {
       if (!("transfers" in prepared))
         calls.push(rankCall(collective, rank, prepared.call, laterPs));
     }
-    const ends = step.flatMap(halvesOf).map(({ direction, peer, call }) => ({
-      ...{ direction, peer, call: rankCall(direction, rank, call, laterPs) },
-    }));
+    const ends = step.flatMap(halvesOf).map(({ direction, peer, call }) => {
+      return { direction, peer, call: rankCall(direction, rank, call, laterPs) };
+    });
     if (ends.length > 0) messages.push({ place: calls.length, ends });
   }
   const buffers = new Map<Allocation, DeviceBuffer>();
   let sendBytes = 0;
-  const ends = messages.flatMap((together) => together.ends.map(({ call }) => call));
-  for (const { send, recv } of [...calls, ...ends]) {
+  const ends = messages.flatMap((together) => together.ends);
+  for (const { send, recv } of [...calls, ...ends.map(({ call }) => call)]) {
     for (const buffer of [send, recv]) {
       if (buffer !== undefined) buffers.set(allocationOf(buffer), buffer);
     }
@@ -163,13 +163,10 @@ function assertApart(poster: Poster, calls: readonly CollectedCall[]): void {
     return recv !== undefined && uses.isShared(recv, message);
   };
   if (!messages.some(isShared)) return;
-  throw poster.check
-    .begin("recv", {})
-    .fault(
-      "recv",
-      "it overlaps memory of another send or receive of the group",
-      "memory of its own",
-    );
+  throw poster.fault(
+    { collective: "recv", field: "recv" },
+    "recv: recv: it overlaps memory of another send or receive of the group, needs memory of its own",
+  );
 }
 
 /** True where no message has memory that may be that of one before it, as far as that is seen without an index. */
@@ -194,12 +191,10 @@ function assertNoExchange(poster: Poster, action: string, calls: readonly Collec
   for (const { collective, prepared } of calls) {
     const exchanges = collective === "allToAllv" && prepared.call.blocks?.recvCounts === undefined;
     if (!exchanges && collective !== "split" && collective !== "capture") continue;
-    throw new InvalidArgumentError(
-      {
-        headline: `${action}: ${collective}${exchanges ? " without recvCounts" : ""} needs an answer in between`,
-        hint: exchanges ? "pass recvCounts and recv" : "call it outside",
-      },
-      { ...poster.facts, collective, field: exchanges ? "recvCounts" : "calls" },
+    throw poster.fault(
+      { collective, field: exchanges ? "recvCounts" : "calls" },
+      `${action}: ${collective}${exchanges ? " without recvCounts" : ""} needs an answer in between`,
+      exchanges ? "pass recvCounts and recv" : "call it outside",
     );
   }
 }
@@ -209,12 +204,10 @@ function assertNoOptions(poster: Poster, calls: readonly CollectedCall[]): void 
   for (const { collective, options } of calls) {
     const [field] = Object.keys(options ?? {});
     if (field === undefined) continue;
-    throw new InvalidArgumentError(
-      {
-        headline: `capture: ${collective}: ${field}: a recorded call does not run, needs none`,
-        hint: `pass it to every replay: graph.replay({ ${field} })`,
-      },
-      { ...poster.facts, collective, field },
+    throw poster.fault(
+      { collective, field },
+      `capture: ${collective}: ${field}: a recorded call does not run, needs none`,
+      `pass it to every replay: graph.replay({ ${field} })`,
     );
   }
 }
@@ -224,12 +217,10 @@ function assertReceives(poster: Poster, calls: readonly CollectedCall[]): void {
   for (const { collective, prepared } of calls) {
     if (collective !== "allToAllv" || "transfers" in prepared) continue;
     if (prepared.call.recv !== undefined) continue;
-    throw new InvalidArgumentError(
-      {
-        headline: `capture: ${collective}: recv: it was left out, needs a buffer`,
-        hint: "pass recvCounts and recv",
-      },
-      { ...poster.facts, collective, field: "recv" },
+    throw poster.fault(
+      { collective, field: "recv" },
+      `capture: ${collective}: recv: it was left out, needs a buffer`,
+      "pass recvCounts and recv",
     );
   }
 }
@@ -421,8 +412,8 @@ function releasedBufferError(poster: Poster, calls: readonly CollectedCall[]): C
 function assertOutside(poster: Poster): void {
   poster.assertOwn("replay");
   if (poster.collector === undefined) return;
-  throw new InvalidArgumentError(
-    { headline: "replay: called inside of group or capture, needs a place outside" },
-    { ...poster.facts, collective: "replay", field: "calls" },
+  throw poster.fault(
+    { collective: "replay", field: "calls" },
+    "replay: called inside of group or capture, needs a place outside",
   );
 }

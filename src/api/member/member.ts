@@ -33,7 +33,6 @@ import type { HookList } from "../hooks.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { CommOp } from "../op.ts";
 import { assertOptions, invalid, textOf } from "../option-kinds.ts";
-import { assertClosable } from "./call-collector.ts";
 import { postCapture, postGroup } from "./graphs.ts";
 import { prepareCall } from "./persistent-call.ts";
 import { Poster } from "./poster.ts";
@@ -276,7 +275,7 @@ export class Member implements Communicator {
   }
 
   close(): Promise<void> {
-    assertClosable(this.#poster, this.#poster.facts);
+    this.#poster.assertClosable();
     return this.end();
   }
 

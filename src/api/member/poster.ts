@@ -9,7 +9,7 @@ import { isMemoryOver } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import { closeOnce } from "../close-once.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
-import { type Caller, CommClosedError, type CommError } from "../errors.ts";
+import { type Caller, CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
 import type { Monitor } from "../ledger/deadlock/monitor.ts";
@@ -30,7 +30,6 @@ import { type CallContext, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
 import { type CachedCall, CallCache, type CollectedCall } from "./call-cache.ts";
 import {
-  assertNotForeign,
   type CallbackAction,
   type CallCollector,
   collectCalls,
@@ -223,9 +222,33 @@ export class Poster {
     return innermost?.owner === this ? innermost : undefined;
   }
 
-  /** Throws inside of a callback of another communicator. */
+  /** Throws inside of another communicator's callback: the call would be posted at once, outside of that group or recording. */
   assertOwn(action: string): void {
-    assertNotForeign(action, this, this.facts);
+    if (innermost === undefined || innermost.owner === this) return;
+    throw this.fault(
+      { collective: action, field: "calls" },
+      `${action}: called on "${this.facts.comm}" inside of another communicator's group or capture`,
+      "a group or recording is of one communicator: make the call before or behind it, or in one of its own",
+    );
+  }
+
+  /** Throws inside of the communicator's own callback, whose calls are not posted and cannot be waited for. */
+  assertClosable(): void {
+    if (this.collector === undefined) return;
+    throw this.fault(
+      { collective: "close", field: "calls" },
+      `close: called on "${this.facts.comm}" inside of its own group or capture, needs a place outside`,
+      "await the group or capture, then close",
+    );
+  }
+
+  /** An error about what this rank calls, or where. */
+  fault(
+    about: { readonly collective: string; readonly field: string },
+    headline: string,
+    hint?: string,
+  ): InvalidArgumentError {
+    return new InvalidArgumentError({ headline, hint }, { ...this.facts, ...about });
   }
 
   /** Posts checked calls that belong together, or leaves them to the callback that is running. */
