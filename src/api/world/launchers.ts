@@ -75,8 +75,8 @@ function read(family: LauncherFamily, env: Variables): LauncherEnvironment {
   const hasPort = textOf(env, "TWINCCL_PORT") !== undefined;
   return {
     ...{ family: family.name, rank, size, localRank, localSize, jobId: family.jobId(env) },
-    address: withoutBrackets(textOf(env, "TWINCCL_ADDRESS") ?? family.address(env)),
-    port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port(env),
+    address: withoutBrackets(textOf(env, "TWINCCL_ADDRESS") ?? family.address?.(env)),
+    port: hasPort ? numberOf(env, "TWINCCL_PORT", 1, 65_535) : family.port?.(env),
     secret: textOf(env, secretVariable),
     storeHost: isOwn && textOf(env, "TWINCCL_STORE") === "launcher" ? "launcher" : "rank 0",
     file: textOf(env, "TWINCCL_RENDEZVOUS_FILE"),
@@ -148,8 +148,8 @@ interface LauncherFamily {
   readonly localSize?: string;
   /** Facts that this family does not have in one variable of its own. */
   readonly jobId: (env: Variables) => string;
-  readonly address: (env: Variables) => string | undefined;
-  readonly port: (env: Variables) => number | undefined;
+  readonly address?: (env: Variables) => string | undefined;
+  readonly port?: (env: Variables) => number | undefined;
   readonly ranksHere?: (env: Variables) => number | undefined;
 }
 
@@ -185,7 +185,6 @@ const families: readonly LauncherFamily[] = [
     localSize: "TWINCCL_LOCAL_SIZE",
     jobId: (env) => textOf(env, "TWINCCL_JOB_ID") ?? "",
     address: () => "127.0.0.1",
-    port: () => undefined,
   },
   {
     name: "torchrun",
@@ -215,8 +214,6 @@ const families: readonly LauncherFamily[] = [
     localSize: "OMPI_COMM_WORLD_LOCAL_SIZE",
     jobId: (env) =>
       `openmpi-${textOf(env, "PMIX_NAMESPACE") ?? textOf(env, "OMPI_MCA_ess_base_jobid") ?? "job"}`,
-    address: () => undefined,
-    port: () => undefined,
   },
   {
     name: "Slurm",

@@ -16,8 +16,11 @@ import {
   type DType,
   type Explanation,
   type Question,
+  type SpecifiedCollective,
+  specifications,
   UnsupportedError,
 } from "../../api/index.ts";
+import { rankCall } from "../../api/ledger/posting.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
 import { groupsOf, isSingleRankCopy } from "./calls/nccl-steps.ts";
 import { isFloat8 } from "./device/nccl-types.ts";
@@ -183,27 +186,12 @@ function placeholderCall(question: Question, rank: number, ranks: number): RankC
       hint: "explain predicts every call",
     });
   }
-  const reduces = collective !== "broadcast" && collective !== "allGather";
-  const length = count * (collective === "allGather" || collective === "reduceScatter" ? ranks : 1);
+  const spec = specifications[collective as SpecifiedCollective];
+  const blocks = Math.max(spec.inBlocks(ranks, rank, root), spec.outBlocks(ranks, rank, root));
+  const length = count * blocks;
   const buffer = (ptr: bigint): DeviceBuffer =>
     ({ ptr, dtype, length, byteLength: length * bytesOf(dtype) }) as DeviceBuffer;
-  return {
-    rank,
-    collective,
-    dtype,
-    op: reduces ? op : undefined,
-    count,
-    root: collective === "broadcast" || collective === "reduce" ? root : -1,
-    send: buffer(sendAddress),
-    recv: buffer(recvAddress),
-    sendCounts: undefined,
-    sendOffsets: undefined,
-    recvCounts: undefined,
-    recvOffsets: undefined,
-    split: undefined,
-    recorded: undefined,
-    graph: undefined,
-    postedAtPs: 0,
-    finishedAtPs: 0,
-  };
+  const [send, recv] = [buffer(sendAddress), buffer(recvAddress)];
+  const given = { ...(spec.reduces && { op }), ...(spec.rooted && { root }) };
+  return rankCall(collective, rank, { dtype, count, send, recv, ...given }, 0);
 }

@@ -117,6 +117,11 @@ export class NcclCommunicator {
     return over.then(() => Promise.reject(error));
   }
 
+  /** Counts collective call `number` as submitted. A call that failed to submit does not count. */
+  countSubmitted(number: number): void {
+    if (this.counters !== undefined) this.counters.submitted = number + 1;
+  }
+
   /** The NCCL arguments of a member's call; `destroyOp` follows the call. */
   callArgs(call: RankCall): NcclCallArgs {
     const { handle, local, stream } = this.member(call.rank);
@@ -355,14 +360,10 @@ const [remoteErrorGraceMs, longestStepMs] = [4_000, 1_000];
 class RemoteErrorGrace {
   #elapsedMs = 0;
   #lastCheckMs: number | undefined;
-  #firstError: unknown;
+  /** The error of the first deferred call; `undefined` before. */
+  firstError: unknown;
   #deferred: Completion[] = [];
   #keepAliveTimer: NodeJS.Timeout | undefined;
-
-  /** The error of the first deferred call; `undefined` before. */
-  get firstError(): unknown {
-    return this.#firstError;
-  }
 
   /** True for an `ncclRemoteError` within the grace period. */
   isWithinGrace(error: unknown): boolean {
@@ -376,7 +377,7 @@ class RemoteErrorGrace {
   /** Defers a call that failed with `ncclRemoteError`; false for other errors. */
   defer(error: unknown, completion: Completion): boolean {
     if (!isRemoteError(error)) return false;
-    this.#firstError ??= error;
+    this.firstError ??= error;
     this.#lastCheckMs ??= performance.now();
     this.hold(completion);
     return true;
@@ -395,7 +396,7 @@ class RemoteErrorGrace {
     const open = this.#deferred;
     this.#deferred = [];
     clearInterval(this.#keepAliveTimer);
-    for (const completion of open) completion.settled(reason ?? this.#firstError);
+    for (const completion of open) completion.settled(reason ?? this.firstError);
   }
 }
 

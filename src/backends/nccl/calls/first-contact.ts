@@ -50,7 +50,7 @@ export class NcclFirstContacts {
       barriers: lacksWindows ? [`windows ${number}`] : [],
       connect: (added, cancelled) => connectAndRegister(comm, { ...added, rank, rows }, cancelled),
     });
-    if (barrier !== undefined && counters !== undefined) counters.submitted = number + 1;
+    if (barrier !== undefined) comm.countSubmitted(number);
     return barrier;
   }
 

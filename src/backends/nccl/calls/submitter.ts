@@ -51,16 +51,16 @@ export class Submitter {
       finish = launched ? graph.launch(comm.outOfStep) : this.#submit(comm, set);
     } catch (error) {
       // It was not made, also where it counts since others waited for it.
-      countSubmitted(comm, set.number - 1);
+      comm.countSubmitted(set.number - 1);
       comm.deferRemoteError(error, completion);
-      countSubmitted(comm, set.number);
+      comm.countSubmitted(set.number);
       return;
     }
     if (launched && finish === undefined && set.cache !== undefined) {
       const launch = { run: () => void graph.launch(comm.outOfStep) };
       set.cache.repeat = new PreparedCall(comm, this.#readPlans, set.calls, launch);
     }
-    countSubmitted(comm, set.number);
+    comm.countSubmitted(set.number);
     if (!launched) this.#readPlans?.(comm.info.name);
     comm.progress.whenDone(comm.devices, comm, afterCopyBack(completion, finish));
   }
@@ -277,11 +277,6 @@ function followingMemory(
       sequence.run();
     },
   };
-}
-
-/** Counts collective call `number` as submitted. A call that failed to submit does not count. */
-function countSubmitted({ counters }: NcclCommunicator, number: number): void {
-  if (counters !== undefined) counters.submitted = number + 1;
 }
 
 /** Registers symmetric memory of calls that is new; without such memory the calls skip the windows. */

@@ -18,15 +18,16 @@ import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { CommLock } from "./comm-lock.ts";
 
-/** Windows of one member, by address of the allocation. */
-type Registered = Map<bigint, bigint>;
+const sides = ["send", "recv"] as const;
+type Side = (typeof sides)[number];
 
 /** The windows of one communicator. */
 export class RegisteredWindows {
   readonly #nccl: NcclCalls;
   readonly #members: ReadonlyMap<number, LocalMember>;
   readonly #lock: CommLock;
-  readonly #windows = new Map<number, Registered>();
+  /** By member, and by address of the allocation. */
+  readonly #windows = new Map<LocalMember, Map<bigint, bigint>>();
   #registering: Promise<void> | undefined;
   #isAbandoned = false;
 
@@ -38,14 +39,12 @@ export class RegisteredWindows {
 
   /** True if a call uses symmetric memory without a window. */
   needsRegistration(call: RankCall): boolean {
-    if (symmetricPlace(call) === undefined) return false;
-    return !this.#has(call, "send") || !this.#has(call, "recv");
+    return symmetricPlace(call) !== undefined && sides.some((side) => !this.#has(call, side));
   }
 
   /** Registers the memory of calls with symmetric memory that has no window. */
   register(calls: readonly RankCall[]): void {
-    this.#registerSide(calls, "send");
-    this.#registerSide(calls, "recv");
+    for (const side of sides) this.#registerSide(calls, side);
   }
 
   /**
@@ -56,7 +55,7 @@ export class RegisteredWindows {
   async registerInBackground(calls: readonly RankCall[], isOver: () => boolean): Promise<boolean> {
     for (const call of calls) {
       if (symmetricPlace(call) === undefined) continue;
-      for (const side of ["send", "recv"] as const) {
+      for (const side of sides) {
         if (this.#has(call, side)) continue;
         if (isOver()) return false;
         if (isDisposed(call)) return true;
@@ -67,15 +66,15 @@ export class RegisteredWindows {
     return true;
   }
 
-  async #registerSideInBackground(call: RankCall, side: "send" | "recv"): Promise<void> {
-    const { handle, local } = this.#members.get(call.rank) as LocalMember;
+  async #registerSideInBackground(call: RankCall, side: Side): Promise<void> {
+    const { handle, local } = this.#member(call);
     const { ptr, byteLength } = windowMemory(call, side);
     const device = local.device.threadDevice;
     local.heldMemory.hold(ptr);
     try {
       const register = () => this.#nccl.registerWindowInBackground(device, handle, ptr, byteLength);
       const window = await this.#lock.run(register);
-      this.#registered(call.rank).set(ptr, window);
+      this.#registered(call).set(ptr, window);
     } finally {
       this.#registering = undefined;
       if (!this.#isAbandoned) local.heldMemory.release(ptr);
@@ -90,10 +89,16 @@ export class RegisteredWindows {
 
   /** Holds the memory until the returned function is called. NCCL releases the windows with the communicator's handles. */
   holdUntilHandlesEnd(): () => void {
-    const taken = [...this.#windows].flatMap(([rank, registered]) => {
-      const { heldMemory } = (this.#members.get(rank) as LocalMember).local;
-      return [...registered.keys()].map((ptr) => ({ heldMemory, ptr }));
-    });
+    const taken = [...this.#windows].flatMap(
+      ([
+        {
+          local: { heldMemory },
+        },
+        registered,
+      ]) => {
+        return Array.from(registered.keys(), (ptr) => ({ heldMemory, ptr }));
+      },
+    );
     this.#windows.clear();
     for (const { heldMemory, ptr } of taken) heldMemory.hold(ptr);
     this.#lock.release();
@@ -112,21 +117,19 @@ export class RegisteredWindows {
    * memory is then held until that call ends.
    */
   deregister(worldRank: number, ptr: bigint): boolean {
-    for (const [rank, registered] of this.#windows) {
-      const member = this.#members.get(rank);
+    for (const [{ handle, local }, registered] of this.#windows) {
       const window = registered.get(ptr);
-      if (member?.local.worldRank !== worldRank || window === undefined) continue;
+      if (local.worldRank !== worldRank || window === undefined) continue;
       if (this.#lock.isHeld) {
-        const { heldMemory } = member.local;
-        heldMemory.hold(ptr);
-        this.#lock.whenFree(() => heldMemory.release(ptr));
+        local.heldMemory.hold(ptr);
+        this.#lock.whenFree(() => local.heldMemory.release(ptr));
         return false;
       }
       try {
-        member.local.device.use();
-        this.#nccl.deregisterWindow(member.handle, window);
+        local.device.use();
+        this.#nccl.deregisterWindow(handle, window);
       } catch (error) {
-        throw located(error, { rank: worldRank, device: member.local.device.name });
+        throw located(error, { rank: worldRank, device: local.device.name });
       }
       // A window left after an error is retried when the communicator ends.
       registered.delete(ptr);
@@ -136,9 +139,8 @@ export class RegisteredWindows {
 
   /** Deregisters all windows. */
   release(): void {
-    const steps = [...this.#windows].flatMap(([rank, registered]) => {
-      const { handle, local } = this.#members.get(rank) as LocalMember;
-      return [...registered.values()].map((window) => () => {
+    const steps = [...this.#windows].flatMap(([{ handle, local }, registered]) => {
+      return Array.from(registered.values(), (window) => () => {
         local.device.use();
         this.#nccl.deregisterWindow(handle, window);
       });
@@ -147,13 +149,13 @@ export class RegisteredWindows {
     runAll(steps);
   }
 
-  #registerSide(calls: readonly RankCall[], side: "send" | "recv"): void {
+  #registerSide(calls: readonly RankCall[], side: Side): void {
     const missing = calls.filter((call) => !this.#has(call, side));
     if (missing.length === 0) return;
     const slots = missing.map(() => new BigUint64Array(1));
     this.#nccl.group(() => {
       missing.forEach((call, index) => {
-        const { handle, local } = this.#members.get(call.rank) as LocalMember;
+        const { handle, local } = this.#member(call);
         const { ptr, byteLength } = windowMemory(call, side);
         local.device.use();
         this.#nccl.registerWindow(handle, ptr, byteLength, slots[index] as BigUint64Array);
@@ -161,20 +163,24 @@ export class RegisteredWindows {
     });
     missing.forEach((call, index) => {
       const { ptr } = windowMemory(call, side);
-      this.#registered(call.rank).set(ptr, slots[index]?.[0] ?? 0n);
+      this.#registered(call).set(ptr, slots[index]?.[0] ?? 0n);
     });
   }
 
   /** True if the memory has a window or needs none. NCCL 2.29 refuses empty memory, which is empty on all ranks. */
-  #has(call: RankCall, side: "send" | "recv"): boolean {
+  #has(call: RankCall, side: Side): boolean {
     if (call[side] === undefined) return true;
     const memory = windowMemory(call, side);
     if (memory.byteLength === 0) return true;
-    return this.#registered(call.rank).has(memory.ptr);
+    return this.#registered(call).has(memory.ptr);
   }
 
-  #registered(rank: number): Registered {
-    return knownOr(this.#windows, rank, () => new Map());
+  #registered(call: RankCall): Map<bigint, bigint> {
+    return knownOr(this.#windows, this.#member(call), () => new Map());
+  }
+
+  #member({ rank }: RankCall): LocalMember {
+    return this.#members.get(rank) as LocalMember;
   }
 }
 
@@ -199,6 +205,6 @@ export function isDisposed({ send, recv }: RankCall): boolean {
 }
 
 /** The memory of a buffer that the call has. */
-function windowMemory(call: RankCall, side: "send" | "recv"): Memory {
+function windowMemory(call: RankCall, side: Side): Memory {
   return memoryOf(call[side] as DeviceBuffer);
 }
