@@ -83,27 +83,16 @@ export interface Hooks {
   onAbort(callback: (reason: unknown) => void): Unhook;
 }
 
-/** One addition of a callback; two additions of one function are two entries. */
-interface Added<A extends readonly unknown[]> {
-  readonly callback: (...args: A) => unknown;
-}
-
-/** Calls all callbacks of one event, even after one throws; then throws the first error. */
-type Notify<A extends readonly unknown[]> = (...args: A) => void;
-
 /** Callbacks of one kind, in the order of their addition. */
 class Callbacks<A extends readonly unknown[]> {
   readonly #name: string;
   readonly #owner: Caller;
-  /** Name of a callback in messages. */
-  readonly #one: string;
-  /** Immutable list: operations hold the list of their posting. */
-  #present: readonly Added<A>[] = [];
+  /** Immutable list, with a function for each addition: operations hold the list of their posting. */
+  #present: readonly ((...args: A) => void)[] = [];
 
   constructor(name: keyof Hooks, owner: Caller) {
     this.#name = name;
     this.#owner = owner;
-    this.#one = `rank ${owner.rank}: a hook of hooks.${name} on "${owner.comm}"`;
   }
 
   get areNone(): boolean {
@@ -111,35 +100,35 @@ class Callbacks<A extends readonly unknown[]> {
   }
 
   add(callback: (...args: A) => unknown): Unhook {
+    const { rank, comm } = this.#owner;
     if (typeof callback !== "function") {
       throw new InvalidArgumentError(
         { headline: `hooks.${this.#name}: found ${textOf(callback)}, needs a function` },
         { ...this.#owner, field: "callback" },
       );
     }
-    const added = { callback };
+    const place = `rank ${rank}: a hook of hooks.${this.#name} on "${comm}"`;
+    const added = (...args: A): void => warnOfRejection(callback(...args), place);
     this.#present = [...this.#present, added];
     return () => {
       this.#present = this.#present.filter((each) => each !== added);
     };
   }
 
-  /** Returns a function that calls the callbacks present now. */
-  now(): Notify<A> {
+  /** Returns a function that calls all callbacks present now, even after one throws, and then throws the first error. */
+  now(): (...args: A) => void {
     const present = this.#present;
-    return (...args) => this.#notify(present, args);
-  }
-
-  #notify(present: readonly Added<A>[], args: A): void {
-    let fault: { readonly error: unknown } | undefined;
-    for (const { callback } of present) {
-      try {
-        warnOfRejection(callback(...args), this.#one);
-      } catch (error) {
-        fault ??= { error };
+    return (...args) => {
+      let fault: { readonly error: unknown } | undefined;
+      for (const call of present) {
+        try {
+          call(...args);
+        } catch (error) {
+          fault ??= { error };
+        }
       }
-    }
-    if (fault !== undefined) throw fault.error;
+      if (fault !== undefined) throw fault.error;
+    };
   }
 }
 
@@ -175,7 +164,7 @@ export class HookList implements Hooks {
   }
 
   /** Taken when an operation is posted: calls the present callbacks at its end. */
-  afterNotifier(): Notify<[info: OpInfo, error: unknown]> {
+  afterNotifier(): (info: OpInfo, error: unknown) => void {
     return this.#after.now();
   }
 

@@ -170,20 +170,21 @@ export class CallCache {
     return this.repeat(cached, op, options?.timeoutMs, calledAtPs);
   }
 
-  /** Makes collected calls of messages again together; false if they must be posted as new calls. */
+  /** Makes messages again that were made together before; false if they must be posted as new calls, or are none. */
   repeatMessages(calls: readonly CollectedCall[]): boolean {
-    const [first, ...behind] = calls;
-    if (!this.#supportsRepeats || first === undefined) return false;
+    const [first] = calls;
+    if (!this.#supportsRepeats || first?.prepared.rankCall === undefined) return false;
     const { prepared, op, options: { timeoutMs } = {} } = first;
-    const canRepeat = ({ cached, options }: CollectedCall): boolean =>
-      cached !== undefined &&
-      options?.signal === undefined &&
-      options?.timeoutMs === timeoutMs &&
-      areAlive(cached) &&
-      !this.isObserved(cached);
+    const canRepeat = (each: CollectedCall): boolean =>
+      "transfers" in each.prepared &&
+      each.cached !== undefined &&
+      each.options?.signal === undefined &&
+      each.options?.timeoutMs === timeoutMs &&
+      areAlive(each.cached) &&
+      !this.isObserved(each.cached);
     if (!calls.every(canRepeat)) return false;
     const bound = timeoutMs ?? this.#timeoutMs;
-    if (!this.#ledger.batches.begin(prepared, op, bound, behind)) return false;
+    if (!this.#ledger.batches.begin(prepared, op, bound, calls.slice(1))) return false;
     for (const each of calls) this.#noteUse(each.cached as CachedCall, each.op);
     return true;
   }

@@ -275,7 +275,7 @@ export class Poster {
       const { collective, options } = calls[at] as CollectedCall;
       if (options !== undefined) this.assertNotCancelled(collective, options);
     }
-    if (this.#repeatMessages(calls)) return;
+    if (this.cache.repeatMessages(calls)) return;
     if (!areAnnounced) for (const call of calls) this.announce(call);
     const areNotified = this.#notifyAll(calls);
     for (let at = 0; at < calls.length; at++) {
@@ -304,12 +304,6 @@ export class Poster {
       }
     }
     return true;
-  }
-
-  /** Makes calls of messages again that were made together before; false where they have to be posted as new ones. */
-  #repeatMessages(calls: readonly CollectedCall[]): boolean {
-    if (calls[0]?.prepared.rankCall === undefined || !calls.every(isMessage)) return false;
-    return this.cache.repeatMessages(calls);
   }
 
   /** Posts sends and receives. All are created before any is posted: a refusal then leaves no single end behind. */
