@@ -145,21 +145,14 @@ export class DeviceBuffer<D extends DType = DType> {
    */
   subarray(begin = 0, end: number = this.length): DeviceBuffer<D> {
     this.assertLive("subarray");
-    if (
-      !(
-        Number.isInteger(begin) &&
-        Number.isInteger(end) &&
-        0 <= begin &&
-        begin <= end &&
-        end <= this.length
-      )
-    ) {
+    const isBegin = isPosition(begin, 0, this.length);
+    if (!isBegin || !isPosition(end, begin, this.length)) {
       throw new InvalidArgumentError(
         {
           headline: `subarray: found elements ${textOf(begin)}..${textOf(end)}, needs integers within 0..${this.length}`,
           hint: "positions are elements of this buffer, end exclusive",
         },
-        { field: Number.isInteger(begin) && begin >= 0 && begin <= this.length ? "end" : "begin" },
+        { field: isBegin ? "end" : "begin" },
       );
     }
     const byteOffset = this.byteOffset + begin * dtypeInfo[this.dtype].bytes;
@@ -274,22 +267,22 @@ export class DeviceBuffer<D extends DType = DType> {
 
   private assertLive(action: string): void {
     const { disposed, rank, session, memory } = this.allocation;
-    if (!disposed && isMemoryOver(session)) {
+    if (disposed) {
       throw new CommClosedError(
         {
-          headline: `${action}: the world on ${memory.device} was closed, and its memory with it`,
-          hint: "copy what is needed to the host before it is closed",
+          headline: `${action}: the buffer was disposed, needs a live one`,
+          hint: "dispose a buffer after its last use; its subarrays share its memory",
         },
-        { rank, device: memory.device },
+        { rank },
       );
     }
-    if (!disposed) return;
+    if (!isMemoryOver(session)) return;
     throw new CommClosedError(
       {
-        headline: `${action}: the buffer was disposed, needs a live one`,
-        hint: "dispose a buffer after its last use; its subarrays share its memory",
+        headline: `${action}: the world on ${memory.device} was closed, and its memory with it`,
+        hint: "copy what is needed to the host before it is closed",
       },
-      { rank },
+      { rank, device: memory.device },
     );
   }
 
@@ -432,6 +425,10 @@ function commonBytes(a: DeviceBuffer, b: DeviceBuffer): number {
   const begin = a.ptr > b.ptr ? a.ptr : b.ptr;
   const common = (end(a) < end(b) ? end(a) : end(b)) - begin;
   return common > 0n ? Number(common) : 0;
+}
+
+function isPosition(value: number, least: number, most: number): boolean {
+  return Number.isInteger(value) && least <= value && value <= most;
 }
 
 /** Arrays are copied in pieces: one may have more bytes than the runtime's arrays of bytes (on Node.js 20, 4 GiB). */

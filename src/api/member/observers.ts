@@ -170,12 +170,12 @@ export class CallStats {
 
   /** The counts so far. */
   totals(): { calls: Record<string, number>; sendBytes: number } {
+    const calls: Record<string, number> = {};
     let sendBytes = 0;
-    for (const counter of this.#counters.values()) sendBytes += counter.sendBytes;
-    const counts = Array.from(
-      this.#counters,
-      ([collective, { calls }]) => [collective, calls] as const,
-    );
-    return { calls: Object.fromEntries(counts.filter(([, calls]) => calls > 0)), sendBytes };
+    for (const [collective, counter] of this.#counters) {
+      if (counter.calls > 0) calls[collective] = counter.calls;
+      sendBytes += counter.sendBytes;
+    }
+    return { calls, sendBytes };
   }
 }

@@ -210,11 +210,6 @@ export function worldError({ name, size }: Named, failures: readonly RankFailure
   return error;
 }
 
-interface Details {
-  readonly details: readonly string[];
-  readonly hint?: string | undefined;
-}
-
 /** True for an error of this library; programs may throw an object with a prototype that cannot be read. */
 function isOwn(error: unknown): error is CommError {
   try {
@@ -225,7 +220,7 @@ function isOwn(error: unknown): error is CommError {
 }
 
 /** The table and the hint of an error of this library; nothing of any other. */
-function detailsOf(error: unknown): Details {
+function detailsOf(error: unknown): { details: readonly string[]; hint?: string | undefined } {
   if (!isOwn(error)) return { details: [] };
   const { message, hint } = error;
   const [, ...lines] = message.split("\n");
