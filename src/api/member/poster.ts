@@ -167,7 +167,7 @@ export class Poster {
     if (prepare.length > 0) this.check.begin(collective, args);
     const prepared = prepare(this.check, args, rank, size);
     const parts = "transfers" in prepared ? prepared.transfers : [prepared];
-    for (const { call } of parts) this.check.supported(call);
+    for (const { call } of parts) this.check.supported(collective, call);
     this.cache.store(collective, args, prepared);
     return prepared;
   }

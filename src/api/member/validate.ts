@@ -257,9 +257,8 @@ export class Validator {
   }
 
   /** Refuses what the session cannot do. */
-  supported(call: PreparedCall): void {
+  supported(collective: CollectiveName, call: PreparedCall): void {
     const { dtype, op, count, root, send, recv } = call;
-    const collective = this.#collective;
     const place = symmetricPlace({ collective, send, recv });
     const bytes = dtype === undefined ? 1 : bytesOf(dtype);
     const symmetric = place && {

@@ -1,5 +1,5 @@
 /** Questions about calls: what no backend can do is supported by none, and explained by none. */
-import { createWorld, type Question } from "twinccl";
+import { type Backend, createWorld, type Question } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
 import { cleanGpus, inWorld } from "../backends/nccl/gpus.ts";
@@ -77,4 +77,29 @@ test("a message has no plan to explain", async () => {
     }),
   );
   await world.close();
+});
+
+test("a session is asked about a capture by that name, whatever was recorded", async () => {
+  const asked: string[] = [];
+  const simulation = sim();
+  const backend: Backend = {
+    name: "asked",
+    probe: (request) => simulation.probe(request),
+    open: async (request) => {
+      const session = await simulation.open(request);
+      session.refusal = ({ collective }) => {
+        asked.push(collective);
+        return collective === "capture" ? "it records nothing" : undefined;
+      };
+      return session;
+    },
+  };
+  const world = await createWorld({ backend, size: 1 });
+  const error = await world.run(async (comm) => {
+    const send = comm.alloc("int8", 1);
+    return comm.capture(() => void comm.allReduce({ send, op: "sum" })).catch((thrown) => thrown);
+  });
+  await world.close();
+  expect(asked).toEqual(["allReduce", "capture"]);
+  expect(error).toMatchObject([{ code: "ERR_COMM_UNSUPPORTED", collective: "capture" }]);
 });
