@@ -170,18 +170,17 @@ export class CallCache {
     return this.repeat(cached, op, options?.timeoutMs, calledAtPs);
   }
 
-  /** Makes messages again that were made together before; false if they must be posted as new calls, or are none. */
+  /** Makes messages again that were made together before; false if they must be posted as new calls. */
   repeatMessages(calls: readonly CollectedCall[]): boolean {
     const [first] = calls;
-    if (!this.#supportsRepeats || first?.prepared.rankCall === undefined) return false;
+    if (!this.#supportsRepeats || first === undefined) return false;
     const { prepared, op, options: { timeoutMs } = {} } = first;
-    const canRepeat = (each: CollectedCall): boolean =>
-      "transfers" in each.prepared &&
-      each.cached !== undefined &&
-      each.options?.signal === undefined &&
-      each.options?.timeoutMs === timeoutMs &&
-      areAlive(each.cached) &&
-      !this.isObserved(each.cached);
+    const canRepeat = ({ cached, options }: CollectedCall): boolean =>
+      cached !== undefined &&
+      options?.signal === undefined &&
+      options?.timeoutMs === timeoutMs &&
+      areAlive(cached) &&
+      !this.isObserved(cached);
     if (!calls.every(canRepeat)) return false;
     const bound = timeoutMs ?? this.#timeoutMs;
     if (!this.#ledger.batches.begin(prepared, op, bound, calls.slice(1))) return false;

@@ -204,14 +204,16 @@ export class Poster {
   /** Runs a synchronous callback and returns its calls, checked and not posted. There are no `options`: given ones are refused. */
   collect(action: CallbackAction, callback: () => void, options: unknown): CallCollector {
     this.assertOpen(action);
-    const facts = { ...this.facts, collective: action };
     if (typeof callback !== "function") {
-      const [field, known] = action === "prepare" ? ["call", this.facts] : ["calls", facts];
-      throw invalid(action, field, textOf(callback), "a function", undefined, known);
+      const isPrepared = action === "prepare";
+      const facts = isPrepared ? this.facts : { ...this.facts, collective: action };
+      const field = isPrepared ? "call" : "calls";
+      throw invalid(action, field, textOf(callback), "a function", undefined, facts);
     }
     if (options !== undefined) {
       const takers = { group: "the calls in it", capture: "replay", prepare: "start" };
       const hint = `pass timeoutMs and signal to ${takers[action]}`;
+      const facts = { ...this.facts, collective: action };
       throw invalid(action, "options", textOf(options), "the callback alone", hint, facts);
     }
     return collectCalls(action, this, this.facts, callback);
@@ -275,7 +277,8 @@ export class Poster {
       const { collective, options } = calls[at] as CollectedCall;
       if (options !== undefined) this.assertNotCancelled(collective, options);
     }
-    if (this.cache.repeatMessages(calls)) return;
+    const wereMade = calls[0]?.prepared.rankCall !== undefined && calls.every(isMessage);
+    if (wereMade && this.cache.repeatMessages(calls)) return;
     if (!areAnnounced) for (const call of calls) this.announce(call);
     const areNotified = this.#notifyAll(calls);
     for (let at = 0; at < calls.length; at++) {
