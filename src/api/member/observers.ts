@@ -3,7 +3,6 @@ import type { RankCall } from "../backend.ts";
 import type { CollectiveName } from "../collectives/spec.ts";
 import type { Caller } from "../errors.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
-import { knownOr } from "../known.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
 
@@ -113,7 +112,7 @@ export class Channels {
   }
 }
 
-const opened = new Map<CollectiveName, Channels | "none">();
+const known = new Map<CollectiveName, Channels | "none">();
 
 /** The channels of a collective that have subscribers; `undefined` without any. */
 export function subscribedChannels(collective: CollectiveName): Channels | undefined {
@@ -126,7 +125,11 @@ export function subscribedChannels(collective: CollectiveName): Channels | undef
 
 /** The channels of a collective, with or without subscribers; `undefined` in a runtime without them. */
 export function channelsOf(collective: CollectiveName): Channels | undefined {
-  const channels = knownOr(opened, collective, open);
+  let channels = known.get(collective);
+  if (channels === undefined) {
+    channels = open(collective);
+    known.set(collective, channels);
+  }
   return channels === "none" ? undefined : channels;
 }
 
@@ -148,10 +151,6 @@ export interface Counter {
   sendBytes: number;
 }
 
-function newCounter(): Counter {
-  return { calls: 0, sendBytes: 0 };
-}
-
 /** Counts the calls of one rank. */
 export class CallStats {
   readonly #counters = new Map<string, Counter>();
@@ -165,7 +164,12 @@ export class CallStats {
 
   /** Where the calls of a collective are counted. */
   counterOf(collective: string): Counter {
-    return knownOr(this.#counters, collective, newCounter);
+    let counter = this.#counters.get(collective);
+    if (counter === undefined) {
+      counter = { calls: 0, sendBytes: 0 };
+      this.#counters.set(collective, counter);
+    }
+    return counter;
   }
 
   /** The counts so far. */
