@@ -79,7 +79,7 @@ test("a message has no plan to explain", async () => {
   await world.close();
 });
 
-test("a session is asked about a capture by that name", async () => {
+test("the refusal of a session has the name of a capture", async () => {
   const asked: string[] = [];
   const simulation = sim();
   const backend: Backend = {
