@@ -10,7 +10,7 @@ import {
   type NamedReduceOp,
 } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
-import { distinct, firstOf, foldOf, isCopy, lengthOf } from "../bound-call.ts";
+import { distinct, firstOf, foldOf, isCopy, lengthOf } from "../cpu.ts";
 
 const groupWords = 5;
 const foldWords = 6;

@@ -11,7 +11,7 @@ import { bytesOf } from "../../../../api/index.ts";
 import { invariant } from "../../../../api/invariant.ts";
 import { largest } from "../../../../api/largest.ts";
 import type { BoundBuffer, BoundCall } from "../../executor.ts";
-import { firstOf, keepsInputs, lengthOf } from "../bound-call.ts";
+import { firstOf, keepsInputs, lengthOf } from "../cpu.ts";
 import type { Runner } from "./runner.ts";
 import { WasmMemory } from "./wasm-memory.ts";
 

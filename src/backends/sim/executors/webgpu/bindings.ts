@@ -8,7 +8,7 @@
 import { HostMemory } from "../../../../algorithms/host-memory.ts";
 import { bytesOf } from "../../../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "../../executor.ts";
-import { firstOf, lengthAt } from "../bound-call.ts";
+import { firstOf, lengthAt } from "../cpu.ts";
 import { advanced, type Spot, type Spots } from "./jobs.ts";
 import type { Machine } from "./machine.ts";
 import { WebgpuMemory } from "./memory.ts";

@@ -10,7 +10,7 @@ import { bytesOf, dtypeInfo } from "../../../../api/index.ts";
 import { largest } from "../../../../api/largest.ts";
 import { partitionPoint } from "../../../../api/partition-point.ts";
 import type { BoundCall } from "../../executor.ts";
-import { firstOf, isCopy, lengthOf } from "../bound-call.ts";
+import { firstOf, isCopy, lengthOf } from "../cpu.ts";
 import type { Slab } from "./slabs.ts";
 import type { operandKind } from "./wgsl/kernel.ts";
 

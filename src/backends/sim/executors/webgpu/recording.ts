@@ -1,7 +1,7 @@
 /** A planned collective as commands: kernels and their bindings. Recorded once, run by one submit each time. */
 
 import type { BoundCall } from "../../executor.ts";
-import { distinct } from "../bound-call.ts";
+import { distinct } from "../cpu.ts";
 import { alignment, type OpenDevice, usage } from "./device.ts";
 import {
   type FoldJob,
