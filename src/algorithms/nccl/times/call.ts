@@ -83,7 +83,7 @@ export interface ChannelLoad {
   /** Bytes over Simple that move in packs of 16 bytes, and those that move byte by byte. */
   readonly packedBytes: number;
   readonly singleBytes: number;
-  /** Those that the rank sends into registered memory: single ones have such an address at one end or both. */
+  /** Those that the rank sends, or copies within itself: into registered memory single ones have such an address at one end or both. */
   readonly sentPackedBytes: number;
   readonly sentSingleBytes: number;
   /** Bytes of a chunk of mutual messages, the lesser one of both directions; those that move byte by byte at both ends. */

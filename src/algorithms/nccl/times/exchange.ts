@@ -213,7 +213,7 @@ function loadOf(sent: readonly Part[], received: readonly Part[]): ChannelLoad {
   const kind = kindOf(sent, received);
   const leaving = directionOf(sent, (part) => part.isSendAligned);
   const arriving = directionOf(received, (part) => part.isRecvAligned);
-  const direct = directionOf(kind === "own" ? [] : sent, isAlignedAtBoth);
+  const direct = directionOf(sent, isAlignedAtBoth);
   const chunks = kind === "both ways" ? Math.min : Math.max;
   const packedBytes = leaving.packedBytes + arriving.packedBytes;
   const singleBytes = leaving.singleBytes + arriving.singleBytes;

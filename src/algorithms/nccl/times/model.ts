@@ -310,6 +310,9 @@ const oneWayGain = 1.7;
 /** The same over Simple while a chunk has its place in the channel's buffer: measured on H100 and H200. */
 const quickGain = 2.2;
 
+/** The same within a rank: measured on H200. */
+const ownGain = 2.5;
+
 /** Microseconds of sends and receives: until their bytes move, while they move, their last chunk, and while those to one rank arrive. */
 interface ExchangeTimes {
   readonly startUs: number;
@@ -346,32 +349,37 @@ function exchangeTimes(
   let [channel, last] = [0, 0];
   for (const load of loads) {
     const { kind, lowBytes, packedBytes, singleBytes, chunkBytes, singleChunkBytes } = load;
-    const ways = kind === "both ways" ? 2 : 1;
-    const lowGain = kind === "both ways" ? 1 : oneWayGain;
-    const low = Math.max(0, lowBytes / ways - fullPass) / lowRate / lowGain;
-    if (isDirect && kind !== "own") {
+    // Messages are bytes. Both directions share a multiprocessor.
+    const single = singleBytes / elementRate;
+    if (kind === "own") {
+      // A copy of a rank's own block waits for no other rank.
+      const own = single + packedBytes / (messageRate * ownGain);
+      channel = Math.max(channel, own - (beganUs - aloneUs) * thousand);
+      continue;
+    }
+    const isBothWays = kind === "both ways";
+    const low = isBothWays
+      ? Math.max(0, lowBytes / 2 - fullPass) / lowRate
+      : Math.max(0, lowBytes - fullPass) / lowRate / oneWayGain;
+    if (isDirect) {
       const { sentPackedBytes, sentSingleBytes } = load;
       const sent = sentSingleBytes / elementRate + sentPackedBytes / oneWayRate;
       channel = Math.max(channel, low + sent);
       continue;
     }
-    // Messages are bytes. Both directions share a multiprocessor.
-    const single = singleBytes / elementRate;
-    if (kind === "own") {
-      // A copy of a rank's own block waits for no other rank.
-      const own = single + packedBytes / oneWayRate;
-      channel = Math.max(channel, own - (beganUs - aloneUs) * thousand);
-      continue;
-    }
-    const sharedRate = singleBytes > 0 ? oneWayRate : 2 * messageRate;
-    // Threads of one direction wait a hop for the place of each chunk but the first.
-    const waited = Math.max(0, packedBytes / mostChunk - 1) * ring.Simple.hopUs * thousand;
-    const packed =
-      kind === "one way" ? packedBytes / quickRate + waited : packedBytes / sharedRate;
-    // The first chunk leaves before others arrive, and the last one arrives when all have left; quickly, unless byte by byte.
-    const chunk = chunkBytes / (singleBytes > 0 ? oneWayRate : quickRate);
-    const apart = ways === 2 ? 2 * chunk - chunkBytes / messageRate : chunk;
+    const hasSingle = singleBytes > 0;
     const lastSingle = singleChunkBytes / elementRate;
+    let [packed, apart] = [0, 0];
+    if (isBothWays) {
+      packed = packedBytes / (hasSingle ? oneWayRate : 2 * messageRate);
+      // The first chunk leaves before others arrive, and the last one arrives when all have left: packs alone are as quick as beside others.
+      if (hasSingle) apart = (2 * chunkBytes) / oneWayRate - chunkBytes / messageRate;
+    } else {
+      // Threads of one direction wait a hop for the place of each chunk but the first.
+      const waited = Math.max(0, packedBytes / mostChunk - 1) * ring.Simple.hopUs * thousand;
+      packed = packedBytes / quickRate + waited;
+      apart = chunkBytes / (hasSingle ? oneWayRate : quickRate);
+    }
     channel = Math.max(channel, low + single + packed + Math.max(apart, lastSingle));
     last = Math.max(last, chunkBytes / oneWayRate, lastSingle);
   }

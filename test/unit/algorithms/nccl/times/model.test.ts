@@ -32,6 +32,10 @@ interface MeasuredMessages {
   }[];
 }
 
+interface MeasuredCopies {
+  readonly rows: readonly { readonly ownBytes: number; readonly us: number }[];
+}
+
 interface MeasuredRuns {
   readonly runs: readonly {
     readonly mode: string;
@@ -351,8 +355,9 @@ describe("misaligned blocks", () => {
 
 describe("messages of a group", () => {
   const large = 2 ** 24;
-  /** Loads of a message from rank 0 to rank 1, behind so many bytes of the sender to itself. */
-  const loads = (before: number) => timedExchange([[before, large], []])?.loads;
+  /** Loads of a message from rank 0 to rank 1, behind so many bytes of the sender to itself, whose own load is left out. */
+  const loads = (before: number) =>
+    timedExchange([[before, large], []])?.loads.filter(({ kind }) => kind !== "own");
   const part = large / 16;
   const chunk = 524_288;
 
@@ -389,6 +394,36 @@ describe("messages of a group", () => {
     // A chunk is slow where both ends are.
     const single = both?.loads.filter(({ singleChunkBytes }) => singleChunkBytes > 0);
     expect(single).toMatchObject([{ packedBytes: 0, singleChunkBytes: chunk }]);
+  });
+
+  test("take no less than a rank's copy of its own block, of as many bytes as both directions of another channel", () => {
+    const own = 2 ** 26;
+    for (const memory of ["ordinary", "registered"] as const) {
+      const at = (ownBytes: number, bytes: number): number => {
+        const traffic = [
+          [ownBytes, bytes],
+          [bytes, ownBytes],
+        ];
+        const call = timedExchange(traffic) as TimedCall;
+        return callUs(profile.numbers, call, { ...profile.mode, memory });
+      };
+      const us = at(own, own / 2);
+      expect(us).toBeGreaterThan(at(own, 0) - 0.01);
+      expect(at(own, own / 2 - 2 ** 16)).toBeLessThan(us + 0.01);
+    }
+  });
+
+  test("to the rank itself take what two H200 measured, of which nothing was fitted", () => {
+    const file = new URL("../../../../../bench/results/own-copies-h200x2.json", import.meta.url);
+    const { rows } = JSON.parse(readFileSync(file, "utf8")) as MeasuredCopies;
+    expect(rows).toHaveLength(7);
+    // 32 channels, which blocks above 256 MiB have, are slower each.
+    for (const { ownBytes, us } of rows.filter((row) => row.ownBytes <= 2 ** 28)) {
+      const call = timedExchange([[ownBytes], [0, ownBytes]]) as TimedCall;
+      const found = callUs(profile.numbers, call, { ...profile.mode, memory: "ordinary" });
+      expect(found / us).toBeGreaterThan(0.99);
+      expect(found / us).toBeLessThan(ownBytes < 2 ** 24 ? 1.3 : 1.05);
+    }
   });
 
   test("take on two H200 what was measured, at any address and of unequal lengths, of which nothing was fitted", () => {
