@@ -34,6 +34,10 @@ export function parseProfile(text: string, file: string): MachineProfile {
 
 const hint = "twinccl has the profile of h200x8; another one is measured on its machine";
 
+/** For a file without a number of the model, or with an unknown one. */
+const numbersHint =
+  "files of other versions of twinccl have other numbers: twinccl calibrate writes it again from its results";
+
 /** Machines of one node: the model has no terms for calls between nodes. */
 const timedTopologies: readonly TopologyName[] = ["h200x8"];
 
@@ -181,17 +185,19 @@ function fieldsOf(value: unknown, file: string, field: string, names: readonly s
     throw fault(file, field, textOf(value), `an object with ${names.join(", ")}`);
   }
   const path = field === "profile" ? "" : `${field}.`;
+  const isOfNumbers = path.startsWith("numbers.");
   for (const name of Object.keys(value)) {
     if (names.includes(name)) continue;
+    const headline = `${file}: ${path}${name}: it is not known here, needs ${namesText(name, names)}`;
     throw new InvalidArgumentError(
-      {
-        headline: `${file}: ${path}${name}: it is not known here, needs ${namesText(name, names)}`,
-      },
+      { headline, hint: isOfNumbers ? numbersHint : undefined },
       { field: `${path}${name}` },
     );
   }
   for (const name of names) {
-    if (!Object.hasOwn(value, name)) throw fault(file, `${path}${name}`, "nothing", "a value");
+    if (Object.hasOwn(value, name)) continue;
+    const what = isOfNumbers ? numbersHint : hint;
+    throw invalid(file, `${path}${name}`, "nothing", "a value", what);
   }
   return value as Fields;
 }

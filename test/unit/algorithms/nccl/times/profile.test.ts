@@ -74,6 +74,19 @@ describe("a profile in a file", () => {
     expect(error.message).toContain(found);
   });
 
+  test.each([
+    ["numbers.ring.Simple.singleRate", undefined, "found nothing, needs a value"],
+    ["numbers.exchange.ownGain", 3.349, "it is not known here"],
+  ])(
+    "%s of %j, as in files of earlier versions, is refused with what to do",
+    (path, value, found) => {
+      const error = errorOf(changed(path, value));
+      expect(error.field).toBe(path);
+      expect(error.message).toContain(`mine.json: ${path}: ${found}`);
+      expect(error.message).toContain("twinccl calibrate writes it again from its results");
+    },
+  );
+
   test("other text and other JSON are refused", () => {
     expect(errorOf("{").message).toContain("mine.json: no JSON");
     expect(errorOf("[]").message).toContain("found an array, needs an object with name");
