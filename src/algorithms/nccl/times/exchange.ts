@@ -217,7 +217,7 @@ function loadOf(sent: readonly Part[], received: readonly Part[]): ChannelLoad {
   const chunks = kind === "both ways" ? Math.min : Math.max;
   const packedBytes = leaving.packedBytes + arriving.packedBytes;
   const singleBytes = leaving.singleBytes + arriving.singleBytes;
-  // Parts that share a channel divide its threads: packs of one are as slow as the bytes of another.
+  // Several parts of one direction divide its threads: packs of one are as slow as the single bytes of another.
   const isShared = sent.length > 1 || received.length > 1;
   const isSingle = isShared && singleBytes > 0;
   return {
@@ -232,7 +232,7 @@ function loadOf(sent: readonly Part[], received: readonly Part[]): ChannelLoad {
   };
 }
 
-/** The bytes of one direction; `isAligned` tells of its address. A rank copies its own block alone. */
+/** The bytes of one direction. `isAligned` is true for messages that move in packs; a rank's copy of its own block needs both ends aligned. */
 function directionOf(
   parts: readonly Part[],
   isAligned: (part: Part) => boolean,
@@ -277,7 +277,7 @@ function largestLoads(loads: readonly ChannelLoad[]): readonly ChannelLoad[] {
   return found;
 }
 
-/** True where `a` takes no less time than `b`: copies of own blocks are the quickest. */
+/** True where `a` takes no less time than `b`, in memory of any kind: copies of own blocks are the quickest. */
 function covers(a: ChannelLoad, b: ChannelLoad): boolean {
   return (
     (a.kind === b.kind || b.kind === "own") &&
