@@ -193,6 +193,7 @@ export {
   residualsOf,
   resolvePin,
   type SearchResult,
+  type SimpleRingNumbers,
   type SymmetricKernel,
   type SymmetricNumbers,
   type SymmetricPlan,

@@ -84,6 +84,7 @@ export {
   type Residual,
   type RingNumbers,
   residualsOf,
+  type SimpleRingNumbers,
   type SymmetricNumbers,
   type SymmetricStores,
   type TimedCall,

@@ -25,6 +25,7 @@ export type {
   LowTreeNumbers,
   ModelNumbers,
   RingNumbers,
+  SimpleRingNumbers,
   SymmetricNumbers,
   SymmetricStores,
   TreeNumbers,
