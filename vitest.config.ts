@@ -49,7 +49,7 @@ const foreign = nccl("sys");
 
 /** Files that depend on what their process holds: a process for each. */
 const ownProcess: readonly string[] = [
-  ...nccl("process/start.test.ts", "process/world.test.ts"),
+  ...nccl("process/koffi-names.test.ts", "process/start.test.ts", "process/world.test.ts"),
   "test/unit/cli/doctor-command.test.ts",
   // The collector runs late in a process with a large heap.
   "test/unit/backends/sim/wasm-pressure.long.test.ts",

@@ -1,4 +1,4 @@
-/** Loads koffi with the first native library, and declares the C types of the prototypes. */
+/** Loads koffi with the first native library, and writes the C types of the prototypes for it. */
 import type * as Koffi from "koffi";
 import { firstLine } from "../../../api/error-text.ts";
 import { BackendUnavailableError } from "../../../api/index.ts";
@@ -9,7 +9,7 @@ type KoffiModule = typeof Koffi;
 let loading: Promise<KoffiModule> | undefined;
 
 /**
- * Loads the koffi package, and declares the C types once.
+ * Loads the koffi package once.
  *
  * @throws BackendUnavailableError if the package is missing, too old or without a build for this platform.
  */
@@ -68,19 +68,38 @@ export async function hasLargeStacks(): Promise<boolean> {
   return ((await koffi()).config().async_stack_size ?? 0) >= stackBytes;
 }
 
-/** Handles are addresses; enumerations are C ints. */
+/** The C types of the prototypes in koffi's own words. An `ncclUniqueId` is passed by value. */
+const plainTypes = new Map([
+  ...[
+    ...["ncclComm_t", "ncclWindow_t", "cudaStream_t", "cudaEvent_t", "cudaGraph_t"],
+    ...["cudaGraphExec_t", "nvmlDevice_t"],
+  ].map((handle) => [handle, "void*"] as const),
+  ...[
+    ...["ncclResult_t", "ncclDataType_t", "ncclRedOp_t", "ncclScalarResidence_t"],
+    // A `CUdevice` is an integer, not an address.
+    ...["CUdevice", "cudaError_t", "CUresult", "nvmlReturn_t"],
+  ].map((enumeration) => [enumeration, "int"] as const),
+  ...["ncclConfig_t", "ncclSimInfo_t"].map((structure) => [structure, "void"] as const),
+  ["ncclUniqueId", "twinccl_unique_id"] as const,
+]);
+
+/**
+ * A declaration without the names of NCCL's and CUDA's types. A name of koffi holds for the whole process, and can be declared
+ * once: programs need these names for their own calls.
+ */
+export function inPlainTypes(c: string): string {
+  return c.replaceAll(/\w+/g, (word) => plainTypes.get(word) ?? word);
+}
+
+/** Declares the structure that is passed by value, unless another copy of this package has declared it. */
 function declareTypes(module: KoffiModule): KoffiModule {
   enlargeStacks(module);
-  const handles = ["ncclComm_t", "ncclWindow_t", "cudaStream_t", "cudaEvent_t", "cudaGraph_t"];
-  for (const name of [...handles, "cudaGraphExec_t", "nvmlDevice_t"]) {
-    module.alias(name, module.pointer("void"));
+  const name = inPlainTypes("ncclUniqueId");
+  try {
+    module.type(name);
+  } catch {
+    module.struct(name, { internal: module.array("uint8_t", uniqueIdBytes, "Typed") });
   }
-  const enumerations = ["ncclResult_t", "ncclDataType_t", "ncclRedOp_t", "ncclScalarResidence_t"];
-  // A `CUdevice` is an integer, not an address.
-  for (const name of [...enumerations, "CUdevice", "cudaError_t", "CUresult", "nvmlReturn_t"])
-    module.alias(name, "int");
-  for (const name of ["ncclConfig_t", "ncclSimInfo_t"]) module.opaque(name);
-  module.struct("ncclUniqueId", { internal: module.array("uint8_t", uniqueIdBytes, "Typed") });
   return module;
 }
 

@@ -1,6 +1,6 @@
 /** Tables of C functions: each row holds the C declaration and its TypeScript type. */
 import { BackendUnavailableError } from "../../../api/index.ts";
-import { koffi } from "./koffi.ts";
+import { inPlainTypes, koffi } from "./koffi.ts";
 
 /** A C function: its declaration, and the library version that introduced it. */
 export interface Prototype<F extends NativeFunction> {
@@ -53,7 +53,7 @@ export async function bind<T extends PrototypeTable>(path: string, table: T): Pr
   await keepLoaded(path);
   const entries = Object.entries(table).map(([name, row]) => {
     try {
-      const bound = library.func(row.c) as NativeFunction;
+      const bound = library.func(inPlainTypes(row.c)) as NativeFunction;
       addresses.set(bound, address(library.symbol(symbolOf(row))));
       return [name, bound];
     } catch (error) {
