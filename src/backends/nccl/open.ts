@@ -51,15 +51,14 @@ export function openLocal(
   const info: CommInfo = { id: 0, name, ranks, local: ranks };
   const here = openDevices(setup, found, info);
   const { nccl, cuda } = setup.libraries;
+  let world: NcclCommunicator | undefined;
   try {
     const places = busIds(cuda, found, pin);
-    const world = startPinned(pin, places ?? [], () =>
-      initAll(nccl, info, here.locals, setup.config),
-    );
+    world = startPinned(pin, places ?? [], () => initAll(nccl, info, here.locals, setup.config));
     setup.readPlans?.(name);
     return here.watch(new NcclSession({ ...setup, ...here, world, places }));
   } catch (error) {
-    here.release();
+    here.release(world);
     throw located(error, { size: found.length, comm: name });
   }
 }
@@ -77,10 +76,8 @@ export function openJoined(
       await world.abort();
       here.release();
     },
-    session: ({ here, world, places }, job) => {
-      setup.readPlans?.(name);
-      return here.watch(new NcclJobSession({ ...setup, ...here, world, places, job }));
-    },
+    session: ({ here, world, places }, job) =>
+      here.watch(new NcclJobSession({ ...setup, ...here, world, places, job })),
   };
   return openJob(membership, backend, { timeoutMs, signal }, setup.compareCalls);
 }
@@ -115,6 +112,7 @@ async function openOwnRank(
   const info: CommInfo = { id: 0, name, ranks, local: [rank] };
   const here = openDevices(setup, [own], info);
   const [local] = here.locals as [LocalRank];
+  let world: NcclCommunicator | undefined;
   try {
     const opening = startPinnedJob(pin, places, {
       agreeOnId: (which) =>
@@ -126,9 +124,11 @@ async function openOwnRank(
       share: (graphs) => share("graphs", graphs),
       cancelled,
     });
-    const world = await withStartDeadline(bounds, opening, membership);
+    world = await withStartDeadline(bounds, opening, membership);
+    setup.readPlans?.(name);
     return { here, world, places };
   } catch (error) {
+    await world?.abort();
     here.release();
     throw located(error, { rank, size, comm: name, device: local.device.name });
   }
@@ -145,7 +145,7 @@ function abortIfLate(
 
 /**
  * Creates streams and memory of this process's ranks. `watch` lets their session check for asynchronous errors; `release`
- * releases everything after a failed opening.
+ * releases everything after a failed opening, with the communicator if it was made.
  */
 function openDevices({ libraries }: Setup, places: readonly RankPlacement[], info: CommInfo) {
   const { cuda } = libraries;
@@ -154,10 +154,10 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
   const locals: LocalRank[] = [];
   const devices: Device[] = [];
   /** Errors of the release are ignored in favour of the failure. */
-  const release = (): void => {
+  const release = (world?: NcclCommunicator): void => {
     const steps = [...locals, ...devices].map((each) => () => each.release());
     try {
-      runAll(steps);
+      runAll([() => world?.destroy(), ...steps]);
     } catch {}
   };
   const capabilities: number[] = [];

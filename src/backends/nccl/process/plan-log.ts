@@ -147,8 +147,10 @@ export class PlanLogFile {
 
   /** Complete lines since the last call. */
   newLines(): string[] {
+    const read = (): number =>
+      readSync(this.#file, this.#chunk, 0, this.#chunk.length, this.#position);
     for (;;) {
-      const count = readSync(this.#file, this.#chunk, 0, this.#chunk.length, this.#position);
+      const count = withFiles("NCCL's log cannot be read", read);
       if (count === 0) break;
       this.#position += count;
       this.#rest += this.#chunk.toString("latin1", 0, count);

@@ -136,4 +136,10 @@ test("the file is private, is read line by line as it grows, and is removed", ()
     log.close();
   }
   expect(existsSync(dirname(path))).toBe(false);
+  expect(() => log.newLines()).toThrow(
+    expect.objectContaining({
+      code: "ERR_COMM_BACKEND",
+      message: expect.stringMatching(/^nccl: NCCL's log cannot be read: EBADF/),
+    }),
+  );
 });

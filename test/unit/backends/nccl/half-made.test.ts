@@ -1,0 +1,84 @@
+/** Failures half-way through: what was made before is given back, and the errors say where they happened. */
+import { type CommError, connect, createWorld } from "twinccl";
+import { expect, test } from "vitest";
+import { placesFor } from "../../../../src/backends/nccl/devices.ts";
+import { openJoined, openLocal } from "../../../../src/backends/nccl/open.ts";
+import { cudaError, ncclError } from "../../../support/fake-gpus/index.ts";
+import { place } from "../../job/stores.ts";
+import { cleanGpus, inWorld, seen } from "./gpus.ts";
+
+test("a world whose plans cannot be read ends its communicator", async () => {
+  const { setup } = cleanGpus();
+  const fault = new Error("EIO: the log cannot be read");
+  const readPlans = (): void => {
+    throw fault;
+  };
+  const open = createWorld({
+    backend: {
+      name: "nccl",
+      probe: () => ({ ok: true, reason: "fake GPUs" }),
+      open: async (request) => openLocal({ ...setup, readPlans }, placesFor({}, request), "half"),
+    },
+    size: 2,
+  });
+  await expect(open).rejects.toThrow(fault.message);
+});
+
+test("a job of which one rank cannot read its plans opens on no rank, and ends its communicators", async () => {
+  const { setup } = cleanGpus();
+  const readPlans = (): void => {
+    throw new Error("EIO: the log cannot be read");
+  };
+  const members = await (await place(2)).joinAll();
+  const opened = members.map((member, rank) =>
+    connect({
+      backend: {
+        name: "nccl",
+        probe: () => ({ ok: true, reason: "fake GPUs" }),
+        open: () => Promise.reject(new Error("this backend only joins")),
+        join: (request) =>
+          openJoined(
+            { ...setup, ...(rank === 1 && { readPlans }) },
+            { device: rank },
+            member,
+            request,
+          ),
+      },
+      timeoutMs: 5_000,
+    }),
+  );
+  const [first, second] = await Promise.allSettled(opened);
+  expect(first).toMatchObject({ status: "rejected", reason: { ranks: [1] } });
+  expect(second).toMatchObject({
+    status: "rejected",
+    reason: { message: expect.stringContaining("EIO") },
+  });
+});
+
+test("an estimate gives back the operators of the ranks before one that fails", async () => {
+  const gpus = cleanGpus();
+  await inWorld(gpus, 3, async (world) => {
+    const fault = ncclError("ncclRedOpCreatePreMulSum", 1, "ncclUnhandledCudaError");
+    gpus.machine.failNext("preMulSum", fault, 2);
+    const op = { preMul: 2 };
+    const estimate = world.estimate({ collective: "allReduce", dtype: "float32", op, count: 8 });
+    await expect(estimate).rejects.toEqual(seen(fault, { rank: 2, size: 3, comm: "world" }));
+  });
+});
+
+test("an address that CUDA cannot look up is an error of its rank and device", async () => {
+  const gpus = cleanGpus();
+  await inWorld(gpus, 2, async (world) => {
+    const fault = cudaError("cudaPointerGetAttributes", 700, "cudaErrorIllegalAddress");
+    gpus.machine.failNext("pointerInfo", fault);
+    const errors = await world.run((comm) => {
+      try {
+        comm.adopt(0x4000n, "float32", 1);
+      } catch (error) {
+        return error as CommError;
+      }
+      return undefined;
+    });
+    expect(errors[0]).toEqual(seen(fault, { rank: 0, device: "cuda:0" }));
+  });
+});
