@@ -22,7 +22,8 @@ import {
 } from "../../api/index.ts";
 import { rankCall } from "../../api/ledger/posting.ts";
 import type { NcclCommunicator } from "./calls/communicator.ts";
-import { groupsOf, isSingleRankCopy } from "./calls/nccl-steps.ts";
+import { groupsOf, isSingleRankCopy, type NcclCallArgs } from "./calls/nccl-steps.ts";
+import { runAll } from "./common/async.ts";
 import { isFloat8 } from "./device/nccl-types.ts";
 import { type BusAddress, inBusOrder } from "./discovery/bus-order.ts";
 import {
@@ -33,6 +34,7 @@ import {
   plannedLibrary,
 } from "./discovery/known-versions.ts";
 import { type Libraries, versionText } from "./discovery/libraries.ts";
+import { located } from "./result/errors.ts";
 
 /** The parts that answers depend on. */
 export interface DryRunFacts {
@@ -99,8 +101,14 @@ export class DryRun {
     const { nccl } = this.#libraries;
     const calls = comm.info.local.map((rank) => placeholderCall(question, rank, comm.size));
     if (isSingleRankCopy(calls[0] as RankCall, comm.size)) return 0;
-    const parts = calls.map((call) => comm.callArgs(call));
+    const parts: NcclCallArgs[] = [];
+    let rank: number | undefined;
     try {
+      for (const call of calls) {
+        rank = call.rank;
+        parts.push(comm.callArgs(call));
+      }
+      rank = undefined;
       let us = 0;
       for (const group of groupsOf(parts, nccl.hasAllToAll)) {
         us += nccl.estimateUs(() => {
@@ -108,8 +116,16 @@ export class DryRun {
         });
       }
       return 1000 * us;
+    } catch (error) {
+      throw located(error, { rank, size: comm.size, comm: comm.info.name });
     } finally {
-      for (const { call, op } of parts) comm.destroyOp(call, op);
+      runAll(
+        parts.map(
+          ({ call, op }) =>
+            () =>
+              comm.destroyOp(call, op),
+        ),
+      );
     }
   }
 
