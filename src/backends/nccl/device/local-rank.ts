@@ -151,10 +151,9 @@ export class LocalRank {
   adopt(ptr: bigint, byteLength: number): Memory {
     this.#assertOrdinary(ptr, byteLength);
     this.device.share();
-    const cuda = this.device.use();
     const last = ptr + BigInt(Math.max(1, byteLength) - 1);
     for (const address of [ptr, last]) {
-      const found = cuda.pointerInfo(address);
+      const found = this.#pointerInfo(address);
       if (isDeviceMemory(found) && found.device === this.device.index) continue;
       const what = address === ptr ? "it" : `the last of the ${byteLength} bytes there`;
       throw new InvalidArgumentError(
@@ -166,6 +165,14 @@ export class LocalRank {
       );
     }
     return this.deviceMemory(ptr, byteLength);
+  }
+
+  #pointerInfo(address: bigint): PointerInfo {
+    try {
+      return this.device.use().pointerInfo(address);
+    } catch (error) {
+      throw located(error, { rank: this.worldRank, device: this.device.name });
+    }
   }
 
   /**
