@@ -5,8 +5,8 @@ import { bytesOf, type Question } from "../../../api/index.ts";
 
 /** The library with the plans of a version of NCCL; `undefined` where they are unknown. */
 export function plannedLibrary(versionCode: number): LibraryName | undefined {
-  const minor = Math.floor(versionCode / 100) % 100;
-  return libraryNames.find((name) => versionCode >= 20_000 && name === `nccl-2.${minor}`);
+  const [major, minor] = [Math.floor(versionCode / 10_000), Math.floor(versionCode / 100) % 100];
+  return libraryNames.find((name) => name === `nccl-${major}.${minor}`);
 }
 
 /** True for versions whose choice among symmetric kernels is known. */

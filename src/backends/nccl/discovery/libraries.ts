@@ -136,14 +136,11 @@ async function load(paths: LibraryPaths): Promise<Libraries> {
   return { cuda: cudaCalls(cudart, lists), nccl, ncclVersion, trials };
 }
 
-/** `2.28.9` for 22809. */
+/** `2.28.9` for 22809, and `2.8.4` for 2804: up to 2.8 the minor version has one digit. */
 export function versionText(code: number): string {
-  const [major, minor, patch] = [
-    Math.floor(code / 10000),
-    Math.floor(code / 100) % 100,
-    code % 100,
-  ];
-  return `${major}.${minor}.${patch}`;
+  const perMajor = code < 10_000 ? 1_000 : 10_000;
+  const [major, rest] = [Math.floor(code / perMajor), code % perMajor];
+  return `${major}.${Math.floor(rest / 100)}.${rest % 100}`;
 }
 
 function notFound(

@@ -9,6 +9,7 @@ import { examine } from "../../../../../src/backends/nccl/discovery/examine.ts";
 import {
   candidatesOf,
   loadLibraries,
+  versionText,
 } from "../../../../../src/backends/nccl/discovery/libraries.ts";
 import { ncclCalls } from "../../../../../src/backends/nccl/result/nccl.ts";
 import { runsBeforeList } from "../../../../../src/backends/nccl/sys/call-list.ts";
@@ -68,6 +69,16 @@ describe("the path of a library", () => {
     expect(usual.map(({ path }) => path)).toContain("/usr/local/cuda/lib64");
     for (const { fault } of usual) expect(fault).toMatch(/^no such folder$|^holds no /);
   });
+});
+
+test.each([
+  [2304, "2.3.4"],
+  [2804, "2.8.4"],
+  [20906, "2.9.6"],
+  [22809, "2.28.9"],
+  [30102, "3.1.2"],
+])("NCCL's version code %i is %s", (code, text) => {
+  expect(versionText(code)).toBe(text);
 });
 
 describe("a library that does not load", () => {
