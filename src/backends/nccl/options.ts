@@ -122,7 +122,8 @@ export function assertStreams(options: NcclOptions): void {
   if (streams.length === 0) throw fault("none", handles);
   const seen = new Set<bigint>();
   for (const stream of streams as readonly unknown[]) {
-    if (typeof stream !== "bigint" || stream < 0n) throw fault(textOf(stream), handles);
+    if (typeof stream !== "bigint" || stream < 0n || stream >= 2n ** 64n)
+      throw fault(textOf(stream), handles);
     if (defaultStreams.includes(stream)) {
       throw fault(
         `the default stream ${stream}`,

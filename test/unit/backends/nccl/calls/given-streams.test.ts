@@ -174,6 +174,8 @@ describe("a stream is refused", () => {
     [{ streams: [] }, /streams: found none, needs handles/],
     [{ streams: 5n }, /streams: found 5n, needs handles/],
     [{ streams: [80n, -1n] }, /streams: found -1n, needs handles/],
+    // Calls would take its lower 64 bits, a default stream.
+    [{ stream: (1n << 64n) + 1n }, /stream: found 18446744073709551617n, needs the handle/],
     [{ streams: [80n, 96n, 80n] }, /streams: found 80 twice/],
     [{ stream: 0n }, /found the default stream 0, needs one of the caller's own/],
     [{ streams: [80n, 2n] }, /found the default stream 2/],
