@@ -100,9 +100,14 @@ export class Staging {
     const size = Math.max(blockBytes, length);
     const cuda = this.#device.use();
     const ptr = cuda.hostAlloc(size);
-    const block = { ptr, bytes: cuda.hostView(ptr, size), used: 0 };
-    this.#all.add(block);
-    return block;
+    try {
+      const block = { ptr, bytes: cuda.hostView(ptr, size), used: 0 };
+      this.#all.add(block);
+      return block;
+    } catch (error) {
+      cuda.hostFree(ptr);
+      throw error;
+    }
   }
 
   #free(block: Block): void {

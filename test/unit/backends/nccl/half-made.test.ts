@@ -82,3 +82,14 @@ test("an address that CUDA cannot look up is an error of its rank and device", a
     expect(errors[0]).toEqual(seen(fault, { rank: 0, device: "cuda:0" }));
   });
 });
+
+test("page-locked memory that cannot be read by JavaScript is given back", async () => {
+  const gpus = cleanGpus();
+  await inWorld(gpus, 1, async (world) => {
+    gpus.machine.failNext("hostView", new Error("no view of that memory"));
+    await world.run((comm) => {
+      const data = comm.alloc("int8", 4);
+      expect(() => data.copyFrom(Int8Array.of(1, 2, 3, 4))).toThrow("no view");
+    });
+  });
+});
