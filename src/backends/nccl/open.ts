@@ -2,7 +2,12 @@
 import { hostname } from "node:os";
 import { assertRingSize, type ResolvedPin } from "../../algorithms/index.ts";
 import type { CommInfo, JoinRequest } from "../../api/backend-entry.ts";
-import { BackendUnavailableError, CommAbortedError, CommTimeoutError } from "../../api/index.ts";
+import {
+  BackendUnavailableError,
+  CommAbortedError,
+  type CommErrorFacts,
+  CommTimeoutError,
+} from "../../api/index.ts";
 import type { CompareCalls } from "../../job/before-calls.ts";
 import { bootId } from "../../job/file-record.ts";
 import { openJob, type SessionOpener } from "../../job/job.ts";
@@ -53,7 +58,7 @@ export function openLocal(
   const { nccl, cuda } = setup.libraries;
   let world: NcclCommunicator | undefined;
   try {
-    const places = busIds(cuda, found, pin);
+    const places = busIds(cuda, found, pin, info);
     world = startPinned(pin, places ?? [], () => initAll(nccl, info, here.locals, setup.config));
     setup.readPlans?.(name);
     return here.watch(new NcclSession({ ...setup, ...here, world, places }));
@@ -99,7 +104,7 @@ async function openOwnRank(
   // An exchange answers all ranks at once, because rank 0 may host the store and is blocked during NCCL's start.
   const exchange = (what: string, bytes: Uint8Array): Promise<Uint8Array[]> =>
     membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: cancelled });
-  const place = `${ncclHost()} ${cuda.pciBusId(own.device)}`;
+  const place = `${ncclHost()} ${busId(cuda, own, { rank, size, comm: name })}`;
   const found = await exchange("device", new TextEncoder().encode(place));
   const places = found.map((bytes) => new TextDecoder().decode(bytes));
   refuseShared(places, rank);
@@ -187,12 +192,22 @@ function busIds(
   cuda: Libraries["cuda"],
   found: readonly RankPlacement[],
   { rings }: ResolvedPin,
+  { name: comm }: CommInfo,
 ): string[] | undefined {
   try {
-    return found.map(({ device }) => cuda.pciBusId(device));
+    return found.map((place, rank) => busId(cuda, place, { rank, size: found.length, comm }));
   } catch (error) {
     if (rings !== undefined || !(error instanceof CudaError)) throw error;
     return undefined;
+  }
+}
+
+/** The bus id of a rank's GPU; CUDA's errors name the device, and `facts`. */
+function busId(cuda: Libraries["cuda"], { device }: RankPlacement, facts: CommErrorFacts): string {
+  try {
+    return cuda.pciBusId(device);
+  } catch (error) {
+    throw located(error, { ...facts, device: `cuda:${device}` });
   }
 }
 

@@ -2,7 +2,8 @@
 import { type CommError, connect, createWorld } from "twinccl";
 import { expect, test } from "vitest";
 import { placesFor } from "../../../../src/backends/nccl/devices.ts";
-import { openJoined, openLocal } from "../../../../src/backends/nccl/open.ts";
+import { openJoined, openLocal, type Setup } from "../../../../src/backends/nccl/open.ts";
+import type { Membership } from "../../../../src/job/rendezvous.ts";
 import { cudaError, ncclError } from "../../../support/fake-gpus/index.ts";
 import { place } from "../../job/stores.ts";
 import { cleanGpus, inWorld, seen } from "./gpus.ts";
@@ -24,35 +25,49 @@ test("a world whose plans cannot be read ends its communicator", async () => {
   await expect(open).rejects.toThrow(fault.message);
 });
 
-test("a job of which one rank cannot read its plans opens on no rank, and ends its communicators", async () => {
-  const { setup } = cleanGpus();
-  const readPlans = (): void => {
-    throw new Error("EIO: the log cannot be read");
-  };
-  const members = await (await place(2)).joinAll();
-  const opened = members.map((member, rank) =>
+/** Opens a job with a rank for each setup, as processes of their own do. */
+async function openJob(setups: readonly Setup[]) {
+  const members = await (await place(setups.length)).joinAll();
+  const opened = setups.map((setup, rank) =>
     connect({
       backend: {
         name: "nccl",
         probe: () => ({ ok: true, reason: "fake GPUs" }),
         open: () => Promise.reject(new Error("this backend only joins")),
         join: (request) =>
-          openJoined(
-            { ...setup, ...(rank === 1 && { readPlans }) },
-            { device: rank },
-            member,
-            request,
-          ),
+          openJoined(setup, { device: rank }, members[rank] as Membership, request),
       },
       timeoutMs: 5_000,
     }),
   );
-  const [first, second] = await Promise.allSettled(opened);
+  return Promise.allSettled(opened);
+}
+
+test("a job of which one rank cannot read its plans opens on no rank, and ends its communicators", async () => {
+  const { setup } = cleanGpus();
+  const readPlans = (): void => {
+    throw new Error("EIO: the log cannot be read");
+  };
+  const [first, second] = await openJob([setup, { ...setup, readPlans }]);
   expect(first).toMatchObject({ status: "rejected", reason: { ranks: [1] } });
   expect(second).toMatchObject({
     status: "rejected",
     reason: { message: expect.stringContaining("EIO") },
   });
+});
+
+test("a GPU whose place is not known is named with its rank, in a job and with pinned rings", async () => {
+  const fault = cudaError("cudaDeviceGetPCIBusId", 999, "cudaErrorUnknown");
+  const { setup, machine } = cleanGpus();
+  machine.failNext("pciBusId", fault, 1);
+  const [first, second] = await openJob([setup, setup]);
+  expect(first).toMatchObject({ status: "rejected", reason: { ranks: [1] } });
+  const facts = { rank: 1, size: 2, comm: "world", device: "cuda:1" };
+  expect(second).toEqual({ status: "rejected", reason: seen(fault, facts) });
+  machine.failNext("pciBusId", fault, 1);
+  const pinned = () =>
+    openLocal({ ...setup, pin: { rings: [0, 1] } }, [{ device: 0 }, { device: 1 }], "world");
+  expect(pinned).toThrow(seen(fault, facts) as Error);
 });
 
 test("an estimate gives back the operators of the ranks before one that fails", async () => {
