@@ -8,7 +8,8 @@ import { visibleDevices } from "./devices.ts";
 import type { Libraries } from "./discovery/libraries.ts";
 import { openJoined, openLocal, type Setup } from "./open.ts";
 import { type NcclOptions, streamsOf } from "./options.ts";
-import { disableRuntimeConnect } from "./process/start-variables.ts";
+import { needsVariables, reachingPin } from "./process/pinned-start.ts";
+import { awaitStarts, disableRuntimeConnect } from "./process/start-variables.ts";
 import {
   type ProcessDevice,
   processDevice,
@@ -44,6 +45,7 @@ export async function join(
   };
   if (job === undefined) {
     const { libraries, place } = await find();
+    await awaitStarts(needsVariables(reachingPin(options.plan)));
     return openLocal(setupOf(libraries, size), [place], request.name);
   }
   return joinLaunched(job, request, {

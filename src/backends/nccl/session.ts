@@ -29,7 +29,7 @@ import type { LocalStream } from "./device/local-stream.ts";
 import type { Progress } from "./device/progress.ts";
 import { DryRun, type DryRunFacts } from "./dry-run.ts";
 import type { NcclOptions } from "./options.ts";
-import { afterPinnedStarts, startWithVariables, withVariables } from "./process/start-variables.ts";
+import { afterStarts, startWithVariables, withVariables } from "./process/start-variables.ts";
 import type { ConfigFields } from "./sys/layouts.ts";
 
 /** Longest waits for running work when a session closes: before and after its communicators are aborted. */
@@ -402,7 +402,8 @@ function createChildren(
     // The split may have to wait. If the parent has ended meanwhile, its handles are invalid, and no child is created.
     const splitHere = () =>
       parent.isOver ? [] : splitLocal(nccl, parent, calls, children, config);
-    return afterPinnedStarts(() => withVariables(variables, splitHere));
+    const hasOwn = Object.keys(variables).length > 0;
+    return afterStarts(hasOwn, () => withVariables(variables, splitHere));
   }
   let started: Promise<NcclCommunicator[]> | undefined;
   const begin = (): Promise<NcclCommunicator[]> => {

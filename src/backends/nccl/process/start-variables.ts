@@ -9,6 +9,9 @@ export type Variables = Readonly<Record<string, string>>;
 let allStarts: Promise<unknown> = Promise.resolve();
 let pinnedStarts: Promise<unknown> = Promise.resolve();
 
+/** Number of all starts on other threads that have not ended. */
+let startsUnderWay = 0;
+
 /** Names of the variables set for a running start. */
 const startOnly = new Set<string>();
 
@@ -47,7 +50,11 @@ export function startWithVariables<T>(
       restore();
     }
   });
-  const ended = start.catch(() => undefined);
+  startsUnderWay += 1;
+  const end = (): void => {
+    startsUnderWay -= 1;
+  };
+  const ended = start.then(end, end);
   if (hasOwn) pinnedStarts = ended;
   allStarts = hasOwn ? ended : Promise.all([allStarts, ended]).then(() => undefined);
   return start;
@@ -63,9 +70,10 @@ function rejectOnAbort<T>(promise: Promise<T>, signal: AbortSignal | undefined):
   });
 }
 
-/** Runs `body` once no start on another thread has variables set. */
-export function afterPinnedStarts<T>(body: () => T): T | Promise<T> {
-  return startOnly.size === 0 ? body() : pinnedStarts.then(body);
+/** Runs `body`, a start on this thread with or without variables, once it may begin; see `startWithVariables`. */
+export function afterStarts<T>(hasOwn: boolean, body: () => T): T | Promise<T> {
+  if (hasOwn ? startsUnderWay === 0 : startOnly.size === 0) return body();
+  return (hasOwn ? allStarts : pinnedStarts).then(() => afterStarts(hasOwn, body));
 }
 
 /**

@@ -1,6 +1,11 @@
-/** A split of one world of a process during another one's start, which sets variables that the split would see. */
+/** Starts on JavaScript's thread, such as splits, during another one's start on another thread: variables that either sets. */
+import { connect, createWorld } from "twinccl";
 import { describe, expect, test } from "vitest";
+import { join } from "../../../../../src/backends/nccl/join.ts";
+import { openLocal } from "../../../../../src/backends/nccl/open.ts";
 import { startWithVariables } from "../../../../../src/backends/nccl/process/start-variables.ts";
+import { ProcessDevice } from "../../../../../src/backends/nccl/process/visible-devices.ts";
+import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, turns } from "../gpus.ts";
 import { outcome } from "./watched-world.ts";
@@ -8,19 +13,70 @@ import { outcome } from "./watched-world.ts";
 quickTime();
 
 /** A start on another thread, under way until it is let go. */
-async function startUnderWay(): Promise<() => Promise<void>> {
+async function startUnderWay(
+  variables: Readonly<Record<string, string>> = { NCCL_ALGO: "Ring" },
+): Promise<() => Promise<void>> {
   let letGo = (): void => undefined;
   const open = new Promise<void>((resolve) => {
     letGo = resolve;
   });
-  const start = startWithVariables({ NCCL_ALGO: "Ring" }, () => open);
+  const start = startWithVariables(variables, () => open);
   await turns();
-  expect(process.env["NCCL_ALGO"]).toBe("Ring");
+  expect(process.env["NCCL_ALGO"]).toBe(variables["NCCL_ALGO"]);
   return () => {
     letGo();
     return start;
   };
 }
+
+/** Opens a world of two ranks with a plan that NCCL reads from a variable. */
+const pinned = ({ setup }: FakeGpus) =>
+  createWorld({
+    backend: {
+      name: "nccl",
+      probe: () => ({ ok: true, reason: "fake GPUs" }),
+      open: async ({ name }) =>
+        openLocal({ ...setup, pin: { variables: { NCCL_ALGO: "Tree" } } }, places, name),
+    },
+    size: 2,
+  });
+const places = [{ device: 0 }, { device: 1 }];
+
+test("a split with a pinned plan waits for a start without one, which would see it", async () => {
+  const gpus = cleanGpus();
+  const world = await pinned(gpus);
+  const end = await startUnderWay({});
+  const running = world.run(async (comm) => (await comm.split({ color: 0 })).size);
+  await turns();
+  expect(gpus.machine.count("split")).toBe(0);
+  await end();
+  expect(await running).toEqual([2, 2]);
+  expect(process.env["NCCL_ALGO"]).toBeUndefined();
+  await world.close();
+});
+
+test("connect of a process by itself waits for another start with a pinned plan", async () => {
+  const { setup, machine } = cleanGpus();
+  const end = await startUnderWay();
+  const { libraries } = setup;
+  const access = {
+    own: new ProcessDevice({}),
+    findDevices: async () => ({ libraries, visible: 8 }),
+  };
+  const connecting = connect({
+    backend: {
+      name: "nccl",
+      probe: () => ({ ok: true, reason: "fake GPUs" }),
+      open: () => Promise.reject(new Error("this backend only joins")),
+      join: (request) => join({}, request, () => setup, access),
+    },
+  });
+  await turns();
+  expect(machine.count("initRank")).toBe(0);
+  await end();
+  await (await connecting).close();
+  expect(machine.count("initRank")).toBe(1);
+});
 
 describe("a split during another communicator's start", () => {
   test("waits for that start, and does not see its variables", async () => {

@@ -16,7 +16,7 @@ import {
 import { PlanLogFile, PlanRecord } from "../../../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../../../src/backends/nccl/process/process-settings.ts";
 import {
-  afterPinnedStarts,
+  afterStarts,
   awaitStarts,
   startWithVariables,
   withVariables,
@@ -53,7 +53,7 @@ describe("variables", () => {
 
   test("of a start on another thread are not visible to starts without variables", async () => {
     const own = (): string | undefined => process.env["NCCL_ALGO"];
-    expect(afterPinnedStarts(own)).toBeUndefined();
+    expect(afterStarts(false, own)).toBeUndefined();
     let end = (): void => undefined;
     const ending = new Promise<void>((resolve) => {
       end = resolve;
@@ -64,7 +64,10 @@ describe("variables", () => {
     });
     await new Promise((resolve) => setImmediate(resolve));
     expect(own()).toBe("Ring");
-    const others = Promise.all([afterPinnedStarts(own), startWithVariables({}, async () => own())]);
+    const others = Promise.all([
+      afterStarts(false, own),
+      startWithVariables({}, async () => own()),
+    ]);
     end();
     expect(await pinned).toBe("Ring");
     expect(await others).toEqual([undefined, undefined]);
