@@ -1,11 +1,10 @@
 /** Graphs of a recording: NCCL reads those of the file's machine, and the file keeps those that NCCL reads. */
-import { rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { join } from "node:path";
 import type { GraphNodes } from "../../algorithms/index.ts";
 import { machineOf } from "../../algorithms/nccl/index.ts";
 import { launcherEnvironment } from "../../api/world/launchers.ts";
-import { privateFolder } from "../../backends/nccl/process/private-files.ts";
+import { PrivateFolder } from "../../backends/nccl/process/private-files.ts";
 import type { GoldenHead } from "../../golden/format.ts";
 import { UsageError } from "../context.ts";
 import type { NamedFile } from "../files.ts";
@@ -58,9 +57,9 @@ export async function underGraphs<T>(head: GoldenHead, action: () => Promise<T>)
   const text =
     typeof graphs.xml === "string" ? graphs.xml : graphs.xml[Math.floor(rank / localSize)];
   const before = process.env[variable];
-  const folder = privateFolder("twinccl-graph-");
+  const folder = new PrivateFolder("twinccl-graph-");
   try {
-    const path = join(folder, "graph.xml");
+    const path = folder.file("graph.xml");
     // NCCL 2.30 takes ranks from the file, also on nodes that have others.
     const unranked = (text ?? "").replaceAll(/ rank="\d+"/g, "");
     writeFileSync(path, unranked, { mode: 0o600 });
@@ -69,6 +68,6 @@ export async function underGraphs<T>(head: GoldenHead, action: () => Promise<T>)
   } finally {
     if (before === undefined) delete process.env[variable];
     else process.env[variable] = before;
-    rmSync(folder, { recursive: true, force: true });
+    folder.remove();
   }
 }

@@ -1,6 +1,5 @@
 /** Starts NCCL with a pinned plan: configuration, environment variables and graph file. */
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { readFileSync, writeFileSync } from "node:fs";
 import {
   graphFile,
   graphTopology,
@@ -11,7 +10,7 @@ import {
 } from "../../../algorithms/index.ts";
 import { InvalidArgumentError } from "../../../api/index.ts";
 import type { ConfigFields } from "../sys/layouts.ts";
-import { privateFolder, withFiles } from "./private-files.ts";
+import { PrivateFolder, withFiles } from "./private-files.ts";
 import { startWithVariables, type Variables, withVariables } from "./start-variables.ts";
 
 /** Limits on channels, as fields of `ncclConfig_t`. */
@@ -49,29 +48,26 @@ export function needsVariables({ rings, variables }: ResolvedPin): boolean {
 }
 
 /** A private folder for graph files during the start of a communicator. */
-class GraphFolder {
-  readonly #path = privateFolder("twinccl-graph-");
+class GraphFolder extends PrivateFolder {
+  constructor() {
+    super("twinccl-graph-");
+  }
 
   /** Variables that make rank 0 write NCCL's graphs. */
   get dumpVariables(): Variables {
-    return { NCCL_GRAPH_DUMP_FILE: join(this.#path, "found.xml") };
+    return { NCCL_GRAPH_DUMP_FILE: this.file("found.xml") };
   }
 
   /** Contents of rank 0's file. */
   found(): string {
-    const path = join(this.#path, "found.xml");
-    return withFiles("NCCL wrote no graphs", () => readFileSync(path, "utf8"));
+    return withFiles("NCCL wrote no graphs", () => readFileSync(this.file("found.xml"), "utf8"));
   }
 
   /** Variables that make NCCL read these graphs. */
   takeVariables(xml: string): Variables {
-    const path = join(this.#path, "wanted.xml");
+    const path = this.file("wanted.xml");
     withFiles(`${path} cannot be written`, () => writeFileSync(path, xml, { mode: 0o600 }));
     return { NCCL_GRAPH_FILE: path };
-  }
-
-  remove(): void {
-    rmSync(this.#path, { recursive: true, force: true });
   }
 }
 

@@ -3,9 +3,8 @@
  *
  * Rank 0 logs a line for each collective call; every rank logs its own rings and trees.
  */
-import { closeSync, openSync, readSync, rmSync } from "node:fs";
-import { join } from "node:path";
-import { privateFolder, withFiles } from "./private-files.ts";
+import { closeSync, openSync, readSync } from "node:fs";
+import { PrivateFolder, withFiles } from "./private-files.ts";
 import type { Variables } from "./start-variables.ts";
 
 /** NCCL's plan of one call. */
@@ -123,17 +122,15 @@ function chainOf(
 /** NCCL's log file. NCCL writes each line at once, so that the lines of finished calls are complete. */
 export class PlanLogFile {
   readonly variables: Variables;
-  readonly #folder: string;
+  readonly #folder = new PrivateFolder("twinccl-plan-");
   readonly #file: number;
   readonly #chunk = Buffer.alloc(65_536);
   #position = 0;
   /** Start of an incomplete line. */
   #rest = "";
-  readonly #remove = (): void => rmSync(this.#folder, { recursive: true, force: true });
 
   constructor() {
-    this.#folder = privateFolder("twinccl-plan-");
-    const path = join(this.#folder, "nccl.log");
+    const path = this.#folder.file("nccl.log");
     // NCCL reopens and truncates the file.
     this.#file = withFiles(`${path} cannot be opened`, () => openSync(path, "w+", 0o600));
     this.variables = {
@@ -142,7 +139,6 @@ export class PlanLogFile {
       // NCCL interprets percent signs as placeholders.
       NCCL_DEBUG_FILE: path.replaceAll("%", "%%"),
     };
-    process.once("exit", this.#remove);
   }
 
   /** Complete lines since the last call. */
@@ -162,9 +158,8 @@ export class PlanLogFile {
 
   /** Removes the file; NCCL's later writes are lost. */
   close(): void {
-    process.removeListener("exit", this.#remove);
     closeSync(this.#file);
-    this.#remove();
+    this.#folder.remove();
   }
 }
 

@@ -1,7 +1,12 @@
 /** Where NCCL's log and graph files cannot lie, an error says so, and nothing is settled. */
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, expect, test, vi } from "vitest";
-import { startPinned } from "../../../../../src/backends/nccl/process/pinned-start.ts";
+import { afterEach, expect, onTestFinished, test, vi } from "vitest";
+import {
+  startPinned,
+  startPinnedJob,
+} from "../../../../../src/backends/nccl/process/pinned-start.ts";
 import { PlanLogFile } from "../../../../../src/backends/nccl/process/plan-log.ts";
 import { ProcessSettings } from "../../../../../src/backends/nccl/process/process-settings.ts";
 
@@ -40,4 +45,27 @@ test("and graphs that NCCL did not write are reported", () => {
       message: expect.stringMatching(/^nccl: NCCL wrote no graphs: ENOENT/),
     }),
   );
+});
+
+test("files are removed at the end of a process that does not come to the end of a start", async () => {
+  const place = mkdtempSync(join(tmpdir(), "twinccl-test-"));
+  onTestFinished(() => rmSync(place, { recursive: true }));
+  vi.stubEnv("TMPDIR", place);
+  const before = new Set(process.listeners("exit"));
+  let giveUp = (): void => undefined;
+  const open = new Promise<never>((_, reject) => {
+    giveUp = () => reject(new Error("given up"));
+  });
+  const starting = startPinnedJob({ rings: [1, 0] }, ["a", "b"], {
+    agreeOnId: () => open,
+    begin: () => open,
+    share: () => open,
+  });
+  expect(readdirSync(place)).toHaveLength(1);
+  const added = process.listeners("exit").filter((listener) => !before.has(listener));
+  for (const listener of added) listener(0);
+  expect(readdirSync(place)).toEqual([]);
+  giveUp();
+  await expect(starting).rejects.toThrow("given up");
+  expect(process.listeners("exit").filter((listener) => !before.has(listener))).toEqual([]);
 });
