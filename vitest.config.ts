@@ -25,7 +25,7 @@ const areas: Readonly<Record<string, readonly string[]>> = {
   api: ["test/unit/api", "test/unit/misuse", "test/unit/numerics"],
   algorithms: ["test/unit/algorithms", "test/unit/catalogue.test.ts"],
   sim: ["test/unit/backends/sim"],
-  nccl: nccl("*", "calls", "device", "discovery", "job", "process"),
+  nccl: nccl("*", "calls", "device", "discovery", "job", "process", "sys"),
   tcp: ["test/unit/backends/tcp"],
   job: ["test/unit/job", "test/unit/launched-ranks"],
   parallel: ["test/unit/parallel"],
@@ -43,9 +43,6 @@ const areas: Readonly<Record<string, readonly string[]>> = {
   regression: ["test/regression"],
   conformance: ["test/conformance", "test/golden"],
 };
-
-/** Files that load the modules of foreign calls once: koffi declares C types once in a process. */
-const foreign = nccl("sys");
 
 /** Files that depend on what their process holds: a process for each. */
 const ownProcess: readonly string[] = [
@@ -211,7 +208,6 @@ export default defineConfig(({ mode }): ViteUserConfig => {
         ...(isByArea
           ? Object.entries(areas).map(([name, folders]) => shared(name, folders))
           : wholeAreas()),
-        project("foreign", foreign),
         project("own-process", ownProcess, { isolate: true }, false),
         // On a WebGPU adapter, be it one in software; left out where there is none. One process has one device, for which each
         // kernel is compiled once. `npm run ok` runs them beside checks that use the other core.
