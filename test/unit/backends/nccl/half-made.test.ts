@@ -8,7 +8,7 @@ import { cudaError, ncclError } from "../../../support/fake-gpus/index.ts";
 import { place } from "../../job/stores.ts";
 import { cleanGpus, inWorld, seen } from "./gpus.ts";
 
-test("a world whose plans cannot be read ends its communicator", async () => {
+test("a world without a readable log of plans ends its communicator", async () => {
   const { setup } = cleanGpus();
   const fault = new Error("EIO: the log cannot be read");
   const readPlans = (): void => {
@@ -43,7 +43,7 @@ async function openJob(setups: readonly Setup[]) {
   return Promise.allSettled(opened);
 }
 
-test("a job of which one rank cannot read its plans opens on no rank, and ends its communicators", async () => {
+test("a job with a rank without a readable log opens on no rank, and ends its communicators", async () => {
   const { setup } = cleanGpus();
   const readPlans = (): void => {
     throw new Error("EIO: the log cannot be read");
@@ -56,7 +56,7 @@ test("a job of which one rank cannot read its plans opens on no rank, and ends i
   });
 });
 
-test("a GPU whose place is not known is named with its rank, in a job and with pinned rings", async () => {
+test("a GPU without a known place is named with its rank, in a job and with pinned rings", async () => {
   const fault = cudaError("cudaDeviceGetPCIBusId", 999, "cudaErrorUnknown");
   const { setup, machine } = cleanGpus();
   machine.failNext("pciBusId", fault, 1);
@@ -70,7 +70,7 @@ test("a GPU whose place is not known is named with its rank, in a job and with p
   expect(pinned).toThrow(seen(fault, facts) as Error);
 });
 
-test("an estimate gives back the operators of the ranks before one that fails", async () => {
+test("a failed estimate gives back the operators of earlier ranks", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 3, async (world) => {
     const fault = ncclError("ncclRedOpCreatePreMulSum", 1, "ncclUnhandledCudaError");
@@ -98,7 +98,7 @@ test("an address that CUDA cannot look up is an error of its rank and device", a
   });
 });
 
-test("page-locked memory that cannot be read by JavaScript is given back", async () => {
+test("page-locked memory without a view is given back", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 1, async (world) => {
     gpus.machine.failNext("hostView", new Error("no view of that memory"));
