@@ -1,4 +1,4 @@
-/** Failures half-way through: what was made before is given back, and the errors say where they happened. */
+/** Failures half-way through: what was made before is released, and the errors say where they happened. */
 import { type CommError, connect, createWorld } from "twinccl";
 import { expect, test } from "vitest";
 import { placesFor } from "../../../../src/backends/nccl/devices.ts";
@@ -70,7 +70,7 @@ test("a GPU without a known place is named with its rank, in a job and with pinn
   expect(pinned).toThrow(seen(fault, facts) as Error);
 });
 
-test("a failed estimate gives back the operators of earlier ranks", async () => {
+test("a failed estimate destroys the operators of earlier ranks", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 3, async (world) => {
     const fault = ncclError("ncclRedOpCreatePreMulSum", 1, "ncclUnhandledCudaError");
@@ -98,7 +98,7 @@ test("an address that CUDA cannot look up is an error of its rank and device", a
   });
 });
 
-test("page-locked memory without a view is given back", async () => {
+test("page-locked memory without a view is freed", async () => {
   const gpus = cleanGpus();
   await inWorld(gpus, 1, async (world) => {
     gpus.machine.failNext("hostView", new Error("no view of that memory"));
