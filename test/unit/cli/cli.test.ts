@@ -165,7 +165,10 @@ describe("wrong usage exits with 2 and names the wrong part on stderr", () => {
     ],
     ["bench all-reduce -n 3000000000", /found 3000000000, needs .* at most 2147483648/],
     ["launch -n 2 /tmp", /\/tmp is a folder; name a file in it/],
-    ["launch -n 2 node train.mjs", /no file node; name the script alone, it is started with Node\.js/],
+    [
+      "launch -n 2 node train.mjs",
+      /no file node; name the script alone, it is started with Node\.js/,
+    ],
     ["bench all-reduce -f 1", /--stepfactor: found "1", needs a whole number of at least 2/],
     ["bench all-reduce -f 2 -i 8", /not both/],
     ["bench all-reduce -g 0", /--ranks: found "0"/],
