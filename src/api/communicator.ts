@@ -55,7 +55,7 @@ export interface AllocOptions {
    *
    * The first such call that uses an allocation of every rank forms a window of them. Ranks must use equally long allocations
    * in the same order, and start at the same offset in them (`CollectiveMismatchError`). Sums of 1- and 2-byte floats from
-   * addresses that are no multiple of 4 are refused where NCCL computes them wrongly.
+   * addresses that are no multiple of 4 are refused where NCCL computes them wrongly, and so are blocks that it misplaces.
    *
    * @throws UnsupportedError where the backend has none (`capabilities.symmetricMemory`).
    */

@@ -17,6 +17,11 @@ export function questionOf(call) {
   };
 }
 
+/** True where the backend of a world refuses the call: NCCL 2.28.3 misplaces some blocks of symmetric memory. */
+export function isRefused(world, call) {
+  return call.symmetric && world.explain(questionOf(call)).claim.startsWith("no call");
+}
+
 /** The result of a rank; `undefined` where it has none. */
 export async function outputOf(comm, call, input) {
   const { collective, dtype, count, root, symmetric, offset, inPlace } = call;

@@ -1,6 +1,6 @@
 // The property run: random settings and calls on GPUs and on the simulation, compared bit by bit, for so many seconds.
 import { createWorld } from "../../dist/api/index.js";
-import { compare, hopText, outputOf, questionOf } from "./calls.mjs";
+import { compare, hopText, isRefused, outputOf, questionOf } from "./calls.mjs";
 import { drawCall, drawPin, isFloat, random } from "./draw.mjs";
 import { Payload } from "./payload.mjs";
 import { planText, predicted } from "./plans.mjs";
@@ -47,6 +47,7 @@ async function runSetting({ size, pin, end, draw, payload, totals, makeGpu, make
     gpuBackend.plans?.take();
     do {
       const call = drawCall(draw, size, pin);
+      if (isRefused(gpu, call)) continue;
       const length = call.collective === "allGather" ? call.count : call.count * call.blocks;
       const inputs = Array.from({ length: size }, () =>
         payload.slice(call.dtype, call.style, length),

@@ -1,6 +1,6 @@
 // The run through symmetric memory: every type under every kernel, until each has been compared on enough elements.
 import { createWorld } from "../../dist/api/index.js";
-import { compare, hopText, questionOf } from "./calls.mjs";
+import { compare, hopText, isRefused, questionOf } from "./calls.mjs";
 import { random, symmetricDtypes } from "./draw.mjs";
 import { Payload } from "./payload.mjs";
 import { planText, predicted } from "./plans.mjs";
@@ -50,7 +50,7 @@ export async function symmetricRun({ sizes, seconds, seed, enough, makeGpu, make
 }
 
 /** A call of a kind: its kernel is the one that is predicted for the count. */
-function drawCall({ collective, protocol, dtype }, twin, size, draw) {
+function drawCall({ collective, protocol, dtype }, { gpu, twin, size }, draw) {
   const bytes = elementBytes[dtype];
   // At other addresses NCCL loads 1- and 2-byte types wrongly, and the call is refused.
   const aligned = Math.max(1, 4 / bytes);
@@ -61,12 +61,13 @@ function drawCall({ collective, protocol, dtype }, twin, size, draw) {
     const offset = draw.chance(2) ? 0 : aligned * draw.pick([1, 2, 3, 5, 9]);
     const blocks = collective === "reduceScatter" ? size : 1;
     const call = { collective, dtype, op: "sum", count, offset, symmetric: true, blocks };
-    if (predicted(twin, questionOf(call)).protocol === protocol) return call;
+    const { protocol: found } = predicted(twin, questionOf(call));
+    if (found === protocol && !isRefused(gpu, call)) return call;
   }
 }
 
 async function runBatch({ backend, gpu, twin, size, kind, draw, payload, totals }) {
-  const calls = Array.from({ length: batch }, () => drawCall(kind, twin, size, draw));
+  const calls = Array.from({ length: batch }, () => drawCall(kind, { gpu, twin, size }, draw));
   const inputs = calls.map(({ dtype, count, blocks }) => {
     const style = draw.chance(6) ? "bits" : "wide";
     return Array.from({ length: size }, () => payload.slice(dtype, style, count * blocks));

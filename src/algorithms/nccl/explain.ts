@@ -77,7 +77,7 @@ export function elementText(plan: NcclPlan, element: number, block = 0): string 
     `element ${element}: ${where} (${range})`,
     `fold order ${orderText(order, ", ")}`,
     roundingText(plan, rounding),
-    ...(defined ? [] : ["NCCL does not define this result: misaligned loads of its LL kernel"]),
+    ...(defined ? [] : ["NCCL does not define this result: a defect of its LL kernel"]),
   ].join("; ");
 }
 

@@ -38,10 +38,17 @@ import type {
   PlanRequest,
   SymmetricPlan,
 } from "./plan-types.ts";
-import { type NcclProtocol, type ResolvedSettings, resolveSettings, rulesOf } from "./rules.ts";
+import {
+  type NcclProtocol,
+  type ResolvedSettings,
+  resolveSettings,
+  rulesOf,
+  type VersionRules,
+} from "./rules.ts";
 import {
   chooseSymmetric,
   hasSymmetricKernel,
+  misplacedBlocks,
   type SymmetricCollective,
   undefinedBlocks,
 } from "./symmetric.ts";
@@ -131,12 +138,27 @@ function channelPlan(
   const evidence = isOffLink ? "source" : facts.evidence;
   const plan = { ...facts, ...choice, evidence, parts, paths, channels: parts.length, rounding };
   // A gather through symmetric memory copies the same blocks, but by a kernel of which only the defect is known.
-  const isLoaded = symmetric !== undefined && topology.nodes === 1 && rules.misloads;
-  const copied = isLoaded && collective === "allGather";
-  const wrong = copied ? undefinedBlocks({ collective, ranks, bytes }, symmetric) : [];
+  const isCopied = symmetric !== undefined && topology.nodes === 1 && collective === "allGather";
+  const wrong = isCopied
+    ? wrongBlocks(rules, { collective, ranks, bytes }, symmetric, settings)
+    : [];
   return withPieces({ ...plan, accumulator: "element" as const, undefinedBlocks: wrong }, () =>
     channelPieces(plan),
   );
+}
+
+/** The blocks of an all-gather with bits that NCCL does not define. */
+function wrongBlocks(
+  { misloads, misplaces }: VersionRules,
+  call: { readonly collective: "allGather"; readonly ranks: number; readonly bytes: number },
+  place: SymmetricPlace,
+  settings: ResolvedSettings,
+): number[] {
+  const misloaded = misloads ? undefinedBlocks(call, place) : [];
+  if (!misplaces) return misloaded;
+  const { kernel, blocks } = chooseSymmetric(call.collective, call.ranks, call.bytes, settings);
+  const misplaced = kernel === "LL" ? misplacedBlocks(call, place, blocks) : [];
+  return [...new Set([...misloaded, ...misplaced])];
 }
 
 function unknownKernels(version: string): UnsupportedError {
@@ -158,6 +180,10 @@ function symmetricPlan(
   const { ranks, dtype, count } = facts;
   const bytes = count * bytesOf(dtype);
   const { kernel, blocks } = chooseSymmetric(collective, ranks, bytes, settings);
+  const call = { collective, ranks, bytes };
+  const misloaded = undefinedBlocks(call, offsets);
+  const { misplaces } = rulesOf(facts.version);
+  const misplaced = misplaces ? misplacedBlocks(call, offsets, blocks) : [];
   const plan = {
     ...facts,
     algorithm: "Symmetric" as const,
@@ -165,7 +191,7 @@ function symmetricPlan(
     channels: blocks,
     rounding: "none" as const,
     accumulator: "float32" as const,
-    undefinedBlocks: kernel === "LL" ? undefinedBlocks({ collective, ranks, bytes }, offsets) : [],
+    undefinedBlocks: kernel === "LL" ? [...new Set([...misloaded, ...misplaced])] : [],
   };
   return withPieces(plan, () => symmetricPieces(plan, offsets));
 }

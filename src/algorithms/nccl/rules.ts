@@ -79,6 +79,8 @@ export interface VersionRules {
   readonly knowsSymmetric: boolean;
   /** True if symmetric kernels load values of 1 and 2 bytes wrongly at addresses that are no multiple of 4. */
   readonly misloads: boolean;
+  /** True if low-latency symmetric kernels keep blocks that are no multiple of 8 bytes whole packs apart. */
+  readonly misplaces: boolean;
 }
 
 /** The recorded version. */
@@ -180,6 +182,7 @@ function newRulesOf(version: string): VersionRules {
       evidence,
       knowsSymmetric: minor === "2.28",
       misloads: minor !== "2.30",
+      misplaces: minor === "2.28" && Number(full.split(".")[2]) < 7,
     };
   }
   throw new UnsupportedError(

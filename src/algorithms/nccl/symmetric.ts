@@ -11,13 +11,16 @@
  * Defect, from 2.27.3 to 2.29.7: the low-latency kernels load packs of 8 bytes wrongly from addresses that are not
  * multiples of 4. Only 1- and 2-byte elements can have such addresses. The last bytes of a pack then come from a register
  * that was never filled. Such a call is marked and refused before it runs, not imitated.
+ *
+ * Defect of 2.28.3, gone in 2.28.7: where several blocks share a reduce-scatter or an all-gather whose part for a rank is no
+ * multiple of 8 bytes, a block with whole packs takes the parts of ranks as whole packs apart. It reads, or writes, beside them.
  */
 
 import type { SymmetricPlace } from "../../api/backend-entry.ts";
-import type { DType } from "../../api/dtype.ts";
+import { bytesOf, type DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { NcclPlan, PlanFacts, SymmetricKernel } from "./plan-types.ts";
-import { channelLimit, type NcclCollective, type ResolvedSettings } from "./rules.ts";
+import { channelLimit, type NcclCollective, type ResolvedSettings, rulesOf } from "./rules.ts";
 
 /** Collectives with symmetric kernels that fold. */
 export type SymmetricCollective = Extract<NcclCollective, "allReduce" | "reduceScatter">;
@@ -259,10 +262,28 @@ export function undefinedBlocks(call: LoadedBlocks, place: SymmetricPlace): numb
   return starts.flatMap((start, block) => (losesBytes(start, call.bytes) ? [block] : []));
 }
 
+/**
+ * The output blocks that a low-latency kernel takes from, or writes to, a wrong place, where `channels` share the call. From
+ * buffers that begin between packs it moves elements, and rightly.
+ */
+export function misplacedBlocks(
+  { collective, ranks, bytes }: LoadedBlocks,
+  { send, recv }: SymmetricPlace,
+  channels: number,
+): number[] {
+  const isPacked = send % packBytes === 0 && recv % packBytes === 0;
+  if (collective === "allReduce" || channels < 2 || !isPacked || bytes % packBytes === 0) return [];
+  return Array.from({ length: ranks - 1 }, (_, block) => block + 1);
+}
+
 /** The reason to refuse a call through symmetric memory; `undefined` when NCCL defines its result. */
 export function undefinedReason(plan: NcclPlan): string | undefined {
-  const { undefinedBlocks: blocks, collective, dtype, version } = plan;
+  const { undefinedBlocks: blocks, collective, dtype, version, count } = plan;
   if (blocks.length === 0) return undefined;
+  const bytes = count * bytesOf(dtype);
+  if (rulesOf(version).misplaces && bytes % packBytes !== 0 && collective !== "allReduce") {
+    return `symmetric ${dtype} in blocks of ${bytes} bytes, no multiple of 8: NCCL ${version} moves them between wrong places; take blocks of a multiple of 8 bytes, allocate without symmetric, or use NCCL from 2.28.7 on`;
+  }
   const where = collective === "reduceScatter" ? ` (blocks ${blocks.join(", ")})` : "";
   return `symmetric ${dtype} at an address that is no multiple of 4${where}: NCCL ${version} gives wrong bits for it; align buffers and blocks to 4 bytes, or allocate without symmetric`;
 }

@@ -85,7 +85,7 @@ export class DryRun {
     // The kernel, and so its load defect, is known only with a known plan; elsewhere it may be any kernel.
     return knowsSymmetricKernels(ncclVersion) && this.#unclaimed === undefined && isOrdered(found)
       ? symmetricRefusal(this.#plans(), question, found)
-      : misalignment(question);
+      : misalignment(question, ncclVersion);
   }
 
   /**

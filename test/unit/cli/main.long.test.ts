@@ -46,7 +46,7 @@ describe.skipIf(process.platform === "win32")(
     }
 
     test("as a command of many rows", () => {
-      const { stdout, stderr } = headOf("verify", "--against", "sim:seed=1", "--ranks", "2");
+      const { stdout, stderr } = headOf("verify", "--against", "sim:seed=1");
       expect({ stdout, stderr }).toEqual({
         stdout: expect.stringMatching(/^# sim against .*\nstatus 141\n$/),
         stderr: "",

@@ -102,6 +102,19 @@ test("misaligned symmetric sums are refused", async () => {
   }
 });
 
+test("symmetric blocks between wrong places are refused", async () => {
+  const like = "nccl-2.28.3" as "nccl-2.28";
+  const world = await createWorld({ backend: sim({ like }), size: 2 });
+  const [error] = await world.run(async (comm) => {
+    const send = comm.alloc("float32", 2 * 8193, { symmetric: true });
+    const recv = comm.alloc("float32", 8193, { symmetric: true });
+    return refusalOf(() => comm.reduceScatter({ send, recv, op: "sum" }));
+  });
+  await world.close();
+  expect(error?.code).toBe("ERR_COMM_UNSUPPORTED");
+  expect(error?.message).toMatch(/blocks of 32772 bytes, no multiple of 8: NCCL 2\.28\.3 moves/);
+});
+
 test("other versions are refused", async () => {
   for (const like of ["nccl-2.26", "nccl-2.31", "torch-2.9", "torch-2.15"]) {
     const options = { like } as unknown as SimOptions;

@@ -2,11 +2,14 @@
 import { type LibraryName, libraryNames } from "../../../algorithms/index.ts";
 import { questionPlace } from "../../../api/backend-entry.ts";
 import { bytesOf, type Question } from "../../../api/index.ts";
+import { versionText } from "./libraries.ts";
 
-/** The library with the plans of a version of NCCL; `undefined` where they are unknown. */
+/** The library with the plans of a version of NCCL, with its patch number; `undefined` where they are unknown. */
 export function plannedLibrary(versionCode: number): LibraryName | undefined {
   const [major, minor] = [Math.floor(versionCode / 10_000), Math.floor(versionCode / 100) % 100];
-  return libraryNames.find((name) => name === `nccl-${major}.${minor}`);
+  const isKnown = libraryNames.some((name) => name === `nccl-${major}.${minor}`);
+  // Plans follow names with a patch number too.
+  return isKnown ? (`nccl-${versionText(versionCode)}` as LibraryName) : undefined;
 }
 
 /** True for versions whose choice among symmetric kernels is known. */
@@ -52,17 +55,28 @@ export function hasLoadDefect(versionCode: number): boolean {
   return versionCode >= 22703 && versionCode <= 22907;
 }
 
+/** 2.28.3, of 2.28 the only one before 2.28.7, moves blocks of symmetric memory that are no multiple of 8 bytes wrongly. */
+function hasPlaceDefect(versionCode: number): boolean {
+  return versionCode >= 22800 && versionCode < 22807;
+}
+
 const wordBytes = 4;
+const packBytes = 8;
 
 /**
  * Reason why a symmetric call may give wrong results. Without known plans, every address that is not a multiple of 4 counts,
  * for any kernel.
  */
-export function misalignment(question: Question): string | undefined {
+export function misalignment(question: Question, versionCode: number): string | undefined {
   const { collective, dtype = "float32", count = 0 } = question;
   const place = questionPlace(question);
   const bytes = bytesOf(dtype);
-  if (place === undefined || bytes >= wordBytes) return undefined;
+  if (place === undefined) return undefined;
+  const hasBlocks = collective === "reduceScatter" || collective === "allGather";
+  if (hasPlaceDefect(versionCode) && hasBlocks && (count * bytes) % packBytes !== 0) {
+    return `symmetric ${dtype} in blocks of ${count * bytes} bytes, no multiple of 8: NCCL ${versionText(versionCode)} may move them between wrong places; take blocks of a multiple of 8 bytes, allocate without symmetric, or use NCCL from 2.28.7 on`;
+  }
+  if (bytes >= wordBytes) return undefined;
   const block = collective === "allReduce" ? 0 : count * bytes;
   const starts = [place.send, place.recv, place.send + block, place.recv + block];
   if (starts.every((start) => start % wordBytes === 0)) return undefined;

@@ -162,6 +162,43 @@ describe("the defect of misaligned loads", () => {
   });
 });
 
+describe("the defect of misplaced blocks", () => {
+  const wrong = (
+    version: string,
+    collective: "reduceScatter" | "allGather",
+    dtype: "float32" | "bfloat16",
+    count: number,
+    send = 0,
+  ): readonly number[] =>
+    ncclPlan({
+      ...{ version, topology: h200x8(2), collective, dtype, count, symmetric: { send, recv: 0 } },
+      ...(collective === "reduceScatter" && { op: "sum" as const }),
+    }).undefinedBlocks;
+
+  // Two H200 with 2.28.3 gave wrong sums of block 1 for the first five, and right ones for the others.
+  test.each([
+    ["bfloat16", 4746, 0, [1]],
+    ["bfloat16", 4746, 8, [1]],
+    ["bfloat16", 670, 0, [1]],
+    ["float32", 8193, 0, [1]],
+    ["float32", 8195, 0, [1]],
+    ["bfloat16", 4744, 0, []],
+    ["float32", 8192, 0, []],
+    ["float32", 33, 0, []],
+  ] as const)("of %s[%d] from byte %d: %j in 2.28.3", (dtype, count, send, blocks) => {
+    expect(wrong("2.28.3", "reduceScatter", dtype, count, send)).toEqual(blocks);
+    expect(wrong("2.28.9", "reduceScatter", dtype, count, send)).toEqual([]);
+    expect(wrong("2.28.7", "reduceScatter", dtype, count, send)).toEqual([]);
+    expect(wrong("2.28.3", "allGather", dtype, count, send)).toEqual(blocks);
+  });
+
+  test("is not that of elements, which move from addresses between packs, and of the direct kernel", () => {
+    expect(wrong("2.28.3", "reduceScatter", "float32", 8193, 4)).toEqual([]);
+    expect(wrong("2.28.3", "reduceScatter", "float32", 2 ** 20 + 1)).toEqual([]);
+    expect(wrong("2.28.3", "allGather", "float32", 2 ** 20 + 1)).toEqual([]);
+  });
+});
+
 describe("calls that use symmetric kernels", () => {
   const algorithm = (op: "sum" | "avg" | "max", dtype: "float32" | "float64" | "int32"): string =>
     ncclPlan({

@@ -74,7 +74,7 @@ test("explanations follow the installed version", async () => {
     / as NCCL 2\.28\.9 on h200x8 without in-switch reduction$/,
   );
   expect(await explained(22903)).toMatch(
-    / as NCCL 2\.29\.7 on h200x8 .*: from the source, not measured$/,
+    / as NCCL 2\.29\.3 on h200x8 .*: from the source, not measured$/,
   );
   await expect(explained(23100)).rejects.toThrow(/the plans of NCCL 2\.31\.0 are not known/);
   await expect(explained(32809)).rejects.toThrow(/the plans of NCCL 3\.28\.9 are not known/);

@@ -13,7 +13,7 @@ import { PlanRecord } from "../../../../../src/backends/nccl/process/plan-log.ts
 import { ProcessSettings } from "../../../../../src/backends/nccl/process/process-settings.ts";
 import { withVariables } from "../../../../../src/backends/nccl/process/start-variables.ts";
 import type { FakeGpus } from "../../../../support/fake-gpus/index.ts";
-import { cleanGpus } from "../gpus.ts";
+import { cleanGpus, inWorld } from "../gpus.ts";
 
 const sum = { collective: "allReduce", dtype: "float16", op: "sum", count: 1 << 20 } as const;
 
@@ -90,6 +90,26 @@ describe.each<[string, Parameters<typeof cleanGpus>[0], number, string | undefin
     expect(aligned).toBe("made");
     expect(misaligned).toMatch(refused);
   });
+});
+
+test("symmetric blocks that NCCL 2.28.3 misplaces are refused, also on other GPUs", async () => {
+  const refusalOn = async (ncclVersion: number, capability = "9.0"): Promise<string> => {
+    const gpus = cleanGpus({ ncclVersion, capability });
+    const [text = ""] = await inWorld(gpus, 2, (world) =>
+      world.run((comm) => {
+        const send = comm.alloc("float32", 2 * 8193, { symmetric: true });
+        const recv = comm.alloc("float32", 8193, { symmetric: true });
+        return comm.reduceScatter({ send, recv, op: "sum" }).then(
+          () => "made",
+          (error: unknown) => (error as Error).message,
+        );
+      }),
+    );
+    return text;
+  };
+  expect(await refusalOn(22_809)).toBe("made");
+  expect(await refusalOn(22_803)).toMatch(/no multiple of 8: NCCL 2\.28\.3 moves them/);
+  expect(await refusalOn(22_803, "8.0")).toMatch(/no multiple of 8: NCCL 2\.28\.3 may move/);
 });
 
 test("a single other GPU among known ones is enough", () => {
