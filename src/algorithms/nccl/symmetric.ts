@@ -281,7 +281,8 @@ export function undefinedReason(plan: NcclPlan): string | undefined {
   const { undefinedBlocks: blocks, collective, dtype, version, count } = plan;
   if (blocks.length === 0) return undefined;
   const bytes = count * bytesOf(dtype);
-  if (rulesOf(version).misplaces && bytes % packBytes !== 0 && collective !== "allReduce") {
+  const isMisplaced = rulesOf(version).misplaces && collective !== "allReduce";
+  if (isMisplaced && bytes % packBytes !== 0 && bytes % wordBytes === 0) {
     return `symmetric ${dtype} in blocks of ${bytes} bytes, no multiple of 8: NCCL ${version} moves them between wrong places; take blocks of a multiple of 8 bytes, allocate without symmetric, or use NCCL from 2.28.7 on`;
   }
   const where = collective === "reduceScatter" ? ` (blocks ${blocks.join(", ")})` : "";

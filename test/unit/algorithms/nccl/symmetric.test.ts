@@ -7,6 +7,7 @@ import {
   chooseSymmetric,
   elementRangesOf,
   type SymmetricCollective,
+  undefinedReason,
 } from "../../../../src/algorithms/nccl/symmetric.ts";
 import { symmetricFold } from "../../../../src/algorithms/nccl/symmetric-fold.ts";
 import { h200x8 } from "../../../../src/algorithms/nccl/topology.ts";
@@ -190,6 +191,19 @@ describe("the defect of misplaced blocks", () => {
     expect(wrong("2.28.9", "reduceScatter", dtype, count, send)).toEqual([]);
     expect(wrong("2.28.7", "reduceScatter", dtype, count, send)).toEqual([]);
     expect(wrong("2.28.3", "allGather", dtype, count, send)).toEqual(blocks);
+  });
+
+  test("is named where all addresses are multiples of 4, and the other defect elsewhere", () => {
+    const reasonOf = (count: number): string | undefined =>
+      undefinedReason(
+        ncclPlan({
+          ...{ version: "2.28.3", topology: h200x8(2), collective: "reduceScatter" },
+          ...{ dtype: "bfloat16", op: "sum", count, symmetric: { send: 0, recv: 0 } },
+        }),
+      );
+    expect(reasonOf(4746)).toMatch(/blocks of 9492 bytes, no multiple of 8: NCCL 2\.28\.3 moves/);
+    expect(reasonOf(4745)).toMatch(/at an address that is no multiple of 4 \(blocks 1\)/);
+    expect(reasonOf(4744)).toBeUndefined();
   });
 
   test("is not that of elements, which move from addresses between packs, and of the direct kernel", () => {
