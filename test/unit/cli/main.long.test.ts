@@ -45,14 +45,6 @@ describe.skipIf(process.platform === "win32")(
       return { stdout, stderr };
     }
 
-    test("as a command of many rows", () => {
-      const { stdout, stderr } = headOf("verify", "--against", "sim:seed=1");
-      expect({ stdout, stderr }).toEqual({
-        stdout: expect.stringMatching(/^# sim against .*\nstatus 141\n$/),
-        stderr: "",
-      });
-    });
-
     test("as a program that prints, which keeps its trace so far", () => {
       const program = join(folder, "printing.mjs");
       writeFileSync(
