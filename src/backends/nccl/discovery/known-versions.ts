@@ -65,7 +65,7 @@ const packBytes = 8;
 
 /**
  * Reason why a symmetric call may give wrong results. Without known plans, every address that is not a multiple of 4 counts,
- * for any kernel.
+ * and under 2.28.3 every block that is no multiple of 8 bytes, for any kernel.
  */
 export function misalignment(question: Question, versionCode: number): string | undefined {
   const { collective, dtype = "float32", count = 0 } = question;
