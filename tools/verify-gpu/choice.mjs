@@ -1,5 +1,6 @@
 // The choice check: for many sizes, the plan that is predicted against the one that NCCL logs.
 import { createWorld } from "../../dist/api/index.js";
+import { isRefused } from "./calls.mjs";
 import { random } from "./draw.mjs";
 import { planText, predicted } from "./plans.mjs";
 
@@ -78,7 +79,10 @@ async function checkKind({ kind, draw, perKind, size, gpu, twin, backend, result
   const blocks = collective === "reduceScatter" || collective === "allGather" ? size : 1;
   const most = Math.floor(maxBytes / blocks / es) * es;
   const extra = symmetric ? ambiguous.symmetric : ambiguous.allReduce;
-  const counts = countsOf(draw, perKind, extra, most, es);
+  // A refused call has no plan to compare.
+  const counts = countsOf(draw, perKind, extra, most, es).filter(
+    (count) => !isRefused(gpu, { ...kind, count, offset: 0 }),
+  );
   const name = `${collective}${symmetric ? " symmetric" : ""} n=${size}`;
   const tally = { checked: 0, agreed: 0 };
   backend.plans?.take();
