@@ -8,9 +8,9 @@ import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { environment, environmentText } from "twinccl/bench";
 import { listOf, options, output, whole } from "../tools/options.mjs";
-import { sizeText } from "../tools/speed/gpu.mjs";
 import { buildPeer } from "./peers/build.mjs";
 import { openMpi, overTcp, peerVersions } from "./peers/peers.mjs";
+import { sizeText } from "./speed/gpu.mjs";
 
 const values = options({
   name: "bench:tcp",

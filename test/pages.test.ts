@@ -118,7 +118,7 @@ test("a missing file, link and symbol are noticed", () => {
 });
 
 test("docs/benchmarks.md and README.md hold the speeds of bench/results", () => {
-  const args = [`${root}tools/speed-section.mjs`, "--check"];
+  const args = [`${root}bench/speed-section.mjs`, "--check"];
   const { status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
   expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
 });

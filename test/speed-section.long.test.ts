@@ -11,7 +11,7 @@ const folder = mkdtempSync(join(tmpdir(), "twinccl-speed-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const tool = (...args: string[]) =>
-  spawnSync(process.execPath, [`${root}tools/speed-section.mjs`, ...args], { encoding: "utf8" });
+  spawnSync(process.execPath, [`${root}bench/speed-section.mjs`, ...args], { encoding: "utf8" });
 
 describe("the section of a result of NCCL", () => {
   const cell = (us: number) => ({ median_us: us, p99_us: 2 * us, samples: 3, right: true });

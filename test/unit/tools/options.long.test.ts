@@ -41,8 +41,8 @@ describe.each(scripts)("%s", (path) => {
 });
 
 test.each([
-  ...["peers", "gpu", "tcp", "webgpu"].map((name) => `bench/${name}.mjs`),
-  ...["bench", "golden-cases", "nan-bits", "verify-all", "verify-gpu", "verify-webgpu"].map(
+  ...["bench", "peers", "gpu", "tcp", "webgpu"].map((name) => `bench/${name}.mjs`),
+  ...["golden-cases", "nan-bits", "verify-all", "verify-gpu", "verify-webgpu"].map(
     (name) => `tools/${name}.mjs`,
   ),
 ])(
@@ -82,7 +82,7 @@ test("bench/gpu.mjs ends with one line where there is no GPU", () => {
 }, 30_000);
 
 test("bench refuses a part of no file's name, with the names", () => {
-  const { status, stdout, stderr } = script("tools/bench.mjs", "nothing");
+  const { status, stdout, stderr } = script("bench/bench.mjs", "nothing");
   expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
   expect(stderr).toMatch(/^bench: no file matches; there are: call-time\.bench\.ts, /);
   expect(stderr).not.toContain("support/");

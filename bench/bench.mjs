@@ -6,11 +6,11 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
-import { besideText, gpus } from "../bench/gpu/found.mjs";
-import { build, isStale } from "./build.mjs";
-import { options, output } from "./options.mjs";
+import { build, isStale } from "../tools/build.mjs";
+import { options, output } from "../tools/options.mjs";
+import { besideText, gpus } from "./gpu/found.mjs";
 
-const folder = fileURLToPath(new URL("../bench", import.meta.url));
+const folder = fileURLToPath(new URL(".", import.meta.url));
 const values = options({
   name: "bench",
   about:

@@ -4,7 +4,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
-import { options, plain } from "./options.mjs";
+import { options, plain } from "../tools/options.mjs";
 import { gpuSection, gpuSummary, table } from "./speed/gpu.mjs";
 import { peersSection, peersSummary } from "./speed/peers.mjs";
 import { tcpSection } from "./speed/tcp.mjs";
@@ -70,7 +70,7 @@ function fault(page, text, kind) {
     return files.length === 0 ? undefined : `${page} has no section for ${files.join(", ")}`;
   }
   if (section.text === marked(section.path)) return undefined;
-  return `${page}'s section differs from ${section.path}: run node tools/speed-section.mjs ${section.path}`;
+  return `${page}'s section differs from ${section.path}: run node bench/speed-section.mjs ${section.path}`;
 }
 
 /** The faults of both pages. */

@@ -1,6 +1,6 @@
 // A result of `npm run bench:gpu -- --out FILE` as a section of docs/benchmarks.md.
 
-import { ratioOf } from "../../bench/gpu/ratio.mjs";
+import { ratioOf } from "../gpu/ratio.mjs";
 
 export const sizeText = (bytes) => {
   for (const [unit, size] of [
