@@ -13,7 +13,7 @@ test.each([
   (backend, first, again) => {
     const { stdout, stderr, status } = spawnSync(
       process.execPath,
-      ["tools/call-path.mjs", "--backend", backend],
+      ["bench/call-path.mjs", "--backend", backend],
       { cwd: root, encoding: "utf8" },
     );
     expect(`${status} ${stderr}`).toBe("0 ");

@@ -1,5 +1,5 @@
 // Runs all-reduces with every function entry of the package recorded, and prints one line of JSON: for each kind of call the
-// entries in order, with the index of the entry where its data moves. node tools/call-path/program.mjs sim|nccl|tcp
+// entries in order, with the index of the entry where its data moves. node bench/call-path/program.mjs sim|nccl|tcp
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -44,7 +44,7 @@ async function open() {
     return createWorld({ backend: sim({ executor: cpu() }), size: 4 });
   }
   const { nccl } = await import("twinccl/nccl");
-  const { buildInert } = await import("../../bench/native/inert.mjs");
+  const { buildInert } = await import("../native/inert.mjs");
   const library = buildInert();
   return createWorld({ backend: nccl({ ncclLibrary: library, cudartLibrary: library }), size: 1 });
 }

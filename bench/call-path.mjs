@@ -4,8 +4,8 @@
 
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { build, isStale } from "./build.mjs";
-import { oneOf, options } from "./options.mjs";
+import { build, isStale } from "../tools/build.mjs";
+import { oneOf, options } from "../tools/options.mjs";
 
 const program = fileURLToPath(new URL("call-path/program.mjs", import.meta.url));
 const backends = {

@@ -16,10 +16,10 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { build, isStale } from "./build.mjs";
+import { build, isStale } from "../tools/build.mjs";
+import { number, options as optionsOf, plain, whole } from "../tools/options.mjs";
 import { callPaths, countLines } from "./call-path.mjs";
 import { moduleOf } from "./module-of.mjs";
-import { number, options as optionsOf, plain, whole } from "./options.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const values = optionsOf({
@@ -84,7 +84,7 @@ function functionText(frame) {
 }
 
 function run(name, options) {
-  const args = [...options, here("../bench/hot/run.mjs"), name, String(values.seconds)];
+  const args = [...options, here("./hot/run.mjs"), name, String(values.seconds)];
   const { status, stdout } = spawnSync(process.execPath, args, {
     encoding: "utf8",
     stdio: ["ignore", "pipe", "inherit"],
@@ -126,7 +126,7 @@ function summaryOf(name) {
 }
 
 if (isStale() && !build()) process.exit(1);
-const { paths } = await import("../bench/hot/paths.mjs");
+const { paths } = await import("./hot/paths.mjs");
 const { environment, environmentText } = await import("twinccl/bench");
 const names = wanted.length === 0 ? Object.keys(paths) : wanted;
 const unknown = names.filter((name) => !Object.hasOwn(paths, name));
