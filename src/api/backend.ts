@@ -6,11 +6,11 @@
  * `refusal`; it never falls back to something else.
  */
 import type { DeviceBuffer } from "./buffer.ts";
-import type { CollectiveName } from "./collectives/spec.ts";
 import type { DType } from "./dtype.ts";
 import type { Explanation, Question } from "./explanation.ts";
 import type { Memory } from "./memory.ts";
 import type { ReduceOp } from "./reduce-op.ts";
+import type { CollectiveName } from "./specification.ts";
 
 /** The `backend` of `createWorld`. */
 export interface Backend {

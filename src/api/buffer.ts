@@ -5,7 +5,7 @@
  * parent, as a TypedArray's does, and both end when the allocation is disposed. While an operation is pending its buffers are
  * in use: reading gives undefined contents and writing corrupts the result.
  */
-import type { CollectiveName } from "./collectives/spec.ts";
+
 import { type DType, dtypeInfo, type HostArray, isDType } from "./dtype.ts";
 import {
   CommClosedError,
@@ -23,6 +23,7 @@ import {
 import type { Memory } from "./memory.ts";
 import type { Operation } from "./op.ts";
 import { invalid, textOf } from "./option-kinds.ts";
+import type { CollectiveName } from "./specification.ts";
 
 /** The owner of memory. */
 export interface MemoryOwner {

@@ -1,13 +1,13 @@
 /** The answer of `explain`: the plan of a call, predicted, without running it. */
 
+import { argumentNames, isCollectiveName } from "./argument-names.ts";
 import { reachedBuffers, type SymmetricPlace } from "./buffer.ts";
-import type { CollectiveName } from "./collectives/spec.ts";
 import { bytesOf, type DType, isDType } from "./dtype.ts";
 import { InvalidArgumentError } from "./errors.ts";
-import { argumentNames, isCollectiveName } from "./member/argument-names.ts";
 import { namesText } from "./nearest.ts";
 import { type OptionKinds, textOf } from "./option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "./reduce-op.ts";
+import type { CollectiveName } from "./specification.ts";
 
 /** A call described by its shape alone. */
 export interface Question {

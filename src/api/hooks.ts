@@ -1,8 +1,9 @@
 /** Callbacks around every operation of a communicator: for logs, recorders and checks. */
-import type { CollectiveName } from "./collectives/spec.ts";
+
 import type { DType } from "./dtype.ts";
 import { type Caller, InvalidArgumentError } from "./errors.ts";
 import { textOf } from "./option-kinds.ts";
+import type { CollectiveName } from "./specification.ts";
 import { warnOfRejection } from "./warnings.ts";
 
 /**

@@ -25,7 +25,6 @@ export type {
   SplitArgs,
 } from "./calls.ts";
 export { type SpecifiedCollective, specifications } from "./collectives/index.ts";
-export type { CollectiveName, InputBlock, Specification } from "./collectives/spec.ts";
 export type {
   AllocOptions,
   CommStats,
@@ -83,6 +82,7 @@ export {
   type PreMul,
   type ReduceOp,
 } from "./reduce-op.ts";
+export type { CollectiveName, InputBlock, Specification } from "./specification.ts";
 export { type ConnectedCommunicator, type ConnectOptions, connect } from "./world/connect.ts";
 export { createWorld, firstAvailable } from "./world/create-world.ts";
 export type { RebuildOptions, StallReport, World, WorldOptions } from "./world/world.ts";

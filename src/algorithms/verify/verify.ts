@@ -7,8 +7,8 @@
  * those in the algorithm's header. The stated symmetry of ranks holds, and the fused folds compute the same values.
  */
 import { type SpecifiedCollective, specifications } from "../../api/collectives/index.ts";
-import type { InputBlock } from "../../api/collectives/spec.ts";
 import { invalid, textOf } from "../../api/option-kinds.ts";
+import type { InputBlock } from "../../api/specification.ts";
 import { type Algorithm, buildProgram } from "../algorithm.ts";
 import { proveFused } from "../fuse.ts";
 import { none, type Program } from "../program.ts";

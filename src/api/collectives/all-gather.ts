@@ -1,8 +1,8 @@
 /** All-gather: every rank ends with the inputs of all ranks, one after another. */
 import type { AllGatherArgs, Data } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
-import type { Specification } from "./spec.ts";
+import type { Specification } from "../specification.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block s of every rank = block 0 of rank s. */
 export const allGatherSpec: Specification = {

@@ -1,10 +1,10 @@
 /** All-gatherv: an all-gather of blocks that each have a length of their own, known to every rank. */
 import type { AllGathervArgs, Data } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Specification } from "../specification.ts";
 import { allGatherSpec } from "./all-gather.ts";
 import { assertDisjoint, blocksIn, countFields } from "./blocks.ts";
-import type { Specification } from "./spec.ts";
+import type { Validator } from "./validate.ts";
 
 /** The same blocks as an all-gather; lengths are a matter of layout. */
 export const allGathervSpec: Specification = { ...allGatherSpec, collective: "allGatherv" };

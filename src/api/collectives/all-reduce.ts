@@ -1,8 +1,8 @@
 /** All-reduce: every rank ends with the fold of all ranks' inputs, the same bits everywhere. */
 import type { AllReduceArgs, Data, Received } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
-import { everyRanksBlock, type Specification } from "./spec.ts";
+import { everyRanksBlock, type Specification } from "../specification.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block 0 of every rank = fold of block 0 of all ranks. */
 export const allReduceSpec: Specification = {

@@ -1,8 +1,8 @@
 /** All-to-all: block j of rank i goes to block i of rank j. */
 import type { AllToAllArgs, Data } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
-import type { Specification } from "./spec.ts";
+import type { Specification } from "../specification.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block s of rank r = in block r of rank s; blocks of equal length. */
 export const allToAllSpec: Specification = {

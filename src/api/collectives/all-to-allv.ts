@@ -8,10 +8,10 @@ import { CollectiveMismatchError } from "../errors.ts";
 import { largest } from "../largest.ts";
 import { PerRankError, setFacts } from "../ledger/failures.ts";
 import type { Prepared } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Specification } from "../specification.ts";
 import { allToAllSpec } from "./all-to-all.ts";
 import { assertDisjoint, assertInside, offsetsOf, sum } from "./blocks.ts";
-import type { Specification } from "./spec.ts";
+import type { Validator } from "./validate.ts";
 
 /** The same exchange of blocks as an all-to-all; lengths are a matter of layout, not of meaning. */
 export const allToAllvSpec: Specification = { ...allToAllSpec, collective: "allToAllv" };

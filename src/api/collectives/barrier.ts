@@ -1,6 +1,6 @@
 /** Barrier: no rank leaves before the last one has entered; no data moves. */
 import type { Prepared } from "../ledger/posting.ts";
-import type { Specification } from "./spec.ts";
+import type { Specification } from "../specification.ts";
 
 /** No blocks at all; what counts is that every exit depends on every entry. */
 export const barrierSpec: Specification = {

@@ -2,7 +2,7 @@
 import type { DeviceBuffer } from "../buffer.ts";
 import type { DType } from "../dtype.ts";
 import type { SignatureField } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Validator } from "./validate.ts";
 
 /** Where blocks start: as given, or one after another. */
 export function offsetsOf(

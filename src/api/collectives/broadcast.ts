@@ -1,8 +1,8 @@
 /** Broadcast: every rank ends with a copy of the root's input. */
 import type { BroadcastArgs, Data, Received } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
-import type { Specification } from "./spec.ts";
+import type { Specification } from "../specification.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block 0 of every rank = block 0 of the root. */
 export const broadcastSpec: Specification = {

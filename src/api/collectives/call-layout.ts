@@ -4,12 +4,13 @@
  * All of it follows from the specifications and the names of arguments, so a new collective needs no row here. It says
  * nothing of results: oracles that use these lengths stay independent of the specifications' `expected`.
  */
+
+import { argumentNames } from "../argument-names.ts";
 import type { Communicator } from "../communicator.ts";
-import { argumentNames } from "../member/argument-names.ts";
 import type { Operation } from "../op.ts";
+import type { CollectiveName } from "../specification.ts";
 import { runningSum, sum } from "./blocks.ts";
 import { type SpecifiedCollective, specifications } from "./index.ts";
-import type { CollectiveName } from "./spec.ts";
 
 /** The counts of one call, in elements. */
 export interface CallCounts {

@@ -2,9 +2,9 @@
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, GatherArgs } from "../calls.ts";
 import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Specification } from "../specification.ts";
 import { assertDisjoint, blocksIn } from "./blocks.ts";
-import type { Specification } from "./spec.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block s of the root = block 0 of rank s; other ranks have no output. */
 export const gatherSpec: Specification = {

@@ -1,4 +1,6 @@
 /** The specification of every collective that is built, by name. */
+
+import type { CollectiveName, Specification } from "../specification.ts";
 import { allGatherSpec } from "./all-gather.ts";
 import { allGathervSpec } from "./all-gatherv.ts";
 import { allReduceSpec } from "./all-reduce.ts";
@@ -11,7 +13,6 @@ import { reduceSpec } from "./reduce.ts";
 import { reduceScatterSpec } from "./reduce-scatter.ts";
 import { reduceScattervSpec } from "./reduce-scatterv.ts";
 import { scatterSpec } from "./scatter.ts";
-import type { CollectiveName, Specification } from "./spec.ts";
 
 /** Collectives with a specification; programs exist for these. */
 export type SpecifiedCollective = Exclude<

@@ -7,7 +7,7 @@
  */
 import type { Data, RecvArgs, SendArgs, SendRecvArgs } from "../calls.ts";
 import type { PreparedHalf, PreparedTransfer, SignatureField } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Validator } from "./validate.ts";
 
 /** Checks a send. */
 export function prepareSend<S extends Data>(

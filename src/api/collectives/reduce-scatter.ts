@@ -1,8 +1,8 @@
 /** Reduce-scatter: rank r ends with the fold of block r of all ranks' inputs. */
 import type { Data, ReduceScatterArgs } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
-import { everyRanksBlock, type Specification } from "./spec.ts";
+import { everyRanksBlock, type Specification } from "../specification.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block 0 of rank r = fold of block r of all ranks. */
 export const reduceScatterSpec: Specification = {

@@ -1,10 +1,10 @@
 /** Reduce-scatterv: a reduce-scatter of blocks that each have a length of their own, known to every rank. */
 import type { Data, ReduceScattervArgs } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Specification } from "../specification.ts";
 import { countFields, runningSum, sum } from "./blocks.ts";
 import { reduceScatterSpec } from "./reduce-scatter.ts";
-import type { Specification } from "./spec.ts";
+import type { Validator } from "./validate.ts";
 
 /** The same folds as a reduce-scatter; lengths are a matter of layout. */
 export const reduceScattervSpec: Specification = {

@@ -1,8 +1,8 @@
 /** Reduce: the root ends with the fold of all ranks' inputs. */
 import type { Data, Received, ReduceArgs } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
-import { everyRanksBlock, type Specification } from "./spec.ts";
+import { everyRanksBlock, type Specification } from "../specification.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block 0 of the root = fold of block 0 of all ranks; other ranks have no output. */
 export const reduceSpec: Specification = {

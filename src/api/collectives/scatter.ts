@@ -2,9 +2,9 @@
 import type { DeviceBuffer } from "../buffer.ts";
 import type { Data, ScatterArgs } from "../calls.ts";
 import { type Prepared, type PreparedBlocks, signatureOf } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Specification } from "../specification.ts";
 import { blocksIn } from "./blocks.ts";
-import type { Specification } from "./spec.ts";
+import type { Validator } from "./validate.ts";
 
 /** Out block 0 of rank r = block r of the root; other ranks have no input. */
 export const scatterSpec: Specification = {

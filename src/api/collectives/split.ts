@@ -4,7 +4,7 @@ import type { SplitArgs } from "../calls.ts";
 import type { Communicator } from "../communicator.ts";
 import { knownOr } from "../known.ts";
 import type { Prepared } from "../ledger/posting.ts";
-import type { Validator } from "../member/validate.ts";
+import type { Validator } from "./validate.ts";
 
 /** Checks a split: color and key are integers, and a color of `undefined` joins nothing. */
 export function prepareSplit(

@@ -11,10 +11,10 @@ import {
   LastUse,
   memoryOf,
 } from "../buffer.ts";
-import type { CollectiveName } from "../collectives/spec.ts";
 import type { DType } from "../dtype.ts";
 import { assignOp, type Operation } from "../op.ts";
 import type { ReduceOp } from "../reduce-op.ts";
+import type { CollectiveName } from "../specification.ts";
 
 /** A field of a signature: its name and this rank's value. Fields are compared in order, and the first that differs is reported. */
 export type SignatureField = readonly [name: string, value: string | number | undefined];

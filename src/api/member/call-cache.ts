@@ -15,7 +15,6 @@ import {
 } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import { hasUnevenBlocks, specifiedCollectives } from "../collectives/call-layout.ts";
-import type { CollectiveName } from "../collectives/spec.ts";
 import type { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
 import type { Ledger } from "../ledger/ledger.ts";
@@ -28,6 +27,7 @@ import {
   repeatedPosting,
 } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
+import type { CollectiveName } from "../specification.ts";
 import { type CallStats, type Channels, type Counter, channelsOf } from "./observers.ts";
 
 /** Arguments of few calls: lengths and places of the blocks of a v-form, and the ranks at the ends of a message. */

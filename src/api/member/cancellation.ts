@@ -1,10 +1,11 @@
 /** Cancellation of calls by their signals. */
-import type { CollectiveName } from "../collectives/spec.ts";
+
 import { CommAbortedError, type CommErrorFacts } from "../errors.ts";
 import { knownOr } from "../known.ts";
 import type { Cancellation } from "../ledger/failures.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Operation } from "../op.ts";
+import type { CollectiveName } from "../specification.ts";
 
 /** Cancels a call when its signal fires, if the call is open then. */
 export function cancelOnSignal(

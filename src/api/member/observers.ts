@@ -1,10 +1,10 @@
 /** Observers of a rank's calls: hooks, Node's diagnostics channels and counters. */
 import type { RankCall } from "../backend.ts";
-import type { CollectiveName } from "../collectives/spec.ts";
 import type { Caller } from "../errors.ts";
 import type { HookList, OpInfo } from "../hooks.ts";
 import { bytesSent, type Posting } from "../ledger/posting.ts";
 import type { Operation } from "../op.ts";
+import type { CollectiveName } from "../specification.ts";
 
 /** The message of one operation, at every moment: its number is corrected where others were posted before it. */
 type MutableInfo = OpInfo & { call: number };

@@ -8,7 +8,7 @@ import type { CommInfo, RankCall, Session } from "../backend.ts";
 import { isMemoryOver } from "../buffer.ts";
 import type { CallOptions } from "../calls.ts";
 import { closeOnce } from "../close-once.ts";
-import type { CollectiveName } from "../collectives/spec.ts";
+import { Validator } from "../collectives/validate.ts";
 import { type Caller, CommClosedError, type CommError, InvalidArgumentError } from "../errors.ts";
 import { HookList } from "../hooks.ts";
 import type { RankCalls } from "../ledger/batch.ts";
@@ -28,6 +28,7 @@ import {
 } from "../ledger/posting.ts";
 import { type CallContext, Operation } from "../op.ts";
 import { invalid, textOf } from "../option-kinds.ts";
+import type { CollectiveName } from "../specification.ts";
 import { type CachedCall, CallCache, type CollectedCall } from "./call-cache.ts";
 import {
   type CallbackAction,
@@ -40,7 +41,6 @@ import {
 } from "./call-collector.ts";
 import { cancelledError, cancelOnSignal } from "./cancellation.ts";
 import { CallStats, notifyPosted, subscribedChannels } from "./observers.ts";
-import { Validator } from "./validate.ts";
 
 /** Checks the arguments of a rank's call, an object, given the number of ranks; throws the first error. */
 type Prepare<A, T> = (

@@ -3,6 +3,8 @@
  *
  * Each check answers with an `InvalidArgumentError` that names the field, what was found and what is needed.
  */
+
+import { argumentNames, inPlaceOf } from "../argument-names.ts";
 import type { CommInfo, Session } from "../backend.ts";
 import {
   type Allocation,
@@ -14,7 +16,6 @@ import {
   symmetricPlace,
 } from "../buffer.ts";
 import type { CallOptions, Data } from "../calls.ts";
-import type { CollectiveName } from "../collectives/spec.ts";
 import { bytesOf, type DType } from "../dtype.ts";
 import { type Caller, CommClosedError, InvalidArgumentError, UnsupportedError } from "../errors.ts";
 import { hostBytes } from "../host-array.ts";
@@ -22,7 +23,7 @@ import { knownOr } from "../known.ts";
 import type { PreparedCall } from "../ledger/posting.ts";
 import { textOf } from "../option-kinds.ts";
 import { type ReduceOp, reduceOpChoices, reduceOpFault } from "../reduce-op.ts";
-import { argumentNames, inPlaceOf } from "./argument-names.ts";
+import type { CollectiveName } from "../specification.ts";
 
 /** Checks the arguments of one call of one rank. */
 export class Validator {

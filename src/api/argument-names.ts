@@ -1,7 +1,7 @@
 /** The names that each call takes, and the messages about others. */
-import type * as calls from "../calls.ts";
-import type { CollectiveName } from "../collectives/spec.ts";
-import { namesText, nearest } from "../nearest.ts";
+import type * as calls from "./calls.ts";
+import { namesText, nearest } from "./nearest.ts";
+import type { CollectiveName } from "./specification.ts";
 
 /** The arguments of every call that takes them by name. */
 interface ArgumentsOf extends Record<CollectiveName, object> {
