@@ -9,9 +9,9 @@ import { specifications } from "../api/collectives/index.ts";
 import { coveredInputs } from "./layout.ts";
 import { assertFusible } from "./limits.ts";
 import { none, type Program, stepCount } from "./program.ts";
-import { type Execution, execute } from "./verify/execution.ts";
-import type { Problem } from "./verify/matching.ts";
-import type { ValueId, ValueTable } from "./verify/values.ts";
+import { type Execution, execute } from "./symbolic/execution.ts";
+import type { Problem } from "./symbolic/matching.ts";
+import type { ValueId, ValueTable } from "./symbolic/values.ts";
 
 /** A chunk on a rank. */
 export interface Place {

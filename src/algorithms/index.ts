@@ -253,9 +253,9 @@ export {
   stepCount,
   stepText,
 } from "./program.ts";
+export { type Execution, execute } from "./symbolic/execution.ts";
+export type { Problem } from "./symbolic/matching.ts";
+export { type Room, type Value, type ValueId, ValueTable } from "./symbolic/values.ts";
 export { evaluate, type Link, type LinkOptions, linkModel, linkOf } from "./timing.ts";
 export { findDeadlock, smallestSafeCredits } from "./verify/credits.ts";
-export { type Execution, execute } from "./verify/execution.ts";
-export type { Problem } from "./verify/matching.ts";
-export { type Room, type Value, type ValueId, ValueTable } from "./verify/values.ts";
 export { type Verdict, verifyAlgorithm, verifyProgram } from "./verify/verify.ts";

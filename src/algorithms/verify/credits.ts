@@ -7,7 +7,7 @@
  * one run decides for every timing.
  */
 import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
-import { type Matching, matchSteps } from "./matching.ts";
+import { type Matching, matchSteps } from "../symbolic/matching.ts";
 
 /** Smallest number of credits (0, 1, 2 … `limit`) that cannot deadlock; `undefined` when even `limit` can. */
 export function smallestSafeCredits(program: Program, limit: number): number | undefined {

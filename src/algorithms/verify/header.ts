@@ -10,10 +10,10 @@ import type { Folds } from "../association.ts";
 import { type BriefBlock, briefLane } from "../engine/representative-rank.ts";
 import { layoutOf } from "../layout.ts";
 import { column, none, type Program, stepAt, stepText, stepWidth } from "../program.ts";
+import type { Execution } from "../symbolic/execution.ts";
+import type { Matching, Problem } from "../symbolic/matching.ts";
+import type { ValueId, ValueTable } from "../symbolic/values.ts";
 import { evaluate } from "../timing.ts";
-import type { Execution } from "./execution.ts";
-import type { Matching, Problem } from "./matching.ts";
-import type { ValueId, ValueTable } from "./values.ts";
 
 /** The cost of a program. */
 interface ProgramCost {

@@ -13,7 +13,7 @@ import {
   refText,
   stepWidth,
 } from "../program.ts";
-import type { Problem } from "./matching.ts";
+import type { Problem } from "../symbolic/matching.ts";
 
 /** Chunks that lanes of one rank could race for. */
 export function laneHazards(program: Program): Problem[] {

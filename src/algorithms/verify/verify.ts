@@ -12,12 +12,12 @@ import type { InputBlock } from "../../api/specification.ts";
 import { type Algorithm, buildProgram } from "../algorithm.ts";
 import { proveFused } from "../fuse.ts";
 import { none, type Program } from "../program.ts";
+import { type Execution, executeMatched } from "../symbolic/execution.ts";
+import { type Matching, matchSteps, type Problem } from "../symbolic/matching.ts";
+import { hashAll, type ValueId, type ValueTable } from "../symbolic/values.ts";
 import { cycleOf, smallestSafeCredits } from "./credits.ts";
-import { type Execution, executeMatched } from "./execution.ts";
 import { associationProblems, costOf, costProblems, noCost, symmetryProblems } from "./header.ts";
 import { laneHazards } from "./lane-hazards.ts";
-import { type Matching, matchSteps, type Problem } from "./matching.ts";
-import { hashAll, type ValueId, type ValueTable } from "./values.ts";
 
 /** The verifier's result for one program. */
 export interface Verdict {

@@ -1,8 +1,8 @@
 /**
  * Symbolic execution: runs a program on values instead of numbers, for all lanes at once, and collects its problems.
  *
- * Channels between lanes are unbounded here; `credits.ts` checks bounded ones for deadlocks. Every receive names its
- * sender, so the result does not depend on the order of lanes; `lane-hazards.ts` checks races between lanes of one rank.
+ * Channels between lanes are unbounded here; `verify/credits.ts` checks bounded ones for deadlocks. Every receive names its
+ * sender, so the result does not depend on the order of lanes; `verify/lane-hazards.ts` checks races between lanes of one rank.
  */
 import { hasUnevenBlocks } from "../../api/collectives/call-layout.ts";
 import { specifications } from "../../api/collectives/index.ts";
