@@ -2,11 +2,11 @@
 import { expect, test } from "vitest";
 import { arithmeticOf } from "../../../../src/backends/sim/executors/webgpu/wgsl/arithmetic.ts";
 import type { NativeAdd } from "../../../../src/backends/sim/executors/webgpu/wgsl/float-sum.ts";
+import { foldKernel } from "../../../../src/backends/sim/executors/webgpu/wgsl/kernel.ts";
 import {
-  copyKernel,
-  foldKernel,
-} from "../../../../src/backends/sim/executors/webgpu/wgsl/kernel.ts";
-import type { Operation } from "../../../../src/backends/sim/executors/webgpu/wgsl/operation.ts";
+  copying,
+  type Operation,
+} from "../../../../src/backends/sim/executors/webgpu/wgsl/operation.ts";
 
 const operations: readonly (readonly [Operation, NativeAdd])[] = [
   [{ dtype: "float32", kind: "sum", fused: "none" }, "all"],
@@ -22,8 +22,11 @@ const operations: readonly (readonly [Operation, NativeAdd])[] = [
 ];
 
 test("copies", async () => {
-  await expect(copyKernel("wide", 1)).toMatchFileSnapshot("kernels/copy-wide.wgsl");
-  await expect(copyKernel("narrow", 3)).toMatchFileSnapshot("kernels/copy-narrow-3.wgsl");
+  const arithmetic = arithmeticOf(copying, "none");
+  await expect(foldKernel(arithmetic, "wide", 1)).toMatchFileSnapshot("kernels/copy-wide.wgsl");
+  await expect(foldKernel(arithmetic, "narrow", 3)).toMatchFileSnapshot(
+    "kernels/copy-narrow-3.wgsl",
+  );
 });
 
 test.each(operations)("%o, native addition %s", async (operation, native) => {

@@ -1,22 +1,19 @@
-/** An open device with its memory and kernels: everything that worlds on it share. */
+/** An open device with its memory: everything that worlds on it share. */
 import { messageOf, type OpenDevice, usage } from "./device.ts";
 import type { Spot } from "./jobs.ts";
-import { type Kernels, kernelsOf } from "./kernels.ts";
 import { type Range, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { waited } from "./wait.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
-/** A device with its memory and kernels. */
+/** A device with its memory. */
 export class Machine {
   readonly device: OpenDevice;
   readonly slabs: Slabs;
-  readonly kernels: Kernels;
   readonly natives: NativeAdds;
 
   constructor(device: OpenDevice, slabBytes: number | undefined, natives: NativeAdds) {
     this.device = device;
     this.slabs = new Slabs(device, slabBytes);
-    this.kernels = kernelsOf(device.device);
     this.natives = natives;
   }
 

@@ -151,7 +151,7 @@ export class Handles {
     }
     const address = firstAddress + BigInt(this.#slabs.length) * spacing;
     const slab: Slab = {
-      ...{ buffers: [buffer], partBytes: buffer.size, bytes: buffer.size },
+      ...{ buffers: [buffer], partBytes: buffer.size, bytes: buffer.size, windows: [] },
       ...{ foreign: true, failure: undefined },
     };
     this.#slabs.push(new WeakRef(slab));

@@ -6,14 +6,8 @@
  */
 import type { DeviceLimits } from "./device.ts";
 import { advanced, copyOf, type FoldJob, type Scratch, type Spot } from "./jobs.ts";
-import type { Slab } from "./slabs.ts";
+import { type Stretch, windowOf } from "./slabs.ts";
 import type { Access } from "./wgsl/access.ts";
-
-/** A range of a slab, as large as a binding. */
-export interface Window {
-  readonly slab: Slab;
-  readonly index: number;
-}
 
 /** A job within windows, wide or narrow as a whole. */
 export interface Piece extends FoldJob {
@@ -22,29 +16,14 @@ export interface Piece extends FoldJob {
 
 const wideBytes = 16;
 
-/** The window of a spot, as a key of its slab. */
-export function windowIndex({ offset }: Spot, { windowBytes }: DeviceLimits): number {
-  return Math.floor(offset / windowBytes);
-}
-
 /** All places of a job: operands, then targets. */
 export function spotsOf({ operands, targets }: FoldJob): Spot[] {
   return [...operands.map(({ spot }) => spot), ...targets];
 }
 
 /** The windows that a job touches, each once. */
-export function windowsOf(job: FoldJob, limits: DeviceLimits): Window[] {
-  const windows: Window[] = [];
-  const seen = new Map<Slab, Set<number>>();
-  for (const spot of spotsOf(job)) {
-    const { slab } = spot;
-    const index = windowIndex(spot, limits);
-    const indexes = seen.get(slab) ?? new Set();
-    if (indexes.has(index)) continue;
-    seen.set(slab, indexes.add(index));
-    windows.push({ slab, index });
-  }
-  return windows;
+export function windowsOf(job: FoldJob, limits: DeviceLimits): Set<Stretch> {
+  return new Set(spotsOf(job).map(({ slab, offset }) => windowOf(slab, offset, limits)));
 }
 
 /** Cuts jobs into pieces, in the order of their levels. */
@@ -90,7 +69,7 @@ function part(job: FoldJob, at: number, bytes: number): FoldJob {
 
 /** Splits a job of too many windows into copies in, the fold, and copies out, with scratch memory of one or two windows. */
 function gathered(job: FoldJob, limits: DeviceLimits, scratch: Scratch): FoldJob[] {
-  if (windowsOf(job, limits).length <= limits.windows) return [job];
+  if (windowsOf(job, limits).size <= limits.windows) return [job];
   const stretch = Math.ceil(job.bytes / wideBytes) * wideBytes;
   const block = stretch * (job.operands.length + 1);
   if (block > limits.windowBytes / 2 && job.bytes > wideBytes) {

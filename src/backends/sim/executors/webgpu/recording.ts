@@ -2,7 +2,7 @@
 
 import type { BoundCall } from "../../executor.ts";
 import { distinct } from "../cpu.ts";
-import { alignment, type OpenDevice, usage } from "./device.ts";
+import { type OpenDevice, usage } from "./device.ts";
 import {
   type FoldJob,
   jobsOf,
@@ -12,32 +12,33 @@ import {
   scalarWords,
   withoutHazards,
 } from "./jobs.ts";
-import type { Kernel } from "./kernels.ts";
+import { type Kernel, kernelOf } from "./kernels.ts";
 import type { Machine } from "./machine.ts";
-import { type Piece, piecesOf, type Window } from "./pieces.ts";
-import { type Range, type Slabs, type Stretch, stretchesOf } from "./slabs.ts";
+import { type Piece, piecesOf } from "./pieces.ts";
+import type { Range, Slabs } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
-import { type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
+import { copying, type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
 
-/** Jobs and their operation; copies need neither operation nor divisor. */
+/** Jobs and their operation. */
 interface Task {
-  readonly operation: Operation | undefined;
+  readonly operation: Operation;
   /** The divisor of an integer average. */
   readonly divisor: number;
   /** The jobs, with the scratch memory that they need. */
   readonly plan: (scratch: Scratch) => readonly FoldJob[];
 }
 
+/** One dispatch of a kernel, with its bindings. */
 interface Step {
-  readonly kernel: Kernel;
-  readonly dispatch: Dispatch;
+  readonly pipeline: GPUComputePipeline;
+  readonly bindings: GPUBindGroup;
+  readonly table: GPUBuffer;
+  readonly grid: Dispatch["grid"];
 }
 
 /** Commands that can be encoded again and again. */
 export class Recording {
   readonly #steps: readonly Step[];
-  readonly #groups: readonly GPUBindGroup[];
-  readonly #table: GPUBuffer | undefined;
   readonly #scratch: readonly Range[];
   readonly #slabs: Slabs;
 
@@ -56,42 +57,37 @@ export class Recording {
     });
     this.#scratch = ranges;
     this.#slabs = slabs;
-    const starts = tableStarts(this.#steps);
-    this.#table = this.#steps.length === 0 ? undefined : uploaded(device, this.#steps, starts);
-    this.#groups = bound(device, this.#steps, starts, this.#table);
   }
 
   /** Encodes the commands. */
   encode(encoder: GPUCommandEncoder): void {
     if (this.#steps.length === 0) return;
     const pass = encoder.beginComputePass();
-    this.#steps.forEach(({ kernel, dispatch }, i) => {
-      pass.setPipeline(kernel.pipeline);
-      pass.setBindGroup(0, this.#groups[i] as GPUBindGroup);
-      pass.dispatchWorkgroups(...dispatch.grid);
-    });
+    for (const { pipeline, bindings, grid } of this.#steps) {
+      pass.setPipeline(pipeline);
+      pass.setBindGroup(0, bindings);
+      pass.dispatchWorkgroups(...grid);
+    }
     pass.end();
   }
 
   /** Frees its memory. */
   close(): void {
     for (const range of this.#scratch) this.#slabs.free(range);
-    this.#table?.destroy();
+    for (const { table } of this.#steps) table.destroy();
   }
 }
 
 /** Runs copying jobs once. */
 export function runOnce(machine: Machine, jobs: readonly FoldJob[]): void {
-  const recording = new Recording(machine, [
-    { operation: undefined, divisor: 1, plan: () => jobs },
-  ]);
+  const recording = new Recording(machine, [{ operation: copying, divisor: 1, plan: () => jobs }]);
   machine.submit((encoder) => recording.encode(encoder));
   recording.close();
 }
 
 /** Levels in their order; within a level one dispatch for each kernel and set of windows. */
 function stepsOf(
-  { device, kernels, natives }: Machine,
+  { device, natives }: Machine,
   { operation, divisor }: Task,
   pieces: readonly Piece[],
 ): Step[] {
@@ -99,11 +95,27 @@ function stepsOf(
   return grouped(pieces).flatMap((alike) =>
     batchesOf(alike, limits).map((batch) => {
       const { copy, access } = alike[0] as Piece;
-      const folded = copy ? undefined : operation;
-      const kernel = kernels.get(folded, access, batch.windows.length, natives);
-      return { kernel, dispatch: dispatchOf(batch, kernel.pieceBytes, divisor, limits) };
+      const done = copy ? copying : operation;
+      const kernel = kernelOf(device.device, done, access, batch.windows.size, natives);
+      return stepOf(device, kernel, dispatchOf(batch, kernel.pieceBytes, divisor, limits));
     }),
   );
+}
+
+function stepOf(
+  { device, queue }: OpenDevice,
+  { pipeline }: Kernel,
+  { table: rows, windows, grid }: Dispatch,
+): Step {
+  const size = rows.byteLength;
+  const table = device.createBuffer({ size, usage: usage.storage | usage.copyTarget });
+  queue.writeBuffer(table, 0, rows);
+  const places = [{ buffer: table, offset: 0, bytes: size }, ...windows];
+  const entries = places.map(({ buffer, offset, bytes }, binding) => {
+    return { binding, resource: { buffer, offset, size: bytes } };
+  });
+  const layout = pipeline.getBindGroupLayout(0);
+  return { pipeline, bindings: device.createBindGroup({ layout, entries }), table, grid };
 }
 
 /** Pieces of one level and kernel. */
@@ -116,60 +128,6 @@ function grouped(pieces: readonly Piece[]): Piece[][] {
     else group.push(piece);
   }
   return [...groups.values()];
-}
-
-/** Tables begin where a binding may. */
-function tableStarts(steps: readonly Step[]): number[] {
-  let at = 0;
-  return steps.map(({ dispatch }) => {
-    const start = at;
-    at += Math.ceil(dispatch.table.byteLength / alignment) * alignment;
-    return start;
-  });
-}
-
-function uploaded(
-  { device, queue }: OpenDevice,
-  steps: readonly Step[],
-  starts: readonly number[],
-): GPUBuffer {
-  const last = steps.at(-1) as Step;
-  const size = (starts.at(-1) as number) + last.dispatch.table.byteLength;
-  const buffer = device.createBuffer({ size, usage: usage.storage | usage.copyTarget });
-  steps.forEach(({ dispatch }, i) => {
-    queue.writeBuffer(buffer, starts[i] as number, dispatch.table);
-  });
-  return buffer;
-}
-
-function bound(
-  { device, limits }: OpenDevice,
-  steps: readonly Step[],
-  starts: readonly number[],
-  table: GPUBuffer | undefined,
-): GPUBindGroup[] {
-  const shown = ({ slab, index }: Window): GPUBufferBinding => {
-    const begin = index * limits.windowBytes;
-    const end = Math.min(begin + limits.windowBytes, slab.bytes);
-    const { buffer, offset, bytes } = stretchesOf(slab, begin, end)[0] as Stretch;
-    return { buffer, offset, size: bytes - (bytes % 4) };
-  };
-  return steps.map(({ kernel, dispatch }, i) =>
-    device.createBindGroup({
-      layout: kernel.bindings,
-      entries: [
-        {
-          binding: 0,
-          resource: {
-            buffer: table as GPUBuffer,
-            offset: starts[i] as number,
-            size: dispatch.table.byteLength,
-          },
-        },
-        ...dispatch.windows.map((window, n) => ({ binding: n + 1, resource: shown(window) })),
-      ],
-    }),
-  );
 }
 
 /** Recordings kept; the least recently used one is dropped first. */
@@ -190,7 +148,7 @@ export class Recordings {
   of(calls: readonly BoundCall[], spots: readonly Spots[]): Recording {
     const tasks = calls.map((call, i) => taskOf(call, spots[i] as Spots));
     const key = calls
-      .map((call, i) => this.#key(call, spots[i] as Spots, tasks[i]?.operation))
+      .map((call, i) => this.#key(call, spots[i] as Spots, tasks[i] as Task))
       .join("\n");
     const recording = this.#kept.get(key) ?? new Recording(this.#machine, tasks);
     this.#kept.delete(key);
@@ -212,13 +170,12 @@ export class Recordings {
   #key(
     { dtype, plan, layout, folds }: BoundCall,
     spots: Spots,
-    operation: Operation | undefined,
+    { operation, divisor }: Task,
   ): string {
     const place = (spot: Spot | undefined): string =>
       spot === undefined ? "-" : `${this.#number(spot.slab)}:${spot.offset}`;
     const shape = `${dtype} ${this.#number(plan)} ${this.#number(layout)}`;
-    const arithmetic =
-      operation === undefined ? "" : `${operationKey(operation)} ${folds[0]?.terms.divisor}`;
+    const arithmetic = `${operationKey(operation)} ${divisor}`;
     const scalars = distinct(folds).map((fold) => scalarWords(fold).join(":"));
     const places = [...spots.inputs, ...spots.outputs].map(place);
     return [shape, arithmetic, scalars.join(" "), ...places].join("|");
@@ -237,7 +194,7 @@ export class Recordings {
 function taskOf(call: BoundCall, spots: Spots): Task {
   const [fold] = call.folds;
   return {
-    operation: fold && operationOf(fold, call.separate?.[0]),
+    operation: fold === undefined ? copying : operationOf(fold, call.separate?.[0]),
     divisor: fold?.terms.divisor ?? 1,
     plan: (scratch) => jobsOf(call, spots, scratch),
   };

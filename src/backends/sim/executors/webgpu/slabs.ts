@@ -5,7 +5,7 @@
  * of 256 bytes, and their length is one. Reused memory is cleared when it is allocated again.
  */
 import { Allocator } from "../allocator.ts";
-import { alignment, type OpenDevice, usage, WebgpuError } from "./device.ts";
+import { alignment, type DeviceLimits, type OpenDevice, usage, WebgpuError } from "./device.ts";
 
 /** Memory with addresses of its own; `failure` is set when its allocation failed. */
 export interface Slab {
@@ -13,6 +13,8 @@ export interface Slab {
   readonly buffers: readonly GPUBuffer[];
   readonly partBytes: number;
   readonly bytes: number;
+  /** Its ranges that one binding covers, as far as they were used, by their order. */
+  readonly windows: Stretch[];
   /** True for a caller's buffer: no ranges are allocated in it. */
   readonly foreign: boolean;
   failure: WebgpuError | undefined;
@@ -42,6 +44,15 @@ export function stretchesOf({ buffers, partBytes }: Slab, begin: number, end: nu
     at += bytes;
   }
   return stretches;
+}
+
+/** The window with a byte of a slab: the same object for all of its bytes. */
+export function windowOf(slab: Slab, offset: number, { windowBytes }: DeviceLimits): Stretch {
+  const index = Math.floor(offset / windowBytes);
+  const begin = index * windowBytes;
+  const end = Math.min(begin + windowBytes, slab.bytes);
+  slab.windows[index] ??= stretchesOf(slab, begin, end)[0] as Stretch;
+  return slab.windows[index];
 }
 
 /** The first slab; each further one is as large as all before it. */
@@ -121,7 +132,10 @@ export class Slabs {
       const all = usage.storage | usage.copySource | usage.copyTarget;
       buffers.push(device.createBuffer({ label: "twinccl memory", size, usage: all }));
     }
-    const slab: Slab = { buffers, partBytes, bytes, foreign: false, failure: undefined };
+    const slab: Slab = {
+      ...{ buffers, partBytes, bytes, windows: [] },
+      ...{ foreign: false, failure: undefined },
+    };
     void device.popErrorScope().then(
       (error) => {
         if (error === null) return;

@@ -1,4 +1,22 @@
 @group(0) @binding(0) var<storage, read> table: array<vec4<u32>>;
+fn add(a: u32, b: u32) -> u32 { return (a + b) & 0xffffffffu; }
+fn multiply(a: u32, b: u32) -> u32 { return (a * b) & 0xffffffffu; }
+
+fn join1(a: u32, b: u32) -> u32 { return add(a, b); }
+fn start1(x: u32, scalar: vec2<u32>) -> u32 { return multiply(x, scalar.x); }
+
+fn start(x: u32, scalar: vec2<u32>) -> u32 {
+  return x;
+}
+fn join(a: u32, x: u32) -> u32 {
+  return join1(a, x);
+}
+fn store(a: u32) -> u32 { return a; }
+
+fn finish(a: u32, divisor: u32) -> u32 {
+  return a;
+}
+
 @group(0) @binding(1) var<storage, read_write> m0: array<atomic<u32>>;
 @group(0) @binding(2) var<storage, read_write> m1: array<atomic<u32>>;
 @group(0) @binding(3) var<storage, read_write> m2: array<atomic<u32>>;
@@ -31,6 +49,12 @@ fn put(window: u32, address: u32, value: u32, bytes: u32) {
   if (shift > 0u) { merge(window, (address >> 2u) + 1u, value >> (32u - shift), mask >> (32u - shift)); }
 }
 
+fn fold(first: bool, a: u32, x: u32, kind: u32, scalar: vec2<u32>, place: u32) -> u32 {
+  let y = start(x, scalar);
+  if (first) { return y; }
+  return join(a, y);
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let head = table[0];
@@ -47,10 +71,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let at = ((tile - job.x) * 256u + lane) * 4u;
   if (at >= job.y) { return; }
 
-  let source = table[job.z];
-  let value = load(source.x & 0xffffu, source.y + at);
+  var r: u32;
+  for (var k = 0u; k < job.w; k++) {
+    let row = table[job.z + k];
+    let x = load(row.x & 0xffffu, row.y + at);
+    r = fold(k == 0u, r, x, row.x >> 16u, row.zw, more.z + at);
+  }
+  if (more.w == 1u) { r = finish(r, head.w); }
+  let unit = store(r);
   for (var t = 0u; t < more.y; t++) {
     let target_ = table[more.x + t];
-    put(target_.x, target_.y + at, value, job.y - at);
+    put(target_.x, target_.y + at, unit, job.y - at);
   }
 }

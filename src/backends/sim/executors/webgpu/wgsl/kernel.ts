@@ -25,7 +25,7 @@ export function operandWord(window: number, kind: keyof typeof operandKind): num
 }
 
 /** Bytes that one invocation folds. */
-export function pieceBytes(access: Access, unit: Arithmetic["unit"] | undefined): number {
+export function pieceBytes(access: Access, unit: Arithmetic["unit"]): number {
   return access === "wide" ? 16 : unit === "vec2<u32>" ? 8 : 4;
 }
 
@@ -57,21 +57,6 @@ function toTargets(put: string): string {
   }
 }
 `;
-}
-
-/** Copies bytes: the only operand of a job to its targets. */
-export function copyKernel(access: Access, windows: number): string {
-  const wide = access === "wide";
-  const load = wide
-    ? "load16(source.x & 0xffffu, (source.y + at) >> 4u)"
-    : "load(source.x & 0xffffu, source.y + at)";
-  const put = wide
-    ? "put16(target_.x, (target_.y + at) >> 4u, value);"
-    : "put(target_.x, target_.y + at, value, job.y - at);";
-  return `${tableBinding}${accessText(access, windows)}${head(pieceBytes(access, undefined))}
-  let source = table[job.z];
-  let value = ${load};
-${toTargets(put)}`;
 }
 
 /** Folds: the operands of a job, in their order. */

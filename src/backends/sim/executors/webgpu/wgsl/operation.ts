@@ -13,6 +13,9 @@ export interface Operation {
   readonly fused: Fusing;
 }
 
+/** A fold of one operand copies it; elements of this dtype keep all bits. */
+export const copying: Operation = { dtype: "uint32", kind: "sum", fused: "none" };
+
 /** The operation of a fold; `separate` is the second one, where rounding depends on the position. */
 export function operationOf(fold: Fold, separate: Fold | undefined): Operation {
   const { dtype, op, terms, scales } = fold;
