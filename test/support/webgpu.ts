@@ -34,10 +34,10 @@ export async function ownDevice(): Promise<GPUDevice> {
   gpu ??= create([]);
   const found = await gpu.requestAdapter();
   if (found === null) throw new Error(adapter.reason);
-  const { maxStorageBuffersPerShaderStage } = found.limits;
+  const { maxBufferSize, maxStorageBuffersPerShaderStage } = found.limits;
   return found.requestDevice({
     requiredFeatures: found.features.has("shader-f16") ? ["shader-f16"] : [],
-    requiredLimits: { maxStorageBuffersPerShaderStage },
+    requiredLimits: { maxBufferSize, maxStorageBuffersPerShaderStage },
   });
 }
 

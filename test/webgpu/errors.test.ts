@@ -1,7 +1,7 @@
 /** Faults of a device, and their errors. */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { BackendUnavailableError, createWorld } from "twinccl";
+import { BackendUnavailableError, type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { WebgpuError, webgpu } from "twinccl/webgpu";
 import { expect, test } from "vitest";
@@ -17,6 +17,23 @@ async function failureOf(run: Promise<unknown>): Promise<unknown> {
     return error instanceof Error && error.cause !== undefined ? error.cause : error;
   }
   return undefined;
+}
+
+/** The buffers for memory that are made on a device from now on, until they are destroyed. */
+function heldBuffers(device: GPUDevice): ReadonlySet<GPUBuffer> {
+  const held = new Set<GPUBuffer>();
+  const create = device.createBuffer.bind(device);
+  device.createBuffer = (request) => {
+    const buffer = create(request);
+    const destroy = buffer.destroy.bind(buffer);
+    if (request.label === "twinccl memory") held.add(buffer);
+    buffer.destroy = () => {
+      held.delete(buffer);
+      return destroy();
+    };
+    return buffer;
+  };
+  return held;
 }
 
 describeWebgpu("on a device that fails", () => {
@@ -113,6 +130,53 @@ describeWebgpu("on a device that fails", () => {
     );
     expect(await failureOf(read)).toMatchObject({ name: "WebgpuError", fault: "out-of-memory" });
     await world.close();
+  });
+
+  test.each(["own", "a caller's"])(
+    "memory beyond that of %s device fails at once the calls that use it, and nothing else",
+    async (whose) => {
+      const device = whose === "own" ? undefined : await ownDevice();
+      const executor = webgpu({ device, slabBytes: 256 });
+      const world = await createWorld({ backend: sim({ executor }), size: 1 });
+      const held = heldBuffers(executor.device as GPUDevice);
+      await world.run(async (comm) => {
+        const kept = comm.alloc("uint8", 8).fill(5);
+        await kept.toHost();
+        const before = held.size;
+        const recv = new Uint8Array(16);
+        for (let round = 0; round < 3; round++) {
+          const send = comm.alloc("uint8", 2 ** 42).subarray(0, 16);
+          // The last round is as late as to know of the failure.
+          if (round === 2) await failureOf(Promise.resolve(send.toHost()));
+          for (const data of [{ send }, { send, recv }]) {
+            const failure = failureOf(Promise.resolve(comm.allReduce({ ...data, op: "sum" })));
+            expect(await failure).toMatchObject({ name: "WebgpuError", fault: "out-of-memory" });
+          }
+          send.dispose();
+          expect(held.size).toBe(before);
+        }
+        expect([...(await kept.toHost())]).toEqual(Array(8).fill(5));
+      });
+      await world.close();
+      device?.destroy();
+    },
+  );
+
+  test("a kept device holds no memory of closed worlds", async () => {
+    const executor = webgpu({ keepDevice: true });
+    const backend = sim({ executor });
+    const world = await createWorld({ backend, size: 2 });
+    const held = heldBuffers(executor.device as GPUDevice);
+    const call = (comm: Communicator) =>
+      comm.allReduce({ send: comm.alloc("float32", 100), op: "sum" });
+    await world.run(call);
+    expect(held.size).toBeGreaterThan(0);
+    await world.close();
+    expect(held.size).toBe(0);
+    const next = await createWorld({ backend, size: 2 });
+    await next.run(call);
+    await next.close();
+    executor.release();
   });
 
   test("a GPUBuffer of another device is a validation error that says so", async () => {

@@ -2,7 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { createWorld, type DeviceBuffer, type World } from "twinccl";
 import { HostMemory, sim, wasm } from "twinccl/sim";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { memoryOf } from "../../../../src/api/buffer.ts";
 import { WasmExecutor } from "../../../../src/backends/sim/executors/wasm/wasm.ts";
 import { WasmMemory } from "../../../../src/backends/sim/executors/wasm/wasm-memory.ts";
@@ -123,6 +123,24 @@ test("worker threads do a part of large calls", async () => {
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   expect(executor.runner.workerSlices).toBeGreaterThan(0);
+  await world.close();
+});
+
+test("where no worker may start, large calls run on the calling thread", async () => {
+  const { getBuiltinModule } = process;
+  const refused = vi.fn(function refuse() {
+    throw new Error("Access to this API has been restricted");
+  });
+  const builtins = vi
+    .spyOn(process, "getBuiltinModule")
+    .mockImplementation((name: string): object | undefined =>
+      name === "node:worker_threads" ? { Worker: refused } : getBuiltinModule(name),
+    );
+  const world = await worldOf(new WasmExecutor({ threads: 3, crossover: 0 }), 2);
+  const { sum } = await sumOfOnes(world, 1_000);
+  builtins.mockRestore();
+  expect(sum).toBe(2);
+  expect(refused).toHaveBeenCalledTimes(2);
   await world.close();
 });
 

@@ -1,6 +1,6 @@
 /** Memory of a device that has none left, on a device that only says so. */
 import { expect, test } from "vitest";
-import type { OpenDevice } from "../../../../src/backends/sim/executors/webgpu/device.ts";
+import { OpenDevice } from "../../../../src/backends/sim/executors/webgpu/device.ts";
 import { Slabs } from "../../../../src/backends/sim/executors/webgpu/slabs.ts";
 
 /** A device without memory for buffers of more than `most` bytes. */
@@ -19,9 +19,10 @@ function device(most: number): { device: OpenDevice; cleared: [number, number][]
       finish: () => ({}),
     }),
   };
-  const limits = { bufferBytes: 2 ** 20, windowBytes: 2 ** 20, windows: 8, gridWidth: 8 };
-  const open = { device: gpu, adapter: "a test", limits, queue: { submit: () => {} } };
-  return { device: open as unknown as OpenDevice, cleared };
+  const limits = { maxBufferSize: 2 ** 20, maxStorageBufferBindingSize: 2 ** 20 };
+  const lost = new Promise<never>(() => {});
+  const whole = { ...gpu, limits, lost, queue: { submit: () => {} } } as unknown as GPUDevice;
+  return { device: new OpenDevice(whole, "a test", false, {}), cleared };
 }
 
 test("memory that the device did not have fails by name, and is not given out again", async () => {

@@ -42,10 +42,20 @@ interface Runtime {
 
 const runtime = globalThis as unknown as Runtime;
 
-/** Starts a worker that does not keep the runtime alive; `undefined` where there are none. */
+/**
+ * Starts a worker that does not keep the runtime alive; `undefined` where there are none, or where the process or the page may
+ * start none, as under Node's permission model.
+ */
 export function spawn(source: string, data: WorkerData): WorkerHandle | undefined {
   const threads = builtin("node:worker_threads") as NodeThreads | undefined;
-  if (threads !== undefined) return spawnInNode(threads, source, data);
+  try {
+    return threads === undefined ? spawnInPage(source, data) : spawnInNode(threads, source, data);
+  } catch {
+    return undefined;
+  }
+}
+
+function spawnInPage(source: string, data: WorkerData): WorkerHandle | undefined {
   const { Worker, Blob, URL } = runtime;
   if (Worker === undefined || Blob === undefined || URL === undefined) return undefined;
   const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));

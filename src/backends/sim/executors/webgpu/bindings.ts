@@ -39,38 +39,40 @@ export class Bindings {
   constructor(machine: Machine, calls: readonly BoundCall[]) {
     this.#machine = machine;
     this.#calls = calls;
+    for (const { inputs, outputs } of calls) {
+      for (const buffer of [...inputs, ...outputs]) {
+        if (buffer?.memory instanceof WebgpuMemory) buffer.memory.assertFine();
+      }
+    }
     this.#mirrors = this.#mirrored();
     const spot = (buffer: BoundBuffer | undefined): Spot | undefined =>
       buffer && this.#spot(buffer);
     this.spots = calls.map(({ inputs, outputs }) => {
       return { inputs: inputs.map(spot), outputs: outputs.map(spot) };
     });
-    for (const { inputs } of calls) {
-      for (const buffer of inputs) if (buffer !== undefined) this.#upload(buffer);
-    }
   }
 
   /** Submits the commands of the calls, and waits until their outputs can be read. */
   async run(recording: Recording): Promise<void> {
-    const machine = this.#machine;
-    for (const buffer of this.#calls.flatMap(({ outputs }) => outputs)) {
-      if (buffer?.memory instanceof WebgpuMemory)
-        buffer.memory.noteWrite(buffer.byteOffset, buffer.byteLength);
+    for (const { inputs, outputs } of this.#calls) {
+      for (const buffer of inputs) if (buffer !== undefined) this.#upload(buffer);
+      for (const buffer of outputs) {
+        if (buffer?.memory instanceof WebgpuMemory)
+          buffer.memory.noteWrite(buffer.byteOffset, buffer.byteLength);
+      }
     }
     const written = [...this.#mirrors.values()].filter((mirror) => mirror.written);
-    const encode = (encoder: GPUCommandEncoder): void => recording.encode(encoder);
-    if (written.length === 0) {
-      machine.submit(encode);
-      await machine.device.done();
-      this.#assertMemory();
-      return;
-    }
     const ranges = written.map(({ range, begin, end }) => ({ ...range, bytes: end - begin }));
-    const store = (bytes: Uint8Array, at: number): void => {
-      if (at === 0) this.#assertMemory();
-      this.#store(written[at] as Mirror, bytes);
-    };
-    await machine.download(ranges, store, encode);
+    const slabs = new Set(recording.slabs);
+    for (const { inputs, outputs } of this.spots) {
+      for (const spot of [...inputs, ...outputs]) if (spot !== undefined) slabs.add(spot.slab);
+    }
+    await this.#machine.download(
+      ranges,
+      (bytes, at) => this.#store(written[at] as Mirror, bytes),
+      (encoder) => recording.encode(encoder),
+      slabs,
+    );
   }
 
   /** Frees the mirrors. */
@@ -103,10 +105,7 @@ export class Bindings {
   }
 
   #spot({ memory, byteOffset }: BoundBuffer): Spot {
-    if (memory instanceof WebgpuMemory) {
-      memory.assertFine();
-      return advanced(memory.range, byteOffset);
-    }
+    if (memory instanceof WebgpuMemory) return advanced(memory.range, byteOffset);
     const { range, begin } = this.#mirrors.get(memory) as Mirror;
     return advanced(range, byteOffset - begin);
   }
@@ -119,12 +118,6 @@ export class Bindings {
     const end = Math.min(Math.ceil((byteOffset + byteLength) / 4) * 4, mirror.memory.byteLength);
     const bytes = new Uint8Array(mirror.memory.buffer, begin, end - begin);
     this.#machine.upload(advanced(mirror.range, begin - mirror.begin), bytes);
-  }
-
-  #assertMemory(): void {
-    for (const buffer of this.#calls.flatMap(({ inputs, outputs }) => [...inputs, ...outputs])) {
-      if (buffer?.memory instanceof WebgpuMemory) buffer.memory.assertFine();
-    }
   }
 
   /** Copies the chunks that the calls wrote to the host; the rest of the mirror has not changed. */

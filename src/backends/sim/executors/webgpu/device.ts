@@ -31,6 +31,10 @@ export class OpenDevice {
   readonly adapter: string;
   readonly limits: DeviceLimits;
   readonly #owned: boolean;
+  /** Resolves when it is known whether all allocations so far have found memory. */
+  allocated: Promise<unknown> = Promise.resolve();
+  /** Number of those that have not. */
+  #refusals = 0;
   #failure: WebgpuError | undefined;
   #closed = false;
 
@@ -71,12 +75,31 @@ export class OpenDevice {
     } catch (error) {
       this.fail("lost", messageOf(error));
     }
+    await this.allocated;
     this.assertFine();
+  }
+
+  /** Runs `make`, and calls `onRefusal` with WebGPU's message if the device has no memory for what it makes. */
+  allocate<T>(make: () => T, onRefusal: (message: string) => void): T {
+    this.device.pushErrorScope("out-of-memory");
+    const made = make();
+    const known = this.device.popErrorScope().then(
+      (error) => {
+        if (error === null) return;
+        this.#refusals++;
+        onRefusal(error.message);
+      },
+      // A lost device fails by itself.
+      () => {},
+    );
+    this.allocated = Promise.all([this.allocated, known]);
+    return made;
   }
 
   /** Runs `act` and counts its errors as this device's; errors of the caller's own commands do not count. */
   watched<T>(act: () => T): T {
     if (this.#owned) return act();
+    const refusals = this.#refusals;
     this.device.pushErrorScope("out-of-memory");
     this.device.pushErrorScope("validation");
     try {
@@ -84,7 +107,7 @@ export class OpenDevice {
     } finally {
       for (const fault of ["validation", "out-of-memory"] as const) {
         void this.device.popErrorScope().then(
-          (error) => error !== null && this.fail(fault, error.message),
+          (error) => this.#failUnlessRefused(fault, error, refusals),
           (error: unknown) => this.fail("lost", messageOf(error)),
         );
       }
@@ -102,12 +125,21 @@ export class OpenDevice {
     // The calls fail with this error, so Dawn need not print it as well.
     event.preventDefault();
     const { error } = event as GPUUncapturedErrorEvent;
-    const kind = error.constructor.name;
-    const memory = kind === "GPUOutOfMemoryError";
-    this.fail(
-      memory ? "out-of-memory" : kind === "GPUInternalError" ? "internal" : "validation",
-      error.message,
-    );
+    const fault = faults[error.constructor.name] ?? "validation";
+    void this.#failUnlessRefused(fault, error, this.#refusals);
+  }
+
+  /**
+   * Records an error, unless an allocation was refused after the first `refusals`: commands with memory that does not exist are
+   * invalid, and what they belong to fails by the refusal.
+   */
+  async #failUnlessRefused(
+    fault: WebgpuFault,
+    error: GPUError | null,
+    refusals: number,
+  ): Promise<void> {
+    await this.allocated;
+    if (error !== null && this.#refusals === refusals) this.fail(fault, error.message);
   }
 }
 
@@ -162,6 +194,12 @@ function limitsOf({ limits }: GPUDevice, request: RequestedLimits): DeviceLimits
     gridWidth: lowered(limits.maxComputeWorkgroupsPerDimension, request.gridWidth),
   };
 }
+
+/** Faults by the classes of WebGPU's errors; others are `validation`. */
+const faults: { readonly [kind: string]: WebgpuFault | undefined } = {
+  GPUOutOfMemoryError: "out-of-memory",
+  GPUInternalError: "internal",
+};
 
 /** `lost`: the device is gone; the others: it refused memory, a command, or failed inside. */
 export type WebgpuFault = "lost" | "out-of-memory" | "validation" | "internal";

@@ -170,7 +170,10 @@ export class WebgpuExecutor implements Executor {
 
   close(): void {
     this.#worlds--;
-    if (this.#worlds === 0 && !this.#settings.keepDevice) this.#closeDevice();
+    if (this.#worlds > 0) return;
+    if (!this.#settings.keepDevice) this.#closeDevice();
+    this.#open?.recordings.close();
+    this.#open?.machine.slabs.close();
   }
 
   /** Destroys a kept device; while a world is open the device is destroyed with the last one. */

@@ -1,7 +1,7 @@
 /** An open device with its memory: everything that worlds on it share. */
 import { messageOf, type OpenDevice, usage } from "./device.ts";
 import type { Spot } from "./jobs.ts";
-import { type Range, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
+import { type Range, type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
 import { waited } from "./wait.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
@@ -46,22 +46,30 @@ export class Machine {
 
   /**
    * Reads these ranges once everything submitted before is done, and passes the bytes of each, in their order, to `take`,
-   * during which alone they are valid. One submit includes the commands of `before`.
+   * during which alone they are valid. One submit includes the commands of `before`, which use memory of `slabs`.
    */
   async download(
     ranges: readonly Range[],
     take: (bytes: Uint8Array, at: number) => void,
     before?: (encoder: GPUCommandEncoder) => void,
+    slabs: Iterable<Slab> = ranges.map(({ slab }) => slab),
   ): Promise<void> {
-    const downloads = ranges.map((range) => new Download(this.device.device, range));
+    const downloads: Download[] = [];
     try {
       this.submit((encoder) => {
         before?.(encoder);
-        for (const download of downloads) download.encode(encoder);
+        for (const range of ranges) {
+          const download = new Download(this.device.device, range);
+          downloads.push(download);
+          download.encode(encoder);
+        }
       });
-      const read = await Promise.allSettled(downloads.map((download) => download.read()));
+      const waits =
+        downloads.length === 0 ? [this.device.done()] : downloads.map((each) => each.read());
+      const read = await Promise.allSettled(waits);
       // After a failed allocation the copies were not made, but their target can still be mapped.
-      for (const { slab } of ranges) if (slab.failure !== undefined) throw slab.failure;
+      await this.device.allocated;
+      for (const { failure } of slabs) if (failure !== undefined) throw failure;
       this.device.assertFine();
       const failed = read.find((each) => each.status === "rejected");
       if (failed !== undefined) {

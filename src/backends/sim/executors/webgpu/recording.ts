@@ -15,7 +15,7 @@ import {
 import { type Kernel, kernelOf } from "./kernels.ts";
 import type { Machine } from "./machine.ts";
 import { type Piece, piecesOf } from "./pieces.ts";
-import type { Range, Slabs } from "./slabs.ts";
+import type { Range, Slab, Slabs } from "./slabs.ts";
 import { batchesOf, type Dispatch, dispatchOf } from "./table.ts";
 import { copying, type Operation, operationKey, operationOf } from "./wgsl/operation.ts";
 
@@ -57,6 +57,11 @@ export class Recording {
     });
     this.#scratch = ranges;
     this.#slabs = slabs;
+  }
+
+  /** The slabs of its scratch memory. */
+  get slabs(): Slab[] {
+    return this.#scratch.map(({ slab }) => slab);
   }
 
   /** Encodes the commands. */
@@ -150,8 +155,13 @@ export class Recordings {
     const key = calls
       .map((call, i) => this.#key(call, spots[i] as Spots, tasks[i] as Task))
       .join("\n");
-    const recording = this.#kept.get(key) ?? new Recording(this.#machine, tasks);
+    let recording = this.#kept.get(key);
     this.#kept.delete(key);
+    if (recording?.slabs.some(({ failure }) => failure !== undefined)) {
+      recording.close();
+      recording = undefined;
+    }
+    recording ??= new Recording(this.#machine, tasks);
     this.#kept.set(key, recording);
     for (const [oldest, dropped] of this.#kept) {
       if (this.#kept.size <= maxRecordings) break;

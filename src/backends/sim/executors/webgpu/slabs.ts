@@ -125,28 +125,19 @@ export class Slabs {
   #make(bytes: number, most: number): Slab {
     const { device, adapter, limits } = this.#device;
     const partBytes = bytes <= most ? bytes : most - (most % limits.windowBytes);
-    device.pushErrorScope("out-of-memory");
-    const buffers: GPUBuffer[] = [];
-    for (let at = 0; at < bytes; at += partBytes) {
-      const size = Math.min(partBytes, bytes - at);
-      const all = usage.storage | usage.copySource | usage.copyTarget;
-      buffers.push(device.createBuffer({ label: "twinccl memory", size, usage: all }));
-    }
-    const slab: Slab = {
-      ...{ buffers, partBytes, bytes, windows: [] },
-      ...{ foreign: false, failure: undefined },
+    const make = (): Slab => {
+      const buffers: GPUBuffer[] = [];
+      for (let at = 0; at < bytes; at += partBytes) {
+        const size = Math.min(partBytes, bytes - at);
+        const all = usage.storage | usage.copySource | usage.copyTarget;
+        buffers.push(device.createBuffer({ label: "twinccl memory", size, usage: all }));
+      }
+      const own = { foreign: false, failure: undefined };
+      return { buffers, partBytes, bytes, windows: [], ...own };
     };
-    void device.popErrorScope().then(
-      (error) => {
-        if (error === null) return;
-        slab.failure = new WebgpuError(
-          adapter,
-          "out-of-memory",
-          `${bytes} bytes: ${error.message}`,
-        );
-      },
-      () => {},
-    );
+    const slab = this.#device.allocate(make, (message) => {
+      slab.failure = new WebgpuError(adapter, "out-of-memory", `${bytes} bytes: ${message}`);
+    });
     return slab;
   }
 }
