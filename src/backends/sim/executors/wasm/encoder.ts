@@ -45,8 +45,7 @@ export const scalarBytes = 32;
 export interface Addresses {
   readonly inputs: readonly number[];
   readonly outputs: readonly number[];
-  /** The scalars of the ranks' folds, and the mask of rounding by position. */
-  readonly scalars: number;
+  /** The mask of rounding by position. */
   readonly mask: number;
 }
 
@@ -54,13 +53,16 @@ export interface Addresses {
 export class Encoder {
   readonly #call: BoundCall;
   readonly #addresses: Addresses;
+  /** Where the scalars of the ranks' folds lie. */
+  readonly #scalars: number;
   readonly #bytes: number;
   readonly #sameFold: boolean;
   readonly #kernel: number;
 
-  constructor(call: BoundCall, addresses: Addresses) {
+  constructor(call: BoundCall, addresses: Addresses, scalars: number) {
     this.#call = call;
     this.#addresses = addresses;
+    this.#scalars = scalars;
     this.#bytes = bytesOf(call.dtype);
     this.#sameFold = distinct(call.folds).length <= 1;
     this.#kernel = kernelOf(call.dtype, call.folds[0]);
@@ -132,7 +134,7 @@ export class Encoder {
     const from = firstOf(this.#call.layout.in, operand.place);
     words[at] = (this.#addresses.inputs[rank] as number) + from * this.#bytes;
     words[at + 1] = this.#how(operand, first);
-    words[at + 2] = this.#addresses.scalars + (this.#sameFold ? 0 : rank) * scalarBytes;
+    words[at + 2] = this.#scalars + (this.#sameFold ? 0 : rank) * scalarBytes;
   }
 
   #how(operand: Operand, first: boolean): number {

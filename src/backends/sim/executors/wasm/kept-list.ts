@@ -6,7 +6,7 @@
 import type { FusedFold } from "../../../../algorithms/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import type { Arena } from "./arena.ts";
-import { Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
+import { type Addresses, Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
 
 /** Bytes of a list that is kept. */
 const maxBytes = 2 ** 16;
@@ -14,41 +14,28 @@ const maxBytes = 2 ** 16;
 /** A list at a fixed address. */
 export class KeptList {
   readonly arena: Arena;
-  readonly address: number;
   readonly written: WrittenList;
 
-  private constructor(arena: Arena, address: number, written: WrittenList) {
+  private constructor(arena: Arena, written: WrittenList) {
     this.arena = arena;
-    this.address = address;
     this.written = written;
   }
 
   /** The list of a call with buffers at these addresses; `undefined` where it is too long to keep, or the arena is full. */
-  static of(
-    arena: Arena,
-    call: BoundCall,
-    inputs: readonly number[],
-    outputs: readonly number[],
-    mask: number,
-  ): KeptList | undefined {
-    const { groups } = call.plan;
-    const scalarsBytes = scalarBytes * Math.max(1, call.folds.length);
-    const byteLength = scalarsBytes + 4 * groups.reduce((sum, group) => sum + wordsOf(group), 0);
+  static of(arena: Arena, call: BoundCall, addresses: Addresses): KeptList | undefined {
+    const byteLength = listBytes(call, call.plan.groups);
     if (byteLength > maxBytes) return undefined;
-    const scalars = arena.take(byteLength);
-    if (scalars === undefined) return undefined;
-    writeScalars(call.dtype, call.folds, arena.memory.buffer, scalars);
-    const address = scalars + scalarsBytes;
-    const encoder = new Encoder(call, { inputs, outputs, scalars, mask });
-    const written = writeGroups(encoder, groups, 0, arena.words, address / 4, maxBytes / 4);
-    const kept = new KeptList(arena, address, written);
-    arena.watch(kept, scalars, byteLength);
+    const address = arena.take(byteLength);
+    if (address === undefined) return undefined;
+    const kept = new KeptList(arena, writeList(arena, call, addresses, 0, address, byteLength));
+    arena.watch(kept, address, byteLength);
     return kept;
   }
 }
 
 /** The list of one call, or a part of it. */
 export interface WrittenList {
+  readonly address: number;
   /** Groups of the list: those without bytes are left out. */
   readonly groups: number;
   /** Bytes of all groups together. */
@@ -61,25 +48,40 @@ export interface WrittenList {
   readonly next: number;
 }
 
-/** Writes groups from `begin` on as a list with a limit of words, from word `first` on. */
-export function writeGroups(
-  encoder: Encoder,
-  groups: readonly (readonly FusedFold[])[],
+type Groups = readonly (readonly FusedFold[])[];
+
+/** Bytes of a list of these groups, and of the call's scalars before it. */
+export function listBytes(call: BoundCall, groups: Groups): number {
+  return scalarsBytes(call) + 4 * groups.reduce((sum, group) => sum + wordsOf(group), 0);
+}
+
+function scalarsBytes({ folds }: BoundCall): number {
+  return scalarBytes * Math.max(1, folds.length);
+}
+
+/** Writes the scalars of a call, and behind them its groups from `begin` on as a list, into so many bytes at an address. */
+export function writeList(
+  arena: Arena,
+  call: BoundCall,
+  addresses: Addresses,
   begin: number,
-  words: Uint32Array,
-  first: number,
-  maxWords: number,
+  at: number,
+  byteLength: number,
 ): WrittenList {
-  const written = { groups: 0, bytes: 0, traffic: 0, scratchBytes: 0, next: begin };
-  let at = first;
+  writeScalars(call.dtype, call.folds, arena.memory.buffer, at);
+  const encoder = new Encoder(call, addresses, at);
+  const { groups } = call.plan;
+  const address = at + scalarsBytes(call);
+  const written = { address, groups: 0, bytes: 0, traffic: 0, scratchBytes: 0, next: begin };
+  let word = address / 4;
   for (; written.next < groups.length; written.next++) {
     const group = groups[written.next] as readonly FusedFold[];
     const bytes = encoder.bytesOf(group);
     if (bytes === 0) continue;
     const length = wordsOf(group);
-    if (at + length > first + maxWords) break;
-    const needed = encoder.write(group, bytes, words, at);
-    at += length;
+    if (4 * (word + length) > at + byteLength) break;
+    const needed = encoder.write(group, bytes, arena.words, word);
+    word += length;
     written.groups++;
     written.bytes += bytes;
     written.traffic += encoder.trafficOf(group, bytes);

@@ -2,7 +2,7 @@
  * Runs bound calls on data in an arena: writes their folds as lists, which the kernels execute on one thread or on all. A call
  * of more folds than a list holds goes list by list.
  */
-import { type FusedFold, separateMask } from "../../../../algorithms/index.ts";
+import { separateMask } from "../../../../algorithms/index.ts";
 import {
   BackendUnavailableError,
   bytesOf,
@@ -11,13 +11,13 @@ import {
 } from "../../../../api/index.ts";
 import type { BoundCall } from "../../executor.ts";
 import { Arena } from "./arena.ts";
-import { type Addresses, Encoder, scalarBytes, wordsOf, writeScalars } from "./encoder.ts";
-import { KeptList, type WrittenList, writeGroups } from "./kept-list.ts";
+import type { Addresses } from "./encoder.ts";
+import { KeptList, listBytes, type WrittenList, writeList } from "./kept-list.ts";
 import { canShare } from "./module.ts";
 import { Threads } from "./threads.ts";
 
-/** Words of a list, unless one group alone needs more. */
-const listWords = 2 ** 16;
+/** Bytes of a list, unless one group alone needs more. */
+const usualListBytes = 2 ** 18;
 /** Bytes read and written from which on other threads take part. */
 const usualCrossover = 2 ** 22;
 /** Bytes read and written in one call of the module: the runtime optimises a kernel between calls, not within. */
@@ -73,7 +73,6 @@ export class Runner {
   readonly #crossover: number;
   readonly #list: Region;
   readonly #scratch: Region;
-  readonly #scalars: Region;
   readonly #masks = new Map<DType, number>();
 
   constructor({
@@ -87,7 +86,6 @@ export class Runner {
     this.#crossover = crossover;
     this.#list = new Region(arena);
     this.#scratch = new Region(arena);
-    this.#scalars = new Region(arena);
     if (threads === 1 || !shared) return;
     const controlAt = arena.takeForCall(Threads.controlBytes);
     if (controlAt !== undefined) this.#threads = new Threads(arena, threads, controlAt);
@@ -115,13 +113,13 @@ export class Runner {
    * @throws UnsupportedError when a part of the call has run and there is no room for the rest.
    */
   run(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): boolean {
-    const addresses = this.#prepare(call, inputs, outputs);
-    if (addresses === undefined) return false;
-    const encoder = new Encoder(call, addresses);
+    const mask = this.#maskOf(call);
+    if (mask === undefined) return false;
+    const addresses = { inputs, outputs, mask };
     const threads = this.#threadsFor(call);
     const { groups } = call.plan;
     for (let next = 0; next < groups.length; ) {
-      const end = this.#runList(encoder, groups, next, threads);
+      const end = this.#runList(call, addresses, next, threads);
       if (end === undefined && next === 0) return false;
       if (end === undefined) throw this.outOfMemory();
       next = end;
@@ -133,15 +131,15 @@ export class Runner {
   runKept(call: BoundCall): boolean {
     const { work } = call;
     if (!(work instanceof KeptList) || work.arena !== this.arena) return false;
-    return this.#execute(work.address, work.written, this.#threadsFor(call));
+    return this.#execute(work.written, this.#threadsFor(call));
   }
 
   /** As `run`, where the buffers stay at these addresses: the list of the second run is kept for the later ones. */
   runAndKeep(call: BoundCall, inputs: readonly number[], outputs: readonly number[]): boolean {
     if (call.work === ranOnce) {
-      const mask = call.separate === undefined ? 0 : this.#maskOf(call.dtype);
+      const mask = this.#maskOf(call);
       if (mask !== undefined) {
-        call.work = KeptList.of(this.arena, call, inputs, outputs, mask) ?? tooLong;
+        call.work = KeptList.of(this.arena, call, { inputs, outputs, mask }) ?? tooLong;
       }
       if (this.runKept(call)) return true;
     }
@@ -166,34 +164,36 @@ export class Runner {
 
   /** Writes groups from `begin` on until the list is full, runs them, and returns the first remaining one. */
   #runList(
-    encoder: Encoder,
-    groups: BoundCall["plan"]["groups"],
+    call: BoundCall,
+    addresses: Addresses,
     begin: number,
     threads: Threads | undefined,
   ): number | undefined {
-    const words = Math.max(listWords, wordsOf(groups[begin] as readonly FusedFold[]));
-    if (!this.#list.reserve(4 * words)) return undefined;
-    const { address } = this.#list;
-    const written = writeGroups(encoder, groups, begin, this.arena.words, address / 4, words);
-    return this.#execute(address, written, threads) ? written.next : undefined;
+    const bytes = Math.max(
+      usualListBytes,
+      listBytes(call, call.plan.groups.slice(begin, begin + 1)),
+    );
+    if (!this.#list.reserve(bytes)) return undefined;
+    const written = writeList(this.arena, call, addresses, begin, this.#list.address, bytes);
+    return this.#execute(written, threads) ? written.next : undefined;
   }
 
   /** Runs a list; false where the arena has no room for its scratch memory. */
-  #execute(address: number, written: WrittenList, threads: Threads | undefined): boolean {
+  #execute(written: WrittenList, threads: Threads | undefined): boolean {
     if (written.groups === 0) return true;
     if (!this.#scratch.reserve(written.scratchBytes * this.threads)) return false;
     const scratch = this.#scratch.address;
     try {
       if (threads !== undefined && written.traffic >= this.#crossover) {
-        threads.run(address, written, scratch);
-      } else this.#runAlone(address, written, scratch);
+        threads.run(written, scratch);
+      } else this.#runAlone(written, scratch);
     } catch (cause) {
       throw this.#fail(cause);
     }
     return true;
   }
 
-  #runAlone(address: number, { groups, bytes, traffic }: WrittenList, scratch: number): void {
+  #runAlone({ address, groups, bytes, traffic }: WrittenList, scratch: number): void {
     const { runSlice } = this.arena.kernels;
     const turns = Math.ceil(traffic / turnTraffic);
     for (let turn = 0; turn < turns; turn++) {
@@ -222,21 +222,12 @@ export class Runner {
     return inPlace && !plan.independent ? undefined : this.#threads;
   }
 
-  #prepare(
-    call: BoundCall,
-    inputs: readonly number[],
-    outputs: readonly number[],
-  ): Addresses | undefined {
-    const { dtype, folds } = call;
-    if (!this.#scalars.reserve(scalarBytes * Math.max(1, folds.length))) return undefined;
-    const scalars = this.#scalars.address;
-    writeScalars(dtype, folds, this.arena.memory.buffer, scalars);
-    const mask = call.separate === undefined ? 0 : this.#maskOf(dtype);
-    return mask === undefined ? undefined : { inputs, outputs, scalars, mask };
-  }
-
-  /** The pattern of rounding by position, by byte: all ones where the product is rounded by itself. */
-  #maskOf(dtype: DType): number | undefined {
+  /**
+   * The pattern of rounding by position, by byte: all ones where the product is rounded by itself. 0 for calls that need none,
+   * `undefined` where the arena has no room for it.
+   */
+  #maskOf({ dtype, separate }: BoundCall): number | undefined {
+    if (separate === undefined) return 0;
     let address = this.#masks.get(dtype);
     if (address !== undefined) return address;
     const bytes = bytesOf(dtype);

@@ -76,16 +76,16 @@ export class Threads {
   workerSlices = 0;
 
   /**
-   * Runs the list at an address with the workers that have started; their scratch memory begins at `scratch`.
+   * Runs a list with the workers that have started; their scratch memory begins at `scratch`.
    *
    * @throws Error when a slice failed on any thread. By then no thread runs a slice of the list.
    */
-  run(address: number, list: WrittenList, scratch: number): void {
+  run(list: WrittenList, scratch: number): void {
     this.#workers ??= this.#start();
     const control = this.#control;
     const sliceCount = Math.max(4 * this.count, Math.ceil(list.traffic / sliceTraffic));
     const slices = Math.min(maxSlices, sliceCount);
-    control[word.list] = address;
+    control[word.list] = list.address;
     control[word.groups] = list.groups;
     control[word.slices] = slices;
     control[word.scratch] = scratch;
@@ -97,7 +97,7 @@ export class Threads {
     Atomics.store(control, word.claim, (this.#list << 16) | slices);
     Atomics.add(control, word.round, 1);
     Atomics.notify(control, word.round);
-    const own = this.#work(address, list, scratch, slices);
+    const own = this.#work(list, scratch, slices);
     this.#wait(slices);
     this.workerSlices += slices - own.done;
     if (own.error !== undefined) throw own.error;
@@ -127,8 +127,7 @@ export class Threads {
 
   /** Takes slices until none are left; returns their number, and the error of the first failure. */
   #work(
-    address: number,
-    { bytes, groups }: WrittenList,
+    { address, bytes, groups }: WrittenList,
     scratch: number,
     slices: number,
   ): { readonly done: number; readonly error: unknown } {
