@@ -45,6 +45,7 @@ async function results(backend: ReturnType<typeof sim>): Promise<string[]> {
 
 const settings: readonly (WebgpuOptions & { readonly name: string })[] = [
   { name: "a slab for every buffer", slabBytes: 256 },
+  { name: "one binding and a slab for every buffer", slabBytes: 256, limits: { windows: 1 } },
   { name: "three bindings and a slab for every buffer", slabBytes: 256, limits: { windows: 3 } },
   { name: "bindings of 1 KiB", limits: { windowBytes: 1_024, windows: 3 } },
   { name: "bindings of 4 KiB, slabs", slabBytes: 256, limits: { windowBytes: 4_096, windows: 4 } },

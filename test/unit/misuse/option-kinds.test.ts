@@ -49,6 +49,7 @@ const entries: [string, string, () => unknown][] = [
   ["webgpu", "limits", () => webgpu({ limits: wrong(null) })],
   ["webgpu", "limits.windows", () => webgpu({ limits: { windows: 0 } })],
   ["webgpu", "limits.windowBytes", () => webgpu({ limits: { windowBytes: 300 } })],
+  ["webgpu", "limits.bufferBytes", () => webgpu({ limits: { bufferBytes: 100 } })],
   ["createWorld", "name", () => createWorld({ backend, size: 2, name: wrong(7) })],
   ["createWorld", "onStall", () => createWorld({ backend, size: 2, onStall: wrong(7) })],
   ["createWorld", "backend", () => createWorld({ backend: wrong(sim), size: 2 })],

@@ -73,7 +73,9 @@ export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
   }
   assertCount("slabBytes", slabBytes);
   assertOptions("webgpu", limits, limitKinds, { path: "limits" });
-  for (const [name, value] of Object.entries(limits)) assertCount(`limits.${name}`, value);
+  for (const [name, value] of Object.entries(limits)) {
+    assertCount(`limits.${name}`, value, name === "bufferBytes" ? alignment : 1);
+  }
   if (limits.windowBytes !== undefined && limits.windowBytes % alignment !== 0) {
     throw invalid(
       "webgpu",
@@ -85,9 +87,10 @@ export function webgpu(options: WebgpuOptions = {}): WebgpuExecutor {
   return new WebgpuExecutor({ device, powerPreference, dawn, keepDevice, slabBytes, limits });
 }
 
-function assertCount(field: string, value: number | undefined): void {
-  if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return;
-  throw invalid("webgpu", field, textOf(value), "a positive integer");
+function assertCount(field: string, value: number | undefined, least = 1): void {
+  if (value === undefined || (Number.isSafeInteger(value) && value >= least)) return;
+  const needed = least === 1 ? "a positive integer" : `an integer of at least ${least}`;
+  throw invalid("webgpu", field, textOf(value), needed);
 }
 
 /** The names of WebGPU types in this entry; a program with WebGPU's own types has their members. */

@@ -52,12 +52,6 @@ function widthOf(dtype: DType): number {
 export function arithmeticOf(operation: Operation, native: NativeAdd): Arithmetic {
   const { dtype, kind, fused } = operation;
   const scales = kind === "scaled";
-  const extreme = kind === "min" || kind === "max";
-  if (dtype === "float64" || dtype === "int64" || dtype === "uint64") {
-    const text = pairsText(operation);
-    const unit = "vec2<u32>";
-    return { directives: "", text, unit, running: unit, scales, fused, light: extreme };
-  }
   if (kind === "wide") {
     const sum = wideSum(dtype as WordFloat, native);
     return { ...sum, directives: "", unit: "u32", scales, fused, light: false };
@@ -67,59 +61,62 @@ export function arithmeticOf(operation: Operation, native: NativeAdd): Arithmeti
   }
   const directives = directivesOf(native);
   const light = isLight(operation, native);
-  const text = wordsText(operation, native, light);
-  return { directives, text, unit: "u32", running: "u32", scales, fused, light };
+  const unit = widthOf(dtype) === 64 ? "vec2<u32>" : "u32";
+  const text = unitText(operation, native, unit, light);
+  return { directives, text, unit, running: unit, scales, fused, light };
 }
 
-/** One or two elements in a word, and few instructions for each. */
+/** One or two elements in a word, and few instructions for each; or a choice between longer ones. */
 function isLight({ dtype, kind }: Operation, native: NativeAdd): boolean {
   if (isWordFloat(dtype)) {
     return kind === "sum" && native === "all" && (dtype === "float32" || dtype === "bfloat16");
   }
-  return kind !== "average" && widthOf(dtype) === 32;
+  const width = widthOf(dtype);
+  if (width === 64) return kind === "min" || kind === "max";
+  return kind !== "average" && width === 32;
 }
 
 function isWordFloat(dtype: DType): dtype is WordFloat {
   return Object.hasOwn(wordFormats, dtype);
 }
 
-/** 8-byte elements: a unit is one of them. */
-function pairsText(operation: Operation): string {
+/** The functions of elements, and those of a kernel, which do them for every element of a unit. */
+function unitText(
+  operation: Operation,
+  native: NativeAdd,
+  unit: Arithmetic["unit"],
+  light: boolean,
+): string {
   const { dtype, kind } = operation;
-  const type = "vec2<u32>";
-  const float = dtype === "float64";
-  const elements = float ? float64Text(operation) : pairIntegers(operation);
-  const finish = float ? "select(a, nan64, isNan64(a))" : "a";
-  return `${elements}${joinByPick(type, operation)}${callText(type, operation, mapWhole)}
-fn finish(a: ${type}, divisor: u32) -> ${type} {
-  return ${kind === "average" ? "divide(a, divisor)" : finish};
+  const mapElements = mapLanes(widthOf(dtype), light);
+  let elements = "";
+  let complete = "A";
+  if (dtype === "float64") {
+    elements = float64Text(operation);
+    complete = "select(A, nan64, isNan64(A))";
+  } else if (isWordFloat(dtype)) {
+    elements = wordFloatText(operation, dtype, native) + canonicalText(dtype);
+    complete = "canonical(A)";
+  } else {
+    elements = integerText(operation);
+    if (kind === "average") complete = "divide(A, divisor)";
+  }
+  return `${elements}${joinByPick(unit, operation)}${callText(unit, operation, mapElements)}
+fn finish(a: ${unit}, divisor: u32) -> ${unit} {
+  ${complete === "A" ? "return a;" : mapElements(complete)}
 }
 `;
 }
 
-function pairIntegers({ dtype, kind }: Operation): string {
-  const signed = dtype === "int64";
-  if (kind === "min" || kind === "max") return words64 + pairExtreme(signed, kind);
-  return words64 + integerSums(kind, "vec2<u32>", pairSums, pairDivision(signed));
-}
-
-/** Elements of up to 4 bytes: the element functions, done for every element of a word. */
-function wordsText(operation: Operation, native: NativeAdd, light: boolean): string {
-  const { dtype, kind } = operation;
-  const float = isWordFloat(dtype);
-  const width = widthOf(dtype);
-  const mapElements = mapLanes(width, light);
-  const elements = float ? wordFloatText(operation, dtype, native) : wordIntegers(operation, width);
-  return `${elements}${joinByPick("u32", operation)}${float ? canonicalText(dtype) : ""}${callText("u32", operation, mapElements)}
-fn finish(a: u32, divisor: u32) -> u32 {
-  ${kind === "average" ? mapElements("divide(A, divisor)") : float ? mapElements("canonical(A)") : "return a;"}
-}
-`;
-}
-
-function wordIntegers({ dtype, kind }: Operation, width: number): string {
+function integerText({ dtype, kind }: Operation): string {
   const signed = dtype.startsWith("int");
-  if (kind === "min" || kind === "max") return wordExtreme(width, signed, kind);
+  const width = widthOf(dtype);
+  const extreme = kind === "min" || kind === "max";
+  if (width === 64) {
+    const sums = (): string => integerSums(kind, "vec2<u32>", pairSums, pairDivision(signed));
+    return words64 + (extreme ? pairExtreme(signed, kind) : sums());
+  }
+  if (extreme) return wordExtreme(width, signed, kind);
   return integerSums(kind, "u32", wordSums(width), wordDivision(width, signed));
 }
 
@@ -164,7 +161,7 @@ const mapWhole: MapElements = (expression) =>
 
 /** Short expressions are repeated for every element; long ones are in a loop, so that shaders stay short to compile. */
 function mapLanes(width: number, light: boolean): MapElements {
-  if (width === 32) return mapWhole;
+  if (width >= 32) return mapWhole;
   const mask = hex(2 ** width - 1);
   const at = (expression: string, shift: string): string => {
     const of = (word: string): string => `(${word} >> ${shift}) & ${mask}`;
