@@ -1,8 +1,8 @@
 /**
  * The deadlines of open calls where time is real, and the errors of calls that miss them.
  *
- * Nearly all calls complete in time, so that a deadline must be cheap. It is queued after earlier deadlines with the same
- * timeout, and leaves the queue when its call settles. One timer is set for the earliest deadline.
+ * Nearly all calls complete in time, so that a deadline must be cheap. It is one entry of a set, and leaves it when its call
+ * settles. One timer is set for the earliest deadline; when it rings, all open ones are looked at.
  */
 
 import type { CommInfo, JobSession, MissingRanks } from "../backend.ts";
@@ -15,9 +15,6 @@ import type { Posting, TransferPosting } from "./posting.ts";
 import type { RankQueues } from "./queues.ts";
 import { longestTimerMs } from "./turns.ts";
 
-/** Deals with a call that was not done in time; resolves when it has. */
-type Expire = (posting: Posting) => Promise<void>;
-
 /** Calls that were made together. */
 interface PostedCalls {
   /** A repeated call has its posting made where it is read. */
@@ -29,22 +26,14 @@ class Deadline {
   readonly op: Operation;
   /** In the time of `performance.now()`. */
   readonly dueMs: number;
-  readonly queue: TimeoutQueue;
   readonly #calls: PostedCalls;
   readonly #deadlines: Deadlines;
 
-  constructor(
-    deadlines: Deadlines,
-    op: Operation,
-    calls: PostedCalls,
-    dueMs: number,
-    queue: TimeoutQueue,
-  ) {
+  constructor(deadlines: Deadlines, op: Operation, calls: PostedCalls, dueMs: number) {
     this.#deadlines = deadlines;
     this.op = op;
     this.#calls = calls;
     this.dueMs = dueMs;
-    this.queue = queue;
   }
 
   /** The posting of the call; of a `sendRecv` that of its first end. */
@@ -58,22 +47,14 @@ class Deadline {
   }
 }
 
-/** Open deadlines with one timeout, the earliest first. */
-interface TimeoutQueue {
-  readonly timeoutMs: number;
-  readonly open: Set<Deadline>;
-}
-
 /** Watches the deadlines of one communicator's calls. */
 export class Deadlines {
-  readonly #expire: Expire;
-  readonly #alarm = new Alarm();
-  /** Queues with an open deadline, by timeout. */
-  readonly #queues = new Map<number, TimeoutQueue>();
-  /** The queue of the last call: the next one mostly has the same timeout. */
-  #recent: TimeoutQueue = { timeoutMs: 0, open: new Set() };
+  /** Deals with a call that was not done in time; resolves when it has. */
+  readonly #expire: (posting: Posting) => Promise<void>;
+  readonly #alarm = new Alarm(() => this.#check());
+  readonly #open = new Set<Deadline>();
 
-  constructor(expire: Expire) {
+  constructor(expire: (posting: Posting) => Promise<void>) {
     this.#expire = expire;
   }
 
@@ -88,53 +69,35 @@ export class Deadlines {
   watchOp(op: Operation, timeoutMs: number, calls: PostedCalls): void {
     // The operation of a `sendRecv` has two ends.
     if (op.deadline !== undefined) return;
-    const queue = this.#queueOf(timeoutMs);
     const nowMs = performance.now();
-    const deadline = new Deadline(this, op, calls, nowMs + queue.timeoutMs, queue);
-    queue.open.add(deadline);
+    const deadline = new Deadline(this, op, calls, nowMs + timeoutMs);
+    this.#open.add(deadline);
     op.deadline = deadline;
-    this.#alarm.ringBy(deadline.dueMs, nowMs, this.#check);
+    this.#alarm.ringBy(deadline.dueMs, nowMs);
   }
 
   /** A deadline is open no longer. */
   remove(deadline: Deadline): void {
-    const { timeoutMs, open } = deadline.queue;
-    if (!open.delete(deadline) || open.size > 0) return;
-    this.#queues.delete(timeoutMs);
-    if (this.#queues.size === 0) this.#alarm.rest();
+    if (this.#open.delete(deadline) && this.#open.size === 0) this.#alarm.rest();
   }
 
-  #queueOf(timeoutMs: number): TimeoutQueue {
-    if (this.#recent.timeoutMs !== timeoutMs) {
-      this.#recent = this.#queues.get(timeoutMs) ?? { timeoutMs, open: new Set() };
-    }
-    const queue = this.#recent;
-    if (queue.open.size === 0) this.#queues.set(timeoutMs, queue);
-    return queue;
-  }
-
-  readonly #check = (): void => {
+  #check(): void {
     const nowMs = performance.now();
     const due: Deadline[] = [];
     let nextMs = Infinity;
-    for (const { open } of this.#queues.values()) {
-      for (const first of open) {
-        if (first.dueMs > nowMs) {
-          nextMs = Math.min(nextMs, first.dueMs);
-          break;
-        }
-        this.remove(first);
-        due.push(first);
-      }
+    for (const deadline of this.#open) {
+      if (deadline.dueMs > nowMs) nextMs = Math.min(nextMs, deadline.dueMs);
+      else due.push(deadline);
     }
-    if (nextMs < Infinity) this.#alarm.ringBy(nextMs, nowMs, this.#check);
+    for (const deadline of due) this.remove(deadline);
+    if (nextMs < Infinity) this.#alarm.ringBy(nextMs, nowMs);
     const expire = (): void => {
       void this.#expireInTurn(due.sort((a, b) => a.dueMs - b.dueMs));
     };
     // A program that computed for as long has calls that are done, and that settle in this turn.
     if (typeof setImmediate === "function") setImmediate(expire);
     else expire();
-  };
+  }
 
   /** One after the other: the first that is still open mostly ends the communicator, and the others with it. */
   async #expireInTurn(due: readonly Deadline[]): Promise<void> {
@@ -164,24 +127,28 @@ interface Timer {
  * @internal
  */
 export class Alarm {
+  readonly #ring: () => void;
   #timer: Timer | number | undefined;
   /** When the timer comes due; never without one. */
   #dueMs = Infinity;
-  /** The callback; `undefined` while it rests. */
-  #ring: (() => void) | undefined;
+  #rests = true;
 
-  /** Has `ring` called at `atMs` of `performance.now()` or before, unless it rests until then. */
-  ringBy(atMs: number, nowMs: number, ring: () => void): void {
+  constructor(ring: () => void) {
+    this.#ring = ring;
+  }
+
+  /** Rings at `atMs` of `performance.now()` or before, unless it rests until then. */
+  ringBy(atMs: number, nowMs: number): void {
     const isEarly = this.#dueMs <= atMs;
-    if (isEarly && this.#ring !== undefined) return;
+    if (isEarly && !this.#rests) return;
     if (isEarly) wake(this.#timer);
     else this.#set(atMs, nowMs);
-    this.#ring = ring;
+    this.#rests = false;
   }
 
   /** No call is due any more. */
   rest(): void {
-    this.#ring = undefined;
+    this.#rests = true;
     if (!sleep(this.#timer)) this.#stop();
   }
 
@@ -199,11 +166,11 @@ export class Alarm {
   }
 
   #due(): void {
-    const ring = this.#ring;
+    const rests = this.#rests;
     this.#timer = undefined;
     this.#dueMs = Infinity;
-    this.#ring = undefined;
-    ring?.();
+    this.#rests = true;
+    if (!rests) this.#ring();
   }
 }
 

@@ -234,9 +234,9 @@ describe("the timer", () => {
   });
 
   test("runs no callback while it rests", async () => {
-    const alarm = new Alarm();
     const ring = vi.fn();
-    alarm.ringBy(performance.now() + 10, performance.now(), ring);
+    const alarm = new Alarm(ring);
+    alarm.ringBy(performance.now() + 10, performance.now());
     alarm.rest();
     await vi.advanceTimersByTimeAsync(20);
     expect(ring).not.toHaveBeenCalled();
