@@ -40,16 +40,32 @@ export interface Mismatch {
   readonly remedy?: string;
 }
 
-/** The first difference between the calls of a complete collective; `undefined` when they are equal. */
-export function mismatchOf(pending: PendingCollective): Mismatch | undefined {
-  const { posted, postings } = pending;
+/**
+ * The first difference between the calls of a complete collective; `undefined` when they are equal. Makes the windows of their
+ * symmetric memory.
+ *
+ * Recorded calls are compared at the capture, as if they were made then. So are the ends of recorded messages: a replay of one
+ * end alone may wait in NCCL without an end.
+ */
+export function mismatchOf(
+  { posted, postings }: PendingCollective,
+  calls: readonly RankCall[],
+  windows: SymmetricWindows,
+): Mismatch | undefined {
+  const isAllHere = posted.length === postings.length;
   // Of one rank there is nothing to compare.
+  const signatures = posted.length === 1 ? [] : posted.map(({ prepared }) => prepared.signature);
   const mismatch =
-    posted.length === 1
-      ? undefined
-      : signatureMismatch(posted.map(({ prepared }) => prepared.signature));
-  if (mismatch !== undefined || posted.length < postings.length) return mismatch;
-  return transposeMismatch(posted.map(({ call }) => call));
+    signatureMismatch(signatures) ?? (isAllHere ? messagesMismatch(calls.map(endsOf)) : undefined);
+  if (mismatch !== undefined) return mismatch;
+  const first = calls[0] as RankCall;
+  for (const index of callsIn(first).keys()) {
+    const made = calls.map((call) => callsIn(call)[index] as RankCall);
+    const mismatch = (isAllHere ? transposeMismatch(made) : undefined) ?? windows.assign(made);
+    if (mismatch !== undefined)
+      return { ...mismatch, field: prefixOf(first, index) + mismatch.field };
+  }
+  return undefined;
 }
 
 /** The first field in which signatures differ, given by rank. */
@@ -241,7 +257,7 @@ const plainKinds = new WeakMap<Prepared<unknown>, string>();
 function digestOf(posting: Posting, windows: SymmetricWindows): CallDigest {
   const { call, prepared } = posting;
   const { signature } = prepared;
-  const fields = () => windows.fieldsOf(callsIn(call), (index) => prefixOf(call, index));
+  const fields = () => windows.fieldsOf(call);
   let kind = plainKinds.get(prepared);
   if (kind === undefined) {
     kind = JSON.stringify([signature, fields()]);
@@ -345,7 +361,7 @@ function digestsMismatch(digests: readonly DigestDetails[]): Mismatch | undefine
 }
 
 /** The call itself, or those that it records. */
-export function callsIn(call: RankCall): readonly RankCall[] {
+function callsIn(call: RankCall): readonly RankCall[] {
   return call.collective === "capture" ? (call.recorded?.calls ?? []) : [call];
 }
 
@@ -373,24 +389,7 @@ function lengthsMismatch(digests: readonly DigestDetails[]): Mismatch | undefine
   return undefined;
 }
 
-// Recordings. Their calls are compared at the capture, as if they were made then. So are the ends of their messages: a replay of
-// one end alone may wait in NCCL without an end.
-
-/** The mismatch of the recorded calls of all ranks, beside their signatures; makes their windows. */
-export function recordedMismatch(
-  captures: readonly RankCall[],
-  windows: SymmetricWindows,
-): Mismatch | undefined {
-  const messages = messagesMismatch(captures.map(endsOf));
-  if (messages !== undefined) return messages;
-  const length = captures[0]?.recorded?.calls.length ?? 0;
-  for (let index = 0; index < length; index++) {
-    const calls = captures.map(({ recorded }) => recorded?.calls[index] as RankCall);
-    const mismatch = transposeMismatch(calls) ?? windows.assign(calls);
-    if (mismatch !== undefined) return { ...mismatch, field: `calls[${index}].${mismatch.field}` };
-  }
-  return undefined;
-}
+// Recorded messages.
 
 /** A recorded send or receive. */
 type RecordedEnd = readonly [direction: "send" | "recv", peer: number, dtype: DType, count: number];
@@ -481,7 +480,14 @@ const sides: readonly Side[] = ["send", "recv"];
 /** Numbers the windows of one communicator. */
 export class SymmetricWindows {
   readonly #numbers = new WeakMap<Allocation, number>();
-  #count = 0;
+  /** Windows that these ones come in addition to. */
+  readonly #base: SymmetricWindows | undefined;
+  #count: number;
+
+  constructor(base?: SymmetricWindows) {
+    this.#base = base;
+    this.#count = base === undefined ? 0 : base.#count;
+  }
 
   /** The mismatch of a complete call whose buffers lie in no common windows; makes new windows where there is none. */
   assign(calls: readonly RankCall[]): Mismatch | undefined {
@@ -492,20 +498,14 @@ export class SymmetricWindows {
   }
 
   /**
-   * Fields about the windows of one rank's calls, one call after another. They are equal on ranks whose calls lie in common
-   * windows. Makes no window.
+   * Fields about the windows of one rank's call, or of the calls that it records, one after another. They are equal on ranks
+   * whose calls lie in common windows. Makes no window.
    */
-  fieldsOf(
-    calls: readonly RankCall[],
-    prefixOf: (index: number) => string,
-  ): readonly SignatureField[] {
-    const trial = new SymmetricWindows();
-    trial.#count = this.#count;
-    return calls.flatMap((call, index) => {
-      if (!isSymmetric(call)) return trial.#fieldsOf(call, prefixOf(index));
-      for (const side of sides) trial.#adopt(this, call, side);
-      const fields = trial.#fieldsOf(call, prefixOf(index));
-      for (const side of sides) trial.#open([call], side);
+  fieldsOf(whole: RankCall): readonly SignatureField[] {
+    const trial = new SymmetricWindows(this);
+    return callsIn(whole).flatMap((call, index) => {
+      const fields = trial.#fieldsOf(call, prefixOf(whole, index));
+      if (isSymmetric(call)) for (const side of sides) trial.#open([call], side);
       return fields;
     });
   }
@@ -522,17 +522,13 @@ export class SymmetricWindows {
     });
   }
 
-  /** Takes over the number that a buffer's allocation has in another numbering. */
-  #adopt(other: SymmetricWindows, call: RankCall, side: Side): void {
-    const buffer = call[side];
-    const allocation = buffer && allocationOf(buffer);
-    const number = allocation && other.#numbers.get(allocation);
-    if (allocation !== undefined && number !== undefined) this.#numbers.set(allocation, number);
+  numberOf(allocation: Allocation): number | undefined {
+    return this.#numbers.get(allocation) ?? this.#base?.numberOf(allocation);
   }
 
   #window(call: RankCall, side: Side): string {
     const allocation = allocationOf(call[side] as DeviceBuffer);
-    const number = this.#numbers.get(allocation);
+    const number = this.numberOf(allocation);
     if (number !== undefined) return `window ${number}`;
     // In place, or beside its input, the output makes no window of its own.
     const { send } = call;
@@ -543,7 +539,7 @@ export class SymmetricWindows {
 
   #open(calls: readonly RankCall[], side: Side): void {
     const isNew = calls.some(({ [side]: buffer }) => {
-      return buffer !== undefined && !this.#numbers.has(allocationOf(buffer));
+      return buffer !== undefined && this.numberOf(allocationOf(buffer)) === undefined;
     });
     if (!isNew) return;
     for (const { [side]: buffer } of calls) {

@@ -20,14 +20,7 @@ import { CommAbortedError, type CommError } from "../errors.ts";
 import { completeOp, type Operation, submitOp, submitOpAt } from "../op.ts";
 import { assertLive, assertNoAliasing, releasedUnderWay, writtenError } from "./buffer-checks.ts";
 import { type CommState, PostedSubmission } from "./comm-state.ts";
-import {
-  callsIn,
-  compareAcrossProcesses,
-  type Mismatch,
-  mismatchErrors,
-  mismatchOf,
-  recordedMismatch,
-} from "./compare.ts";
+import { compareAcrossProcesses, type Mismatch, mismatchErrors, mismatchOf } from "./compare.ts";
 import { missingCause } from "./deadlines.ts";
 import { errorsByCall, PerRankError } from "./failures.ts";
 import {
@@ -82,7 +75,7 @@ function dispatchCompared(
   const { comm, number } = pending;
   const known = MatchedCall.lookup(postings);
   const calls = postings.map(({ call }) => call);
-  const mismatch = known === undefined ? findMismatch(state, pending, calls) : undefined;
+  const mismatch = known === undefined ? mismatchOf(pending, calls, state.windows) : undefined;
   if (mismatch !== undefined) return failMismatch(state, pending, mismatch);
   const cache = known ?? MatchedCall.store(postings, calls);
   // Only a disposal of its buffers can invalidate it.
@@ -188,19 +181,6 @@ export function firstSettled(postings: readonly Posting[]): Posting | undefined 
 function failMismatch(state: CommState, pending: PendingCollective, mismatch: Mismatch): void {
   const errorOf = mismatchErrors(pending, mismatch);
   failAll(state, pending.posted, ({ op }) => errorOf(op.rank));
-}
-
-/** The mismatch of a complete call; `undefined` when the calls of all ranks are equal. */
-function findMismatch(
-  { windows }: CommState,
-  pending: PendingCollective,
-  calls: readonly RankCall[],
-): Mismatch | undefined {
-  const mismatch = mismatchOf(pending) ?? windows.assign(calls);
-  if (mismatch !== undefined || calls[0]?.collective !== "capture") return mismatch;
-  if (pending.arrived === pending.postings.length) return recordedMismatch(calls, windows);
-  for (const call of calls.flatMap(callsIn)) windows.assign([call]);
-  return undefined;
 }
 
 function runAfterBarrier(
