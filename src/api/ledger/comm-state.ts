@@ -28,7 +28,7 @@ import {
   timeoutError,
 } from "./deadlines.ts";
 import type { Monitor } from "./deadlock/monitor.ts";
-import type { Inversion, OpenCalls, OrderWatch, SubmittedGroup } from "./deadlock/order.ts";
+import type { Inversion, OrderWatch, SubmittedGroup } from "./deadlock/order.ts";
 import { commsIn } from "./deadlock/report.ts";
 import {
   announceAbort,
@@ -81,7 +81,7 @@ export class WorldContext {
     this.monitor = monitor;
     this.orderWatch = orderWatch;
     this.wakeUps = new WakeUps(monitor);
-    this.readyQueue = schedule && new ReadyQueue(schedule, monitor);
+    this.readyQueue = schedule && new ReadyQueue(schedule, monitor, () => this.executing > 0);
   }
 
   /** Registers a communicator. */
@@ -205,9 +205,6 @@ export abstract class CommState {
   /** Adds a rank's call to the rank's queue. */
   abstract enqueue(rank: number, posting: Posting, number: number): void;
 
-  /** The number of a rank's next collective call. */
-  abstract nextNumber(rank: number): number;
-
   /** Dispatches complete calls, after one more has become complete or the one before them is done. */
   abstract dispatchReady(): void;
 
@@ -268,16 +265,6 @@ export abstract class CommState {
   /** Ranks of it live in other processes. */
   get isDistributed(): boolean {
     return this.comm.local.length < this.comm.ranks.length;
-  }
-
-  /** The open calls of the first rank here, for other processes. */
-  get openCalls(): OpenCalls {
-    const { comm, submitted, queues } = this;
-    const [rank = 0] = comm.local;
-    return {
-      ...{ comm, next: this.nextNumber(rank) },
-      ...{ submitted: submitted.groups, queued: queues.entries(rank) },
-    };
   }
 
   // Idleness.
@@ -356,7 +343,7 @@ export abstract class CommState {
     const isBusy = submitted.size > 0 || this.isExecuting;
     if (!(isBusy || isAwaited)) return;
     const errorOf = (posting: Posting): CommError => this.#errorOf(termination, posting);
-    for (const posting of submitted.postings()) this.failures.fail(posting.op, errorOf(posting));
+    this.failures.failEach(submitted.postings(), errorOf);
     if (this.barrierWait !== undefined) this.barrierWait.abort();
     else this.session.abort(this.comm, new PerRankError(errorOf));
   }
@@ -377,8 +364,7 @@ export abstract class CommState {
         this.failures.fail(op, this.#errorOf(termination, posting));
       }
     });
-    if (this.isExecuting) this.queues.clearBehindHeads();
-    else this.queues.clear();
+    this.queues.clear(this.isExecuting);
     this.collectives.clear();
     this.world.dispatchFreed();
   }
@@ -408,18 +394,6 @@ export abstract class CommState {
       termination === undefined ? failures.poison(rank) : this.#errorOf(termination, posting);
     if (refusal !== undefined) failures.refuse(op, refusal);
     return refusal === undefined;
-  }
-
-  /** A call has left the session's queue. */
-  onSubmissionDone(call: Submission, error: unknown): void {
-    if (error === undefined) call.complete();
-    else {
-      this.seal();
-      const errorOf = errorsByCall(error, this);
-      for (const posting of call.postings) this.failures.fail(posting.op, errorOf(posting));
-    }
-    this.world.monitor.noteActivity();
-    this.checkIdle();
   }
 
   /** A deadline has passed in real time. */
@@ -524,8 +498,15 @@ export class SubmissionQueue {
 
   /** A queued call is done, or failed. */
   settled(call: Submission, error: unknown): void {
+    const state = this.#state;
     this.#remove(call);
-    this.#state.onSubmissionDone(call, error);
+    if (error === undefined) call.complete();
+    else {
+      state.seal();
+      state.failures.failEach(call.postings, errorsByCall(error, state));
+    }
+    state.world.monitor.noteActivity();
+    state.checkIdle();
   }
 
   /** The queued calls of every rank. */

@@ -58,11 +58,8 @@ export function dispatchCollective(
     return late === undefined ? dispatchCompared(state, pending, postings) : abandon(state, late);
   };
   return compared.then(serve, (error) => {
-    const errorOf = errorsByCall(error, state);
-    for (const posting of postings) {
-      state.failures.fail(posting.op, errorOf(posting));
-      abandon(state, posting);
-    }
+    state.failures.failEach(postings, errorsByCall(error, state));
+    for (const posting of postings) abandon(state, posting);
   });
 }
 
@@ -192,7 +189,7 @@ function runAfterBarrier(
   const barrier = state.job?.barrier(set);
   if (barrier === undefined) return proceed();
   const submitAnyway = (): void => submitAbandoned(state, set);
-  const done = afterBarrier<unknown>(state, barrier, postings, { proceed, submitAnyway });
+  const done = afterBarrier<unknown>(state, barrier, postings, proceed, submitAnyway);
   return done.then((left) => (postings.every(isPending) ? left : queuedInSession));
 }
 
@@ -347,29 +344,27 @@ function cancelError(
 //
 // Submitting such a call would block this process until its peers submit it: no deadline, signal or loss would be noticed.
 
-/** The continuations of a barrier. */
-interface AfterBarrier<T> {
-  readonly proceed: () => T;
-  /** Runs where the peers are blocked in the call and no rank of this process awaits it any more. */
-  readonly submitAnyway: () => void;
-}
-
 /**
  * Waits for the peers, then proceeds. Where a rank of this process has cancelled the call by then, or a peer is lost, the
- * communicator ends in this process.
+ * communicator ends in this process. `submitAnyway` runs where the peers are blocked in the call and no rank of this process
+ * awaits it any more.
  */
 export async function afterBarrier<T>(
   state: CommState,
   barrier: PeerBarrier,
   postings: readonly Posting[],
-  { proceed, submitAnyway }: AfterBarrier<T>,
+  proceed: () => T,
+  submitAnyway: () => void,
 ): Promise<T | undefined> {
   let together = false;
+  const wait = new AbortController();
+  state.barrierWait = wait;
   try {
-    together = await waitAt(state, barrier);
+    together = await barrier(wait.signal).finally(() => {
+      state.barrierWait = undefined;
+    });
   } catch (error) {
-    const errorOf = errorsByCall(error, state);
-    for (const posting of postings) state.failures.fail(posting.op, errorOf(posting));
+    state.failures.failEach(postings, errorsByCall(error, state));
   }
   const cancelled = firstSettled(postings);
   if (together && cancelled === undefined) return proceed();
@@ -380,17 +375,6 @@ export async function afterBarrier<T>(
   }
   abandon(state, cancelled ?? (postings[0] as Posting));
   return undefined;
-}
-
-/** Waits for the peers; true when all have arrived. */
-async function waitAt(state: CommState, barrier: PeerBarrier): Promise<boolean> {
-  const wait = new AbortController();
-  state.barrierWait = wait;
-  try {
-    return await barrier(wait.signal);
-  } finally {
-    state.barrierWait = undefined;
-  }
 }
 
 // Settling: every rank gets its result or its error, after pending awaits have subscribed.

@@ -33,6 +33,11 @@ export class Failures {
     failOp(op, error);
   }
 
+  /** Fails calls, each with its own error. */
+  failEach(postings: readonly Posting[], errorOf: (posting: Posting) => unknown): void {
+    for (const posting of postings) this.fail(posting.op, errorOf(posting));
+  }
+
   /** Records an operation that failed, or is about to fail. */
   record(op: Operation): void {
     if (!this.#halfFailed.has(op.callOp)) this.#counts[op.rank] = this.count(op.rank) + 1;
@@ -112,17 +117,13 @@ export class PerRankError extends Error {
   }
 }
 
-/** Where a call failed. */
-interface FailedOn {
-  readonly session: Session;
-  readonly comm: CommInfo;
-}
-
 /** The error of each rank's call: one made for ranks, or the given one with the facts of the rank. */
-export function errorsByCall(error: unknown, place: FailedOn): (posting: Posting) => unknown {
+export function errorsByCall(
+  error: unknown,
+  { session, comm }: { readonly session: Session; readonly comm: CommInfo },
+): (posting: Posting) => unknown {
   if (error instanceof PerRankError) return error.errorOf;
   if (!(error instanceof CommError)) return () => error;
-  const { session, comm } = place;
   return (posting) => {
     const { call, worldRank } = posting.op;
     const device = session.device(worldRank).name;

@@ -9,7 +9,7 @@ import type { CommError } from "../errors.ts";
 import type { CallContext, Operation } from "../op.ts";
 import { CallBatches } from "./batch.ts";
 import { CommState, type WorldContext } from "./comm-state.ts";
-import { findInversion } from "./deadlock/order.ts";
+import { findInversion, type OpenCalls } from "./deadlock/order.ts";
 import { dispatchCollective } from "./dispatch.ts";
 import type { Cancellation } from "./failures.ts";
 import { dispatchMessages } from "./messages.ts";
@@ -38,8 +38,14 @@ export class Ledger extends CommState {
     this.batches.seal();
   }
 
-  nextNumber(rank: number): number {
-    return this.batches.ofRank(rank).next;
+  /** The open calls of the first rank here, for other processes. */
+  get openCalls(): OpenCalls {
+    const { comm, submitted, queues } = this;
+    const [rank = 0] = comm.local;
+    return {
+      ...{ comm, next: this.batches.ofRank(rank).next },
+      ...{ submitted: submitted.groups, queued: queues.entries(rank) },
+    };
   }
 
   override reset(): void {
@@ -80,9 +86,13 @@ export class Ledger extends CommState {
     pending.add(posting);
     this.queues.push(rank, pending);
     if (posting.deadlinePs !== undefined) this.deadlines?.watch(posting);
-    this.world.monitor.noteActivity();
-    if (this.#hasOtherCalls) this.#compareOrder(pending, rank);
+    this.#notePosted(pending, rank);
     if (pending.complete) this.dispatchReady();
+  }
+
+  #notePosted(made: QueueEntry, rank: number): void {
+    this.world.monitor.noteActivity();
+    if (this.#hasOtherCalls) this.#compareOrder(made, rank);
   }
 
   /** Calls of other communicators are open as well, or may have been made in another order. */
@@ -114,8 +124,7 @@ export class Ledger extends CommState {
     this.queues.push(rank, batch);
     const { deadlines } = this;
     if (deadlines !== undefined) for (const transfer of admitted) deadlines.watch(transfer);
-    this.world.monitor.noteActivity();
-    if (this.#hasOtherCalls) this.#compareOrder(batch, rank);
+    this.#notePosted(batch, rank);
     this.dispatchReady();
   }
 
@@ -136,33 +145,21 @@ export class Ledger extends CommState {
     this.dispatchReady();
   }
 
-  dispatchReady(): void {
-    this.#dispatchAll();
-    this.world.dispatchFreed();
-  }
-
   /** Dispatches all complete calls, until none is left or the session needs time. */
-  #dispatchAll(): void {
+  dispatchReady(): void {
+    const { queues, world } = this;
     while (!this.isExecuting && this.termination === undefined) {
-      const served = this.#dispatchNext();
+      const served =
+        this.#dispatchCollective() ?? (queues.batches > 0 ? dispatchMessages(this) : undefined);
       if (served === undefined) break;
       if (served instanceof Promise) this.track(served);
-      else this.world.monitor.noteActivity();
+      else world.monitor.noteActivity();
     }
-    this.#onStopped();
-  }
-
-  /** Dispatches one complete call; `undefined` if there is none. */
-  #dispatchNext(): true | Promise<void> | undefined {
-    const served = this.#dispatchCollective();
-    return served ?? (this.queues.batches > 0 ? dispatchMessages(this) : undefined);
-  }
-
-  /** No more calls can be dispatched for now. */
-  #onStopped(): void {
-    if (this.isExecuting) return;
-    if (this.termination !== undefined) this.queues.clear();
-    this.checkIdle();
+    if (!this.isExecuting) {
+      if (this.termination !== undefined) queues.clear();
+      this.checkIdle();
+    }
+    world.dispatchFreed();
   }
 
   /** Dispatches the oldest collective call; `undefined` if it is not complete. */
@@ -179,19 +176,19 @@ export class Ledger extends CommState {
   }
 
   track(served: Promise<void>): void {
-    const { monitor, readyQueue } = this.world;
+    const { world } = this;
+    const { monitor, readyQueue } = world;
     this.isExecuting = true;
-    this.world.executing++;
-    if (this.#hasOtherCalls) this.world.orderWatch?.noteChange();
+    world.executing++;
+    if (this.#hasOtherCalls) world.orderWatch?.noteChange();
     monitor.executing(1);
-    readyQueue?.executing(1);
     void served.then(() => {
       this.isExecuting = false;
-      this.world.executing--;
+      world.executing--;
       monitor.executing(-1);
       this.dispatchReady();
-      this.world.checkIdle();
-      readyQueue?.executing(-1);
+      world.checkIdle();
+      readyQueue?.pickLater();
     });
   }
 }

@@ -52,13 +52,16 @@ export function dispatchMessages(state: CommState): true | Promise<void> | undef
     changed.add(batch);
   }
   queues.markCompared(arrived);
-  const pairs = batchPairs(arrived, (rank) => queues.batch(rank));
-  const matched = takePairs(pairs, (sendBatch, recvBatch) => {
+  const matched: MatchedPair[] = [];
+  for (const [sendBatch, recvBatch] of batchPairs(arrived, (rank) => queues.batch(rank))) {
+    if (!takePairs(sendBatch, recvBatch, matched)) continue;
     changed.add(sendBatch).add(recvBatch);
-    if (state.world.streams.issued === undefined) return;
+    if (state.world.streams.issued === undefined) continue;
     sendBatch.noteMatched(recvBatch);
     recvBatch.noteMatched(sendBatch);
-  });
+  }
+  // Messages of a rank are numbered in the order posted.
+  matched.sort((a, b) => a.send.rank - b.send.rank || a.sendNumber - b.sendNumber);
   const leave = (): boolean => {
     const done = [...changed].filter((batch) => batch.isDone && queues.batch(batch.rank) === batch);
     for (const { rank } of done) queues.shift(rank);
@@ -96,7 +99,7 @@ function awaitExchangePeers(
       () => undefined,
     );
   };
-  return afterBarrier(state, barrier, remote, { proceed, submitAnyway }).then(() => undefined);
+  return afterBarrier(state, barrier, remote, proceed, submitAnyway).then(() => undefined);
 }
 
 /** Dispatches matched pairs, and messages with the other end in another process, as one exchange. */
@@ -112,12 +115,11 @@ function dispatchPairs(
   for (const pair of matched) {
     const { ends } = pair;
     const errorOf = pairError(state, pair) ?? aliasingError(pair);
-    if (errorOf === undefined) {
+    if (errorOf !== undefined) failAll(state, ends, errorOf);
+    else {
       fitting.push(pair);
       messages.push(ends);
-      continue;
     }
-    failAll(state, ends, errorOf);
   }
   const kept = liveRemoteEnds(state, remote);
   if (fitting.length === 0 && kept.length === 0) return;
@@ -175,12 +177,6 @@ function remoteEnds({ local }: CommInfo, batches: readonly MessageBatch[]): Tran
   return batches.flatMap(({ open }) => open.filter(({ peer }) => !local.includes(peer)));
 }
 
-/** A batch with sends to the ranks of another one. */
-interface BatchPair {
-  readonly sendBatch: MessageBatch;
-  readonly recvBatch: MessageBatch;
-}
-
 /**
  * The batches at the heads of their ranks' queues that may have messages for each other, by their senders. `arrived` are those
  * that were not compared before: two of the others have nothing left that matches.
@@ -188,36 +184,21 @@ interface BatchPair {
 function batchPairs(
   arrived: readonly MessageBatch[],
   batchOf: (rank: number) => MessageBatch | undefined,
-): BatchPair[] {
-  const pairs: BatchPair[] = [];
+): (readonly [sendBatch: MessageBatch, recvBatch: MessageBatch])[] {
+  const pairs: (readonly [MessageBatch, MessageBatch])[] = [];
   for (const batch of arrived) {
-    for (const peer of batch.peers("send")) {
-      const recvBatch = batchOf(peer);
-      if (recvBatch !== undefined) pairs.push({ sendBatch: batch, recvBatch });
-    }
-    for (const peer of batch.peers("recv")) {
-      const sendBatch = batchOf(peer);
-      if (sendBatch !== undefined) pairs.push({ sendBatch, recvBatch: batch });
+    for (const direction of ["send", "recv"] as const) {
+      for (const peer of batch.peers(direction)) {
+        const other = batchOf(peer);
+        if (other !== undefined) pairs.push(direction === "send" ? [batch, other] : [other, batch]);
+      }
     }
   }
-  return pairs.sort((a, b) => a.sendBatch.rank - b.sendBatch.rank);
-}
-
-/** Takes every matching send and receive out of these batches, in the order of ranks and sends. */
-function takePairs(
-  batches: readonly BatchPair[],
-  onMatched: (sendBatch: MessageBatch, recvBatch: MessageBatch) => void,
-): MatchedPair[] {
-  const pairs: MatchedPair[] = [];
-  for (const { sendBatch, recvBatch } of batches) {
-    if (takePairsBetween(sendBatch, recvBatch, pairs)) onMatched(sendBatch, recvBatch);
-  }
-  // Messages of a rank are numbered in the order posted.
-  return pairs.sort((a, b) => a.send.rank - b.send.rank || a.sendNumber - b.sendNumber);
+  return pairs.sort(([a], [b]) => a.rank - b.rank);
 }
 
 /** Takes the sends of one batch that match receives of the other; false where there are none. */
-function takePairsBetween(
+function takePairs(
   sendBatch: MessageBatch,
   recvBatch: MessageBatch,
   pairs: MatchedPair[],

@@ -243,17 +243,15 @@ export class RankQueues {
    */
   cancel(op: Operation): void {
     if (this.batches > 0) this.#cancelled.push(op);
-    const isCancelled = (entry: QueueEntry): entry is PendingCollective =>
-      entry instanceof PendingCollective &&
-      entry.comm === this.#comm &&
-      !entry.isDispatched &&
-      entry.postings[op.rank]?.op === op;
+    const cancelled = this.entries(op.rank).find(
+      (entry): entry is PendingCollective =>
+        entry instanceof PendingCollective && entry.postings[op.rank]?.op === op,
+    );
+    if (cancelled === undefined || cancelled.isDispatched) return;
     const stream = this.#byRank[op.rank] as Fifo<QueueEntry>;
-    for (const entry of this.#streams.remove(stream, isCancelled)) {
-      this.size--;
-      (entry as PendingCollective).withdraw(op.rank);
-      if ((entry as PendingCollective).isInNoStream) this.#streams.noteLeft(entry);
-    }
+    this.#streams.remove(stream, (entry) => entry === cancelled);
+    this.size--;
+    if (cancelled.withdraw(op.rank)) this.#streams.noteLeft(cancelled);
   }
 
   /** The operations that were cancelled since the last time. */
@@ -282,11 +280,10 @@ export class RankQueues {
 
   /** The sends and receives that were posted together with one of them, while queued. */
   batchOf({ op }: Posting): readonly TransferPosting[] {
-    for (const entry of this.entries(op.rank)) {
-      if (!(entry instanceof MessageBatch)) continue;
-      if (entry.transfers.some((transfer) => transfer.op === op)) return entry.transfers;
-    }
-    return [];
+    const batches = batchesIn(this.#byRank[op.rank], this.#comm);
+    const hasIt = ({ transfers }: MessageBatch): boolean =>
+      transfers.some((each) => each.op === op);
+    return batches.find(hasIt)?.transfers ?? [];
   }
 
   /** The batch at the head of a rank's stream; `undefined` where there is none of this communicator. */
@@ -353,30 +350,20 @@ export class RankQueues {
     }
   }
 
-  /** Removes all calls of this communicator. */
-  clear(): void {
+  /** Removes all calls of this communicator; `keepsHeads` leaves those at a head, where one is being executed. */
+  clear(keepsHeads = false): void {
     for (const stream of this.#local) {
-      const left = this.#streams.remove(stream, ({ comm }) => comm === this.#comm);
-      for (const entry of left) this.#streams.noteLeft(entry);
-    }
-    this.size = 0;
-    this.batches = 0;
-    this.#arrived.clear();
-    this.#hostUsers.clear();
-    this.#cancelled = [];
-  }
-
-  /** Removes the calls behind the heads of the streams while a call is executed, which is at a head. */
-  clearBehindHeads(): void {
-    for (const stream of this.#local) {
-      const { first } = stream;
-      const isBehind = (entry: QueueEntry): boolean => entry.comm === this.#comm && entry !== first;
-      for (const entry of this.#streams.remove(stream, isBehind)) {
+      const kept = keepsHeads ? stream.first : undefined;
+      const leaves = (entry: QueueEntry): boolean => entry.comm === this.#comm && entry !== kept;
+      for (const entry of this.#streams.remove(stream, leaves)) {
         this.size--;
         if (entry instanceof MessageBatch) this.batches--;
         this.#streams.noteLeft(entry);
       }
     }
+    this.#arrived.clear();
+    this.#hostUsers.clear();
+    this.#cancelled = [];
   }
 }
 
@@ -425,18 +412,14 @@ export class PendingCollective implements StreamEntry {
     return this.arrived === this.comm.local.length;
   }
 
-  withdraw(rank: number): void {
+  /** Notes that a rank has cancelled it; true where all ranks that have made it have: it is in no stream. */
+  withdraw(rank: number): boolean {
     this.#withdrawn ??= new Set();
-    this.#withdrawn.add(rank);
+    return this.#withdrawn.add(rank).size === this.arrived;
   }
 
   isWithdrawn(rank: number): boolean {
     return this.#withdrawn?.has(rank) === true;
-  }
-
-  /** All ranks that have made it have cancelled it. */
-  get isInNoStream(): boolean {
-    return this.#withdrawn?.size === this.arrived;
   }
 }
 
@@ -457,7 +440,11 @@ export class PendingCollectives {
   /** The call of that number; the first rank that makes it creates it. */
   at(number: number): PendingCollective {
     const { number: first = number } = this.first ?? {};
-    return this.#open.at(number - first) ?? this.#next(number);
+    const known = this.#open.at(number - first);
+    if (known !== undefined) return known;
+    const pending = new PendingCollective(number, this.#comm);
+    this.#open.push(pending);
+    return pending;
   }
 
   /** Removes the oldest, which is about to be dispatched. */
@@ -467,12 +454,6 @@ export class PendingCollectives {
 
   clear(): void {
     this.#open.clear();
-  }
-
-  #next(number: number): PendingCollective {
-    const pending = new PendingCollective(number, this.#comm);
-    this.#open.push(pending);
-    return pending;
   }
 }
 
@@ -559,15 +540,16 @@ export function counterparts(
   streams: readonly Fifo<QueueEntry>[],
 ): readonly MessageBatch[] {
   const found = new Set<MessageBatch>();
+  const own = batchesIn(streams[batch.rank], batch.comm);
+  const before = own.includes(batch) ? own.slice(0, own.indexOf(batch)) : own;
   for (const direction of ["send", "recv"] as const) {
     const other = direction === "send" ? "recv" : "send";
     for (const peer of batch.peers(direction)) {
       // Messages match in the order posted: as many as come before those of the batch come before their other ends.
-      const first = countBefore(streams[batch.rank], batch, direction, peer);
+      const first = before.reduce((sum, each) => sum + each.openCount(direction, peer), 0);
       const behind = first + batch.openCount(direction, peer);
       let count = 0;
-      for (const entry of streams[peer]?.items() ?? []) {
-        if (!(entry instanceof MessageBatch) || entry.comm !== batch.comm) continue;
+      for (const entry of batchesIn(streams[peer], batch.comm)) {
         if (count >= behind) break;
         const from = count;
         count += entry.openCount(other, batch.rank);
@@ -578,17 +560,9 @@ export function counterparts(
   return [...found];
 }
 
-function countBefore(
-  stream: Fifo<QueueEntry> | undefined,
-  batch: MessageBatch,
-  direction: Direction,
-  peer: number,
-): number {
-  let count = 0;
-  for (const entry of stream?.items() ?? []) {
-    if (entry === batch) break;
-    if (!(entry instanceof MessageBatch) || entry.comm !== batch.comm) continue;
-    count += entry.openCount(direction, peer);
-  }
-  return count;
+/** The batches of a communicator in a stream. */
+function batchesIn(stream: Fifo<QueueEntry> | undefined, comm: CommInfo): MessageBatch[] {
+  return (stream?.items() ?? []).filter(
+    (entry): entry is MessageBatch => entry instanceof MessageBatch && entry.comm === comm,
+  );
 }

@@ -70,13 +70,11 @@ let sinceMs: number | undefined;
 export function turnAgeMs(nowMs: number): number {
   if (sinceMs === undefined) {
     sinceMs = nowMs;
-    nextTurn(endTurn);
+    nextTurn(() => {
+      sinceMs = undefined;
+    });
   }
   return nowMs - sinceMs;
-}
-
-function endTurn(): void {
-  sinceMs = undefined;
 }
 
 /** Cancels a step of the next turn; false if it was not due. */
@@ -249,14 +247,22 @@ export class ReadyQueue implements Resumption {
   readonly #monitor: { executing(change: 1 | -1): void };
   /** By world rank; operations of one rank resume in the order in which they settled. */
   readonly #continuations: Fifo<() => void>[] = [];
+  readonly #isExecuting: () => boolean;
   #size = 0;
-  #executing = 0;
   #isDue = false;
 
-  /** The monitor regards a ready rank as work under way: no deadlock is decided before it has resumed. */
-  constructor(schedule: Schedule, monitor: { executing(change: 1 | -1): void }) {
+  /**
+   * The monitor regards a ready rank as work under way: no deadlock is decided before it has resumed. No rank is picked while the
+   * session executes a call asynchronously: which ranks are ready must not depend on how long the executor takes.
+   */
+  constructor(
+    schedule: Schedule,
+    monitor: { executing(change: 1 | -1): void },
+    isExecuting: () => boolean,
+  ) {
     this.#schedule = schedule;
     this.#monitor = monitor;
+    this.#isExecuting = isExecuting;
   }
 
   /** Runs `resume` when the schedule picks the rank. */
@@ -266,7 +272,7 @@ export class ReadyQueue implements Resumption {
     own.push(resume);
     if (own.length === 1) this.#schedule.add(rank);
     if (this.#size++ === 0) this.#monitor.executing(1);
-    this.#pickLater();
+    this.pickLater();
   }
 
   /** Resolves when the schedule picks the rank. */
@@ -274,17 +280,9 @@ export class ReadyQueue implements Resumption {
     return new Promise((resolve) => this.add(rank, resolve));
   }
 
-  /**
-   * A call begins or ends that the session executes asynchronously. No rank is picked meanwhile: which ranks are ready must
-   * not depend on how long the executor takes.
-   */
-  executing(change: 1 | -1): void {
-    this.#executing += change;
-    this.#pickLater();
-  }
-
-  #pickLater(): void {
-    if (this.#isDue || this.#size === 0 || this.#executing > 0) return;
+  /** Has a rank picked in a later turn, where one is ready and no call is being executed. */
+  pickLater(): void {
+    if (this.#isDue || this.#size === 0 || this.#isExecuting()) return;
     this.#isDue = true;
     // The resumed rank goes on first: what it schedules comes before the next turn. Other worlds do not change this order.
     queueMicrotask(() => ownTurn(this.#turn));
@@ -292,13 +290,13 @@ export class ReadyQueue implements Resumption {
 
   readonly #turn = (): void => {
     this.#isDue = false;
-    if (this.#executing > 0) return;
+    if (this.#isExecuting()) return;
     const rank = this.#schedule.next();
     const own = this.#continuations[rank] as Fifo<() => void>;
     const resume = own.shift() as () => void;
     if (own.length > 0) this.#schedule.add(rank);
     if (--this.#size === 0) this.#monitor.executing(-1);
     resume();
-    this.#pickLater();
+    this.pickLater();
   };
 }
