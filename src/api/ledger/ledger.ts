@@ -44,7 +44,7 @@ export class Ledger extends CommState {
     const [rank = 0] = comm.local;
     return {
       ...{ comm, next: this.batches.ofRank(rank).next },
-      ...{ submitted: submitted.groups, queued: queues.entries(rank) },
+      ...{ submitted: submitted.groups, queued: queues.groups(rank) },
     };
   }
 

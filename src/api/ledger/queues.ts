@@ -330,6 +330,14 @@ export class RankQueues {
     return this.entries(rank).flatMap((entry) => postingsOf(entry, rank));
   }
 
+  /** A rank's open postings, those made together in a group each. */
+  groups(rank: number): { serial: number; postings: readonly Posting[] }[] {
+    return this.entries(rank).map((entry) => ({
+      serial: entry.serial,
+      postings: postingsOf(entry, rank),
+    }));
+  }
+
   /** The calls of a rank on this communicator. */
   entries(rank: number): QueueEntry[] {
     return (this.#byRank[rank]?.items() ?? []).filter(({ comm }) => comm === this.#comm);

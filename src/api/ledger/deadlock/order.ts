@@ -18,25 +18,45 @@ import type { Fifo, StreamQueues, Streams } from "../streams.ts";
 import { setOwnTimer } from "../turns.ts";
 import { concurrent, deadlocked, type OrderErrors, orderErrors } from "./report.ts";
 
+/** The calls of a stream before its place `end`, which `behind` waits for. */
+interface Before<Call> {
+  readonly stream: readonly Call[];
+  readonly end: number;
+  readonly behind: Call;
+}
+
 /**
  * Looks for one of `goals` among the calls of `start` and those `before` them, which must be done first: breadth first. Returns
- * the calls on the way, which is a shortest one.
+ * the calls on the way, which is a shortest one, each with the call behind it: that is the other end of a message that waits.
  */
 function findCycle<Call>(
   goals: readonly Call[],
-  start: Iterable<Call>,
-  before: (call: Call) => Iterable<Call>,
+  start: Iterable<Before<Call>>,
+  before: (call: Call) => Iterable<Before<Call>>,
 ): readonly Call[] | undefined {
-  /** By call: the one that waits for it. */
-  const waiters = new Map<Call, Call | undefined>();
-  for (const call of start) if (!waiters.has(call)) waiters.set(call, undefined);
-  for (const [call] of waiters) {
-    if (goals.includes(call)) {
-      const cycle: Call[] = [];
-      for (let at: Call | undefined = call; at !== undefined; at = waiters.get(at)) cycle.push(at);
-      return cycle;
+  /** By call: the one that waits for it, and the one behind it. */
+  const found = new Map<Call, { readonly waiter: Call | undefined; readonly behind: Call }>();
+  /** Number of calls of each stream that were found: each is visited once. */
+  const given = new Map<readonly Call[], number>();
+  const visit = (waiter: Call | undefined, places: Iterable<Before<Call>>): void => {
+    for (const { stream, end, behind } of places) {
+      let at = given.get(stream) ?? 0;
+      for (; at < end; at++) {
+        const call = stream[at] as Call;
+        if (!found.has(call)) found.set(call, { waiter, behind });
+      }
+      given.set(stream, at);
     }
-    for (const next of before(call)) if (!waiters.has(next)) waiters.set(next, call);
+  };
+  visit(undefined, start);
+  for (const [call] of found) {
+    if (goals.includes(call)) {
+      const cycle = new Set<Call>();
+      for (let next: Call | undefined = call; next !== undefined; next = found.get(next)?.waiter)
+        cycle.add(next).add(found.get(next)?.behind ?? next);
+      return [...cycle];
+    }
+    visit(call, before(call));
   }
   return undefined;
 }
@@ -57,27 +77,14 @@ export function findInversion(
   made: QueueEntry,
   rank: number,
 ): Inversion | undefined {
-  const { issued } = streams;
-  return (
-    inversionIn(streams, made, rank, deadlocked) ??
-    (issued && inversionIn(issued, made, rank, concurrent))
-  );
-}
-
-function inversionIn(
-  queues: StreamQueues<QueueEntry>,
-  made: QueueEntry,
-  rank: number,
-  effect: typeof deadlocked,
-): Inversion | undefined {
-  const cycle = cycleAt(queues, made, rank);
-  if (cycle === undefined) return undefined;
-  const comms = new Set(cycle.map(({ comm }) => comm));
-  return {
-    ...orderErrors(ordersOf(queues, cycle), effect),
-    comms,
-    mayComplete: effect === concurrent,
-  };
+  for (const queues of [streams, streams.issued]) {
+    const cycle = queues && cycleAt(queues, made, rank);
+    if (queues === undefined || cycle === undefined) continue;
+    const mayComplete = queues !== streams;
+    const errors = orderErrors(ordersOf(queues, cycle), mayComplete ? concurrent : deadlocked);
+    return { ...errors, comms: new Set(cycle.map(({ comm }) => comm)), mayComplete };
+  }
+  return undefined;
 }
 
 /** A cycle over several communicators with a call that a rank has just made; `undefined` where there is none. */
@@ -90,69 +97,46 @@ function cycleAt(
   const graph = new StreamGraph(queues);
   // A message waits for nothing but what is before it, and keeps its other ends waiting for the same.
   const goals = made instanceof MessageBatch ? graph.counterparts(made) : [made];
-  const cycle = findCycle(goals, graph.beforeIn(made, rank), (call) => graph.before(call));
+  const cycle = findCycle(goals, [graph.beforeIn(made, rank)], (call) => graph.before(call));
   // Calls of one communicator that wait for each other are a deadlock like any other.
-  return cycle?.some(({ comm }) => comm !== made.comm) === true ? graph.withEnds(cycle) : undefined;
+  return cycle?.some(({ comm }) => comm !== made.comm) === true ? cycle : undefined;
 }
 
-/** A stream in a search. */
-interface Scan {
-  readonly entries: readonly QueueEntry[];
-  readonly positions: ReadonlyMap<QueueEntry, number>;
-  /** Number of its calls that were given. */
-  given: number;
-}
-
-/** The calls in the streams of this process, for one search: each is given once. */
+/** The calls in the streams of this process, for one search. */
 class StreamGraph {
   readonly #streams: StreamQueues<QueueEntry>;
-  readonly #scans = new Map<Fifo<QueueEntry>, Scan>();
-  /** By call: the one behind it that waits for it, or that is the other end of a waiting message. */
-  readonly #behind = new Map<QueueEntry, QueueEntry>();
+  /** The calls of each stream, and their places. */
+  readonly #scans = new Map<
+    Fifo<QueueEntry>,
+    { readonly stream: QueueEntry[]; readonly places: ReadonlyMap<QueueEntry, number> }
+  >();
 
   constructor(streams: StreamQueues<QueueEntry>) {
     this.#streams = streams;
   }
 
-  *before(call: QueueEntry): Iterable<QueueEntry> {
-    if (call instanceof MessageBatch) {
-      yield* this.beforeIn(call, call.rank);
-      for (const other of this.counterparts(call)) yield* this.beforeIn(other, other.rank);
-      return;
-    }
-    for (const rank of call.comm.local) {
-      if (call.postings[rank] !== undefined) yield* this.beforeIn(call, rank);
-    }
+  /** The calls before one in the streams of its ranks; of messages also those before their other ends. */
+  before(call: QueueEntry): Before<QueueEntry>[] {
+    if (call instanceof MessageBatch)
+      return [call, ...this.counterparts(call)].map((batch) => this.beforeIn(batch, batch.rank));
+    const ranks = call.comm.local.filter((rank) => call.postings[rank] !== undefined);
+    return ranks.map((rank) => this.beforeIn(call, rank));
   }
 
   /** The calls before one in the stream of a rank. */
-  *beforeIn(call: QueueEntry, rank: number): Iterable<QueueEntry> {
-    const scan = this.#scanOf(this.#streams.ofComm(call.comm)[rank] as Fifo<QueueEntry>);
-    const end = scan.positions.get(call) ?? 0;
-    while (scan.given < end) {
-      const entry = scan.entries[scan.given++] as QueueEntry;
-      if (!this.#behind.has(entry)) this.#behind.set(entry, call);
-      yield entry;
+  beforeIn(behind: QueueEntry, rank: number): Before<QueueEntry> {
+    const queue = this.#streams.ofComm(behind.comm)[rank] as Fifo<QueueEntry>;
+    let scan = this.#scans.get(queue);
+    if (scan === undefined) {
+      const stream = queue.items();
+      scan = { stream, places: new Map(stream.map((call, at) => [call, at])) };
+      this.#scans.set(queue, scan);
     }
+    return { stream: scan.stream, end: scan.places.get(behind) ?? 0, behind };
   }
 
   counterparts(batch: MessageBatch): readonly MessageBatch[] {
     return [...(batch.matched ?? []), ...counterparts(batch, this.#streams.ofComm(batch.comm))];
-  }
-
-  /** The calls of a cycle, with the other ends of its messages. */
-  withEnds(cycle: readonly QueueEntry[]): readonly QueueEntry[] {
-    return [...new Set(cycle.flatMap((call) => [call, this.#behind.get(call) ?? call]))];
-  }
-
-  #scanOf(stream: Fifo<QueueEntry>): Scan {
-    const known = this.#scans.get(stream);
-    if (known !== undefined) return known;
-    const entries = stream.items();
-    const positions = new Map(entries.map((entry, at) => [entry, at]));
-    const scan: Scan = { entries, positions, given: 0 };
-    this.#scans.set(stream, scan);
-    return scan;
   }
 }
 
@@ -213,9 +197,9 @@ export interface OrderReport {
 /** Most open calls of a rank in a report: the oldest decide. */
 const maxReported = 256;
 
-/** Calls that were submitted together. */
+/** Calls that were submitted, or posted, together. */
 export interface SubmittedGroup {
-  /** Its place among the submissions of the world. */
+  /** Its place among the submissions, or the calls, of the world. */
   readonly serial: number;
   readonly postings: readonly Posting[];
 }
@@ -226,7 +210,7 @@ export interface OpenCalls {
   /** Number of the rank's next collective call. */
   readonly next: number;
   readonly submitted: Iterable<SubmittedGroup>;
-  readonly queued: Iterable<QueueEntry>;
+  readonly queued: Iterable<SubmittedGroup>;
 }
 
 /** The open calls of this process's rank on its communicators. */
@@ -235,13 +219,8 @@ function reportOrder(all: Iterable<OpenCalls>): OrderReport {
   const [submitted, queued]: [OpenGroup[], OpenGroup[]] = [[], []];
   for (const { comm, next, ...open } of all) {
     comms[comm.name] = { ranks: comm.ranks, next };
-    const [rank = 0] = comm.local;
-    for (const { serial, postings } of open.submitted) submitted.push({ serial, comm, postings });
-    for (const entry of open.queued) {
-      const isBatch = entry instanceof MessageBatch;
-      const postings = isBatch ? entry.unfinished : [entry.postings[rank] as Posting];
-      queued.push({ serial: entry.serial, comm, postings });
-    }
+    for (const group of open.submitted) submitted.push({ ...group, comm });
+    for (const group of open.queued) queued.push({ ...group, comm });
   }
   // What is submitted has left the stream.
   const inOrder = [submitted, queued].flatMap((groups) => groups.sort(bySerial));
@@ -286,16 +265,16 @@ interface JobCall {
   readonly ranks: readonly number[];
   /** The call as each rank has made it. */
   readonly made: Map<number, ReportedCall>;
-  /** Its group in the streams that it is in. */
+  /** Number of calls before it, or before those that it was made with, in the streams that it is in. */
   readonly places: Map<RankStream, number>;
 }
 
-/** The groups of one stream of a rank. */
+/** The calls of one stream of a rank. */
 interface RankStream {
   readonly rank: number;
   /** Name of the communicator with this stream of its own. */
   readonly own: string | undefined;
-  readonly groups: JobCall[][];
+  readonly calls: JobCall[];
 }
 
 /** The open calls of a job, by the reports of its ranks; without those that have not answered. */
@@ -303,8 +282,6 @@ class JobCalls {
   readonly #reports: ReadonlyMap<number, OrderReport>;
   readonly #hasFuture: boolean;
   readonly #streams: RankStream[] = [];
-  /** Number of groups of each stream that the present search has been given. */
-  readonly #given = new Map<RankStream, number>();
   readonly #calls = new Map<string, JobCall>();
 
   /** `hasFuture`: a rank that has not made a call will make it behind its open calls. */
@@ -314,15 +291,13 @@ class JobCalls {
     for (const [rank, { groups, comms }] of reports) {
       for (const { stream: own, calls } of groups) {
         const stream = this.#streamOf(rank, own);
-        const at = stream.groups.length;
-        stream.groups.push(
-          calls.map((call) => {
-            const jobCall = this.#jobCall(call, comms[call.comm]?.ranks ?? []);
-            jobCall.made.set(rank, call);
-            jobCall.places.set(stream, at);
-            return jobCall;
-          }),
-        );
+        const at = stream.calls.length;
+        for (const call of calls) {
+          const jobCall = this.#jobCall(call, comms[call.comm]?.ranks ?? []);
+          jobCall.made.set(rank, call);
+          jobCall.places.set(stream, at);
+          stream.calls.push(jobCall);
+        }
       }
     }
   }
@@ -331,29 +306,20 @@ class JobCalls {
     return this.#calls.values();
   }
 
-  /** A search that begins with the calls before one. */
-  searchFrom(call: JobCall): Iterable<JobCall> {
-    this.#given.clear();
-    return this.before(call);
+  /** The calls that must be done before one, on all its ranks. */
+  before(call: JobCall): Before<JobCall>[] {
+    return this.#streams.map((stream) => {
+      const end = call.places.get(stream) ?? this.#futurePlace(call, stream);
+      return { stream: stream.calls, end, behind: call };
+    });
   }
 
-  /** The calls that must be done before one, on all its ranks; each is given once in a search. */
-  *before(call: JobCall): Iterable<JobCall> {
-    for (const stream of this.#streams) {
-      const at = call.places.get(stream) ?? this.#futurePlace(call, stream);
-      for (let given = this.#given.get(stream) ?? 0; given < at; given++) {
-        this.#given.set(stream, given + 1);
-        yield* stream.groups[given] ?? [];
-      }
-    }
-  }
-
-  #futurePlace(call: JobCall, { rank, own, groups }: RankStream): number {
+  #futurePlace(call: JobCall, { rank, own, calls }: RankStream): number {
     if (!this.#hasFuture || call.made.has(rank) || !call.ranks.includes(rank)) return 0;
     const { comm, call: number, message } = call.first;
     if (message !== undefined || own !== undefined) return 0;
     const next = this.#reports.get(rank)?.comms[comm]?.next;
-    return next === undefined || next > number ? 0 : groups.length;
+    return next === undefined || next > number ? 0 : calls.length;
   }
 
   /** The order in which each rank has made these calls, or will make them. */
@@ -379,7 +345,7 @@ class JobCalls {
   #streamOf(rank: number, own: string | undefined): RankStream {
     const known = this.#streams.find((each) => each.rank === rank && each.own === own);
     if (known !== undefined) return known;
-    const stream: RankStream = { rank, own, groups: [] };
+    const stream: RankStream = { rank, own, calls: [] };
     this.#streams.push(stream);
     return stream;
   }
@@ -435,7 +401,7 @@ function findJobInversion(
   if (names.size < 2) return undefined;
   const graph = new JobCalls(reports, hasFuture);
   for (const call of graph.calls) {
-    const cycle = findCycle([call], graph.searchFrom(call), (each) => graph.before(each));
+    const cycle = findCycle([call], graph.before(call), (each) => graph.before(each));
     const comms = new Set(cycle?.map(({ first }) => first.comm));
     if (cycle !== undefined && comms.size > 1) return graph.ordersOf(cycle);
   }
