@@ -6,7 +6,7 @@ import { bytesOf } from "../dtype.ts";
 import { numbersText, rankRows, ranksText } from "../error-text.ts";
 import { CollectiveMismatchError } from "../errors.ts";
 import { largest } from "../largest.ts";
-import { PerRankError, setFacts } from "../ledger/failures.ts";
+import { PerRankError, postedFacts } from "../ledger/failures.ts";
 import type { Prepared } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
 import { allToAllSpec } from "./all-to-all.ts";
@@ -109,7 +109,7 @@ function tooShort(set: CallSet, needed: readonly number[], ranks: readonly numbe
           table: [["rank", "recv.length"], ...rankRows(rows, numbersText)],
           hint: "nothing was written; leave recv out to have it allocated at the length that arrives",
         },
-        { ...setFacts(set, posting), ranks, field: "recv.length", values },
+        { ...postedFacts(set.comm, posting, set.collective), ranks, field: "recv.length", values },
       ),
   );
 }

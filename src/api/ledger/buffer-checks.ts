@@ -5,38 +5,17 @@
 import type { CallSet, CommInfo, RankCall, WriteFault } from "../backend.ts";
 import { type DeviceBuffer, memoryOf, overlapBytes } from "../buffer.ts";
 import { ranksText } from "../error-text.ts";
-import {
-  CommClosedError,
-  CommError,
-  type CommErrorFacts,
-  InvalidArgumentError,
-} from "../errors.ts";
+import { CommClosedError, CommError, InvalidArgumentError } from "../errors.ts";
 import type { Memory } from "../memory.ts";
 import { MemoryUses } from "../memory-uses.ts";
-import { PerRankError, postedFacts, setFacts } from "./failures.ts";
+import { PerRankError, postedFacts } from "./failures.ts";
 import { hasReleasedBuffer, type Posting, someBuffer } from "./posting.ts";
 import type { MatchedPair, MessageBatch } from "./queues.ts";
 
 /** Refuses a call with buffers that were disposed, or transferred away, after the rank made it and before it settles. */
-export function assertLive(set: CallSet): void {
-  if (!set.calls.some(hasReleasedBuffer)) return;
-  const released = set.calls.filter(hasReleasedBuffer);
-  throw new PerRankError((posting) => releasedError(setFacts(set, posting), released));
-}
-
-/** The error of a transfer with a buffer that was disposed or transferred away while in use; `undefined` when both live. */
-export function releasedPairError(
-  comm: CommInfo,
-  { send, recv }: MatchedPair,
-): ((posting: Posting) => CommError) | undefined {
-  if (!hasReleasedBuffer(send) && !hasReleasedBuffer(recv)) return undefined;
-  const released = hasReleasedBuffer(send) ? send : recv;
-  return (posting) => releasedError(postedFacts(comm, posting), [released]);
-}
-
-/** The error of a send or receive with its other end elsewhere, and a buffer that was disposed or transferred away. */
-export function releasedRemoteError(comm: CommInfo, end: Posting): CommError {
-  return releasedError(postedFacts(comm, end), [end.call]);
+export function assertLive({ comm, collective, calls }: CallSet): void {
+  const errorOf = releasedErrors(comm, calls, collective);
+  if (errorOf !== undefined) throw new PerRankError(errorOf);
 }
 
 /** The error of calls that failed under way: an untyped one is a buffer's, where one was disposed or transferred away meanwhile. */
@@ -46,27 +25,36 @@ export function releasedUnderWay(
   error: unknown,
 ): unknown {
   if (error instanceof CommError || error instanceof PerRankError) return error;
-  const released = postings.map(({ call }) => call).filter(hasReleasedBuffer);
-  if (released.length === 0) return error;
-  return new PerRankError((posting) => releasedError(postedFacts(comm, posting), released, error));
+  const calls = postings.map(({ call }) => call);
+  const errorOf = releasedErrors(comm, calls, undefined, error);
+  return errorOf === undefined ? error : new PerRankError(errorOf);
 }
 
-function releasedError(
-  facts: CommErrorFacts,
-  released: readonly RankCall[],
+/**
+ * The errors of calls with a buffer that was disposed or transferred away while in use; `undefined` where all live. `collective`:
+ * that of recorded calls, where it is not the one that the rank has posted.
+ */
+export function releasedErrors(
+  comm: CommInfo,
+  calls: readonly RankCall[],
+  collective?: string,
   cause?: unknown,
-): CommClosedError {
+): ((posting: Posting) => CommClosedError) | undefined {
+  if (!calls.some(hasReleasedBuffer)) return undefined;
+  const released = calls.filter(hasReleasedBuffer);
   const ranks = released.map(({ rank }) => rank);
   const isDisposed = released.some((call) => someBuffer(call, ({ disposed }) => disposed));
-  const did = isDisposed ? "disposed" : "transferred";
-  const doing = did === "disposed" ? "disposing" : "transferring";
-  return new CommClosedError(
-    {
-      headline: `${facts.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
-      hint: `await the operation before ${doing} its buffers`,
-    },
-    { ...facts, ranks, cause },
-  );
+  const [did, doing] = isDisposed ? ["disposed", "disposing"] : ["transferred", "transferring"];
+  return (posting) => {
+    const facts = postedFacts(comm, posting, collective);
+    return new CommClosedError(
+      {
+        headline: `${facts.collective}: ${ranksText(ranks)} ${did} a buffer while it was lent, needs it until the call settles`,
+        hint: `await the operation before ${doing} its buffers`,
+      },
+      { ...facts, ranks, cause },
+    );
+  };
 }
 
 /** The error of a call with a buffer that was written while in use. */
@@ -93,15 +81,14 @@ export function writtenError(
 type HostWriter = RankCall & { readonly recv: DeviceBuffer };
 
 /** Refuses a call in which a rank writes memory that another rank reads or writes. */
-export function assertNoAliasing(set: CallSet): void {
-  const { calls } = set;
+export function assertNoAliasing({ comm, calls }: CallSet): void {
   const writers = calls.filter(writesHostMemory);
   if (writers.length === 0) return;
   const otherOf = otherUsers(calls);
   for (const writer of writers) {
     const other = otherOf(writer);
     if (other === undefined) continue;
-    throw new PerRankError((posting) => aliasingError(setFacts(set, posting), writer, other));
+    throw new PerRankError((posting) => aliasingError(comm, posting, writer, other));
   }
 }
 
@@ -123,7 +110,7 @@ export function aliasingErrors(
   const otherOf = otherUsers(calls);
   return ({ recv: writer }) => {
     const other = writesHostMemory(writer) ? otherOf(writer) : undefined;
-    return other && ((posting) => aliasingError(postedFacts(comm, posting), writer, other));
+    return other && ((posting) => aliasingError(comm, posting, writer, other));
   };
 }
 
@@ -154,7 +141,8 @@ function overlaps(written: DeviceBuffer, other: DeviceBuffer | undefined): boole
 
 /** The error of a call whose output is memory of another rank: that of either end, for a message. */
 function aliasingError(
-  facts: CommErrorFacts,
+  comm: CommInfo,
+  posting: Posting,
   { rank: writer, collective }: RankCall,
   other: RankCall,
 ): InvalidArgumentError {
@@ -164,6 +152,6 @@ function aliasingError(
       headline: `${collective}: recv: ranks ${ranks.join(" and ")} were given the same memory, needs memory of their own`,
       hint: "make the array inside the program, once per rank",
     },
-    { ...facts, collective, ranks, field: "recv" },
+    { ...postedFacts(comm, posting, collective), ranks, field: "recv" },
   );
 }

@@ -13,8 +13,8 @@ import {
   type QueueingSession,
   type Session,
 } from "../backend.ts";
-import { errorMessage } from "../error-text.ts";
-import type { CommError } from "../errors.ts";
+import { callText, errorMessage } from "../error-text.ts";
+import { CommAbortedError, type CommError } from "../errors.ts";
 import { invariant } from "../invariant.ts";
 import { completeOp, type Operation } from "../op.ts";
 import { emitWarning } from "../warnings.ts";
@@ -30,14 +30,7 @@ import {
 import type { Monitor } from "./deadlock/monitor.ts";
 import type { Inversion, OrderWatch, SubmittedGroup } from "./deadlock/order.ts";
 import { commsIn } from "./deadlock/report.ts";
-import {
-  announceAbort,
-  errorsByCall,
-  Failures,
-  PerRankError,
-  type Termination,
-  terminationAfter,
-} from "./failures.ts";
+import { callFacts, errorsByCall, Failures, PerRankError, type Termination } from "./failures.ts";
 import { MessageNumbers, type Posting, resultOf } from "./posting.ts";
 import { type OpenWait, PendingCollectives, type QueueEntry, RankQueues, Waits } from "./queues.ts";
 import { Fifo, Streams } from "./streams.ts";
@@ -325,7 +318,15 @@ export abstract class CommState {
 
   /** Ends the communicator after a failed call; `what` is the failure as a verb, such as "gave up". */
   abortAfter(op: Operation, cause: CommError, what: string): void {
-    this.abort(terminationAfter(this.comm, op, cause, what), op.finishedAtPs);
+    const { name, ranks } = this.comm;
+    const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
+    const facts = { size: ranks.length, comm: name, ranks: [op.rank], cause };
+    const termination: Termination = (rank, _, failed) =>
+      new CommAbortedError(
+        { headline: callText(failed) + headline },
+        { rank, ...facts, ...callFacts(failed, name) },
+      );
+    this.abort(termination, op.finishedAtPs);
   }
 
   /**
@@ -333,9 +334,14 @@ export abstract class CommState {
    * be done.
    */
   abort(termination: Termination, atPs = 0): void {
-    const { submitted, job } = this;
+    const { submitted, job, comm } = this;
     const isFirst = this.termination === undefined;
-    if (isFirst) announceAbort(job?.peers, this.comm, termination);
+    if (isFirst && job !== undefined) {
+      // Ranks of the other processes may wait for this one.
+      const [rank = 0] = comm.local;
+      const error = termination(rank, comm.ranks[rank] as number);
+      job.peers.aborted(comm, error.cause instanceof Error ? error.cause : error);
+    }
     // Ranks of other processes may be at what is open here, or wait for what will not be made.
     const isAwaited = this.isDistributed && (isFirst || this.queues.size > 0);
     this.terminate(termination, atPs);
@@ -345,7 +351,7 @@ export abstract class CommState {
     const errorOf = (posting: Posting): CommError => this.#errorOf(termination, posting);
     this.failures.failEach(submitted.postings(), errorOf);
     if (this.barrierWait !== undefined) this.barrierWait.abort();
-    else this.session.abort(this.comm, new PerRankError(errorOf));
+    else this.session.abort(comm, new PerRankError(errorOf));
   }
 
   /**

@@ -1,6 +1,6 @@
 /** Failed calls: the error of each rank, the end of a communicator, and failures that the program has not observed. */
-import type { CallSet, CommInfo, PeerProcesses, Session } from "../backend.ts";
-import { callText, errorText } from "../error-text.ts";
+import type { CommInfo, Session } from "../backend.ts";
+import { errorText } from "../error-text.ts";
 import { CommAbortedError, CommError, type CommErrorFacts } from "../errors.ts";
 import { failOp, type Operation } from "../op.ts";
 import type { Posting } from "./posting.ts";
@@ -153,15 +153,13 @@ export function callFacts(failed: CallLabel | undefined, comm: string): CommErro
   return failed.comm === comm ? { collective, call } : { collective };
 }
 
-/** The facts of a rank's call for an error. */
-export function postedFacts({ name, ranks }: CommInfo, { op, call }: Posting): CommErrorFacts {
-  const { collective } = call;
+/** The facts of a rank's call for an error; `collective` is that of a recorded call, where the rank has posted its capture. */
+export function postedFacts(
+  { name, ranks }: CommInfo,
+  { op, call }: Posting,
+  collective: string = call.collective,
+): CommErrorFacts {
   return { rank: op.rank, size: ranks.length, comm: name, collective, call: op.call };
-}
-
-/** The facts of a rank's call in a set, which may be one of the recorded calls of what the rank has posted. */
-export function setFacts({ comm, collective }: CallSet, posting: Posting): CommErrorFacts {
-  return { ...postedFacts(comm, posting), collective };
 }
 
 /** A call that its signal takes back. */
@@ -169,31 +167,4 @@ export interface Cancellation {
   readonly wasSubmitted: boolean;
   /** Ranks elsewhere go on with the call, so that the communicator ends here. */
   readonly endsAll: boolean;
-}
-
-/** The end of a communicator after a failed call of a rank; `what` is the failure as a verb, such as "gave up". */
-export function terminationAfter(
-  { name, ranks }: CommInfo,
-  op: Operation,
-  cause: CommError,
-  what: string,
-): Termination {
-  const headline = `"${name}" was aborted: rank ${op.rank} ${what} call ${op.call}`;
-  return (rank, _, failed) =>
-    new CommAbortedError(
-      { headline: callText(failed) + headline },
-      { rank, size: ranks.length, comm: name, ranks: [op.rank], ...callFacts(failed, name), cause },
-    );
-}
-
-/** Sends the reason of an abort to the other processes, whose ranks may wait for this one. */
-export function announceAbort(
-  others: PeerProcesses | undefined,
-  comm: CommInfo,
-  termination: Termination,
-): void {
-  if (others === undefined) return;
-  const [rank = 0] = comm.local;
-  const error = termination(rank, comm.ranks[rank] as number);
-  others.aborted(comm, error.cause instanceof Error ? error.cause : error);
 }

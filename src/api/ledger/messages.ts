@@ -1,12 +1,7 @@
 /** Matches sends and receives at the heads of their ranks' queues, and dispatches them. */
 import type { CommInfo, Completion } from "../backend.ts";
 import type { CommError } from "../errors.ts";
-import {
-  aliasingErrors,
-  releasedPairError,
-  releasedRemoteError,
-  writtenError,
-} from "./buffer-checks.ts";
+import { aliasingErrors, releasedErrors, writtenError } from "./buffer-checks.ts";
 import type { CommState } from "./comm-state.ts";
 import { transferMismatch } from "./compare.ts";
 import {
@@ -154,7 +149,7 @@ function matchedMessages(
 function liveRemoteEnds(state: CommState, remote: readonly TransferPosting[]): TransferPosting[] {
   const gone = remote.filter(({ call }) => hasReleasedBuffer(call));
   if (gone.length === 0) return [...remote];
-  for (const end of gone) state.failures.fail(end.op, releasedRemoteError(state.comm, end));
+  state.failures.failEach(gone, (end) => releasedErrors(state.comm, [end.call])?.(end));
   state.settleLater(() => abandon(state, gone[0] as TransferPosting), 1);
   return remote.filter(({ call }) => !hasReleasedBuffer(call));
 }
@@ -164,9 +159,11 @@ function pairError(
   { comm, session }: CommState,
   pair: MatchedPair,
 ): ((posting: Posting) => CommError) | undefined {
-  const fault = transferMismatch(comm, pair) ?? releasedPairError(comm, pair);
+  const { send, recv } = pair;
+  const released = hasReleasedBuffer(send) ? send : recv;
+  const fault = transferMismatch(comm, pair) ?? releasedErrors(comm, [released]);
   if (fault !== undefined) return fault;
-  const written = session.observer?.findWrite([pair.send, pair.recv]);
+  const written = session.observer?.findWrite([send, recv]);
   return written && writtenError(comm, written);
 }
 

@@ -119,32 +119,25 @@ function takeTurn(): void {
 /** The longest delay of a timer, about 25 days: runtimes take a longer one for none. */
 export const longestTimerMs: number = 2 ** 31 - 1;
 
-/** Runs `step` after a delay; returns the function that cancels it. */
+/** Runs `step` after a delay, with a timer that may keep the runtime alive; returns the function that cancels it. */
 export function setOwnTimer(step: () => void, delayMs: number, keepsAlive: boolean): () => void {
-  if (keepsAlive) return setKeepAliveTimer(step, delayMs);
-  const timer = setOwn(() => set(step, delayMs)) as { unref?: () => void } | number;
-  if (typeof timer === "object") timer.unref?.();
-  return () => clear(timer as number);
-}
-
-/** Like `setOwnTimer`, with a timer that keeps the runtime alive. */
-function setKeepAliveTimer(step: () => void, delayMs: number): () => void {
-  let isSet = true;
+  let isCounted = keepsAlive;
   const end = (): void => {
-    if (isSet) ownTimers.Timeout--;
-    isSet = false;
+    if (isCounted) ownTimers.Timeout--;
+    isCounted = false;
   };
-  const timer = setOwn(() =>
-    set(() => {
-      end();
-      // The runtime lists a timer until its callback has returned.
-      nextTurn(step);
-    }, delayMs),
-  );
-  ownTimers.Timeout++;
+  const due = (): void => {
+    end();
+    // The runtime lists a timer that keeps it alive until its callback has returned.
+    if (keepsAlive) nextTurn(step);
+    else step();
+  };
+  const timer = setOwn(() => set(due, delayMs)) as { unref?: () => void } | number;
+  if (keepsAlive) ownTimers.Timeout++;
+  else if (typeof timer === "object") timer.unref?.();
   return () => {
     end();
-    clear(timer);
+    clear(timer as number);
     cancelTurn(step);
   };
 }

@@ -220,7 +220,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   abort(reason?: unknown): void {
     if (this.#state === "aborted" || this.#state === "closed") return;
     this.#state = "aborted";
-    this.#monitor.admit("always");
+    this.#monitor.admit();
     this.#abortReason = reason;
     this.#communicators.abortAll(this.#abortedBy(reason), reason);
   }
@@ -237,7 +237,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
 
   readonly #end = closeOnce(async () => {
     this.#state = "closed";
-    this.#monitor.admit("never", `the world "${this.name}" was closed`);
+    this.#monitor.admit(`the world "${this.name}" was closed`);
     this.#stopWatchingRemote();
     this.#communicators.terminateAll((rank, failed) => closedWorldError(this, rank, failed));
     try {
@@ -265,7 +265,7 @@ export class LocalWorld implements World, MonitorListener, ActiveWorld {
   /** The single rank's communicator, usable outside of `run`; closing it closes the world. */
   detach(): Communicator {
     this.#state = "detached";
-    this.#monitor.admit("always");
+    this.#monitor.admit();
     const stopWarning = warnOfUnobserved(this.#communicators);
     const stopReporting = reportOnInterrupt(this, true);
     this.#stopWatchingRemote = watchRemoteEnds(

@@ -65,9 +65,6 @@ interface Quiet {
   readonly isStall: boolean;
 }
 
-/** When ranks may make calls: while their programs run, always, or never. */
-type Admission = "running" | "always" | "never";
-
 /** Counts parked ranks; one per world. */
 export class Monitor implements OpObserver {
   /** True if operations record their call sites. */
@@ -77,8 +74,8 @@ export class Monitor implements OpObserver {
   readonly #stallMs: number;
   readonly #states: RankState[];
   readonly #parked: number[];
-  #admission: Admission = "running";
-  #reason: string | undefined;
+  /** The answer of `refusal` for every rank; `undefined` where ranks may make calls while their programs run. */
+  #admission: { readonly reason: string | undefined } | undefined;
   #running = 0;
   #parkedRanks = 0;
   #executing = 0;
@@ -153,15 +150,14 @@ export class Monitor implements OpObserver {
     return this.#states[rank] ?? "idle";
   }
 
-  /** Sets when ranks may make calls; with the reason where they may not. */
-  admit(admission: Admission, reason?: string): void {
-    this.#admission = admission;
-    this.#reason = reason;
+  /** Lets ranks make calls always; with a reason, never. */
+  admit(reason?: string): void {
+    this.#admission = { reason };
   }
 
   /** The reason why a rank may make no calls now; `undefined` when it may. */
   refusal(rank: number): string | undefined {
-    if (this.#admission !== "running") return this.#reason;
+    if (this.#admission !== undefined) return this.#admission.reason;
     const state = this.#states[rank];
     if (state === "running") return undefined;
     return state === "finished" ? `rank ${rank}'s program has returned` : "no run is going on";
