@@ -227,7 +227,9 @@ export abstract class CommState {
   openWaits(): OpenWait[] {
     const submitted = this.submitted.postings().filter(({ op }) => op.pending);
     return [
-      ...submitted.map((posting) => ({ posting, comm: this.comm.name, ...submittedWait })),
+      ...submitted.map((posting) => {
+        return { posting, comm: this.comm.name, missing: [], behind: [], position: -1 };
+      }),
       ...this.waits(),
     ];
   }
@@ -424,9 +426,6 @@ export abstract class CommState {
     return termination(rank, callingRank, { collective, call: callOp.call, comm: this.comm.name });
   }
 }
-
-/** The wait of a call that all ranks have made. */
-const submittedWait = { missing: [], behind: [], position: -1 } as const;
 
 // Submissions: calls that the session has queued.
 

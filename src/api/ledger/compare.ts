@@ -150,14 +150,13 @@ function rootedMismatch(
   };
 }
 
-const sameCalls = "make the same call on every rank, with equal arguments";
-
 /** The error of each rank for a mismatch; the texts of all ranks are equal. */
 export function mismatchErrors(
   pending: PendingCollective,
   mismatch: Mismatch,
 ): (rank: number) => CollectiveMismatchError {
-  const { field, ranks, values, rule, remedy = sameCalls } = mismatch;
+  const { field, ranks, values, rule } = mismatch;
+  const { remedy = "make the same call on every rank, with equal arguments" } = mismatch;
   const { calls = pending.postings.map(summaryOf) } = mismatch;
   const { name } = pending.comm;
   const rows = values.map((value, rank) => {

@@ -475,7 +475,9 @@ function failLate(
     ({ posting: a }, { posting: b }) => deadlineOf(a) - deadlineOf(b) || a.op.rank - b.op.rank,
   );
   for (const { posting, call } of late) {
-    state.timeOut(posting, missingCause(lateRanks(call, deadlineOf(posting))));
+    const deadlinePs = deadlineOf(posting);
+    const behind = call.filter(({ call: { postedAtPs } }) => postedAtPs > deadlinePs);
+    state.timeOut(posting, missingCause(behind.map(({ call: { rank } }) => rank)));
   }
   return calls.map((call) => call.filter((posting) => !isLate(posting)));
 }
@@ -513,11 +515,6 @@ export function failAll(
       state.failures.fail(posting.op, errorOf(posting));
     }
   }, postings.length);
-}
-
-/** Ranks that made a call only after a deadline. */
-function lateRanks(postings: readonly Posting[], deadlinePs: number): number[] {
-  return postings.flatMap(({ call }) => (call.postedAtPs > deadlinePs ? [call.rank] : []));
 }
 
 /** A rank has given up a call that those of other processes go on with: here the communicator ends. */

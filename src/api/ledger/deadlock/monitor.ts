@@ -237,8 +237,8 @@ export class Monitor implements OpObserver {
     const now = liveResources();
     const events = eventsSoFar();
     if (seen !== this.#activity) this.#check();
-    else if (!this.allParked || !this.#nothingElse(now)) this.#checkLater(seen, quiet, now);
-    else if (otherThreadsWork()) this.#checkLater(seen, quiet, now);
+    else if (!this.allParked || !this.#nothingElse(now) || otherThreadsWork())
+      this.#checkLater(seen, quiet, now);
     else if (atRest === undefined) {
       // Finished work of other threads arrives as an event of the next turn.
       this.#isChecking = true;

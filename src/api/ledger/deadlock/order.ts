@@ -223,17 +223,15 @@ function reportOrder(all: Iterable<OpenCalls>): OrderReport {
     for (const group of open.queued) queued.push({ ...group, comm });
   }
   // What is submitted has left the stream.
-  const inOrder = [submitted, queued].flatMap((groups) => groups.sort(bySerial));
+  const inOrder = [submitted, queued].flatMap((groups) =>
+    groups.sort((a, b) => a.serial - b.serial),
+  );
   const groups = inOrder.map(reportedGroup).filter(({ calls }) => calls.length > 0);
   return { comms, groups: groups.slice(0, maxReported) };
 }
 
 interface OpenGroup extends SubmittedGroup {
   readonly comm: CommInfo;
-}
-
-function bySerial(a: OpenGroup, b: OpenGroup): number {
-  return a.serial - b.serial;
 }
 
 function reportedGroup({ comm, postings }: OpenGroup): ReportedGroup {
@@ -366,10 +364,6 @@ function plainCall({ message: _, ...call }: ReportedCall): OrderedCall {
   return call;
 }
 
-function commsOf({ calls }: ReportedGroup): string[] {
-  return calls.map(({ comm }) => comm);
-}
-
 /** The report of a process; `undefined` where it has left the job, has no world, or answers with something else. */
 function parseReport(text: string): OrderReport | undefined {
   try {
@@ -397,8 +391,8 @@ function findJobInversion(
   reports: ReadonlyMap<number, OrderReport>,
   hasFuture: boolean,
 ): CallOrder[] | undefined {
-  const names = new Set([...reports.values()].flatMap(({ groups }) => groups.flatMap(commsOf)));
-  if (names.size < 2) return undefined;
+  const calls = [...reports.values()].flatMap(({ groups }) => groups.flatMap(({ calls }) => calls));
+  if (new Set(calls.map(({ comm }) => comm)).size < 2) return undefined;
   const graph = new JobCalls(reports, hasFuture);
   for (const call of graph.calls) {
     const cycle = findCycle([call], graph.before(call), (each) => graph.before(each));
