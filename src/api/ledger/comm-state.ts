@@ -406,12 +406,9 @@ export abstract class CommState {
 
   /** A deadline has passed in real time. */
   async #expire(posting: Posting): Promise<void> {
-    const { queues, submitted } = this;
     const [cause, orders] = await Promise.all([
       // A cause that cannot be found must not keep the call open.
-      timeoutCause(this.job, this.comm, posting, { queues, submitted }).catch(() =>
-        missingCause([]),
-      ),
+      timeoutCause(this, posting).catch(() => missingCause([])),
       this.world.orderWatch?.compareAtDeadline().catch(() => undefined),
     ]);
     if (!posting.op.pending) return;

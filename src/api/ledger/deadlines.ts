@@ -188,8 +188,10 @@ function wake(timer: Timer | number | undefined): void {
 
 // The cause of a timeout, and its error. Ranks are those of the communicator.
 
-/** Calls that are not done: queued ones, and those submitted to the session. */
-interface UndoneCalls {
+/** A communicator with calls that are not done: queued ones, and those submitted to the session. */
+interface LateComm {
+  readonly job: JobSession | undefined;
+  readonly comm: CommInfo;
   readonly queues: RankQueues;
   readonly submitted: { submittedWith(posting: Posting): readonly Posting[] };
 }
@@ -237,10 +239,8 @@ export function orderCause(orders: readonly CallOrder[]): TimeoutCause {
 
 /** The cause of a timeout; in a job of several processes it queries the others. */
 export async function timeoutCause(
-  job: JobSession | undefined,
-  comm: CommInfo,
+  { job, comm, queues, submitted }: LateComm,
   posting: Posting,
-  { queues, submitted }: UndoneCalls,
 ): Promise<TimeoutCause> {
   const { op } = posting;
   const isWaiting = op.status === "waiting";

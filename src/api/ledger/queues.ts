@@ -82,7 +82,17 @@ export class MessageBatch implements StreamEntry {
 
   /** The caller's own host memory that it uses. */
   get hostMemories(): ReadonlySet<Memory> {
-    this.#hostMemories ??= hostMemoriesOf(this.transfers);
+    if (this.#hostMemories !== undefined) return this.#hostMemories;
+    let found: Set<Memory> | undefined;
+    for (let at = 0; at < this.transfers.length; at++) {
+      const { call } = this.transfers[at] as TransferPosting;
+      const buffer = call.send ?? call.recv;
+      if (buffer !== undefined && memoryOf(buffer).borrowed) {
+        found ??= new Set();
+        found.add(memoryOf(buffer));
+      }
+    }
+    this.#hostMemories = found ?? noMemories;
     return this.#hostMemories;
   }
 
@@ -141,18 +151,6 @@ export class MessageBatch implements StreamEntry {
 }
 
 const noMemories: ReadonlySet<Memory> = new Set();
-
-function hostMemoriesOf(transfers: readonly TransferPosting[]): ReadonlySet<Memory> {
-  let found: Set<Memory> | undefined;
-  for (let at = 0; at < transfers.length; at++) {
-    const { call } = transfers[at] as TransferPosting;
-    const buffer = call.send ?? call.recv;
-    if (buffer === undefined || !memoryOf(buffer).borrowed) continue;
-    found ??= new Set();
-    found.add(memoryOf(buffer));
-  }
-  return found ?? noMemories;
-}
 
 /** A call in a stream. */
 export type QueueEntry = PendingCollective | MessageBatch;

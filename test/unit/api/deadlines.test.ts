@@ -269,8 +269,8 @@ test("the cause of a timeout names the missing ranks of a session that knows no 
   const found = { ranks: [2], haveDiverged: false };
   const job = { peers: { missingRanks: async () => found } } as unknown as JobSession;
   const posting = { op: { status: "submitted", rank: 0, call: 3 } } as unknown as Posting;
-  const open = {} as Parameters<typeof timeoutCause>[3];
-  expect(await timeoutCause(job, comm, posting, open)).toEqual({
+  const late = { job, comm } as Parameters<typeof timeoutCause>[0];
+  expect(await timeoutCause(late, posting)).toEqual({
     ...{ ranks: [1], why: "rank 1 had not made it" },
   });
 });
@@ -285,6 +285,6 @@ test.each([
   const op = { status: "submitted", rank: 0, call: 3 };
   const posting = { op, peer: 1 } as unknown as Posting;
   const open = { queues: { batchOf: () => [] }, submitted: { submittedWith: () => [posting] } };
-  const calls = open as unknown as Parameters<typeof timeoutCause>[3];
-  expect(await timeoutCause(job, comm, posting, calls)).toEqual({ ranks: [1], why });
+  const late = { job, comm, ...open } as unknown as Parameters<typeof timeoutCause>[0];
+  expect(await timeoutCause(late, posting)).toEqual({ ranks: [1], why });
 });
