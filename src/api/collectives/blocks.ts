@@ -2,6 +2,7 @@
 import type { DeviceBuffer } from "../buffer.ts";
 import type { DType } from "../dtype.ts";
 import type { SignatureField } from "../ledger/posting.ts";
+import { runningSum, sum } from "../sums.ts";
 import type { Validator } from "./validate.ts";
 
 /** Where blocks start: as given, or one after another. */
@@ -78,22 +79,7 @@ export function assertDisjoint(
   });
 }
 
-/** Offsets of blocks that follow one another. */
-export function runningSum(counts: readonly number[]): number[] {
-  let at = 0;
-  return counts.map((count) => {
-    const offset = at;
-    at += count;
-    return offset;
-  });
-}
-
 /** Counts as fields of a signature: all ranks must give the same. */
 export function countFields(name: string, counts: readonly number[]): SignatureField[] {
   return counts.map((count, rank) => [`${name}[${rank}]`, count]);
-}
-
-/** Elements of all blocks together. */
-export function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
 }

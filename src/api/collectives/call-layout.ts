@@ -9,7 +9,7 @@ import { argumentNames } from "../argument-names.ts";
 import type { Communicator } from "../communicator.ts";
 import type { Operation } from "../op.ts";
 import type { CollectiveName } from "../specification.ts";
-import { runningSum, sum } from "./blocks.ts";
+import { runningSum, sum } from "../sums.ts";
 import { type SpecifiedCollective, specifications } from "./index.ts";
 
 /** The counts of one call, in elements. */

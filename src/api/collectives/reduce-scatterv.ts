@@ -2,7 +2,8 @@
 import type { Data, ReduceScattervArgs } from "../calls.ts";
 import { type Prepared, signatureOf } from "../ledger/posting.ts";
 import type { Specification } from "../specification.ts";
-import { countFields, runningSum, sum } from "./blocks.ts";
+import { runningSum, sum } from "../sums.ts";
+import { countFields } from "./blocks.ts";
 import { reduceScatterSpec } from "./reduce-scatter.ts";
 import type { Validator } from "./validate.ts";
 

@@ -12,9 +12,6 @@ import type {
   Session,
   Work,
 } from "../backend.ts";
-import { provideReceiveBuffers } from "../collectives/all-to-allv.ts";
-import { andThen, exchangeCounts, gatherSplitRequests } from "../collectives/exchanges.ts";
-import { childInfo, childName, noteChildren, splitGroups } from "../collectives/split.ts";
 import { ranksText } from "../error-text.ts";
 import { CommAbortedError, type CommError } from "../errors.ts";
 import { completeOp, type Operation, submitOp, submitOpAt } from "../op.ts";
@@ -22,6 +19,7 @@ import { assertLive, assertNoAliasing, releasedUnderWay, writtenError } from "./
 import { type CommState, PostedSubmission } from "./comm-state.ts";
 import { compareAcrossProcesses, type Mismatch, mismatchErrors, mismatchOf } from "./compare.ts";
 import { missingCause } from "./deadlines.ts";
+import { andThen, exchangeCounts, provideReceiveBuffers } from "./exchanges.ts";
 import { errorsByCall, PerRankError } from "./failures.ts";
 import {
   hasReceiveCounts,
@@ -34,6 +32,7 @@ import {
 } from "./posting.ts";
 import { PendingCollective } from "./queues.ts";
 import type { CompleteRow } from "./rows.ts";
+import { split } from "./split.ts";
 
 /** Dispatches a complete collective call. A promise: the session still executes it. */
 export function dispatchCollective(
@@ -265,24 +264,6 @@ function prepareMemory(session: Session, set: CallSet): void {
   assertLive(set);
   assertNoAliasing(set);
   if (set.collective === "allToAllv") provideReceiveBuffers(session, set);
-}
-
-/** Creates the communicators of a complete split in the session; each rank opens its own. */
-function split(state: CommState, set: CallSet): void | Promise<void> {
-  const { session, world, comm: parent } = state;
-  const nth = ++state.splits;
-  const ownStream = set.calls[0]?.split?.ownStream === true;
-  return andThen(gatherSplitRequests(session, set), (requests) => {
-    const children = splitGroups(requests).map(({ color, ranks }) => {
-      const name = childName(parent, color, nth);
-      return { comm: childInfo(parent, world.nextId++, name, ranks, ownStream), ranks };
-    });
-    const infos = children.map(({ comm }) => comm);
-    return andThen(session.split(set, infos), () => {
-      noteChildren(set, children);
-      world.created.push(...infos.filter(({ local }) => local.length > 0));
-    });
-  });
 }
 
 /** Records the calls of a complete capture. */

@@ -1,14 +1,18 @@
 /**
- * Arguments that ranks exchange before a call: the counts of an all-to-allv, and the colors and keys of a split.
+ * Arguments that ranks exchange before a call, such as the counts of an all-to-allv, and the receive buffers of exchanged lengths.
  *
  * Each exchange is a call of its own through the backend's own collectives, which ends before the data of the call moves.
  */
 import type { CallSet, CommInfo, RankCall, RankDevice, Session } from "../backend.ts";
 import { bufferOver, type DeviceBuffer } from "../buffer.ts";
-import { rankCall } from "../ledger/posting.ts";
+import { bytesOf } from "../dtype.ts";
+import { numbersText, rankRows, ranksText } from "../error-text.ts";
+import { CollectiveMismatchError } from "../errors.ts";
+import { largest } from "../largest.ts";
 import type { Memory } from "../memory.ts";
-import { runningSum } from "./blocks.ts";
-import { type SplitRequest, splitRequests } from "./split.ts";
+import { runningSum } from "../sums.ts";
+import { PerRankError, postedFacts } from "./failures.ts";
+import { rankCall } from "./posting.ts";
 
 /** Runs `after` now or when the promise is done: synchronous backends stay synchronous. */
 export function andThen<A, B>(
@@ -25,7 +29,7 @@ interface Outgoing {
 }
 
 /** Exchanges int64 with other processes: `count` of each rank with each other one. Gives those that each rank here receives. */
-function exchange(
+export function exchange(
   session: Session,
   { comm, number }: CallSet,
   collective: "allToAll" | "allGather",
@@ -106,21 +110,45 @@ function passExchangeTime(
   });
 }
 
-/** The color and key of every rank, by rank: an all-gather of three int64, `joins`, `color` and `key`. */
-export function gatherSplitRequests(
-  session: Session,
-  set: CallSet,
-): SplitRequest[] | Promise<SplitRequest[]> {
-  const own = splitRequests(set);
-  if (own.length === set.comm.ranks.length) return own;
-  const outgoing = own.map(({ rank, color, key }) => ({
-    rank,
-    values: [color === undefined ? 0 : 1, color ?? 0, key],
-  }));
-  return andThen(exchange(session, set, "allGather", 3, outgoing), ([first = []]) =>
-    set.comm.ranks.map((_, rank) => {
-      const [joins, color, key = 0] = first.slice(3 * rank, 3 * rank + 3);
-      return { rank, color: joins === 1 ? color : undefined, key };
-    }),
+/** Gives every rank a receiving buffer once all counts are known, or refuses the set when one is too short. */
+export function provideReceiveBuffers(session: Session, set: CallSet): void {
+  const needed = set.calls.map(receivedLength);
+  const short = set.calls.flatMap(({ recv, rank }, index) =>
+    recv !== undefined && recv.length < (needed[index] as number) ? [rank] : [],
+  );
+  if (short.length > 0) throw tooShort(set, needed, short);
+  for (const [index, call] of set.calls.entries()) {
+    const { dtype } = call;
+    if (call.recv !== undefined || dtype === undefined) continue;
+    const rank = set.comm.ranks[call.rank] as number;
+    const length = needed[index] as number;
+    const memory = session.device(rank).allocate(length * bytesOf(dtype), false, set.comm);
+    call.recv = bufferOver(dtype, length, memory, { rank, session });
+  }
+}
+
+/** Elements that a receiving buffer needs: up to the end of its last block. */
+function receivedLength({ recvCounts = [], recvOffsets = [] }: RankCall): number {
+  const ends = recvCounts.map((count, rank) =>
+    count === 0 ? 0 : (recvOffsets[rank] ?? 0) + count,
+  );
+  return largest(ends, 0);
+}
+
+function tooShort(set: CallSet, needed: readonly number[], ranks: readonly number[]): PerRankError {
+  const values = set.calls.map(({ recv }, index) =>
+    recv === undefined ? "allocated" : `${recv.length} of ${needed[index]} needed`,
+  );
+  const rows = values.map((value, at) => ({ rank: set.calls[at]?.rank ?? at, cells: [value] }));
+  return new PerRankError(
+    (posting) =>
+      new CollectiveMismatchError(
+        {
+          headline: `call ${set.number} on "${set.comm.name}": ${ranksText(ranks)} cannot hold what is sent to them`,
+          table: [["rank", "recv.length"], ...rankRows(rows, numbersText)],
+          hint: "nothing was written; leave recv out to have it allocated at the length that arrives",
+        },
+        { ...postedFacts(set.comm, posting, set.collective), ranks, field: "recv.length", values },
+      ),
   );
 }
