@@ -17,7 +17,7 @@ import { namedBackend } from "./backends.ts";
 import type { Command, Context } from "./context.ts";
 import { parseOptions } from "./options.ts";
 import { runTcp } from "./start-processes.ts";
-import { type Comparison, sweep } from "./verify/sweep.ts";
+import { sweep } from "./verify/sweep.ts";
 
 const ranks = 8;
 
@@ -106,7 +106,9 @@ async function runNccl(context: Context): Promise<boolean> {
   const part = { collective: "allReduce", title: "all-reduce of NCCL", algorithms: {} } as const;
   const measured = tally(await runPart(part, context, { backend, size: gpus }));
   context.out(`${tallyText(measured, gpus)}\n`);
-  const found = await sweep({
+  let identical = 0;
+  let all = 0;
+  const found = sweep({
     a: { name: "nccl", backend },
     b: { name: "sim", backend: await namedBackend(await context.backends(), "sim", {}) },
     rows: measuredCollectives.filter(({ collective }) =>
@@ -119,10 +121,11 @@ async function runNccl(context: Context): Promise<boolean> {
     seed: 0,
     onProgress: context.progress,
   });
-  const sum = (of: (each: Comparison) => number): number =>
-    found.reduce((total, each) => total + of(each), 0);
-  for (const { first } of found) if (first !== undefined) context.out(`# different: ${first}\n`);
-  const [identical, all] = [sum((each) => each.identical), sum((each) => each.results)];
+  for await (const { first, ...each } of found) {
+    if (first !== undefined) context.out(`# different: ${first}\n`);
+    identical += each.identical;
+    all += each.results;
+  }
   context.out(`bits: ${identical} of ${all} identical\n`);
   return measured.wrong === 0 && identical === all;
 }

@@ -192,7 +192,9 @@ async function runSweep(
   const rows = collective === undefined ? measuredCollectives : [parseCollective(collective)];
   const maxRanks = parsed.integer("ranks", await machineRanks([a, b]), 1);
   const seed = parsed.integer("seed", 0);
-  const found = await sweep({
+  const facts = { backend: a.name, against: b.name, most_ranks: maxRanks, seed };
+  const findings = new Findings(context, parsed.has("json"), facts);
+  const found = sweep({
     a,
     b,
     rows,
@@ -202,12 +204,12 @@ async function runSweep(
     elements: parseCounts(parsed.text("counts")),
     seed,
     onProgress: context.progress,
+    onOpened: () => {
+      findings.text(`# ${a.name} against ${b.name}, ${rankCounts(maxRanks)}, seed ${seed}\n`);
+      findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
+    },
   });
-  const facts = { backend: a.name, against: b.name, most_ranks: maxRanks, seed };
-  const findings = new Findings(context, parsed.has("json"), facts);
-  findings.text(`# ${a.name} against ${b.name}, ${rankCounts(maxRanks)}, seed ${seed}\n`);
-  findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
-  for (const comparison of found) {
+  for await (const comparison of found) {
     const { row, results, identical, elements, onBits, leftOut, first } = comparison;
     const rowFacts = { collective: row.collective, results, identical, elements, on_bits: onBits };
     const document = { ...rowFacts, left_out: leftOut, first_difference: first };

@@ -29,6 +29,8 @@ interface SweepOptions extends CallRange {
   /** Rank counts range from 1 to this one. */
   readonly maxRanks: number;
   readonly onProgress: (text: string) => void;
+  /** Called once both sides are open, before the first calls. */
+  readonly onOpened?: () => void;
 }
 
 /** The findings on one collective. A result is the contents of one rank after one call, if any. */
@@ -51,8 +53,8 @@ type Outputs = readonly (readonly Output[])[];
 /** Most bytes of outputs held at once. */
 const maxHeld = 2 ** 26;
 
-/** Runs the comparison and yields its findings, by collective. */
-export async function sweep(options: SweepOptions): Promise<Comparison[]> {
+/** Runs the comparison and yields the findings on each collective once the most ranks have made its calls. */
+export async function* sweep(options: SweepOptions): AsyncGenerator<Comparison> {
   const found = options.rows.map((row): Comparison => {
     return { row, results: 0, identical: 0, elements: 0, onBits: 0, leftOut: 0, first: undefined };
   });
@@ -61,6 +63,7 @@ export async function sweep(options: SweepOptions): Promise<Comparison[]> {
     try {
       for (const side of [options.a, options.b]) worlds.push(await openSide(side, ranks));
       const [a, b] = worlds as [SideWorld, SideWorld];
+      if (ranks === 1) options.onOpened?.();
       for (const comparison of found) {
         options.onProgress(`${comparison.row.collective} on ${ranks} of ${options.maxRanks} ranks`);
         for (const cases of batches(await casesOf(options, comparison.row, ranks, [a, b]))) {
@@ -68,12 +71,12 @@ export async function sweep(options: SweepOptions): Promise<Comparison[]> {
           for (const [index, each] of cases.entries())
             compare(comparison, options, [a, b], each, index, outputs);
         }
+        if (ranks === options.maxRanks) yield comparison;
       }
     } finally {
       for (const world of worlds) await world.close();
     }
   }
-  return found;
 }
 
 /** The cases of a collective: on arbitrary bits where it folds nothing, or both sides fold in the same order. */

@@ -73,6 +73,24 @@ describe("the sweep", () => {
     },
   );
 
+  test("prints its head before any call, and a row as soon as it is known", async () => {
+    const printed: string[] = [];
+    const terminal = {
+      terminal: true,
+      out: (text: string) => void printed.push(text.trim().split(/\s/, 1)[0] as string),
+      err: (text: string) => {
+        const progress = text.split("\x1b[K")[1];
+        if (progress !== "") printed.push(progress as string);
+      },
+    };
+    await cli("verify --against sim:seed=1 --ranks 1 --dtype int8 --op sum --counts 1", terminal);
+    const rows = measuredCollectives.flatMap(({ collective }) => [
+      `${collective} on 1 of 1 ranks`,
+      collective,
+    ]);
+    expect(printed).toEqual(["#", "#", ...rows, "verify:"]);
+  });
+
   test("names the first element and rank that differ, with both sides' bits", async () => {
     const one = "--collective allReduce --ranks 2 --dtype int8 --op sum --counts 5";
     const { status, out } = await cli(`verify --against broken ${one}`, withBroken);
