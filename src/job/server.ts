@@ -143,7 +143,7 @@ export class StoreServer {
       introduced = (socket) => opened.#byEnds.get(endsOf(socket))?.introduced();
       return opened;
     } catch (error) {
-      throw cannotListen(addressText(host, port), error);
+      throw cannotListen(addressText(host, port), options, error);
     }
   }
 
@@ -213,7 +213,11 @@ export class StoreServer {
   }
 }
 
-function cannotListen(address: string, error: unknown): unknown {
+function cannotListen(
+  address: string,
+  { jobId, size, hosted }: StoreServerOptions,
+  error: unknown,
+): unknown {
   const code = (error as NodeJS.ErrnoException).code;
   if (code === undefined || code.startsWith("ERR_COMM")) return error;
   const why: Record<string, string> = {
@@ -226,10 +230,10 @@ function cannotListen(address: string, error: unknown): unknown {
     "choose another address or port, the same on every rank: TWINCCL_ADDRESS, TWINCCL_PORT";
   return new RendezvousError(
     {
-      headline: `rendezvous at ${address}: cannot listen: ${why[code] ?? faultOf(error as NodeJS.ErrnoException)}`,
+      headline: `rendezvous at ${address} of job "${jobId}": cannot listen: ${why[code] ?? faultOf(error as NodeJS.ErrnoException)}`,
       hint: isOutOfFiles(code) ? outOfFilesHint : otherPlace,
     },
-    { address, cause: error },
+    { address, size, comm: jobId, ...(hosted && { rank: 0 }), cause: error },
   );
 }
 

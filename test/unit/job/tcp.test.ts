@@ -179,8 +179,11 @@ describe("without a launcher", () => {
     const { server } = await place(2);
     const rendezvous = tcpRendezvous({ port: server.port });
     const error = await errorOf(rendezvous.join({ jobId: "j", rank: 0, size: 2 }));
-    expect(error).toMatchObject({ code: "ERR_COMM_RENDEZVOUS" });
-    expect(error.message).toMatch(/cannot listen: another process listens there/);
+    expect(error).toMatchObject({
+      ...{ code: "ERR_COMM_RENDEZVOUS", rank: 0, size: 2, comm: "j" },
+      address: `127.0.0.1:${server.port}`,
+    });
+    expect(error.message).toMatch(/of job "j": cannot listen: another process listens there/);
   });
 
   test.each([
