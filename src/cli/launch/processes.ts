@@ -116,16 +116,16 @@ export class JobProcesses {
   }
 
   async #start(rank: number): Promise<void> {
-    const { command, variables, size, hosts, report, onMessage } = this.#options;
-    // After `--`, Node.js does not parse a script name with a leading dash as an option.
-    const child = spawn(process.execPath, ["--", ...command], {
-      env: variables(rank),
-      stdio: ["ignore", "pipe", "pipe", ...(onMessage === undefined ? [] : (["ipc"] as const))],
-      // Results hold arrays and big integers.
-      serialization: "advanced",
-      // A separate process group: a rank's children end with it, and the launcher alone forwards signals of the terminal.
-      detached: true,
-    });
+    const { command, size, hosts, report, onMessage } = this.#options;
+    let child: ChildProcess;
+    try {
+      child = this.#spawn(rank);
+    } catch (error) {
+      // All ranks are started before a failure stops them.
+      await Promise.resolve();
+      this.#note(rank, notStarted(command, error as Error));
+      return;
+    }
     this.#running.set(rank, child);
     child.on("message", (sent) => {
       if (!isRankMessage(sent)) return;
@@ -142,9 +142,8 @@ export class JobProcesses {
       this.#forward(child, "stderr", rank),
     ]);
     const end = await new Promise<ProcessEnd>((resolve) => {
-      child.once("error", ({ message }) => {
-        const how = `it could not start: ${message}`;
-        if (pid === undefined) resolve({ status: 127, how, code: null, signal: null });
+      child.once("error", (error) => {
+        if (pid === undefined) resolve(notStarted(command, error));
       });
       child.once("exit", (code, signal) => resolve(exitOf(code, signal)));
     });
@@ -160,6 +159,20 @@ export class JobProcesses {
     child.stderr?.destroy();
     // Their last lines are written before the job's end is reported.
     await outputs;
+  }
+
+  /** Starts a rank's process. Some failures are thrown, such as a list of arguments that is too long; others are events. */
+  #spawn(rank: number): ChildProcess {
+    const { command, variables, onMessage } = this.#options;
+    // After `--`, Node.js does not parse a script name with a leading dash as an option.
+    return spawn(process.execPath, ["--", ...command], {
+      env: variables(rank),
+      stdio: ["ignore", "pipe", "pipe", ...(onMessage === undefined ? [] : (["ipc"] as const))],
+      // Results hold arrays and big integers.
+      serialization: "advanced",
+      // A separate process group: a rank's children end with it, and the launcher alone forwards signals of the terminal.
+      detached: true,
+    });
   }
 
   #note(rank: number, end: ProcessEnd): void {
@@ -225,6 +238,12 @@ async function outputGracePeriod(
 
 function unreferenced(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms).unref());
+}
+
+/** The end of a process that never ran. */
+function notStarted([script]: readonly string[], { message }: Error): ProcessEnd {
+  const how = `it could not start: ${script}: ${message}`;
+  return { status: 127, how, code: null, signal: null };
 }
 
 /** The end of a process as a status and in words. */

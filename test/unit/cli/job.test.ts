@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { runJob } from "../../../src/cli/launch/job.ts";
+import { JobProcesses } from "../../../src/cli/launch/processes.ts";
 import { PrefixedOutput } from "../../../src/cli/launch/report.ts";
 import { startRanks } from "../../../src/cli/placement.ts";
 
@@ -54,6 +55,40 @@ test("the summary lists runs of ranks by their ends", async () => {
   );
   expect(status).toBe(3);
   expect(summary).toMatch(/^twinccl launch: rank 4 failed first .*; ranks 0\.\.3 stopped\n$/);
+});
+
+describe.skipIf(process.platform === "win32")("a process that Node.js refuses to start", () => {
+  test("ends the job as one that could not start, by rank and script", async () => {
+    const script = join(folder, "refused.cjs");
+    let summary = "";
+    const status = await runJob(
+      {
+        ...{ name: "launch", size: 2, hosts: 1, command: [script, "a\0b"], onFailure: "kill" },
+        ...{ graceMs: 20_000, report: new PrefixedOutput() },
+      },
+      { err: (text) => (summary += text) },
+    );
+    expect(status).toBe(127);
+    expect(summary).toMatch(
+      /^twinccl launch: rank 0 failed first after .* s: it could not start: .*refused\.cjs: .* null bytes.*; rank 1 /,
+    );
+  });
+
+  test("stops the other ranks", async () => {
+    const script = join(folder, "lasting.cjs");
+    writeFileSync(script, "setInterval(() => undefined, 1000);");
+    const job = new JobProcesses({
+      ...{ size: 3, hosts: 1, command: [script], jobId: "launch-refused", onFailure: "kill" },
+      ...{ graceMs: 20_000, report: new PrefixedOutput() },
+      variables: (rank) => (rank === 1 ? { NAME: "a\0b" } : process.env),
+    });
+    const ends = await job.ended;
+    expect(ends.map(({ rank, status, isStopped }) => ({ rank, status, isStopped }))).toEqual([
+      { rank: 1, status: 127, isStopped: false },
+      { rank: expect.any(Number), status: 143, isStopped: true },
+      { rank: expect.any(Number), status: 143, isStopped: true },
+    ]);
+  });
 });
 
 test("messages that a program sends by itself are not for the launcher", async () => {
