@@ -95,7 +95,9 @@ export function betweenCalls(one: Calls, other: Calls): Pair | undefined {
     const equalTo = equalUpTo(a, b);
     const to = equalTo ?? Math.min(a.to, b.to);
     for (let block = 0; equalTo === undefined && block < blocks; block++) {
-      const [left, right] = [a.segments(block, present), b.segments(block, present)];
+      // The other call may be refused, as one over LL with its small chunks.
+      const right = b.segments(block, present);
+      const left = a.segments(block, present);
       const within = { shift: 0, to: lastCount({ to }, counts), dtype: request.dtype };
       const element = firstDifference(left, right, within);
       if (element === undefined) continue;

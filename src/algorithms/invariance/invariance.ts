@@ -95,15 +95,16 @@ export interface Invariance {
  */
 export function invariance(question: InvarianceQuestion): Invariance {
   const resolved = resolveQuestion(question);
-  const { counts, ranks, ask, op } = resolved;
+  const { counts, ranks, op } = resolved;
   const calls = ranks.map((each) => new Calls(requestOf(resolved, each), counts));
   const [first] = calls as [Calls];
+  const answers = answersOf(resolved, calls);
   let cheapest: PricedSettings[] | undefined;
   return {
     version: first.plan(counts.from).version,
     topology: first.request.topology.name,
     counts,
-    answers: ask.map((name) => answerOf(name, resolved, calls)),
+    answers,
     ranges: calls.flatMap(rangesOf),
     provided: conditionsOf(resolved),
     get cheapest() {
@@ -111,6 +112,14 @@ export function invariance(question: InvarianceQuestion): Invariance {
       return cheapest;
     },
   };
+}
+
+/** The answers in the order of the questions. Protocols come first: LL has the smallest chunks, and refuses counts that are too large. */
+function answersOf(resolved: Resolved, calls: readonly Calls[]): Answer[] {
+  const { ask } = resolved;
+  const isProtocol = (name: Dependence): boolean => name === "protocol";
+  const [protocol] = ask.filter(isProtocol).map((name) => answerOf(name, resolved, calls));
+  return ask.map((name) => (isProtocol(name) && protocol) || answerOf(name, resolved, calls));
 }
 
 function answerOf(question: Dependence, resolved: Resolved, calls: readonly Calls[]): Answer {

@@ -1,7 +1,8 @@
 /** Questions of invariance: wrong ones are refused by field, large ones end, and answers state what they need. */
 import { CommError, type DType, type ReduceOp } from "twinccl";
 import { h200x8, type InvarianceQuestion, invariance, topologies } from "twinccl/algorithms";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
+import { Calls } from "../../../../src/algorithms/invariance/stretches.ts";
 import { witnessOf } from "../../../../src/algorithms/invariance/witness.ts";
 import { machineOf } from "../../../../src/algorithms/nccl/machines.ts";
 
@@ -42,6 +43,14 @@ describe("large questions end", () => {
     });
     const hosts = { ...base, counts, topology, ask: ["hosts"] } as const;
     expect(invariance(hosts).answers).toMatchObject([{ isInvariant: true }]);
+  });
+
+  test("counts that are too large over LL are refused before any other plan is made", () => {
+    const plan = vi.spyOn(Calls.prototype, "plan");
+    const ask = () => invariance({ ...base, ranks: 3, counts: { from: 5e11, to: 1e12 } });
+    expect(ask).toThrow(/Ring LL: at least .* pieces, the limit is/);
+    expect(plan).toHaveBeenCalledTimes(1);
+    plan.mockRestore();
   });
 
   test("contributions are tried within a bound", () => {
