@@ -342,7 +342,8 @@ function conditionsOf(resolved: Resolved): string[] {
   if (ask.includes("ranks") && neutral !== undefined) {
     found.push(`ranks beyond a smaller group contribute ${neutral}`);
     const copies = ranks[0] === 1;
-    if (copies && dtypeInfo[dtype].kind === "float")
+    // Those of float64 are never compared: below.
+    if (copies && dtypeInfo[dtype].kind === "float" && dtype !== "float64")
       found.push("bits of a NaN are not compared: a single rank copies them");
     if (dtype === "float8e5m2" && (copies || seesOrder(resolved)))
       found.push(

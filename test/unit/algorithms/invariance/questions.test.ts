@@ -99,3 +99,8 @@ describe("conditions of an answer about ranks", () => {
     expect(provided("float32", { preMul: -2 }, [2, 4])).toContain("contribute +0, or -0");
   });
 });
+
+test.each(["float32", "float64"] as const)("one condition is about NaNs of %s", (dtype) => {
+  const { provided } = invariance({ ...base, dtype, ranks: [1, 2] });
+  expect(provided.filter((each) => each.includes("NaN"))).toHaveLength(1);
+});
