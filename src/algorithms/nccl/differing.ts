@@ -12,7 +12,7 @@ import { roundingAt } from "./explain.ts";
 import type { FoldOrder } from "./fold-order.ts";
 import { isScaled, patternBytes } from "./plan.ts";
 import type { NcclPlan, Piece } from "./plan-types.ts";
-import { blocksOf } from "./rules.ts";
+import { assertPlan, blocksOf } from "./rules.ts";
 
 /** The difference between two plans of one call. */
 export interface Difference {
@@ -130,6 +130,8 @@ function sameAccumulator(a: NcclPlan, b: NcclPlan): boolean {
 }
 
 function assertSameCall(a: NcclPlan, b: NcclPlan): void {
+  assertPlan("differing", a, "a");
+  assertPlan("differing", b, "b");
   const facts = (plan: NcclPlan): Record<string, unknown> => {
     const { collective, ranks, dtype, count, root, op } = plan;
     return {

@@ -8,7 +8,7 @@ import { type FoldOrder, firstOf, orderText } from "./fold-order.ts";
 import { lastChunk } from "./pieces.ts";
 import { isFusedAt } from "./plan.ts";
 import type { ChannelPlan, NcclPlan, Piece, PlannedPart } from "./plan-types.ts";
-import { blocksOf } from "./rules.ts";
+import { assertPlan, blocksOf } from "./rules.ts";
 import type { Tree } from "./topology.ts";
 
 /** The rounding of the products of an element's pre-multiplied contributions; `none` where there are none. */
@@ -26,6 +26,7 @@ export interface ElementPlan {
 
 /** The plan of element `element` of output block `block`. */
 export function elementPlan(plan: NcclPlan, element: number, block = 0): ElementPlan {
+  assertPlan("elementPlan", plan);
   const piece = pieceAt(plan, element, block);
   return {
     element,
@@ -40,9 +41,11 @@ export function elementPlan(plan: NcclPlan, element: number, block = 0): Element
  *
  * @throws InvalidArgumentError for an element or a block that the plan does not have.
  */
-export function pieceAt({ pieces, count }: NcclPlan, element: number, block = 0): Piece {
+export function pieceAt(plan: NcclPlan, element: number, block = 0): Piece {
+  assertPlan("pieceAt", plan);
   assertIndex("explain", "element", element);
   assertIndex("explain", "block", block);
+  const { pieces, count } = plan;
   let low = 0;
   let high = pieces.length - 1;
   while (low <= high) {
@@ -64,6 +67,7 @@ export function roundingAt({ rounding, dtype }: NcclPlan, position: number): Ele
 
 /** An element's plan in words. */
 export function elementText(plan: NcclPlan, element: number, block = 0): string {
+  assertPlan("elementText", plan);
   const { piece, rounding, defined } = elementPlan(plan, element, block);
   const { channel, loop, chunk, offset, length, order } = piece;
   const where =
@@ -110,6 +114,7 @@ function isAfter({ block, offset }: Piece, element: number, elementBlock: number
 
 /** A line for each rank of the fold order, and one more for a final operation. */
 export function elementHops(plan: NcclPlan, element: number, block = 0): string[] {
+  assertPlan("elementHops", plan);
   const { order } = elementPlan(plan, element, block).piece;
   if (plan.op === undefined) return [`copy of r${firstOf(order)}`];
   const hop = hopText(plan, element, block);
@@ -179,6 +184,7 @@ function finishSteps({ dtype, op, accumulator, ranks }: NcclPlan): string[] {
 
 /** Tables of at most some dozens of lines, for calls of any size. */
 export function planOutline(plan: NcclPlan): string[] {
+  assertPlan("planOutline", plan);
   if (!("paths" in plan)) return orderTable(plan);
   const trees = plan.algorithm === "Tree" ? treeLines(plan) : [];
   return [...channelTable(plan), ...trees, ...orderTable(plan)];

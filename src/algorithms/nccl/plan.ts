@@ -39,6 +39,7 @@ import type {
   SymmetricPlan,
 } from "./plan-types.ts";
 import {
+  assertPlan,
   type NcclProtocol,
   type ResolvedSettings,
   resolveSettings,
@@ -255,6 +256,7 @@ export interface PlanFolds {
 
 /** The folds of a plan; `op` is a rank's own where the scalars of ranks differ. */
 export function planFolds(plan: NcclPlan, op: ReduceOp): PlanFolds {
+  assertPlan("planFolds", plan);
   const { dtype, ranks, rounding, accumulator } = plan;
   // NCCL has no 8-bit float kernel for one rank, so its average there is a copy.
   if (ranks === 1 && op === "avg" && bytesOf(dtype) === 1) return planFolds(plan, "sum");

@@ -26,11 +26,12 @@ import { input, output, type Program, scratch } from "../program.ts";
 import { type FoldOrder, ranksOf } from "./fold-order.ts";
 import { patOf, patSchedule } from "./pat.ts";
 import type { ChannelPlan, NcclPlan, Piece, SymmetricPlan } from "./plan-types.ts";
-import { blocksOf } from "./rules.ts";
+import { assertPlan, blocksOf } from "./rules.ts";
 import { levelsOf, ringAt, type Tree } from "./topology.ts";
 
 /** The folds of a plan: a group for each piece. */
 export function ncclFused(plan: NcclPlan): FusedPlan {
+  assertPlan("ncclFused", plan);
   const perBlock = piecesPerBlock(plan);
   const groups = plan.pieces.map((piece, i) => foldsOf(plan, piece, i % perBlock, perBlock));
   // In place, a fold reads no input that another fold's output overwrites.
@@ -83,6 +84,7 @@ function piecesPerBlock({ pieces, collective, ranks }: NcclPlan): number {
 
 /** Chunk tables of every rank's buffers; equal ones are shared. */
 export function ncclLayout(plan: NcclPlan): Layout {
+  assertPlan("ncclLayout", plan);
   const { collective, ranks, root } = plan;
   const spec = specifications[collective];
   const tables = new Map<number, ChunkTable>();
@@ -115,6 +117,7 @@ function blockTable(plan: NcclPlan, blocks: number): ChunkTable {
 
 /** The program of a plan; its chunks are the plan's pieces. */
 export function ncclProgram(plan: NcclPlan): Program {
+  assertPlan("ncclProgram", plan);
   const { collective, ranks, root } = plan;
   const perBlock = piecesPerBlock(plan);
   const program = new ProgramBuilder({
@@ -150,7 +153,9 @@ function isDealt({ collective, protocol }: SymmetricPlan): boolean {
 }
 
 /** `Ring LL128`, `Symmetric LD`, `Copy`. */
-export function programName({ algorithm, protocol }: NcclPlan): string {
+export function programName(plan: NcclPlan): string {
+  assertPlan("programName", plan);
+  const { algorithm, protocol } = plan;
   return protocol === undefined ? algorithm : `${algorithm} ${protocol}`;
 }
 

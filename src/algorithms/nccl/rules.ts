@@ -264,3 +264,14 @@ export function resolveSettings(settings: NcclSettings = {}, path = "settings"):
   }
   return resolved;
 }
+
+/** Refuses a value that is not a plan. */
+export function assertPlan(
+  action: string,
+  plan: { readonly undefinedBlocks: readonly number[] },
+  field = "plan",
+): void {
+  // Not `pieces`, which are computed on first use.
+  if (Array.isArray((plan as typeof plan | undefined)?.undefinedBlocks)) return;
+  throw invalid(action, field, textOf(plan), "a plan of ncclPlan");
+}

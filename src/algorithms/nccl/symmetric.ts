@@ -20,7 +20,13 @@ import type { SymmetricPlace } from "../../api/backend-entry.ts";
 import { bytesOf, type DType } from "../../api/dtype.ts";
 import type { ReduceOp } from "../../api/reduce-op.ts";
 import type { NcclPlan, PlanFacts, SymmetricKernel } from "./plan-types.ts";
-import { channelLimit, type NcclCollective, type ResolvedSettings, rulesOf } from "./rules.ts";
+import {
+  assertPlan,
+  channelLimit,
+  type NcclCollective,
+  type ResolvedSettings,
+  rulesOf,
+} from "./rules.ts";
 
 /** Collectives with symmetric kernels that fold. */
 export type SymmetricCollective = Extract<NcclCollective, "allReduce" | "reduceScatter">;
@@ -278,6 +284,7 @@ export function misplacedBlocks(
 
 /** The reason to refuse a call through symmetric memory; `undefined` when NCCL defines its result. */
 export function undefinedReason(plan: NcclPlan): string | undefined {
+  assertPlan("undefinedReason", plan);
   const { undefinedBlocks: blocks, collective, dtype, version, count } = plan;
   if (blocks.length === 0) return undefined;
   const bytes = count * bytesOf(dtype);

@@ -1,12 +1,24 @@
 /** Plans as a whole: fold orders (3.5, 4), rounding (5.5), what is refused, what is explained, what differs. */
 import { describe, expect, test } from "vitest";
 import { differenceText, differing } from "../../../../src/algorithms/nccl/differing.ts";
-import { elementPlan, elementText, pieceAt } from "../../../../src/algorithms/nccl/explain.ts";
+import {
+  elementHops,
+  elementPlan,
+  elementText,
+  pieceAt,
+} from "../../../../src/algorithms/nccl/explain.ts";
 import {
   graphFile,
   graphTopology,
   ncclEnvironment,
+  ncclFused,
+  ncclLayout,
+  ncclProgram,
+  planFolds,
+  planOutline,
+  programName,
   topologies,
+  undefinedReason,
 } from "../../../../src/algorithms/nccl/index.ts";
 import { isFusedAt, takeSeparate } from "../../../../src/algorithms/nccl/plan.ts";
 import type { NcclPlan, PlanRequest } from "../../../../src/algorithms/nccl/plan-types.ts";
@@ -175,6 +187,31 @@ test.each<[string, string, () => unknown]>([
 ])("%s refuses a wrong %s", (_name, field, call) => {
   expect(call).toThrow(CommError);
   expect(call).toThrow(expect.objectContaining({ field }));
+});
+
+test.each<[string, string, (wrong: never) => unknown]>([
+  ["differing", "a", (wrong) => differing(wrong, plan(2, 1))],
+  ["differing", "b", (wrong) => differing(plan(2, 1), wrong)],
+  ["elementPlan", "plan", (wrong) => elementPlan(wrong, 0)],
+  ["elementText", "plan", (wrong) => elementText(wrong, 0)],
+  ["elementHops", "plan", (wrong) => elementHops(wrong, 0)],
+  ["pieceAt", "plan", (wrong) => pieceAt(wrong, 0)],
+  ["planOutline", "plan", planOutline],
+  ["planFolds", "plan", (wrong) => planFolds(wrong, "sum")],
+  ["ncclFused", "plan", ncclFused],
+  ["ncclLayout", "plan", ncclLayout],
+  ["ncclProgram", "plan", ncclProgram],
+  ["programName", "plan", programName],
+  ["undefinedReason", "plan", undefinedReason],
+])("%s refuses another value as its plan %s", (name, field, call) => {
+  for (const wrong of [undefined, null, 7, {}, [], "Ring"]) {
+    expect(() => call(wrong as never)).toThrow(
+      expect.objectContaining({
+        ...{ code: "ERR_COMM_ARG", field },
+        message: expect.stringMatching(new RegExp(`^${name}: ${field}: found .*, needs a plan of`)),
+      }),
+    );
+  }
 });
 
 describe("explaining", () => {
