@@ -78,6 +78,9 @@ export interface Dispatched {
   backward(gradients: readonly ParameterArray[]): Promise<ParameterArray>;
 }
 
+/** Most experts: every dispatch gathers a number of rows for each. */
+const maxExperts = 2 ** 20;
+
 /** Sends tokens to experts. Made by `ExpertParallel.create`. */
 export class ExpertParallel {
   /** The experts of this rank. */
@@ -109,15 +112,11 @@ export class ExpertParallel {
     assertOptions("ExpertParallel.create", options, kinds);
     const { experts, width, capacity = Number.MAX_SAFE_INTEGER, dtype = "float32" } = options;
     for (const [field, value] of Object.entries({ experts, width, capacity })) {
-      if (isCount(value, 1)) continue;
-      throw invalid(
-        "ExpertParallel.create",
-        field,
-        textOf(value),
-        "an integer of at least 1",
-        undefined,
-        factsOf(comm),
-      );
+      const most = field === "experts" ? maxExperts : Number.MAX_SAFE_INTEGER;
+      if (isCount(value, 1) && value <= most) continue;
+      const needed = field === "experts" ? `an integer in 1..${most}` : "an integer of at least 1";
+      const [action, found] = ["ExpertParallel.create", textOf(value)];
+      throw invalid(action, field, found, needed, undefined, factsOf(comm));
     }
     assertOneOf("ExpertParallel.create", "dtype", dtype, ["float32", "float64"], factsOf(comm));
     const settings = { experts, width, capacity, dtype };

@@ -1,6 +1,7 @@
 /** A mixture of experts as a layer: a router, and experts of which each token takes the most probable ones. */
 import { assertOptions, invalid, type OptionKinds } from "../../api/option-kinds.ts";
-import { type Layer, sum } from "../layers/layer.ts";
+import { assertHasFunctions } from "../argument-checks.ts";
+import { assertLayer, assertLayers, type Layer, sum } from "../layers/layer.ts";
 import type { ShardedLayer, ShardedPass } from "../tensor/sharded.ts";
 import type { ExpertParallel, Load } from "./expert-parallel.ts";
 import { routeTopK, type TopKOptions } from "./routing.ts";
@@ -40,6 +41,9 @@ export interface Mixture extends ShardedLayer {
 export function mixtureOfExperts(parts: MixtureParts): Mixture {
   assertOptions("mixtureOfExperts", parts, kinds);
   const { router, own, parallel, ...top } = parts;
+  assertLayer("mixtureOfExperts", "router", router);
+  assertLayers("mixtureOfExperts", own, "own");
+  assertHasFunctions("mixtureOfExperts", "parallel", parallel, ["dispatch"]);
   const { begin, end } = parallel.own;
   if (own.length !== end - begin) {
     const needed = `${end - begin}: experts ${begin} to ${end - 1}`;

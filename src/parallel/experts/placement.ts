@@ -58,11 +58,14 @@ export function placementOf(
 
 /** The first pairs of every expert, as many as it keeps from this rank. */
 function firstOfEach(chosen: Int32Array, keeps: readonly number[]): Int32Array {
-  const ends = keeps.map((_, expert) =>
-    keeps.slice(0, expert).reduce((sum, each) => sum + each, 0),
-  );
-  const bounds = keeps.map((each, expert) => (ends[expert] as number) + each);
-  const kept = new Int32Array(bounds.at(-1) ?? 0);
+  const ends: number[] = [];
+  let total = 0;
+  const bounds = keeps.map((each) => {
+    ends.push(total);
+    total += each;
+    return total;
+  });
+  const kept = new Int32Array(total);
   for (let pair = 0; pair < chosen.length; pair++) {
     const expert = chosen[pair] as number;
     const at = ends[expert] as number;

@@ -1,5 +1,5 @@
 /** Activations, element by element. */
-import { assertElements, type Layer, zerosLike } from "./layer.ts";
+import { assertElements, type Layer, lengthOf, zerosLike } from "./layer.ts";
 
 /** The hyperbolic tangent. */
 export function tanh(): Layer {
@@ -23,7 +23,7 @@ export function gelu(): Layer {
 function elementwise(f: (x: number) => number, slope: (x: number) => number): Layer {
   return {
     forward(input) {
-      const output = zerosLike(input, input.length);
+      const output = zerosLike(input, lengthOf("activation", "input", input));
       for (let i = 0; i < input.length; i++) output[i] = f(input[i] as number);
       return {
         output,

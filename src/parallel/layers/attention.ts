@@ -1,6 +1,16 @@
 /** Causal attention: every row of a sequence attends to itself and the rows before it, separately in each head. */
+
+import { assertCount } from "../argument-checks.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { addScaled, assertElements, type Extent, type Layer, rowsOf, zerosLike } from "./layer.ts";
+import {
+  addScaled,
+  assertElements,
+  assertLayer,
+  type Extent,
+  type Layer,
+  rowsOf,
+  zerosLike,
+} from "./layer.ts";
 
 /** Rows of `heads * headWidth` numbers, one head beside the other. */
 export interface Heads {
@@ -145,7 +155,13 @@ export interface SelfAttentionParts extends Heads {
  *
  * @throws InvalidArgumentError by `forward`, for a query, key or value of another length than the heads have.
  */
-export function selfAttention({ query, key, value, output, ...shape }: SelfAttentionParts): Layer {
+export function selfAttention(parts: SelfAttentionParts): Layer {
+  const { query, key, value, output, ...shape } = parts ?? {};
+  for (const [name, layer] of Object.entries({ query, key, value, output })) {
+    assertLayer("selfAttention", name, layer);
+  }
+  assertCount("selfAttention", "heads", shape.heads, 0);
+  assertCount("selfAttention", "headWidth", shape.headWidth, 0);
   return {
     forward(input, extent) {
       const q = query.forward(input, extent);

@@ -1,6 +1,14 @@
 /** Layer normalisation of every row, as `torch.nn.LayerNorm` with its epsilon of 1e-5. */
 import type { ParameterArray } from "../parameter-set.ts";
-import { assertElements, type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
+import {
+  assertElements,
+  assertWeights,
+  type Layer,
+  lengthOf,
+  rowsOf,
+  type Weights,
+  zerosLike,
+} from "./layer.ts";
 
 const EPSILON = 1e-5;
 
@@ -15,8 +23,11 @@ export interface LayerNormParts {
  *
  * @throws InvalidArgumentError for rows, a bias or a gradient of another length than the weight.
  */
-export function layerNorm({ weight, bias }: LayerNormParts): Layer {
-  const width = weight.value.length;
+export function layerNorm(parts: LayerNormParts): Layer {
+  const { weight, bias } = parts ?? {};
+  assertWeights("layerNorm", "weight", weight);
+  assertWeights("layerNorm", "bias", bias);
+  const width = lengthOf("layerNorm", weight.name, weight.value);
   return {
     forward(input, extent) {
       const rows = rowsOf(extent);

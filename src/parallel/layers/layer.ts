@@ -5,7 +5,8 @@
  * pipelines. Gradients are passed on when they are complete, and belong to their receiver; all sums have a fixed order. For
  * tests, examples and sharded layers; much slower than a kernel library.
  */
-import { invalid } from "../../api/option-kinds.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertHasFunctions, isCount } from "../argument-checks.ts";
 import { type ParameterArray, parameterDTypeOf, zerosOf } from "../parameter-set.ts";
 
 /** A parameter for a layer. */
@@ -41,20 +42,53 @@ export interface Layer {
 }
 
 /** Number of rows. */
-export function rowsOf({ sequences, length }: Extent): number {
-  return sequences * length;
+export function rowsOf(extent: Extent): number {
+  const { sequences, length } = extent ?? {};
+  if (isCount(sequences) && isCount(length)) return sequences * length;
+  const found =
+    extent === undefined || extent === null ? textOf(extent) : `${sequences} of ${length}`;
+  throw invalid("forward", "extent", found, "{ sequences, length } of whole numbers");
 }
 
 /** Refuses an array of another length: a missing element would be read as NaN, and spread. */
 export function assertElements(
   layer: string,
   field: string,
-  { length }: ParameterArray,
+  array: ParameterArray,
   needed: number,
   of: string,
 ): void {
+  const length = (array as ParameterArray | undefined)?.length;
   if (length === needed) return;
+  if (length === undefined)
+    throw invalid(layer, field, textOf(array), `${needed} elements with ${of}`);
   throw invalid(layer, field, `${length} elements`, `${needed} with ${of}`);
+}
+
+/** Refuses a value that is not a layer. */
+export function assertLayer(action: string, field: string, layer: unknown): void {
+  assertHasFunctions(action, field, layer, ["forward"]);
+}
+
+/** Refuses a value that is not an array of layers. */
+export function assertLayers(action: string, layers: unknown, field = "layers"): void {
+  if (!Array.isArray(layers)) throw invalid(action, field, textOf(layers), "an array of layers");
+  for (const [at, layer] of layers.entries()) assertLayer(action, `${field}[${at}]`, layer);
+}
+
+/** Refuses a value that is not a parameter. */
+export function assertWeights(action: string, field: string, weights: unknown): void {
+  const name = (weights as Weights | null | undefined)?.name;
+  if (typeof name === "string") return;
+  const found =
+    typeof weights === "object" && weights !== null ? `a name of ${textOf(name)}` : textOf(weights);
+  throw invalid(action, field, found, "{ name, value } of a parameter");
+}
+
+/** Elements of an array; refuses a value that is none. */
+export function lengthOf(layer: string, field: string, array: ParameterArray): number {
+  if (typeof (array as ParameterArray | undefined)?.length === "number") return array.length;
+  throw invalid(layer, field, textOf(array), "an array of numbers");
 }
 
 /** Zeros of an array's dtype. */
@@ -64,6 +98,7 @@ export function zerosLike(array: ParameterArray, length: number): ParameterArray
 
 /** The layers one after the other. */
 export function sequence(layers: readonly Layer[]): Layer {
+  assertLayers("sequence", layers);
   return {
     forward(input, extent) {
       const passes: Pass[] = [];
@@ -86,6 +121,7 @@ export function sequence(layers: readonly Layer[]): Layer {
  * @throws InvalidArgumentError for an output of another length than the input.
  */
 export function residual(layer: Layer): Layer {
+  assertLayer("residual", "layer", layer);
   return {
     forward(input, extent) {
       const inner = layer.forward(input, extent);

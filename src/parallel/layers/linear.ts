@@ -1,7 +1,15 @@
 /** A linear layer, laid out as PyTorch's: y = x Wᵀ + b with W of `outputs` rows and `inputs` columns. */
 
+import { assertCount } from "../argument-checks.ts";
 import type { ParameterArray } from "../parameter-set.ts";
-import { assertElements, type Layer, rowsOf, type Weights, zerosLike } from "./layer.ts";
+import {
+  assertElements,
+  assertWeights,
+  type Layer,
+  rowsOf,
+  type Weights,
+  zerosLike,
+} from "./layer.ts";
 
 /** The parts of a linear layer. */
 export interface LinearParts {
@@ -18,6 +26,7 @@ export interface LinearParts {
  * @throws InvalidArgumentError for rows, a weight, a bias or a gradient of another length; never truncated or padded.
  */
 export function linear(parts: LinearParts): Layer {
+  assertParts("linear", parts);
   const { weight, bias } = parts;
   return {
     forward(input, extent) {
@@ -42,6 +51,15 @@ export function linear(parts: LinearParts): Layer {
       };
     },
   };
+}
+
+/** Refuses values that are not the parts of a linear layer. */
+export function assertParts(action: string, parts: LinearParts): void {
+  const { weight, bias, inputs, outputs } = parts ?? {};
+  assertWeights(action, "weight", weight);
+  if (bias !== undefined) assertWeights(action, "bias", bias);
+  assertCount(action, "inputs", inputs, 0);
+  assertCount(action, "outputs", outputs, 0);
 }
 
 function assertLengths(parts: LinearParts, input: ParameterArray, rows: number): void {

@@ -7,11 +7,15 @@
  * with element-wise or head-wise layers between them. Cost: one all-reduce forward, one backward.
  */
 import type { Communicator } from "../../api/index.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
 import { assertCommunicator } from "../argument-checks.ts";
 import { noVisits } from "../data-parallel/backward.ts";
 import { sumOverRanks } from "../host-collectives.ts";
 import {
   assertElements,
+  assertLayer,
+  assertLayers,
+  assertWeights,
   type Extent,
   type Layer,
   rowsOf,
@@ -19,7 +23,7 @@ import {
   type TakeGradient,
   type Weights,
 } from "../layers/layer.ts";
-import { type LinearParts, linear, sumOfRows } from "../layers/linear.ts";
+import { assertParts, type LinearParts, linear, sumOfRows } from "../layers/linear.ts";
 import type { ParameterArray } from "../parameter-set.ts";
 
 /** One forward pass of a sharded layer. */
@@ -37,6 +41,7 @@ export interface ShardedLayer {
 
 /** A layer that every rank has whole and runs by itself. */
 export function replicated(layer: Layer): ShardedLayer {
+  assertLayer("replicated", "layer", layer);
   return {
     async forward(input, extent) {
       const pass = layer.forward(input, extent);
@@ -58,6 +63,8 @@ export function replicated(layer: Layer): ShardedLayer {
  */
 export function sharded(comm: Communicator, layer: Layer, bias?: Weights): ShardedLayer {
   assertCommunicator("sharded", comm);
+  assertLayer("sharded", "layer", layer);
+  if (bias !== undefined) assertWeights("sharded", "bias", bias);
   return divided(layer, {
     forward: (partial) => sumOverRanks(comm, partial),
     backward: (partial) => sumOverRanks(comm, partial),
@@ -71,6 +78,7 @@ export function sharded(comm: Communicator, layer: Layer, bias?: Weights): Shard
  */
 export function columnLinear(comm: Communicator, parts: LinearParts): ShardedLayer {
   assertCommunicator("columnLinear", comm);
+  assertParts("columnLinear", parts);
   return divided(linear(parts), { backward: (partial) => sumOverRanks(comm, partial) });
 }
 
@@ -78,9 +86,11 @@ export function columnLinear(comm: Communicator, parts: LinearParts): ShardedLay
  * A linear layer divided by inputs: `weight` holds this rank's columns and the input its part of every row; `bias` is whole
  * on every rank. Forward sums the outputs; backward makes no call.
  */
-export function rowLinear(comm: Communicator, { bias, ...parts }: LinearParts): ShardedLayer {
+export function rowLinear(comm: Communicator, parts: LinearParts): ShardedLayer {
   assertCommunicator("rowLinear", comm);
-  return divided(linear(parts), { forward: (partial) => sumOverRanks(comm, partial), bias });
+  assertParts("rowLinear", parts);
+  const { bias, ...withoutBias } = parts;
+  return divided(linear(withoutBias), { forward: (partial) => sumOverRanks(comm, partial), bias });
 }
 
 type Join = (partial: ParameterArray) => Promise<ParameterArray>;
@@ -109,6 +119,7 @@ function divided(
 
 /** The layers one after the other. */
 export function shardedSequence(layers: readonly ShardedLayer[]): ShardedLayer {
+  assertLayers("shardedSequence", layers);
   return visitedSequence(layers.entries(), noVisits);
 }
 
@@ -117,6 +128,9 @@ export function visitedSequence<Name>(
   layers: Iterable<readonly [Name, ShardedLayer]>,
   visit: (name: Name) => Promise<void>,
 ): ShardedLayer {
+  if (typeof layers?.[Symbol.iterator] !== "function") {
+    throw invalid("visitedSequence", "layers", textOf(layers), "layers with their names");
+  }
   const named = [...layers];
   return {
     async forward(input, extent) {
@@ -145,6 +159,7 @@ export function visitedSequence<Name>(
 
 /** The input plus the layer's output. */
 export function shardedResidual(layer: ShardedLayer): ShardedLayer {
+  assertLayer("shardedResidual", "layer", layer);
   return {
     async forward(input, extent) {
       const inner = await layer.forward(input, extent);

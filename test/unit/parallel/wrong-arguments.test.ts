@@ -30,17 +30,22 @@ import {
   type Layer,
   layerNorm,
   linear,
+  mixtureOfExperts,
   mlp,
   mlpStage,
+  replicated,
   residual,
   rowLinear,
   selfAttention,
+  sequence,
   sharded as shardedLayer,
   shardedResidual,
+  shardedSequence,
   shardedTransformer,
   tanh,
   transformer,
   transformerStage,
+  visitedSequence,
 } from "twinccl/parallel/models";
 import { describe, expect, test } from "vitest";
 import { embed } from "../../../src/parallel/layers/embedding.ts";
@@ -57,12 +62,13 @@ const scored = { logits: two(), targets: [0], classes: 2 };
 const perceptron = () => mlp({ sizes: [2, 1] });
 const shape = { vocabulary: 2, context: 2, width: 2, heads: 1, blocks: 1 };
 const language = () => transformer(shape) as Wrong;
+const dense = { weight: { name: "w", value: two() }, inputs: 1, outputs: 2 };
+const one = { sequences: 1, length: 1 };
 const divided = (what: "model" | "layer" | "column" | "row") => {
-  const parts = { weight: { name: "w", value: two() }, inputs: 1, outputs: 2 };
   const none = undefined as Wrong;
   if (what === "model") return shardedTransformer(none, shape);
-  if (what === "layer") return shardedLayer(none, linear(parts));
-  return (what === "row" ? rowLinear : columnLinear)(none, parts);
+  if (what === "layer") return shardedLayer(none, linear(dense));
+  return (what === "row" ? rowLinear : columnLinear)(none, dense);
 };
 
 /** By the field of the error; the beginning of its message. */
@@ -237,6 +243,114 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
     "measureBubble: events: found an object, needs an array of them: trace.toChrome().traceEvents",
     () => measureBubble({ traceEvents: [] } as Wrong),
   ],
+  [
+    "weight",
+    "linear: weight: found undefined, needs { name, val",
+    () => linear(undefined as Wrong),
+  ],
+  ["weight", "linear: weight: found a name of undefined", () => linear({ weight: {} } as Wrong)],
+  [
+    "bias",
+    "linear: bias: found 7, needs { name, value }",
+    () => linear({ ...dense, bias: 7 as Wrong }),
+  ],
+  [
+    "inputs",
+    "linear: inputs: found undefined, needs an integer of at least 0",
+    () => linear({ weight: dense.weight } as Wrong),
+  ],
+  [
+    "w",
+    "linear: w: found undefined, needs 2 elements with 1 rows",
+    () => linear({ ...dense, weight: { name: "w" } as Wrong }).forward(two(), one),
+  ],
+  [
+    "input",
+    "linear: input: found undefined, needs 1 elements",
+    () => linear(dense).forward(undefined as Wrong, one),
+  ],
+  [
+    "extent",
+    "forward: extent: found undefined, needs { sequences, length }",
+    () => linear(dense).forward(two(), undefined as Wrong),
+  ],
+  [
+    "extent",
+    "forward: extent: found 1 of undefined, needs",
+    () => linear(dense).forward(two(), { sequences: 1 } as Wrong),
+  ],
+  [
+    "weight",
+    "layerNorm: weight: found null, needs { name",
+    () => layerNorm({ weight: null } as Wrong),
+  ],
+  ["weight", "layerNorm: weight: found undefined", () => layerNorm(undefined as Wrong)],
+  [
+    "w",
+    "layerNorm: w: found undefined, needs an array",
+    () => layerNorm({ weight: { name: "w" }, bias: dense.weight } as Wrong),
+  ],
+  [
+    "query",
+    "selfAttention: query: found undefined without forward()",
+    () => selfAttention(undefined as Wrong),
+  ],
+  [
+    "heads",
+    "selfAttention: heads: found undefined, needs an integer",
+    () => selfAttention({ query: tanh(), key: tanh(), value: tanh(), output: tanh() } as Wrong),
+  ],
+  [
+    "input",
+    "activation: input: found undefined, needs an array",
+    () => tanh().forward(undefined as Wrong, one),
+  ],
+  [
+    "layers",
+    "sequence: layers: found undefined, needs an array of layers",
+    () => sequence(undefined as Wrong),
+  ],
+  [
+    "layers[1]",
+    "sequence: layers[1]: found a function without forward()",
+    () => sequence([tanh(), (() => 0) as Wrong]),
+  ],
+  [
+    "layer",
+    "residual: layer: found undefined without forward()",
+    () => residual(undefined as Wrong),
+  ],
+  [
+    "layer",
+    "replicated: layer: found undefined without forward()",
+    () => replicated(undefined as Wrong),
+  ],
+  ["layers", "shardedSequence: layers: found 7, needs an array", () => shardedSequence(7 as Wrong)],
+  [
+    "layers",
+    "visitedSequence: layers: found undefined, needs layers with",
+    () => visitedSequence(undefined as Wrong, async () => {}),
+  ],
+  [
+    "layer",
+    "shardedResidual: layer: found undefined without",
+    () => shardedResidual(undefined as Wrong),
+  ],
+  [
+    "router",
+    "mixtureOfExperts: router: found undefined without forward()",
+    () => mixtureOfExperts({} as Wrong),
+  ],
+  [
+    "own",
+    "mixtureOfExperts: own: found undefined, needs an array",
+    () => mixtureOfExperts({ router: tanh() } as Wrong),
+  ],
+  [
+    "parallel",
+    "mixtureOfExperts: parallel: found undefined without dispatch()",
+    () => mixtureOfExperts({ router: tanh(), own: [] } as Wrong),
+  ],
   ["directory", 'directoryFiles: directory: found "", needs a path', () => directoryFiles("")],
   [
     "directory",
@@ -396,6 +510,15 @@ const handles: readonly (readonly [string, string, (comm: Communicator) => unkno
     "ExpertParallel.create: comm: found undefined",
     () => ExpertParallel.create(undefined as Wrong, { experts: 1, width: 1 }),
   ],
+  [
+    "experts",
+    "ExpertParallel.create: experts: found 1099511627776, needs an integer in 1..1048576",
+    (comm) => ExpertParallel.create(comm, { experts: 2 ** 40, width: 1 }),
+  ],
+  ["layer", "sharded: layer: found undefined", (comm) => shardedLayer(comm, undefined as Wrong)],
+  ["bias", "sharded: bias: found 7", (comm) => shardedLayer(comm, tanh(), 7 as Wrong)],
+  ["weight", "columnLinear: weight: found und", (comm) => columnLinear(comm, undefined as Wrong)],
+  ["weight", "rowLinear: weight: found undefined", (comm) => rowLinear(comm, undefined as Wrong)],
   [
     "comm",
     "Checkpoints: comm: found undefined",
