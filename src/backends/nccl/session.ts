@@ -164,7 +164,7 @@ export class NcclSession implements QueueingSession {
     if (comm === undefined || member === undefined) return;
     for (const graph of comm.graphs) {
       if (which !== undefined && graph !== which) continue;
-      this.#keepFailure(() => graph.discard(member));
+      this.#keepFailure(() => comm.discard(member, graph));
       if (graph.isOver) comm.graphs.delete(graph);
     }
   }

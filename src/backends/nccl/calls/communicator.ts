@@ -65,7 +65,9 @@ export class NcclCommunicator {
     this.size = info.ranks.length;
     this.members = new Map(members.map((member) => [member.rank, member]));
     this.spansProcesses = this.members.size < this.size;
-    this.windows = new RegisteredWindows(nccl, this.members, this.lock);
+    this.windows = new RegisteredWindows(nccl, this.members, this.lock, (member, error) =>
+      this.#located(member, error),
+    );
     this.devices = members.map(({ stream }) => stream.device);
     this.progress = (members[0] as LocalMember).stream.progress;
     this.#nccl = nccl;
@@ -246,10 +248,20 @@ export class NcclCommunicator {
   }
 
   #releases(): (() => void)[] {
-    return [
-      ...[...this.graphs].map((graph) => () => graph.release()),
-      () => this.windows.release(),
-    ];
+    const members = [...this.members.values()];
+    const discards = [...this.graphs].flatMap((graph) =>
+      members.map((member) => () => this.discard(member, graph)),
+    );
+    return [...discards, () => this.windows.release()];
+  }
+
+  /** Gives back a member's part of a recording. */
+  discard(member: LocalMember, graph: CapturedGraph): void {
+    try {
+      graph.discard(member);
+    } catch (error) {
+      throw this.#located(member, error);
+    }
   }
 
   /** Finalizes and destroys a handle; NCCL waits for the other ranks in each step. */

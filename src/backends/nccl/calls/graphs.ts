@@ -4,7 +4,6 @@ import { runAll } from "../common/async.ts";
 import type { Device } from "../device/device.ts";
 import type { FinishCopyBack, StagedCalls } from "../device/host-arrays.ts";
 import type { LocalMember } from "../device/local-rank.ts";
-import { located } from "../result/errors.ts";
 import type { CallSequence } from "../sys/call-list.ts";
 
 interface DeviceGraph {
@@ -90,15 +89,11 @@ export class CapturedGraph {
 
   /** Gives back one rank's part; its launches must be done. */
   discard(member: LocalMember): void {
-    const { local, stream } = member;
+    const { stream } = member;
     const graphs = this.#graphs.filter(({ device }) => device === stream.device);
     this.#graphs = this.#graphs.filter(({ device }) => device !== stream.device);
     this.#copied?.release(member);
-    try {
-      destroyAll(graphs);
-    } catch (error) {
-      throw located(error, { rank: local.worldRank, device: local.device.name });
-    }
+    destroyAll(graphs);
   }
 
   /** True when nothing of it is left. */

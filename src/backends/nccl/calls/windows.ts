@@ -14,7 +14,6 @@ import { knownOr } from "../../../api/known.ts";
 import { settlesWithin } from "../../../job/async.ts";
 import { runAll } from "../common/async.ts";
 import type { LocalMember } from "../device/local-rank.ts";
-import { located } from "../result/errors.ts";
 import type { NcclCalls } from "../result/nccl.ts";
 import type { CommLock } from "./comm-lock.ts";
 
@@ -26,15 +25,23 @@ export class RegisteredWindows {
   readonly #nccl: NcclCalls;
   readonly #members: ReadonlyMap<number, LocalMember>;
   readonly #lock: CommLock;
+  readonly #located: (member: LocalMember, error: unknown) => unknown;
   /** By member, and by address of the allocation. */
   readonly #windows = new Map<LocalMember, Map<bigint, bigint>>();
   #registering: Promise<void> | undefined;
   #isAbandoned = false;
 
-  constructor(nccl: NcclCalls, members: ReadonlyMap<number, LocalMember>, lock: CommLock) {
+  /** `located` adds the communicator and a member to an error. */
+  constructor(
+    nccl: NcclCalls,
+    members: ReadonlyMap<number, LocalMember>,
+    lock: CommLock,
+    located: (member: LocalMember, error: unknown) => unknown,
+  ) {
     this.#nccl = nccl;
     this.#members = members;
     this.#lock = lock;
+    this.#located = located;
   }
 
   /** True if a call uses symmetric memory without a window. */
@@ -117,7 +124,8 @@ export class RegisteredWindows {
    * memory is then held until that call ends.
    */
   deregister(worldRank: number, ptr: bigint): boolean {
-    for (const [{ handle, local }, registered] of this.#windows) {
+    for (const [member, registered] of this.#windows) {
+      const { local } = member;
       const window = registered.get(ptr);
       if (local.worldRank !== worldRank || window === undefined) continue;
       if (this.#lock.isHeld) {
@@ -125,13 +133,8 @@ export class RegisteredWindows {
         this.#lock.whenFree(() => local.heldMemory.release(ptr));
         return false;
       }
-      try {
-        local.device.use();
-        this.#nccl.deregisterWindow(handle, window);
-      } catch (error) {
-        throw located(error, { rank: worldRank, device: local.device.name });
-      }
       // A window left after an error is retried when the communicator ends.
+      this.#deregister(member, window);
       registered.delete(ptr);
     }
     return true;
@@ -139,14 +142,20 @@ export class RegisteredWindows {
 
   /** Deregisters all windows. */
   release(): void {
-    const steps = [...this.#windows].flatMap(([{ handle, local }, registered]) => {
-      return Array.from(registered.values(), (window) => () => {
-        local.device.use();
-        this.#nccl.deregisterWindow(handle, window);
-      });
+    const steps = [...this.#windows].flatMap(([member, registered]) => {
+      return Array.from(registered.values(), (window) => () => this.#deregister(member, window));
     });
     this.#windows.clear();
     runAll(steps);
+  }
+
+  #deregister(member: LocalMember, window: bigint): void {
+    try {
+      member.local.device.use();
+      this.#nccl.deregisterWindow(member.handle, window);
+    } catch (error) {
+      throw this.#located(member, error);
+    }
   }
 
   #registerSide(calls: readonly RankCall[], side: Side): void {

@@ -1,6 +1,6 @@
 /** Recordings and symmetric memory: what is taken for them, when, and that it is given back in the right order. */
 import { expect, test } from "vitest";
-import { cudaError } from "../../../../support/fake-gpus/index.ts";
+import { cudaError, fakeGpus, ncclError } from "../../../../support/fake-gpus/index.ts";
 import { expectHealthy } from "../../../../support/planted.ts";
 import { quickTime } from "../../../../support/quick-time.ts";
 import { cleanGpus, inWorld, seen, turns } from "../gpus.ts";
@@ -175,6 +175,8 @@ test("a recording ends with its communicator", async () => {
   });
 });
 
+const where = { rank: 0, size: 1, comm: "world", device: "cuda:0" };
+
 test("a recording that cannot be freed is reported when the world closes", async () => {
   const gpus = cleanGpus();
   const planned = cudaError("cudaGraphExecDestroy", 1, "cudaErrorInvalidValue");
@@ -188,6 +190,36 @@ test("a recording that cannot be freed is reported when the world closes", async
       graph.dispose();
     });
   });
-  await expect(closing).rejects.toMatchObject({ cause: planned, device: expect.any(String) });
+  await expect(closing).rejects.toEqual(seen(planned, where));
   gpus.machine.graphs.clear();
+});
+
+test("a recording that cannot be freed with its communicator is named by rank and communicator", async () => {
+  const gpus = cleanGpus();
+  const planned = cudaError("cudaGraphExecDestroy", 1, "cudaErrorInvalidValue");
+  const closing = inWorld(gpus, 1, async (world) => {
+    await world.run(async (comm) => {
+      const data = comm.alloc("int32", 1);
+      await comm.capture(() => {
+        void comm.allReduce({ send: data, op: "sum" });
+      });
+    });
+    gpus.machine.failNext("graphDestroy", planned);
+  });
+  await expect(closing).rejects.toEqual(seen(planned, where));
+  gpus.machine.graphs.clear();
+});
+
+test("a window that cannot be released with its communicator is named by rank and communicator", async () => {
+  // The window cannot be given back: the fake complains about it.
+  const gpus = fakeGpus();
+  const planned = ncclError("ncclCommWindowDeregister", 1, "ncclUnhandledCudaError");
+  const closing = inWorld(gpus, 1, async (world) => {
+    await world.run(async (comm) => {
+      const data = comm.alloc("int32", 1, { symmetric: true });
+      await comm.allReduce({ send: data, op: "sum" });
+    });
+    gpus.machine.failNext("deregisterWindow", planned);
+  });
+  await expect(closing).rejects.toEqual(seen(planned, where));
 });
