@@ -1,8 +1,37 @@
-/** Memory that a closed world holds for as long as it is referenced. */
+/** Memory that a closed world holds for as long as it is referenced, and an open one of communicators that are over. */
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { type Communicator, createWorld } from "twinccl";
 import { sim } from "twinccl/sim";
 import { expect, test } from "vitest";
 import type { LocalWorld } from "../../src/api/world/local-world.ts";
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
+
+test("a run kept aborted communicators of splits with errors that the program had handled late", async () => {
+  const world = await createWorld({ backend: sim(), size: 2 });
+  const causes: WeakRef<Error>[] = [];
+  await world.run(async (comm) => {
+    for (let each = 0; each < 20; each++) {
+      const child = (await comm.split({ color: 0 })) as Communicator;
+      if (comm.rank === 0) {
+        const cause = new Error("enough");
+        causes.push(new WeakRef(cause));
+        const open = child.barrier();
+        child.abort(cause);
+        await open.catch(() => undefined);
+      }
+      await comm.barrier();
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+    collectGarbage();
+    const kept = causes.filter((cause) => cause.deref() !== undefined);
+    // The last one or two may still be on the stack.
+    expect(kept.length).toBeLessThan(3);
+  });
+  await world.close();
+});
 
 test("a closed world kept the communicators of splits that were not closed", async () => {
   const world = (await createWorld({ backend: sim(), size: 3 })) as LocalWorld;

@@ -158,7 +158,17 @@ export class Communicators {
     void ledger.drained().then(() => {
       if (!isOver(entry) || ledger.isBusy || !this.#entries.delete(ledger.comm)) return;
       this.#world.session.release(ledger.comm);
+      this.#forgetObserved();
     });
+  }
+
+  /** Forgets failures that the program has observed since, and the communicators that they keep. */
+  #forgetObserved(): void {
+    for (const each of this.#world.unobserved) {
+      const { comm, failures } = each;
+      for (const rank of comm.ranks.keys()) failures.poison(rank);
+      if (failures.allObserved) this.#world.unobserved.delete(each);
+    }
   }
 
   /** A world rank's end of a communicator that a split made. */
