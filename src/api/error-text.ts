@@ -96,15 +96,29 @@ export function rankRows(rows: readonly RankRow[], naming = ranksText): Row[] {
   return rows.map(({ rank, cells }) => [naming([rank]), ...cells]);
 }
 
-/** Rows about ranks, in the order of their first ones: ranks with equal cells share a row. */
+/** Rows of a table; an error's facts hold all of them. */
+const maxSharedRows = 32;
+
+/** Rows about ranks, in the order of their first ones: ranks with equal cells share a row, and so do those past 32 rows. */
 export function sharedRows(rows: readonly RankRow[], naming = ranksText): Row[] {
   const groups = new Map<string, { readonly cells: Row; readonly ranks: number[] }>();
   for (const { rank, cells } of rows) {
     knownOr(groups, cells.join("\n"), () => ({ cells, ranks: [] })).ranks.push(rank);
   }
-  return Array.from(groups.values(), ({ ranks, cells }) => {
-    return [naming(ranks.sort((a, b) => a - b)), ...cells];
-  });
+  const rowOf = (ranks: readonly number[], cells: Row): Row => {
+    return [naming([...ranks].sort((a, b) => a - b)), ...cells];
+  };
+  const all = [...groups.values()];
+  const shown = all.slice(0, maxSharedRows).map(({ ranks, cells }) => rowOf(ranks, cells));
+  const more = all.slice(maxSharedRows);
+  if (more.length === 0) return shown;
+  return [
+    ...shown,
+    rowOf(
+      more.flatMap(({ ranks }) => ranks),
+      [countText(more.length, "more row")],
+    ),
+  ];
 }
 
 /** `1 rank`, `8 ranks`. */

@@ -63,6 +63,21 @@ test("a mismatch: ranks with equal calls share a line", async () => {
   expect((error.cause as CollectiveMismatchError).values).toHaveLength(size);
 });
 
+test("ranks with a value each share a line past 32 of them", async () => {
+  const error = await failureOf(size, async (comm) => {
+    const send = comm.alloc("float32", comm.rank + 1);
+    await comm.allReduce({ send, op: "sum" });
+  });
+  const found = lines(error.cause);
+  expect(found).toHaveLength(2 + 32 + 1 + 1);
+  expect(found.slice(-3)).toEqual([
+    "  31       allReduce float32[32]  32",
+    "  32..599  568 more rows",
+    "hint: nothing was written; make the same call on every rank, with equal arguments",
+  ]);
+  expect((error.cause as CollectiveMismatchError).values).toHaveLength(size);
+});
+
 test("equal errors of ranks share a line", async () => {
   const error = await failureOf(20, async ({ rank }) => {
     throw new Error(rank % 2 === 0 ? "even" : `odd ${rank}`);
