@@ -78,6 +78,8 @@ class Page {
     const radio = document.querySelector<HTMLInputElement>(`input[value=${state.lanes}]`);
     if (radio !== null) radio.checked = true;
     if (!fromAddress) this.#remember();
+    // The run may be under way: its film begins at this time.
+    if (same && fromAddress) this.#lastRun = state;
     if (!same) await this.#run();
     else if (this.#result !== undefined) {
       this.#showTimeline(this.#result);
@@ -140,8 +142,9 @@ class Page {
     const hasElements = this.#elementRank.length > 0;
     for (const field of [this.#elementRank, this.#element]) field.disabled = !hasElements;
     this.#showElement();
-    const still = state.time >= 0 || matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.#player.load(film.endPs, film.beats, Math.max(0, state.time), !still);
+    const { time } = this.#lastRun ?? state;
+    const still = time >= 0 || matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.#player.load(film.endPs, film.beats, Math.max(0, time), !still);
   }
 
   #showTimeline({ film }: CallResult): void {

@@ -441,6 +441,23 @@ describe("the address", () => {
       still,
     );
   });
+  test("with another time counts while its call is under way", async () => {
+    await on(
+      "ranks=3",
+      async (page) => {
+        await page.evaluate(`{
+          for (const query of ["?ranks=4", "?ranks=4&time=300000"]) {
+            history.pushState(null, "", query);
+            dispatchEvent(new PopStateEvent("popstate"));
+          }
+        }`);
+        await ran(page);
+        expect(await timeOf(page)).toBe(300_000);
+        expect(await addressed(page)).toBe("?ranks=4&time=300000");
+      },
+      still,
+    );
+  });
   test("of an animation that begins by itself does so for the next reader too, until it is paused", async () => {
     await on("ranks=3", async (page) => {
       expect(await addressed(page)).toBe("?ranks=3");
