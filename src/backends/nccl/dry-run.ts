@@ -39,7 +39,7 @@ import { located } from "./result/errors.ts";
 /** The parts that answers depend on. */
 export interface DryRunFacts {
   readonly libraries: Libraries;
-  /** Compute capabilities of the devices here. */
+  /** Compute capabilities of the GPUs, by rank. */
   readonly capabilities: readonly number[];
   /** The GPUs of all ranks; left out where they are unknown. */
   readonly places?: readonly BusAddress[] | undefined;
@@ -52,8 +52,7 @@ export interface DryRunFacts {
 /** Answers for one world. */
 export class DryRun {
   readonly #libraries: Libraries;
-  /** The least compute capability of the devices here. */
-  readonly #capability: number;
+  readonly #capabilities: readonly number[];
   readonly #size: number;
   readonly #pin: ResolvedPin;
   readonly #places: readonly BusAddress[] | undefined;
@@ -63,7 +62,7 @@ export class DryRun {
 
   constructor({ libraries, capabilities, places, pin = {}, unusual }: DryRunFacts, size: number) {
     this.#libraries = libraries;
-    this.#capability = Math.min(...capabilities);
+    this.#capabilities = capabilities;
     this.#size = size;
     this.#pin = pin;
     this.#places = places;
@@ -76,7 +75,8 @@ export class DryRun {
     if (dtype === undefined) return undefined;
     const { ncclVersion } = this.#libraries;
     const reason =
-      dtypeRefusal(question, ncclVersion, this.#capability) ??
+      dtypeRefusal(question, ncclVersion) ??
+      deviceRefusal(question, comm, this.#capabilities) ??
       singleRankRefusal(question, comm.ranks.length);
     // Only kernels of symmetric memory may be refused further: no planner is built for other calls.
     if (reason !== undefined || questionPlace(question) === undefined) return reason;
@@ -158,22 +158,24 @@ const dtypeCapability: Partial<Record<DType, number>> = { float8e4m3: 9, float8e
 
 const messages: ReadonlySet<string> = new Set(["send", "recv", "sendRecv"]);
 
-/** Reason why a dtype is not supported by this library on this device; `undefined` if supported. */
-function dtypeRefusal(
+/** Reason why a dtype is not supported by this library; `undefined` if supported. */
+function dtypeRefusal({ dtype }: Question, ncclVersion: number): string | undefined {
+  const since = dtype && dtypeSince[dtype];
+  if (since === undefined || ncclVersion >= since) return undefined;
+  return `NCCL has ${dtype} since ${Math.floor(since / 10000)}.${Math.floor(since / 100) % 100}`;
+}
+
+/** Reason why a dtype is not supported by a GPU of a communicator, on all its ranks alike; `undefined` if supported. */
+function deviceRefusal(
   { collective, dtype }: Question,
-  ncclVersion: number,
-  computeCapability: number,
+  { ranks }: CommInfo,
+  capabilities: readonly number[],
 ): string | undefined {
-  if (dtype === undefined) return undefined;
-  const since = dtypeSince[dtype];
-  if (since !== undefined && ncclVersion < since) {
-    return `NCCL has ${dtype} since ${Math.floor(since / 10000)}.${Math.floor(since / 100) % 100}`;
-  }
-  const needs = dtypeCapability[dtype];
-  if (needs !== undefined && computeCapability < needs && !messages.has(collective)) {
-    return `${dtype} needs a GPU of compute capability ${needs}.0 or newer, this one has ${computeCapability}`;
-  }
-  return undefined;
+  const needs = dtype && dtypeCapability[dtype];
+  if (needs === undefined || messages.has(collective)) return undefined;
+  const least = Math.min(...ranks.map((rank) => capabilities[rank] as number));
+  if (least >= needs) return undefined;
+  return `${dtype} needs GPUs of compute capability ${needs}.0 or newer, found ${least.toFixed(1)}`;
 }
 
 /** Reason why a call of one rank is not supported: NCCL has no kernels of it for one rank. */

@@ -59,9 +59,12 @@ export function openLocal(
   let world: NcclCommunicator | undefined;
   try {
     const places = busIds(cuda, found, pin, info);
+    const capabilities = found.map((place, rank) =>
+      capabilityOf(cuda, place, { rank, size: found.length, comm: name }),
+    );
     world = startPinned(pin, places ?? [], () => initAll(nccl, info, here.locals, setup.config));
     setup.readPlans?.(name);
-    return here.watch(new NcclSession({ ...setup, ...here, world, places }));
+    return here.watch(new NcclSession({ ...setup, ...here, world, places, capabilities }));
   } catch (error) {
     here.release(world);
     throw located(error, { size: found.length, comm: name });
@@ -81,8 +84,8 @@ export function openJoined(
       await world.abort();
       here.release();
     },
-    session: ({ here, world, places }, job) =>
-      here.watch(new NcclJobSession({ ...setup, ...here, world, places, job })),
+    session: ({ here, world, places, capabilities }, job) =>
+      here.watch(new NcclJobSession({ ...setup, ...here, world, places, capabilities, job })),
   };
   return openJob(membership, backend, { timeoutMs, signal }, setup.compareCalls);
 }
@@ -104,9 +107,12 @@ async function openOwnRank(
   // An exchange answers all ranks at once, because rank 0 may host the store and is blocked during NCCL's start.
   const exchange = (what: string, bytes: Uint8Array): Promise<Uint8Array[]> =>
     membership.exchange(what, bytes, { timeoutMs: leftMs(), signal: cancelled });
-  const place = `${ncclHost()} ${busId(cuda, own, { rank, size, comm: name })}`;
-  const found = await exchange("device", new TextEncoder().encode(place));
-  const places = found.map((bytes) => new TextDecoder().decode(bytes));
+  const facts = { rank, size, comm: name };
+  const ownDevice = [`${ncclHost()} ${busId(cuda, own, facts)}`, capabilityOf(cuda, own, facts)];
+  const found = await exchange("device", new TextEncoder().encode(ownDevice.join("\n")));
+  const devices = found.map((bytes) => new TextDecoder().decode(bytes).split("\n"));
+  const places = devices.map(([place = ""]) => place);
+  const capabilities = devices.map(([, capability]) => Number(capability));
   refuseShared(places, rank);
   const share = async (what: string, ofFirst: () => Uint8Array): Promise<Uint8Array> => {
     const bytes = rank === 0 ? ofFirst() : new Uint8Array(0);
@@ -131,7 +137,7 @@ async function openOwnRank(
     });
     world = await withStartDeadline(bounds, opening, membership);
     setup.readPlans?.(name);
-    return { here, world, places };
+    return { here, world, places, capabilities };
   } catch (error) {
     await world?.abort();
     here.release();
@@ -165,11 +171,9 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
       runAll([() => world?.destroy(), ...steps]);
     } catch {}
   };
-  const capabilities: number[] = [];
   for (const [at, place] of places.entries()) {
     const rank = info.local[at] as number;
     try {
-      capabilities.push(Number(cuda.computeCapability(place.device)));
       const device = new Device(cuda, place.device, place.stream);
       devices.push(device);
       locals.push(new LocalRank(rank, device, progress, libraries.nccl));
@@ -184,7 +188,7 @@ function openDevices({ libraries }: Setup, places: readonly RankPlacement[], inf
     progress.watchIdle();
     return session;
   };
-  return { progress, locals, capabilities, watch, release };
+  return { progress, locals, watch, release };
 }
 
 /** Bus ids of the ranks' GPUs; `undefined` if CUDA does not report them, an error only with pinned rings. */
@@ -206,6 +210,19 @@ function busIds(
 function busId(cuda: Libraries["cuda"], { device }: RankPlacement, facts: CommErrorFacts): string {
   try {
     return cuda.pciBusId(device);
+  } catch (error) {
+    throw located(error, { ...facts, device: `cuda:${device}` });
+  }
+}
+
+/** The compute capability of a rank's GPU; CUDA's errors name the device, and `facts`. */
+function capabilityOf(
+  cuda: Libraries["cuda"],
+  { device }: RankPlacement,
+  facts: CommErrorFacts,
+): number {
+  try {
+    return Number(cuda.computeCapability(device));
   } catch (error) {
     throw located(error, { ...facts, device: `cuda:${device}` });
   }

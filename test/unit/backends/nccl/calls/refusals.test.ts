@@ -1,7 +1,8 @@
 /** Features that the present NCCL or GPUs lack are refused by name before anything is issued. */
-import type { DType, ReduceOp } from "twinccl";
+import type { Communicator, DType, ReduceOp } from "twinccl";
 import { describe, expect, test } from "vitest";
 import { cleanGpus, inWorld } from "../gpus.ts";
+import { closeAll, joinAll, onAll } from "../job/joined.ts";
 
 describe.each([
   {
@@ -13,7 +14,7 @@ describe.each([
   {
     what: "GPUs without float8",
     machine: { capability: "8.0" },
-    reason: /float8e4m3 needs a GPU of compute capability 9\.0 or newer, this one has 8/,
+    reason: /float8e4m3 needs GPUs of compute capability 9\.0 or newer, found 8\.0/,
     // They are bytes to NCCL.
     messages: false,
   },
@@ -63,5 +64,43 @@ describe.each([
       });
       expect(sums).toEqual([0x4000, 0x4000]);
     });
+  });
+});
+
+describe("float8 on GPUs of which one lacks it", () => {
+  const mixedGpus = () => {
+    const gpus = cleanGpus();
+    const { cuda } = gpus.setup.libraries;
+    cuda.computeCapability = (device) => (device === 1 ? "8.9" : "9.0");
+    return gpus;
+  };
+  /** Every rank is refused; those of a split without that GPU are not. */
+  const tryFloat8 = async (comm: Communicator): Promise<unknown> => {
+    const reduce = (on: Communicator): PromiseLike<unknown> =>
+      on.allReduce({ send: on.alloc("float8e4m3", 4), op: "sum" });
+    await expect(reduce(comm)).rejects.toMatchObject({
+      code: "ERR_COMM_UNSUPPORTED",
+      rank: comm.rank,
+      message: expect.stringMatching(/needs GPUs of compute capability 9\.0 or newer, found 8\.9/),
+    });
+    const split = await comm.split({ color: comm.rank % 2 });
+    const refused = await Promise.resolve(reduce(split)).then(
+      () => false,
+      () => true,
+    );
+    await split.close();
+    return refused;
+  };
+  const refused = [false, true, false];
+
+  test("is refused on every rank of a world", async () => {
+    const found = await inWorld(mixedGpus(), 3, (world) => world.run(tryFloat8));
+    expect(found).toEqual(refused);
+  });
+
+  test("is refused on every rank of a job", async () => {
+    const ranks = await joinAll(3, undefined, mixedGpus());
+    expect(await onAll(ranks, ({ comm }) => tryFloat8(comm))).toEqual(refused);
+    await closeAll(ranks);
   });
 });
