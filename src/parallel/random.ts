@@ -6,7 +6,8 @@
  */
 import { mix32 } from "../api/bits.ts";
 import { invalid, textOf } from "../api/option-kinds.ts";
-import { assertState, type RankStateful, type State } from "./state.ts";
+import { assertCount } from "./argument-checks.ts";
+import { assertState, assertStateList, type RankStateful, type State } from "./state.ts";
 
 /**
  * A stream of random numbers, fixed by its key.
@@ -91,6 +92,8 @@ export class Random implements RankStateful {
 
   /** Rank r continues the stream of rank r; a new rank keeps its initial stream. */
   reshard(states: readonly State[], rank: number): void {
+    assertStateList("reshard", states);
+    assertCount("reshard", "rank", rank, 0);
     const state = states[rank];
     if (state !== undefined) this.restore(state);
   }

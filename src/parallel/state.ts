@@ -102,6 +102,18 @@ export function assertState(action: string, state: State): void {
   }
 }
 
+/** Refuses a value that is not the states of ranks, before they are read. */
+export function assertStates(action: string, states: readonly State[]): void {
+  assertStateList(action, states);
+  for (const state of states) assertState(action, state);
+}
+
+/** Refuses a value that is not a list of states, some of which may be missing. */
+export function assertStateList(action: string, states: readonly State[]): void {
+  if (Array.isArray(states)) return;
+  throw invalid(action, "states", textOf(states), "an array of the states of all ranks");
+}
+
 /** A tensor in an error, with the length of its data, which may not fit its shape. */
 export function tensorText(tensor: StateTensor | undefined): string {
   if (tensor === undefined) return "nothing";

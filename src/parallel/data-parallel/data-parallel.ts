@@ -9,11 +9,11 @@
  * the step ends.
  */
 import type { Communicator } from "../../api/index.ts";
-import { invalid } from "../../api/option-kinds.ts";
-import { assertCommunicator, assertParameters, isCount } from "../argument-checks.ts";
+import { invalid, textOf } from "../../api/option-kinds.ts";
+import { assertCommunicator, assertCount, assertParameters, isCount } from "../argument-checks.ts";
 import { CallGuard } from "../call-guard.ts";
 import { type Parameter, type ParameterSet, zerosOf } from "../parameter-set.ts";
-import { assertState, type RankStateful, type State } from "../state.ts";
+import { assertState, assertStates, type RankStateful, type State } from "../state.ts";
 import {
   assertStepArguments,
   BackwardPass,
@@ -188,7 +188,11 @@ export class DataParallel implements RankStateful {
 
   /** Rank r of n takes the sum of the unsent gradients of ranks r, r + n, r + 2n, …, so that none is lost. */
   reshard(states: readonly State[], rank: number, size: number): void {
-    for (const state of states) assertState("reshard", state);
+    assertStates("reshard", states);
+    assertCount("reshard", "size", size, 1);
+    if (!isCount(rank) || rank >= size) {
+      throw invalid("reshard", "rank", textOf(rank), `a rank of 0..${size - 1}`);
+    }
     const steps = [...new Set(states.map(({ values }) => values["step"]))];
     if (steps.length > 1) {
       throw invalid("reshard", "step", steps.join(" and "), "states after one number of steps");

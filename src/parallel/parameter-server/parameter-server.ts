@@ -25,7 +25,7 @@ import { NonFiniteGradientError } from "../errors.ts";
 import type { UpdateRule } from "../optimizers/rules.ts";
 import { isParameterArray, type ParameterArray, type ParameterSet } from "../parameter-set.ts";
 import { assertSameOnRanks } from "../rank-comparison.ts";
-import { assertState, type RankStateful, type State } from "../state.ts";
+import { assertState, assertStates, type RankStateful, type State } from "../state.ts";
 import { Connection, replyCodes, requestKinds } from "./protocol.ts";
 import { type AcceptedPush, Service } from "./service.ts";
 import { type ServerReport, ServerStore } from "./store.ts";
@@ -273,7 +273,7 @@ export class ParameterServer implements RankStateful {
 
   /** As `restore`, from the states of another number of ranks with any server rank. */
   reshard(states: readonly State[], _rank: number, _size: number): void {
-    for (const state of states) assertState("reshard", state);
+    assertStates("reshard", states);
     const { server } = this.#options;
     const served = states.find(({ values }, rank) => values["server"] === rank);
     if (served === undefined)

@@ -30,7 +30,7 @@ import { syncParameters } from "../data-parallel/sync-parameters.ts";
 import { gatherNumbers } from "../host-collectives.ts";
 import { Optimizer } from "../optimizers/optimizer.ts";
 import type { Parameter, ParameterSet } from "../parameter-set.ts";
-import type { RankStateful, State } from "../state.ts";
+import { assertStates, type RankStateful, type State } from "../state.ts";
 import { LayerShards, layersOf, MemoryMeter, type ShardedMemory } from "./flat-parameters.ts";
 import { MicroBatchStep } from "./micro-batch-step.ts";
 import {
@@ -236,6 +236,7 @@ export class ShardedParallel implements RankStateful {
   /** Joins the parts of other ranks and takes this rank's own. */
   reshard(states: readonly State[], _rank: number, size: number): void {
     this.#guard.assertIdle("reshard");
+    assertStates("reshard", states);
     // Elsewhere other ranks may have other parameters, such as those of other stages of a pipeline.
     if (size === this.#comm.size) assertNoneLost(states, this.parameters);
     this.restore(reshardStates(states, this.#ranges, this.state()));

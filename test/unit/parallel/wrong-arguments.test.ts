@@ -678,6 +678,35 @@ describe("an invalid state", () => {
   });
 });
 
+test("wrong states, ranks and sizes of a reshard are refused", async () => {
+  await inWorld(1, async (comm) => {
+    const server = await ParameterServer.create(comm, model(), { rule, staleness: 1 });
+    const trainer = await DataParallel.create(comm, model());
+    for (const part of [new Random(7), trainer, await sharded(comm), server]) {
+      for (const wrong of [undefined, null, 7, {}]) {
+        expect(() => part.reshard(wrong as Wrong, 0, 1)).toThrow(
+          expect.objectContaining(ofFault("states", "reshard: states: found")),
+        );
+      }
+    }
+    const states = [trainer.state()];
+    for (const [rank, size, field] of [
+      [0, undefined, "size"],
+      [0, 0, "size"],
+      [undefined, 1, "rank"],
+      [1, 1, "rank"],
+    ] as const) {
+      expect(() => trainer.reshard(states, rank as Wrong, size as Wrong)).toThrow(
+        expect.objectContaining(ofFault(field, `reshard: ${field}: found`)),
+      );
+    }
+    expect(() => new Random(7).reshard([], -1)).toThrow(
+      expect.objectContaining(ofFault("rank", "reshard: rank: found -1")),
+    );
+    await server.serve();
+  });
+});
+
 describe("rows that do not fit are refused, not filled with NaN or shifted:", () => {
   const weights = (name: string, length: number) => ({ name, value: new Float64Array(length) });
   const extent = { sequences: 2, length: 1 };
