@@ -251,18 +251,23 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
   }
 }
 
+/** Zeros for declared parameters; refuses more than one array holds. */
+export function zerosHere(dtype: ParameterDType, length: number): ParameterArray {
+  try {
+    return zerosOf(dtype, length);
+  } catch {
+    const found = `${length} elements of ${dtype}`;
+    throw invalid("ParameterSet", "declarations", found, "no more than one array holds here");
+  }
+}
+
 /** The memory of all parameters of one dtype; that of gradients is allocated at their first use. */
 class Flat {
   readonly values: ParameterArray;
   #gradients: ParameterArray | undefined;
 
   constructor(dtype: ParameterDType, length: number) {
-    try {
-      this.values = zerosOf(dtype, length);
-    } catch {
-      const found = `${length} elements of ${dtype}`;
-      throw invalid("ParameterSet", "declarations", found, "no more than one array holds here");
-    }
+    this.values = zerosHere(dtype, length);
   }
 
   get gradients(): ParameterArray {

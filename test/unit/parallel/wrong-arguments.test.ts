@@ -137,6 +137,19 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
   ],
   ["options", "mlp: options: found undefined, needs one object", () => mlp(undefined as Wrong)],
   ["sizes", "mlp: sizes: found 0 of them, needs at least 2", () => mlp({} as Wrong)],
+  ...([2 ** 20, 2 ** 40] as const).map(
+    (width) =>
+      [
+        "declarations",
+        `ParameterSet: declarations: found ${width * width} elements of float32, needs no more`,
+        () => mlp({ sizes: [width, width] }),
+      ] as const,
+  ),
+  [
+    "declarations",
+    "ParameterSet: declarations: found 2199023255552 elements of float32, needs no more than",
+    () => transformer({ ...shape, vocabulary: 2 ** 40 }),
+  ],
   ["options", "transformer: options: found undefined", () => transformer(undefined as Wrong)],
   [
     "tokens",
