@@ -44,7 +44,8 @@ export function idealBubble(stages: number, microBatches: number): number {
  * const { share } = measureBubble(trace.toChrome().traceEvents);
  */
 export function measureBubble(events: readonly TimelineEvent[]): Bubble {
-  if (!Array.isArray(events)) {
+  const isEvent = (each: unknown): boolean => typeof each === "object" && each !== null;
+  if (!Array.isArray(events) || !events.every(isEvent)) {
     const needed = "an array of them: trace.toChrome().traceEvents";
     throw invalid("measureBubble", "events", textOf(events), needed);
   }

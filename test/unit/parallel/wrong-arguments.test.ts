@@ -364,6 +364,7 @@ const slips: readonly (readonly [string, string, () => unknown])[] = [
     "mixtureOfExperts: parallel: found undefined without dispatch()",
     () => mixtureOfExperts({ router: tanh(), own: [] } as Wrong),
   ],
+  ["events", "measureBubble: events: found an array, needs", () => measureBubble([null as Wrong])],
   ["directory", 'directoryFiles: directory: found "", needs a path', () => directoryFiles("")],
   [
     "directory",
