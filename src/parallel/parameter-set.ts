@@ -252,7 +252,7 @@ export class ParameterSet implements Stateful, Iterable<Parameter> {
 }
 
 /** Zeros for declared parameters; refuses more than one array holds. */
-export function zerosHere(dtype: ParameterDType, length: number): ParameterArray {
+export function checkedZeros(dtype: ParameterDType, length: number): ParameterArray {
   try {
     return zerosOf(dtype, length);
   } catch {
@@ -267,7 +267,7 @@ class Flat {
   #gradients: ParameterArray | undefined;
 
   constructor(dtype: ParameterDType, length: number) {
-    this.values = zerosHere(dtype, length);
+    this.values = checkedZeros(dtype, length);
   }
 
   get gradients(): ParameterArray {

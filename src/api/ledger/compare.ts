@@ -55,10 +55,11 @@ export function mismatchOf(
   const isAllHere = posted.length === postings.length;
   // Of one rank there is nothing to compare.
   const signatures = posted.length === 1 ? [] : posted.map(({ prepared }) => prepared.signature);
-  const mismatch =
-    signatureMismatch(signatures) ?? (isAllHere ? messagesMismatch(calls.map(endsOf)) : undefined);
-  if (mismatch !== undefined) return mismatch;
   const first = calls[0] as RankCall;
+  const hasAllEnds = isAllHere && first.recorded !== undefined;
+  const mismatch =
+    signatureMismatch(signatures) ?? (hasAllEnds ? messagesMismatch(calls.map(endsOf)) : undefined);
+  if (mismatch !== undefined) return mismatch;
   for (const index of callsIn(first).keys()) {
     const made = calls.map((call) => callsIn(call)[index] as RankCall);
     const mismatch = (isAllHere ? transposeMismatch(made) : undefined) ?? windows.assign(made);

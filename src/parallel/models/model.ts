@@ -2,10 +2,10 @@
 import { assertGradient, type MicroBatch } from "../data-parallel/backward.ts";
 import type { TakeGradient, Weights } from "../layers/layer.ts";
 import {
+  checkedZeros,
   type ParameterDeclaration,
   type ParameterDType,
   type ParameterSet,
-  zerosHere,
 } from "../parameter-set.ts";
 import { Random } from "../random.ts";
 import { elementsOf } from "../state.ts";
@@ -83,7 +83,7 @@ export class Initial {
   #draw(name: string, shape: readonly number[], next: (random: Random) => number): void {
     const key = Array.from(name, (character) => character.codePointAt(0) as number);
     const random = new Random(this.#seed, ...key);
-    const values = zerosHere(this.#dtype, elementsOf(shape));
+    const values = checkedZeros(this.#dtype, elementsOf(shape));
     for (let at = 0; at < values.length; at++) values[at] = next(random);
     this.declarations.push({ name, shape, dtype: this.#dtype, values });
   }
