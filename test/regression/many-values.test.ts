@@ -7,7 +7,7 @@ import { largest } from "../../src/api/largest.ts";
 import type { BoundCall } from "../../src/backends/sim/executor.ts";
 import { Runner } from "../../src/backends/sim/executors/wasm/runner.ts";
 import { runStaged } from "../../src/backends/sim/executors/wasm/staging.ts";
-import { timelineSvg } from "../../src/backends/sim/timeline.ts";
+import { timelineSvg } from "../../src/backends/sim/trace/timeline.ts";
 
 const many = 130_000;
 

@@ -7,7 +7,7 @@ import { sharedWasm } from "./executors/wasm/wasm.ts";
 import { assertFaultRanks, FaultPlan } from "./faults.ts";
 import { assertSimOptions, type SimOptions } from "./options.ts";
 import { SimSession } from "./session.ts";
-import { WorldTrace } from "./trace.ts";
+import { WorldTrace } from "./trace/trace.ts";
 
 export { HostMemory, hostDevices } from "../../algorithms/host-memory.ts";
 export type { LinkOptions, NcclPin } from "../../algorithms/index.ts";
@@ -17,9 +17,9 @@ export { type WasmOptions, wasm } from "./executors/wasm/wasm.ts";
 export { type Fault, failAt } from "./faults.ts";
 export type { SimOptions } from "./options.ts";
 export type { ScheduleName } from "./scheduler.ts";
-export type { ChromeEvent } from "./timeline.ts";
-export { Trace, type TracedMessage, type TraceOptions, type TransferTimes } from "./trace.ts";
-export type { TracedCallFacts, TracedSpan } from "./trace-events.ts";
+export type { TracedCallFacts, TracedSpan } from "./trace/events.ts";
+export type { ChromeEvent } from "./trace/timeline.ts";
+export { Trace, type TracedMessage, type TraceOptions, type TransferTimes } from "./trace/trace.ts";
 
 /**
  * The simulated backend, as a value for `createWorld`.

@@ -9,7 +9,7 @@ import type {
 import type { FaultPlan } from "./faults.ts";
 import type { StreamTimes } from "./scheduler.ts";
 import type { StrictLending } from "./strict.ts";
-import type { WorldTrace } from "./trace.ts";
+import type { WorldTrace } from "./trace/trace.ts";
 
 /** The observer of a world with faults, strict lending or a trace. */
 export class SimObserver implements CallObserver {

@@ -12,7 +12,7 @@ import { assertOptions, invalid, type OptionKinds, textOf } from "../../api/opti
 import type { Executor } from "./executor.ts";
 import { assertFault, type Fault } from "./faults.ts";
 import { type ScheduleName, scheduleNames } from "./scheduler.ts";
-import { Trace } from "./trace.ts";
+import { Trace } from "./trace/trace.ts";
 
 /** Options of `sim`. */
 export interface SimOptions {

@@ -17,7 +17,7 @@ import type {
 } from "../../api/backend-entry.ts";
 import { mix32 } from "../../api/bits.ts";
 import { largest } from "../../api/largest.ts";
-import type { WorldTrace } from "./trace.ts";
+import type { WorldTrace } from "./trace/trace.ts";
 import { type ConcurrentCalls, Port } from "./transfers.ts";
 
 /** The clocks of all ranks of a world. */

@@ -36,7 +36,7 @@ import type { FaultPlan } from "./faults.ts";
 import { SimObserver } from "./observer.ts";
 import { type ScheduleName, SimClock, SimScheduler, StreamTimes } from "./scheduler.ts";
 import { StrictLending } from "./strict.ts";
-import type { WorldTrace } from "./trace.ts";
+import type { WorldTrace } from "./trace/trace.ts";
 import { bindTransfers, linkMessage, predictTransfers } from "./transfers.ts";
 
 /** The options of `sim()`, checked. */

@@ -4,7 +4,7 @@ import { memoryOf, type PostedMessages, type Transfer } from "../../api/backend-
 import type { DeviceBuffer } from "../../api/index.ts";
 import { boundBuffer } from "./bind.ts";
 import type { BoundBuffer, BoundCall } from "./executor.ts";
-import type { TransferStarts, TransferTimes } from "./trace.ts";
+import type { TransferStarts, TransferTimes } from "./trace/trace.ts";
 
 /** Sends and receives under way that a rank posted together. */
 export interface ConcurrentCalls {

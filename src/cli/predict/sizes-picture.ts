@@ -5,7 +5,7 @@
  */
 import { countText } from "../../api/error-text.ts";
 import { largest } from "../../api/largest.ts";
-import { svgNumber, svgText } from "../../backends/sim/svg.ts";
+import { svgNumber, svgText } from "../../backends/sim/trace/svg.ts";
 import { sizeText } from "../../bench/index.ts";
 import { fastestOf, type PredictedSizes } from "./table.ts";
 import { exactLabel, timeLabel } from "./units.ts";

@@ -1,8 +1,8 @@
 /** The events of a trace: their lines of text, their bars in Chrome's format, and the spans of calls and work. */
 
-import type { TimedMachine } from "../../algorithms/index.ts";
-import type { CommInfo, RankCall } from "../../api/backend-entry.ts";
-import type { CollectiveName, DType } from "../../api/index.ts";
+import type { TimedMachine } from "../../../algorithms/index.ts";
+import type { CommInfo, RankCall } from "../../../api/backend-entry.ts";
+import type { CollectiveName, DType } from "../../../api/index.ts";
 import type { ChromeEvent } from "./timeline.ts";
 
 /** A call of a rank, or its virtual compute, from its start to its end. */

@@ -5,12 +5,17 @@
  * gives the same bytes.
  */
 
-import type { MessageEvent, TimedMachine } from "../../algorithms/index.ts";
-import type { CallSet, CommInfo, FailedCall, RankCall, Transfer } from "../../api/backend-entry.ts";
-import { escaped } from "../../api/error-text.ts";
-import type { CollectiveName } from "../../api/index.ts";
-import { assertOptions } from "../../api/option-kinds.ts";
-import { type ChromeEvent, timelineSvg } from "./timeline.ts";
+import type { MessageEvent, TimedMachine } from "../../../algorithms/index.ts";
+import type {
+  CallSet,
+  CommInfo,
+  FailedCall,
+  RankCall,
+  Transfer,
+} from "../../../api/backend-entry.ts";
+import { escaped } from "../../../api/error-text.ts";
+import type { CollectiveName } from "../../../api/index.ts";
+import { assertOptions } from "../../../api/option-kinds.ts";
 import {
   callSpan,
   classes,
@@ -25,7 +30,8 @@ import {
   type TracedSpan,
   type TraceEvent,
   us,
-} from "./trace-events.ts";
+} from "./events.ts";
+import { type ChromeEvent, timelineSvg } from "./timeline.ts";
 
 /** A message of a traced call: sender, receiver, bytes, and the times at which it held their ports. */
 export interface TracedMessage extends MessageEvent {

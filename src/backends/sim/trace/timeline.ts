@@ -4,7 +4,7 @@
  *
  * A self-contained SVG that follows the reader's light or dark preference.
  */
-import { largest } from "../../api/largest.ts";
+import { largest } from "../../../api/largest.ts";
 import { svgNumber, svgText } from "./svg.ts";
 
 /** The least left margin; longer process names widen it. */
