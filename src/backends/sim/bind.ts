@@ -1,8 +1,8 @@
-/** A call of all ranks as planners and executors see it: operation, shape and memory. */
-import type { CallShape, Layout, Plan } from "../../algorithms/index.ts";
+/** Calls of all ranks, and messages, as planners and executors see them: operation, shape and memory. */
+import type { CallShape, FusedPlan, Layout, Plan } from "../../algorithms/index.ts";
 import { inputBlocks, outputBlocks, overlaps } from "../../algorithms/layout.ts";
 import { reduceOfBlock } from "../../algorithms/plans/index.ts";
-import { type CallSet, memoryOf, type RankCall } from "../../api/backend-entry.ts";
+import { type CallSet, memoryOf, type Transfer } from "../../api/backend-entry.ts";
 import type { DeviceBuffer } from "../../api/index.ts";
 import type { BoundBuffer, BoundCall, SimMemory } from "./executor.ts";
 
@@ -37,7 +37,7 @@ export function bind({ calls }: CallSet, plan: Plan, layout: Layout): BoundCall[
 }
 
 /** A range of a buffer's memory. */
-export function boundBuffer(buffer: DeviceBuffer): BoundBuffer {
+function boundBuffer(buffer: DeviceBuffer): BoundBuffer {
   const { byteOffset, byteLength } = buffer;
   return { memory: memoryOf(buffer) as SimMemory, byteOffset, byteLength };
 }
@@ -55,58 +55,67 @@ export function splitIntoReduces(set: CallSet): CallSet[] {
   });
 }
 
-/** Recorded calls of all ranks; derived data is cached with each of them. */
-export class Recording {
-  readonly sets: readonly CallSet[];
-  /** The executor's work for all calls, cached from the first replay on if every replay needs the same. */
-  bound: readonly BoundCall[] | undefined;
-  /**
-   * By rank, from the first rank's replay on: the times of the replay, of the first possible start of its calls, and of their
-   * end.
-   */
-  readonly #postedAtPs: Float64Array;
-  readonly #startedAtPs: Float64Array;
-  readonly #finishedAtPs: Float64Array;
-
-  constructor(sets: readonly CallSet[]) {
-    const ranks = sets[0]?.calls.length ?? 0;
-    this.sets = sets;
-    this.#postedAtPs = new Float64Array(ranks).fill(Number.NaN);
-    this.#startedAtPs = new Float64Array(ranks);
-    this.#finishedAtPs = new Float64Array(ranks);
-  }
-
-  /**
-   * Advances `finishedAtPs` of every rank's replay from the start to the end of its calls. Requires the ranks' starts to have
-   * the same distances as last time. Times are only added and compared, so that the ends have the same distances too.
-   */
-  predictEnds(replays: readonly RankCall[]): boolean {
-    const firstPs = first(replays);
-    for (let i = 0; i < replays.length; i++) {
-      const { postedAtPs, finishedAtPs } = replays[i] as RankCall;
-      if (this.#postedAtPs[i] !== postedAtPs - firstPs) return false;
-      if (this.#startedAtPs[i] !== finishedAtPs - firstPs) return false;
-    }
-    for (let i = 0; i < replays.length; i++) {
-      (replays[i] as RankCall).finishedAtPs = firstPs + (this.#finishedAtPs[i] as number);
-    }
-    return true;
-  }
-
-  /** Stores the end times of a replay's ranks, for calls that could begin at these times, by rank. */
-  recordEnds(replays: readonly RankCall[], beganPs: readonly number[]): void {
-    const firstPs = first(replays);
-    for (let i = 0; i < replays.length; i++) {
-      const { postedAtPs, finishedAtPs } = replays[i] as RankCall;
-      this.#postedAtPs[i] = postedAtPs - firstPs;
-      this.#startedAtPs[i] = (beganPs[i] as number) - firstPs;
-      this.#finishedAtPs[i] = finishedAtPs - firstPs;
-    }
-  }
+/** All transfers as one bound call of bytes: copy i moves the only chunk of input i to output i. */
+export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
+  const { inputs, outputs } = copiesOf(transfers);
+  const plan: FusedPlan = {
+    groups: inputs.map((_, rank) => {
+      const place = { rank, chunk: 0 };
+      const operands = [{ kind: "contribution" as const, place }];
+      return [{ operands, final: false, reduces: false, targets: [place] }];
+    }),
+    inPlaceSafe: true,
+    independent: true,
+  };
+  const offsets = Float64Array.of(0);
+  // Copies of one length share a table: a group has thousands of them.
+  const known = new Map<number, { lengths: Float64Array; offsets: Float64Array }>();
+  const tables = inputs.map(({ byteLength }) => {
+    const table = known.get(byteLength) ?? { lengths: Float64Array.of(byteLength), offsets };
+    known.set(byteLength, table);
+    return table;
+  });
+  return {
+    dtype: "uint8",
+    plan,
+    layout: { in: tables, out: tables },
+    ...{ inputs, outputs },
+    folds: [],
+    separate: undefined,
+    inPlace: false,
+  };
 }
 
-function first(replays: readonly RankCall[]): number {
-  let firstPs = Infinity;
-  for (const { postedAtPs } of replays) firstPs = Math.min(firstPs, postedAtPs);
-  return firstPs;
+/** A range that grows. */
+interface CopyEnd extends BoundBuffer {
+  byteLength: number;
+}
+
+/**
+ * The copies that transfers make. A transfer from and to memory right behind that of the one before, as a loop over parts of
+ * buffers makes them, continues its copy.
+ */
+function copiesOf(transfers: readonly Transfer[]): { inputs: CopyEnd[]; outputs: CopyEnd[] } {
+  const inputs: CopyEnd[] = [];
+  const outputs: CopyEnd[] = [];
+  let from: CopyEnd | undefined;
+  let to: CopyEnd | undefined;
+  for (const { send, recv } of transfers) {
+    const source = send.send as DeviceBuffer;
+    const target = recv.recv as DeviceBuffer;
+    if (from !== undefined && to !== undefined && isBehind(from, source) && isBehind(to, target)) {
+      from.byteLength += source.byteLength;
+      to.byteLength += source.byteLength;
+      continue;
+    }
+    from = boundBuffer(source);
+    to = boundBuffer(target);
+    inputs.push(from);
+    outputs.push(to);
+  }
+  return { inputs, outputs };
+}
+
+function isBehind({ memory, byteOffset, byteLength }: BoundBuffer, next: DeviceBuffer): boolean {
+  return memory === memoryOf(next) && byteOffset + byteLength === next.byteOffset;
 }

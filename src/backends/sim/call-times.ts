@@ -1,4 +1,4 @@
-/** The ends of a call's ranks from their starts: by its messages on links, or by the time of a measured machine. */
+/** Times of calls: the streams of ranks, and the ends of a call's ranks from their starts, on links or a measured machine. */
 import {
   evaluate,
   type Layout,
@@ -7,8 +7,9 @@ import {
   type MessageEvent,
   type Program,
 } from "../../algorithms/index.ts";
-import type { RankCall } from "../../api/backend-entry.ts";
+import type { CommInfo, PostedMessages, RankCall } from "../../api/backend-entry.ts";
 import { largest } from "../../api/largest.ts";
+import { type ConcurrentCalls, Port } from "./transfer-times.ts";
 
 /** Computes the ends of a call's ranks. */
 export interface CallTimes {
@@ -120,4 +121,71 @@ export class SequenceTimes implements CallTimes {
   predictMessages(calls: readonly RankCall[], onMessage: (event: MessageEvent) => void): void {
     for (const part of this.#parts) part.predictMessages(calls, onMessage);
   }
+}
+
+/** The calls of one rank, on its communicators without streams of their own or on one with them. */
+interface Stream {
+  /** The end of the last call. */
+  freePs: number;
+  /** The last batch of sends and receives, some of which may lack their counterparts. */
+  batch: object | undefined;
+  together: ConcurrentCalls | undefined;
+}
+
+/** The end of each rank's calls. */
+export class StreamTimes {
+  readonly #byRank: Stream[] = [];
+  readonly #byComm = new WeakMap<CommInfo, Stream[]>();
+
+  /** Moves the start of every call (`finishedAtPs`, until it is predicted) behind the rank's earlier calls. */
+  begin(comm: CommInfo, calls: readonly RankCall[]): void {
+    const streams = this.#of(comm);
+    for (const call of calls) {
+      const { freePs } = streams[call.rank] as Stream;
+      call.finishedAtPs = Math.max(call.finishedAtPs, freePs);
+    }
+  }
+
+  /** Joins the rank's current batch of sends and receives, or begins one. */
+  join(comm: CommInfo, rank: number, batch: PostedMessages): ConcurrentCalls {
+    const stream = this.#of(comm)[rank] as Stream;
+    if (stream.batch !== batch || stream.together === undefined) {
+      stream.batch = batch;
+      const [sendPort, recvPort] = [new Port(), new Port()];
+      const endsTo = new Map<number, number>();
+      stream.together = { beganPs: stream.freePs, stream, sendPort, recvPort, endsTo };
+    }
+    return stream.together;
+  }
+
+  /** Stores the end of every call. */
+  end(comm: CommInfo, calls: readonly RankCall[]): void {
+    const streams = this.#of(comm);
+    for (const call of calls) {
+      const stream = streams[call.rank] as Stream;
+      stream.freePs = Math.max(stream.freePs, call.finishedAtPs);
+    }
+  }
+
+  /** The end of a rank's dispatched calls. */
+  freePs(comm: CommInfo, rank: number): number {
+    return (this.#of(comm)[rank] as Stream).freePs;
+  }
+
+  #of(comm: CommInfo): Stream[] {
+    let streams = this.#byComm.get(comm);
+    if (streams === undefined) {
+      streams = comm.ranks.map((worldRank) => {
+        if (comm.ownStream === true) return newStream();
+        this.#byRank[worldRank] ??= newStream();
+        return this.#byRank[worldRank];
+      });
+      this.#byComm.set(comm, streams);
+    }
+    return streams;
+  }
+}
+
+function newStream(): Stream {
+  return { freePs: 0, batch: undefined, together: undefined };
 }

@@ -6,8 +6,8 @@ import type {
   RankCall,
   WriteFault,
 } from "../../api/backend-entry.ts";
+import type { StreamTimes } from "./call-times.ts";
 import type { FaultPlan } from "./faults.ts";
-import type { StreamTimes } from "./scheduler.ts";
 import type { StrictLending } from "./strict.ts";
 import type { WorldTrace } from "./trace/trace.ts";
 

@@ -1,24 +1,16 @@
 /**
- * Virtual time of ranks, in integer picoseconds: one clock a rank, the calls of each rank one after another, and the order in
- * which ranks with settled operations resume, `sim({ schedule })`.
+ * Virtual time of ranks, in integer picoseconds: one clock a rank, and the order in which ranks with settled operations resume,
+ * `sim({ schedule })`.
  *
  * A seed fixes every random choice. Each choice has a key for its purpose, and none is drawn from a shared stream, so that
  * omitting one does not shift the others.
  */
 import { EventQueue } from "../../algorithms/engine/event-queue.ts";
-import type {
-  CallSet,
-  CommInfo,
-  PostedMessages,
-  RankCall,
-  Schedule,
-  Scheduler,
-  VirtualClock,
-} from "../../api/backend-entry.ts";
+import type { CallSet, Schedule, Scheduler, VirtualClock } from "../../api/backend-entry.ts";
 import { mix32 } from "../../api/bits.ts";
 import { largest } from "../../api/largest.ts";
+import type { StreamTimes } from "./call-times.ts";
 import type { WorldTrace } from "./trace/trace.ts";
-import { type ConcurrentCalls, Port } from "./transfers.ts";
 
 /** The clocks of all ranks of a world. */
 export class SimClock implements VirtualClock {
@@ -53,73 +45,6 @@ export class SimClock implements VirtualClock {
     for (const call of calls) call.finishedAtPs = lastPs;
     this.#streams.end(comm, calls);
   }
-}
-
-/** The calls of one rank, on its communicators without streams of their own or on one with them. */
-interface Stream {
-  /** The end of the last call. */
-  freePs: number;
-  /** The last batch of sends and receives, some of which may lack their counterparts. */
-  batch: object | undefined;
-  together: ConcurrentCalls | undefined;
-}
-
-/** The end of each rank's calls. */
-export class StreamTimes {
-  readonly #byRank: Stream[] = [];
-  readonly #byComm = new WeakMap<CommInfo, Stream[]>();
-
-  /** Moves the start of every call (`finishedAtPs`, until it is predicted) behind the rank's earlier calls. */
-  begin(comm: CommInfo, calls: readonly RankCall[]): void {
-    const streams = this.#of(comm);
-    for (const call of calls) {
-      const { freePs } = streams[call.rank] as Stream;
-      call.finishedAtPs = Math.max(call.finishedAtPs, freePs);
-    }
-  }
-
-  /** Joins the rank's current batch of sends and receives, or begins one. */
-  join(comm: CommInfo, rank: number, batch: PostedMessages): ConcurrentCalls {
-    const stream = this.#of(comm)[rank] as Stream;
-    if (stream.batch !== batch || stream.together === undefined) {
-      stream.batch = batch;
-      const [sendPort, recvPort] = [new Port(), new Port()];
-      const endsTo = new Map<number, number>();
-      stream.together = { beganPs: stream.freePs, stream, sendPort, recvPort, endsTo };
-    }
-    return stream.together;
-  }
-
-  /** Stores the end of every call. */
-  end(comm: CommInfo, calls: readonly RankCall[]): void {
-    const streams = this.#of(comm);
-    for (const call of calls) {
-      const stream = streams[call.rank] as Stream;
-      stream.freePs = Math.max(stream.freePs, call.finishedAtPs);
-    }
-  }
-
-  /** The end of a rank's dispatched calls. */
-  freePs(comm: CommInfo, rank: number): number {
-    return (this.#of(comm)[rank] as Stream).freePs;
-  }
-
-  #of(comm: CommInfo): Stream[] {
-    let streams = this.#byComm.get(comm);
-    if (streams === undefined) {
-      streams = comm.ranks.map((worldRank) => {
-        if (comm.ownStream === true) return newStream();
-        this.#byRank[worldRank] ??= newStream();
-        return this.#byRank[worldRank];
-      });
-      this.#byComm.set(comm, streams);
-    }
-    return streams;
-  }
-}
-
-function newStream(): Stream {
-  return { freePs: 0, batch: undefined, together: undefined };
 }
 
 /** One of the schedules. */

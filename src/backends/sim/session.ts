@@ -28,16 +28,23 @@ import type {
   Work,
 } from "../../api/backend-entry.ts";
 import { bytesOf, type CollectiveName, type Explanation, type Question } from "../../api/index.ts";
-import { bind, Recording, shapeOf, splitIntoReduces } from "./bind.ts";
-import { type CallTimes, LinkTimes, MachineTimes, SequenceTimes } from "./call-times.ts";
+import { bind, bindTransfers, shapeOf, splitIntoReduces } from "./bind.ts";
+import {
+  type CallTimes,
+  LinkTimes,
+  MachineTimes,
+  SequenceTimes,
+  StreamTimes,
+} from "./call-times.ts";
 import { SimDevice } from "./device.ts";
 import type { BoundCall, Executor } from "./executor.ts";
 import type { FaultPlan } from "./faults.ts";
 import { SimObserver } from "./observer.ts";
-import { type ScheduleName, SimClock, SimScheduler, StreamTimes } from "./scheduler.ts";
+import { Recording } from "./recording.ts";
+import { type ScheduleName, SimClock, SimScheduler } from "./scheduler.ts";
 import { StrictLending } from "./strict.ts";
 import type { WorldTrace } from "./trace/trace.ts";
-import { bindTransfers, linkMessage, predictTransfers } from "./transfers.ts";
+import { linkMessage, predictTransfers } from "./transfer-times.ts";
 
 /** The options of `sim()`, checked. */
 export interface SimSettings {

@@ -3,9 +3,9 @@ import type { Communicator } from "twinccl";
 import { cpu, sim, wasm } from "twinccl/sim";
 import { expect, onTestFinished, test, vi } from "vitest";
 import type { Transfer } from "../../../../src/api/backend.ts";
+import { bindTransfers } from "../../../../src/backends/sim/bind.ts";
 import type { BoundCall } from "../../../../src/backends/sim/executor.ts";
 import { SimObserver } from "../../../../src/backends/sim/observer.ts";
-import { bindTransfers } from "../../../../src/backends/sim/transfers.ts";
 import { inWorld } from "../../../support/in-world.ts";
 
 test("a message is one call from its posting to its end", async () => {

@@ -4,7 +4,8 @@ import { createWorld } from "twinccl";
 import type { CallSet, RankCall } from "twinccl/backend";
 import { sim } from "twinccl/sim";
 import { describe, expect, test } from "vitest";
-import { SimClock, SimScheduler, StreamTimes } from "../../../../src/backends/sim/scheduler.ts";
+import { StreamTimes } from "../../../../src/backends/sim/call-times.ts";
+import { SimClock, SimScheduler } from "../../../../src/backends/sim/scheduler.ts";
 
 /** Orders for many keys, as one text: equal for two seeds only when they are the same seed. */
 function orders(seed: number): string {

@@ -1,9 +1,6 @@
-/** Point to point in the simulation: completion times of sends and receives, and the copies of their bytes. */
-import type { FusedPlan, LinkModel, MessageTime, MessageUse } from "../../algorithms/index.ts";
-import { memoryOf, type PostedMessages, type Transfer } from "../../api/backend-entry.ts";
-import type { DeviceBuffer } from "../../api/index.ts";
-import { boundBuffer } from "./bind.ts";
-import type { BoundBuffer, BoundCall } from "./executor.ts";
+/** Completion times of sends and receives: messages in their ports. */
+import type { LinkModel, MessageTime, MessageUse } from "../../algorithms/index.ts";
+import type { PostedMessages, Transfer } from "../../api/backend-entry.ts";
 import type { TransferStarts, TransferTimes } from "./trace/trace.ts";
 
 /** Sends and receives under way that a rank posted together. */
@@ -131,71 +128,6 @@ function othersOf(batch: PostedMessages, direction: "send" | "recv", rank: numbe
 }
 
 const ownUse: MessageUse = { kind: "own", isCrossing: false };
-
-/** All transfers as one bound call of bytes: copy i moves the only chunk of input i to output i. */
-export function bindTransfers(transfers: readonly Transfer[]): BoundCall {
-  const { inputs, outputs } = copiesOf(transfers);
-  const plan: FusedPlan = {
-    groups: inputs.map((_, rank) => {
-      const place = { rank, chunk: 0 };
-      const operands = [{ kind: "contribution" as const, place }];
-      return [{ operands, final: false, reduces: false, targets: [place] }];
-    }),
-    inPlaceSafe: true,
-    independent: true,
-  };
-  const offsets = Float64Array.of(0);
-  // Copies of one length share a table: a group has thousands of them.
-  const known = new Map<number, { lengths: Float64Array; offsets: Float64Array }>();
-  const tables = inputs.map(({ byteLength }) => {
-    const table = known.get(byteLength) ?? { lengths: Float64Array.of(byteLength), offsets };
-    known.set(byteLength, table);
-    return table;
-  });
-  return {
-    dtype: "uint8",
-    plan,
-    layout: { in: tables, out: tables },
-    ...{ inputs, outputs },
-    folds: [],
-    separate: undefined,
-    inPlace: false,
-  };
-}
-
-/** A range that grows. */
-interface CopyEnd extends BoundBuffer {
-  byteLength: number;
-}
-
-/**
- * The copies that transfers make. A transfer from and to memory right behind that of the one before, as a loop over parts of
- * buffers makes them, continues its copy.
- */
-function copiesOf(transfers: readonly Transfer[]): { inputs: CopyEnd[]; outputs: CopyEnd[] } {
-  const inputs: CopyEnd[] = [];
-  const outputs: CopyEnd[] = [];
-  let from: CopyEnd | undefined;
-  let to: CopyEnd | undefined;
-  for (const { send, recv } of transfers) {
-    const source = send.send as DeviceBuffer;
-    const target = recv.recv as DeviceBuffer;
-    if (from !== undefined && to !== undefined && isBehind(from, source) && isBehind(to, target)) {
-      from.byteLength += source.byteLength;
-      to.byteLength += source.byteLength;
-      continue;
-    }
-    from = boundBuffer(source);
-    to = boundBuffer(target);
-    inputs.push(from);
-    outputs.push(to);
-  }
-  return { inputs, outputs };
-}
-
-function isBehind({ memory, byteOffset, byteLength }: BoundBuffer, next: DeviceBuffer): boolean {
-  return memory === memoryOf(next) && byteOffset + byteLength === next.byteOffset;
-}
 
 /** The times at which one direction of a rank's connection is in use, in picoseconds: it carries one message at a time. */
 export class Port {
