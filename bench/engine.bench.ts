@@ -19,7 +19,6 @@ import {
   linkOf,
   MessageLog,
   runEvents,
-  runLockstep,
   runRecurrence,
   trafficOf,
   writtenLanes,
@@ -74,18 +73,6 @@ const lines: readonly Line[] = [
       const traffic = ringTraffic(1024);
       runEvents(traffic, model, { credits: 8, log: new MessageLog() });
       return traffic.messages;
-    },
-  },
-  {
-    name: "ring, 16,384 ranks that start apart, lockstep",
-    goalSeconds: 2,
-    run: () => {
-      const ranks = 16_384;
-      const steps = writtenLanes("allReduce", ring, ranks).steps(0, 0);
-      const start = Float64Array.from({ length: ranks }, (_, rank) => (17 * rank) % 1000);
-      const chunkElements = mebibyte / ranks;
-      runLockstep({ ranks, symmetry: "rotation", steps, chunkElements }, model, start);
-      return 2 * (ranks - 1) * ranks;
     },
   },
   {

@@ -85,12 +85,6 @@ function engineRows(folder) {
     row(`${ring}, traced`, "s", { atMost: 2 }, figure(`${events} and trace`)),
     row(`${ring}, traced: memory`, "MB", { atMost: 150 }, figure(`${events} and trace: peak`)),
     row(
-      "ring all-reduce, 16,384 ranks, recurrence",
-      "s",
-      { atMost: 2 },
-      figure("ring, 16,384 ranks that start apart, lockstep"),
-    ),
-    row(
       "binomial reduce, 2^20 ranks",
       "s",
       { atMost: 3 },

@@ -2,7 +2,7 @@
 export { type EventOptions, type EventTiming, runEvents } from "./event-engine.ts";
 export { type MessageEvent, MessageLog } from "./message-log.ts";
 export type { Fabric, LinkModel, OnProgress, Timing } from "./model.ts";
-export { type Lockstep, type RunOptions, runLockstep, runRecurrence } from "./recurrence.ts";
+export { type RunOptions, runRecurrence } from "./recurrence.ts";
 export {
   type BriefBlock,
   type BriefStep,
