@@ -78,7 +78,7 @@ async function measureRows(
 }
 
 /** The origin of times and bandwidths. */
-export function timingText(virtual: boolean): string {
+function timingText(virtual: boolean): string {
   return virtual ? "simulated, in process" : "measured";
 }
 

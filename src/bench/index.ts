@@ -1,5 +1,5 @@
 /** Benchmarks of collectives in nccl-tests' language, with every result checked. Needs Node. */
-export { bench, timingText } from "./bench.ts";
+export { bench } from "./bench.ts";
 export {
   type Arrival,
   type CallData,
