@@ -153,7 +153,6 @@ function streamCalls(
   | "eventDestroy"
   | "eventRecord"
   | "eventDone"
-  | "elapsedMs"
 > {
   const event = (handle: bigint): Event => {
     const found = machine.events.get(handle);
@@ -215,7 +214,6 @@ function streamCalls(
       const { recorded } = event(handle);
       return recorded === undefined || recorded.stream.done >= recorded.at;
     },
-    elapsedMs: () => 1,
   };
 }
 

@@ -137,7 +137,7 @@ export class Device {
         },
         { field: "streams", cause },
       );
-    const event = cuda.eventCreate(false);
+    const event = cuda.eventCreate();
     try {
       if (cuda.isCapturing(stream)) throw fault("is being captured");
       cuda.eventRecord(event, stream);

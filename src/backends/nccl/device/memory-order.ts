@@ -86,7 +86,7 @@ export class MemoryOrder {
   }
 
   #record(): MemoryOperation {
-    const event = this.#doneEvent() ?? this.#main.use().eventCreate(false);
+    const event = this.#doneEvent() ?? this.#main.use().eventCreate();
     const operation = { number: ++this.#operations, event, isDone: false };
     this.#open.push(operation);
     this.#main.useForStream().eventRecord(event, this.#main.stream);

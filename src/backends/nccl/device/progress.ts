@@ -185,7 +185,7 @@ export class Progress {
   #recordEvents({ devices, events }: CompletionPoint): void {
     for (const device of devices) {
       const cuda = device.use();
-      const event = this.#spareEvents.get(device)?.pop() ?? cuda.eventCreate(false);
+      const event = this.#spareEvents.get(device)?.pop() ?? cuda.eventCreate();
       events.push({ device, event });
       cuda.eventRecord(event, device.stream);
     }

@@ -172,12 +172,12 @@ interface CudaStreamCalls {
   streamDone(stream: bigint): boolean;
   /** Later work of the stream waits for what is before the event now. */
   streamWaitEvent(stream: bigint, event: bigint): void;
-  eventCreate(timing: boolean): bigint;
+  /** An event without a time. */
+  eventCreate(): bigint;
   eventDestroy(event: bigint): void;
   eventRecord(event: bigint, stream: bigint): void;
   /** True when everything before the event is done. */
   eventDone(event: bigint): boolean;
-  elapsedMs(start: bigint, end: bigint): number;
   /** True when the stream is being captured. */
   isCapturing(stream: bigint): boolean;
   beginCapture(stream: bigint): void;
@@ -211,15 +211,10 @@ function streamCalls(
     streamSynchronize: (stream) => call("streamSynchronize", [stream]),
     streamDone: (stream) => isReady(streamQuery(stream), "streamQuery"),
     streamWaitEvent: (stream, event) => call("streamWaitEvent", [stream, event, 0]),
-    eventCreate: (timing) => handle("eventCreateWithFlags", timing ? 0 : eventWithoutTiming),
+    eventCreate: () => handle("eventCreateWithFlags", eventWithoutTiming),
     eventDestroy: (event) => call("eventDestroy", [event]),
     eventRecord: (event, stream) => check(eventRecord(event, stream), "eventRecord"),
     eventDone: (event) => isReady(eventQuery(event), "eventQuery"),
-    elapsedMs(start, end) {
-      const ms = new Float32Array(1);
-      call("eventElapsedTime", [ms, start, end]);
-      return ms[0] as number;
-    },
     isCapturing: (stream) => {
       const status = new Int32Array(1);
       call("streamIsCapturing", [stream, status]);

@@ -115,10 +115,6 @@ export const cudaTable = {
     "cudaError_t cudaEventQuery(cudaEvent_t event)",
     "7.0",
   ),
-  eventElapsedTime: prototype<(ms: Float32Array, start: Ptr, end: Ptr) => Status>(
-    "cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end)",
-    "7.0",
-  ),
   streamIsCapturing: prototype<(stream: Ptr, status: Int32Array) => Status>(
     "cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int* pCaptureStatus)",
     "10.0",

@@ -214,12 +214,6 @@ const cudaTrials: { readonly [K in keyof typeof cudaTable]: Trial } = {
   eventDestroy: { args: () => [a], arrives: `event ${a}` },
   eventRecord: { args: () => [a, b], arrives: `event ${a} stream ${b}` },
   eventQuery: { args: () => [c], arrives: `event ${c}` },
-  eventElapsedTime: {
-    args: () => [new Float32Array(1), a, b],
-    real: 0.125,
-    arrives: `start ${a} end ${b}`,
-    back: [[0, 0.125]],
-  },
   streamIsCapturing: {
     args: () => [a, ints()],
     out: [1n],

@@ -372,10 +372,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return SAY("cudaStreamWaitEvent stream %llu event %llu flags %u", P(stream), P(event), flags);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return SAY("cudaEventQuery event %llu", P(event)); }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
-  *ms = echo.real;
-  return SAY("cudaEventElapsedTime start %llu end %llu", P(start), P(end));
-}
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status) {
   *status = (int)echo.out[0];
   return SAY("cudaStreamIsCapturing stream %llu", P(stream));
