@@ -60,7 +60,7 @@ for (let fit = 0; fit < fits; fit++) {
 const { profile, residuals } = fitted;
 writeFileSync(
   file,
-  `/** The profile of eight H200, written by \`npm run profile:fit\`; docs/predict.md has the meaning of every number. */
+  `/** The profile of eight H200, written by \`npm run profile:fit\`; docs/design/nccl-times.md has the meaning of every number. */
 import type { MachineProfile } from "../profile.ts";
 
 export const h200x8Profile: MachineProfile = ${literal(profile)};

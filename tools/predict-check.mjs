@@ -1,4 +1,4 @@
-// Compares predicted times with every measured one in bench/results, and writes the errors into docs/benchmarks.md.
+// Compares predicted times with every measured one in bench/results, and writes the errors into docs/design/nccl-times.md.
 // npm run predict:check -- --help
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
@@ -32,11 +32,11 @@ const values = options({
   options: {
     check: { help: "write nothing; status 1 if the page differs" },
     numbers: {
-      help: "print what each number of the model buys, for docs/predict.md; write nothing",
+      help: "print what each number of the model buys, for docs/design/nccl-times.md; write nothing",
     },
     page: {
       is: plain("FILE"),
-      default: "docs/benchmarks.md",
+      default: "docs/design/nccl-times.md",
       help: "the page; relative to the repository",
     },
   },
@@ -362,7 +362,7 @@ Below it are recorded calls of 48 B to 300 MB, each 2.3 to 3 times as large as t
 fit (\`${fittedOddFile}\`), and those of the others are of no fit (${filesText(oddSizesFiles)}). Messages in recordings
 (${filesText(messagesFiles)}), 1 KiB to 256 MiB, are predicted by the simulation's virtual time of the same programs. Of the messages come the gains of
 channels that serve one direction. Left out are the symmetric all-gathers of misaligned blocks, from which \`wordUs\` comes.
-[predict.md](predict.md#the-time-of-nccl) has the formulas; \`npm run predict:check\` writes these tables.
+\`npm run predict:check\` writes these tables.
 
 ${deviceTable()}
 ${modeTable()}

@@ -43,7 +43,7 @@ describe("predicted times", () => {
   test("the page holds the errors, and a wrong figure is found", () => {
     expect(tool("--check").stderr).toBe("");
     const page = join(tmpdir(), `predicted-${process.pid}.md`);
-    const text = readFileSync(join(root, "docs/benchmarks.md"), "utf8");
+    const text = readFileSync(join(root, "docs/design/nccl-times.md"), "utf8");
     writeFileSync(page, text.replace(/\| recorded \| (\d)/, "| recorded | 9"));
     const { status, stderr } = tool("--check", "--page", page);
     expect(status).toBe(1);

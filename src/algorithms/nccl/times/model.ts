@@ -1,5 +1,5 @@
 /**
- * The time of one call of NCCL, as formulas over the facts of its plan; docs/predict.md explains every term.
+ * The time of one call of NCCL, as formulas over the facts of its plan; docs/design/nccl-times.md explains every term.
  *
  * A time is that of a call in a stream of equal ones, back to back: a throughput. An awaited call takes longer by a term of
  * its own. All numbers come from the profile of a machine.

@@ -1,5 +1,5 @@
 /**
- * The numbers of the time model, by the part of NCCL that they describe; docs/predict.md has the formulas.
+ * The numbers of the time model, by the part of NCCL that they describe; docs/design/nccl-times.md has the formulas.
  *
  * Names end in their units: `Us` microseconds, `Rate` 10⁹ bytes a second, `Ps` picoseconds for each byte.
  */

@@ -1,4 +1,4 @@
-/** The profile of eight H200, written by `npm run profile:fit`; docs/predict.md has the meaning of every number. */
+/** The profile of eight H200, written by `npm run profile:fit`; docs/design/nccl-times.md has the meaning of every number. */
 import type { MachineProfile } from "../profile.ts";
 
 export const h200x8Profile: MachineProfile = {
