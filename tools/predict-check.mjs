@@ -346,31 +346,62 @@ const filesText = (files) =>
 function section() {
   return `${begin}## Predicted times
 
-The profile \`${profile.name}\` (${profile.machine}, NCCL ${profile.nccl}, ${profile.date}) beside every measured time of NCCL in \`bench/results\`:
-${profile.sources.map((name) => `\`${name}\``).join(", ")}. A cell is the error |predicted / measured − 1| in per cent: geometric mean / worst (calls). The first three columns were
-fitted. *Between*: every fourth size was left out of the fit, and predicted by it. *Left out*: all sizes of a column of the last table were; *from
-others*: the times of 4 GPUs were. Those fits begin with the powers of two next to the numbers. Of the calls that twinccl made, the fit uses awaited ones on 2 GPUs
-for the number of twinccl's own part: only that file was measured once their code was compiled. The last three columns of the second table are of no fit.
-Two measurements of one call on two machines differ by 3 % on average, at 1 to 4 MiB by up to 20 %. The third table holds comparisons of which nothing was
-fitted, on four H100 and on other H200 at a later time (${filesText(otherFiles)}). The fourth table has the times of the first machines for
-the same calls in place of predictions, so that it shows what a profile of one machine cannot be below. Recorded calls repeat. Calls one by one, and those of
-one process, depend on the host's processor: there the differences of two hosts are as large as the errors. The fifth table is of two other H200
-after a calibration of their own (${calibrationFiles.map((name) => `\`${name}\``).join(", ")}): its calls, then those
-of 40 B to 191 MB right after it, each measured in two runs (\`${afterCalibrationFile}\`), of which the lesser time counts. Its last column
-has the difference of these two runs: one machine does not repeat its calls one by one within minutes.
-Below it are recorded calls of 48 B to 300 MB, each 2.3 to 3 times as large as the one before, half of the blocks misaligned. Those of one machine are in the
-fit (\`${fittedOddFile}\`), and those of the others are of no fit (${filesText(oddSizesFiles)}). Messages in recordings
-(${filesText(messagesFiles)}), 1 KiB to 256 MiB, are predicted by the simulation's virtual time of the same programs. Of the messages come the gains of
-channels that serve one direction. Left out are the symmetric all-gathers of misaligned blocks, from which \`wordUs\` comes.
-\`npm run predict:check\` writes these tables.
+The profile \`${profile.name}\` (${profile.machine}, NCCL ${profile.nccl}, ${profile.date}) beside every measured time of NCCL in \`bench/results\`. A cell is the error
+|predicted / measured − 1| in per cent: geometric mean / worst (number of calls). Two measurements of one call on two machines differ by 3 % on
+average, and at 1 to 4 MiB by up to 20 %. \`npm run predict:check\` writes these tables.
+
+### Recorded calls
+
+The profile is fitted to ${profile.sources.map((name) => `\`${name}\``).join(", ")}.
+
+| columns | predicted by |
+|---|---|
+| 2, 4, 8 | the profile |
+| between | a fit without these sizes: every fourth one is left out in turn |
+| size left out | a fit without these sizes: those of a column of [the last table](#by-size) are left out together |
+| from others | a fit without the times of 4 GPUs |
+
+A fit without some times starts from powers of two, and not from the numbers of the profile, in which those times are contained.
 
 ${deviceTable()}
+### Ways of calling
+
+The last three columns hold calls of twinccl, of no fit. Its awaited calls on 2 GPUs are in the fit (column 2), as \`programUs\` comes from them: only there had V8
+compiled twinccl's code before they were measured.
+
 ${modeTable()}
+### Other machines
+
+Nothing of these comparisons is fitted. They are of four H100 and of other H200 at a later time: ${filesText(otherFiles)}.
+
 ${otherTable()}
+In the next table the times of the first machines for the same calls take the place of predictions. No profile of one machine can have
+smaller errors on another. Recorded calls repeat. Calls one by one, and calls of one process, depend on the host's processor: the hosts differ by as
+much as the predictions.
+
 ${repeatTable()}
+### After a calibration
+
+Two other H200 after a calibration of their own. *Fitted* are the calls of the calibration (${calibrationFiles.map((name) => `\`${name}\``).join(", ")}). *Other sizes* are
+calls of 40 B to 191 MB right after it, each measured in two runs (\`${afterCalibrationFile}\`), of which the lesser time counts. The last column is the
+difference of the two runs: one machine does not repeat its calls one by one within minutes.
+
 ${calibratedTable()}
+### Odd sizes
+
+Recorded calls of 48 B to 300 MB, each 2.3 to 3 times as large as the one before, half of them with misaligned blocks. Those of one machine are in the fit
+(\`${fittedOddFile}\`), the others of no fit (${filesText(oddSizesFiles)}). Symmetric all-gathers of misaligned blocks are
+left out: \`wordUs\` comes from them.
+
 ${oddTable()}
+### Recorded messages
+
+Messages of 1 KiB to 256 MiB (${filesText(messagesFiles)}), predicted by the simulation's virtual time of the same programs. The
+factors 1.7 and 2.2 for channels of one direction come from them, and no number of the profile.
+
 ${messages.map(messageTable).join("\n")}
+### By size
+
 ${sizeTable()}
 ${end}`;
 }
