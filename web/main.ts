@@ -141,6 +141,7 @@ class Page {
     );
     const hasElements = this.#elementRank.length > 0;
     for (const field of [this.#elementRank, this.#element]) field.disabled = !hasElements;
+    byId("memory-hint", HTMLElement).hidden = !hasElements;
     this.#showElement();
     const { time } = this.#lastRun ?? state;
     const still = time >= 0 || matchMedia("(prefers-reduced-motion: reduce)").matches;

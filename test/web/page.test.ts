@@ -187,9 +187,11 @@ describe("a barrier", () => {
       const areEnabled = (): Promise<boolean[]> =>
         Promise.all(["#element-rank", "#element"].map((field) => page.locator(field).isEnabled()));
       expect(await areEnabled()).toEqual([false, false]);
+      expect(await page.locator("#memory-hint").isVisible()).toBe(false);
       await page.locator("#collective").selectOption("allReduce");
       await ran(page);
       expect(await areEnabled()).toEqual([true, true]);
+      expect(await page.locator("#memory-hint").isVisible()).toBe(true);
     };
     await on("collective=barrier&ranks=2", use, still);
   });
@@ -643,10 +645,11 @@ describe("the picture", () => {
     "dtype=float32&count=16384&element=5000&rank=2",
     "dtype=float64&op=avg&values=wild&count=1000&element=700&rank=2",
     "dtype=int64&op=prod&values=wild&ranks=4&count=1000&element=77",
+    "plan=double-tree&dtype=float64&values=wild&ranks=32&count=1000",
   ];
-  test.each(wide)("fits screens of 768, 390 and 320 pixels: %s", async (query) => {
+  test.each(wide)("fits screens of 1400 to 320 pixels: %s", async (query) => {
     const use = async (page: Page): Promise<void> => {
-      for (const width of [768, 390, 320]) {
+      for (const width of [1400, 1100, 1000, 768, 390, 320]) {
         await resize(page, { width, height: 800 });
         const over = await page.evaluate(
           "['html', '#inspector .table-room'].map((each) => document.querySelector(each)).map((each) => each.scrollWidth - each.clientWidth)",
