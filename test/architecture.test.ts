@@ -53,7 +53,7 @@ const EXCEPTIONS: readonly Exception[] = [
   {
     path: "src/backends/sim/executors/webgpu/wait.ts",
     rule: "timer",
-    reason: "the thread sleeps while a device works; no order and no result depends on it",
+    reason: "the thread sleeps while an adapter in software works; no result depends on it",
   },
   {
     path: "src/backends/sim/executors/wasm/pressure.ts",

@@ -21,7 +21,9 @@ function device(most: number): { device: OpenDevice; cleared: [number, number][]
   };
   const limits = { maxBufferSize: 2 ** 20, maxStorageBufferBindingSize: 2 ** 20 };
   const lost = new Promise<never>(() => {});
-  const whole = { ...gpu, limits, lost, queue: { submit: () => {} } } as unknown as GPUDevice;
+  const adapterInfo = { isFallbackAdapter: false };
+  const queue = { submit: () => {} };
+  const whole = { ...gpu, limits, lost, adapterInfo, queue } as unknown as GPUDevice;
   return { device: new OpenDevice(whole, "a test", false, {}), cleared };
 }
 

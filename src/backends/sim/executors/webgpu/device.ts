@@ -1,8 +1,8 @@
 /** An open device: its name, its limits, and its first failure. */
 
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
-import { type AdapterRequest, adapterName, findAdapter } from "./adapter.ts";
-import { waited } from "./wait.ts";
+import { type AdapterRequest, adapterName, findAdapter, hasOwnGpu } from "./adapter.ts";
+import { sleepUntil } from "./wait.ts";
 
 /** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
 export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 } as const;
@@ -31,6 +31,8 @@ export class OpenDevice {
   readonly adapter: string;
   readonly limits: DeviceLimits;
   readonly #owned: boolean;
+  /** True for an adapter in software under Dawn. */
+  readonly #sleeps: boolean;
   /** Resolves when it is known whether all allocations so far have found memory. */
   allocated: Promise<unknown> = Promise.resolve();
   /** Number of those that have not. */
@@ -42,6 +44,7 @@ export class OpenDevice {
     this.device = device;
     this.adapter = adapter;
     this.#owned = owned;
+    this.#sleeps = !hasOwnGpu() && device.adapterInfo.isFallbackAdapter;
     this.limits = limitsOf(device, request);
     void device.lost.then(({ message, reason }) => {
       if (!this.#closed) this.fail("lost", message === "" ? reason : message);
@@ -71,12 +74,17 @@ export class OpenDevice {
   /** Waits until everything submitted so far is done; rejects if it failed. */
   async done(): Promise<void> {
     try {
-      await waited(this.queue.onSubmittedWorkDone());
+      await this.settled(this.queue.onSubmittedWorkDone());
     } catch (error) {
       this.fail("lost", messageOf(error));
     }
     await this.allocated;
     this.assertFine();
+  }
+
+  /** The result of `pending`, which the device settles. */
+  settled<T>(pending: Promise<T>): Promise<T> {
+    return this.#sleeps ? sleepUntil(pending) : pending;
   }
 
   /** Runs `make`, and calls `onRefusal` with WebGPU's message if the device has no memory for what it makes. */

@@ -2,7 +2,6 @@
 import { messageOf, type OpenDevice, usage } from "./device.ts";
 import type { Spot } from "./jobs.ts";
 import { type Range, type Slab, Slabs, type Stretch, stretchesOf } from "./slabs.ts";
-import { waited } from "./wait.ts";
 import type { NativeAdds } from "./wgsl/float-sum.ts";
 
 /** A device with its memory. */
@@ -65,7 +64,9 @@ export class Machine {
         }
       });
       const waits =
-        downloads.length === 0 ? [this.device.done()] : downloads.map((each) => each.read());
+        downloads.length === 0
+          ? [this.device.done()]
+          : downloads.map((each) => this.device.settled(each.read()));
       const read = await Promise.allSettled(waits);
       // After a failed allocation the copies were not made, but their target can still be mapped.
       await this.device.allocated;
@@ -120,7 +121,7 @@ class Download {
 
   /** Waits until the bytes are there. */
   async read(): Promise<void> {
-    await waited(Promise.all(this.#parts.map(({ staging }) => staging.mapAsync(usage.mapRead))));
+    await Promise.all(this.#parts.map(({ staging }) => staging.mapAsync(usage.mapRead)));
   }
 
   /** The bytes, valid until they are dropped. */

@@ -1,8 +1,8 @@
 /**
- * Waits for a device. Dawn in Node asks for its results in every turn of the event loop, which keeps a core busy as long as the
- * device works: after some turns, the thread sleeps in each.
+ * Waits for an adapter in software, which computes on the cores of the process. Dawn in Node asks for its results in every turn of
+ * the event loop, which keeps one of these cores busy: after some turns, the thread sleeps in each. A GPU needs no core, and a sleep
+ * would only delay its results.
  */
-import { hasOwnGpu } from "./adapter.ts";
 
 /** Turns of a wait without sleep, some microseconds each. */
 const briefTurns = 32;
@@ -14,9 +14,8 @@ let waits = 0;
 let turns = 0;
 let isScheduled = false;
 
-/** The result of `pending`, which a device settles. */
-export async function waited<T>(pending: Promise<T>): Promise<T> {
-  if (hasOwnGpu()) return await pending;
+/** The result of `pending`, which an adapter in software settles. */
+export async function sleepUntil<T>(pending: Promise<T>): Promise<T> {
   if (waits++ === 0) turns = 0;
   schedule();
   try {
