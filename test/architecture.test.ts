@@ -51,7 +51,7 @@ const EXCEPTIONS: readonly Exception[] = [
     reason: "a stall is reported after a real delay; no order and no result depends on it",
   },
   {
-    path: "src/backends/sim/executors/webgpu/wait.ts",
+    path: "src/backends/sim/executors/webgpu/adapter.ts",
     rule: "timer",
     reason: "the thread sleeps while an adapter in software works; no result depends on it",
   },

@@ -39,7 +39,7 @@ export class MemoryUses {
     if (byteLength === 0) return;
     const memory = memoryOf(buffer);
     const range = { begin, end: begin + byteLength, user };
-    knownOr(this.#byMemory, memory, () => new Ranges()).items.push(range);
+    knownOr(this.#byMemory, memory, () => new Ranges()).add(range);
     if (memory.adopted === true) this.#hasAdopted = true;
   }
 
@@ -83,8 +83,8 @@ function addressRanges(
     const known = byDevice.get(device);
     for (const { begin, end, user } of known === undefined ? [] : ranges.items) {
       const range = { begin: ptr + BigInt(begin), end: ptr + BigInt(end), user };
-      known?.all.items.push(range);
-      if (adopted === true) known?.adopted.items.push(range);
+      known?.all.add(range);
+      if (adopted === true) known?.adopted.add(range);
     }
   }
   return byDevice;
@@ -100,11 +100,17 @@ interface PrefixReach<P extends number | bigint> {
 /** Ranges of one memory, or of one device; sorted at the first question that needs it. */
 class Ranges<P extends number | bigint> {
   readonly items: Range<P>[] = [];
+  #hasSeveralUsers = false;
   #reaches: readonly PrefixReach<P>[] | undefined;
+
+  add(range: Range<P>): void {
+    this.#hasSeveralUsers ||= range.user !== (this.items[0] ?? range).user;
+    this.items.push(range);
+  }
 
   /** True when a range of another user overlaps this one. */
   overlaps({ begin, end, user }: Range<P>): boolean {
-    if (begin === end) return false;
+    if (begin === end || (!this.#hasSeveralUsers && this.items[0]?.user === user)) return false;
     this.#reaches ??= this.#sorted();
     const { items } = this;
     const before = partitionPoint(items.length, (at) => (items[at] as Range<P>).begin < end);

@@ -34,6 +34,8 @@ import { type CallStats, type Channels, type Counter, channelsOf } from "./obser
 const listNames = ["sendCounts", "sendOffsets", "recvCounts", "recvOffsets"] as const;
 const rareNames = [...listNames, "peer", "to", "from"] as const;
 
+const argumentNames = ["send", "recv", "op", "root", ...rareNames] as const;
+
 type RareArguments = Readonly<Partial<Record<(typeof rareNames)[number], unknown>>>;
 
 /** All arguments of a call that can be remembered. */
@@ -265,7 +267,9 @@ export class CallCache {
   create(collective: CollectiveName, prepared: Prepared<unknown>, given = noArguments): CachedCall {
     const { send, recv, op, root } = given;
     const { call } = prepared;
-    const [first, second] = new Set(buffersIn(prepared).map(allocationOf));
+    const memories = buffersIn(prepared).map(allocationOf);
+    const [first] = memories;
+    const second = memories.find((memory) => memory !== first);
     return {
       owner: this,
       ...{ collective, send, recv, op, root, prepared, first, second },
@@ -300,8 +304,9 @@ function areAlive({ first, second }: CachedCall): boolean {
 
 /** Number of arguments of a checked call that are not `undefined`, without options. */
 function definedIn(given: Arguments): number {
-  const names = ["send", "recv", "op", "root", ...rareNames] as const;
-  return names.filter((name) => given[name] !== undefined).length;
+  let defined = 0;
+  for (const name of argumentNames) if (given[name] !== undefined) defined++;
+  return defined;
 }
 
 function count({ counter, sendBytes }: CachedCall): void {

@@ -267,18 +267,21 @@ export class SimSession implements Session {
     };
   }
 
-  /** The times of a plan's calls; on links the same object for calls with other buffers, which keeps the last ends. */
+  /** The times of a plan's calls: the same object for calls with other buffers. */
   #timesOf(plan: Plan, layout: Layout, question: PlanQuestion, set: CallSet): CallTimes {
     const { link, planner } = this.#settings;
     const bytes = question.dtype === undefined ? 0 : bytesOf(question.dtype);
+    const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
+    this.#times.set(layout, known);
+    // Times in symmetric memory depend on the places of the buffers.
+    const isShared = link !== undefined || question.place === undefined;
+    const earlier = isShared ? known.get(bytes) : undefined;
+    if (earlier !== undefined) return earlier;
     const onLinks = (): LinkTimes =>
       new LinkTimes(plan.program, layout, linkModel(this.#link, bytes));
     const time = link === undefined ? planner.time(question, countsOf(set)) : undefined;
-    if (time !== undefined) return new MachineTimes(time, onLinks);
-    const known = this.#times.get(layout) ?? new Map<number, CallTimes>();
-    this.#times.set(layout, known);
-    const times = known.get(bytes) ?? onLinks();
-    known.set(bytes, times);
+    const times = time === undefined ? onLinks() : new MachineTimes(time, onLinks);
+    if (isShared) known.set(bytes, times);
     return times;
   }
 

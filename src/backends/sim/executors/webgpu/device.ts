@@ -1,8 +1,7 @@
 /** An open device: its name, its limits, and its first failure. */
 
 import { CommError, type CommErrorFacts } from "../../../../api/index.ts";
-import { type AdapterRequest, adapterName, findAdapter, hasOwnGpu } from "./adapter.ts";
-import { sleepUntil } from "./wait.ts";
+import { type AdapterRequest, adapterName, findAdapter, hasOwnGpu, sleepUntil } from "./adapter.ts";
 
 /** Bits of `GPUBufferUsage` and `GPUMapMode`, which Node has no globals for. */
 export const usage = { mapRead: 1, copySource: 4, copyTarget: 8, storage: 0x80 } as const;
