@@ -27,6 +27,12 @@ async function allReduces(comm) {
   for (let i = 0; i < calls; i++) await comm.allReduce({ send, op: "sum" });
 }
 
+/** Calls on a TypedArray: each one is checked, matched and planned as a new call. */
+async function arrays(comm) {
+  const send = new Float32Array(256);
+  for (let i = 0; i < calls; i++) await comm.allReduce({ send, op: "sum" });
+}
+
 async function barriers(comm) {
   for (let i = 0; i < calls; i++) await comm.barrier();
 }
@@ -109,6 +115,10 @@ export const paths = {
   "sim-call": {
     about: `all-reduce of 1 KiB float32 by ${ranks} simulated ranks, awaited, NCCL's plan`,
     open: () => inWorld(sim({ like: "nccl-2.28" }), ranks, calls, allReduces),
+  },
+  "sim-array": {
+    about: "the same on an array, as a new call each time",
+    open: () => inWorld(sim({ like: "nccl-2.28" }), ranks, calls, arrays),
   },
   "sim-ring": {
     about: "the same by the catalogue's ring",
