@@ -204,9 +204,14 @@ async function runSweep(
     elements: parseCounts(parsed.text("counts")),
     seed,
     onProgress: context.progress,
-    onOpened: () => {
-      findings.text(`# ${a.name} against ${b.name}, ${rankCounts(maxRanks)}, seed ${seed}\n`);
-      findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
+    onOpened: (ranks) => {
+      if (ranks === 1) {
+        findings.text(`# ${a.name} against ${b.name}, ${rankCounts(maxRanks)}, seed ${seed}\n`);
+      }
+      // Only a write shows that nothing reads the output any more (`| head -1`): long before the first row.
+      if (ranks === Math.min(2, maxRanks)) {
+        findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
+      }
     },
   });
   for await (const comparison of found) {

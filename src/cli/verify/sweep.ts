@@ -29,8 +29,8 @@ interface SweepOptions extends CallRange {
   /** Rank counts range from 1 to this one. */
   readonly maxRanks: number;
   readonly onProgress: (text: string) => void;
-  /** Called once both sides are open, before the first calls. */
-  readonly onOpened?: () => void;
+  /** Called once both sides are open on so many ranks, before their first calls. */
+  readonly onOpened?: (ranks: number) => void;
 }
 
 /** The findings on one collective. A result is the contents of one rank after one call, if any. */
@@ -63,7 +63,7 @@ export async function* sweep(options: SweepOptions): AsyncGenerator<Comparison> 
     try {
       for (const side of [options.a, options.b]) worlds.push(await openSide(side, ranks));
       const [a, b] = worlds as [SideWorld, SideWorld];
-      if (ranks === 1) options.onOpened?.();
+      options.onOpened?.(ranks);
       for (const comparison of found) {
         options.onProgress(`${comparison.row.collective} on ${ranks} of ${options.maxRanks} ranks`);
         for (const cases of batches(await casesOf(options, comparison.row, ranks, [a, b]))) {

@@ -83,12 +83,17 @@ describe("the sweep", () => {
         if (progress !== "") printed.push(progress as string);
       },
     };
-    await cli("verify --against sim:seed=1 --ranks 1 --dtype int8 --op sum --counts 1", terminal);
-    const rows = measuredCollectives.flatMap(({ collective }) => [
-      `${collective} on 1 of 1 ranks`,
-      collective,
-    ]);
-    expect(printed).toEqual(["#", "#", ...rows, "verify:"]);
+    const line = "verify --against sim:seed=1 --dtype int8 --op sum --counts 1 --ranks";
+    await cli(`${line} 1`, terminal);
+    const names = measuredCollectives.map(({ collective }) => collective);
+    const rowsOn = (ranks: number) =>
+      names.flatMap((name) => [`${name} on ${ranks} of ${ranks} ranks`, name]);
+    expect(printed).toEqual(["#", "#", ...rowsOn(1), "verify:"]);
+    printed.length = 0;
+    await cli(`${line} 2`, terminal);
+    const onOne = names.map((name) => `${name} on 1 of 2 ranks`);
+    // The second write, by which a closed output is noticed, comes long before the rows.
+    expect(printed).toEqual(["#", ...onOne, "#", ...rowsOn(2), "verify:"]);
   });
 
   test("names the first element and rank that differ, with both sides' bits", async () => {
