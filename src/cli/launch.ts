@@ -52,7 +52,8 @@ Examples:
   CUDA_VISIBLE_DEVICES=2,3 twinccl launch -n 2 --one-gpu-each train.mjs
 
 Exit status: 0 when every rank ended with 0; else that of the rank that failed first, 128 plus the
-signal for one that was killed; 124 when --timeout stopped the job; 2 for wrong usage.
+signal for one that was killed; 124 when --timeout stopped the job, 141 when its output has no
+reader any more; 2 for wrong usage.
 `,
   own: (args) => split(args).own,
   run: runLaunch,

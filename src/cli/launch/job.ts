@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { ranksText } from "../../api/error-text.ts";
 import { StoreServer } from "../../job/server.ts";
 import type { Context } from "../context.ts";
-import { onOutputClosed } from "../output.ts";
+import { closedPipeStatus, onOutputClosed } from "../output.ts";
 import {
   hostPlace,
   type JobOptions,
@@ -66,7 +66,10 @@ interface Job extends Omit<JobOptions, "jobId" | "variables"> {
   readonly onSignal?: ((signal: NodeJS.Signals) => void) | undefined;
 }
 
-/** Starts the processes. Resolves to 0, the status of the rank that failed first, or 124 after the timeout. */
+/**
+ * Starts the processes. Resolves to 0, the status of the rank that failed first, 124 after the timeout, or 141 without a reader
+ * of the output.
+ */
 export async function runJob(
   { name, timeoutMs, onSignal, ...options }: Job,
   context: Pick<Context, "err">,
@@ -100,9 +103,8 @@ export async function runJob(
   try {
     const ends = await job.ended;
     const first = firstFailure(ends);
-    const isFine = first === undefined && !watch.isTimedOut();
-    const message = isFine ? null : summary(ends, watch.reason());
-    const status = watch.isTimedOut() ? timeoutStatus : (first?.status ?? 0);
+    const status = watch.status() ?? first?.status ?? 0;
+    const message = status === 0 ? null : summary(ends, watch.reason());
     const first_failed = first === undefined || first.isStopped ? null : first.rank;
     report.event({ event: "job_ended", status, first_failed, message });
     if (message !== null) context.err(`twinccl ${name}: ${message}\n`);
@@ -117,8 +119,8 @@ export async function runJob(
 interface Watch {
   /** Reason of the stop; `undefined` without one. */
   reason(): string | undefined;
-  /** True if the timeout stopped the job. */
-  isTimedOut(): boolean;
+  /** Exit status of a job that its timeout or its output stopped, whatever its ranks ended with. */
+  status(): number | undefined;
   /**
    * Ends the watch after the job: later signals apply to this process. The listeners stay after the job's end, because removing
    * them could lose a signal in transit. They then perform the signal's default action.
@@ -136,7 +138,7 @@ function watchForStop(
   onHandedOn: ((signal: NodeJS.Signals) => void) | undefined,
 ): Watch {
   let reason: string | undefined;
-  let isTimedOut = false;
+  let status: number | undefined;
   let isOver = false;
   const onSignal = (signal: NodeJS.Signals): void => {
     if (isOver) {
@@ -148,18 +150,17 @@ function watchForStop(
     onHandedOn?.(signal);
     job.stop(signal);
   };
-  let isClosed = false;
   const onClosed = (): void => {
     // Each write fails anew, and a second stop would kill the ranks.
-    if (isClosed) return;
-    isClosed = true;
-    reason ??= "the output has no reader any more";
+    if (job.isStopping) return;
+    status = closedPipeStatus;
+    reason = "the output has no reader any more";
     job.stop("SIGTERM");
   };
   const onTimeout = (limitMs: number): void => {
     const running = job.running;
     if (job.isStopping || running.length === 0) return;
-    isTimedOut = true;
+    status = timeoutStatus;
     reason = `timed out after ${limitMs / 1_000} s with ${ranksText(running)} still running`;
     report.event({ event: "timeout", timeout_ms: limitMs, ranks: running });
     job.stop("SIGTERM");
@@ -174,7 +175,7 @@ function watchForStop(
     clearTimeout(timer);
     onOutputClosed.delete(onClosed);
   };
-  return { reason: () => reason, isTimedOut: () => isTimedOut, over };
+  return { reason: () => reason, status: () => status, over };
 }
 
 /** The failed rank to report: the first that failed by itself, otherwise the first that failed by the launcher's signal. */

@@ -6,6 +6,7 @@ import { afterAll, describe, expect, test, vi } from "vitest";
 import { runJob } from "../../../src/cli/launch/job.ts";
 import { JobProcesses } from "../../../src/cli/launch/processes.ts";
 import { PrefixedOutput } from "../../../src/cli/launch/report.ts";
+import { onOutputClosed } from "../../../src/cli/output.ts";
 import { startRanks } from "../../../src/cli/placement.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "twinccl-job-"));
@@ -35,6 +36,28 @@ describe.skipIf(process.platform === "win32")("a signal", () => {
     expect(await job("first", "process.disconnect();")).toBe(0);
     const second = job("second", tidy, () => process.kill(process.pid, "SIGHUP"));
     expect(await second).toBe(7);
+  });
+});
+
+/** As a failed write does. */
+function closeOutput(): void {
+  for (const listener of onOutputClosed) listener();
+}
+
+describe.skipIf(process.platform === "win32")("an output without a reader", () => {
+  test("ends a job with status 141, also where its rank ends well at SIGTERM", async () => {
+    const ends = `process.on("SIGTERM", () => process.exit(0));
+      setInterval(() => undefined, 1000);
+      process.send({ toTwincclLauncher: "ready" });`;
+    expect(await job("unread", ends, closeOutput)).toBe(141);
+  });
+
+  test("does not end the grace time of a job that is being stopped", async () => {
+    const isTidied = job("interrupted", tidy, () => {
+      process.kill(process.pid, "SIGHUP");
+      setTimeout(closeOutput, 100);
+    });
+    expect(await isTidied).toBe(7);
   });
 });
 
