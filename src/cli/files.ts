@@ -13,13 +13,28 @@ import {
 import { basename, dirname, join, resolve } from "node:path";
 import { OutputError, type TraceSink, UsageError } from "./context.ts";
 
+/** Refuses a missing file, and a folder; an option may name it. */
+export function assertFile(path: string, option?: string): void {
+  const where = option === undefined ? "" : `${option}: `;
+  let found: Stats | undefined;
+  try {
+    found = statSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOTDIR") {
+      throw new UsageError(`${where}${path} cannot be read: ${reasonOf(error)}`);
+    }
+  }
+  if (found === undefined) throw new UsageError(`${where}there is no file ${path}`);
+  if (found.isDirectory()) throw new UsageError(`${where}${path} is a folder; name a file in it`);
+}
+
 /** The text of a file, which an option may name. */
 export function readText(path: string, option?: string): string {
-  const where = option === undefined ? "" : `${option}: `;
-  if (!existsSync(path)) throw new UsageError(`${where}there is no file ${path}`);
+  assertFile(path, option);
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
+    const where = option === undefined ? "" : `${option}: `;
     throw new UsageError(`${where}${path} cannot be read: ${reasonOf(error)}`);
   }
 }
@@ -77,7 +92,7 @@ function isSameFile(a: string, b: string): boolean {
 }
 
 /** `undefined` where no file can be reached, also below a file or through a loop of links. */
-export function statOf(path: string): Stats | undefined {
+function statOf(path: string): Stats | undefined {
   try {
     return statSync(path);
   } catch {

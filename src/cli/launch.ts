@@ -1,8 +1,9 @@
 /** `twinccl launch`: starts the processes of a job, one per rank, and hosts their store. */
-import { type Stats, statSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { parseVisibleDevices } from "../backends/nccl/process/visible-devices.ts";
 import { limits } from "../job/protocol.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
+import { assertFile } from "./files.ts";
 import { runJob } from "./launch/job.ts";
 import { JsonEvents, PrefixedOutput } from "./launch/report.ts";
 import {
@@ -114,16 +115,11 @@ function requireDevices(size: number, list: string | undefined): void {
 
 function requireScript(path: string | undefined): void {
   if (path === undefined) throw new UsageError("name a script to start");
-  let status: Stats | undefined;
-  try {
-    status = statSync(path, { throwIfNoEntry: false });
-  } catch (error) {
-    throw new UsageError(`${path} cannot be looked at: ${(error as Error).message}`);
-  }
-  if (status?.isFile() === true) return;
-  if (status?.isDirectory() === true)
-    throw new UsageError(`${path} is a folder; name a file in it`);
   // As in a command line of mpirun.
-  const hint = path === "node" ? "; name the script alone, it is started with Node.js" : "";
-  throw new UsageError(`there is no file ${path}${hint}`);
+  if (path === "node" && !existsSync(path)) {
+    throw new UsageError(
+      "there is no file node; name the script alone, it is started with Node.js",
+    );
+  }
+  assertFile(path);
 }

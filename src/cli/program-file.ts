@@ -7,39 +7,24 @@ import { ranksText } from "../api/error-text.ts";
 import type { Communicator } from "../api/index.ts";
 import { worldError } from "../api/world/world-errors.ts";
 import { type Context, UsageError } from "./context.ts";
-import { statOf } from "./files.ts";
+import { assertFile } from "./files.ts";
 import { closedPipeStatus } from "./output.ts";
 
 /** The exports of a user's file. */
 export type RankProgram = (comm: Communicator) => unknown;
 
 /**
- * Loads the program of a file.
+ * Loads the program of a file, which an option may name.
  *
  * @throws UsageError if the file is missing, is not JavaScript, or exports something else.
  */
-export async function loadProgram(path: string | undefined): Promise<RankProgram> {
-  assertProgramFile(path);
-  const { default: program } = await importFile(path);
+export async function loadProgram(path: string, option?: string): Promise<RankProgram> {
+  const { default: program } = await importFile(path, option);
   if (typeof program === "function") return program as RankProgram;
+  const where = option === undefined ? "" : `${option}: `;
   throw new UsageError(
-    `${path}: its default export is ${typeof program}, needs async (comm) => result`,
+    `${where}${path}: its default export is ${typeof program}, needs async (comm) => result`,
   );
-}
-
-/** Refuses a missing file, and a folder, without loading it. */
-export function assertProgramFile(path: string | undefined): asserts path is string {
-  if (path === undefined) throw new UsageError("name a file that default-exports a function");
-  placeOf(path);
-}
-
-/** The absolute path of a file; `before` begins the errors of a missing file and of a folder. */
-function placeOf(path: string, before = ""): string {
-  const absolute = resolve(path);
-  const status = statOf(absolute);
-  if (status === undefined) throw new UsageError(`${before}there is no file ${path}`);
-  if (status.isDirectory()) throw new UsageError(`${before}${path} is a folder; name a file in it`);
-  return absolute;
 }
 
 /**
@@ -52,7 +37,8 @@ export async function importFile(
   option?: string,
 ): Promise<Readonly<Record<string, unknown>>> {
   const before = option === undefined ? "" : `${option}: `;
-  const url = pathToFileURL(placeOf(path, before)).href;
+  assertFile(path, option);
+  const url = pathToFileURL(resolve(path)).href;
   try {
     return await import(url);
   } catch (error) {

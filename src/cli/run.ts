@@ -10,13 +10,12 @@ import {
   variantBackend,
   variantHelp,
 } from "./backends.ts";
-import type { Command, Context } from "./context.ts";
-import { outputFile, refuseSameFile, traceText } from "./files.ts";
+import { type Command, type Context, UsageError } from "./context.ts";
+import { assertFile, outputFile, refuseSameFile, traceText } from "./files.ts";
 import { reportToLauncher } from "./launch/job.ts";
 import { type OptionTable, optionLines, parseOptions } from "./options.ts";
 import { kindOf, placementOf, processesOption, startRanks } from "./placement.ts";
 import {
-  assertProgramFile,
   loadProgram,
   ofRank,
   type RankProgram,
@@ -71,6 +70,8 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
   const { ranks, isLauncher, connected } = placementOf(name, parsed);
   const traceFile = parsed.text("trace");
   const [file] = parsed.positionals;
+  if (file === undefined) throw new UsageError("name a file that default-exports a function");
+  assertFile(file);
   refuseSameFile("--trace", traceFile, [
     { what: "the program", path: file },
     ...backendFiles("--backend", name),
@@ -86,7 +87,7 @@ async function runFile(args: readonly string[], context: Context): Promise<numbe
     strict: parsed.has("strict") || undefined,
   };
   const backend = await variantBackend(await context.backends(), "--backend", name, settings);
-  if (isLauncher) return runProcesses(file, args, ranks, context);
+  if (isLauncher) return runProcesses(args, ranks, context);
   // The trace is written even after a failure, when it matters most.
   const writeTrace = (): void => {
     if (trace !== undefined) write?.(traceText(trace, traceFile));
@@ -123,12 +124,10 @@ async function runRanks(opening: Opening, program: RankProgram, context: Context
 
 /** Starts a process for each rank. Results are printed by rank, once all have returned. */
 async function runProcesses(
-  path: string | undefined,
   args: readonly string[],
   size: number,
   context: Context,
 ): Promise<number> {
-  assertProgramFile(path);
   const results: string[] = [];
   const onMessage = (rank: number, text: unknown): void => {
     results[rank] = String(text);

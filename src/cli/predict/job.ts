@@ -38,7 +38,7 @@ export async function predictJob(
   });
   const endsPs = new Array<number>(ranks).fill(0);
   const work = async (watch: Watch): Promise<void> => {
-    const program = await loadProgram(file);
+    const program = await loadProgram(file, "--job");
     const timed = watch(async (comm) => {
       await program(comm);
       endsPs[comm.rank] = 1000 * (comm.stats().virtualNs ?? 0);

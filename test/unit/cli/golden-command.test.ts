@@ -123,7 +123,7 @@ describe("check", () => {
     ["golden verify x", /found "verify", needs an action/],
     ["golden check", /check: name a file/],
     ["golden check no-such.jsonl", /there is no file no-such.jsonl/],
-    [`golden check ${folder}`, /cannot be read/],
+    [`golden check ${folder}`, /is a folder; name a file in it/],
     [`golden check ${file("text.jsonl", ["hello"])}`, /text.jsonl: line 1: is no JSON/],
     [
       `golden check ${file("v2.jsonl", ['{"golden":2}'])}`,

@@ -132,7 +132,7 @@ describe("a wrong machine is refused by name:", () => {
     ["h200-hosts@1e9", 'found "h200-hosts@1e9"'],
     ["h200-hosts@", 'found "h200-hosts@"'],
     ["./missing.xml", "--topology: there is no file ./missing.xml"],
-    ["./", "--topology: ./ cannot be read"],
+    ["./", "--topology: ./ is a folder; name a file in it"],
   ])("%s", async (machine, message) => {
     expect(await refused(machine)).toContain(message);
   });
