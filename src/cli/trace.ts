@@ -104,7 +104,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
   };
   const work = async (watch: Watch): Promise<void> => {
     const program = called ?? watch(await loadProgram(what));
-    const world = await createWorld({ backend, size, name: "trace", callSites: true });
+    const world = await createWorld({ backend, size, name: "trace", callSites: row === undefined });
     await world
       .run(program)
       .finally(writeTrace)

@@ -68,6 +68,13 @@ describe("a collective", () => {
     expect(await cli(line)).toEqual(await cli(line));
   });
 
+  test("that is too large is refused without frames of the library", async () => {
+    const { status, err } = await cli("trace all-reduce -n 2100 --count 1");
+    expect(status).toBe(1);
+    expect(err).toContain("UnsupportedError: allReduce by ring on 2100 ranks: a program of more");
+    expect(err).not.toMatch(/^ {4}at /m);
+  });
+
   test("--schedule changes no time of a collective", async () => {
     const line = "trace all-reduce --ranks 4 --count 9 --format chrome";
     const { out } = await cli(line);
