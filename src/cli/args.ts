@@ -17,7 +17,7 @@ import {
 } from "../bench/index.ts";
 import { callSizes } from "../bench/sizes.ts";
 import { UsageError } from "./context.ts";
-import { oneOf, type Parsed } from "./options.ts";
+import { oneOf, type Parsed, wordsOf } from "./options.ts";
 
 /** nccl-tests' names that differ. */
 const dtypeAliases: ReadonlyMap<string, DType> = new Map([
@@ -57,13 +57,13 @@ export function parseDtype(text: string): DType {
 
 /** The dtypes of `--dtype`. */
 export function parseDtypes(text = "float32"): readonly DType[] {
-  return text === "all" ? dtypes : text.split(",").map(parseDtype);
+  return text === "all" ? dtypes : wordsOf("--dtype", text).map(parseDtype);
 }
 
 /** The operators of `--op`. */
 export function parseOps(text = "sum"): readonly NamedReduceOp[] {
   if (text === "all") return namedReduceOps;
-  return text.split(",").map((op) => oneOf("--op", op, namedReduceOps));
+  return wordsOf("--op", text).map((op) => oneOf("--op", op, namedReduceOps));
 }
 
 /** The roots of `--root`. */
@@ -83,15 +83,19 @@ export function rootOf({ rooted }: MeasuredCollective, root: number, ranks: numb
   throw new UsageError(`--root: found ${root}, needs a rank in 0..${ranks - 1}`);
 }
 
-/** Refuses options that the collective would ignore. */
-export function refuseUnused(
+/** Options of a call that not every collective has. */
+type CallOption = "root" | "op" | "dtype" | "count" | keyof typeof sweepOptions;
+
+/** Refuses those of a command that the collective would ignore. */
+export function refuseUnused<Name extends CallOption>(
   { collective, rooted, reduces, moves }: MeasuredCollective,
-  parsed: { readonly has: (name: "root" | "op" | "dtype" | "count") => boolean },
+  parsed: { readonly has: (name: Name) => boolean },
+  names: readonly Name[],
 ): void {
-  const used = { root: rooted, op: reduces, dtype: moves, count: moves };
-  for (const name of ["root", "op", "dtype", "count"] as const) {
-    if (parsed.has(name) && !used[name]) throw new UsageError(`--${name}: ${collective} has none`);
-  }
+  const isUsed = (name: CallOption): boolean =>
+    name === "root" ? rooted : name === "op" ? reduces : moves;
+  const unused = names.find((name) => parsed.has(name) && !isUsed(name));
+  if (unused !== undefined) throw new UsageError(`--${unused}: ${collective} has none`);
 }
 
 /** The options of a sweep over sizes: nccl-tests' letters. */
@@ -104,16 +108,21 @@ export const sweepOptions = {
 
 type SweepOptions = typeof sweepOptions;
 
+/** Their names. */
+export const sizeOptions = Object.keys(sweepOptions) as readonly (keyof SweepOptions)[];
+
 /** The sweep of `-b -e -f -i`. */
 export function sizesOf(parsed: Parsed<SweepOptions>): SizeSweep {
   const min = size(parsed, "minbytes", 8);
   const max = size(parsed, "maxbytes", Math.max(min, 2 ** 24));
-  if (max < min) throw new UsageError("--maxbytes is less than --minbytes");
+  if (max < min) {
+    throw new UsageError(`--maxbytes: found ${max}, needs at least --minbytes, ${min}`);
+  }
   if (parsed.has("stepbytes")) {
     if (parsed.has("stepfactor")) throw new UsageError("--stepfactor or --stepbytes, not both");
     const step = size(parsed, "stepbytes", 1);
     if (step > 0) return { min, max, step };
-    throw new UsageError("--stepbytes: needs at least 1");
+    throw new UsageError("--stepbytes: found 0, needs at least 1");
   }
   const factor = parsed.integer("stepfactor", 2, 2);
   if (min === 0 && max > 0)

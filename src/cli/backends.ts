@@ -226,13 +226,13 @@ export async function variantBackend(
     const row = findCollective(key);
     refuseTwice(option, row?.collective ?? key, seen, settings);
     if (key === "seed" && /^\d+$/.test(value)) seed = Number(value);
-    else if (key === "schedule" && name === "sim") {
-      schedule = oneOf(`${option}: schedule`, value, scheduleNames);
-    } else if (key === "like") like = libraryNameOf(`${option}: like`, value);
+    else if (key === "schedule") schedule = oneOf(`${option}: schedule`, value, scheduleNames);
+    else if (key === "like") like = libraryNameOf(`${option}: like`, value);
     else if (key === "topology") topology = machineNamed(`${option}: topology`, value);
-    else if (key === "executor" && name === "sim") executor = value;
-    else if (key === "machine" && name === "sim") machine = parseProfile(readText(value), value);
-    else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
+    else if (key === "executor") executor = value;
+    else if (key === "machine") {
+      machine = parseProfile(readText(value, `${option}: machine`), value);
+    } else if (key === "devices" && name === "nccl") devices = numbersOf(option, key, value);
     else if (isNcclSetting(key)) setup = withSetting(option, setup, setting);
     else if (row !== undefined && value !== "") {
       const { choice } = await namedAlgorithm(`${option}: ${key}`, row.collective, value);

@@ -28,6 +28,8 @@ import {
   parseDtypes,
   parseOps,
   parseRoots,
+  refuseUnused,
+  sizeOptions,
   sizesOf,
   sweepOptions,
 } from "./args.ts";
@@ -117,6 +119,7 @@ async function runBench(args: readonly string[], context: Context): Promise<numb
   const name = parsed.text("backend") ?? "sim";
   const { ranks, isFirst, connected, isLauncher } = placementOf(name, parsed);
   const row = parseCollective(parsed.positionals[0]);
+  refuseUnused(row, parsed, ["root", "op", "dtype", ...sizeOptions]);
   const format = formatOf(parsed);
   const seed = parsed.integer("seed", 0);
   const roots = parseRoots(parsed.text("root"), ranks);

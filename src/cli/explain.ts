@@ -10,6 +10,7 @@ import {
   isTooLarge,
   type LibraryName,
   libraryOf,
+  type NcclCollective,
   type NcclPlan,
   ncclEnvironment,
   ncclPlan,
@@ -23,6 +24,7 @@ import { isNcclCollective, machineOf, ncclCollectives } from "../algorithms/nccl
 import { countText } from "../api/error-text.ts";
 import {
   createWorld,
+  type DType,
   type Explanation,
   namedReduceOps,
   type Question,
@@ -148,7 +150,7 @@ function elementOf(parsed: ExplainOptions): number | undefined {
 }
 
 function questionOf(row: MeasuredCollective, parsed: ExplainOptions, size: number): Question {
-  refuseUnused(row, parsed);
+  refuseUnused(row, parsed, ["root", "op", "dtype", "count"]);
   const { collective, moves, reduces, rooted } = row;
   const root = rootOf(row, parsed.integer("root", 0), size);
   return {
@@ -194,22 +196,27 @@ function planPairOf(
   size: number,
 ): PlanPair | undefined {
   const library = libraryFor(parsed, size);
-  if (library === undefined) {
-    for (const name of ["nccl", "against"] as const) {
-      if (!parsed.has(name)) continue;
-      throw new UsageError(
-        `--${name} needs NCCL's plan: up to 8 ranks or --topology, without --algorithm and --backend`,
-      );
-    }
-    return undefined;
+  const { collective, dtype } = question;
+  const isPlanned = isNcclCollective(collective) && dtype !== undefined;
+  const setting = (["nccl", "against"] as const).find((name) => parsed.has(name));
+  if (setting !== undefined && library === undefined) {
+    throw new UsageError(
+      `--${setting} needs NCCL's plan: up to 8 ranks or --topology, without --algorithm and --backend`,
+    );
+  }
+  if (setting !== undefined && !isPlanned) {
+    throw new UsageError(
+      `--${setting}: NCCL's plan is known of ${ncclCollectives.join(", ")}, not of ${collective}`,
+    );
   }
   const against = parsed.text("against");
-  const needsPlan = parsed.has("element") && isNcclCollective(question.collective);
-  if (against === undefined && !needsPlan) return undefined;
+  const needsPlan = against !== undefined || parsed.has("element");
+  if (library === undefined || !isPlanned || !needsPlan) return undefined;
   const machine = { library, topology: machineOf(machineIn(parsed))(size) };
-  const plan = planOf(question, machine, ncclChoice("--nccl", parsed.text("nccl")));
+  const call = { ...question, collective, dtype };
+  const plan = planOf(call, machine, ncclChoice("--nccl", parsed.text("nccl")));
   const setup = ncclChoice("--against", against);
-  const other = against === undefined ? undefined : planOf(question, machine, setup);
+  const other = against === undefined ? undefined : planOf(call, machine, setup);
   return { plan, other };
 }
 
@@ -286,17 +293,18 @@ interface Machine {
   readonly topology: Topology;
 }
 
+/** A call whose plan by NCCL is known. */
+interface PlannedCall extends Question {
+  readonly collective: NcclCollective;
+  readonly dtype: DType;
+}
+
 /** The plan that `sim({ like, topology, plan })` follows for a call. */
 function planOf(
-  { collective, dtype, op, count = 0, root }: Question,
+  { collective, dtype, op, count = 0, root }: PlannedCall,
   { library, topology }: Machine,
   { setup, symmetric }: NcclChoice,
 ): NcclPlan {
-  if (!isNcclCollective(collective) || dtype === undefined) {
-    throw new UsageError(
-      `--like ${library}: NCCL's plan is known of ${ncclCollectives.join(", ")}, not of ${collective}`,
-    );
-  }
   const { rings, variables = {}, ...settings } = resolvePin(setup);
   assertRingSize({ rings }, topology.ranks);
   return ncclPlan({

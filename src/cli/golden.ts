@@ -173,6 +173,7 @@ async function runLaunched(
   if (name !== "nccl" && name !== "tcp") {
     throw new UsageError(`--launch: ${name} has all ranks in one process, needs nccl or tcp`);
   }
+  refuse(parsed, "record --launch", ["executor"]);
   const streams = parsed.integer("streams", 1, 1, 64);
   const bitsUpTo = parsed.integer("bits", 0);
   if (hasLauncherChannel()) {

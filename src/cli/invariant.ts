@@ -93,7 +93,7 @@ async function runInvariant(args: readonly string[], context: Context): Promise<
     const known = ncclCollectives.join(", ");
     throw new UsageError(`NCCL's plan is known of ${known}, not of ${collective}`);
   }
-  refuseUnused(row, parsed);
+  refuseUnused(row, parsed, ["root", "op"]);
   const asked = askedOf(collective, row, parsed);
   const { question } = asked;
   const on = shownOn(asked, parsed);

@@ -91,7 +91,10 @@ export function withSetting(option: string, setup: NcclSetup, setting: string): 
   const { variables = {} } = setup;
   const all: object = isVariable(name) ? variables : setup;
   if (Object.hasOwn(all, name)) throw new UsageError(`${option}: ${name} is set twice`);
-  if (isVariable(name)) return { ...setup, variables: { ...variables, [name]: value } };
+  if (isVariable(name)) {
+    if (!setting.includes("=")) throw new UsageError(`${option}: ${name} has no value`);
+    return { ...setup, variables: { ...variables, [name]: value } };
+  }
   return { ...setup, ...field(option, name, value) };
 }
 

@@ -127,7 +127,7 @@ function refuseCallOptions(what: string, parsed: TraceOptions): void {
 
 /** Makes the call once on every rank. */
 function programOf(row: MeasuredCollective, parsed: TraceOptions, ranks: number): RankProgram {
-  refuseUnused(row, parsed);
+  refuseUnused(row, parsed, ["root", "op", "dtype", "count"]);
   const dtype = row.moves ? parseDtype(parsed.text("dtype") ?? "float32") : "uint8";
   const op = oneOf("--op", parsed.text("op") ?? "sum", namedReduceOps);
   const root = rootOf(row, parsed.integer("root", 0), ranks);

@@ -7,7 +7,7 @@ import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { hasLauncherChannel } from "./launch/job.ts";
 import { PrefixedOutput } from "./launch/report.ts";
-import { type OptionTable, optionLines, type Parsed, parseOptions } from "./options.ts";
+import { type OptionTable, optionLines, type Parsed, parseOptions, wordsOf } from "./options.ts";
 import { hasOneRankEach, kindOf, startRanks } from "./placement.ts";
 import { loadProgram, type RankProgram, withExitReport } from "./program-file.ts";
 import { resultDifference } from "./verify/file-results.ts";
@@ -190,9 +190,9 @@ async function runSweep(
 ): Promise<number> {
   const collective = parsed.text("collective");
   const rows = collective === undefined ? measuredCollectives : [parseCollective(collective)];
-  const maxRanks = parsed.integer("ranks", await machineRanks([a, b]), 1);
+  const mostRanks = parsed.integer("ranks", await machineRanks([a, b]), 1, maxRanks);
   const seed = parsed.integer("seed", 0);
-  const facts = { backend: a.name, against: b.name, most_ranks: maxRanks, seed };
+  const facts = { backend: a.name, against: b.name, most_ranks: mostRanks, seed };
   const findings = new Findings(context, parsed.has("json"), facts);
   const found = sweep({
     a,
@@ -200,16 +200,16 @@ async function runSweep(
     rows,
     dtypes: parseDtypes(parsed.text("dtype") ?? "all"),
     ops: parseOps(parsed.text("op") ?? "all"),
-    maxRanks,
+    maxRanks: mostRanks,
     elements: parseCounts(parsed.text("counts")),
     seed,
     onProgress: context.progress,
     onOpened: (ranks) => {
       if (ranks === 1) {
-        findings.text(`# ${a.name} against ${b.name}, ${rankCounts(maxRanks)}, seed ${seed}\n`);
+        findings.text(`# ${a.name} against ${b.name}, ${rankCounts(mostRanks)}, seed ${seed}\n`);
       }
       // Only a write shows that nothing reads the output any more (`| head -1`): long before the first row.
-      if (ranks === Math.min(2, maxRanks)) {
+      if (ranks === Math.min(2, mostRanks)) {
         findings.text(`#${"collective".padStart(15)}  results  on bits     elements\n`);
       }
     },
@@ -224,7 +224,8 @@ async function runSweep(
 }
 
 function parseCounts(text: string | undefined): readonly number[] | undefined {
-  return text?.split(",").map((word) => {
+  if (text === undefined) return undefined;
+  return wordsOf("--counts", text).map((word) => {
     if (/^\d{1,15}$/.test(word)) return Number(word);
     throw new UsageError(`--counts: found "${word}", needs whole numbers with commas between`);
   });
@@ -297,12 +298,12 @@ async function selectedRows(
 }
 
 async function runPrograms(parsed: VerifyOptions, context: Context): Promise<number> {
-  const maxRanks = parsed.integer("ranks", 64, 1);
+  const mostRanks = parsed.integer("ranks", 64, 1, maxRanks);
   const { rows, subject } = await selectedRows(parsed);
-  const findings = new Findings(context, parsed.has("json"), { most_ranks: maxRanks });
-  findings.text(`${programsHead(maxRanks, subject)}\n`);
+  const findings = new Findings(context, parsed.has("json"), { most_ranks: mostRanks });
+  findings.text(`${programsHead(mostRanks, subject)}\n`);
   for (const row of rows) {
-    const report = verifyPrograms(row, maxRanks, (ranks) =>
+    const report = verifyPrograms(row, mostRanks, (ranks) =>
       context.progress(`verifying ${row.collective} ${row.algorithm.name}, ${ranks} ranks`),
     );
     const { algorithm, ...facts } = report;

@@ -9,6 +9,7 @@ import {
   verifyUserAlgorithm,
 } from "../algorithms.ts";
 import { UsageError } from "../context.ts";
+import { wordsOf } from "../options.ts";
 
 /** The compared algorithms. */
 export interface Compared {
@@ -40,7 +41,7 @@ export async function selectedAlgorithms(
   const all = algorithmsOf(collective);
   if (text === undefined) return { algorithms: all, own: [] };
   const chosen: ChosenAlgorithm[] = [];
-  for (const word of text.split(",")) {
+  for (const word of wordsOf("--algorithm", text)) {
     chosen.push(await namedAlgorithm("--algorithm", collective, word));
   }
   const owned = chosen.flatMap(({ own }) => own ?? []);

@@ -12,7 +12,7 @@ import { linkBounds } from "../../algorithms/timing.ts";
 import { countText } from "../../api/error-text.ts";
 import { bytesOf, type DType, type SpecifiedCollective } from "../../api/index.ts";
 import { type MeasuredCollective, sizeText } from "../../bench/index.ts";
-import { callSizesOf, parseCollective, parseDtype } from "../args.ts";
+import { callSizesOf, parseCollective, parseDtype, refuseUnused, sizeOptions } from "../args.ts";
 import { type Context, UsageError } from "../context.ts";
 import { outputFile } from "../files.ts";
 import { selectedAlgorithms } from "./compared.ts";
@@ -96,9 +96,9 @@ function callIn(parsed: PredictOptions): SizedCall {
   if (collective === undefined) {
     throw new UsageError(`${row.collective} has no algorithms to compare`);
   }
+  refuseUnused(row, parsed, ["root", "dtype", ...sizeOptions]);
   const ranks = parsed.integer("ranks", 8, 1, maxPredicted);
   const root = parsed.integer("root", 0, 0, ranks - 1);
-  if (!row.rooted && parsed.has("root")) throw new UsageError(`--root: ${collective} has none`);
   return { row, collective, ranks, root, dtype: parseDtype(parsed.text("dtype") ?? "float32") };
 }
 
