@@ -107,6 +107,13 @@ test("pages name private members that exist", () => {
   expect(symbols.filter((symbol) => !isDeclared(symbol.replace("#", "")))).toEqual([]);
 });
 
+test("docs/testing.md has all functions of twinccl/testing", () => {
+  const exported = JSON.parse(read("test/exports.snapshot.json"))["twinccl/testing"] as string[];
+  const names = exported.filter((name) => !name.startsWith("type "));
+  const [, table = ""] = read("docs/testing.md").split("## All functions");
+  expect(names.filter((name) => !new RegExp(`\\b${name}\\b`).test(table))).toEqual([]);
+});
+
 test("a missing file, link and symbol are noticed", () => {
   expect(
     pathsIn("see `src/api/gone.ts` and `ledger/runs.ts`").filter((path) => !exists(path)),
