@@ -1,4 +1,5 @@
 /** The arguments of commands by their usual names: collectives, sizes, dtypes, operators and roots; guesses at misspelt ones. */
+import { type LinkOptions, linkBounds, linkOf } from "../algorithms/timing.ts";
 import {
   type CollectiveName,
   type DType,
@@ -17,7 +18,7 @@ import {
 } from "../bench/index.ts";
 import { callSizes } from "../bench/sizes.ts";
 import { UsageError } from "./context.ts";
-import { oneOf, type Parsed, wordsOf } from "./options.ts";
+import { type Option, oneOf, type Parsed, wordsOf } from "./options.ts";
 
 /** nccl-tests' names that differ. */
 const dtypeAliases: ReadonlyMap<string, DType> = new Map([
@@ -168,6 +169,30 @@ function size(
   const bytes = text === undefined ? fallback : parseSize(text);
   if (bytes !== undefined) return bytes;
   throw new UsageError(`--${name}: found "${text}", needs a size such as 8, 1K or 16M`);
+}
+
+/** The parsed options of a link between ranks. */
+type ParsedLink = Pick<
+  Parsed<Record<"latency-ns" | "gigabytes-per-second", Option>>,
+  "has" | "decimal"
+>;
+
+/** The link of its options; `link` has what they leave out. */
+export function linkIn(
+  parsed: ParsedLink,
+  { latencyPs, gigabytesPerSecond } = linkOf(),
+): LinkOptions {
+  const { latencyNs: latencies, gigabytesPerSecond: rates } = linkBounds;
+  return {
+    latencyNs: parsed.decimal("latency-ns", latencyPs / 1000, latencies),
+    gigabytesPerSecond: parsed.decimal("gigabytes-per-second", gigabytesPerSecond, rates),
+  };
+}
+
+/** The same; `undefined` without such an option. */
+export function linkAsked(parsed: ParsedLink): LinkOptions | undefined {
+  const isAsked = parsed.has("latency-ns") || parsed.has("gigabytes-per-second");
+  return isAsked ? linkIn(parsed) : undefined;
 }
 
 /** The likely intended words after `twinccl`; `undefined` without a similar command. */

@@ -1,6 +1,6 @@
 /** `twinccl doctor`: reports this machine's devices and libraries, and the usable backends. */
 import type { Probe } from "../api/backend-entry.ts";
-import { countText } from "../api/error-text.ts";
+import { alignedTable, countText } from "../api/error-text.ts";
 import { CommError } from "../api/index.ts";
 import {
   examine,
@@ -178,20 +178,10 @@ function hasWasmSimd(): boolean {
   return WebAssembly?.validate(simdModule) === true;
 }
 
-/** Lines with aligned columns; the last column is as long as it is. */
 function table(rows: readonly (readonly string[])[]): string {
-  const widths: number[] = [];
-  for (const row of rows) {
-    row.forEach((cell, at) => {
-      widths[at] = Math.max(widths[at] ?? 0, cell.length);
-    });
-  }
-  const line = (row: readonly string[]): string =>
-    row
-      .map((cell, at) => (at === row.length - 1 ? cell : cell.padEnd(widths[at] ?? 0)))
-      .join("  ")
-      .trimEnd();
-  return rows.map((row) => `${line(row)}\n`).join("");
+  return alignedTable(rows)
+    .map((line) => `${line}\n`)
+    .join("");
 }
 
 /** All tried paths. */

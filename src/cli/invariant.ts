@@ -38,6 +38,7 @@ import {
   optionLines,
   type Parsed,
   parseOptions,
+  wholeNumbers,
   wordsOf,
 } from "./options.ts";
 
@@ -120,7 +121,7 @@ function askedOf(
   row: MeasuredCollective,
   parsed: InvariantOptions,
 ): Asked {
-  const ranks = numbersOf("--ranks", parsed.text("ranks") ?? "8");
+  const ranks = wholeNumbers("--ranks", wordsOf("--ranks", parsed.text("ranks") ?? "8"), "commas");
   const namesOf = (option: "like" | "topology" | "ask"): string[] | undefined => {
     const text = parsed.text(option);
     return text === undefined ? undefined : wordsOf(`--${option}`, text);
@@ -146,14 +147,6 @@ function askedOf(
     ask,
   };
   return { question, machines, libraries };
-}
-
-function numbersOf(option: string, text: string): number[] {
-  const numbers = wordsOf(option, text).map((word) => (/^\d+$/.test(word) ? Number(word) : 0));
-  if (numbers.every((number) => number > 0 && Number.isSafeInteger(number))) return numbers;
-  throw new UsageError(
-    `${option}: found "${text}", needs whole numbers above 0 with commas between`,
-  );
 }
 
 function countsOf(text: string): { readonly from: number; readonly to: number } {

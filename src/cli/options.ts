@@ -211,6 +211,23 @@ export function wordsOf(what: string, text: string): string[] {
   throw new UsageError(`${what}: found "${twice}" twice, needs it once`);
 }
 
+/** The numbers of a list with `between` between its words. */
+export function wholeNumbers(
+  what: string,
+  words: readonly string[],
+  between: string,
+  least = 1,
+): number[] {
+  return words.map((word) => {
+    const number = /^\d+$/.test(word) ? Number(word) : -1;
+    if (number >= least && Number.isSafeInteger(number)) return number;
+    const above = least > 0 ? ` of at least ${least}` : "";
+    throw new UsageError(
+      `${what}: found "${word}", needs whole numbers${above} with ${between} between`,
+    );
+  });
+}
+
 /** Checks that a word is in a list; the error shows the list. */
 export function oneOf<T extends string>(what: string, found: string, words: readonly T[]): T {
   const word = words.find((each) => each === found);

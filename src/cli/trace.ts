@@ -1,6 +1,5 @@
 /** `twinccl trace`: prints the events of a call or a program in virtual time, from a real run on the simulation. */
 import { existsSync } from "node:fs";
-import { type LinkOptions, linkBounds } from "../algorithms/timing.ts";
 import { hasUnevenBlocks } from "../api/collectives/call-layout.ts";
 import { countText } from "../api/error-text.ts";
 import { type Communicator, createWorld, namedReduceOps } from "../api/index.ts";
@@ -8,7 +7,15 @@ import { Trace } from "../backends/sim/index.ts";
 import { findCollective, type MeasuredCollective, measuredCollectives } from "../bench/index.ts";
 import { buffersOf } from "../bench/trial.ts";
 import { algorithmChoice, algorithmFile, algorithmFileHelp, algorithmHelp } from "./algorithms.ts";
-import { collectiveHint, maxRanks, opHelp, parseDtype, refuseUnused, rootOf } from "./args.ts";
+import {
+  collectiveHint,
+  linkAsked,
+  maxRanks,
+  opHelp,
+  parseDtype,
+  refuseUnused,
+  rootOf,
+} from "./args.ts";
 import { namedBackend, scheduleIn, scheduleOption } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { outputFile, refuseSameFile } from "./files.ts";
@@ -59,15 +66,6 @@ all the same), 2 for wrong usage.
   run: runTrace,
 };
 
-/** The link of the options; without either the times are those of a measured machine, where one is followed. */
-function linkIn(parsed: TraceOptions): LinkOptions | undefined {
-  if (!parsed.has("latency-ns") && !parsed.has("gigabytes-per-second")) return undefined;
-  return {
-    latencyNs: parsed.decimal("latency-ns", 1000, linkBounds.latencyNs),
-    gigabytesPerSecond: parsed.decimal("gigabytes-per-second", 400, linkBounds.gigabytesPerSecond),
-  };
-}
-
 async function runTrace(args: readonly string[], context: Context): Promise<number> {
   const parsed = parseOptions(args, options, 1);
   const [what] = parsed.positionals;
@@ -91,7 +89,7 @@ async function runTrace(args: readonly string[], context: Context): Promise<numb
     schedule: scheduleIn(parsed),
     algorithms: chosen?.algorithms,
     trace,
-    link: linkIn(parsed),
+    link: linkAsked(parsed),
   });
   const writeTrace = (): void => {
     const title = [row?.collective ?? what, countText(size, "rank"), chosen?.note].filter(Boolean);

@@ -7,7 +7,14 @@ import { executorOption, variantBackend, variantHelp } from "./backends.ts";
 import { type Command, type Context, UsageError } from "./context.ts";
 import { hasLauncherChannel } from "./launch/job.ts";
 import { PrefixedOutput } from "./launch/report.ts";
-import { type OptionTable, optionLines, type Parsed, parseOptions, wordsOf } from "./options.ts";
+import {
+  type OptionTable,
+  optionLines,
+  type Parsed,
+  parseOptions,
+  wholeNumbers,
+  wordsOf,
+} from "./options.ts";
 import { hasOneRankEach, kindOf, startRanks } from "./placement.ts";
 import { loadProgram, type RankProgram, withExitReport } from "./program-file.ts";
 import { resultDifference } from "./verify/file-results.ts";
@@ -192,6 +199,7 @@ async function runSweep(
   const rows = collective === undefined ? measuredCollectives : [parseCollective(collective)];
   const mostRanks = parsed.integer("ranks", await machineRanks([a, b]), 1, maxRanks);
   const seed = parsed.integer("seed", 0);
+  const counts = parsed.text("counts");
   const facts = { backend: a.name, against: b.name, most_ranks: mostRanks, seed };
   const findings = new Findings(context, parsed.has("json"), facts);
   const found = sweep({
@@ -201,7 +209,10 @@ async function runSweep(
     dtypes: parseDtypes(parsed.text("dtype") ?? "all"),
     ops: parseOps(parsed.text("op") ?? "all"),
     maxRanks: mostRanks,
-    elements: parseCounts(parsed.text("counts")),
+    elements:
+      counts === undefined
+        ? undefined
+        : wholeNumbers("--counts", wordsOf("--counts", counts), "commas", 0),
     seed,
     onProgress: context.progress,
     onOpened: (ranks) => {
@@ -221,14 +232,6 @@ async function runSweep(
     findings.row(comparisonLines(comparison), document, identical, results);
   }
   return findings.end("identical");
-}
-
-function parseCounts(text: string | undefined): readonly number[] | undefined {
-  if (text === undefined) return undefined;
-  return wordsOf("--counts", text).map((word) => {
-    if (/^\d{1,15}$/.test(word)) return Number(word);
-    throw new UsageError(`--counts: found "${word}", needs whole numbers with commas between`);
-  });
 }
 
 function comparisonLines({ row, results, identical, elements, ...rest }: Comparison): string {

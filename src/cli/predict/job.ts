@@ -1,10 +1,9 @@
 /** `twinccl predict --job FILE`: a program in virtual time, with buffers that have sizes and no contents. */
 import { type LinkOptions, linkOf } from "../../algorithms/index.ts";
 import { linkText } from "../../algorithms/plans/index.ts";
-import { linkBounds } from "../../algorithms/timing.ts";
 import { createWorld } from "../../api/index.ts";
 import { Trace } from "../../backends/sim/index.ts";
-import { maxRanks } from "../args.ts";
+import { linkAsked, maxRanks } from "../args.ts";
 import { namedBackend } from "../backends.ts";
 import { type Context, UsageError } from "../context.ts";
 import { outputFile, traceText } from "../files.ts";
@@ -70,7 +69,7 @@ interface Clock {
 }
 
 function clockIn(parsed: PredictOptions, ranks: number): Clock {
-  const link = linkIn(parsed);
+  const link = linkAsked(parsed);
   const library = libraryIn(parsed, link === undefined && ranks <= maxDefaultRanks);
   if (library === undefined && parsed.has("topology")) {
     throw new UsageError(`--topology: found "${parsed.text("topology")}", --job needs a machine`);
@@ -92,18 +91,4 @@ function clockIn(parsed: PredictOptions, ranks: number): Clock {
     return { library, link, text: library.machineText };
   }
   return { library, link, text: linkText(linkOf(link)) };
-}
-
-/** The link of the options; `undefined` without any. */
-function linkIn(parsed: PredictOptions): LinkOptions | undefined {
-  if (!parsed.has("latency-ns") && !parsed.has("gigabytes-per-second")) return undefined;
-  const { latencyPs, gigabytesPerSecond } = linkOf();
-  return {
-    latencyNs: parsed.decimal("latency-ns", latencyPs / 1000, linkBounds.latencyNs),
-    gigabytesPerSecond: parsed.decimal(
-      "gigabytes-per-second",
-      gigabytesPerSecond,
-      linkBounds.gigabytesPerSecond,
-    ),
-  };
 }

@@ -1,7 +1,7 @@
 /** Shared links between ranks, by `--topology` and its options. */
 import { fatTree, torus, type Wiring } from "../../algorithms/index.ts";
 import { UsageError } from "../context.ts";
-import { oneOf } from "../options.ts";
+import { oneOf, wholeNumbers } from "../options.ts";
 import { type PredictOptions, wirings } from "./options.ts";
 
 /** The shared links of `--topology`; `undefined` for a crossbar, which has none. */
@@ -23,21 +23,15 @@ export function wiringOf(
     throw new UsageError("--hop-latency-ns: a crossbar has no shared links");
   }
   if (name === "fat-tree") {
-    const groups = numbers("--groups", parsed.text("groups") ?? "8", ",");
+    const groups = wholeNumbers("--groups", (parsed.text("groups") ?? "8").split(","), "commas");
     return fatTree(ranks, groups, parsed.decimal("oversubscription", 1, [1, 1e6]));
   }
   if (name === "ring") return torus([ranks]);
   if (name !== "torus") return undefined;
   const text = parsed.text("dimensions");
   if (text === undefined) throw new UsageError("--topology torus needs --dimensions, such as 8x8");
-  const dimensions = numbers("--dimensions", text, "x");
+  const dimensions = wholeNumbers("--dimensions", text.split("x"), "x");
   const product = dimensions.reduce((all, size) => all * size, 1);
   if (product === ranks) return torus(dimensions);
   throw new UsageError(`--dimensions: ${text} makes ${product} ranks, --ranks says ${ranks}`);
-}
-
-function numbers(option: string, text: string, between: string): number[] {
-  const found = text.split(between).map(Number);
-  if (found.every((each) => Number.isSafeInteger(each) && each >= 1)) return found;
-  throw new UsageError(`${option}: found "${text}", needs whole numbers with "${between}" between`);
 }

@@ -12,7 +12,14 @@ import { linkBounds } from "../../algorithms/timing.ts";
 import { countText } from "../../api/error-text.ts";
 import { bytesOf, type DType, type SpecifiedCollective } from "../../api/index.ts";
 import { type MeasuredCollective, sizeText } from "../../bench/index.ts";
-import { callSizesOf, parseCollective, parseDtype, refuseUnused, sizeOptions } from "../args.ts";
+import {
+  callSizesOf,
+  linkIn,
+  parseCollective,
+  parseDtype,
+  refuseUnused,
+  sizeOptions,
+} from "../args.ts";
 import { type Context, UsageError } from "../context.ts";
 import { outputFile } from "../files.ts";
 import { selectedAlgorithms } from "./compared.ts";
@@ -118,18 +125,10 @@ function linksOf(
   library: Library | undefined,
   messages: Link | undefined,
 ): Links {
-  const { latencyPs, gigabytesPerSecond } = messages ?? linkOf();
   const wiring = wiringOf(parsed, ranks, library !== undefined);
   const overheadNs = messages === undefined ? 100 : 0;
   return {
-    link: linkOf({
-      latencyNs: parsed.decimal("latency-ns", latencyPs / 1000, linkBounds.latencyNs),
-      gigabytesPerSecond: parsed.decimal(
-        "gigabytes-per-second",
-        gigabytesPerSecond,
-        linkBounds.gigabytesPerSecond,
-      ),
-    }),
+    link: linkOf(linkIn(parsed, messages)),
     overheadPs: Math.round(1000 * parsed.decimal("overhead-ns", overheadNs, linkBounds.latencyNs)),
     topology: wiring,
     hopLatencyPs: Math.round(1000 * parsed.decimal("hop-latency-ns", 500, linkBounds.latencyNs)),

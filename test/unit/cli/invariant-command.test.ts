@@ -69,9 +69,9 @@ describe("wrong usage", () => {
     ["invariant all-reduce --backend sim --sizes x", '--sizes: found "x"'],
     ["invariant all-reduce --backend nccl --topology h200-hosts", "add --launch"],
     ["invariant broadcast --backend sim", "broadcast copies"],
-    ["invariant all-reduce --ranks 0", '--ranks: found "0", needs whole numbers above 0'],
-    ["invariant all-reduce --ranks -1", '--ranks: found "-1", needs whole numbers above 0'],
-    ["invariant all-reduce --ranks 1e9", '--ranks: found "1e9", needs whole numbers above 0'],
+    ["invariant all-reduce --ranks 0", '--ranks: found "0", needs whole numbers of at least 1'],
+    ["invariant all-reduce --ranks -1", '--ranks: found "-1", needs whole numbers of at least 1'],
+    ["invariant all-reduce --ranks 1e9", '--ranks: found "1e9", needs whole numbers of at least 1'],
     ["invariant all-reduce --ranks 1000000000", "ranks: found 1000000000, needs at most 2048"],
     [
       "invariant all-reduce --topology h200-hosts --ranks 2049",

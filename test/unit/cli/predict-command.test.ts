@@ -109,6 +109,10 @@ describe("predict", () => {
     ["all-reduce --topology torus", "needs --dimensions"],
     ["all-reduce --topology torus --dimensions 3x3", "makes 9 ranks, --ranks says 8"],
     ["all-reduce --topology fat-tree --groups 2,x", "needs whole numbers"],
+    [
+      "all-reduce --topology fat-tree --groups 0x2,1e1",
+      '--groups: found "0x2", needs whole numbers',
+    ],
     ["all-reduce --topology fat-tree --oversubscription 0.5", "--oversubscription: found"],
     ["all-reduce --latency-ns fast", "--latency-ns: found"],
     ["all-reduce --credits 0", "--credits: found"],
