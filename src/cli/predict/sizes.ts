@@ -1,12 +1,15 @@
 /** `twinccl predict COLLECTIVE`: times of the catalogue's algorithms by size, and of NCCL's choices where a library is followed. */
 import {
   builtCollectives,
+  fatTree,
   isTooLarge,
   type Link,
   linkOf,
   type PlanQuestion,
   type Prediction,
   predict,
+  torus,
+  type Wiring,
 } from "../../algorithms/index.ts";
 import { linkBounds } from "../../algorithms/timing.ts";
 import { countText } from "../../api/error-text.ts";
@@ -22,10 +25,10 @@ import {
 } from "../args.ts";
 import { type Context, UsageError } from "../context.ts";
 import { outputFile } from "../files.ts";
+import { oneOf, wholeNumbers } from "../options.ts";
 import { selectedAlgorithms } from "./compared.ts";
 import { type ChoiceTime, type Library, LibraryCalls, libraryIn } from "./library.ts";
-import { wiringOf } from "./links.ts";
-import { type PredictOptions, refuseSameOutputs } from "./options.ts";
+import { type PredictOptions, refuseSameOutputs, wirings } from "./options.ts";
 import { sizesPicture } from "./sizes-picture.ts";
 import { type PredictedSizes, predictionDocument, predictionTable, type SizeRow } from "./table.ts";
 
@@ -134,6 +137,34 @@ function linksOf(
     hopLatencyPs: Math.round(1000 * parsed.decimal("hop-latency-ns", 500, linkBounds.latencyNs)),
     credits: parsed.has("credits") ? parsed.integer("credits", 1, 1, 1024) : undefined,
   };
+}
+
+/** The shared links of `--topology`; `undefined` for a crossbar, which has none. */
+function wiringOf(parsed: PredictOptions, ranks: number, onMachine: boolean): Wiring | undefined {
+  const named = onMachine ? undefined : parsed.text("topology");
+  const name = oneOf("--topology", named ?? "crossbar", wirings);
+  for (const [option, of] of [
+    ["groups", "fat-tree"],
+    ["oversubscription", "fat-tree"],
+    ["dimensions", "torus"],
+  ] as const) {
+    if (parsed.has(option) && name !== of) throw new UsageError(`--${option} goes with ${of}`);
+  }
+  if (parsed.has("hop-latency-ns") && name === "crossbar") {
+    throw new UsageError("--hop-latency-ns: a crossbar has no shared links");
+  }
+  if (name === "fat-tree") {
+    const groups = wholeNumbers("--groups", (parsed.text("groups") ?? "8").split(","), "commas");
+    return fatTree(ranks, groups, parsed.decimal("oversubscription", 1, [1, 1e6]));
+  }
+  if (name === "ring") return torus([ranks]);
+  if (name !== "torus") return undefined;
+  const text = parsed.text("dimensions");
+  if (text === undefined) throw new UsageError("--topology torus needs --dimensions, such as 8x8");
+  const dimensions = wholeNumbers("--dimensions", text.split("x"), "x");
+  const product = dimensions.reduce((all, size) => all * size, 1);
+  if (product === ranks) return torus(dimensions);
+  throw new UsageError(`--dimensions: ${text} makes ${product} ranks, --ranks says ${ranks}`);
 }
 
 /** The call and the links, for the first line and the document. */
