@@ -20,10 +20,13 @@ export type RankProgram = (comm: Communicator) => unknown;
  */
 export async function loadProgram(path: string, option?: string): Promise<RankProgram> {
   const { default: program } = await importFile(path, option);
-  if (typeof program === "function") return program as RankProgram;
+  const isFunction = typeof program === "function";
+  const isClass = isFunction && /^class\b/.test(Function.prototype.toString.call(program));
+  if (isFunction && !isClass) return program as RankProgram;
   const where = option === undefined ? "" : `${option}: `;
+  const found = isClass ? "a class" : typeof program;
   throw new UsageError(
-    `${where}${path}: its default export is ${typeof program}, needs async (comm) => result`,
+    `${where}${path}: its default export is ${found}, needs async (comm) => result`,
   );
 }
 
@@ -90,7 +93,7 @@ function syntaxText(path: string, url: string): string | undefined {
   const message = /^SyntaxError: (.*)$/m.exec(stderr)?.[1];
   if (file === undefined || message === undefined) return undefined;
   const isOwn = file === url || file === fileURLToPath(url);
-  const shown = source.trimEnd().split("\n");
+  const shown = source.split("\n").filter((text) => text.trim() !== "");
   return [`${isOwn ? path : file}:${line}: ${message}`, ...shown.map((text) => `  ${text}`)].join(
     "\n",
   );

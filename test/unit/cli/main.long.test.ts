@@ -226,6 +226,7 @@ describe.each([
 test.each([
   ["bad.mjs", "export default async (comm) => {\n  const a = ;\n};\n", "2: Unexpected token ';'\n"],
   ["end.mjs", "export default (", "1: Unexpected end of input\n"],
+  ["cut.mjs", "export default async (comm) => {\n", "2: Unexpected end of input\n"],
   ["name.mjs", 'import { nope } from "node:fs";', "1: The requested module 'node:fs' does not"],
 ])("a syntax error in %s is reported by file and line", (name, text, message) => {
   const path = join(folder, name);
@@ -234,7 +235,7 @@ test.each([
     const { status, stdout, stderr } = run(line[0] ?? "", path, ...line.slice(1));
     expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
     expect(stderr).toContain(`${path}:${message}`);
-    expect(stderr).not.toMatch(/^ {4}at /m);
+    expect(stderr).not.toMatch(/^ {4}at |^ +$/m);
   }
 });
 

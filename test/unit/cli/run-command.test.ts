@@ -108,12 +108,16 @@ test("a trace does not overwrite the program", async () => {
   expect(readFileSync(path, "utf8")).toBe(text);
 });
 
-test("a file without a program is wrong usage", async () => {
-  const path = join(folder, "empty.mjs");
-  writeFileSync(path, "export const a = 1;\n");
+test.each([
+  ["undefined", "export const a = 1;\n"],
+  ["number", "export default 1;\n"],
+  ["a class", "export default class Program {}\n"],
+])("a file with %s as its default export is wrong usage", async (found, text) => {
+  const path = join(folder, `${found.replace(" ", "-")}.mjs`);
+  writeFileSync(path, text);
   const { status, err } = await cli(`run ${path}`);
   expect(status).toBe(2);
-  expect(err).toContain("its default export is undefined");
+  expect(err).toContain(`${path}: its default export is ${found}, needs async (comm) => result`);
 });
 
 test("a folder is refused by name", async () => {
