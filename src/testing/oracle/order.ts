@@ -34,7 +34,7 @@ export function bitsInOrder({ dtype, op, chunks, contents }: ExplainedFold): Rea
   for (const { offset, length, fold } of chunks) {
     for (let at = offset; at < offset + length; at++) {
       const contributions = contents.map((bits) => bits[at] as bigint);
-      const partials = new FoldText(fold, { dtype, op, contributions }).value();
+      const partials = new FoldText(fold, { dtype, op, contributions }).result();
       results[at] = mapped(partials, (bits) => oracleFinish({ dtype, op, ranks, bits }));
     }
   }
@@ -64,20 +64,31 @@ type Operand = number | ReadonlySet<bigint>;
 
 /** A fold as text, read from left to right. */
 class FoldText {
+  readonly #text: string;
   readonly #tokens: readonly string[];
   readonly #element: Element;
+  readonly #sign: string;
   #next = 0;
 
   constructor(text: string, element: Element) {
-    this.#tokens = text.match(/r\d+|[^\sr]/g) ?? [];
+    this.#text = text;
+    this.#tokens = text.match(/r\d+|\S/g) ?? [];
     this.#element = element;
+    this.#sign = element.op === "prod" ? "×" : "+";
+  }
+
+  /** The bits of the whole text. */
+  result(): ReadonlySet<bigint> {
+    const bits = this.#chain();
+    if (this.#next < this.#tokens.length) throw this.#fault(`"${this.#sign}", or its end`);
+    return bits;
   }
 
   /** The bits of a chain of operands, up to its end or the bracket that closes it. */
-  value(): ReadonlySet<bigint> {
+  #chain(): ReadonlySet<bigint> {
     const first = this.#operand();
     let left = typeof first === "number" ? new Set([this.#hop(first)]) : first;
-    while (/^[+×]$/.test(this.#tokens[this.#next] ?? "")) {
+    while (this.#tokens[this.#next] === this.#sign) {
       this.#next++;
       left = this.#joined(left, this.#operand());
     }
@@ -105,12 +116,23 @@ class FoldText {
   }
 
   #operand(): Operand {
-    const token = this.#tokens[this.#next++] ?? "";
-    if (token.startsWith("r")) return Number(token.slice(1));
-    if (token !== "(") throw new Error(`an operand begins with "${token}"`);
-    const inner = this.value();
-    if (this.#tokens[this.#next++] !== ")") throw new Error("a bracket is not closed");
+    const token = this.#tokens[this.#next] ?? "";
+    const rank = Number(/^r(\d+)$/.exec(token)?.[1]);
+    if (rank < this.#element.contributions.length) {
+      this.#next++;
+      return rank;
+    }
+    if (token !== "(") throw this.#fault("a rank or a bracket");
+    this.#next++;
+    const inner = this.#chain();
+    if (this.#tokens[this.#next] !== ")") throw this.#fault(`"${this.#sign}" or ")"`);
+    this.#next++;
     return inner;
+  }
+
+  #fault(needed: string): Error {
+    const found = this.#tokens.slice(this.#next).join(" ") || "its end";
+    return new Error(`the fold "${this.#text}": found ${found}, needs ${needed}`);
   }
 }
 

@@ -188,8 +188,17 @@ describe("a sum in the order of a text", () => {
     expect(sumOf(fold)).toBe(sum);
   });
 
-  test.each(["(r0 + r1", "+ r1", ""])("is refused for the text %o", (fold) => {
-    expect(() => sumOf(fold)).toThrow();
+  test.each<[text: string, fault: string]>([
+    ["(r0 + r1", 'found its end, needs "+" or ")"'],
+    ["+ r1", "found + r1, needs a rank or a bracket"],
+    ["", "found its end, needs a rank or a bracket"],
+    ["r0 + r1) + r2", 'found ) + r2, needs "+", or its end'],
+    ["r0 + r1 r2", 'found r2, needs "+", or its end'],
+    ["r0 - r1", 'found - r1, needs "+", or its end'],
+    ["r0 × r1", 'found × r1, needs "+", or its end'],
+    ["r0 + r4", "found r4, needs a rank or a bracket"],
+  ])("is refused for the text %o", (fold, fault) => {
+    expect(() => sumOf(fold)).toThrow(`the fold "${fold}": ${fault}`);
   });
 });
 
