@@ -100,12 +100,12 @@ test.each([
     fails: "fills, writes and reads parts of a buffer",
   },
   {
-    fault: "a loss of bytes beyond 4,096",
+    fault: "a loss of bytes beyond 65,535",
     plant: () =>
       vi.spyOn(memory, "write").mockImplementation(function (this: HostMemory, at, bytes) {
-        return write.call(this, at, bytes.subarray(0, 4096));
+        return write.call(this, at, bytes.subarray(0, 0xffff));
       }),
-    fails: "moves and folds blocks of thousands of elements",
+    fails: "moves and folds blocks of more bytes than 16 bits count",
   },
 ])("$fault fails the case that names it", async ({ plant, fails }) => {
   plant();
@@ -288,16 +288,56 @@ test("a wrong operator for one dtype of a reduce-scatter fails the case that nam
   );
 });
 
-test("a scalar of rank 0 that all ranks of a float sum take fails the case that names it", async () => {
-  const before = (set: CallSet): CallSet => {
-    const op = set.calls[0]?.op;
-    const isFloat = floats.includes(set.calls[0]?.dtype);
-    return isFloat && typeof op === "object" ? withCalls(set, (call) => ({ ...call, op })) : set;
-  };
-  expect(await failures(() => planted({ before }))).toContain(
-    "multiplies the contribution of each rank by its own scalar",
-  );
-});
+test.each<{ fault: string; isOne: (collective: string, dtype: DType) => boolean }>([
+  { fault: "of float64", isOne: (_, dtype) => dtype === "float64" },
+  { fault: "of float16", isOne: (_, dtype) => dtype === "float16" },
+  { fault: "of uint32", isOne: (_, dtype) => dtype === "uint32" },
+  { fault: "of a reduce-scatter", isOne: (collective) => collective === "reduceScatter" },
+  { fault: "of a reduceScatterv", isOne: (collective) => collective === "reduceScatterv" },
+])(
+  "a scalar of rank 0 that all ranks of a sum $fault take fails the case that names it",
+  async ({ isOne }) => {
+    const before = (set: CallSet): CallSet => {
+      const { op, dtype } = set.calls[0] as RankCall;
+      if (typeof op !== "object" || !isOne(set.collective, dtype!)) return set;
+      return withCalls(set, (call) => ({ ...call, op }));
+    };
+    expect(await failures(() => planted({ before }))).toContain(
+      "multiplies the contribution of each rank by its own scalar",
+    );
+  },
+);
+
+test.each<{ collective: string; dtype: DType; fails: readonly string[] }>([
+  {
+    collective: "reduceScatterv",
+    dtype: "float8e4m3",
+    fails: [
+      "reduces exact payloads for every dtype and operator",
+      "folds in the order that it explains, rounded at every hop",
+    ],
+  },
+  {
+    collective: "reduceScatterv",
+    dtype: "uint8",
+    fails: ["reduces exact payloads for every dtype and operator"],
+  },
+  {
+    collective: "allGatherv",
+    dtype: "float16",
+    fails: ["copies bytes, NaN payloads included, for every dtype"],
+  },
+])(
+  "one wrong bit of an $collective of $dtype fails the cases of every dtype",
+  async ({ collective, dtype, fails }) => {
+    const after = (set: CallSet): void => {
+      const { recv } = set.calls.at(-1)!;
+      if (set.collective !== collective || recv?.dtype !== dtype || recv.length === 0) return;
+      bytesIn(recv)[0]! ^= 1;
+    };
+    expect(await failures(() => planted({ after }))).toEqual(expect.arrayContaining([...fails]));
+  },
+);
 
 test("symmetric memory that is declared and not given fails the case that names it", async () => {
   const has = { ...capabilities, symmetricMemory: true };

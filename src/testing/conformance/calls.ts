@@ -1,6 +1,6 @@
 /** The calls with results that the conformance suite judges. Contents that fold are exact, but for those of `roundedCalls`. */
 import { type DType, dtypes, type Question, type ReduceOp } from "../../api/index.ts";
-import { isFloat } from "../oracle/elements.ts";
+import { isFloat, widths } from "../oracle/elements.ts";
 import type {
   BlockOrder,
   DataCall,
@@ -32,7 +32,7 @@ function data(dtype: DType, seed: number, payload: DataCall["payload"] = "exact"
   return { dtype, payload, seed, placement: { form, lead: seed % 3, tail: 1, host: false } };
 }
 
-/** The reductions of every collective that folds blocks of equal lengths, of exact contents. */
+/** The reductions of every collective that folds, of exact contents. */
 export function reduceCalls(
   dtype: DType,
   op: ReduceOp,
@@ -45,6 +45,7 @@ export function reduceCalls(
     whole,
     { ...whole, kind: "reduce", root: seed % size },
     { ...whole, kind: "reduceScatter", count: 3 },
+    { ...whole, kind: "reduceScatterv", counts: countsOf(size, seed) },
   ];
 }
 
@@ -61,20 +62,18 @@ export function reduceCall(
   return { ...data(dtype, seed), kind: "allReduce", op: inexact ? "sum" : op, count };
 }
 
-/** A reduction with blocks of equal lengths. */
-export type RoundedCall = Exclude<ProgramFoldingCall, { readonly kind: "reduceScatterv" }>;
-
 const roundedOperators: readonly ReduceOp[] = ["sum", "prod", "avg", { preMul: 0.375 }];
 
 /** Reductions that round at nearly every hop. */
-export function roundedCalls(size: number): RoundedCall[] {
+export function roundedCalls(size: number): ProgramFoldingCall[] {
   const placement = { form: "inPlace", lead: 1, tail: 1, host: false } as const;
-  const callsOf = (dtype: DType, op: ReduceOp, seed: number): RoundedCall[] => {
+  const callsOf = (dtype: DType, op: ReduceOp, seed: number): ProgramFoldingCall[] => {
     const shared = { dtype, op, payload: "bits", seed, placement } as const;
     return [
       { ...shared, kind: "allReduce", count: 120 },
       { ...shared, kind: "reduce", count: 60, root: size - 1 },
       { ...shared, kind: "reduceScatter", count: 13 },
+      { ...shared, kind: "reduceScatterv", counts: upTo(size).map((rank) => 5 + 8 * (rank % 3)) },
     ];
   };
   return dtypes
@@ -97,6 +96,7 @@ export function copyCalls(dtype: DType, size: number, seed: number): ProgramCall
     { ...bits, kind: "allToAllv", counts, give, recv: "allocated", order: "packed" },
     { ...bits, kind: "allToAllv", counts, give: "both", recv: "longer", order: "reversed" },
     { ...bits, kind: "allGather", count: 5 },
+    { ...bits, kind: "allGatherv", counts: countsOf(size, seed), order: "packed" },
     { ...bits, kind: "gather", root: seed % size, counts: countsOf(size, seed), order: "packed" },
     { ...bits, kind: "scatter", root: seed % size, counts: countsOf(size, seed), order: "packed" },
     { ...bits, kind: "sendRecv", count: 7, to: upTo(size).reverse() },
@@ -164,21 +164,27 @@ export const callsByDuty: Readonly<Record<string, (size: number) => ProgramCall[
       return { ...data("int32", at + 1, "bits"), kind: "allToAllv", ...exchange };
     }),
   "multiplies the contribution of each rank by its own scalar": (size) => {
-    const scalars = upTo(size).map((rank) => rank + 2);
-    const op = { preMul: 2 } as const;
-    return [
-      { ...data("int32", 6), kind: "allReduce", op, scalars, count: 6 },
-      { ...data("int64", 7), kind: "reduce", op, scalars, count: 3, root: size - 1 },
-      { ...data("float64", 8), kind: "allReduce", op, scalars, count: 6 },
-    ];
+    const root = size - 1;
+    return dtypes.flatMap((dtype, at): ProgramCall[] => {
+      // Larger scalars would need more digits than a narrow float has for its exact sums.
+      const isNarrow = isFloat(dtype) && widths[dtype] < 4;
+      const scalars = upTo(size).map((rank) => (isNarrow ? 1 - 2 * (rank % 2) : rank + 2));
+      const scaled = { ...data(dtype, at), op: { preMul: scalars[0] as number }, scalars } as const;
+      return [
+        { ...scaled, kind: "allReduce", count: 6 },
+        { ...scaled, kind: "reduce", count: 3, root },
+        { ...scaled, kind: "reduceScatter", count: 2 },
+        { ...scaled, kind: "reduceScatterv", counts: countsOf(size, at) },
+      ];
+    });
   },
-  "moves and folds blocks of thousands of elements": (size) => {
-    const [count, root] = [1500, size - 1];
-    const bits = { ...data("int32", 1, "bits"), count };
+  "moves and folds blocks of more bytes than 16 bits count": (size) => {
+    const [byteLength, root] = [65_600, size - 1];
+    const bits = { ...data("int32", 1, "bits"), count: byteLength / 4 };
     return [
-      { ...data("float32", 1), kind: "allReduce", op: "sum", count: 3 * count },
-      { ...data("int8", 1), kind: "reduce", op: "max", count: 6 * count, root },
-      { ...data("float64", 1), kind: "reduceScatter", op: "sum", count },
+      { ...data("float32", 1), kind: "allReduce", op: "sum", count: byteLength / 4 },
+      { ...data("int32", 1), kind: "reduce", op: "max", count: byteLength / 4, root },
+      { ...data("float64", 1), kind: "reduceScatter", op: "sum", count: byteLength / 8 },
       { ...bits, kind: "broadcast", root },
       { ...bits, kind: "allGather" },
       { ...bits, kind: "allToAll" },

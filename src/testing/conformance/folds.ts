@@ -4,19 +4,19 @@ import type { RankOutcome } from "../call-site.ts";
 import { bitsFromBytes } from "../oracle/elements.ts";
 import { bitsInOrder } from "../oracle/order.ts";
 import { oracleFinish } from "../oracle/rounding.ts";
-import type { RoundedCall } from "./calls.ts";
+import type { ProgramFoldingCall } from "../program.ts";
 
 /** Throws at the first element that no rounding of the explained order gives; plans and outcomes by rank. */
 export function judgeFolds(
-  call: RoundedCall,
+  call: ProgramFoldingCall,
   plans: readonly Pick<Explanation, "chunks">[],
   outcomes: readonly RankOutcome[],
 ): void {
-  const { kind, dtype, op, count } = call;
+  const { kind, dtype, op } = call;
   const ranks = outcomes.length;
   const sent = outcomes.map((outcome) => bitsFromBytes(dtype, outcome.sent));
   const admittedOn = (rank: number): ReadonlySet<bigint>[] => {
-    const begin = kind === "reduceScatter" ? rank * count : 0;
+    const { begin, count } = blockOf(call, rank);
     const contents = sent.map((bits) => bits.slice(begin, begin + count));
     return bitsInOrder({ dtype, op, chunks: plans[rank]?.chunks ?? [], contents });
   };
@@ -35,6 +35,15 @@ export function judgeFolds(
       );
     }
   }
+}
+
+/** A rank's block of what each rank sends. */
+function blockOf(call: ProgramFoldingCall, rank: number): { begin: number; count: number } {
+  if (call.kind === "reduceScatterv") {
+    const begin = call.counts.slice(0, rank).reduce((sum, count) => sum + count, 0);
+    return { begin, count: call.counts[rank] as number };
+  }
+  return { begin: call.kind === "reduceScatter" ? rank * call.count : 0, count: call.count };
 }
 
 function hex(bits: bigint): string {
